@@ -6,6 +6,18 @@ import type { Readable } from 'node:stream';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { type DecryptOptions, DecryptStream } from '../pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
+
+/** Passes bytes on as they are. */
+export const UNENCRYPTED: Decrypter = {
+  feed: (chunk) => chunk,
+  end: () => new Uint8Array(),
+  failure: undefined,
+  finished: false,
+  modelError: false,
+  events: 0,
+  usage: undefined,
+};
+type Room = ((bytes: number) => Promise<void> | undefined) | undefined;
 import type { Translator } from '../responses-api/translator.ts';
 import type { HeldRoom, Reservation } from './memory-budget.ts';
 import type { Exchange } from './request-state.ts';
@@ -18,7 +30,7 @@ export function openResponse(
   { deps, accounts }: Exchange,
   response: Readable,
   decrypter: Decrypter,
-  on: Partial<Pick<DecryptOptions, 'count' | 'onFirstBytes' | 'onFailure' | 'room'>> = {},
+  on: Partial<Pick<DecryptOptions, 'count' | 'onFirstBytes' | 'onFailure'>> = {},
 ): DecryptStream {
   accounts.opened(decrypter);
   return new DecryptStream(response, decrypter, {
@@ -60,17 +72,16 @@ export async function roomForRepeated(exchange: Exchange, translator: Translator
  * repeats.
  */
 export function roomForHeld(
-  { life: { signal } }: Exchange,
   translator: Translator,
   { reservation, bytes }: HeldRoom,
-): DecryptOptions['room'] {
+): () => void {
   let reserved = bytes;
   return () => {
     const more = translator.held() - reserved;
-    if (reservation === undefined || more <= 0) return undefined;
+    if (reservation === undefined || more <= 0) return;
     const step = Math.max(more, HELD_STEP);
     reserved += step;
-    return reservation.reserve(step, signal);
+    reservation.grow(step);
   };
 }
 
@@ -78,7 +89,7 @@ export function roomForHeld(
 export function roomForWhole(
   exchange: Exchange,
   { headers }: UpstreamResponse['response'],
-): DecryptOptions['room'] {
+): Room {
   const reservation = responseReservation(exchange);
   if (reservation === undefined) return undefined;
   const announced = Number(headers['content-length'] ?? 0);

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { errorEvent } from '../api/error-response.ts';
 import { type AliasTable, entryOfAlias, listWithAliases } from '../api/model-aliases.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
 import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
@@ -12,14 +12,14 @@ import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
-import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
+import { decryptBody } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
-import { type DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
+import type { DecryptStream } from '../pipeline/decrypt-stream.ts';
 import { piecesOf } from '../pipeline/pieces.ts';
 import type { Translator } from '../responses-api/translator.ts';
 import { type Accounts, isUndecryptable } from './accounts.ts';
 import { ClientGone } from './life.ts';
-import { openResponse, roomForHeld, roomForWhole } from './open-response.ts';
+import { openResponse, roomForHeld, roomForWhole, UNENCRYPTED } from './open-response.ts';
 import {
   beginWhole,
   breakConnection,
@@ -220,13 +220,26 @@ async function respondBody(
   const cipher = upstream.cipher as RequestCipher;
   const status = response.statusCode as number;
   const isError = status >= 400;
-  const decrypter = createBodyDecrypter(match.endpoint, cipher, isError ? undefined : asked);
   const room = roomForWhole(exchange, response);
   const source = errorBody === undefined ? response : Readable.from(piecesOf(errorBody));
-  const stream = openResponse(exchange, source, decrypter, { room });
-  let pieces: Uint8Array[] = await stream.toArray();
-  accounts.delivered({ usage: decrypter.usage });
-  const { failure } = stream;
+  const count = { heard: (bytes: number) => accounts.heard(bytes), decrypted() {} };
+  const stream = openResponse(exchange, source, UNENCRYPTED, { count });
+  const wire: Uint8Array[] = [];
+  for await (const chunk of stream as AsyncIterable<Uint8Array>) {
+    await room?.(chunk.length);
+    wire.push(chunk);
+  }
+  if (stream.failure !== undefined) throw stream.failure;
+  let pieces: Uint8Array[] = [];
+  let failure: PrivatemodeError | undefined;
+  try {
+    const opened = await decryptBody(match.endpoint, cipher, isError ? undefined : asked, Buffer.concat(wire));
+    pieces = piecesOf(opened.body);
+    accounts.decrypted(opened.body.length);
+    accounts.delivered({ usage: opened.usage });
+  } catch (thrown) {
+    failure = asPrivatemodeError(thrown);
+  }
   if (failure === undefined) {
     if (translator !== undefined && !isError) {
       pieces = [translatedBody(accounts, translator, pieces)];
@@ -242,9 +255,9 @@ async function respondBody(
     finishWhole(exchange, pieces);
     return;
   }
-  if (!isError || res.destroyed || decrypter.failure === undefined) throw failure;
+  if (!isError || res.destroyed) throw failure;
   if (!cipher.hasOpened()) {
-    return respondForeign(exchange, upstream, new ForeignError(failure, status), decrypter.failed());
+    return respondForeign(exchange, upstream, new ForeignError(failure, status), Buffer.concat(wire));
   }
   accounts.failed(failure, status);
   respondUnread(exchange, upstream, unreadError(failure, status));
@@ -298,8 +311,15 @@ async function respondStream(
 
   const decrypter = new EventDecrypter(match.endpoint, cipher as RequestCipher, asked);
   life.reached('before_first_token');
+  const room = translator && repeated && roomForHeld(translator, repeated);
   const events = openResponse(exchange, response, translator?.decrypter(decrypter) ?? decrypter, {
-    room: translator && repeated && roomForHeld(exchange, translator, repeated),
+    count: {
+      heard(bytes) {
+        accounts.heard(bytes);
+        room?.();
+      },
+      decrypted: (bytes) => accounts.decrypted(bytes),
+    },
     onFirstBytes: () => {
       life.reached('mid_stream');
       accounts.stage('first_event');

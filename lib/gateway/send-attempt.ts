@@ -6,11 +6,10 @@ import { mayAskForRetry, type RetryRow } from '../http-rules/retry.ts';
 import { readError } from '../http-rules/unauthenticated.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
-import { UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { EncryptedStream } from '../pipeline/encrypt-stream.ts';
 import type { Epoch } from '../session/session.ts';
 import type { GatewayOptions } from './deps.ts';
-import { openResponse } from './open-response.ts';
+import { openResponse, UNENCRYPTED } from './open-response.ts';
 import type { ForwardedExchange } from './request-state.ts';
 
 /** What one attempt sends. */

@@ -41,19 +41,21 @@ const LONGEST = 64 * 1024;
  * that is too long: agents compact at that, and know only some of vLLM's sentences.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
-  if (status !== 400 || format === 'plain') return undefined;
-  const parsed = objectIn(body);
-  const error = parsed && reworded(parsed['error'], format, outputTooLarge);
+  if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
+  const parsed = objectIn(Buffer.from(body).toString());
+  const error = reworded(parsed['error'], format, outputTooLarge);
   return error && Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
 /**
- * The same for the member `error` of an event: vLLM looks at some prompts only when it has begun the stream.
- * It has no sentence about less output, because Claude Code acts on that one only after a status of 400.
+ * The text of the member `error` of an event, reworded likewise if need be: vLLM looks at some prompts only
+ * when it has begun the stream. Each character is one byte. Never asks for less output, because Claude Code
+ * acts on that sentence only after a status of 400.
  */
-export function overflowInEvent(error: Uint8Array, format: ErrorFormat): Buffer | undefined {
-  const shown = reworded(objectIn(error), format);
-  return shown && Buffer.from(JSON.stringify(shown));
+export function overflowInEvent(error: string, format: ErrorFormat): string {
+  if (error.length > LONGEST) return error;
+  const shown = reworded(objectIn(Buffer.from(error, 'latin1').toString()), format);
+  return shown === undefined ? error : Buffer.from(JSON.stringify(shown)).toString('latin1');
 }
 
 function reworded(
@@ -87,12 +89,11 @@ function outputTooLarge(message: string, window: number): string | undefined {
   return `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${window}`;
 }
 
-function objectIn(text: Uint8Array): Record<string, unknown> | undefined {
-  if (text.length > LONGEST) return undefined;
+/** The value of a JSON text; an empty object if it is none. */
+function objectIn(text: string): Readonly<Record<string, unknown>> {
   try {
-    const value: unknown = JSON.parse(new TextDecoder().decode(text));
-    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
+    return (JSON.parse(text) ?? {}) as Record<string, unknown>;
   } catch {
-    return undefined;
+    return {};
   }
 }

@@ -4,19 +4,28 @@
  */
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { encryptionOrder } from '../json/names.ts';
 import { overflowInEvent } from './context-overflow.ts';
 import {
   type Decrypter,
-  failureOf,
   malformed,
   notAuthentic,
   type Opener,
+  openedValue,
   type RequestFacts,
 } from './decrypter.ts';
-import { EventChecks, type EventKind } from './event-checks.ts';
-import { grammarOf } from './response-grammar.ts';
-import { type SealedObject, SealedReader } from './sealed-json.ts';
+import { type EventOrder, orderOf } from './event-order.ts';
+import {
+  fitsRow,
+  type GrammarRow,
+  grammarOf,
+  hasNames,
+  type PlainMembers,
+  requiredKind,
+  type StreamGrammar,
+} from './response-grammar.ts';
+import { SealedReader } from './sealed-json.ts';
 import { type TokenUsage, tokenUsage } from './token-usage.ts';
 
 /** Most bytes of an event on the wire. A larger event ends the stream, so that it is not held in memory. */
@@ -27,6 +36,18 @@ const FIELD_BYTES = 16;
 const EMPTY = Buffer.alloc(0);
 const LINE_END = /\r\n|\r|\n/g;
 
+/** A kind of event: all events with the same members in the same order. */
+interface EventKind {
+  readonly names: readonly string[];
+  /** Its plain member `type` as it was written, if that names its type. */
+  readonly written: string | undefined;
+  /** Its type in the grammar. */
+  readonly type: string;
+  readonly row: GrammarRow;
+  /** The messages in the order in which they were sealed, each with the index of its member. */
+  readonly sealed: readonly { readonly name: string; readonly at: number }[];
+}
+
 /**
  * Decrypts an event stream of that endpoint as it arrives. `feed` returns complete events as bytes: `data` in
  * one line, its members in the order in which they came, and `retry`. Comments are passed on without their
@@ -36,7 +57,7 @@ const LINE_END = /\r\n|\r|\n/g;
  * all of them) and how many choices there are, each of which must finish.
  *
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
- * that breaks the grammar), response_malformed, response_too_large or stream_unfinished (event-checks.ts).
+ * that breaks the grammar), response_malformed, response_too_large or stream_unfinished (event-order.ts).
  * Events before the failing one are delivered, even those of the same chunk. The constructor throws
  * response_malformed if the endpoint has no streams, `internal` if its responses are not encrypted.
  * `maxEventBytes` is for tests only.
@@ -44,13 +65,15 @@ const LINE_END = /\r\n|\r|\n/g;
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
   finished = false;
-  readonly pending = false;
   /** Events delivered so far, the terminal one included. */
   events = 0;
   modelError = false;
 
   readonly #cipher: Opener;
-  readonly #checks: EventChecks;
+  readonly #events: StreamGrammar['events'];
+  readonly #named: boolean; // its events are
+  readonly #plain: PlainMembers;
+  readonly #order: EventOrder;
   readonly #usageWanted: RequestFacts['usage'];
   readonly #maxEventBytes: number;
   readonly #reader: SealedReader;
@@ -60,10 +83,12 @@ export class EventDecrypter implements Decrypter {
     onRetry: (milliseconds) => this.#deliver(`retry: ${milliseconds}\n`),
     onComment: () => this.#deliver(':\n\n'), // keeps the connection alive
   });
+  #last: EventKind | undefined;
+  /** By member: its value, which is the same in all events that have it. */
+  readonly #constants = new Map<string, string>();
   #delivered = ''; // by the chunk that is being read; each character is one byte
   #ended = false; // no more bytes are looked at
-  #unended = 0; // bytes on the wire since the last blank line
-  #tail = ''; // the last character of the chunk before
+  #unended = 0; // bytes on the wire since the last event
   #promptUsage: TokenUsage | undefined; // of message_start
 
   constructor(
@@ -75,7 +100,10 @@ export class EventDecrypter implements Decrypter {
     const { stream, plain } = grammarOf(endpoint);
     if (stream === undefined) throw malformed('the service answered with an event stream');
     this.#cipher = cipher;
-    this.#checks = new EventChecks(stream, plain, choices);
+    this.#events = stream.events;
+    this.#named = stream.order === 'blocks';
+    this.#plain = plain;
+    this.#order = orderOf(stream, choices);
     this.#usageWanted = usage;
     this.#maxEventBytes = maxEventBytes;
     this.#reader = new SealedReader(plain);
@@ -90,36 +118,31 @@ export class EventDecrypter implements Decrypter {
   }
 
   feed(chunk: Uint8Array): Uint8Array {
-    if (this.failure !== undefined || this.#ended) return EMPTY;
+    if (this.#ended) return EMPTY;
     try {
-      this.#take(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
+      this.#unended += chunk.length;
+      this.#parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
+      // The parser's own limit counts only the data of the lines, and lines without any cost something too.
+      if (this.#unended > this.#maxEventBytes + FIELD_BYTES) throw this.#tooLarge();
     } catch (thrown) {
-      this.failure = failureOf(thrown, 'an event');
+      this.#ended = true;
+      if (!this.modelError) this.failure = asPrivatemodeError(thrown);
     }
     const delivered = this.#delivered;
     this.#delivered = '';
     return Buffer.from(delivered, 'latin1');
   }
 
-  flush(): Uint8Array {
-    if (this.failure === undefined && !this.#ended && !this.modelError) {
+  end(): Uint8Array {
+    if (!this.#ended && !this.modelError) {
       this.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
     }
     return EMPTY;
   }
 
-  #take(text: string): void {
-    const behind = text.endsWith('\n\n') ? 0 : afterBlankLine(this.#tail + text);
-    this.#unended = behind ?? this.#unended + text.length;
-    this.#tail = text.at(-1) ?? this.#tail;
-    this.#parser.feed(text);
-    if (this.#ended) return;
-    // Counted here, because the parser's own limit counts only the data of the lines. Lines may have little
-    // data, and each costs something.
-    if (this.#unended > this.#maxEventBytes + FIELD_BYTES) {
-      this.#ended = true;
-      if (!this.modelError) throw this.#tooLarge();
-    }
+  #tooLarge(): PrivatemodeError {
+    const message = `an event of the stream is larger than ${this.#maxEventBytes} bytes`;
+    return new PrivatemodeError('response_too_large', message);
   }
 
   #deliver(text: string): void {
@@ -127,27 +150,22 @@ export class EventDecrypter implements Decrypter {
   }
 
   #onEvent({ data, event: name }: EventSourceMessage): void {
+    this.#unended = 0;
     if (this.#ended) return;
     if (data === '') return; // some servers send it as a heartbeat, and nothing sealed can hide in it
     if (data.length > this.#maxEventBytes) throw this.#tooLarge();
-    const { named } = this.#checks.grammar;
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
       // Part of the OpenAI-style APIs only; elsewhere it means nothing and is dropped.
-      if (!named) this.#end('data: [DONE]\n\n'); // some clients know it in capitals only
+      if (!this.#named) this.#end('data: [DONE]\n\n'); // some clients know it in capitals only
       return;
     }
     if (this.modelError) return;
-    const members = this.#reader.object(data);
-    const kind = this.#checks.kindOf(members);
-    if (named && name !== kind.type) throw notAuthentic('the name of an event is not its type');
-    if (kind.sealed.length > 0) this.#decrypt(kind, members);
-    else if (kind.type === 'message_stop') this.#end(this.#written(kind, members.values, true));
-    else this.#write(this.#written(kind, members.values, true));
-  }
-
-  #tooLarge(): PrivatemodeError {
-    const message = `an event of the stream is larger than ${this.#maxEventBytes} bytes`;
-    return new PrivatemodeError('response_too_large', message);
+    const { names, values } = this.#reader.object(data);
+    const kind = this.#kindOf(names, values);
+    if (this.#named && name !== kind.type) throw notAuthentic('the name of an event is not its type');
+    if (kind.sealed.length > 0) this.#decrypt(kind, values);
+    else if (kind.type === 'message_stop') this.#end(this.#written(kind, values, true));
+    else this.#write(this.#written(kind, values, true));
   }
 
   #write(event: string): void {
@@ -160,7 +178,7 @@ export class EventDecrypter implements Decrypter {
    * take that event for success.
    */
   #end(event: string): void {
-    if (!this.#checks.order.complete && !this.modelError) {
+    if (!this.#order.complete && !this.modelError) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
     }
     this.#write(event);
@@ -168,33 +186,68 @@ export class EventDecrypter implements Decrypter {
     this.finished = true;
   }
 
+  /** The kind of an event. Throws response_not_authentic if the API has no such event. */
+  #kindOf(names: readonly string[], values: readonly string[]): EventKind {
+    const written = this.#named ? values[names.indexOf('type')] : undefined;
+    const last = this.#last;
+    if (last?.names === names && last.written === written) return last;
+    const unnamed = names.includes('error') && !names.includes('choices') ? 'error' : 'chunk';
+    const type = this.#named ? (written ?? '').slice(1, -1) : unnamed;
+    const row = Object.hasOwn(this.#events, type) ? this.#events[type] : undefined;
+    const numbered = names.map((name, at) => ({ name, at }));
+    const sealed = encryptionOrder(numbered, this.#plain);
+    const sealedNames = sealed.map(({ name }) => name);
+    if (row === undefined || !hasNames(row, sealedNames, this.#plain)) {
+      throw notAuthentic('an event is not one of this API');
+    }
+    this.#last = { names, written, type, row, sealed };
+    return this.#last;
+  }
+
   /** Opens, checks and delivers an event. */
-  #decrypt(kind: EventKind, { values }: SealedObject): void {
-    const { type, sealed } = kind;
-    const { named } = this.#checks.grammar;
+  #decrypt(kind: EventKind, values: string[]): void {
+    const { type, names, sealed } = kind;
     const messages: string[] = [];
-    for (let k = 0; k < sealed.length; k++) messages.push(values[sealed[k]!.at]!);
+    for (const { at } of sealed) messages.push(values[at]!);
     const opened = this.#cipher.open(messages);
-    const content = this.#checks.accept(kind, opened);
-    const isClosing = Array.isArray(content) && content.length === 0;
+    const content = this.#check(kind, opened);
+    for (let k = 0; k < sealed.length; k++) values[sealed[k]!.at] = opened[k]!;
     if (type === 'message_start') this.#promptUsage = tokenUsage((content as { usage?: unknown }).usage);
     if (type === 'error') {
+      const at = names.indexOf('error');
+      values[at] = overflowInEvent(values[at]!, this.#named ? 'anthropic' : 'openai');
       this.modelError = true;
-      this.finished = named; // elsewhere `[DONE]` follows
+      this.finished = this.#named; // elsewhere `[DONE]` follows
     }
+    const isClosing = Array.isArray(content) && content.length === 0;
     if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
-    for (let k = 0; k < sealed.length; k++) {
-      const { name, at } = sealed[k]!;
-      values[at] = type === 'error' && name === 'error' ? this.#reworded(opened[k]!) : opened[k]!;
-    }
     const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');
     this.#write(this.#written(kind, values, hasUsage));
   }
 
-  /** An error event about a full context window gets the words that agents act on. */
-  #reworded(error: string): string {
-    const format = this.#checks.grammar.named ? 'anthropic' : 'openai';
-    return overflowInEvent(Buffer.from(error, 'latin1'), format)?.toString('latin1') ?? error;
+  /**
+   * Checks the opened messages of the next event. Returns the parsed value of its member `content`, if its
+   * row has one. Throws response_not_authentic if a check fails.
+   */
+  #check({ type, row, sealed }: EventKind, opened: readonly string[]): unknown {
+    let content: unknown;
+    let index: unknown;
+    for (let k = 0; k < sealed.length; k++) {
+      const { name } = sealed[k]!;
+      const text = opened[k]!;
+      const first = this.#constants.get(name);
+      if (first !== undefined) {
+        if (text !== first) throw notAuthentic('the events are not of one response');
+        continue;
+      }
+      const value = openedValue(text);
+      if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
+      if (name === row.content) content = value;
+      else if (name === 'index') index = value;
+      else if (row.object !== undefined && requiredKind(row, name)) this.#constants.set(name, text);
+    }
+    this.#order.take(type, content, index);
+    return content;
   }
 
   /**
@@ -209,13 +262,6 @@ export class EventDecrypter implements Decrypter {
       data += `${data === '' ? '{' : ','}"${name}":${values[k]!}`;
     }
     const line = data.includes('\n') || data.includes('\r') ? data.replace(LINE_END, ' ') : data;
-    return `${this.#checks.grammar.named ? `event: ${type}\n` : ''}data: ${line}}\n\n`;
+    return `${this.#named ? `event: ${type}\n` : ''}data: ${line}}\n\n`;
   }
-}
-
-/** How many characters stand behind the last blank line; undefined if there is none. */
-function afterBlankLine(text: string): number | undefined {
-  const ends = text.includes('\r') ? ['\n\n', '\r\r', '\n\r'] : ['\n\n'];
-  const last = Math.max(...ends.map((end) => text.lastIndexOf(end)));
-  return last < 0 ? undefined : text.length - last - 2;
 }

@@ -71,9 +71,14 @@ export const isElement = (value: unknown): boolean =>
 export interface GrammarRow {
   /** Each must be there, once. */
   readonly required: Readonly<Record<string, Kind>>;
+  /** The required member that says how far a stream is. */
+  readonly content?: string;
   /** Each may be there, and may be null. */
   readonly optional?: Readonly<Record<string, Kind>>;
-  /** The value of `object`, which names the kind of the body. */
+  /**
+   * The value of `object`, which names the kind of the response. In a stream, the other required members
+   * except `content` have the same value in all events.
+   */
   readonly object?: string;
   /** The value of the plain member `type` of a whole body. */
   readonly type?: string;
@@ -85,14 +90,13 @@ export interface GrammarRow {
 }
 
 export interface StreamGrammar {
-  /** Whether the plain member `type` gives the type of an event, which the `event:` line repeats. */
-  readonly named: boolean;
+  /**
+   * In which order events come, and when the stream is complete (event-order.ts). Those of `blocks` are
+   * named: their plain member `type` gives their type, and the `event:` line repeats it.
+   */
+  readonly order: 'choices' | 'audio' | 'blocks';
   /** The rows by type of event. If events are not named, the types are `chunk` and `error`. */
   readonly events: Readonly<Record<string, GrammarRow>>;
-  /** Members whose value is the same in every event that has them. */
-  readonly constant: readonly string[];
-  /** In which order events come, and when the stream is complete (event-order.ts). */
-  readonly order: 'choices' | 'audio' | 'blocks';
 }
 
 /** Kinds of JSON value. */
@@ -110,12 +114,6 @@ export interface ResponseGrammar {
    */
   readonly whole?: Readonly<Record<string, GrammarRow>> & { readonly other: GrammarRow };
 }
-
-/**
- * Most bytes of JSON text of a plain member. Plain members are counts and short names; a gateway could make
- * them as long as it likes.
- */
-export const MAX_PLAIN_BYTES = 16 * 1024;
 
 const USAGE = ['usage', ['object', 'null']] as const;
 const OPENAI_PLAIN: PlainMembers = new Map<string, readonly PlainKind[]>([['id', ['string', 'null']], USAGE]);
@@ -136,42 +134,43 @@ const CHUNK_EXTRAS = {
 } as const;
 const WHOLE_EXTRAS = { ...CHUNK_EXTRAS, ...TRANSFER_PARAMS, prompt_logprobs: 'array' } as const;
 
-/** A stream of chunks that are all of one kind, with `more` required members whose values are constant. */
+/** A stream of chunks that are all of one kind, with `more` required members. */
 const chunkStream = (
   object: string,
   choices: 'chat_deltas' | 'text_deltas',
   order: 'choices' | 'audio',
   more: Record<string, 'string'> = {},
 ): StreamGrammar => ({
-  named: false,
+  order,
   events: {
     chunk: {
       object,
       required: { ...HEAD, ...more, choices },
+      content: 'choices',
       optional: CHUNK_EXTRAS,
       others: 'harmless',
     },
     // The model server's error stands alone in its event.
     error: { required: { error: 'error' }, others: 'harmless' },
   },
-  constant: [...Object.keys(HEAD), ...Object.keys(more)],
-  order,
 });
 
 const MESSAGE_STREAM: StreamGrammar = {
-  named: true,
+  order: 'blocks',
   events: {
-    message_start: { required: { message: 'message' } },
+    message_start: { required: { message: 'message' }, content: 'message' },
     content_block_start: { required: { content_block: 'block', index: 'integer' } },
     content_block_delta: { required: { delta: 'block_delta', index: 'integer' } },
     content_block_stop: { required: { index: 'integer' } },
-    message_delta: { required: { delta: 'message_delta' }, optional: { context_management: 'object' } },
+    message_delta: {
+      required: { delta: 'message_delta' },
+      content: 'delta',
+      optional: { context_management: 'object' },
+    },
     message_stop: { required: {} },
     ping: { required: {} },
     error: { required: { error: 'error' } },
   },
-  constant: [],
-  order: 'blocks',
 };
 
 const completion = (object: string, choices: 'chat_choices' | 'text_choices'): GrammarRow => ({
@@ -239,17 +238,6 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   unstructured: { plain: new Map() },
 };
 
-/**
- * The plain members of a success that an error may have in clear too. `type` says that it is an error. An
- * error has no `duration`.
- */
-const PLAIN_IN_ERRORS = ['id', 'type', 'usage'];
-
-/** The plain members of an endpoint's encrypted errors, and the value that `type` must have there. */
-export const plainInErrors = (plain: PlainMembers): PlainMembers =>
-  new Map([...plain].filter(([name]) => PLAIN_IN_ERRORS.includes(name)));
-export const TYPE_OF_ERRORS = 'error';
-
 /** The grammar of an endpoint's responses. Throws `internal` if they are not encrypted. */
 export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar {
   const grammar = GRAMMAR[id];
@@ -273,26 +261,20 @@ function looksLikeContent(value: unknown, object: string | undefined): boolean {
   return isText(value['message']) && (Object.hasOwn(value, 'type') || Object.hasOwn(value, 'code'));
 }
 
-/** The kind that a member of the row must have, or undefined if the row does not require it. */
+/** The kind that a member of the row must have; undefined if the row does not require it. */
 export const requiredKind = ({ required }: GrammarRow, name: string): Kind | undefined =>
   Object.hasOwn(required, name) ? required[name] : undefined;
 
 /** Whether a parsed value may be that of this member of the row. */
 export function fitsRow(row: GrammarRow, name: string, value: unknown): boolean {
-  const { optional, others, object } = row;
+  const { optional = {}, others, object } = row;
   const required = requiredKind(row, name);
-  if (required !== undefined) return KINDS[required](value);
+  if (required !== undefined) return KINDS[required](value) && (name !== 'object' || value === object);
   if (value === null) return true;
   if (looksLikeContent(value, object)) return false;
-  if (optional !== undefined && Object.hasOwn(optional, name)) return KINDS[optional[name]!](value);
+  if (Object.hasOwn(optional, name)) return KINDS[optional[name]!](value);
   return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
 }
-
-/**
- * What a name that is not listed may look like. No API has other names, and some decoders fold or split such
- * others in ways of their own.
- */
-const PLAUSIBLE_NAME = /^[\w.-]{1,256}$/;
 
 /**
  * Whether the sealed members may be those of that row. All required ones must be there. Members that are not
@@ -302,11 +284,9 @@ const PLAUSIBLE_NAME = /^[\w.-]{1,256}$/;
 export function hasNames(row: GrammarRow, sealed: readonly string[], plain: PlainMembers): boolean {
   const { required, optional = {}, others } = row;
   if (!Object.keys(required).every((name) => sealed.includes(name))) return false;
-  const known = new Set([...Object.keys(required), ...Object.keys(optional)]);
+  const known = [...Object.keys(required), ...Object.keys(optional)];
   const taken = new Set([...known, ...plain.keys()].map((name) => name.toLowerCase()));
   return sealed.every(
-    (name) =>
-      known.has(name) ||
-      (others !== undefined && PLAUSIBLE_NAME.test(name) && !taken.has(name.toLowerCase())),
+    (name) => known.includes(name) || (others !== undefined && !taken.has(name.toLowerCase())),
   );
 }

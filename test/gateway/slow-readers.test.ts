@@ -4,13 +4,11 @@
  */
 
 import assert from 'node:assert/strict';
-import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { systemClock } from '../../lib/clock.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
-import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
 import { createTranslator } from '../../lib/responses-api/translator.ts';
 import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
@@ -28,20 +26,6 @@ import {
 } from '../support/remote/sealed-answers.ts';
 
 const KIB = 1024;
-
-it('a DecryptStream hands on large pieces in parts of 64 KiB', async () => {
-  const stream = new DecryptStream(Readable.from([Buffer.alloc(200 * KIB, 'x')]), UNENCRYPTED, {
-    clock: systemClock,
-    idleTimeout: 1_000,
-    signal: new AbortController().signal,
-    count: { heard() {}, decrypted() {} },
-  });
-  const pieces = (await stream.toArray()) as Buffer[];
-  assert.deepEqual(
-    pieces.map(({ length }) => length / KIB),
-    [64, 64, 64, 8],
-  );
-});
 
 /** A gateway with one place, where a client has half a second to take something. */
 async function impatient(t: TestContext, options: Partial<TestGatewayOptions> = {}) {

@@ -12,7 +12,7 @@ import { chatChunk, DONE, sealedStream } from '../support/remote/sealed-stream.t
 const sealed = () => sealedStream(['id', 'usage']);
 
 function open(wire: string): { readonly text: string; readonly failure: string | undefined } {
-  const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 1 << 20);
+  const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED);
   const text = Buffer.from(opener.feed(Buffer.from(wire))).toString();
   return { text, failure: opener.failure?.code };
 }
@@ -88,33 +88,5 @@ describe('line separators in text that nothing authenticates', () => {
         assert.deepEqual(forged, failure === undefined ? ['data: [DONE]'] : []);
       });
     }
-  }
-});
-
-/**
- * The data of each event that is dispatched, as the HTML standard reads LF-only text: an event without data
- * is none.
- */
-function dispatched(text: string): string[] {
-  return text.split('\n\n').flatMap((block) => {
-    const lines = block.split('\n').filter((line) => line.startsWith('data:'));
-    const data = lines.map((line) => line.replace(/^data: ?/, '')).join('\n');
-    return data === '' ? [] : [data];
-  });
-}
-
-describe('raw line ends in place of the empty data lines of an earlier event', () => {
-  for (const lines of ['\n', '\n\n', ' \n']) {
-    it(`hide no event without an error: ${JSON.stringify(lines)}`, () => {
-      const stream = sealed();
-      const first = `data: ${lines.replaceAll('\n', '\ndata: ')}${stream.object(chatChunk('one'))}\n\n`;
-      const second = `data: ${lines}${stream.object(chatChunk('two'))}\n\n`;
-      const wire = `${first}${second}${stream.event(chatChunk('three', 'stop'))}${DONE}`;
-      const { text, failure } = open(wire);
-      const read = dispatched(text).filter((data) => data !== '[DONE]');
-      const words = read.map((data) => JSON.parse(data).choices[0].delta.content);
-      assert.deepEqual(words, ['one', 'two', 'three'].slice(0, words.length));
-      if (failure === undefined) assert.deepEqual(words, ['one', 'two', 'three']);
-    });
   }
 });

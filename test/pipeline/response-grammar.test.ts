@@ -1,7 +1,13 @@
 /** What a sealed value may be, kind by kind: what is none is refused, and never an error of ours. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { fitsRow, type GrammarRow, grammarOf } from '../../lib/pipeline/response-grammar.ts';
+import {
+  fitsRow,
+  type GrammarRow,
+  grammarOf,
+  hasNames,
+  type PlainMembers,
+} from '../../lib/pipeline/response-grammar.ts';
 
 const CHAT = { message: {}, finish_reason: 'stop' };
 const TEXT = { text: '', finish_reason: 'stop' };
@@ -97,6 +103,55 @@ describe('the kinds of sealed values', () => {
       const found = Object.keys(VALUES).filter((name) => fitsRow(row, 'member', VALUES[name]));
       assert.deepEqual(found.sort(), [...taken].sort());
     });
+  }
+});
+
+/** Whether an event or a body with these sealed members may be of that row. */
+const passes = (row: GrammarRow, plain: PlainMembers, members: Readonly<Record<string, unknown>>): boolean =>
+  hasNames(row, Object.keys(members), plain) &&
+  Object.entries(members).every(([name, value]) => fitsRow(row, name, value));
+
+describe('the members of a chunk', () => {
+  const chunks = {
+    chat: ['chat.completion.chunk', { delta: {}, index: 0, finish_reason: 'stop' }],
+    completions: ['text_completion', { text: '', index: 0, finish_reason: 'stop' }],
+    transcription: ['transcription.chunk', { delta: {} }],
+  } as const;
+  for (const id of ['chat', 'completions', 'transcription'] as const) {
+    const { stream, plain } = grammarOf({ id });
+    const [object, choice] = chunks[id];
+    const honest = { id: 'c', created: 1, model: 'm', object, choices: [choice] };
+    const rows: readonly [string, object, boolean][] = [
+      ['its own members alone', {}, true],
+      ['an empty list', { citations: [] }, true],
+      ['null under any name', { anything: null, kv_transfer_params: null, error: null }, true],
+      ['numbers', { prompt_token_ids: [1, 2], x: 3 }, true],
+      ['names that every object has', { constructor: 1, toString: 1, hasOwnProperty: 1 }, true],
+      ['choices under an unknown name', { z000: [choice] }, false],
+      ['choices under a known name', { prompt_token_ids: [choice] }, false],
+      ['a bare delta in a list', { z: [{ delta: {} }] }, false],
+      ['a bare text in a list', { z: [{ text: '' }] }, false],
+      ['a bare index, behind a null', { z: [null, { index: 0 }] }, false],
+      ['a message in a list', { z: [{ message: {} }] }, false],
+      ['a finish in a list', { z: [{ finish_reason: null }] }, false],
+      ['the kind of another event', { z: object }, false],
+      ['the kind of another event, under a known name', { system_fingerprint: object }, false],
+      ['the kind of a whole body', { object: 'chat.completion' }, false],
+      ['an error beside the choices', { error: { message: 'x' } }, false],
+      ['an error under an unknown name', { z: { message: 'x', type: 'y' } }, false],
+      ['an error under a known name', { metrics: { message: 'x', code: 1 } }, false],
+      ['a known name with a capital letter', { Model: null }, false],
+      ['a known plain name in capitals', { USAGE: null }, false],
+      ['a known member of another type', { system_fingerprint: 1 }, false],
+    ];
+    for (const [name, more, isHonest] of rows) {
+      it(`of ${id} ${isHonest ? 'may be' : 'are not'} ${name}`, () => {
+        const members = Object.fromEntries(
+          Object.entries({ ...honest, ...more }).filter(([each]) => !plain.has(each)),
+        );
+        assert.equal(passes(stream!.events['chunk']!, plain, members), isHonest);
+      });
+    }
   }
 });
 
