@@ -42,29 +42,22 @@ const LONGEST = 64 * 1024;
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
   if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
-  const parsed = objectIn(Buffer.from(body).toString());
-  const error = reworded(parsed['error'], format, outputTooLarge);
+  const parsed = JSON.parse(new TextDecoder().decode(body));
+  const error = overflowError(parsed?.error, format, outputTooLarge);
   return error && Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
 /**
- * The text of the member `error` of an event, reworded likewise if need be: vLLM looks at some prompts only
- * when it has begun the stream. Each character is one byte. Never asks for less output, because Claude Code
- * acts on that sentence only after a status of 400.
+ * The same for `error` alone. Without `lessOutput` no error asks for less output: Claude Code acts on that
+ * sentence only after a status of 400, not in an event of a stream.
  */
-export function overflowInEvent(error: string, format: ErrorFormat): string {
-  if (error.length > LONGEST) return error;
-  const shown = reworded(objectIn(Buffer.from(error, 'latin1').toString()), format);
-  return shown === undefined ? error : Buffer.from(JSON.stringify(shown)).toString('latin1');
-}
-
-function reworded(
+export function overflowError(
   error: unknown,
   format: ErrorFormat,
   lessOutput?: typeof outputTooLarge,
 ): object | undefined {
   const { message } = (error ?? {}) as { message?: unknown };
-  if (typeof message !== 'string') return undefined;
+  if (typeof message !== 'string' || message.length > LONGEST) return undefined;
   const window = Number(LIMIT.exec(message)?.groups?.['window'] ?? 0);
   if (window === 0) return undefined;
   const changed =
@@ -87,13 +80,4 @@ function outputTooLarge(message: string, window: number): string | undefined {
   const prompt = Number(parts?.['prompt'] ?? Math.max(1, least, window - Math.floor(output / 2)));
   if (window - prompt < LEAST_ROOM || prompt + output <= window) return undefined;
   return `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${window}`;
-}
-
-/** The value of a JSON text; an empty object if it is none. */
-function objectIn(text: string): Readonly<Record<string, unknown>> {
-  try {
-    return (JSON.parse(text) ?? {}) as Record<string, unknown>;
-  } catch {
-    return {};
-  }
 }

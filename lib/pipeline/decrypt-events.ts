@@ -6,7 +6,7 @@ import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { encryptionOrder } from '../json/names.ts';
-import { overflowInEvent } from './context-overflow.ts';
+import { overflowError } from './context-overflow.ts';
 import {
   type Decrypter,
   malformed,
@@ -214,8 +214,8 @@ export class EventDecrypter implements Decrypter {
     for (let k = 0; k < sealed.length; k++) values[sealed[k]!.at] = opened[k]!;
     if (type === 'message_start') this.#promptUsage = tokenUsage((content as { usage?: unknown }).usage);
     if (type === 'error') {
-      const at = names.indexOf('error');
-      values[at] = overflowInEvent(values[at]!, this.#named ? 'anthropic' : 'openai');
+      const shown = overflowError(content, this.#named ? 'anthropic' : 'openai');
+      if (shown !== undefined) values[names.indexOf('error')] = JSON.stringify(shown);
       this.modelError = true;
       this.finished = this.#named; // elsewhere `[DONE]` follows
     }

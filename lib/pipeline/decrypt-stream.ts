@@ -1,4 +1,4 @@
-/** The decrypting stage as a Node stream, between the event stream of the upstream and the application. */
+/** The decrypting stage as a Node stream, between the event stream of the service and the application. */
 import { type Readable, Transform, type TransformCallback } from 'node:stream';
 import { type Clock, Deadline } from '../clock.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
@@ -12,15 +12,13 @@ export interface DecryptOptions {
   /** Ends the response early; its reason is the failure. */
   readonly signal: AbortSignal;
   /**
-   * `heard` gets the number of bytes that came from upstream, and may throw a PrivatemodeError, with which the
-   * response ends. `decrypted` gets the number that go on for a chunk of them.
+   * Get the sizes of what came and of what goes on for it. A PrivatemodeError that `heard` throws ends the
+   * response.
    */
   readonly count: { heard(bytes: number): void; decrypted(bytes: number): void };
   /** Called before the first decrypted bytes go on. */
   readonly onFirstBytes?: () => void;
-  /**
-   * Called when the response turns out not to be whole; what was decrypted before may still be on its way.
-   */
+  /** Called when the response turns out not to be whole; decrypted bytes may still be on their way. */
   readonly onFailure?: (failure: PrivatemodeError) => void;
 }
 
@@ -142,10 +140,7 @@ export class DecryptStream extends Transform {
   };
 }
 
-/**
- * Reads and drops what upstream still sends, for a few seconds at most, so that the connection can be used
- * again.
- */
+/** Drops what upstream still sends, for some seconds at most: then the connection can be used again. */
 function letGo(upstream: Readable, clock: Clock): void {
   if (upstream.readableEnded || upstream.destroyed) return;
   upstream.once(

@@ -35,7 +35,6 @@ const KINDS = {
   object: isObject,
   array: Array.isArray,
   'array?': (value: unknown) => Array.isArray(value) || value === null,
-  null: (value: unknown) => value === null,
   // A choice of a whole body has finished; a choice of a chunk has a piece of one. The gateway can make the
   // service send either.
   chat_choices: listOf((choice) => isObject(choice['message']) && isText(choice['finish_reason'])),
@@ -71,7 +70,7 @@ export const isElement = (value: unknown): boolean =>
 export interface GrammarRow {
   /** Each must be there, once. */
   readonly required: Readonly<Record<string, Kind>>;
-  /** The required member that says how far a stream is. */
+  /** The required member that says how far a stream is, or how it failed. */
   readonly content?: string;
   /** Each may be there, and may be null. */
   readonly optional?: Readonly<Record<string, Kind>>;
@@ -120,11 +119,8 @@ const OPENAI_PLAIN: PlainMembers = new Map<string, readonly PlainKind[]>([['id',
 
 /** What each chunk and each whole body of the OpenAI style has, beside its choices. */
 const HEAD = { created: 'integer', model: 'string', object: 'string' } as const;
-/** `error` may stand beside content only as null: an error is not a success. */
-const NO_ERROR = { error: 'null' } as const;
 const TRANSFER_PARAMS = { ec_transfer_params: 'object', kv_transfer_params: 'object' } as const;
 const CHUNK_EXTRAS = {
-  ...NO_ERROR,
   kv_transfer_params: 'object',
   metrics: 'object',
   prompt_text: 'string',
@@ -151,7 +147,7 @@ const chunkStream = (
       others: 'harmless',
     },
     // The model server's error stands alone in its event.
-    error: { required: { error: 'error' }, others: 'harmless' },
+    error: { required: { error: 'error' }, content: 'error', others: 'harmless' },
   },
 });
 
@@ -169,7 +165,7 @@ const MESSAGE_STREAM: StreamGrammar = {
     },
     message_stop: { required: {} },
     ping: { required: {} },
-    error: { required: { error: 'error' } },
+    error: { required: { error: 'error' }, content: 'error' },
   },
 };
 
@@ -180,11 +176,7 @@ const completion = (object: string, choices: 'chat_choices' | 'text_choices'): G
   others: 'harmless',
 });
 
-const transcript = (required: GrammarRow['required']): GrammarRow => ({
-  required,
-  optional: NO_ERROR,
-  others: 'harmless',
-});
+const transcript = (required: GrammarRow['required']): GrammarRow => ({ required, others: 'harmless' });
 
 const CHAT: ResponseGrammar = {
   plain: OPENAI_PLAIN,
@@ -208,7 +200,7 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
         type: 'message',
         // A message without a reason why it stopped is unfinished.
         required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
-        optional: { ...NO_ERROR, ...TRANSFER_PARAMS, stop_sequence: 'string' },
+        optional: { ...TRANSFER_PARAMS, stop_sequence: 'string' },
         // If any name could hold text, the gateway could give the reason another name, and the sequence the
         // name of the reason.
         others: 'empty',
@@ -221,7 +213,7 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
       other: {
         object: 'list',
         required: { data: 'array', model: 'string?', object: 'string' },
-        optional: { ...NO_ERROR, created: 'integer' },
+        optional: { created: 'integer' },
         others: 'harmless',
       },
     },
@@ -271,7 +263,8 @@ export function fitsRow(row: GrammarRow, name: string, value: unknown): boolean 
   const required = requiredKind(row, name);
   if (required !== undefined) return KINDS[required](value) && (name !== 'object' || value === object);
   if (value === null) return true;
-  if (looksLikeContent(value, object)) return false;
+  // An error is not a success: beside content it may be null only.
+  if (name.toLowerCase() === 'error' || looksLikeContent(value, object)) return false;
   if (Object.hasOwn(optional, name)) return KINDS[optional[name]!](value);
   return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
 }
