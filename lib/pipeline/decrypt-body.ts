@@ -4,10 +4,9 @@
  */
 import type { Endpoint } from '../api/endpoints.ts';
 import { nextTurn } from '../clock.ts';
-import { encryptionOrder } from '../json/names.ts';
 import { malformed, notAuthentic, type Opener, openedValue, type RequestFacts } from './decrypter.ts';
 import { fitsRow, grammarOf, hasNames, isElement, type ResponseGrammar } from './response-grammar.ts';
-import { SealedReader, sealedElements } from './sealed-json.ts';
+import { type SealedObject, SealedReader, sealedElements } from './sealed-json.ts';
 import { type TokenUsage, tokenUsage } from './token-usage.ts';
 
 /** Bytes on the wire above which nobody should collect a body: it is refused rather than held in memory. */
@@ -16,29 +15,19 @@ export const MAX_BODY_BYTES = 128 * 1024 * 1024;
 /** What is opened in one turn of the event loop: so many messages, or as many as have so many bytes. */
 const TURN = { messages: 256, bytes: 512 * 1024 };
 
-/**
- * A body of the gateway; by the same index: its names and the texts of its values. For an array, the names
- * are the indices as text (docs/protocol/inference.md, section 5.2).
- */
-interface Body {
-  readonly names: readonly string[];
-  readonly values: string[];
-  readonly isArray: boolean;
-}
-
 /** Whether a member may have this value, once it has been opened and parsed. */
 type MemberCheck = (name: string, value: unknown) => boolean;
 
 /** Whether the plain member `type` is there and says that. Nothing authenticates it. */
-const saysType = ({ names, values }: Body, expected: string): boolean =>
+const saysType = ({ names, values }: SealedObject, expected: string): boolean =>
   values[names.indexOf('type')] === JSON.stringify(expected);
 
 /**
  * Throws unless the plain members are those that errors have: `id`, `usage`, and a `type` that says that it
  * is one. The sealed members of an error may be any JSON.
  */
-function checkError(body: Body, sealed: readonly string[], { plain }: ResponseGrammar): MemberCheck {
-  if (sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
+function checkError(body: SealedObject, { plain }: ResponseGrammar): MemberCheck {
+  if (body.sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
   for (const name of body.names) {
     if (!plain.has(name) || name === 'id' || name === 'usage') continue;
     if (name !== 'type' || !saysType(body, 'error')) {
@@ -50,19 +39,15 @@ function checkError(body: Body, sealed: readonly string[], { plain }: ResponseGr
 
 /** Throws unless a success has the members that were asked for. */
 function checkSuccess(
-  body: Body,
-  sealed: readonly string[],
+  body: SealedObject,
   { plain, whole }: ResponseGrammar,
   { format = 'other', choices }: RequestFacts,
 ): MemberCheck {
-  if (whole === undefined) {
-    if (!body.isArray) throw notAuthentic('the response is no document');
-    // Each value is an element, or the elements of one document.
-    return (_, value) => [value].flat().every(isElement);
-  }
+  // Each value of an array is an element, or the elements of one document.
+  if (whole === undefined) return (_, value) => [value].flat().every(isElement);
   const row = (Object.hasOwn(whole, format) ? whole[format] : undefined) ?? whole.other;
   const isOfType = row.type === undefined || saysType(body, row.type);
-  if (!isOfType || !hasNames(row, sealed, plain)) {
+  if (!isOfType || !hasNames(row, body.sealed, plain)) {
     throw notAuthentic('the response does not consist of what was asked for');
   }
   return (name, value) =>
@@ -84,22 +69,18 @@ export async function decryptBody(
   bytes: Buffer,
 ): Promise<{ readonly body: Buffer; readonly usage: TokenUsage | undefined }> {
   const grammar = grammarOf(endpoint);
-  const { plain, whole } = grammar;
   const text = bytes.toString('latin1');
-  const reader = new SealedReader(plain);
-  const isArray = whole === undefined && /^[ \t\n\r]*\[/.test(text);
-  const { names, values } = isArray ? sealedElements(text) : reader.object(text);
-  const body = { names, values, isArray };
-  const numbered = names.map((name, at) => ({ name, at }));
-  const sealed = encryptionOrder(numbered, plain);
-  const sealedNames = sealed.map(({ name }) => name);
-  const isMember =
-    asked === undefined
-      ? checkError(body, sealedNames, grammar)
-      : checkSuccess(body, sealedNames, grammar, asked);
+  const reader = new SealedReader(grammar.plain);
+  const isArray = grammar.whole === undefined && /^[ \t\n\r]*\[/.test(text);
+  const body = isArray ? sealedElements(text) : reader.object(text);
+  const { names, values, sealed } = body;
+  if (grammar.whole === undefined && asked !== undefined && !isArray) {
+    throw notAuthentic('the response is no document');
+  }
+  const isMember = asked === undefined ? checkError(body, grammar) : checkSuccess(body, grammar, asked);
   for (let next = 0; next < sealed.length; ) {
     if (next > 0) await nextTurn();
-    const batch: typeof sealed = [];
+    const batch: { readonly name: string; readonly at: number }[] = [];
     for (let size = 0; next < sealed.length && batch.length < TURN.messages && size < TURN.bytes; next++) {
       batch.push(sealed[next]!);
       size += values[sealed[next]!.at]!.length;

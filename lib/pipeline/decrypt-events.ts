@@ -5,7 +5,6 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { encryptionOrder } from '../json/names.ts';
 import { overflowError } from './context-overflow.ts';
 import {
   type Decrypter,
@@ -25,13 +24,11 @@ import {
   requiredKind,
   type StreamGrammar,
 } from './response-grammar.ts';
-import { SealedReader } from './sealed-json.ts';
+import { type SealedObject, SealedReader } from './sealed-json.ts';
 import { type TokenUsage, tokenUsage } from './token-usage.ts';
 
 /** Most bytes of an event on the wire. A larger event ends the stream, so that it is not held in memory. */
 const MAX_EVENT_BYTES = 32 * 1024 * 1024;
-/** Added to it, so that an event of the largest size fits with its field name and line end. */
-const FIELD_BYTES = 16;
 
 const EMPTY = Buffer.alloc(0);
 const LINE_END = /\r\n|\r|\n/g;
@@ -44,17 +41,15 @@ interface EventKind {
   /** Its type in the grammar. */
   readonly type: string;
   readonly row: GrammarRow;
-  /** The messages in the order in which they were sealed, each with the index of its member. */
-  readonly sealed: readonly { readonly name: string; readonly at: number }[];
 }
 
 /**
  * Decrypts an event stream of that endpoint as it arrives. `feed` returns complete events as bytes: `data` in
  * one line, its members in the order in which they came, and `retry`. Comments are passed on without their
  * text; ids and unknown fields are dropped. Nobody authenticates the name of an event, and clients skip
- * events by their names, or for lack of one. So only events of messages keep theirs, where each has one that
- * agrees with its plain member `type`. `asked` says which chunks keep their `usage` (the service puts it into
- * all of them) and how many choices there are, each of which must finish.
+ * events by it, so only events of messages keep theirs, which must agree with their plain member `type`.
+ * `asked` says which chunks keep their `usage` (the service puts it into all of them) and how many choices
+ * must finish.
  *
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
  * that breaks the grammar), response_malformed, response_too_large or stream_unfinished (event-order.ts).
@@ -123,7 +118,10 @@ export class EventDecrypter implements Decrypter {
       this.#unended += chunk.length;
       this.#parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
       // The parser's own limit counts only the data of the lines, and lines without any cost something too.
-      if (this.#unended > this.#maxEventBytes + FIELD_BYTES) throw this.#tooLarge();
+      if (this.#unended > this.#maxEventBytes) {
+        const message = `an event of the stream is larger than ${this.#maxEventBytes} bytes`;
+        throw new PrivatemodeError('response_too_large', message);
+      }
     } catch (thrown) {
       this.#ended = true;
       if (!this.modelError) this.failure = asPrivatemodeError(thrown);
@@ -140,11 +138,6 @@ export class EventDecrypter implements Decrypter {
     return EMPTY;
   }
 
-  #tooLarge(): PrivatemodeError {
-    const message = `an event of the stream is larger than ${this.#maxEventBytes} bytes`;
-    return new PrivatemodeError('response_too_large', message);
-  }
-
   #deliver(text: string): void {
     if (!this.#ended) this.#delivered += text;
   }
@@ -153,19 +146,18 @@ export class EventDecrypter implements Decrypter {
     this.#unended = 0;
     if (this.#ended) return;
     if (data === '') return; // some servers send it as a heartbeat, and nothing sealed can hide in it
-    if (data.length > this.#maxEventBytes) throw this.#tooLarge();
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
       // Part of the OpenAI-style APIs only; elsewhere it means nothing and is dropped.
       if (!this.#named) this.#end('data: [DONE]\n\n'); // some clients know it in capitals only
       return;
     }
     if (this.modelError) return;
-    const { names, values } = this.#reader.object(data);
-    const kind = this.#kindOf(names, values);
+    const object = this.#reader.object(data);
+    const kind = this.#kindOf(object);
     if (this.#named && name !== kind.type) throw notAuthentic('the name of an event is not its type');
-    if (kind.sealed.length > 0) this.#decrypt(kind, values);
-    else if (kind.type === 'message_stop') this.#end(this.#written(kind, values, true));
-    else this.#write(this.#written(kind, values, true));
+    if (object.sealed.length > 0) this.#decrypt(kind, object);
+    else if (kind.type === 'message_stop') this.#end(this.#written(kind, object, true));
+    else this.#write(this.#written(kind, object, true));
   }
 
   #write(event: string): void {
@@ -187,33 +179,30 @@ export class EventDecrypter implements Decrypter {
   }
 
   /** The kind of an event. Throws response_not_authentic if the API has no such event. */
-  #kindOf(names: readonly string[], values: readonly string[]): EventKind {
+  #kindOf({ names, values, sealed }: SealedObject): EventKind {
     const written = this.#named ? values[names.indexOf('type')] : undefined;
     const last = this.#last;
     if (last?.names === names && last.written === written) return last;
     const unnamed = names.includes('error') && !names.includes('choices') ? 'error' : 'chunk';
     const type = this.#named ? (written ?? '').slice(1, -1) : unnamed;
     const row = Object.hasOwn(this.#events, type) ? this.#events[type] : undefined;
-    const numbered = names.map((name, at) => ({ name, at }));
-    const sealed = encryptionOrder(numbered, this.#plain);
-    const sealedNames = sealed.map(({ name }) => name);
-    if (row === undefined || !hasNames(row, sealedNames, this.#plain)) {
+    if (row === undefined || !hasNames(row, sealed, this.#plain)) {
       throw notAuthentic('an event is not one of this API');
     }
-    this.#last = { names, written, type, row, sealed };
+    this.#last = { names, written, type, row };
     return this.#last;
   }
 
   /** Opens, checks and delivers an event. */
-  #decrypt(kind: EventKind, values: string[]): void {
-    const { type, names, sealed } = kind;
+  #decrypt(kind: EventKind, object: SealedObject): void {
+    const { names, values, sealed } = object;
     const messages: string[] = [];
     for (const { at } of sealed) messages.push(values[at]!);
     const opened = this.#cipher.open(messages);
-    const content = this.#check(kind, opened);
+    const content = this.#check(kind, sealed, opened);
     for (let k = 0; k < sealed.length; k++) values[sealed[k]!.at] = opened[k]!;
-    if (type === 'message_start') this.#promptUsage = tokenUsage((content as { usage?: unknown }).usage);
-    if (type === 'error') {
+    if (kind.type === 'message_start') this.#promptUsage = tokenUsage((content as { usage?: unknown }).usage);
+    if (kind.type === 'error') {
       const shown = overflowError(content, this.#named ? 'anthropic' : 'openai');
       if (shown !== undefined) values[names.indexOf('error')] = JSON.stringify(shown);
       this.modelError = true;
@@ -222,14 +211,14 @@ export class EventDecrypter implements Decrypter {
     const isClosing = Array.isArray(content) && content.length === 0;
     if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
     const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');
-    this.#write(this.#written(kind, values, hasUsage));
+    this.#write(this.#written(kind, object, hasUsage));
   }
 
   /**
    * Checks the opened messages of the next event. Returns the parsed value of its member `content`, if its
    * row has one. Throws response_not_authentic if a check fails.
    */
-  #check({ type, row, sealed }: EventKind, opened: readonly string[]): unknown {
+  #check({ type, row }: EventKind, sealed: SealedObject['sealed'], opened: readonly string[]): unknown {
     let content: unknown;
     let index: unknown;
     for (let k = 0; k < sealed.length; k++) {
@@ -254,7 +243,7 @@ export class EventDecrypter implements Decrypter {
    * The text of an event with these values. Line ends in JSON text mean the same as blanks; clients that read
    * each line on its own would lose the event.
    */
-  #written({ type, names }: EventKind, values: readonly string[], hasUsage: boolean): string {
+  #written({ type }: EventKind, { names, values }: SealedObject, hasUsage: boolean): string {
     let data = '';
     for (let k = 0; k < names.length; k++) {
       const name = names[k]!;

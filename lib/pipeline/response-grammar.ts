@@ -274,12 +274,16 @@ export function fitsRow(row: GrammarRow, name: string, value: unknown): boolean 
  * listed may be there if the row takes any; their names must not differ from a known name by letter case
  * alone, which some clients ignore.
  */
-export function hasNames(row: GrammarRow, sealed: readonly string[], plain: PlainMembers): boolean {
-  const { required, optional = {}, others } = row;
-  if (!Object.keys(required).every((name) => sealed.includes(name))) return false;
+export function hasNames(
+  { required, optional = {}, others }: GrammarRow,
+  sealed: readonly { readonly name: string }[],
+  plain: PlainMembers,
+): boolean {
   const known = [...Object.keys(required), ...Object.keys(optional)];
-  const taken = new Set([...known, ...plain.keys()].map((name) => name.toLowerCase()));
-  return sealed.every(
-    (name) => known.includes(name) || (others !== undefined && !taken.has(name.toLowerCase())),
+  const taken = [...known, ...plain.keys()].map((name) => name.toLowerCase());
+  const mayBe = ({ name }: { readonly name: string }): boolean =>
+    known.includes(name) || (others !== undefined && !taken.includes(name.toLowerCase()));
+  return (
+    Object.keys(required).every((each) => sealed.some(({ name }) => name === each)) && sealed.every(mayBe)
   );
 }

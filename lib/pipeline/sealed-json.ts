@@ -4,6 +4,7 @@
  * is read once, by a grammar much narrower than JSON, and never parsed as a whole: hostile text costs no more
  * than honest text of its length.
  */
+import { encryptionOrder } from '../json/names.ts';
 import { ARRAY, BACKSLASH, OBJECT, QUOTE, TO_CLOSER } from '../json/tokens.ts';
 import { malformed, notAuthentic } from './decrypter.ts';
 import type { PlainKind, PlainMembers } from './response-grammar.ts';
@@ -50,7 +51,15 @@ export interface SealedObject {
    * quotes.
    */
   readonly values: string[];
+  /** Its messages in the order in which they were sealed: the name of each, and its index. */
+  readonly sealed: readonly { readonly name: string; readonly at: number }[];
 }
+
+const sealedOf = (names: readonly string[], plain: PlainMembers): SealedObject['sealed'] =>
+  encryptionOrder(
+    names.map((name, at) => ({ name, at })),
+    plain,
+  );
 
 /** A part of a text keeps all of it in memory; its copy does not. */
 const copyOf = (part: string): string => Buffer.from(part, 'latin1').toString('latin1');
@@ -109,6 +118,7 @@ export class SealedReader {
   /** Those of the object before: most objects of a stream are written like it. */
   #members: readonly Member[] = [];
   #names: readonly string[] = [];
+  #sealed: SealedObject['sealed'] = [];
 
   constructor(plain: PlainMembers) {
     this.#plain = plain;
@@ -143,8 +153,9 @@ export class SealedReader {
     if (members !== this.#members || members.length > values.length) {
       this.#members = members.slice(0, values.length);
       this.#names = this.#members.map(({ name }) => name);
+      this.#sealed = sealedOf(this.#names, this.#plain);
     }
-    return { names: this.#names, values };
+    return { names: this.#names, values, sealed: this.#sealed };
   }
 
   #withMemberAt(members: Member[], text: string, at: number): Member[] {
@@ -183,5 +194,6 @@ export function sealedElements(text: string): SealedObject {
   const values = parts.filter((_, k) => k % 2 === 1);
   const frame = parts.map((part, k) => (k % 2 === 1 ? '"' : part.trim()));
   if (frame.join('') !== `[${values.map(() => '"').join()}]`) throw noJson();
-  return { names: [...values.keys()].map(String), values };
+  const names = [...values.keys()].map(String);
+  return { names, values, sealed: sealedOf(names, new Map()) };
 }

@@ -107,8 +107,11 @@ describe('the kinds of sealed values', () => {
 
 /** Whether an event or a body with these sealed members may be of that row. */
 const passes = (row: GrammarRow, plain: PlainMembers, members: Readonly<Record<string, unknown>>): boolean =>
-  hasNames(row, Object.keys(members), plain) &&
-  Object.entries(members).every(([name, value]) => fitsRow(row, name, value));
+  hasNames(
+    row,
+    Object.keys(members).map((name) => ({ name })),
+    plain,
+  ) && Object.entries(members).every(([name, value]) => fitsRow(row, name, value));
 
 describe('the members of a chunk', () => {
   const chunks = {
