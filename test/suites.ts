@@ -97,6 +97,7 @@ export const RUNS: readonly Run[] = [
       'test/crypto/engines.test.ts',
       'test/crypto/random.test.ts',
       'test/pipeline/decrypt-stream.test.ts',
+      'test/pipeline/event-order.test.ts',
       'test/pipeline/media-urls.test.ts',
       'test/pipeline/response-grammar.test.ts',
       'test/pipeline/rewrite-auth.test.ts',

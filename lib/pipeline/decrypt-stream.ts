@@ -83,9 +83,9 @@ export class DecryptStream extends Transform {
   }
 
   /** Runs when the reader can take more. Silence until then was the reader's. */
-  override _read(size: number): void {
+  override read(size?: number): unknown {
     if (this.writableLength > 0) this.#idle.refresh();
-    super._read(size);
+    return super.read(size);
   }
 
   /** Runs when the application went away, or all has been read. */

@@ -32,7 +32,7 @@ const decrypterWith = (more: Partial<Decrypter> = {}): Decrypter => ({
   ...more,
 });
 
-/** A remote that sends when it is told to, and what becomes of it. `reads`: whether the reader takes anything. */
+/** A remote that sends when it is told to, and what becomes of it. `reads`: whether the reader takes any. */
 function decrypting({
   reads = true,
   more = {} as Partial<Decrypter>,

@@ -1,7 +1,6 @@
 /**
- * Many clients read streams without a parser of event streams: each line for itself, skipping what is no
- * JSON, or whatever follows `data: ` anywhere in a line. The framing is not authenticated: with it a gateway
- * must neither hide an event from them nor add one.
+ * Many clients read streams without a parser of event streams: each line for itself, some by more line ends
+ * than the standard has. In text that nothing authenticates, a gateway must not forge a line for them.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -17,49 +16,7 @@ function open(wire: string): { readonly text: string; readonly failure: string |
   return { text, failure: opener.failure?.code };
 }
 
-const FORGED = '{"choices":[{"index":0,"delta":{"content":"FORGED"}}]}';
-
-const READERS: Readonly<Record<string, (text: string) => string[]>> = {
-  'each line for itself': (text) => text.split('\n').flatMap((line) => line.match(/^data:(.*)/)?.[1] ?? []),
-  'what follows `data: `': (text) => text.split('data: ').map((part) => part.split('\n', 1)[0]!),
-  'lines without the name': (text) => text.split('\n').map((line) => line.replace(/^\w*:/, '')),
-};
-
-function wordsOf(lines: readonly string[]): string[] {
-  return lines.flatMap((line) => {
-    try {
-      return JSON.parse(line).choices[0].delta.content as string;
-    } catch {
-      return [];
-    }
-  });
-}
-
-const two = (edit: (event: string) => string): string => {
-  const stream = sealed();
-  return `${edit(stream.event(chatChunk('one')))}${stream.event(chatChunk('two', 'stop'))}${DONE}`;
-};
-const ATTACKS: Readonly<Record<string, string>> = {
-  'data in several lines': two((event) => event.replace(/ , /g, '\ndata: , ')),
-  'a comment with data': two((event) => `: data: ${FORGED}\n\n${event}`),
-  'a comment that is JSON': two((event) => `:${FORGED}\n\n${event}`),
-  'an id with data': two((event) => `id: data: ${FORGED}\n${event}`),
-  'an id that is JSON': two((event) => `id:${FORGED}\n${event}`),
-};
-
-describe('a stream read line by line', () => {
-  for (const [attack, wire] of Object.entries(ATTACKS)) {
-    for (const [reader, lines] of Object.entries(READERS)) {
-      it(`has only the honest events, with ${attack}, for a client that reads ${reader}`, () => {
-        const { text, failure } = open(wire);
-        assert.equal(failure, undefined);
-        assert.deepEqual(wordsOf(lines(text)), ['one', 'two']);
-      });
-    }
-  }
-});
-
-const FORGED_LINE = `data: ${FORGED}`;
+const FORGED_LINE = 'data: {"choices":[{"index":0,"delta":{"content":"FORGED"}}]}';
 /**
  * Python's str.splitlines (httpx.iter_lines) and Java's Scanner split at these too. Where nothing
  * authenticates a text, it must not hold them: behind one, a gateway could write events of its own.
