@@ -71,7 +71,7 @@ export async function decryptBody(
   const grammar = grammarOf(endpoint);
   const text = bytes.toString('latin1');
   const reader = new SealedReader(grammar.plain);
-  const isArray = grammar.whole === undefined && /^[ \t\n\r]*\[/.test(text);
+  const isArray = grammar.whole === undefined && /^[ \t\n\r]{0,64}\[/.test(text);
   const body = isArray ? sealedElements(text) : reader.object(text);
   const { names, values, sealed } = body;
   if (grammar.whole === undefined && asked !== undefined && !isArray) {

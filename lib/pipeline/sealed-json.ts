@@ -55,12 +55,6 @@ export interface SealedObject {
   readonly sealed: readonly { readonly name: string; readonly at: number }[];
 }
 
-const sealedOf = (names: readonly string[], plain: PlainMembers): SealedObject['sealed'] =>
-  encryptionOrder(
-    names.map((name, at) => ({ name, at })),
-    plain,
-  );
-
 /** A part of a text keeps all of it in memory; its copy does not. */
 const copyOf = (part: string): string => Buffer.from(part, 'latin1').toString('latin1');
 
@@ -153,7 +147,8 @@ export class SealedReader {
     if (members !== this.#members || members.length > values.length) {
       this.#members = members.slice(0, values.length);
       this.#names = this.#members.map(({ name }) => name);
-      this.#sealed = sealedOf(this.#names, this.#plain);
+      const numbered = this.#names.map((name, at) => ({ name, at }));
+      this.#sealed = encryptionOrder(numbered, this.#plain);
     }
     return { names: this.#names, values, sealed: this.#sealed };
   }
@@ -185,6 +180,19 @@ export class SealedReader {
   }
 }
 
+/** The numbers below `count` in the order of their texts: 0, 1, 10, 11, 2. Sorting many would take too long. */
+function inTextOrder(count: number): number[] {
+  const order: number[] = [];
+  const visit = (from: number, to: number): void => {
+    for (let at = from; at < to && at < count; at++) {
+      order.push(at);
+      if (at > 0) visit(10 * at, 10 * at + 10);
+    }
+  };
+  visit(0, 10);
+  return order;
+}
+
 /**
  * The messages of the array that is all of `text`, their names the indices as text. Throws response_malformed
  * if it is no array of strings, or has more than 100,000.
@@ -195,5 +203,6 @@ export function sealedElements(text: string): SealedObject {
   const frame = parts.map((part, k) => (k % 2 === 1 ? '"' : part.trim()));
   if (frame.join('') !== `[${values.map(() => '"').join()}]`) throw noJson();
   const names = [...values.keys()].map(String);
-  return { names, values, sealed: sealedOf(names, new Map()) };
+  const sealed = inTextOrder(values.length).map((at) => ({ name: names[at]!, at }));
+  return { names, values, sealed };
 }

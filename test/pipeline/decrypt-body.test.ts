@@ -257,8 +257,8 @@ describe('a whole response', () => {
     );
   };
 
-  it('is opened, as an array, in the order of its indices as text: 0, 1, 10, 11, 2', async () => {
-    const plain = Array.from({ length: 12 }, (_, i) => `{"e":${i}}`);
+  it('is opened, as an array, in the order of its indices as text: 0, 1, 10, 100, 101', async () => {
+    const plain = Array.from({ length: 1_234 }, (_, i) => `{"e":${i}}`);
     const { text } = await open(`[${elementsOf(plain).join(', ')}]`, []);
     assert.equal(text, `[${plain.join()}]`);
   });
