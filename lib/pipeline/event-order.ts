@@ -93,8 +93,9 @@ function blocksOrder(): EventOrder {
   const order = {
     complete: false,
     take(type: string, content: unknown, index: unknown): void {
-      const [after, next] = BLOCK_EVENTS.get(type) ?? [];
-      if (after === undefined || next === undefined) return;
+      const row = BLOCK_EVENTS.get(type);
+      if (row === undefined) return;
+      const [after, next] = row;
       const ofBlock = type.startsWith('content_block_');
       const allowed = after.includes(state) && (!ofBlock || index === block);
       if (!allowed) throw notAuthentic('an event of the message comes where it cannot');

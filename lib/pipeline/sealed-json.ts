@@ -38,8 +38,6 @@ interface Member {
   readonly before: string;
   /** The kinds of value that it may have in clear; undefined: its value is a message. */
   readonly plain: readonly PlainKind[] | undefined;
-  /** The text of its latest plain string, which is often the same in all events. */
-  known: string;
 }
 
 /** What the gateway sent. Each character of it is one byte (latin1). */
@@ -58,13 +56,14 @@ export interface SealedObject {
 /** A part of a text keeps all of it in memory; its copy does not. */
 const copyOf = (part: string): string => Buffer.from(part, 'latin1').toString('latin1');
 
-/** What startsWith says, in a sixth of its time. */
-const standsAt = (text: string, at: number, part: string): boolean =>
-  text.slice(at, at + part.length) === part;
-
-/** Whether this member stands at `at`, its value right behind what stands before it. */
-const isWrittenAt = (text: string, at: number, { before }: Member): boolean =>
-  standsAt(text, at, before) && text.charCodeAt(at + before.length) > 0x20;
+/**
+ * Whether this member stands at `at`, its value right behind what stands before it. A comparison of slices
+ * takes a sixth of the time of startsWith.
+ */
+function isWrittenAt(text: string, at: number, { before }: Member): boolean {
+  const end = at + before.length;
+  return text.slice(at, end) === before && text.charCodeAt(end) > 0x20;
+}
 
 /** Whether the object, and with it the text, ends at `at`. */
 function endsAt(text: string, at: number): boolean {
@@ -139,9 +138,8 @@ export class SealedReader {
         at = endOfMessage(text, start);
         values.push(text.slice(start + 1, at - 1));
       } else {
-        const isKnown = member.known !== '' && standsAt(text, start, member.known);
-        at = isKnown ? start + member.known.length : endOfPlain(text, start);
-        values.push(isKnown ? member.known : this.#plainText(member, text.slice(start, at)));
+        at = endOfPlain(text, start);
+        values.push(this.#plainText(member, text.slice(start, at)));
       }
     } while (!endsAt(text, at));
     if (members !== this.#members || members.length > values.length) {
@@ -159,7 +157,7 @@ export class SealedReader {
     const name = copyOf(word);
     const isNext = bracket === (members.length === 0 ? '{' : ',') && members.length < MAX_MEMBERS;
     if (!isNext || members.some((earlier) => earlier.name === name)) throw noJson();
-    members.push({ name, before: copyOf(written), plain: this.#plain.get(name), known: '' });
+    members.push({ name, before: copyOf(written), plain: this.#plain.get(name) });
     return members;
   }
 
@@ -175,7 +173,6 @@ export class SealedReader {
     const text = written.replace(/[\t\n\r]/g, ' '); // an object may be laid out
     if (!member.plain?.includes(kind as PlainKind) || !PRINTABLE.test(text)) throw wrongPlain();
     if (member.name === 'usage') this.usage = value;
-    if (kind === 'string') member.known = copyOf(text);
     return text;
   }
 }
