@@ -15,9 +15,6 @@ export const MAX_BODY_BYTES = 128 * 1024 * 1024;
 /** What is opened in one turn of the event loop: so many messages, or as many as have so many bytes. */
 const TURN = { messages: 256, bytes: 512 * 1024 };
 
-/** Whether a member may have this value, once it has been opened and parsed. */
-type MemberCheck = (name: string, value: unknown) => boolean;
-
 /** Whether the plain member `type` is there and says that. Nothing authenticates it. */
 const saysType = ({ names, values }: SealedObject, expected: string): boolean =>
   values[names.indexOf('type')] === JSON.stringify(expected);
@@ -26,7 +23,7 @@ const saysType = ({ names, values }: SealedObject, expected: string): boolean =>
  * Throws unless the plain members are those that errors have: `id`, `usage`, and a `type` that says that it
  * is one. The sealed members of an error may be any JSON.
  */
-function checkError(body: SealedObject, { plain }: ResponseGrammar): MemberCheck {
+function checkError(body: SealedObject, { plain }: ResponseGrammar): void {
   if (body.sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
   for (const name of body.names) {
     if (!plain.has(name) || name === 'id' || name === 'usage') continue;
@@ -34,15 +31,17 @@ function checkError(body: SealedObject, { plain }: ResponseGrammar): MemberCheck
       throw malformed('an error of the service has a plain member that errors do not have');
     }
   }
-  return () => true;
 }
 
-/** Throws unless a success has the members that were asked for. */
+/**
+ * Throws unless a success has the members that were asked for. Returns what tells whether one of them may
+ * have that value.
+ */
 function checkSuccess(
   body: SealedObject,
   { plain, whole }: ResponseGrammar,
   { format = 'other', choices }: RequestFacts,
-): MemberCheck {
+): (name: string, value: unknown) => boolean {
   // Each value of an array is an element, or the elements of one document.
   if (whole === undefined) return (_, value) => [value].flat().every(isElement);
   const row = (Object.hasOwn(whole, format) ? whole[format] : undefined) ?? whole.other;
@@ -77,7 +76,7 @@ export async function decryptBody(
   if (grammar.whole === undefined && asked !== undefined && !isArray) {
     throw notAuthentic('the response is no document');
   }
-  const isMember = asked === undefined ? checkError(body, grammar) : checkSuccess(body, grammar, asked);
+  const isMember = asked === undefined ? undefined : checkSuccess(body, grammar, asked);
   for (let next = 0; next < sealed.length; ) {
     if (next > 0) await nextTurn();
     const batch: { readonly name: string; readonly at: number }[] = [];
@@ -88,11 +87,14 @@ export async function decryptBody(
     const opened = cipher.open(batch.map(({ at }) => values[at]!));
     for (const [k, { name, at }] of batch.entries()) {
       values[at] = opened[k]!;
-      if (!isMember(name, openedValue(opened[k]!))) {
+      const value = openedValue(opened[k]!);
+      if (isMember?.(name, value) === false) {
         throw notAuthentic('a member of the response is not what it should be');
       }
     }
   }
+  // At last, because what was opened tells an altered error from one of somebody else.
+  if (asked === undefined) checkError(body, grammar);
   const written = isArray
     ? `[${values.join()}]`
     : `{${names.map((name, at) => `"${name}":${values[at]!}`).join()}}`;
