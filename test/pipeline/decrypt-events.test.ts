@@ -453,6 +453,7 @@ describe('the usage of an event stream', () => {
           const text = expected.map((each) => openEvent(each)).join('') + DONE;
           assert.deepEqual(run(opened, bytes), { text, failure: undefined, finished: true });
           assert.equal(opened.events, expected.length + 1);
+          assert.equal(opened.usage?.completion, put({ usage: 3 })['usage'] ? 3 : undefined);
         }
       });
     }

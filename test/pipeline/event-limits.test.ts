@@ -1,6 +1,8 @@
 /** How large an event may be on the wire, however it is written. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
 import { ASKED, fixedCipher } from '../support/remote/exchange-fixture.ts';
@@ -45,4 +47,26 @@ describe('the limit of an event', () => {
     const wire = Buffer.from('data: [DONE]\n\n'.repeat(20)); // means nothing there
     assert.equal(failure([wire.subarray(0, 80), wire.subarray(80)], 100, 'messages'), undefined);
   });
+});
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+
+it('a stream keeps less than 16 MiB of eight events of 4 MiB, each of which has one more member', () => {
+  const MIB = 1024 * 1024;
+  const sealed = sealedStream(['id', 'usage']);
+  const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED);
+  const more: Record<string, null> = {};
+  const inUse = (): number => {
+    collect();
+    return process.memoryUsage().heapUsed;
+  };
+  const before = inUse();
+  for (let k = 0; k < 8; k++) {
+    more[`a_member_with_a_long_name_${k}`] = null; // V8 copies short ones
+    opener.feed(Buffer.from(sealed.event({ ...chatChunk('x'.repeat(2 * MIB)), ...more })));
+  }
+  const kept = (inUse() - before) / MIB;
+  assert.equal(opener.events, 8);
+  assert.ok(kept < 16, `${kept.toFixed(1)} MiB are kept`);
 });

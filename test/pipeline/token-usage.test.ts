@@ -5,59 +5,20 @@ import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { type TokenUsage, tokenUsage } from '../../lib/pipeline/token-usage.ts';
 import { ASKED, fixedCipher } from '../support/remote/exchange-fixture.ts';
-import { chatChunk, DONE, sealedStream } from '../support/remote/sealed-stream.ts';
-
-function streamUsage(wire: string, id: 'chat' | 'messages', usage: 'every' | 'last' | 'none' = 'every') {
-  const opener = new EventDecrypter({ id }, fixedCipher(), { ...ASKED, usage });
-  opener.feed(Buffer.from(wire));
-  assert.equal(opener.failure, undefined);
-  return opener.usage;
-}
+import { sealedStream } from '../support/remote/sealed-stream.ts';
 
 describe('the usage of a stream', () => {
-  const CLOSING = { ...chatChunk('', null, 1_001), choices: [] };
-  const chat = (...chunks: ReturnType<typeof chatChunk>[]): string => {
-    const stream = sealedStream(['id', 'usage']);
-    return chunks.map((chunk) => stream.event(chunk)).join('') + DONE;
-  };
-  const finished = [chatChunk('a'), chatChunk('b', null, 2), chatChunk('', 'stop', 3)];
-
-  for (const wanted of ['every', 'last', 'none'] as const) {
-    it(`is that of the closing chunk, whatever usage the client gets: ${wanted}`, () => {
-      const wire = chat(...finished, CLOSING as never);
-      assert.deepEqual(streamUsage(wire, 'chat', wanted), {
-        prompt: 3,
-        completion: 1_001,
-        cached: undefined,
-      });
-    });
-  }
-
-  it('is that of the latest chunk without a closing chunk', () => {
-    assert.deepEqual(streamUsage(chat(...finished), 'chat'), { prompt: 3, completion: 3, cached: undefined });
-  });
-
   const messages = (started: object, delta: object): TokenUsage | undefined => {
-    const events = [
-      {
-        type: 'message_start',
-        message: {
-          id: 'm1',
-          type: 'message',
-          role: 'assistant',
-          content: [],
-          model: 'm',
-          usage: started,
-        },
-      },
-      { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: delta },
-    ];
     const stream = sealedStream(['id', 'type', 'usage']);
-    const wire = [
-      ...events.map((event) => stream.event(event, event.type)),
-      'event: message_stop\ndata: {"type":"message_stop"}\n\n',
-    ].join('');
-    return streamUsage(wire, 'messages');
+    const opener = new EventDecrypter({ id: 'messages' }, fixedCipher(), ASKED);
+    for (const event of [
+      { type: 'message_start', message: { id: 'm1', content: [], model: 'm', usage: started } },
+      { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: delta },
+    ]) {
+      opener.feed(Buffer.from(stream.event(event, event.type)));
+    }
+    assert.equal(opener.failure, undefined);
+    return opener.usage;
   };
 
   it('has its input from message_start and its output from message_delta in the messages API', () => {
