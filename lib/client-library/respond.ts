@@ -123,7 +123,8 @@ export async function respond(
     });
   }
   const wire = await collected(source.chunks);
-  const opened = await decryptBody(endpoint, cipher, status < 400 ? asked : undefined, wire).catch((thrown) => {
+  const facts = status < 400 ? asked : undefined;
+  const opened = await decryptBody(endpoint, cipher, facts, wire).catch((thrown) => {
     const failure = asPrivatemodeError(thrown);
     if (status < 400) throw toApplication(failure);
     const isForeign = !cipher.hasOpened();

@@ -18,6 +18,7 @@ export const UNENCRYPTED: Decrypter = {
   usage: undefined,
 };
 type Room = ((bytes: number) => Promise<void> | undefined) | undefined;
+
 import type { Translator } from '../responses-api/translator.ts';
 import type { HeldRoom, Reservation } from './memory-budget.ts';
 import type { Exchange } from './request-state.ts';
@@ -71,10 +72,7 @@ export async function roomForRepeated(exchange: Exchange, translator: Translator
  * Reserves memory for a translated stream as its translation grows, beside the parts of the request that it
  * repeats.
  */
-export function roomForHeld(
-  translator: Translator,
-  { reservation, bytes }: HeldRoom,
-): () => void {
+export function roomForHeld(translator: Translator, { reservation, bytes }: HeldRoom): () => void {
   let reserved = bytes;
   return () => {
     const more = translator.held() - reserved;
@@ -86,10 +84,7 @@ export function roomForHeld(
 }
 
 /** Reserves memory for a response that is kept whole: the announced length, or more if more arrives. */
-export function roomForWhole(
-  exchange: Exchange,
-  { headers }: UpstreamResponse['response'],
-): Room {
+export function roomForWhole(exchange: Exchange, { headers }: UpstreamResponse['response']): Room {
   const reservation = responseReservation(exchange);
   if (reservation === undefined) return undefined;
   const announced = Number(headers['content-length'] ?? 0);

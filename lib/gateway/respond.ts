@@ -233,7 +233,12 @@ async function respondBody(
   let pieces: Uint8Array[] = [];
   let failure: PrivatemodeError | undefined;
   try {
-    const opened = await decryptBody(match.endpoint, cipher, isError ? undefined : asked, Buffer.concat(wire));
+    const opened = await decryptBody(
+      match.endpoint,
+      cipher,
+      isError ? undefined : asked,
+      Buffer.concat(wire),
+    );
     pieces = piecesOf(opened.body);
     accounts.decrypted(opened.body.length);
     accounts.delivered({ usage: opened.usage });

@@ -177,7 +177,7 @@ export class SealedReader {
   }
 }
 
-/** The numbers below `count` in the order of their texts: 0, 1, 10, 11, 2. Sorting many would take too long. */
+/** The numbers below `count` in the order of their texts: 0, 1, 10, 11, 2. Sorting many takes too long. */
 function inTextOrder(count: number): number[] {
   const order: number[] = [];
   const visit = (from: number, to: number): void => {
