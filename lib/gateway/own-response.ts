@@ -6,7 +6,6 @@ import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
-import { piecesOf } from '../pipeline/pieces.ts';
 import { AppResponse } from './app-response.ts';
 import { ClientGone } from './life.ts';
 import { aboutOwnKey } from './refused-key.ts';
@@ -179,4 +178,11 @@ export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   else if ('encrypted' in socket) {
     if (!socket.emit('reset')) res.destroy();
   } else socket.resetAndDestroy();
+}
+
+/** The bytes as views of at most 64 KiB each: a client takes a large piece in parts. */
+export function piecesOf(bytes: Uint8Array): Uint8Array[] {
+  const pieces: Uint8Array[] = [];
+  for (let at = 0; at < bytes.length; at += 65_536) pieces.push(bytes.subarray(at, at + 65_536));
+  return pieces;
 }

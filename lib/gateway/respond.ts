@@ -15,7 +15,6 @@ import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import type { DecryptStream } from '../pipeline/decrypt-stream.ts';
-import { piecesOf } from '../pipeline/pieces.ts';
 import type { Translator } from '../responses-api/translator.ts';
 import { type Accounts, isUndecryptable } from './accounts.ts';
 import { ClientGone } from './life.ts';
@@ -26,6 +25,7 @@ import {
   finishWhole,
   forCaller,
   noteBroken,
+  piecesOf,
   respondError,
   respondWhole,
 } from './own-response.ts';
