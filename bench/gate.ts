@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { once } from 'node:events';
 import { createRequestCipher } from '../lib/envelope/message-cipher.ts';
-import { createBodyDecrypter } from '../lib/pipeline/decrypt-body.ts';
+import { decryptBody } from '../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import {
   chatBody,
@@ -54,16 +54,16 @@ export function bodyOf(message: string): string {
   }
 }
 
-function opened(text: string, unary: boolean): string {
+async function opened(text: string, unary: boolean): Promise<string> {
   const cipher = createRequestCipher(
     { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) },
     { nonce: OPEN_SECRET.nonce },
   );
   const asked = { streaming: !unary, choices: 1, format: undefined, usage: 'every' } as const;
-  const opener = unary
-    ? createBodyDecrypter({ id: 'chat' }, cipher, asked)
-    : new EventDecrypter({ id: 'chat' }, cipher, asked);
-  const bytes = [opener.feed(Buffer.from(text, 'latin1')), opener.flush()];
+  const wire = Buffer.from(text, 'latin1');
+  if (unary) return (await decryptBody({ id: 'chat' }, cipher, asked, wire)).body.toString();
+  const opener = new EventDecrypter({ id: 'chat' }, cipher, asked);
+  const bytes = [opener.feed(wire), opener.end()];
   if (opener.failure !== undefined) throw opener.failure;
   return Buffer.concat(bytes).toString('utf8');
 }

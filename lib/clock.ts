@@ -120,6 +120,13 @@ export class Deadline {
   }
 }
 
+/** Lets all that is due have its turn of the event loop. Browsers have no setImmediate. */
+export const nextTurn = (): Promise<void> =>
+  new Promise((resolve) => {
+    if (typeof setImmediate === 'function') setImmediate(resolve);
+    else setTimeout(resolve, 0);
+  });
+
 /** A signal that aborts after `ms`, as that of AbortSignal.timeout does. */
 export function abortAfter(clock: Pick<Clock, 'after'>, ms: number): AbortSignal {
   const control = new AbortController();

@@ -97,6 +97,7 @@ export const RUNS: readonly Run[] = [
       'test/crypto/engines.test.ts',
       'test/crypto/random.test.ts',
       'test/pipeline/decrypt-stream.test.ts',
+      'test/pipeline/event-order.test.ts',
       'test/pipeline/media-urls.test.ts',
       'test/pipeline/response-grammar.test.ts',
       'test/pipeline/rewrite-auth.test.ts',
@@ -158,7 +159,7 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/gateway/time-limits.test.ts': 'it waits',
   'test/config/inherited-socket.test.ts': 'it starts the program',
   'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
-  'test/pipeline/memory.test.ts': 'it measures memory',
+  'test/pipeline/event-limits.test.ts': 'it measures memory',
   'test/session/simulated-deployment.test.ts': 'it listens, and waits',
   'test/session/session.test.ts': 'it looks for what the garbage collector keeps',
 };

@@ -2,13 +2,14 @@
 import { errorEvent } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { leftOutHeader, remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
 import { ForeignError, plainContentType } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
+import { CollectedBytes } from '../pipeline/collected-bytes.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
-import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
+import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
@@ -119,22 +120,21 @@ export async function respond(
       headers: headers('text/event-stream'),
     });
   }
-  const decrypter = createBodyDecrypter(endpoint, cipher, status < 400 ? asked : undefined);
-  const pieces: Uint8Array[] = [];
-  try {
-    for await (const piece of decrypted(source, decrypter, onAuthentic)) pieces.push(piece);
-  } catch (thrown) {
-    const { failure } = decrypter;
-    if (status < 400 || failure === undefined) throw thrown;
+  const wire = await collected(source.chunks);
+  const facts = status < 400 ? asked : undefined;
+  const opened = await decryptBody(endpoint, cipher, facts, wire).catch((thrown) => {
+    const failure = asPrivatemodeError(thrown);
+    if (status < 400) throw toApplication(failure);
     const isForeign = !cipher.hasOpened();
-    const tooOld = isForeign ? clientTooOld(decrypter.failed(), PROTOCOL_VERSION) : undefined;
+    const tooOld = isForeign ? clientTooOld(wire, PROTOCOL_VERSION) : undefined;
     if (tooOld !== undefined) throw tooOld;
     throw new UnreadError(
       isForeign ? unmarkedError(failure, response) : new ForeignError(failure, status, true),
       response,
     );
-  }
-  const plain = Buffer.concat(pieces);
+  });
+  onAuthentic();
+  const plain = opened.body;
   const shown =
     status < 400 ? (translator?.body(plain) ?? plain) : (overflowBody(plain, status, format) ?? plain);
   return new Response(Uint8Array.from(shown), {
@@ -163,8 +163,28 @@ interface Source {
 }
 
 /**
- * Yields the plaintext that each chunk of a response completes, and calls `onAuthentic` once the whole
- * response has authenticated. If the response fails, it yields the bytes before the failure, then those that
+ * The bytes of a whole body. Rejects with response_too_large above 128 MiB, and as the chunks do, in the
+ * words for an application.
+ */
+async function collected(chunks: Source['chunks']): Promise<Buffer> {
+  const wire = new CollectedBytes();
+  try {
+    for await (const chunk of chunks) {
+      if (wire.length + chunk.length > MAX_BODY_BYTES) {
+        const message = `the response is larger than ${MAX_BODY_BYTES} bytes`;
+        throw new PrivatemodeError('response_too_large', message);
+      }
+      wire.push(chunk);
+    }
+  } catch (thrown) {
+    throw thrown instanceof PrivatemodeError ? toApplication(thrown) : thrown;
+  }
+  return wire.bytes();
+}
+
+/**
+ * Yields the plaintext that each chunk of a stream completes, and calls `onAuthentic` once the whole stream
+ * has authenticated. If the stream fails, it yields the bytes before the failure, then those that
  * `farewell` makes of the failure, and throws the failure. If the application left, it throws the
  * application's own reason.
  */
@@ -172,7 +192,7 @@ async function* decrypted(
   { chunks, finish }: Source,
   decrypter: Decrypter,
   onAuthentic: () => void,
-  farewell?: (failure: PrivatemodeError) => Uint8Array,
+  farewell: (failure: PrivatemodeError) => Uint8Array,
 ): AsyncGenerator<Uint8Array> {
   let failure: PrivatemodeError | undefined;
   try {
@@ -182,11 +202,9 @@ async function* decrypted(
       if (bytes.length > 0) yield bytes;
       if (decrypter.failure !== undefined || decrypter.finished) break;
     }
-    while (decrypter.failure === undefined && !decrypter.finished) {
-      const bytes = decrypter.flush();
+    if (decrypter.failure === undefined && !decrypter.finished) {
+      const bytes = decrypter.end();
       if (bytes.length > 0) yield bytes;
-      if (!decrypter.pending) break;
-      await new Promise((resolve) => setTimeout(resolve, 0));
     }
     failure = decrypter.failure;
   } catch (thrown) {
@@ -195,7 +213,7 @@ async function* decrypted(
   }
   if (failure === undefined) return onAuthentic();
   const error = toApplication(failure);
-  if (farewell !== undefined) yield farewell(error);
+  yield farewell(error);
   throw error;
 }
 

@@ -8,8 +8,6 @@ import { CollectedBody } from './memory.ts';
 
 /** Bytes of the longest response that nothing authenticates: an error, or a list of models. */
 export const LONGEST_PLAIN = 1024 * 1024;
-/** Bytes of the longest encrypted response that is read whole. */
-export const LONGEST_SEALED = 128 * LONGEST_PLAIN;
 
 /**
  * Resolves with the body of the response when all of it has arrived. Rejects with response_too_large if it is

@@ -8,10 +8,10 @@ import { ForeignError, plainContentType } from '../http-rules/unauthenticated.ts
 import { clientTooOld } from '../network/client-too-old.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
-import { decryptBody } from '../pipeline/decrypt-body.ts';
+import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import type { Exchange, ForwardedExchange, SentAttempt } from './exchange.ts';
 import { respondError, respondWhole } from './own-response.ts';
-import { LONGEST_PLAIN, LONGEST_SEALED, readWhole } from './read-whole.ts';
+import { LONGEST_PLAIN, readWhole } from './read-whole.ts';
 import { type Requested, respondStream } from './respond-stream.ts';
 
 /** The head of the service's response; `errorBody`: its body, if it was read already to decide about a retry. */
@@ -106,7 +106,7 @@ async function respondBody(
   const cipher = exchange.attempt?.cipher as RequestCipher;
   const status = response.statusCode as number;
   const isError = status >= 400;
-  const sealed = errorBody ?? (await readWhole(exchange, response, LONGEST_SEALED));
+  const sealed = errorBody ?? (await readWhole(exchange, response, MAX_BODY_BYTES));
   let opened: Awaited<ReturnType<typeof decryptBody>>;
   try {
     opened = await decryptBody(match.endpoint, cipher, isError ? undefined : asked, sealed);

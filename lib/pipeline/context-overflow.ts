@@ -41,28 +41,23 @@ const LONGEST = 64 * 1024;
  * that is too long: agents compact at that, and know only some of vLLM's sentences.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
-  if (status !== 400 || format === 'plain') return undefined;
-  const parsed = objectIn(body);
-  const error = parsed && reworded(parsed['error'], format, outputTooLarge);
+  if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
+  const parsed = JSON.parse(new TextDecoder().decode(body));
+  const error = overflowError(parsed?.error, format, outputTooLarge);
   return error && Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
 /**
- * The same for the member `error` of an event: vLLM looks at some prompts only when it has begun the stream.
- * It has no sentence about less output, because Claude Code acts on that one only after a status of 400.
+ * The same for `error` alone. Without `lessOutput` no error asks for less output: Claude Code acts on that
+ * sentence only after a status of 400, not in an event of a stream.
  */
-export function overflowInEvent(error: Uint8Array, format: ErrorFormat): Buffer | undefined {
-  const shown = reworded(objectIn(error), format);
-  return shown && Buffer.from(JSON.stringify(shown));
-}
-
-function reworded(
+export function overflowError(
   error: unknown,
   format: ErrorFormat,
   lessOutput?: typeof outputTooLarge,
 ): object | undefined {
   const { message } = (error ?? {}) as { message?: unknown };
-  if (typeof message !== 'string') return undefined;
+  if (typeof message !== 'string' || message.length > LONGEST) return undefined;
   const window = Number(LIMIT.exec(message)?.groups?.['window'] ?? 0);
   if (window === 0) return undefined;
   const changed =
@@ -85,14 +80,4 @@ function outputTooLarge(message: string, window: number): string | undefined {
   const prompt = Number(parts?.['prompt'] ?? Math.max(1, least, window - Math.floor(output / 2)));
   if (window - prompt < LEAST_ROOM || prompt + output <= window) return undefined;
   return `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${window}`;
-}
-
-function objectIn(text: Uint8Array): Record<string, unknown> | undefined {
-  if (text.length > LONGEST) return undefined;
-  try {
-    const value: unknown = JSON.parse(new TextDecoder().decode(text));
-    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
-  } catch {
-    return undefined;
-  }
 }

@@ -4,39 +4,55 @@
  */
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
-import { PrivatemodeError } from '../errors.ts';
-import { overflowInEvent } from './context-overflow.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { overflowError } from './context-overflow.ts';
 import {
   type Decrypter,
-  failureOf,
   malformed,
   notAuthentic,
   type Opener,
+  openedValue,
   type RequestFacts,
 } from './decrypter.ts';
-import { EventChecks, type EventKind } from './event-checks.ts';
-import { grammarOf } from './response-grammar.ts';
+import { type EventOrder, orderOf } from './event-order.ts';
+import {
+  fitsRow,
+  type GrammarRow,
+  grammarOf,
+  hasNames,
+  type PlainMembers,
+  requiredKind,
+  type StreamGrammar,
+} from './response-grammar.ts';
 import { type SealedObject, SealedReader } from './sealed-json.ts';
 import { type TokenUsage, tokenUsage } from './token-usage.ts';
 
 /** Most bytes of an event on the wire. A larger event ends the stream, so that it is not held in memory. */
 const MAX_EVENT_BYTES = 32 * 1024 * 1024;
-/** Added to it, so that an event of the largest size fits with its field name and line end. */
-const FIELD_BYTES = 16;
 
 const EMPTY = Buffer.alloc(0);
 const LINE_END = /\r\n|\r|\n/g;
+
+/** A kind of event: all events with the same members in the same order. */
+interface EventKind {
+  readonly names: readonly string[];
+  /** Its plain member `type` as it was written, if that names its type. */
+  readonly written: string | undefined;
+  /** Its type in the grammar. */
+  readonly type: string;
+  readonly row: GrammarRow;
+}
 
 /**
  * Decrypts an event stream of that endpoint as it arrives. `feed` returns complete events as bytes: `data` in
  * one line, its members in the order in which they came, and `retry`. Comments are passed on without their
  * text; ids and unknown fields are dropped. Nobody authenticates the name of an event, and clients skip
- * events by their names, or for lack of one. So only events of messages keep theirs, where each has one that
- * agrees with its plain member `type`. `asked` says which chunks keep their `usage` (the service puts it into
- * all of them) and how many choices there are, each of which must finish.
+ * events by it, so only events of messages keep theirs, which must agree with their plain member `type`.
+ * `asked` says which chunks keep their `usage` (the service puts it into all of them) and how many choices
+ * must finish.
  *
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
- * that breaks the grammar), response_malformed, response_too_large or stream_unfinished (event-checks.ts).
+ * that breaks the grammar), response_malformed, response_too_large or stream_unfinished (event-order.ts).
  * Events before the failing one are delivered, even those of the same chunk. The constructor throws
  * response_malformed if the endpoint has no streams, `internal` if its responses are not encrypted.
  * `maxEventBytes` is for tests only.
@@ -44,13 +60,15 @@ const LINE_END = /\r\n|\r|\n/g;
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
   finished = false;
-  readonly pending = false;
   /** Events delivered so far, the terminal one included. */
   events = 0;
   modelError = false;
 
   readonly #cipher: Opener;
-  readonly #checks: EventChecks;
+  readonly #events: StreamGrammar['events'];
+  readonly #named: boolean; // its events are
+  readonly #plain: PlainMembers;
+  readonly #order: EventOrder;
   readonly #usageWanted: RequestFacts['usage'];
   readonly #maxEventBytes: number;
   readonly #reader: SealedReader;
@@ -60,10 +78,12 @@ export class EventDecrypter implements Decrypter {
     onRetry: (milliseconds) => this.#deliver(`retry: ${milliseconds}\n`),
     onComment: () => this.#deliver(':\n\n'), // keeps the connection alive
   });
+  #last: EventKind | undefined;
+  /** By member: its value, which is the same in all events that have it. */
+  readonly #constants = new Map<string, string>();
   #delivered = ''; // by the chunk that is being read; each character is one byte
   #ended = false; // no more bytes are looked at
-  #unended = 0; // bytes on the wire since the last blank line
-  #tail = ''; // the last character of the chunk before
+  #unended = 0; // bytes on the wire since the last event
   #promptUsage: TokenUsage | undefined; // of message_start
 
   constructor(
@@ -75,7 +95,10 @@ export class EventDecrypter implements Decrypter {
     const { stream, plain } = grammarOf(endpoint);
     if (stream === undefined) throw malformed('the service answered with an event stream');
     this.#cipher = cipher;
-    this.#checks = new EventChecks(stream, plain, choices);
+    this.#events = stream.events;
+    this.#named = stream.order === 'blocks';
+    this.#plain = plain;
+    this.#order = orderOf(stream, choices);
     this.#usageWanted = usage;
     this.#maxEventBytes = maxEventBytes;
     this.#reader = new SealedReader(plain);
@@ -90,36 +113,29 @@ export class EventDecrypter implements Decrypter {
   }
 
   feed(chunk: Uint8Array): Uint8Array {
-    if (this.failure !== undefined || this.#ended) return EMPTY;
+    if (this.#ended) return EMPTY;
     try {
-      this.#take(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
+      this.#unended += chunk.length;
+      this.#parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
+      // The parser's own limit counts only the data of the lines, and lines without any cost something too.
+      if (this.#unended > this.#maxEventBytes) {
+        const message = `an event of the stream is larger than ${this.#maxEventBytes} bytes`;
+        throw new PrivatemodeError('response_too_large', message);
+      }
     } catch (thrown) {
-      this.failure = failureOf(thrown, 'an event');
+      this.#ended = true;
+      if (!this.modelError) this.failure = asPrivatemodeError(thrown);
     }
     const delivered = this.#delivered;
     this.#delivered = '';
     return Buffer.from(delivered, 'latin1');
   }
 
-  flush(): Uint8Array {
-    if (this.failure === undefined && !this.#ended && !this.modelError) {
+  end(): Uint8Array {
+    if (!this.#ended && !this.modelError) {
       this.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
     }
     return EMPTY;
-  }
-
-  #take(text: string): void {
-    const behind = text.endsWith('\n\n') ? 0 : afterBlankLine(this.#tail + text);
-    this.#unended = behind ?? this.#unended + text.length;
-    this.#tail = text.at(-1) ?? this.#tail;
-    this.#parser.feed(text);
-    if (this.#ended) return;
-    // Counted here, because the parser's own limit counts only the data of the lines. Lines may have little
-    // data, and each costs something.
-    if (this.#unended > this.#maxEventBytes + FIELD_BYTES) {
-      this.#ended = true;
-      if (!this.modelError) throw this.#tooLarge();
-    }
   }
 
   #deliver(text: string): void {
@@ -127,27 +143,21 @@ export class EventDecrypter implements Decrypter {
   }
 
   #onEvent({ data, event: name }: EventSourceMessage): void {
+    this.#unended = 0;
     if (this.#ended) return;
     if (data === '') return; // some servers send it as a heartbeat, and nothing sealed can hide in it
-    if (data.length > this.#maxEventBytes) throw this.#tooLarge();
-    const { named } = this.#checks.grammar;
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
       // Part of the OpenAI-style APIs only; elsewhere it means nothing and is dropped.
-      if (!named) this.#end('data: [DONE]\n\n'); // some clients know it in capitals only
+      if (!this.#named) this.#end('data: [DONE]\n\n'); // some clients know it in capitals only
       return;
     }
     if (this.modelError) return;
-    const members = this.#reader.object(data);
-    const kind = this.#checks.kindOf(members);
-    if (named && name !== kind.type) throw notAuthentic('the name of an event is not its type');
-    if (kind.sealed.length > 0) this.#decrypt(kind, members);
-    else if (kind.type === 'message_stop') this.#end(this.#written(kind, members.values, true));
-    else this.#write(this.#written(kind, members.values, true));
-  }
-
-  #tooLarge(): PrivatemodeError {
-    const message = `an event of the stream is larger than ${this.#maxEventBytes} bytes`;
-    return new PrivatemodeError('response_too_large', message);
+    const object = this.#reader.object(data);
+    const kind = this.#kindOf(object);
+    if (this.#named && name !== kind.type) throw notAuthentic('the name of an event is not its type');
+    if (object.sealed.length > 0) this.#decrypt(kind, object);
+    else if (kind.type === 'message_stop') this.#end(this.#written(kind, object, true));
+    else this.#write(this.#written(kind, object, true));
   }
 
   #write(event: string): void {
@@ -160,7 +170,7 @@ export class EventDecrypter implements Decrypter {
    * take that event for success.
    */
   #end(event: string): void {
-    if (!this.#checks.order.complete && !this.modelError) {
+    if (!this.#order.complete && !this.modelError) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
     }
     this.#write(event);
@@ -168,40 +178,72 @@ export class EventDecrypter implements Decrypter {
     this.finished = true;
   }
 
-  /** Opens, checks and delivers an event. */
-  #decrypt(kind: EventKind, { values }: SealedObject): void {
-    const { type, sealed } = kind;
-    const { named } = this.#checks.grammar;
-    const messages: string[] = [];
-    for (let k = 0; k < sealed.length; k++) messages.push(values[sealed[k]!.at]!);
-    const opened = this.#cipher.open(messages);
-    const content = this.#checks.accept(kind, opened);
-    const isClosing = Array.isArray(content) && content.length === 0;
-    if (type === 'message_start') this.#promptUsage = tokenUsage((content as { usage?: unknown }).usage);
-    if (type === 'error') {
-      this.modelError = true;
-      this.finished = named; // elsewhere `[DONE]` follows
+  /** The kind of an event. Throws response_not_authentic if the API has no such event. */
+  #kindOf({ names, values, sealed }: SealedObject): EventKind {
+    const written = this.#named ? values[names.indexOf('type')] : undefined;
+    const last = this.#last;
+    if (last?.names === names && last.written === written) return last;
+    const unnamed = names.includes('error') && !names.includes('choices') ? 'error' : 'chunk';
+    const type = this.#named ? (written ?? '').slice(1, -1) : unnamed;
+    const row = Object.hasOwn(this.#events, type) ? this.#events[type] : undefined;
+    if (row === undefined || !hasNames(row, sealed, this.#plain)) {
+      throw notAuthentic('an event is not one of this API');
     }
-    if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
-    for (let k = 0; k < sealed.length; k++) {
-      const { name, at } = sealed[k]!;
-      values[at] = type === 'error' && name === 'error' ? this.#reworded(opened[k]!) : opened[k]!;
-    }
-    const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');
-    this.#write(this.#written(kind, values, hasUsage));
+    this.#last = { names, written, type, row };
+    return this.#last;
   }
 
-  /** An error event about a full context window gets the words that agents act on. */
-  #reworded(error: string): string {
-    const format = this.#checks.grammar.named ? 'anthropic' : 'openai';
-    return overflowInEvent(Buffer.from(error, 'latin1'), format)?.toString('latin1') ?? error;
+  /** Opens, checks and delivers an event. */
+  #decrypt(kind: EventKind, object: SealedObject): void {
+    const { names, values, sealed } = object;
+    const messages: string[] = [];
+    for (const { at } of sealed) messages.push(values[at]!);
+    const opened = this.#cipher.open(messages);
+    const content = this.#check(kind, sealed, opened);
+    for (let k = 0; k < sealed.length; k++) values[sealed[k]!.at] = opened[k]!;
+    if (kind.type === 'message_start') this.#promptUsage = tokenUsage((content as { usage?: unknown }).usage);
+    if (kind.type === 'error') {
+      const shown = overflowError(content, this.#named ? 'anthropic' : 'openai');
+      if (shown !== undefined) values[names.indexOf('error')] = JSON.stringify(shown);
+      this.modelError = true;
+      this.finished = this.#named; // elsewhere `[DONE]` follows
+    }
+    const isClosing = Array.isArray(content) && content.length === 0;
+    if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
+    const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');
+    this.#write(this.#written(kind, object, hasUsage));
+  }
+
+  /**
+   * Checks the opened messages of the next event. Returns the parsed value of its member `content`, if its
+   * row has one. Throws response_not_authentic if a check fails.
+   */
+  #check({ type, row }: EventKind, sealed: SealedObject['sealed'], opened: readonly string[]): unknown {
+    let content: unknown;
+    let index: unknown;
+    for (let k = 0; k < sealed.length; k++) {
+      const { name } = sealed[k]!;
+      const text = opened[k]!;
+      const first = this.#constants.get(name);
+      if (first !== undefined) {
+        if (text !== first) throw notAuthentic('the events are not of one response');
+        continue;
+      }
+      const value = openedValue(text);
+      if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
+      if (name === row.content) content = value;
+      else if (name === 'index') index = value;
+      else if (row.object !== undefined && requiredKind(row, name)) this.#constants.set(name, text);
+    }
+    this.#order.take(type, content, index);
+    return content;
   }
 
   /**
    * The text of an event with these values. Line ends in JSON text mean the same as blanks; clients that read
    * each line on its own would lose the event.
    */
-  #written({ type, names }: EventKind, values: readonly string[], hasUsage: boolean): string {
+  #written({ type }: EventKind, { names, values }: SealedObject, hasUsage: boolean): string {
     let data = '';
     for (let k = 0; k < names.length; k++) {
       const name = names[k]!;
@@ -209,13 +251,6 @@ export class EventDecrypter implements Decrypter {
       data += `${data === '' ? '{' : ','}"${name}":${values[k]!}`;
     }
     const line = data.includes('\n') || data.includes('\r') ? data.replace(LINE_END, ' ') : data;
-    return `${this.#checks.grammar.named ? `event: ${type}\n` : ''}data: ${line}}\n\n`;
+    return `${this.#named ? `event: ${type}\n` : ''}data: ${line}}\n\n`;
   }
-}
-
-/** How many characters stand behind the last blank line; undefined if there is none. */
-function afterBlankLine(text: string): number | undefined {
-  const ends = text.includes('\r') ? ['\n\n', '\r\r', '\n\r'] : ['\n\n'];
-  const last = Math.max(...ends.map((end) => text.lastIndexOf(end)));
-  return last < 0 ? undefined : text.length - last - 2;
 }

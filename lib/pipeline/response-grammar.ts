@@ -35,7 +35,6 @@ const KINDS = {
   object: isObject,
   array: Array.isArray,
   'array?': (value: unknown) => Array.isArray(value) || value === null,
-  null: (value: unknown) => value === null,
   // A choice of a whole body has finished; a choice of a chunk has a piece of one. The gateway can make the
   // service send either.
   chat_choices: listOf((choice) => isObject(choice['message']) && isText(choice['finish_reason'])),
@@ -71,9 +70,14 @@ export const isElement = (value: unknown): boolean =>
 export interface GrammarRow {
   /** Each must be there, once. */
   readonly required: Readonly<Record<string, Kind>>;
+  /** The required member that says how far a stream is, or how it failed. */
+  readonly content?: string;
   /** Each may be there, and may be null. */
   readonly optional?: Readonly<Record<string, Kind>>;
-  /** The value of `object`, which names the kind of the body. */
+  /**
+   * The value of `object`, which names the kind of the response. In a stream, the other required members
+   * except `content` have the same value in all events.
+   */
   readonly object?: string;
   /** The value of the plain member `type` of a whole body. */
   readonly type?: string;
@@ -85,14 +89,13 @@ export interface GrammarRow {
 }
 
 export interface StreamGrammar {
-  /** Whether the plain member `type` gives the type of an event, which the `event:` line repeats. */
-  readonly named: boolean;
+  /**
+   * In which order events come, and when the stream is complete (event-order.ts). Those of `blocks` are
+   * named: their plain member `type` gives their type, and the `event:` line repeats it.
+   */
+  readonly order: 'choices' | 'audio' | 'blocks';
   /** The rows by type of event. If events are not named, the types are `chunk` and `error`. */
   readonly events: Readonly<Record<string, GrammarRow>>;
-  /** Members whose value is the same in every event that has them. */
-  readonly constant: readonly string[];
-  /** In which order events come, and when the stream is complete (event-order.ts). */
-  readonly order: 'choices' | 'audio' | 'blocks';
 }
 
 /** Kinds of JSON value. */
@@ -111,22 +114,13 @@ export interface ResponseGrammar {
   readonly whole?: Readonly<Record<string, GrammarRow>> & { readonly other: GrammarRow };
 }
 
-/**
- * Most bytes of JSON text of a plain member. Plain members are counts and short names; a gateway could make
- * them as long as it likes.
- */
-export const MAX_PLAIN_BYTES = 16 * 1024;
-
 const USAGE = ['usage', ['object', 'null']] as const;
 const OPENAI_PLAIN: PlainMembers = new Map<string, readonly PlainKind[]>([['id', ['string', 'null']], USAGE]);
 
 /** What each chunk and each whole body of the OpenAI style has, beside its choices. */
 const HEAD = { created: 'integer', model: 'string', object: 'string' } as const;
-/** `error` may stand beside content only as null: an error is not a success. */
-const NO_ERROR = { error: 'null' } as const;
 const TRANSFER_PARAMS = { ec_transfer_params: 'object', kv_transfer_params: 'object' } as const;
 const CHUNK_EXTRAS = {
-  ...NO_ERROR,
   kv_transfer_params: 'object',
   metrics: 'object',
   prompt_text: 'string',
@@ -136,42 +130,43 @@ const CHUNK_EXTRAS = {
 } as const;
 const WHOLE_EXTRAS = { ...CHUNK_EXTRAS, ...TRANSFER_PARAMS, prompt_logprobs: 'array' } as const;
 
-/** A stream of chunks that are all of one kind, with `more` required members whose values are constant. */
+/** A stream of chunks that are all of one kind, with `more` required members. */
 const chunkStream = (
   object: string,
   choices: 'chat_deltas' | 'text_deltas',
   order: 'choices' | 'audio',
   more: Record<string, 'string'> = {},
 ): StreamGrammar => ({
-  named: false,
+  order,
   events: {
     chunk: {
       object,
       required: { ...HEAD, ...more, choices },
+      content: 'choices',
       optional: CHUNK_EXTRAS,
       others: 'harmless',
     },
     // The model server's error stands alone in its event.
-    error: { required: { error: 'error' }, others: 'harmless' },
+    error: { required: { error: 'error' }, content: 'error', others: 'harmless' },
   },
-  constant: [...Object.keys(HEAD), ...Object.keys(more)],
-  order,
 });
 
 const MESSAGE_STREAM: StreamGrammar = {
-  named: true,
+  order: 'blocks',
   events: {
-    message_start: { required: { message: 'message' } },
+    message_start: { required: { message: 'message' }, content: 'message' },
     content_block_start: { required: { content_block: 'block', index: 'integer' } },
     content_block_delta: { required: { delta: 'block_delta', index: 'integer' } },
     content_block_stop: { required: { index: 'integer' } },
-    message_delta: { required: { delta: 'message_delta' }, optional: { context_management: 'object' } },
+    message_delta: {
+      required: { delta: 'message_delta' },
+      content: 'delta',
+      optional: { context_management: 'object' },
+    },
     message_stop: { required: {} },
     ping: { required: {} },
-    error: { required: { error: 'error' } },
+    error: { required: { error: 'error' }, content: 'error' },
   },
-  constant: [],
-  order: 'blocks',
 };
 
 const completion = (object: string, choices: 'chat_choices' | 'text_choices'): GrammarRow => ({
@@ -181,11 +176,7 @@ const completion = (object: string, choices: 'chat_choices' | 'text_choices'): G
   others: 'harmless',
 });
 
-const transcript = (required: GrammarRow['required']): GrammarRow => ({
-  required,
-  optional: NO_ERROR,
-  others: 'harmless',
-});
+const transcript = (required: GrammarRow['required']): GrammarRow => ({ required, others: 'harmless' });
 
 const CHAT: ResponseGrammar = {
   plain: OPENAI_PLAIN,
@@ -209,7 +200,7 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
         type: 'message',
         // A message without a reason why it stopped is unfinished.
         required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
-        optional: { ...NO_ERROR, ...TRANSFER_PARAMS, stop_sequence: 'string' },
+        optional: { ...TRANSFER_PARAMS, stop_sequence: 'string' },
         // If any name could hold text, the gateway could give the reason another name, and the sequence the
         // name of the reason.
         others: 'empty',
@@ -222,7 +213,7 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
       other: {
         object: 'list',
         required: { data: 'array', model: 'string?', object: 'string' },
-        optional: { ...NO_ERROR, created: 'integer' },
+        optional: { created: 'integer' },
         others: 'harmless',
       },
     },
@@ -238,17 +229,6 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   },
   unstructured: { plain: new Map() },
 };
-
-/**
- * The plain members of a success that an error may have in clear too. `type` says that it is an error. An
- * error has no `duration`.
- */
-const PLAIN_IN_ERRORS = ['id', 'type', 'usage'];
-
-/** The plain members of an endpoint's encrypted errors, and the value that `type` must have there. */
-export const plainInErrors = (plain: PlainMembers): PlainMembers =>
-  new Map([...plain].filter(([name]) => PLAIN_IN_ERRORS.includes(name)));
-export const TYPE_OF_ERRORS = 'error';
 
 /** The grammar of an endpoint's responses. Throws `internal` if they are not encrypted. */
 export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar {
@@ -273,40 +253,37 @@ function looksLikeContent(value: unknown, object: string | undefined): boolean {
   return isText(value['message']) && (Object.hasOwn(value, 'type') || Object.hasOwn(value, 'code'));
 }
 
-/** The kind that a member of the row must have, or undefined if the row does not require it. */
+/** The kind that a member of the row must have; undefined if the row does not require it. */
 export const requiredKind = ({ required }: GrammarRow, name: string): Kind | undefined =>
   Object.hasOwn(required, name) ? required[name] : undefined;
 
 /** Whether a parsed value may be that of this member of the row. */
 export function fitsRow(row: GrammarRow, name: string, value: unknown): boolean {
-  const { optional, others, object } = row;
+  const { optional = {}, others, object } = row;
   const required = requiredKind(row, name);
-  if (required !== undefined) return KINDS[required](value);
+  if (required !== undefined) return KINDS[required](value) && (name !== 'object' || value === object);
   if (value === null) return true;
-  if (looksLikeContent(value, object)) return false;
-  if (optional !== undefined && Object.hasOwn(optional, name)) return KINDS[optional[name]!](value);
+  // An error is not a success: beside content it may be null only.
+  if (name.toLowerCase() === 'error' || looksLikeContent(value, object)) return false;
+  if (Object.hasOwn(optional, name)) return KINDS[optional[name]!](value);
   return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
 }
-
-/**
- * What a name that is not listed may look like. No API has other names, and some decoders fold or split such
- * others in ways of their own.
- */
-const PLAUSIBLE_NAME = /^[\w.-]{1,256}$/;
 
 /**
  * Whether the sealed members may be those of that row. All required ones must be there. Members that are not
  * listed may be there if the row takes any; their names must not differ from a known name by letter case
  * alone, which some clients ignore.
  */
-export function hasNames(row: GrammarRow, sealed: readonly string[], plain: PlainMembers): boolean {
-  const { required, optional = {}, others } = row;
-  if (!Object.keys(required).every((name) => sealed.includes(name))) return false;
-  const known = new Set([...Object.keys(required), ...Object.keys(optional)]);
-  const taken = new Set([...known, ...plain.keys()].map((name) => name.toLowerCase()));
-  return sealed.every(
-    (name) =>
-      known.has(name) ||
-      (others !== undefined && PLAUSIBLE_NAME.test(name) && !taken.has(name.toLowerCase())),
+export function hasNames(
+  { required, optional = {}, others }: GrammarRow,
+  sealed: readonly { readonly name: string }[],
+  plain: PlainMembers,
+): boolean {
+  const known = [...Object.keys(required), ...Object.keys(optional)];
+  const taken = [...known, ...plain.keys()].map((name) => name.toLowerCase());
+  const mayBe = ({ name }: { readonly name: string }): boolean =>
+    known.includes(name) || (others !== undefined && !taken.includes(name.toLowerCase()));
+  return (
+    Object.keys(required).every((each) => sealed.some(({ name }) => name === each)) && sealed.every(mayBe)
   );
 }

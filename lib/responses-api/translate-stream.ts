@@ -29,7 +29,6 @@ const ERROR_CODES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
 export class ResponseStream implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
   finished = false;
-  pending = false;
   /**
    * Whether `failure` is an error that the service reported in its stream. The chat's stream itself is then
    * whole.
@@ -71,8 +70,8 @@ export class ResponseStream implements Decrypter {
     return this.#translate(this.#chat.feed(chunk));
   }
 
-  flush(): Uint8Array {
-    return this.#translate(this.#chat.flush());
+  end(): Uint8Array {
+    return this.#translate(this.#chat.end());
   }
 
   /** Returns the bytes that end the stream because of this failure; none if the stream is over already. */
@@ -84,13 +83,12 @@ export class ResponseStream implements Decrypter {
   /** Translates bytes of the chat. A failure of the chat replaces one of the translation. */
   #translate(bytes: Uint8Array): Uint8Array {
     if (bytes.length > 0 && !this.#translation.isOver) this.#read(bytes);
-    const { failure, finished, pending } = this.#chat;
+    const { failure, finished } = this.#chat;
     if (failure !== undefined) {
       this.failure = failure;
       this.modelError = false;
     }
     this.finished = finished;
-    this.pending = pending;
     return this.#deliver();
   }
 

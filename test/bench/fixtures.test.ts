@@ -19,7 +19,7 @@ import {
   sealedEvents,
 } from '../../bench/fixtures.ts';
 import { createRequestCipher } from '../../lib/envelope/message-cipher.ts';
-import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
+import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { injectSalt } from '../../lib/pipeline/inject-salt.ts';
@@ -39,11 +39,10 @@ describe('fixtures of the benchmark', () => {
     assert.equal(opener.events, 41);
   });
 
-  it('are whole answers that the product decrypts to the expected text', () => {
-    const opener = createBodyDecrypter({ id: 'chat' }, cipher(), asked);
-    const parts = [opener.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION))), opener.flush()];
-    assert.equal(opener.failure, undefined);
-    assert.equal(Buffer.concat(parts).toString(), plainAnswer());
+  it('are whole answers that the product decrypts to the expected text', async () => {
+    const wire = Buffer.from(sealedAnswer(OPEN_PROTECTION));
+    const { body } = await decryptBody({ id: 'chat' }, cipher(), asked, wire);
+    assert.equal(body.toString(), plainAnswer());
   });
 
   it('carry the plan of an answer in the name of the model, which is not encrypted', () => {

@@ -9,10 +9,11 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import type { RequestCipher } from '../../lib/envelope/protection.ts';
+import type { PrivatemodeError } from '../../lib/errors.ts';
 import { remoteHeaders } from '../../lib/http-rules/headers.ts';
-import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
+import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
+import type { Decrypter, RequestFacts } from '../../lib/pipeline/decrypter.ts';
 import { createTranslator } from '../../lib/responses-api/translator.ts';
 import { readStream } from '../support/doors/sdk-outcome.ts';
 import {
@@ -35,22 +36,17 @@ import { sealedMessage } from '../support/remote/sealing.ts';
 const RECORDINGS = recordings();
 const ERRORS = RECORDINGS.flatMap(({ exchange: { status = 200 } }, index) => (status >= 400 ? [index] : []));
 
-/** The one place that knows how openers are made. */
-function openerFor(
-  { api, choices, events, format, status = 200 }: HonestExchange,
-  cipher: RequestCipher,
-): Decrypter {
-  const endpoint = ENDPOINTS.find(({ id }) => id === api) as Endpoint;
-  const asked = {
-    streaming: events !== undefined,
-    choices,
-    format: format as string | undefined,
-    usage: 'every' as const,
-  };
-  return events === undefined
-    ? createBodyDecrypter(endpoint, cipher, status < 400 ? asked : undefined)
-    : new EventDecrypter(endpoint, cipher, asked);
-}
+const endpointOf = ({ api }: HonestExchange) => ENDPOINTS.find(({ id }) => id === api) as Endpoint;
+
+const factsOf = ({ choices, events, format }: HonestExchange): RequestFacts => ({
+  streaming: events !== undefined,
+  choices,
+  format: format as string | undefined,
+  usage: 'every',
+});
+
+const openerFor = (exchange: HonestExchange, cipher: RequestCipher): Decrypter =>
+  new EventDecrypter(endpointOf(exchange), cipher, factsOf(exchange));
 
 /** Request ivs, none of which a response of the recordings has. */
 function requestIvs(): () => Buffer {
@@ -76,20 +72,28 @@ function sealedRequest({ request }: Recording): {
   return { cipher, messages: request.map((plaintext) => sealedMessage(cipher.seal(), plaintext)) };
 }
 
-/** What the opener makes of the response, its wire text cut at these places. */
-const open = (
+/** What becomes of the response, the wire text of a stream cut at these places. */
+async function open(
   exchange: HonestExchange,
   cipher: RequestCipher,
   text: string,
   cuts: readonly number[] = [],
-): Opened => opened(openerFor(exchange, cipher), text, cuts);
+): Promise<Opened> {
+  if (exchange.events !== undefined) return opened(openerFor(exchange, cipher), text, cuts);
+  const facts = (exchange.status ?? 200) < 400 ? factsOf(exchange) : undefined;
+  try {
+    const { body } = await decryptBody(endpointOf(exchange), cipher, facts, Buffer.from(text));
+    return { text: body.toString(), failure: undefined };
+  } catch (error) {
+    return { text: '', failure: (error as PrivatemodeError).code };
+  }
+}
 
 function opened(opener: Decrypter, text: string, cuts: readonly number[]): Opened {
   const wire = Buffer.from(text);
   const at = cuts.map((cut) => cut % (wire.length + 1)).sort((a, b) => a - b);
   const parts = cutAt(wire, at).map((chunk) => Buffer.from(opener.feed(chunk)));
-  do parts.push(Buffer.from(opener.flush()));
-  while (opener.pending);
+  parts.push(Buffer.from(opener.end()));
   return { text: Buffer.concat(parts).toString('utf8'), failure: opener.failure?.code };
 }
 
@@ -170,7 +174,7 @@ const report = (recording: Recording, attack: GeneratedAttack, { text, failure }
  * ever comes.
  */
 const isNeverFooled = (
-  opens: (recording: Recording, attack: GeneratedAttack, cuts: readonly number[]) => Opened,
+  opens: (recording: Recording, attack: GeneratedAttack, cuts: readonly number[]) => Promise<Opened>,
 ) => {
   const counts: Record<Verdict, number> = {
     honest: 0,
@@ -179,16 +183,16 @@ const isNeverFooled = (
     neither: 0,
   };
   const seen = new Set<string>();
-  const property = fc.property(
+  const property = fc.asyncProperty(
     fc.oneof(
       { weight: 4, arbitrary: fc.nat({ max: RECORDINGS.length - 1 }) },
       { weight: 1, arbitrary: fc.constantFrom(...ERRORS) },
     ),
     generatedAttack,
     fc.array(fc.nat(), { maxLength: 3 }),
-    (which, attack, cuts) => {
+    async (which, attack, cuts) => {
       const recording = withStatus(RECORDINGS[which] as Recording, attack);
-      const opened = opens(recording, attack, cuts);
+      const opened = await opens(recording, attack, cuts);
       const verdict = verdictOf(recording, opened);
       // With another number of choices than was asked for, the whole answer is not the honest one.
       const isOther = asked(recording, attack).choices !== recording.exchange.choices;
@@ -210,18 +214,18 @@ const isNeverFooled = (
 };
 
 describe('responses that a gateway edits', () => {
-  it('are opened unchanged if the gateway edits nothing', () => {
+  it('are opened unchanged if the gateway edits nothing', async () => {
     for (const recording of RECORDINGS) {
       const { cipher } = sealedRequest(recording);
       const response = unattacked(recording);
       const expected = (recording.exchange.status ?? 200) >= 400 ? 'an error' : 'honest';
-      const opened = open(recording.exchange, cipher, wireTextOf(recording, response));
+      const opened = await open(recording.exchange, cipher, wireTextOf(recording, response));
       assert.equal(opened.failure, undefined, `${recording.exchange.name}: ${opened.failure}`);
       assert.equal(verdictOf(recording, opened), expected, opened.text);
     }
   });
 
-  it('are opened as the honest answer, as its beginning and an error, or as an error', () => {
+  it('are opened as the honest answer, as its beginning and an error, or as an error', async () => {
     const { property, assertVaried } = isNeverFooled((recording, attack, cuts) => {
       const { cipher, messages } = sealedRequest(recording);
       const response = attacked(recording, attack, messages);
@@ -234,7 +238,7 @@ describe('responses that a gateway edits', () => {
       reseat: true,
       succeeds: false,
     };
-    fc.assert(property, { seed: 20261122, numRuns: 2_000, examples: [[21, twice, []]] });
+    await fc.assert(property, { seed: 20261122, numRuns: 2_000, examples: [[21, twice, []]] });
     assertVaried();
   });
 });
@@ -247,12 +251,12 @@ const PROMISES =
   /event: response\.(?:completed|incomplete|(?:function_call_arguments|custom_tool_call_input)\.done)\n|event: response\.output_item\.done\ndata: [^\n]*"type":"(?:[a-z_]+_call|message)"/;
 
 /** The same response behind POST /v1/responses, its connection broken where it failed. */
-function openTranslated(
+async function openTranslated(
   { exchange }: Recording,
   cipher: RequestCipher,
   text: string,
   cuts: readonly number[],
-): Opened {
+): Promise<Opened> {
   const translator = createTranslator('r-1');
   const isStream = exchange.events !== undefined;
   const asking = translator.request({ feed() {}, finish: () => ({}) as never, release() {} });
@@ -264,24 +268,24 @@ function openTranslated(
     const last = opener.failure === undefined ? '' : String(translator.fail(opener.failure));
     return { text: events + last, failure };
   }
-  const body = opened(openerFor(exchange, cipher), text, cuts);
+  const body = await open(exchange, cipher, text);
   return body.failure === undefined
     ? { ...body, text: String(translator.body(Buffer.from(body.text))) }
     : body;
 }
 
 describe('responses that a gateway edits, translated for the Responses API', () => {
-  it('have a complete tool call or an end only if the chat response is the honest one', () => {
+  it('have a complete tool call or an end only if the chat response is the honest one', async () => {
     const counts = { whole: 0, failed: 0 };
-    const property = fc.property(
+    const property = fc.asyncProperty(
       fc.constantFrom(...CHATS),
       generatedAttack,
       fc.array(fc.nat(), { maxLength: 3 }),
-      (recording, attack, cuts) => {
+      async (recording, attack, cuts) => {
         const { cipher, messages } = sealedRequest(recording);
         const wire = wireTextOf(recording, attacked(recording, attack, messages));
-        const verdict = verdictOf(recording, open(recording.exchange, cipher, wire, cuts));
-        const translated = openTranslated(recording, sealedRequest(recording).cipher, wire, cuts);
+        const verdict = verdictOf(recording, await open(recording.exchange, cipher, wire, cuts));
+        const translated = await openTranslated(recording, sealedRequest(recording).cipher, wire, cuts);
         const { text, failure } = translated;
         const isError = /event: response\.failed\n[^\n]*\n\n$/.test(text);
         const isWhole = recording.exchange.events === undefined ? failure === undefined : PROMISES.test(text);
@@ -293,7 +297,7 @@ describe('responses that a gateway edits, translated for the Responses API', () 
         assert.ok(isWhole || isError || text === '', told);
       },
     );
-    fc.assert(property, { seed: 20261124, numRuns: 2_000 });
+    await fc.assert(property, { seed: 20261124, numRuns: 2_000 });
     assert.ok(Math.min(counts.whole, counts.failed) > 50, JSON.stringify(counts));
   });
 });

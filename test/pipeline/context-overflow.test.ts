@@ -37,7 +37,6 @@ const ROWS: readonly [what: string, said: string, shown: string | undefined][] =
     exceeds('61536 + 8000'),
   ],
   ['the least size of the prompt, and half of the output is too little', AT_LEAST(7999), undefined],
-  ['the least size of the prompt, without any output', AT_LEAST(0), undefined],
   [
     'the least size of the prompt, and the output is more than two windows',
     AT_LEAST(140_000),
@@ -45,7 +44,6 @@ const ROWS: readonly [what: string, said: string, shown: string | undefined][] =
   ],
   ['the sizes of prompt and output', IN_MESSAGES(40_000), exceeds('40000 + 32000')],
   ['the sizes of prompt and output, and the prompt leaves no room', IN_MESSAGES(61_537), undefined],
-  ['the sizes of prompt and output, and the prompt alone does not fit', IN_MESSAGES(70_000), undefined],
   ['the size of an output that is too large', TOO_LARGE, exceeds('40000 + 32000')],
   ['the size of a prompt that does not fit', PROMPT_ALONE, undefined],
   ['the size of the whole prompt, and of an output', COUNTED, exceeds('40000 + 32000')],
@@ -99,7 +97,6 @@ describe('an error about a full context window', () => {
     ]) {
       assert.equal(shownBy('openai', other), undefined, JSON.stringify(other));
     }
-    assert.equal(overflowBody(Buffer.from(AT_LEAST(32_000)), 400, 'openai'), undefined);
     assert.equal(shownBy('openai', { error: { ...error, more: 'x'.repeat(65_536) } }), undefined);
   });
 });
@@ -137,13 +134,6 @@ describe('a full context window through the gateway', () => {
       await ask('/v1/responses', { max_output_tokens: 32_000, input: prompt }),
     ])
       assert.deepEqual([status, error['code']], [400, 'context_length_exceeded']);
-  });
-
-  it('is recognized in the words of gpt-oss, in /v1/messages and /v1/chat/completions', async () => {
-    const long = { model: 'gpt-oss-120b', messages: [{ role: 'user', content: 'abc '.repeat(140_000) }] };
-    const anthropic = await ask('/v1/messages', { max_tokens: 100, ...long });
-    assert.match(anthropic.error['message'] ?? '', /^prompt is too long: Input length \(1\d{5}\) exceeds /);
-    assert.equal((await ask('/v1/chat/completions', long)).error['code'], 'context_length_exceeded');
   });
 
   it('keeps the words of an error in clear, since nobody has authenticated them', async (t) => {

@@ -1,7 +1,6 @@
 /**
- * Many clients read streams without a parser of event streams: each line for itself, skipping what is no
- * JSON, or whatever follows `data: ` anywhere in a line. The framing is not authenticated: with it a gateway
- * must neither hide an event from them nor add one.
+ * Many clients read streams without a parser of event streams: each line for itself, some by more line ends
+ * than the standard has. In text that nothing authenticates, a gateway must not forge a line for them.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -12,54 +11,12 @@ import { chatChunk, DONE, sealedStream } from '../support/remote/sealed-stream.t
 const sealed = () => sealedStream(['id', 'usage']);
 
 function open(wire: string): { readonly text: string; readonly failure: string | undefined } {
-  const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 1 << 20);
+  const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED);
   const text = Buffer.from(opener.feed(Buffer.from(wire))).toString();
   return { text, failure: opener.failure?.code };
 }
 
-const FORGED = '{"choices":[{"index":0,"delta":{"content":"FORGED"}}]}';
-
-const READERS: Readonly<Record<string, (text: string) => string[]>> = {
-  'each line for itself': (text) => text.split('\n').flatMap((line) => line.match(/^data:(.*)/)?.[1] ?? []),
-  'what follows `data: `': (text) => text.split('data: ').map((part) => part.split('\n', 1)[0]!),
-  'lines without the name': (text) => text.split('\n').map((line) => line.replace(/^\w*:/, '')),
-};
-
-function wordsOf(lines: readonly string[]): string[] {
-  return lines.flatMap((line) => {
-    try {
-      return JSON.parse(line).choices[0].delta.content as string;
-    } catch {
-      return [];
-    }
-  });
-}
-
-const two = (edit: (event: string) => string): string => {
-  const stream = sealed();
-  return `${edit(stream.event(chatChunk('one')))}${stream.event(chatChunk('two', 'stop'))}${DONE}`;
-};
-const ATTACKS: Readonly<Record<string, string>> = {
-  'data in several lines': two((event) => event.replace(/ , /g, '\ndata: , ')),
-  'a comment with data': two((event) => `: data: ${FORGED}\n\n${event}`),
-  'a comment that is JSON': two((event) => `:${FORGED}\n\n${event}`),
-  'an id with data': two((event) => `id: data: ${FORGED}\n${event}`),
-  'an id that is JSON': two((event) => `id:${FORGED}\n${event}`),
-};
-
-describe('a stream read line by line', () => {
-  for (const [attack, wire] of Object.entries(ATTACKS)) {
-    for (const [reader, lines] of Object.entries(READERS)) {
-      it(`has only the honest events, with ${attack}, for a client that reads ${reader}`, () => {
-        const { text, failure } = open(wire);
-        assert.equal(failure, undefined);
-        assert.deepEqual(wordsOf(lines(text)), ['one', 'two']);
-      });
-    }
-  }
-});
-
-const FORGED_LINE = `data: ${FORGED}`;
+const FORGED_LINE = 'data: {"choices":[{"index":0,"delta":{"content":"FORGED"}}]}';
 /**
  * Python's str.splitlines (httpx.iter_lines) and Java's Scanner split at these too. Where nothing
  * authenticates a text, it must not hold them: behind one, a gateway could write events of its own.
@@ -88,33 +45,5 @@ describe('line separators in text that nothing authenticates', () => {
         assert.deepEqual(forged, failure === undefined ? ['data: [DONE]'] : []);
       });
     }
-  }
-});
-
-/**
- * The data of each event that is dispatched, as the HTML standard reads LF-only text: an event without data
- * is none.
- */
-function dispatched(text: string): string[] {
-  return text.split('\n\n').flatMap((block) => {
-    const lines = block.split('\n').filter((line) => line.startsWith('data:'));
-    const data = lines.map((line) => line.replace(/^data: ?/, '')).join('\n');
-    return data === '' ? [] : [data];
-  });
-}
-
-describe('raw line ends in place of the empty data lines of an earlier event', () => {
-  for (const lines of ['\n', '\n\n', ' \n']) {
-    it(`hide no event without an error: ${JSON.stringify(lines)}`, () => {
-      const stream = sealed();
-      const first = `data: ${lines.replaceAll('\n', '\ndata: ')}${stream.object(chatChunk('one'))}\n\n`;
-      const second = `data: ${lines}${stream.object(chatChunk('two'))}\n\n`;
-      const wire = `${first}${second}${stream.event(chatChunk('three', 'stop'))}${DONE}`;
-      const { text, failure } = open(wire);
-      const read = dispatched(text).filter((data) => data !== '[DONE]');
-      const words = read.map((data) => JSON.parse(data).choices[0].delta.content);
-      assert.deepEqual(words, ['one', 'two', 'three'].slice(0, words.length));
-      if (failure === undefined) assert.deepEqual(words, ['one', 'two', 'three']);
-    });
   }
 });

@@ -1,102 +1,134 @@
 /** What a sealed value may be, kind by kind: what is none is refused, and never an error of ours. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { fitsRow, type GrammarRow, grammarOf } from '../../lib/pipeline/response-grammar.ts';
+import {
+  fitsRow,
+  type GrammarRow,
+  grammarOf,
+  hasNames,
+  type PlainMembers,
+} from '../../lib/pipeline/response-grammar.ts';
+
+type Kind = GrammarRow['required'][string];
 
 const CHAT = { message: {}, finish_reason: 'stop' };
 const TEXT = { text: '', finish_reason: 'stop' };
 const MESSAGE = { id: 'm', model: 'm', content: [] };
 
-/** Values by what they are written as; each kind takes some of them. */
-const VALUES: Readonly<Record<string, unknown>> = {
-  null: null,
-  true: true,
-  0: 0,
-  1.5: 1.5,
-  text: 'x',
-  list: [],
-  'list of null': [null],
-  'list of lists': [[]],
-  'list of texts': ['x'],
-  object: {},
-  'chat choice': [CHAT],
-  'chat choices, the last without an end': [CHAT, { ...CHAT, finish_reason: null }],
-  'chat choice without a message': [{ finish_reason: 'stop' }],
-  'text choice': [TEXT],
-  'text choice without an end': [{ ...TEXT, finish_reason: null }],
-  'text choice of a number': [{ ...TEXT, text: 1 }],
-  'chat delta': [{ delta: {} }],
-  'chat delta that is none': [{ delta: null }],
-  'text delta': [{ text: '' }],
-  error: { message: 'x' },
-  'error without words': { message: 1 },
-  blocks: [{ type: 'text' }],
-  'blocks without a type': [{ type: 1 }],
-  message: MESSAGE,
-  'message without an id': { ...MESSAGE, id: 1 },
-  'message without a model': { ...MESSAGE, model: null },
-  'message that has begun': { ...MESSAGE, content: [{}] },
-  'message of text': { ...MESSAGE, content: '' },
-  block: { type: 'text' },
-  'delta of a block': { type: 'text_delta' },
-  'delta of a block that stops': { type: 'text_delta', stop_reason: null },
-  'delta of a message': { stop_reason: null },
-  'delta of a message with a type': { stop_reason: null, type: 'x' },
-  'delta of a message with a type that is none': { stop_reason: 'x', type: 1 },
-};
+/** Values that no kind takes that is more than a simple kind of JSON. */
+const POOR = [null, true, 0, 'x', [null], [[]], ['x'], {}];
 
-const LISTS = ['list', 'list of null', 'list of lists', 'list of texts'];
-const CHOICES = [
-  ...['chat choice', 'chat choices, the last without an end', 'chat choice without a message', 'text choice'],
-  ...['text choice without an end', 'text choice of a number', 'chat delta', 'chat delta that is none'],
-  ...['text delta', 'blocks', 'blocks without a type'],
-];
-const OBJECTS = [
-  ...[
-    'object',
-    'error',
-    'error without words',
+/** By kind: values that it takes, and values that it refuses beside the poor ones. */
+const KINDS: readonly (readonly [Kind, readonly unknown[], readonly unknown[]])[] = [
+  [
+    'chat_choices',
+    [[], [CHAT]],
+    [[CHAT, { ...CHAT, finish_reason: null }], [{ finish_reason: 'stop' }], [TEXT]],
+  ],
+  ['text_choices', [[], [TEXT]], [[{ ...TEXT, finish_reason: null }], [{ ...TEXT, text: 1 }], [CHAT]]],
+  ['chat_deltas', [[], [{ delta: {} }]], [[{ delta: null }], [{ text: '' }]]],
+  ['text_deltas', [[], [{ text: '' }], [TEXT]], [[{ text: null }], [{ delta: {} }]]],
+  ['error', [{ message: 'x' }], [{ message: 1 }]],
+  ['blocks', [[], [{ type: 'text' }]], [[{ type: 1 }]]],
+  [
     'message',
-    'message without an id',
-    'message without a model',
+    [MESSAGE],
+    [
+      { ...MESSAGE, id: 1 },
+      { ...MESSAGE, model: null },
+      { ...MESSAGE, content: [{}] },
+      { ...MESSAGE, content: '' },
+    ],
   ],
-  ...[
-    'message that has begun',
-    'message of text',
-    'block',
-    'delta of a block',
-    'delta of a block that stops',
+  ['block', [{ type: 'text' }], [{ type: 'text_delta' }, { type: 1 }]],
+  ['block_delta', [{ type: 'text_delta' }], [{ type: 'text_delta', stop_reason: null }, { type: 'text' }]],
+  [
+    'message_delta',
+    [{ stop_reason: null }, { stop_reason: 'x', type: 1 }],
+    [{ stop_reason: null, type: 'x' }],
   ],
-  ...['delta of a message', 'delta of a message with a type', 'delta of a message with a type that is none'],
 ];
-type Kind = GrammarRow['required'][string];
-const TAKEN: readonly (readonly [Kind, readonly string[]])[] = [
-  ['string', ['text']],
-  ['integer', ['0']],
-  ['object', OBJECTS],
-  ['array', [...LISTS, ...CHOICES]],
-  ['null', ['null']],
-  ['chat_choices', ['list', 'chat choice']],
-  ['text_choices', ['list', 'text choice']],
-  ['chat_deltas', ['list', 'chat delta']],
-  ['text_deltas', ['list', 'text choice', 'text choice without an end', 'text delta']],
-  ['error', ['error']],
-  ['blocks', ['list', 'blocks']],
-  ['message', ['message']],
-  ['block', ['block', 'delta of a message with a type']],
-  ['block_delta', ['delta of a block']],
-  ['message_delta', ['delta of a message', 'delta of a message with a type that is none']],
-  ['string?', ['null', 'text']],
-  ['array?', ['null', ...LISTS, ...CHOICES]],
+
+/** By simple kind: what it takes of the poor values. */
+const SIMPLE: readonly (readonly [Kind, readonly unknown[]])[] = [
+  ['string', ['x']],
+  ['string?', [null, 'x']],
+  ['integer', [0]],
+  ['object', [{}]],
+  ['array', [[null], [[]], ['x']]],
+  ['array?', [null, [null], [[]], ['x']]],
 ];
+
+const fits = (kind: Kind, value: unknown): boolean => fitsRow({ required: { m: kind } }, 'm', value);
 
 describe('the kinds of sealed values', () => {
-  for (const [kind, taken] of TAKEN) {
-    it(`${kind} takes ${taken.length} of ${Object.keys(VALUES).length} values`, () => {
-      const row: GrammarRow = { required: { member: kind } };
-      const found = Object.keys(VALUES).filter((name) => fitsRow(row, 'member', VALUES[name]));
-      assert.deepEqual(found.sort(), [...taken].sort());
+  for (const [kind, taken, refused] of KINDS) {
+    it(`${kind} takes what it should, and nothing else`, () => {
+      for (const value of taken) assert.ok(fits(kind, value), JSON.stringify(value));
+      for (const value of [...refused, ...POOR]) assert.ok(!fits(kind, value), JSON.stringify(value));
     });
+  }
+
+  for (const [kind, taken] of SIMPLE) {
+    it(`${kind} takes ${JSON.stringify(taken)}`, () => {
+      assert.deepEqual(
+        [...POOR, 1.5].filter((value) => fits(kind, value)),
+        taken,
+      );
+    });
+  }
+});
+
+/** Whether an event or a body with these sealed members may be of that row. */
+const passes = (row: GrammarRow, plain: PlainMembers, members: Readonly<Record<string, unknown>>): boolean =>
+  hasNames(
+    row,
+    Object.keys(members).map((name) => ({ name })),
+    plain,
+  ) && Object.entries(members).every(([name, value]) => fitsRow(row, name, value));
+
+describe('the members of a chunk', () => {
+  const chunks = {
+    chat: ['chat.completion.chunk', { delta: {}, index: 0, finish_reason: 'stop' }],
+    completions: ['text_completion', { text: '', index: 0, finish_reason: 'stop' }],
+    transcription: ['transcription.chunk', { delta: {} }],
+  } as const;
+  for (const id of ['chat', 'completions', 'transcription'] as const) {
+    const { stream, plain } = grammarOf({ id });
+    const [object, choice] = chunks[id];
+    const honest = { id: 'c', created: 1, model: 'm', object, choices: [choice] };
+    const rows: readonly [string, object, boolean][] = [
+      ['its own members alone', {}, true],
+      ['an empty list', { citations: [] }, true],
+      ['null under any name', { anything: null, kv_transfer_params: null, error: null }, true],
+      ['numbers', { prompt_token_ids: [1, 2], x: 3 }, true],
+      ['names that every object has', { constructor: 1, toString: 1, hasOwnProperty: 1 }, true],
+      ['choices under an unknown name', { z000: [choice] }, false],
+      ['choices under a known name', { prompt_token_ids: [choice] }, false],
+      ['a bare delta in a list', { z: [{ delta: {} }] }, false],
+      ['a bare text in a list', { z: [{ text: '' }] }, false],
+      ['a bare index, behind a null', { z: [null, { index: 0 }] }, false],
+      ['a message in a list', { z: [{ message: {} }] }, false],
+      ['a finish in a list', { z: [{ finish_reason: null }] }, false],
+      ['the kind of another event', { z: object }, false],
+      ['the kind of another event, under a known name', { system_fingerprint: object }, false],
+      ['the kind of a whole body', { object: 'chat.completion' }, false],
+      ['an error beside the choices', { error: {} }, false],
+      ['an error in capitals', { ERROR: {} }, false],
+      ['an error under an unknown name', { z: { message: 'x', type: 'y' } }, false],
+      ['an error under a known name', { metrics: { message: 'x', code: 1 } }, false],
+      ['a known name with a capital letter', { Model: null }, false],
+      ['a known plain name in capitals', { USAGE: null }, false],
+      ['a known member of another type', { system_fingerprint: 1 }, false],
+    ];
+    for (const [name, more, isHonest] of rows) {
+      it(`of ${id} ${isHonest ? 'may be' : 'are not'} ${name}`, () => {
+        const members = Object.fromEntries(
+          Object.entries({ ...honest, ...more }).filter(([each]) => !plain.has(each)),
+        );
+        assert.equal(passes(stream!.events['chunk']!, plain, members), isHonest);
+      });
+    }
   }
 });
 

@@ -72,15 +72,16 @@ export const eventsIn = (text: string): Json[] =>
 export function plainChat(): Decrypter {
   let told = '';
   const chat = {
-    pending: false,
     finished: false,
+    modelError: false,
+    events: 0,
     usage: undefined,
     failure: undefined as PrivatemodeError | undefined,
     feed(bytes: Uint8Array): Uint8Array {
       told += Buffer.from(bytes).toString('latin1');
       return bytes;
     },
-    flush(): Uint8Array {
+    end(): Uint8Array {
       if (!told.endsWith('data: [DONE]\n\n'))
         chat.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
       return new Uint8Array();
@@ -93,7 +94,7 @@ export function plainChat(): Decrypter {
 export function run(pieces: readonly (string | Uint8Array)[], request: object = {}) {
   const stream = new ResponseStream(plainChat(), translated(request).context, 'r-1');
   const out: Uint8Array[] = pieces.map((piece) => stream.feed(Buffer.from(piece)));
-  out.push(stream.flush());
+  out.push(stream.end());
   const { failure } = stream;
   if (failure !== undefined) out.push(stream.fail(failure));
   const text = Buffer.concat(out).toString();

@@ -467,8 +467,9 @@ describe('a Responses stream', () => {
     const pieces = chatStream(ALL, 'tool_calls').map((text) => Buffer.from(text));
     const chat = (failsAt: number): Decrypter => {
       const state = {
-        pending: false,
         finished: false,
+        modelError: false,
+        events: 0,
         usage: { prompt: 1, completion: 2, cached: undefined },
         failure: undefined as PrivatemodeError | undefined,
       };
@@ -478,7 +479,7 @@ describe('a Responses stream', () => {
         state.finished = at === pieces.length;
         return state.failure === undefined ? bytes : new Uint8Array();
       };
-      return Object.assign(state, { feed, flush: () => new Uint8Array() });
+      return Object.assign(state, { feed, end: () => new Uint8Array() });
     };
     for (const failsAt of [3, pieces.length - 1, Infinity]) {
       const decrypter = new ResponseStream(chat(failsAt), translated(TOOLS).context, 'r');
