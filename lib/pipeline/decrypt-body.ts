@@ -100,17 +100,3 @@ export async function decryptBody(
     : `{${names.map((name, at) => `"${name}":${values[at]!}`).join()}}`;
   return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(reader.usage) };
 }
-
-export async function decryptBody(
-  endpoint: Parameters<typeof createBodyDecrypter>[0],
-  cipher: Parameters<typeof createBodyDecrypter>[1],
-  asked: Parameters<typeof createBodyDecrypter>[2],
-  bytes: Buffer,
-) {
-  const decrypter = createBodyDecrypter(endpoint, cipher, asked);
-  const pieces = [decrypter.feed(bytes)];
-  do pieces.push(decrypter.flush());
-  while (decrypter.pending);
-  if (decrypter.failure) throw decrypter.failure;
-  return { body: Buffer.concat(pieces), usage: decrypter.usage };
-}
