@@ -10,8 +10,8 @@ import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
 import { readError } from '../http-rules/unauthenticated.ts';
 import { untilAborted } from '../http-rules/until-aborted.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
-import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts';
-import { createTokenEstimate } from '../pipeline/token-estimate.ts';
+import { type BodyReader, bodyReader } from '../pipeline/request-body.ts';
+import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { createTranslator } from '../responses-api/translator.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import { isNobody, runtimeLimit } from './control-call.ts';
@@ -117,12 +117,12 @@ async function exchange(
   const timeoutMs = config.verificationTimeout;
   const verified = (): Promise<Epoch> => opened.acquire({ timeoutMs, signal });
   const salt = config.promptCacheSalt;
-  const chat = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined);
+  const chat = bodyReader(endpoint, request.headers.get('content-type') ?? undefined);
   const translator = endpoint.translatedTo === undefined ? undefined : createTranslator(requestId);
-  const incoming = chat && (translator?.request(chat) ?? chat);
+  const read = chat && (translator?.request(chat) ?? chat);
 
   const [body] = await Promise.all([
-    incoming && takeIn(given, incoming).then((taken) => injectSalt(taken, { shared: salt })),
+    read && takeIn(given, read).then((taken) => injectSalt(taken, { shared: salt })),
     verified(),
   ]);
 
@@ -151,18 +151,20 @@ async function exchange(
 }
 
 /**
- * Reads the body of the request into `incoming`. Throws unsupported_encoding, the errors with which
- * `incoming` refuses a body, and UploadError.
+ * Receives the body of the request, and reads it with `read`. Throws unsupported_encoding, the errors with
+ * which `read` refuses a body, and UploadError. Chunks are copied, since the application may use their memory
+ * again.
  */
-async function takeIn<T>(given: Incoming, incoming: RequestBody<T>): Promise<T> {
+async function takeIn<T>(given: Incoming, read: BodyReader<T>): Promise<T> {
   const encoding = given.request.headers.get('content-encoding') ?? 'identity';
   if (encoding.toLowerCase() !== 'identity') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
+  const chunks: Buffer[] = [];
   for (;;) {
     const chunk = await nextChunk(given);
-    if (chunk === undefined) return incoming.finish();
-    incoming.feed(chunk);
+    if (chunk === undefined) return read(Buffer.concat(chunks), {});
+    chunks.push(Buffer.from(chunk));
   }
 }
 
@@ -187,7 +189,7 @@ async function nextChunk({ request, upload }: Incoming): Promise<Uint8Array | un
  * nothing leaves. Throws the errors with which a body is refused.
  */
 async function tokenEstimate(given: Incoming, requestId: string): Promise<Response> {
-  const { tokens } = await takeIn(given, createTokenEstimate());
+  const { tokens } = await takeIn(given, tokenEstimateReader);
   const { headers, body } = estimateResponse(tokens, requestId);
   return new Response(body, { headers });
 }

@@ -24,6 +24,18 @@ function policyText({ allowUnknown, gracePeriodHours }: GpuPolicy, nowMs: number
   return `rules=${statuses.join(',')}; revocation-time-not-before=${notBefore}`;
 }
 
+const macs = new WeakMap<SecretKey, readonly [policy: string, mac: string]>();
+
+/** The MAC of the policy, computed once for a key and a second. Throws `internal` unless it has 32 bytes. */
+function macOf(key: SecretKey, policy: string): string {
+  const last = macs.get(key);
+  if (last?.[0] === policy) return last[1];
+  checkKey(key);
+  const mac = hmacSha256(key, policy);
+  macs.set(key, [policy, mac]);
+  return mac;
+}
+
 /** The protocol generation implemented, not the product's version (docs/protocol/inference.md, section 3). */
 export const PROTOCOL_VERSION = 'v1.40.0';
 
@@ -62,13 +74,12 @@ export function protectionHeaders(
   protocolVersion: string = PROTOCOL_VERSION,
 ): Record<string, string> {
   const { secretId, key, model, shardKey } = attempt;
-  checkKey(key);
   const policy = policyText(attempt.gpuPolicy, attempt.nowMs);
   const headers: Record<string, string> = {
     [PROTECTION_HEADERS.version]: protocolVersion,
     [PROTECTION_HEADERS.secretId]: secretId,
     [PROTECTION_HEADERS.gpuPolicy]: policy,
-    [PROTECTION_HEADERS.gpuPolicyMac]: hmacSha256(key, policy),
+    [PROTECTION_HEADERS.gpuPolicyMac]: macOf(key, policy),
   };
   if (model !== undefined) {
     headers[PROTECTION_HEADERS.targetModel] = Buffer.from(model, 'utf8').toString('latin1');

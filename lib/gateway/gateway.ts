@@ -11,7 +11,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { untilAborted } from '../http-rules/until-aborted.ts';
 import { count } from '../observe/counters.ts';
 import { type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
-import { createTokenEstimate } from '../pipeline/token-estimate.ts';
+import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
 import type { GatewayDeps } from './deps.ts';
 import { enterGate } from './enter-gate.ts';
@@ -179,7 +179,7 @@ async function respondVerification(exchange: Exchange): Promise<void> {
 async function respondTokenEstimate(exchange: Exchange): Promise<void> {
   const { caller } = exchange;
   await enterGate(exchange);
-  const estimate = await receive(exchange, createTokenEstimate());
+  const estimate = await receive(exchange, tokenEstimateReader);
   estimate.release();
   const { headers, body } = estimateResponse(estimate.tokens, caller.requestId);
   respondWhole(exchange, { status: 200, headers: { ...headers, ...caller.headers }, body });

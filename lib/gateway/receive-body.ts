@@ -4,14 +4,15 @@ import { type AliasTable, aliasedInPath, aliasIn } from '../api/model-aliases.ts
 import { type Clock, every } from '../clock.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { CollectedBytes } from '../pipeline/collected-bytes.ts';
 import type { SaltRule } from '../pipeline/inject-salt.ts';
 import {
-  createRequestBody,
+  type BodyReader,
+  bodyReader,
   NOTHING_ASKED,
   type ParsedBody,
   type Pause,
   type Rename,
-  type RequestBody,
 } from '../pipeline/request-body.ts';
 import { ClientGone } from './life.ts';
 import { roomForRepeated } from './open-response.ts';
@@ -34,7 +35,7 @@ export type ReceivedBody<T = ParsedBody> = T & {
  */
 export async function receive<T extends object>(
   exchange: Exchange,
-  incoming: RequestBody<T>,
+  read: BodyReader<T>,
 ): Promise<ReceivedBody<T>> {
   const { deps, req, res, life, accounts } = exchange;
   const { maxBodyBytes, minUploadRate } = deps.settings;
@@ -59,6 +60,7 @@ export async function receive<T extends object>(
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
   let failed = false;
+  const incoming = new CollectedBytes();
 
   const settle = (): void => {
     free();
@@ -97,7 +99,7 @@ export async function receive<T extends object>(
     try {
       if (bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
       if (!announced) reservation.grow(chunk.length);
-      incoming.feed(chunk);
+      incoming.push(chunk);
       free();
       if (deps.dumper === undefined) spent = chunk; // a dump is still being written
     } catch (thrown) {
@@ -116,10 +118,9 @@ export async function receive<T extends object>(
     settle();
     if (failed) return;
     accounts.uploaded();
-    new Promise<T>((done) => done(incoming.finish(reservation.grow, turnsOf(exchange)))).then(
-      (prepared) => resolve({ ...prepared, release }),
-      fail,
-    );
+    new Promise<T>((done) =>
+      done(read(incoming.bytes(), { hold: reservation.grow, pause: turnsOf(exchange) })),
+    ).then((prepared) => resolve({ ...prepared, release }), fail);
   });
   return promise;
 }
@@ -146,7 +147,7 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   const { client } = caller;
   const rename = deps.aliases && renaming(exchange, deps.aliases);
   const contentType = req.headers['content-type'];
-  const incoming = createRequestBody(match.endpoint, contentType, rename);
+  const incoming = bodyReader(match.endpoint, contentType, rename);
   if (incoming === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
     req.resume();

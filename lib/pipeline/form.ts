@@ -1,18 +1,20 @@
 /**
- * Takes a complete multipart form apart (RFC 7578, RFC 2046 5.1). Parts are views of its bytes: nothing is
- * decoded. A runtime's own `formData()` would change bytes that are not UTF-8, undo transfer encodings, and
- * differ from that of the next runtime.
+ * Takes a complete multipart form apart (RFC 7578, RFC 2046 5.1), and builds the form that leaves. Parts are
+ * views of its bytes: nothing is decoded. A runtime's own `formData()` would change bytes that are not UTF-8,
+ * undo transfer encodings, and differ from that of the next runtime.
  */
+import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
+import type { Content, Value } from './request-body.ts';
 
 export interface FormParts {
   /** Value fields by name, as raw bytes. */
-  readonly values: ReadonlyMap<string, Uint8Array>;
+  readonly values: ReadonlyMap<string, Buffer>;
   /**
    * Files by name of their field; file name and content type do not reach the service
    * (docs/protocol/inference.md 6.3).
    */
-  readonly files: ReadonlyMap<string, Uint8Array>;
+  readonly files: ReadonlyMap<string, Buffer>;
 }
 
 /** Most characters of a boundary (RFC 2046 5.1.1). */
@@ -21,6 +23,9 @@ const MAX_BOUNDARY = 70;
 const MAX_PARTS = 1000;
 /** Bytes of the header lines of one part, and of the blanks behind a boundary. */
 const MAX_HEAD_BYTES = 16 * 1024;
+
+/** Of the boundary that we draw. */
+const BOUNDARY_BYTES = 30;
 
 const FORM = /^multipart\/(?:form-data|mixed)\s*(?=;)/i;
 const DISPOSITION = /^form-data[ \t]*(?:;|$)/i;
@@ -108,7 +113,7 @@ function describe(headers: ReadonlyMap<string, string>): { readonly name: string
 }
 
 /** The position of `bytes` in the form, at or after `from`. Throws invalid_multipart if it is beyond `to`. */
-function find(form: Buffer, bytes: string, from: number, to: number): number {
+function find(form: Buffer, bytes: string | Buffer, from: number, to: number): number {
   const at = form.indexOf(bytes, from, 'latin1');
   if (at < 0 || at > to) throw malformed();
   return at;
@@ -119,8 +124,8 @@ function find(form: Buffer, bytes: string, from: number, to: number): number {
  * than 1,000 parts, and repeated_form_field. What stands behind its last boundary does not count.
  */
 export function readForm(form: Buffer, boundary: string): FormParts {
-  const values = new Map<string, Uint8Array>();
-  const files = new Map<string, Uint8Array>();
+  const values = new Map<string, Buffer>();
+  const files = new Map<string, Buffer>();
   const delimiter = Buffer.from(`\r\n--${boundary}`, 'utf8');
   // A form may begin with its delimiter, as if after a line end. Only line ends may come before the first
   // part: other bytes could be a part that lost its boundary.
@@ -140,10 +145,38 @@ export function readForm(form: Buffer, boundary: string): FormParts {
     const { name, isFile } = describe(headersOf(form.subarray(line, head)));
     const known = isFile ? files : values;
     if (known.has(name)) throw new PrivatemodeError('repeated_form_field', 'a field of the form is repeated');
-    const end = form.indexOf(delimiter, head + 4);
-    if (end < 0) throw malformed();
+    const end = find(form, delimiter, head + 4, form.length);
     known.set(name, form.subarray(head + 4, end));
     at = end + delimiter.length;
   }
   return { values, files };
+}
+
+/** Quotes the name for a header parameter, where a line break would begin another header. */
+const quoted = (name: string): string =>
+  `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
+
+const byName = (parts: ReadonlyMap<string, Buffer>) =>
+  [...parts].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+
+/**
+ * The form that leaves (docs/protocol/inference.md 6.3). Each part is sealed on its own, except for fields in
+ * `plain`. Value fields come first, by the bytes of their names, then files likewise; sequence numbers are in
+ * that order. Its boundary is random: no value can hold it.
+ */
+export function formContent({ values, files }: FormParts, plain: ReadonlySet<string>): Content {
+  const boundary = randomBytes(BOUNDARY_BYTES).toString('hex');
+  const parts: Value[] = [];
+  const add = (name: string, headers: string, bytes: Buffer, isPlain: boolean): void => {
+    const lineEnd = parts.length === 0 ? '' : '\r\n';
+    const before = `${lineEnd}--${boundary}\r\nContent-Disposition: form-data; name=${quoted(name)}${headers}`;
+    parts.push({ name, before: Buffer.from(`${before}\r\n\r\n`), bytes, isPlain });
+  };
+  for (const [name, bytes] of byName(values)) add(name, '', bytes, plain.has(name));
+  for (const [name, bytes] of byName(files)) {
+    add(name, `; filename=${quoted(name)}\r\nContent-Type: application/octet-stream`, bytes, false);
+  }
+  const end = Buffer.from(`\r\n--${boundary}--\r\n`);
+  const contentType = `multipart/form-data; boundary=${boundary}`;
+  return { values: parts, end, byName: false, salted: false, contentType };
 }

@@ -5,7 +5,6 @@
  */
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
-import type { JsonKind } from '../json/tokens.ts';
 
 /**
  * Which chunks of a stream have `usage`. `last`: only the closing chunk, which has no choices. `none`: no
@@ -19,45 +18,32 @@ export type UsageWanted = 'every' | 'last' | 'none';
  */
 export const MAX_DECODED_BYTES = 4096;
 
-/**
- * The count that `text`, JSON of that kind, stands for: an integer from 0 (`2.0` and `1e3` are integers), a
- * string of 1 to 10 digits, or null, which counts as 0. Undefined for any other value.
- */
-function countIn(kind: JsonKind, text: string): number | undefined {
-  const value: unknown = JSON.parse(text);
-  if (kind === 'string') return /^[0-9]{1,10}$/.test(value as string) ? Number(value) : undefined;
-  if (kind !== 'number') return kind === 'null' ? 0 : undefined;
-  return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : undefined;
+/** An integer from 0 (`2.0` and `1e3` are integers), a string of 1 to 10 digits, or null. */
+function isCount(value: unknown): boolean {
+  if (typeof value === 'string') return /^[0-9]{1,10}$/.test(value);
+  return value === null || (Number.isSafeInteger(value) && (value as number) >= 0);
 }
-
-const isFlag = (kind: JsonKind): boolean => kind === 'true' || kind === 'false';
 
 const STREAM_OPTIONS = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
 
 /**
- * Whether the object, which is valid JSON, holds only flags with known names, each once. Its text then has
- * one colon per flag; a repeated name would add another.
+ * Whether the value is null, or an object that holds only flags with known names, each once. Its text then
+ * has one colon per flag; a repeated name would add another.
  */
-function areStreamOptions(text: string): boolean {
-  const options = Object.entries(JSON.parse(text) as object);
+function areStreamOptions(value: unknown, text: string): boolean {
+  if (value === null) return true;
+  if (typeof value !== 'object' || Array.isArray(value)) return false;
+  const options = Object.entries(value);
   return (
-    options.every(([name, value]) => STREAM_OPTIONS.includes(name) && typeof value === 'boolean') &&
+    options.every(([name, flag]) => STREAM_OPTIONS.includes(name) && typeof flag === 'boolean') &&
     text.split(':').length - 1 === options.length
   );
 }
 
-/** The end of a message "… must be …", and whether JSON text of that kind is as it says. */
-type PlainRule = readonly [accepted: string, holds: (kind: JsonKind, text: string) => boolean];
+/** The end of a message "… must be …", and whether a value, whose JSON text comes along, is as it says. */
+type PlainRule = readonly [accepted: string, holds: (value: unknown, text: string) => boolean];
 
-const COUNT: PlainRule = [
-  'an integer from 0, a string of at most 10 digits, or null',
-  (kind, text) => countIn(kind, text) !== undefined,
-];
-const FLAG: PlainRule = ['true, false or null', (kind) => isFlag(kind) || kind === 'null'];
-const OPTIONS: PlainRule = [
-  `null, or an object of ${STREAM_OPTIONS.join(', ')}, each at most once and true or false`,
-  (kind, text) => kind === 'null' || (kind === 'object' && areStreamOptions(text)),
-];
+const COUNT: PlainRule = ['an integer from 0, a string of at most 10 digits, or null', isCount];
 
 /**
  * The rule of each plain member. `model` is not here: checkModelName checks it, because it leaves as a header
@@ -67,8 +53,14 @@ const RULES: ReadonlyMap<string, PlainRule> = new Map([
   ['n', COUNT],
   ['max_tokens', COUNT],
   ['max_completion_tokens', COUNT],
-  ['stream', FLAG],
-  ['stream_options', OPTIONS],
+  ['stream', ['true, false or null', (value: unknown) => value === null || typeof value === 'boolean']],
+  [
+    'stream_options',
+    [
+      `null, or an object of ${STREAM_OPTIONS.join(', ')}, each at most once and true or false`,
+      areStreamOptions,
+    ],
+  ],
 ]);
 
 /** The flags of a form. checkModelName checks `model` here too. */
@@ -160,13 +152,6 @@ export function* countPrompts(body: Buffer, members: readonly Member[]): Generat
 const usageWanted = (included: boolean, continuous: boolean): UsageWanted =>
   included ? (continuous ? 'every' : 'last') : 'none';
 
-/** The usage that `stream_options` asks for. Its value has passed the rule for it. */
-function usageInOptions(body: Buffer, options: Member | undefined): UsageWanted {
-  if (options?.kind !== 'object') return 'none';
-  const values = JSON.parse(textOf(body, options)) as Readonly<Record<string, boolean>>;
-  return usageWanted(values['include_usage'] === true, values['continuous_usage_stats'] === true);
-}
-
 /**
  * What the plain members of a JSON body ask for. `prompts`: how many prompts it has. Throws missing_model and
  * invalid_model, and invalid_plain_member if the value of a member of `plain` breaks its rule.
@@ -178,24 +163,27 @@ export function askedInJson(
   prompts: number,
 ) {
   const model = modelIn(body, members);
+  const values = new Map<string, unknown>();
   for (const member of members) {
-    const { name, kind, start, end } = member;
-    const rule = plain.has(name) ? RULES.get(name) : undefined;
+    const rule = plain.has(member.name) ? RULES.get(member.name) : undefined;
     if (rule === undefined) continue;
-    const isShort = end - start <= MAX_DECODED_BYTES;
     const [accepted, holds] = rule;
-    if (!isShort || !holds(kind, textOf(body, member))) throw refused(name, accepted);
+    const text = member.end - member.start <= MAX_DECODED_BYTES ? textOf(body, member) : '';
+    const value: unknown = text === '' ? undefined : JSON.parse(text);
+    if (!holds(value, text)) throw refused(member.name, accepted);
+    values.set(member.name, value);
   }
-  const named = (wanted: string) => members.find(({ name }) => name === wanted);
-  const n = plain.has('n') ? named('n') : undefined;
   // `n` of 0 or null means 1, and a body without a prompt counts as one prompt.
-  const perPrompt = (n && countIn(n.kind, textOf(body, n))) || 1;
+  const perPrompt = Number(values.get('n') ?? 0) || 1;
+  const options = (values.get('stream_options') ?? {}) as Readonly<Record<string, boolean>>;
   return {
     model,
-    streaming: named('stream')?.kind === 'true',
+    streaming: members.some(({ name, kind }) => name === 'stream' && kind === 'true'),
     choices: perPrompt * (prompts || 1),
-    usage: plain.has('stream_options') ? usageInOptions(body, named('stream_options')) : 'every',
-  };
+    usage: plain.has('stream_options')
+      ? usageWanted(options['include_usage'] === true, options['continuous_usage_stats'] === true)
+      : 'every',
+  } as const;
 }
 
 /**

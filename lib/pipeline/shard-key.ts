@@ -4,7 +4,7 @@
  */
 import { sha256, sha256Latin1 } from '#crypto/digest';
 import { PrivatemodeError } from '../errors.ts';
-import type { Member } from '../json/scan.ts';
+import type { Value } from './request-body.ts';
 
 export const SALT_MEMBER = 'cache_salt';
 /** Bytes of the shortest salt. */
@@ -30,29 +30,33 @@ function numberText(written: string): string {
 
 /**
  * The text of a member as the service reads it (docs/protocol/inference.md 8, "text()"), in UTF-8: a string
- * decoded, arrays and objects raw, null empty. Throws context_too_large where a string or a number is longer
- * than 24 MiB.
+ * decoded, arrays, objects and flags raw, null empty. `raw`: its JSON text. Throws context_too_large where a
+ * string or a number is longer than 24 MiB.
  */
-function memberText(body: Buffer, { kind, start, end }: Member): Buffer {
-  const raw = body.subarray(start, end);
-  if (kind === 'object' || kind === 'array') return raw;
-  if (kind === 'null') return Buffer.alloc(0);
+function memberText(raw: Buffer): Buffer {
+  const first = String.fromCharCode(raw[0]!);
+  if ('{[tf'.includes(first)) return raw;
+  if (first === 'n') return Buffer.alloc(0);
   if (raw.length > MAX_TEXT_BYTES) {
     const message = `a text of the request is longer than ${MAX_TEXT_BYTES} bytes`;
     throw new PrivatemodeError('context_too_large', message);
   }
-  if (kind === 'number') return Buffer.from(numberText(raw.toString('latin1')), 'latin1');
-  if (kind !== 'string') return raw;
-  return raw.includes(0x5c) ? Buffer.from(JSON.parse(raw.toString('utf8')), 'utf8') : raw.subarray(1, -1);
+  if (first !== '"') return Buffer.from(numberText(raw.toString('latin1')), 'latin1');
+  return raw.includes('\\') ? Buffer.from(JSON.parse(raw.toString('utf8')), 'utf8') : raw.subarray(1, -1);
+}
+
+/** The text of the member of that name; undefined if there is none. Throws context_too_large. */
+function textOf(values: readonly Value[], name: string): Buffer | undefined {
+  const bytes = values.find((value) => value.name === name)?.bytes;
+  return bytes && memberText(bytes);
 }
 
 /**
  * The text of the body's own salt; undefined if it has none, or one that is null or an empty string. Throws
  * salt_too_short if it has 1 to 31 bytes, and context_too_large.
  */
-export function ownSalt(body: Buffer, members: readonly Member[]): Buffer | undefined {
-  const member = members.find(({ name }) => name === SALT_MEMBER);
-  const text = member && memberText(body, member);
+export function ownSalt(values: readonly Value[]): Buffer | undefined {
+  const text = textOf(values, SALT_MEMBER);
   if (text === undefined || text.length === 0) return undefined;
   if (text.length >= SALT_BYTES) return text;
   throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
@@ -117,11 +121,11 @@ export function createShardKeyHash(salt: Uint8Array) {
 }
 
 /** The shard key of a prompt under that salt (UTF-8 bytes). Throws context_too_large. */
-export function shardKeyOf(body: Buffer, members: readonly Member[], salt: Uint8Array): string {
+export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
   const hash = createShardKeyHash(salt);
-  for (const wanted of CONTENT_MEMBERS) {
-    const member = members.find(({ name }) => name === wanted);
-    if (member !== undefined) hash.update(memberText(body, member));
+  for (const name of CONTENT_MEMBERS) {
+    const text = textOf(values, name);
+    if (text !== undefined) hash.update(text);
   }
   return hash.digest();
 }

@@ -1,7 +1,7 @@
 /** How many tokens a request has, estimated from the length of its text. */
 import { isParsable, scanInTurns } from '../json/scan.ts';
 import { modelIn } from './plain-members.ts';
-import { collectedBody, inTurns, type RequestBody } from './request-body.ts';
+import { type BodyReader, inTurns } from './request-body.ts';
 
 /**
  * With o200k_base, program text and prose in Latin script have 3.9 to 4.8 bytes per token, other scripts up
@@ -38,13 +38,13 @@ function addTo(count: Count, value: unknown, name = ''): void {
 }
 
 /**
- * Takes in a request of the Messages API and estimates its tokens: the bytes of all strings in `system`,
- * `messages` and `tools` ÷ 3.5, rounded up, and 1600 for each image or document. A member that holds too much
- * to be parsed counts with all its bytes. `finish` throws invalid_json, duplicate_member,
- * unsupported_member_name, missing_model and invalid_model.
+ * Estimates the tokens of a request of the Messages API: the bytes of all strings in `system`, `messages` and
+ * `tools` ÷ 3.5, rounded up, and 1600 for each image or document. A member that holds too much to be parsed
+ * counts with all its bytes. Throws invalid_json, duplicate_member, unsupported_member_name, missing_model and
+ * invalid_model.
  */
-export const createTokenEstimate = (): RequestBody<{ readonly tokens: number }> =>
-  collectedBody((body, pause) => inTurns(estimate(body), pause));
+export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (body, { pause }) =>
+  inTurns(estimate(body), pause);
 
 function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number }> {
   const { members } = yield* scanInTurns(body);

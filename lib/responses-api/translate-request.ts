@@ -34,7 +34,6 @@ export function demandShort(bytes: number): void {
  * can leave. Members that are not translated stay here, such as the client's ids and metadata.
  */
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
-  demandShort(body.length);
   const scanned = yield* scanInTurns(body);
   if (!isParsable(scanned))
     throw tooLarge('request', 'more than 200,000 values, 20,000 members of objects or 64 levels');

@@ -3,9 +3,8 @@
  * request.
  */
 import type { PrivatemodeError } from '../errors.ts';
-import { CollectedBytes } from '../pipeline/collected-bytes.ts';
 import { type Decrypter, malformed } from '../pipeline/decrypter.ts';
-import { inTurns, type RequestBody } from '../pipeline/request-body.ts';
+import { type BodyReader, inTurns } from '../pipeline/request-body.ts';
 import { isObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation } from './translate-chunks.ts';
@@ -44,30 +43,20 @@ export function createTranslator(requestId: string) {
 
   return {
     /**
-     * Returns a body that collects the request and, once it is complete, gives its translation to `chat`.
-     * Throws as translateRequest does. Memory is reserved once for all that the translation makes: the
-     * request is in memory as it came, parsed, and as a chat request at the same time.
+     * Makes what reads the body of the request, and gives its translation to `chat`. Throws as
+     * translateRequest does. Memory is reserved once for all that the translation makes: the request is in
+     * memory as it came, parsed, and as a chat request at the same time.
      */
-    request(chat: RequestBody): RequestBody {
-      const body = new CollectedBytes();
-      return {
-        feed(chunk) {
-          demandShort(body.length + chunk.length);
-          body.push(chunk);
-        },
-        async finish(hold, pause) {
-          hold?.(COPIES_OF_REQUEST * body.length);
-          const translated = inTurns(translateRequest(body.bytes()), pause);
-          const { chat: text, ...asked } = translated instanceof Promise ? await translated : translated;
-          body.release();
-          chat.feed(text);
+    request(chat: BodyReader): BodyReader {
+      return (bytes, on) => {
+        demandShort(bytes.length);
+        on.hold?.(COPIES_OF_REQUEST * bytes.length);
+        const passOn = ({ chat: text, ...asked }: TranslatedRequest) => {
           request = asked;
-          return chat.finish(hold, pause);
-        },
-        release() {
-          body.release();
-          chat.release();
-        },
+          return chat(text, on);
+        };
+        const translated = inTurns(translateRequest(bytes), on.pause);
+        return translated instanceof Promise ? translated.then(passOn) : passOn(translated);
       };
     },
     /**

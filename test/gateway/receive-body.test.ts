@@ -8,13 +8,12 @@ import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { Accounts } from '../../lib/gateway/accounts.ts';
-import type { AppResponse } from '../../lib/gateway/app-response.ts';
 import { ClientGone } from '../../lib/gateway/life.ts';
 import { createUploadBudget } from '../../lib/gateway/memory-budget.ts';
 import { type ReceivedBody, receive as receiveBody, takeIn } from '../../lib/gateway/receive-body.ts';
 import type { Exchange, ForwardedExchange } from '../../lib/gateway/request-state.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
-import type { ParsedBody, RequestBody } from '../../lib/pipeline/request-body.ts';
+import type { BodyReader, ParsedBody } from '../../lib/pipeline/request-body.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 
@@ -29,18 +28,14 @@ const PARSED = { model: 'm' } as ParsedBody;
 const receive = (
   req: Readable,
   signal = new AbortController().signal,
-  refusing: Partial<RequestBody> = {},
+  read: BodyReader = () => PARSED,
   accounts = newAccounts(),
   { clock = systemClock, minUploadRate = 0 }: { clock?: Clock; minUploadRate?: number } = {},
 ): { readonly body: Promise<ReceivedBody>; readonly fed: () => string } => {
   let fed = '';
-  const stage = {
-    feed(chunk: Uint8Array): void {
-      fed += Buffer.from(chunk).toString();
-    },
-    finish: () => PARSED,
-    release() {},
-    ...refusing,
+  const stage: BodyReader = (bytes, on) => {
+    fed = bytes.toString();
+    return read(bytes, on);
   };
   const exchange = {
     deps: {
@@ -60,7 +55,7 @@ const receive = (
 async function uploaded(bytesInEachSecond: readonly number[], minUploadRate: number): Promise<string> {
   const clock = createFakeClock();
   const req = new Readable({ read() {} });
-  const { body } = receive(req, undefined, {}, newAccounts(), { clock, minUploadRate });
+  const { body } = receive(req, undefined, undefined, newAccounts(), { clock, minUploadRate });
   const outcome = body.then(
     () => 'taken in',
     (thrown: PrivatemodeError) => thrown.code,
@@ -112,24 +107,11 @@ describe('a body that is taken in', () => {
     assert.equal(shared.length, 50_000);
   });
 
-  it('is released when it is refused, either while it arrives or once it is complete, and when its time has come', async () => {
-    let released = 0;
-    const release = () => {
-      released += 1;
-    };
-    const refusals: readonly Partial<RequestBody>[] = [
-      { feed: refuse },
-      { finish: refuse },
-      { finish: () => Promise.reject(new PrivatemodeError('invalid_json', 'no')) },
-    ];
-    for (const stage of refusals) {
-      const { body } = receive(Readable.from([Buffer.alloc(9)]), undefined, { ...stage, release });
+  it('is refused by what reads it', async () => {
+    for (const read of [refuse, () => Promise.reject(new PrivatemodeError('invalid_json', 'no'))]) {
+      const { body } = receive(Readable.from([Buffer.alloc(9)]), undefined, read);
       await assert.rejects(body, { code: 'invalid_json' });
     }
-    const body = await receive(Readable.from([Buffer.alloc(9)]), undefined, { release }).body;
-    assert.equal(released, refusals.length);
-    body.release();
-    assert.equal(released, refusals.length + 1);
   });
 
   it('is given up if the signal aborts before or during its arrival, and leaves no listener on the signal', async () => {
@@ -153,19 +135,6 @@ describe('a body that is taken in', () => {
     await assert.rejects(receive(req).body, ClientGone);
   });
 
-  it('adds nothing to accounts that are closed, although more of it comes after its refusal', async () => {
-    const res = { observe() {} };
-    const accounts = newAccounts({ endpoint: null, res: res as unknown as AppResponse });
-    const req = new Readable({ read() {} });
-    const { body } = receive(req, undefined, { feed: refuse }, accounts);
-    req.push('half a pro');
-    await assert.rejects(body, { code: 'invalid_json' });
-    accounts.close();
-    assert.equal(accounts.receipt?.request.digest().bytes, 10);
-    req.emit('data', Buffer.from('mpt'));
-    assert.equal(accounts.stats.bytes.fromClient, 10);
-  });
-
   it('is given up if the client leaves before its end', async () => {
     const req = new Readable({ read() {} });
     const { body } = receive(req);
@@ -184,10 +153,9 @@ describe('a body that is translated', () => {
     const control = new AbortController();
     const order: string[] = [];
     const translator = {
-      request: () => ({
-        feed() {},
-        release() {},
-        async finish(_hold: unknown, pause: () => Promise<void> | undefined) {
+      request:
+        () =>
+        async (_bytes: Buffer, { pause }: { pause: () => Promise<void> | undefined }) => {
           for (const piece of ['first', 'second', 'third']) {
             order.push(piece);
             for (const end = performance.now() + 10; performance.now() < end; );
@@ -200,7 +168,6 @@ describe('a body that is translated', () => {
           }
           return {};
         },
-      }),
       leftOut: () => undefined,
       held: () => 0,
     };

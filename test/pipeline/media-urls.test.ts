@@ -13,8 +13,7 @@ const SECRET = 'geheimer-ort.example';
 
 /** Seals a body with these messages, given as JSON text. */
 function checkText(messages: string): void {
-  const stage = jsonBody({ salted: true });
-  takeIn(stage, [Buffer.from(`{"model":"m","messages":${messages}}`)]);
+  takeIn(jsonBody({ salted: true }), `{"model":"m","messages":${messages}}`);
 }
 const check = (messages: unknown): void => checkText(JSON.stringify(messages));
 
@@ -174,51 +173,6 @@ const hasControl = (url: string): boolean => /[\x00-\x1f\x7f]/.test(url);
 const goodUrls = new Set(go.accepted.filter((url) => !hasControl(url)));
 const badUrls = [...go.refused, ...go.accepted.filter(hasControl)];
 
-/** JSON as written: members of objects in order, also repeated ones. */
-type Tree =
-  | string
-  | { readonly list: readonly Tree[] }
-  | { readonly members: readonly (readonly [string, Tree])[] };
-
-/** The rule, of a tree: the values of a key that count are those that `read` returns. */
-function literallyRefused(tree: Tree, read: (values: Tree[]) => Tree[]): boolean {
-  const strings = (value: Tree): string[] => {
-    const parsed: unknown = typeof value === 'string' ? JSON.parse(value) : undefined;
-    return typeof parsed === 'string' ? [parsed] : [];
-  };
-  const at = (value: Tree, key: string): Tree[] =>
-    typeof value === 'object' && 'members' in value
-      ? read(value.members.filter(([name]) => name === key).map(([, member]) => member))
-      : [];
-  const held = (value: Tree): string[] => at(value, 'url').flatMap(strings);
-  if (typeof tree === 'string' || !('list' in tree)) return false;
-  return tree.list.some(
-    (part) =>
-      [
-        ...at(part, 'image_url').flatMap((value) => [...strings(value), ...held(value)]),
-        ...at(part, 'source').flatMap(held),
-      ].some((url) => !goodUrls.has(url)) ||
-      [...at(part, 'audio_url'), ...at(part, 'video_url')].some(
-        (value) => strings(value).length + held(value).length > 0,
-      ) ||
-      at(part, 'content').some((value) => literallyRefused(value, read)),
-  );
-}
-
-/** Its JSON text: each key and string spelled in its own way, blanks between the tokens. */
-function written(tree: Tree, every: number, blank: string): string {
-  if (typeof tree === 'string') {
-    return tree.startsWith('"') ? spelled(JSON.parse(tree) as string, every) : tree;
-  }
-  if ('list' in tree) {
-    return `[${blank}${tree.list.map((item, i) => written(item, every + i, blank)).join(`,${blank}`)}]`;
-  }
-  const rows = tree.members.map(
-    ([key, value], i) => `${blank}${spelled(key, every + i)}${blank}:${written(value, every + i, blank)}`,
-  );
-  return `{${rows.join(',')}${blank}}`;
-}
-
 describe('the check of media URLs', () => {
   for (const [name, messages] of Object.entries(accepted)) {
     it(`passes ${name}`, () => {
@@ -246,8 +200,12 @@ describe('the check of media URLs', () => {
   });
 
   it('is not made for embeddings, of which the service inspects no messages', () => {
-    const stage = jsonBody({ plain: PLAIN_MEMBERS.E });
-    takeIn(stage, [Buffer.from(JSON.stringify({ model: 'm', messages: refused['an http image'] }))]);
+    const body = JSON.stringify({ model: 'm', messages: refused['an http image'] });
+    takeIn(jsonBody({ plain: PLAIN_MEMBERS.E }), body);
+  });
+
+  it('finds a URL whose keys are written with escapes', () => {
+    assert.ok(refuses(`[{"content":[{"image\\u005furl":{"u\\u0072l":${BAD}}}]}]`));
   });
 
   it('takes the last value of a repeated key, of which the service reads the first: only the sender can write it', () => {
@@ -281,47 +239,6 @@ describe('the check of media URLs', () => {
         assert.equal(refuses(imagesText(JSON.stringify(url))), bad, JSON.stringify(url));
         assert.equal(refuses(imagesText(spelled(url, 1))), bad, `escaped: ${JSON.stringify(url)}`);
         assert.equal(refuses(imagesText(spelled(url, 3))), bad, `mixed: ${JSON.stringify(url)}`);
-      }
-    }
-  });
-
-  it('judges the end of a long URL as it judges the end of a short one', () => {
-    const tails = [
-      '',
-      'a',
-      '#a',
-      '?a',
-      '#%',
-      '?%',
-      '?#%',
-      '#?%',
-      '%',
-      '%zz',
-      '%41',
-      '\x7f',
-      '\n',
-      '#\x7f',
-      '?\x7f',
-      '"\\/%zé',
-    ];
-    for (const start of [
-      'https://h/',
-      'https://h/?',
-      'https://h/#',
-      'https://h/a?b#c',
-      'data:,',
-      'data:/',
-      'data:#',
-    ]) {
-      for (const tail of tails) {
-        const bad = !isAcceptedImageUrl(start + tail);
-        for (const url of [
-          `${start}${'A'.repeat(1000)}${tail}`,
-          `${start}${tail}${'A'.repeat(1000)}${tail}`,
-        ]) {
-          assert.equal(isAcceptedImageUrl(url), !bad, `${start} ${tail}`);
-          assert.equal(refuses(imagesText(JSON.stringify(url))), bad, `${start} ${tail}`);
-        }
       }
     }
   });
@@ -380,70 +297,5 @@ describe('the check of media URLs', () => {
       { seed: 20261122, numRuns: 2000 },
     );
     assert.ok(verdicts.true > 400 && verdicts.false > 400, JSON.stringify(verdicts));
-  });
-
-  it('judges the last value of a repeated key, in any messages and spelling', () => {
-    const key = fc.constantFrom(
-      ...[
-        'type',
-        'content',
-        'content',
-        'image_url',
-        'audio_url',
-        'video_url',
-        'source',
-        'url',
-        'url',
-        'urls',
-        '',
-      ],
-    );
-    const scalar = fc.oneof(
-      fc.constantFrom(...goodUrls, 'image', 'url').map((each) => JSON.stringify(each)),
-      fc.constantFrom(...goodUrls, ...badUrls, '').map((each) => JSON.stringify(each)),
-      fc.constantFrom('null', '1', 'true', '-1.5e3'),
-    );
-    const { value } = fc.letrec<{ value: Tree; list: Tree; object: Tree }>((tie) => ({
-      value: fc.oneof({ depthSize: 'medium' }, scalar, tie('object'), tie('list')),
-      list: fc.array(fc.oneof(tie('object'), tie('value')), { maxLength: 3 }).map((list) => ({ list })),
-      object: fc.array(fc.tuple(key, tie('value')), { maxLength: 5 }).map((members) => ({ members })),
-    }));
-    const counts = { both: 0, neither: 0, one: 0 };
-    fc.assert(
-      fc.property(
-        fc.array(value, { minLength: 1, maxLength: 3 }),
-        fc.integer({ min: 1, max: 30 }),
-        fc.constantFrom('', '', ' ', '\n\t'),
-        (list, every, blank) => {
-          const messages = written({ list }, every, blank);
-          const here = literallyRefused({ list }, (values) => values.slice(-1));
-          const there = literallyRefused({ list }, (values) => values.slice(0, 1));
-          counts[here && there ? 'both' : here || there ? 'one' : 'neither'] += 1;
-          assert.equal(refuses(messages), here, messages);
-          assert.equal(serverRefuses(messages), there, messages);
-        },
-      ),
-      { seed: 20261122, numRuns: 1200 },
-    );
-    assert.ok(counts.both > 50 && counts.neither > 100 && counts.one > 5, JSON.stringify(counts));
-  });
-
-  it('decides the same beside any text', () => {
-    const odd = fc.string({
-      unit: fc.constantFrom('a', '"', '\\', '\\u00', 'é', '\n', '_url"', '😀', '0'),
-      minLength: 20,
-      maxLength: 90,
-      size: 'max',
-    });
-    fc.assert(
-      fc.property(fc.array(odd, { maxLength: 5 }), fc.boolean(), (texts, bad) => {
-        const parts = texts.map((each) => ({ type: 'text', text: each, [each]: 1 }));
-        const image = { type: 'image_url', image_url: { url: bad ? 'http://x' : 'https://x' } };
-        const run = () => check(user(...parts, image));
-        if (bad) assert.throws(run, { code: 'media_url_refused' });
-        else run();
-      }),
-      { seed: 20261121, numRuns: 200 },
-    );
   });
 });

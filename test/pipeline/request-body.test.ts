@@ -6,8 +6,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
-import { createRequestBody } from '../../lib/pipeline/request-body.ts';
-import { byteByByte, cutAnywhere } from '../support/remote/chunkings.ts';
+import { bodyReader } from '../../lib/pipeline/request-body.ts';
 import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/remote/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
@@ -18,7 +17,7 @@ const { mustReject } = inferenceVectors<{
 }>('field-encryption-requests');
 
 const prepareText = (text: string, endpoint: JsonEndpoint = {}): SaltedBody =>
-  prepare(jsonBody(endpoint), [Buffer.from(text)]);
+  prepare(jsonBody(endpoint), text);
 
 describe('a JSON request body is refused with a 400', () => {
   for (const { name, input } of mustReject) {
@@ -150,11 +149,7 @@ describe('the prompts of completions', () => {
     ['"a":{"prompt":["a","b"]},"\\u0070rompt":["a","b","c"]', 3],
   ] as const) {
     it(`give ${choices} as the number of choices: {${members}}`, () => {
-      const text = Buffer.from(`{"model":"m"${members === '' ? '' : ','}${members}}`);
-      for (const chunks of [[text], byteByByte(text)]) {
-        const prepared = prepare(jsonBody(COMPLETIONS), chunks);
-        assert.equal(prepared.choices, choices);
-      }
+      assert.equal(choicesOf(`{"model":"m"${members === '' ? '' : ','}${members}}`), choices);
     });
   }
 
@@ -162,44 +157,6 @@ describe('the prompts of completions', () => {
     const texts = Array.from({ length: 100_000 }, (_, i) => `"${'x'.repeat(i % 200)}"`);
     assert.equal(choicesOf(`{"model":"m","prompt":[${texts.join()}],"n":2}`), 200_000);
     assert.equal(choicesOf(`{"model":"m","prompt":[${Array(2_000_000).fill('12').join()}],"n":2}`), 2);
-  });
-
-  it('are counted as a literal implementation counts them, in any chunks', () => {
-    const numbers = fc.array(fc.integer(), { maxLength: 4 });
-    const texts = fc.array(fc.string({ unit: fc.constantFrom('a', '"', '[', ']', ',', '\\', 'é') }));
-    const prompt = fc.oneof(
-      fc.constant(undefined),
-      fc.constant(null),
-      fc.string(),
-      numbers,
-      texts,
-      fc.array(numbers, { maxLength: 4 }),
-      fc.array(fc.oneof(fc.string(), numbers, fc.record({ prompt: texts })), { maxLength: 4 }),
-    );
-    const embeds = fc.oneof(fc.constant(undefined), fc.constant(null), fc.string(), texts);
-    const n = fc.oneof(fc.constant(undefined), fc.constant(null), fc.nat(9), fc.nat(9).map(String));
-    const literalCount = (value: unknown): number => {
-      if (value === undefined || value === null) return 0;
-      if (!Array.isArray(value)) return 1;
-      const isTokens = value.length > 0 && value.every((each) => typeof each === 'number');
-      return isTokens ? 1 : value.length;
-    };
-    fc.assert(
-      fc.property(
-        fc.record({ prompt, prompt_embeds: embeds, n, messages: texts }),
-        fc.constantFrom(undefined, 1, '\t'),
-        fc.array(fc.nat(), { maxLength: 5 }),
-        (members, indent, cuts) => {
-          const text = Buffer.from(JSON.stringify({ ...members, model: 'm' }, null, indent));
-          const chunks = cutAnywhere(text, cuts);
-          const read = JSON.parse(text.toString()) as typeof members;
-          const prompts = literalCount(read.prompt) + literalCount(read.prompt_embeds) || 1;
-          const { choices } = prepare(jsonBody(COMPLETIONS), chunks);
-          assert.equal(choices, (Number(read.n ?? 1) || 1) * prompts);
-        },
-      ),
-      { seed: 20261122, numRuns: 1000 },
-    );
   });
 });
 
@@ -278,13 +235,12 @@ describe('the value of a plain member of a JSON request body', () => {
       fc.asyncProperty(
         fc.constantFrom(...COUNTS, 'stream', 'stream_options'),
         value,
-        fc.boolean(),
-        async (member, text, split) => {
-          const body = Buffer.from(`{"model":"m","${member}": ${text} }`);
-          const prepared = () => prepare(jsonBody(), split ? byteByByte(body) : [body]);
+        async (member, text) => {
+          const body = `{"model":"m","${member}": ${text} }`;
+          const prepared = () => prepareText(body);
           if (literallyAccepted(member, text)) {
             seen.accepted += 1;
-            assert.equal(await sealText(prepared(), fixedCipher()), body.toString());
+            assert.equal(await sealText(prepared(), fixedCipher()), body);
             return;
           }
           seen.refused += 1;
@@ -355,10 +311,9 @@ describe('a plain member', () => {
       return `${model}${part(name, 'hid\x01den')}--B--\r\n`;
     },
   };
-  const take = async (endpoint: Parameters<typeof createRequestBody>[0], name: string): Promise<unknown> => {
-    const body = createRequestBody(endpoint, FORM_TYPE)!;
-    body.feed(Buffer.from(bodies[endpoint.codec as 'json' | 'multipart'](name)));
-    return body.finish();
+  const take = async (endpoint: Parameters<typeof bodyReader>[0], name: string): Promise<unknown> => {
+    const text = bodies[endpoint.codec as 'json' | 'multipart'](name);
+    return bodyReader(endpoint, FORM_TYPE)!(Buffer.from(text), {});
   };
 
   for (const endpoint of ENDPOINTS) {
@@ -377,6 +332,78 @@ describe('a plain member', () => {
     it(`makes its endpoint refuse every request if it has no rule: ${codec}`, async () => {
       const endpoint = { id, codec, requestPlain: new Set(['model', 'user']), salted: false };
       await assert.rejects(take(endpoint, 'language'), { code: 'internal', message: /"user"/ });
+    });
+  }
+});
+
+describe("Anthropic's web search tool", () => {
+  const OWN = '{"name":"web_search","description":"my own","input_schema":{"type":"object"}}';
+  const take = (tools: string, id: 'messages' | 'chat' = 'messages') =>
+    prepareText(`{"model":"m","tools":${tools}}`, { id, salted: true });
+
+  for (const [what, tools, named] of [
+    ['as the only tool', '[{"type":"web_search_20250305","name":"s"}]', 'web_search_20250305'],
+    ['behind another', `[${OWN},{"name":"s","type":"web_search_20260209"}]`, 'web_search_20260209'],
+    ['of a version that is no date', '[{"type":"web_search_latest","name":"s"}]', 'web_search_…'],
+    ['with an escape in its type', '[{"type":"web\\u005fsearch_20250305"}]', 'web_search_20250305'],
+    ['with an escape in a key', '[{"ty\\u0070e":"web_search_20250305"}]', 'web_search_20250305'],
+  ] as const) {
+    it(`is refused by its type, ${what}`, () => {
+      const message = `the service has no tool ${named}: it searches no web`;
+      assert.throws(() => take(tools), { code: 'hosted_tool_refused', status: 400, message });
+    });
+  }
+
+  it('is not recognised by another member, in a schema, or in another API', () => {
+    const nested = '{"type":"object","properties":{"type":{"type":"web_search_20250305"}}}';
+    for (const tools of [
+      `[${OWN}]`,
+      '[{"type":"custom","name":"web_search_20250305"}]',
+      `[{"name":"a","input_schema":${nested}}]`,
+      '[{"type":"my_web_search_20250305","name":"a"}]',
+      'null',
+    ]) {
+      take(tools);
+    }
+    take('[{"type":"web_search_20250305"}]', 'chat');
+  });
+});
+
+/** CPU time, so that other programs do not count; three times what a quick machine may take: 50 ms. */
+const LONGEST_TURN = 150;
+
+describe('a body of 8 MiB is read in short turns', () => {
+  const filled = (unit: string) => unit.repeat((8 << 20) / unit.length);
+  const names = Array.from({ length: 700_000 }, (_, i) => `{"${i}":0}`).join();
+  const image = `{"image_url":{"url":"data:image/png;base64,${filled('A')}"}}`;
+  for (const [what, messages] of [
+    ['escapes', `"${filled('\\n')}"`],
+    ['escapes of six bytes', `"${filled('\\u0061')}"`],
+    ['digits', filled('1')],
+    ['numbers', `[${filled('1,')}1]`],
+    ['blanks', `${filled(' ')}1`],
+    ['brackets', `[${filled('{},')}{}]`],
+    ['nested brackets', `[${filled(`${'['.repeat(64)}${']'.repeat(64)},`)}1]`],
+    ['names', `[${names}]`],
+    ['base64', `[{"content":[${image}]}]`],
+    ['text beside an escaped key', `[{"\\u0061":"${filled('x')}"}]`],
+  ] as const) {
+    it(`if it is of ${what}`, async () => {
+      const body = Buffer.from(`{"model":"m","messages":${messages}}`);
+      const turns: number[] = [];
+      let since = process.cpuUsage();
+      const ended = (): undefined => {
+        const { user, system } = process.cpuUsage(since);
+        turns.push((user + system) / 1000);
+        since = process.cpuUsage();
+      };
+      try {
+        await jsonBody({ salted: true })(body, { pause: ended });
+      } catch (thrown) {
+        assert.equal((thrown as { code?: string }).code, 'invalid_json');
+      }
+      ended();
+      assert.ok(Math.max(...turns) < LONGEST_TURN, `${turns} ms`);
     });
   }
 });

@@ -3,7 +3,6 @@ import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createShardKeyHash } from '../../lib/pipeline/shard-key.ts';
-import { byteByByte, cutAnywhere } from '../support/remote/chunkings.ts';
 import { inferenceVectors } from '../support/remote/exchange-fixture.ts';
 import { jsonBody, prepare } from '../support/remote/sealing.ts';
 
@@ -55,11 +54,8 @@ function literalKey(salt: string, content: Buffer): string {
   return key;
 }
 
-const shardKey = (body: string | Uint8Array, configured: string | undefined, cuts?: readonly number[]) => {
-  const bytes = Buffer.from(body);
-  return prepare(jsonBody({ salted: true }), cuts ? cutAnywhere(bytes, cuts) : byteByByte(bytes), configured)
-    .shardKey;
-};
+const shardKey = (body: string, configured: string | undefined) =>
+  prepare(jsonBody({ salted: true }), body, configured).shardKey;
 
 describe('the shard key', () => {
   for (const { kind, length, salt, expected } of vectors) {
@@ -75,7 +71,6 @@ describe('the shard key', () => {
     it(`is that of the vector: ${name}`, () => {
       const key = shardKey(body, defaultSalt === '' ? undefined : defaultSalt);
       assert.equal(key ?? '', expected);
-      assert.equal(shardKey(body, defaultSalt === '' ? undefined : defaultSalt, []) ?? '', expected);
     });
   }
 
@@ -87,16 +82,16 @@ describe('the shard key', () => {
       });
       assert.doesNotThrow(() => keyOf('s', [Buffer.alloc(length - 1, 'a')]));
       const body = `{"model":"m","messages":"${'a'.repeat(length)}"}`;
-      assert.throws(() => shardKey(body, 'x'.repeat(32), []), { code: 'context_too_large' });
-      assert.equal(shardKey(body, undefined, []), undefined);
+      assert.throws(() => shardKey(body, 'x'.repeat(32)), { code: 'context_too_large' });
+      assert.equal(shardKey(body, undefined), undefined);
     }
   });
 
   it('is made of a prompt of 4,000,000 escaped bytes, while a longer prompt is refused without decoding it', () => {
     const escaped = (count: number) => `{"model":"m","prompt":"${'\\u0061'.repeat(count)}"}`;
     const salt = 'x'.repeat(32);
-    assert.equal(shardKey(escaped(4_000_000), salt, []), keyOf(salt, [Buffer.alloc(4_000_000, 'a')]));
-    assert.throws(() => shardKey(escaped(4_200_000), salt, []), {
+    assert.equal(shardKey(escaped(4_000_000), salt), keyOf(salt, [Buffer.alloc(4_000_000, 'a')]));
+    assert.throws(() => shardKey(escaped(4_200_000), salt), {
       code: 'context_too_large',
       message: /a text of the request/,
     });
@@ -131,19 +126,18 @@ describe('the shard key of any body', () => {
     fc.constantFrom(null, true, 17),
   );
 
-  it('equals that of a literal implementation for any order of members, any salt and any chunks', () => {
+  it('equals that of a literal implementation for any order of members, and any salt', () => {
     fc.assert(
       fc.property(
         fc.option(salt, { nil: undefined }),
         fc.option(fc.oneof(salt, fc.constantFrom('', null)), { nil: undefined }),
         fc.shuffledSubarray(['system', 'tools', 'messages', 'prompt', 'suffix', 'cache_salt', 'other']),
         fc.array(content, { minLength: 7, maxLength: 7 }),
-        fc.array(fc.nat(), { maxLength: 5 }),
-        (configured, own, names, values, cuts) => {
+        (configured, own, names, values) => {
           const members = Object.fromEntries(
             names.map((name, i) => [name, name === 'cache_salt' ? (own ?? '') : values[i]]),
           );
-          const body = Buffer.from(JSON.stringify({ model: 'm', ...members }));
+          const body = JSON.stringify({ model: 'm', ...members });
           const text = (value: unknown): string =>
             value === null || value === undefined
               ? ''
@@ -162,7 +156,7 @@ describe('the shard key of any body', () => {
                       .join(''),
                   ),
                 );
-          assert.equal(shardKey(body, configured, cuts), expected);
+          assert.equal(shardKey(body, configured), expected);
         },
       ),
       { seed: 20261121, numRuns: 500 },
