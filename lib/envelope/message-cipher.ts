@@ -30,30 +30,16 @@ export interface InferenceSecret {
  */
 export type RequestCipher = ReturnType<typeof createRequestCipher>;
 
-/**
- * Makes the message of one long plaintext piece by piece: `head`, what `update` writes, and `final`, as ASCII.
- */
-export interface MessageSealer {
-  /** `"id:nonce:iv:` */
-  readonly head: string;
-  /**
-   * Encrypts `plaintext`, and writes the ciphertext as lower-case hex, twice as many bytes, to `target` from
-   * `at` on.
-   */
-  update(plaintext: Uint8Array, target: Buffer, at: number): void;
-  /** Hex of the tag, and the closing quote. */
-  final(): string;
-}
+/** Makes the message of one long plaintext, in ASCII: `head`, what `update` writes, and `final`. */
+export type MessageSealer = ReturnType<typeof longSealer>;
 
 const SEQUENCE_LIMIT = 2 ** 32;
-
 /**
  * The most messages of one request. The cipher keeps the iv of each in hex, to compare those of the response
  * with them: 3 MiB at most.
  */
 const MAX_SEALED = 65_536;
 
-const COLON = 0x3a;
 /** `id:nonce:` of a message. Nothing compares them, but a JSON string must hold them as they stand. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
 
@@ -102,10 +88,7 @@ export function createRequestCipher(
   // Requests and responses share key, nonce and numbering, so a gateway could send our own messages back as a
   // response.
   const sentIvs: string[] = [];
-
-  /** Whether `iv` is that of the request message with the same number as the next response message. */
-  const isOwnIv = (iv: Buffer): boolean =>
-    received - first < sentIvs.length && sentIvs[received - first] === iv.toString('hex');
+  let head = prefix.slice(1); // of the last message: most of a response have the same one
 
   // Little endian, unlike everything else on this wire.
   const aadFor = (sequence: number): Buffer => {
@@ -113,8 +96,6 @@ export function createRequestCipher(
     aad.writeUInt32LE(sequence, IV_BYTES);
     return aad;
   };
-
-  let head = prefix.slice(1); // of the last message: most of a response have the same one
 
   /**
    * Decodes the next response message: its iv, tag and size into the slot, its ciphertext into the slot's
@@ -132,7 +113,7 @@ export function createRequestCipher(
     const bodyAt = ivAt + 2 * IV_BYTES + 1;
     const digits = message.length - bodyAt;
     const size = (digits >> 1) - TAG_BYTES;
-    if (message.charCodeAt(bodyAt - 1) !== COLON || digits % 2 !== 0 || size < 0) throw malformed();
+    if (message[bodyAt - 1] !== ':' || digits % 2 !== 0 || size < 0) throw malformed();
     const { iv, tag, bytes } = slot;
     const isShort = size <= SHORT_BYTES;
     const body = isShort ? bytes : Buffer.allocUnsafeSlow(size + TAG_BYTES);
@@ -144,7 +125,8 @@ export function createRequestCipher(
     for (let i = 0; i < TAG_BYTES; i++) tag[i] = body[at + size + i]!;
     slot.size = size;
     met = true;
-    if (isOwnIv(iv)) throw notAuthentic('the response contains a message of its own request');
+    const isOwn = received - first < sentIvs.length && sentIvs[received - first] === iv.toString('hex');
+    if (isOwn) throw notAuthentic('the response contains a message of its own request');
     const messageAad = aadFor(received);
     for (let i = 0; i < AAD_BYTES; i++) bytes[i] = messageAad[i]!;
     received += 1;
@@ -154,31 +136,23 @@ export function createRequestCipher(
   const openLong = ({ iv, bytes, size, tag }: Slot, body: Buffer): Buffer =>
     authentic(gcmDecrypt(key, iv, bytes.subarray(0, AAD_BYTES), body.subarray(0, size), tag));
 
-  /**
-   * Takes the next number for a request message and draws its iv. Returns the iv, the beginning of the message,
-   * and the AAD.
-   */
-  const number = () => {
-    if (opening) throw internal('sealing after the response began');
-    if (sentIvs.length === MAX_SEALED) throw internal(`a request has more than ${MAX_SEALED} messages`);
-    const iv = ivs();
-    const text = Buffer.from(iv).toString('hex');
-    const messageAad = aadFor(first + sentIvs.length);
-    sentIvs.push(text);
-    return { iv, head: `${prefix}${text}:`, messageAad };
-  };
-
-  /** Seals at most as many plaintexts as there are slots. */
+  /** Seals at most as many plaintexts as there are slots: the short ones together. */
   const sealBatch = (plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] => {
     const short: Uint8Array[] = [];
     const messages = plaintexts.map((plaintext) => {
-      const { iv, head, messageAad } = number();
-      if (plaintext.length > SHORT_BYTES) return longSealer(head, gcmEncryption(key, iv, messageAad));
+      if (opening) throw internal('sealing after the response began');
+      if (sentIvs.length === MAX_SEALED) throw internal(`a request has more than ${MAX_SEALED} messages`);
+      const iv = ivs();
+      const ivText = Buffer.from(iv).toString('hex');
+      const messageHead = `${prefix}${ivText}:`;
+      const messageAad = aadFor(first + sentIvs.length);
+      sentIvs.push(ivText);
+      if (plaintext.length > SHORT_BYTES) return longSealer(messageHead, gcmEncryption(key, iv, messageAad));
       const slot = slots[short.length]!;
       slot.iv.set(iv);
       slot.bytes.set(messageAad);
       short.push(plaintext);
-      return head;
+      return messageHead;
     });
     sealSlots(key, short);
     let used = 0;
@@ -219,13 +193,13 @@ export function createRequestCipher(
     open(messages: readonly string[]): string[] {
       if (failure !== undefined) throw failure;
       opening = true;
+      const opened: string[] = [];
+      let filled = 0;
+      const openFilled = (): void => {
+        if (filled > 0) opened.push(...authentic(openSlots(key, filled)));
+        filled = 0;
+      };
       try {
-        const opened: string[] = [];
-        let filled = 0;
-        const openFilled = (): void => {
-          if (filled > 0) opened.push(...authentic(openSlots(key, filled)));
-          filled = 0;
-        };
         for (const message of messages) {
           const slot = slots[filled]!;
           const body = receive(message, slot);
@@ -244,15 +218,18 @@ export function createRequestCipher(
   };
 }
 
-function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>): MessageSealer {
+function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>) {
   return {
+    /** `"id:nonce:iv:` */
     head,
-    update(plaintext, target, at) {
+    /** Encrypts `plaintext`, and writes the ciphertext as hex, twice as many bytes, to `target` from `at` on. */
+    update(plaintext: Uint8Array, target: Buffer, at: number): void {
       const ciphertext = encryption.update(plaintext);
       target.write(ciphertext.toString('hex'), at, 'latin1');
       releaseMemory(ciphertext);
     },
-    final() {
+    /** Hex of the tag, and the closing quote. */
+    final(): string {
       encryption.final();
       return `${encryption.getAuthTag().toString('hex')}"`;
     },

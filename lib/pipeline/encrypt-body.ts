@@ -2,8 +2,29 @@
 import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { encryptionOrder } from '../json/names.ts';
-import type { SaltedBody } from './inject-salt.ts';
-import type { Value } from './request-body.ts';
+
+/** A body in the order of its text: values, and what stands between them, which leaves as it is. */
+export interface Content {
+  readonly values: readonly Value[];
+  /** What stands behind the last value. */
+  readonly end: Uint8Array;
+  /** Whether the messages are numbered by the names of the values (JSON), or in the order of the text. */
+  readonly byName: boolean;
+  /** Whether the endpoint has a salt. */
+  readonly salted: boolean;
+  /** Replaces the request's own content type (forms: the boundary). */
+  readonly contentType?: string;
+}
+
+/** The value of a member of an object, or of a field of a form; a body of any kind is one value. */
+export interface Value {
+  readonly name: string;
+  /** What stands between the value before and this one. */
+  readonly before: Uint8Array;
+  readonly bytes: Buffer;
+  /** Whether it leaves as it is, and not as a message. */
+  readonly isPlain: boolean;
+}
 
 /** A body on its way to the service. It can be sealed only once: each attempt has a cipher of its own. */
 export interface EncryptedBody {
@@ -26,13 +47,18 @@ const SLICE_BYTES = 512 * 1024;
 const STEP_BYTES = 32 * 1024;
 const NONE: ReadonlySet<string> = new Set();
 
+/** Bytes or text to copy or, with a sealer, plaintext to seal. */
+type Step = readonly [Uint8Array | string, (MessageSealer | undefined)?];
+
 /**
  * Encrypts the body for one attempt; call it again with another cipher for a retry. Messages are numbered as
- * docs/protocol/inference.md 5.2 and 6.3 say. Short values are sealed at once, those of a long body else when
- * their slice is pulled. Throws as the cipher does.
+ * docs/protocol/inference.md 5.2 and 6.3 say. The values of a long body are sealed when their slice is pulled.
+ * Throws as the cipher does.
  */
-export function encryptBody({ content }: SaltedBody, cipher: RequestCipher): EncryptedBody {
-  const { values, end, byName, contentType } = content;
+export function encryptBody(
+  { content: { values, end, byName, contentType } }: { readonly content: Content },
+  cipher: RequestCipher,
+): EncryptedBody {
   const secret = values.filter(({ isPlain }) => !isPlain);
   const numbered = byName ? encryptionOrder(secret, NONE) : secret;
   const messages = cipher.seal(numbered.map(({ bytes }) => bytes));
@@ -41,14 +67,13 @@ export function encryptBody({ content }: SaltedBody, cipher: RequestCipher): Enc
   for (const { before, bytes, isPlain } of values) {
     contentLength += before.length + (isPlain ? bytes.length : cipher.sealedLength(bytes.length));
   }
-  const steps = stepsOf(values, sealed, end);
-  const slices =
-    contentLength <= SHORT_BODY ? [...slicesOf(steps, contentLength)] : slicesOf(steps, contentLength);
-  return { contentLength, slices, ...(contentType !== undefined && { contentType }) };
+  const slices = slicesOf(stepsOf(values, sealed, end), contentLength);
+  return {
+    contentLength,
+    slices: contentLength <= SHORT_BODY ? [...slices] : slices,
+    ...(contentType !== undefined && { contentType }),
+  };
 }
-
-/** Bytes or text to copy or, with a sealer, plaintext to seal. */
-type Step = readonly [Uint8Array | string, (MessageSealer | undefined)?];
 
 /** Cuts the body into steps, in the order of its text. */
 function* stepsOf(
@@ -58,9 +83,9 @@ function* stepsOf(
 ): Generator<Step> {
   for (const value of values) {
     yield* cut(value.before);
-    const message = value.isPlain ? value.bytes : sealed.get(value)!;
-    if (typeof message === 'string') yield [message];
-    else if (message instanceof Uint8Array) yield* cut(message);
+    const message = value.isPlain ? '' : sealed.get(value)!;
+    if (value.isPlain) yield* cut(value.bytes);
+    else if (typeof message === 'string') yield [message];
     else {
       yield [message.head];
       yield* cut(value.bytes, message);

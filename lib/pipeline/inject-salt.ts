@@ -2,7 +2,8 @@
  * Gives a request its cache salt: chat, completions and messages carry one (docs/protocol/inference.md 8).
  */
 import { randomBytes } from '../crypto/random.ts';
-import type { ParsedBody, Value } from './request-body.ts';
+import type { Value } from './encrypt-body.ts';
+import type { ParsedBody } from './request-body.ts';
 import { ownSalt, SALT_BYTES, SALT_MEMBER, shardKeyOf } from './shard-key.ts';
 
 /** A body that is ready to be encrypted. */

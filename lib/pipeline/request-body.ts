@@ -5,13 +5,13 @@
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
+import type { Content, Value } from './encrypt-body.ts';
 import { boundaryOf, type FormParts, formContent, readForm } from './form.ts';
 import { checkMediaUrls, parsedElements } from './media-urls.ts';
 import {
   askedInForm,
   askedInJson,
   countPrompts,
-  demandRules,
   MAX_DECODED_BYTES,
   type UsageWanted,
 } from './plain-members.ts';
@@ -61,29 +61,6 @@ export interface ParsedBody {
   readonly content: Content;
 }
 
-/** A body in the order of its text: values, and what stands between them, which leaves as it is. */
-export interface Content {
-  readonly values: readonly Value[];
-  /** What stands behind the last value. */
-  readonly end: Uint8Array;
-  /** Whether the messages are numbered by the names of the values (JSON), or in the order of the text. */
-  readonly byName: boolean;
-  /** Whether the endpoint has a salt. */
-  readonly salted: boolean;
-  /** Replaces the request's own content type (forms: the boundary). */
-  readonly contentType?: string;
-}
-
-/** The value of a member of an object, or of a field of a form; a body of any kind is one value. */
-export interface Value {
-  readonly name: string;
-  /** What stands between the value before and this one. */
-  readonly before: Uint8Array;
-  readonly bytes: Buffer;
-  /** Whether it leaves as it is, and not as a message. */
-  readonly isPlain: boolean;
-}
-
 /** What a request that says nothing asks for. */
 export const NOTHING_ASKED = {
   streaming: false,
@@ -111,10 +88,8 @@ export function bodyReader(
 ): BodyReader | undefined {
   switch (endpoint.codec) {
     case 'json':
-      demandRules('json', endpoint.requestPlain);
       return (bytes, { pause }) => inTurns(readJson(bytes, endpoint, contentType, rename), pause);
     case 'multipart': {
-      demandRules('multipart', endpoint.requestPlain);
       const boundary = boundaryOf(contentType);
       return (bytes) => readFields(readForm(bytes, boundary), endpoint, rename);
     }
@@ -129,19 +104,17 @@ export function bodyReader(
   }
 }
 
-/** Content types that are not JSON. Some clients send JSON under them, so it is accepted. */
-const NO_JSON =
-  /^(?:multipart\/form-data|text\/(?:plain|html|xml|csv)|application\/(?:x-www-form-urlencoded|octet-stream|xml))/i;
+/** A content type that is not JSON. Some clients send JSON under one, so it is accepted. */
+const NO_JSON = /^(?!application\/json)[\w.+-]+\/[\w.+-]+/i;
 
 /** Scans the body. The message of an invalid_json names the content type if that is not JSON. */
-function* scanned(body: Buffer, contentType: string | undefined): Generator<undefined, readonly Member[]> {
+function* scanned(body: Buffer, contentType = ''): Generator<undefined, readonly Member[]> {
   try {
     return (yield* scanInTurns(body)).members;
   } catch (thrown) {
-    const type = NO_JSON.exec(contentType ?? '')?.[0].toLowerCase();
-    const isNoJson = thrown instanceof PrivatemodeError && thrown.code === 'invalid_json';
-    if (type === undefined || !isNoJson) throw thrown;
-    const message = `the body is ${type}, and this endpoint takes JSON (Content-Type: application/json)`;
+    const [type] = NO_JSON.exec(contentType) ?? [];
+    if (type === undefined || (thrown as PrivatemodeError).code !== 'invalid_json') throw thrown;
+    const message = `the body is ${type.toLowerCase()}, and this endpoint takes JSON (Content-Type: application/json)`;
     throw new PrivatemodeError('invalid_json', message);
   }
 }
@@ -210,7 +183,7 @@ function readFields(parts: FormParts, { requestPlain: plain }: BodyRules, rename
   if (format === null || (format && !JSON_FORMAT.test(format))) {
     throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
   }
-  const asked = askedInForm(text);
+  const asked = askedInForm(plain, text);
   const model = rename?.(asked.model) ?? asked.model;
   const values = new Map(parts.values).set('model', Buffer.from(model));
   return { ...asked, model, format, content: formContent({ ...parts, values }, plain) };

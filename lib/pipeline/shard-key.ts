@@ -4,7 +4,7 @@
  */
 import { sha256, sha256Latin1 } from '#crypto/digest';
 import { PrivatemodeError } from '../errors.ts';
-import type { Value } from './request-body.ts';
+import type { Value } from './encrypt-body.ts';
 
 export const SALT_MEMBER = 'cache_salt';
 /** Bytes of the shortest salt. */
