@@ -11,9 +11,8 @@ import { createRequestCipher, type MessageSealer } from '../lib/envelope/message
 import { scanJson } from '../lib/json/scan.ts';
 import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../lib/pipeline/encrypt-stream.ts';
-import { injectSalt } from '../lib/pipeline/inject-salt.ts';
+import { injectSalt, shardKeyOf } from '../lib/pipeline/inject-salt.ts';
 import { bodyReader } from '../lib/pipeline/request-body.ts';
-import { createShardKeyHash } from '../lib/pipeline/shard-key.ts';
 import { startSecretExchange } from '../lib/session/secret-exchange.ts';
 import { chatBody, OPEN_PROTECTION, OPEN_SECRET, sealedEvents } from './fixtures.ts';
 import { answeredExchange, EVIDENCE, longestHold, NO_QUOTE } from './trust-fixtures.ts';
@@ -78,10 +77,14 @@ bench('seal 1 MB, nothing else', () => {
   sealer.final();
 });
 
+const prompt = {
+  name: 'prompt',
+  before: Buffer.alloc(0),
+  bytes: Buffer.alloc(1_000_000, '['),
+  isPlain: false,
+};
 bench('shard key of 1 MB', () => {
-  const hash = createShardKeyHash(Buffer.alloc(32));
-  hash.update(megabyte);
-  hash.digest();
+  shardKeyOf([prompt], Buffer.alloc(32));
 });
 
 for (const [name, evidence] of Object.entries(EVIDENCE)) {

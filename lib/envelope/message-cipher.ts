@@ -34,11 +34,6 @@ export type RequestCipher = ReturnType<typeof createRequestCipher>;
 export type MessageSealer = ReturnType<typeof longSealer>;
 
 const SEQUENCE_LIMIT = 2 ** 32;
-/**
- * The most messages of one request. The cipher keeps the iv of each in hex, to compare those of the response
- * with them: 3 MiB at most.
- */
-const MAX_SEALED = 65_536;
 
 /** `id:nonce:` of a message. Nothing compares them, but a JSON string must hold them as they stand. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
@@ -85,8 +80,8 @@ export function createRequestCipher(
   let opening = false;
   let met = false; // a response message, whether it opens or not
   let failure: unknown;
-  // Requests and responses share key, nonce and numbering, so a gateway could send our own messages back as a
-  // response.
+  // In hex. Requests and responses share key, nonce and numbering, so a gateway could send our own messages
+  // back as a response.
   const sentIvs: string[] = [];
   let head = prefix.slice(1); // of the last message: most of a response have the same one
 
@@ -141,7 +136,6 @@ export function createRequestCipher(
     const short: Uint8Array[] = [];
     const messages = plaintexts.map((plaintext) => {
       if (opening) throw internal('sealing after the response began');
-      if (sentIvs.length === MAX_SEALED) throw internal(`a request has more than ${MAX_SEALED} messages`);
       const iv = ivs();
       const ivText = Buffer.from(iv).toString('hex');
       const messageHead = `${prefix}${ivText}:`;
@@ -170,8 +164,8 @@ export function createRequestCipher(
 
     /**
      * Makes the next request messages, numbered in this order. For a short plaintext, returns the sealed
-     * message with its quotes; for a longer one, the sealer of its message. Throws `internal` after 65,536
-     * messages, and once the first response message was opened.
+     * message with its quotes; for a longer one, the sealer of its message. Throws `internal` once the first
+     * response message was opened.
      */
     seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
       const messages: (string | MessageSealer)[] = [];

@@ -80,20 +80,6 @@ const DONE = 7;
 /** Whether nothing stands yet within the brackets. */
 const isEmpty = (state: number): boolean => state === FIRST_ELEMENT || state === FIRST_NAME;
 
-const SINGLE_QUOTE = 0x27;
-
-/** What people put where JSON has another byte; the last two are mistakes only where a body begins. */
-const MISTAKEN: Readonly<Record<number, string>> = {
-  [SINGLE_QUOTE]: 'a single quote, where JSON has double quotes,',
-  [ARRAY]: 'an array in place of one object',
-  239: 'a byte order mark, or another character that begins no JSON,',
-};
-
-const unexpected = (state: number, byte: number, at: number): PrivatemodeError => {
-  if (state === DONE) return invalidJson(at, 'text after the object');
-  return invalidJson(at, byte === SINGLE_QUOTE && state !== COLON ? MISTAKEN[byte] : undefined);
-};
-
 export interface ScanOptions {
   /** The text may also be an array. */
   readonly array?: boolean;
@@ -146,7 +132,7 @@ export function* scanInTurns(
     const kind = state <= FIRST_ELEMENT ? KINDS[byte] : undefined;
     const isName = byte === QUOTE && (state === NAME || state === FIRST_NAME);
     if (state === TOP && byte !== OBJECT && !(array && byte === ARRAY)) {
-      throw invalidJson(i, MISTAKEN[byte] ?? 'no object');
+      throw invalidJson(i, 'no object');
     }
     if (kind !== undefined) {
       if (open.length === 1) {
@@ -199,7 +185,7 @@ export function* scanInTurns(
     } else {
       if (state === AFTER_VALUE && byte === 0x2c) state = open.at(-1) === OBJECT ? NAME : VALUE;
       else if (state === COLON && byte === 0x3a) state = VALUE;
-      else throw unexpected(state, byte, i);
+      else throw invalidJson(i, state === DONE ? 'text after the object' : undefined);
       i += 1;
       continue;
     }

@@ -165,12 +165,6 @@ describe('the messages of a request', () => {
       assert.equal(openTogether(cipher, [response]).join(''), 'a');
     }
   });
-
-  it('are 65,536 at most', () => {
-    const cipher = fixedCipher();
-    cipher.seal(Array<Uint8Array>(65_536).fill(Buffer.from('q')));
-    assert.throws(() => seal(cipher, Buffer.from('q')), { code: 'internal' });
-  });
 });
 
 describe('a request cipher', () => {
