@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { isParsable, scanInTurns, scanJson } from '../../lib/json/scan.ts';
+import { type Counts, isParsable, scanInTurns, scanJson } from '../../lib/json/scan.ts';
 
 const scan = (text: string, options = {}) => scanJson(Buffer.from(text), options);
 
@@ -102,58 +102,25 @@ describe('JSON scan, numbers that a double may not hold', () => {
 });
 
 describe('JSON scan, counts', () => {
-  const countsOf = ({ values, objectMembers, depth }: ReturnType<typeof scan>) => [
-    values,
-    objectMembers,
-    depth,
-  ];
+  const countsOf = ({ values, objectMembers, depth }: Counts) => [values, objectMembers, depth];
 
   it('says how much is in each member and in the whole', () => {
     const text = scan('{"a":1,"b":[[],{"c":{"d":"x"}},2],"e":{},"f":[]}');
     assert.deepEqual(countsOf(text), [10, 6, 4]);
     assert.deepEqual(
-      text.members.map(({ name, values, objectMembers, depth }) => [name, values, objectMembers, depth]),
-      [
-        ['a', 1, 0, 0],
-        ['b', 6, 2, 3],
-        ['e', 1, 0, 1],
-        ['f', 1, 0, 1],
-      ],
+      text.members.map((member) => [member.name, ...countsOf(member)].join(' ')),
+      ['a 1 0 0', 'b 6 2 3', 'e 1 0 1', 'f 1 0 1'],
     );
     assert.deepEqual(countsOf(scan('{}')), [1, 0, 1]);
   });
 
-  it('agrees with JSON.parse', () => {
-    const countIn = (value: unknown): [number, number, number] => {
-      if (typeof value !== 'object' || value === null) return [1, 0, 0];
-      const inside = Object.values(value).map(countIn);
-      const sum = (at: number): number => inside.reduce((total, counts) => total + counts[at]!, 0);
-      return [
-        1 + sum(0),
-        sum(1) + (Array.isArray(value) ? 0 : inside.length),
-        1 + Math.max(0, ...inside.map(([, , depth]) => depth)),
-      ];
-    };
-    fc.assert(
-      fc.property(fc.jsonValue({ maxDepth: 5 }), fc.jsonValue({ maxDepth: 5 }), (a, b) => {
-        const { members, ...whole } = scan(JSON.stringify({ a, b }));
-        assert.deepEqual(countsOf({ members, ...whole }), countIn({ a, b }));
-        assert.deepEqual(
-          members.map((member) => [member.values, member.objectMembers, member.depth]),
-          [countIn(a), countIn(b)],
-        );
-      }),
-      { seed: 20261129, numRuns: 300 },
-    );
+  it('lets JSON.parse see 200,000 values, 20,000 members of objects and 64 levels, and no more', () => {
+    const counts = { values: 200_000, objectMembers: 20_000, depth: 64 };
+    assert.equal(isParsable(counts), true);
+    for (const [name, most] of Object.entries(counts)) {
+      assert.equal(isParsable({ ...counts, [name]: most + 1 }), false, name);
+    }
   });
-
-  const counts = { values: 200_000, objectMembers: 20_000, depth: 64 };
-  it('lets JSON.parse see 200,000 values, 20,000 members of objects and 64 levels', () =>
-    assert.equal(isParsable(counts), true));
-  for (const name of ['values', 'objectMembers', 'depth'] as const) {
-    it(`does not let JSON.parse see more ${name}`, () =>
-      assert.equal(isParsable({ ...counts, [name]: counts[name] + 1 }), false));
-  }
 });
 
 describe('JSON scan, what the service cannot take (docs/protocol/inference.md 5.4)', () => {
@@ -237,21 +204,13 @@ describe('JSON scan, what is wrong with a text', () => {
     ['\ufeff{}', 'no object at offset 0'],
     ['{[', 'unexpected byte at offset 1'],
     ['x', 'no object at offset 0'],
-    ['"x"', 'no object at offset 0'],
-    [' ', 'unexpected end at offset 1'],
     ['{"a":1', 'unexpected end at offset 6'],
-    ['{"a":"', 'unexpected end at offset 6'],
     ['{"a":"\\u00', 'unexpected end at offset 10'],
     ['{"a":1} x', 'text after the object at offset 8'],
-    ['{"a":1}{', 'text after the object at offset 7'],
-    ['{"a":1,}', 'unexpected byte at offset 7'],
     ['{"a":[1}}', 'unexpected byte at offset 7'],
-    ['{"a":{"b":1]}', 'unexpected byte at offset 11'],
     ['{"a":[1,]}', 'unexpected byte at offset 8'],
-    ['{"a" 1}', 'unexpected byte at offset 5'],
     ['{"a":trux}', 'unexpected byte at offset 8'],
     ['{"a":01}', 'unexpected byte at offset 6'],
-    ['{"a":1.}', 'unexpected byte at offset 7'],
     ['{"a":"\\x"}', 'unknown escape at offset 7'],
     ['{"a":"\\u00g0"}', 'unknown escape at offset 10'],
     ['{"a":"\n"}', 'control character in a string at offset 6'],
@@ -329,11 +288,6 @@ describe('JSON scan, turns', () => {
   ] as const) {
     it(`are one for each 512 KiB of ${what}`, () => assert.deepEqual(turnsOf(text), { turns: 9 }));
   }
-
-  it('end where the text is found to be no JSON', () => {
-    const text = `{"a":[${filled('1,')}x`;
-    assert.deepEqual(turnsOf(text), { turns: 9, code: 'invalid_json' });
-  });
 
   it('change nothing of what is found', () => {
     const part = '"é\\u00e9\\n":[-1.5e3,true,{}],';

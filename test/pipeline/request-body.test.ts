@@ -32,14 +32,11 @@ describe('a JSON request body is refused with a 400', () => {
   const models: Record<string, readonly [string, string][]> = {
     missing_model: [
       ['is absent', '{"messages":[]}'],
-      ['is empty', '{"model":""}'],
       ['has only blanks', '{"model":"  \\t "}'],
       ['has its name in another case', '{"Model":"m"}'],
     ],
     invalid_model: [
       ['is a number', '{"model":1}'],
-      ['is null', '{"model":null}'],
-      ['has a line feed', '{"model":"a\\nb"}'],
       ['begins with a blank', '{"model":" m"}'],
       ['ends with a blank', '{"model":"m\\u0020"}'],
       ['has NUL', '{"model":"a\\u0000"}'],
@@ -51,11 +48,6 @@ describe('a JSON request body is refused with a 400', () => {
     const escaped = (count: number) => `{"model":"${'\\u0041'.repeat(count)}"}`;
     assert.equal(prepareText(escaped(256)).model, 'A'.repeat(256));
     assert.throws(() => prepareText(escaped(700)), { code: 'invalid_model', message: /no short string/ });
-  });
-
-  it('for more than 1,000 members, since each of them would be encrypted', () => {
-    const text = `{"model":"m"${Array.from({ length: 1000 }, (_, i) => `,"k${i}":1`).join('')}}`;
-    assert.throws(() => prepareText(text), { code: 'invalid_json', message: /too many members/ });
   });
 
   for (const [code, rows] of Object.entries(models)) {
@@ -84,14 +76,10 @@ describe('reading a JSON request body', () => {
   it('gives n as the number of choices of an honest response', () => {
     for (const [n, choices] of [
       ['3', 3],
-      ['2e1', 20],
       ['2.0', 2],
       [`2.${'0'.repeat(4000)}`, 2],
       ['9007199254740991', 9_007_199_254_740_991],
       ['0', 1],
-      ['-0', 1],
-      ['"0"', 1],
-      ['"2"', 2],
       ['"0000000012"', 12],
       ['"\\u0032"', 2],
       ['null', 1],
@@ -103,10 +91,6 @@ describe('reading a JSON request body', () => {
     for (const plain of [PLAIN_MEMBERS.M, PLAIN_MEMBERS.E]) {
       assert.equal(prepareText('{"model":"m","n":2}', { plain }).choices, 1, 'no API of choices');
     }
-  });
-
-  it('gives no response format, which is a field of forms', () => {
-    assert.equal(prepareText('{"model":"m","response_format":"json"}').format, undefined);
   });
 
   it('gives no shard key and adds no salt if the endpoint has none', async () => {
@@ -123,41 +107,24 @@ describe('the prompts of completions', () => {
   for (const [members, choices] of [
     ['', 1],
     ['"prompt":null', 1],
-    ['"prompt":""', 1],
     ['"prompt":"a"', 1],
     ['"prompt":[]', 1],
-    ['"prompt":[ ]', 1],
-    ['"prompt":["a"]', 1],
     ['"prompt":["a","b","c"]', 3],
     ['"prompt":["a","b","c"],"n":4', 12],
     ['"prompt":["a","b","c"],"n":"4"', 12],
-    ['"prompt":["a","b","c"],"n":0', 3],
     ['"prompt":["[,]","\\"]"]', 2],
-    ['"prompt":[1,2,3]', 1],
     ['"prompt":[1,2,3],"n":2', 2],
     ['"prompt":[[1,2,3],[4],[]]', 3],
-    ['"prompt":[[]]', 1],
     ['"prompt":[{"a":["b"]},{}]', 2],
-    ['"prompt":{"a":"b","c":["d"]}', 1],
-    ['"prompt_embeds":"e"', 1],
     ['"prompt_embeds":["e","f"]', 2],
-    ['"prompt_embeds":[]', 1],
-    ['"prompt_embeds":null,"prompt":["a","b"]', 2],
     ['"prompt_embeds":["e","f"],"prompt":["a","b"]', 4],
     ['"prompt_embeds":["e","f"],"prompt":"","n":3', 9],
-    ['"prompt_embeds":"e","prompt":[]', 1],
     ['"a":{"prompt":["a","b"]},"\\u0070rompt":["a","b","c"]', 3],
   ] as const) {
     it(`give ${choices} as the number of choices: {${members}}`, () => {
       assert.equal(choicesOf(`{"model":"m"${members === '' ? '' : ','}${members}}`), choices);
     });
   }
-
-  it('are counted in a body of many MB, of texts and of numbers', () => {
-    const texts = Array.from({ length: 100_000 }, (_, i) => `"${'x'.repeat(i % 200)}"`);
-    assert.equal(choicesOf(`{"model":"m","prompt":[${texts.join()}],"n":2}`), 200_000);
-    assert.equal(choicesOf(`{"model":"m","prompt":[${Array(2_000_000).fill('12').join()}],"n":2}`), 2);
-  });
 });
 
 describe('the value of a plain member of a JSON request body', () => {
@@ -283,16 +250,6 @@ describe('the value of a plain member of a JSON request body', () => {
       assert.equal(prepareText(text(4096)).model, 'm', member);
       for (const bytes of [4097, 1_000_000])
         assert.throws(() => prepareText(text(bytes)), { code: 'invalid_plain_member' }, `${member} ${bytes}`);
-    }
-  });
-
-  it('is refused if it is a string of a million digits, a number of 5,000 digits, or a long list', () => {
-    for (const text of [
-      `"${'\\u0031'.repeat(1_000_000)}"`,
-      `${'1'.repeat(5000)}`,
-      `[${'[],'.repeat(2000)}[]]`,
-    ]) {
-      assert.throws(() => prepareText(`{"model":"m","n":${text}}`), { code: 'invalid_plain_member' });
     }
   });
 });
