@@ -40,9 +40,9 @@ export interface JsonDefect {
 type Refuse = (reason: string, defect: JsonDefect) => Error;
 
 /**
- * Parses a text that consists of one object or array. `refuse` makes the error to throw. It gets a reason that
- * says what is wrong, and where. JSON.parse sees the text only after its size is known. It gives the source of
- * numbers, which JavaScript has since ES2026 (Node 21, Chrome 114, Firefox 135, Safari 18.4).
+ * Parses a text that consists of one object or array. `refuse` makes the error to throw. It gets a reason
+ * that says what is wrong, and where. JSON.parse sees the text only after its size is known. It gives the
+ * source of numbers, which JavaScript has since ES2026 (Node 21, Chrome 114, Firefox 135, Safari 18.4).
  */
 export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refuse): JsonValue {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);

@@ -216,7 +216,9 @@ function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>) 
   return {
     /** `"id:nonce:iv:` */
     head,
-    /** Encrypts `plaintext`, and writes the ciphertext as hex, twice as many bytes, to `target` from `at` on. */
+    /**
+     * Encrypts `plaintext`, and writes the ciphertext as hex, twice as many bytes, to `target` from `at` on.
+     */
     update(plaintext: Uint8Array, target: Buffer, at: number): void {
       const ciphertext = encryption.update(plaintext);
       target.write(ciphertext.toString('hex'), at, 'latin1');

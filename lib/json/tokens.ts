@@ -1,7 +1,7 @@
 /**
- * The tokens of JSON text: strings, numbers and literals (RFC 8259). scan.ts puts them together. Each function
- * returns where its token, or a part of it, ends, and a position at or after the end of the text if the token
- * has no end there. It throws invalid_json at the first byte that the token cannot have.
+ * The tokens of JSON text: strings, numbers and literals (RFC 8259). scan.ts puts them together. Each
+ * function returns where its token, or a part of it, ends, and a position at or after the end of the text if
+ * the token has no end there. It throws invalid_json at the first byte that the token cannot have.
  */
 import { invalidJson } from './names.ts';
 
@@ -93,10 +93,10 @@ const stopsIn = (word: number): number =>
   (((word ^ 0x02020202) - 0x21212121) | ((word ^ 0x5c5c5c5c) - 0x01010101)) & ~word & 0x80808080;
 
 /**
- * The position of the quote that ends the string, of which the text before `from` has been read. A position at
- * or after `until` if that comes first: it is not within an escape, and the caller goes on there. `view` must
- * be a view of `bytes`. Most bytes of a request are characters of long strings, so the loop looks at eight
- * bytes at a time.
+ * The position of the quote that ends the string, of which the text before `from` has been read. A position
+ * at or after `until` if that comes first: it is not within an escape, and the caller goes on there. `view`
+ * must be a view of `bytes`. Most bytes of a request are characters of long strings, so the loop looks at
+ * eight bytes at a time.
  */
 export function quoteAt(bytes: Uint8Array, view: DataView, from: number, until: number): number {
   let i = from;

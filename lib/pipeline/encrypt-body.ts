@@ -52,8 +52,8 @@ type Step = readonly [Uint8Array | string, (MessageSealer | undefined)?];
 
 /**
  * Encrypts the body for one attempt; call it again with another cipher for a retry. Messages are numbered as
- * docs/protocol/inference.md 5.2 and 6.3 say. The values of a long body are sealed when their slice is pulled.
- * Throws as the cipher does.
+ * docs/protocol/inference.md 5.2 and 6.3 say. The values of a long body are sealed when their slice is
+ * pulled. Throws as the cipher does.
  */
 export function encryptBody(
   { content: { values, end, byName, contentType } }: { readonly content: Content },

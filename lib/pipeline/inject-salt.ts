@@ -31,10 +31,10 @@ export const SALT_BYTES = 32;
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
- * Returns the body with its shard key and its salt. The salt is the body's own, or the one that was mixed from
- * it. A body without a salt gets the shared one; if there is none, it gets a random salt and no shard key.
- * Bodies of other endpoints stay as they are. Throws context_too_large, and salt_too_short if the body's own
- * salt has 1 to 31 bytes.
+ * Returns the body with its shard key and its salt. The salt is the body's own, or the one that was mixed
+ * from it. A body without a salt gets the shared one; if there is none, it gets a random salt and no shard
+ * key. Bodies of other endpoints stay as they are. Throws context_too_large, and salt_too_short if the body's
+ * own salt has 1 to 31 bytes.
  */
 export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltRule): B & SaltedBody {
   const { content } = body;
@@ -110,8 +110,8 @@ const TOKEN_LIMIT = 1_000_000;
 const linkFrom = (token: number): number => (token >= 100_096 ? 512 : token >= 1024 ? 128 : 16);
 
 /**
- * The shard key of a prompt under that salt (UTF-8 bytes). Throws context_too_large beyond 1 000 000 tokens of
- * four bytes.
+ * The shard key of a prompt under that salt (UTF-8 bytes). Throws context_too_large beyond 1 000 000 tokens
+ * of four bytes.
  */
 export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
   const texts = CONTENT_MEMBERS.map((name) => textOf(values, name));
@@ -123,7 +123,8 @@ export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
     throw new PrivatemodeError('context_too_large', message);
   }
   const content = Buffer.concat(texts);
-  const link = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // the last digest, then the content of the link
+  // The digest of the link before, then the content of this one.
+  const link = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES);
   link.set(sha256(salt));
   let key = link.toString('hex', 0, 8);
   for (let token = 0, next = linkFrom(0); next <= tokens; token = next, next += linkFrom(next)) {

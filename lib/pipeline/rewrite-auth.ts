@@ -36,7 +36,9 @@ export function rewriteAuth(input: AuthInput) {
   };
 }
 
-/** The Authorization header that the application's own key makes; undefined if the application sent no key. */
+/**
+ * The Authorization header that the application's own key makes; undefined if the application sent no key.
+ */
 export const ownKey = ({
   authorization,
   apiKeyHeader,

@@ -8,7 +8,7 @@ import { type BodyReader, inTurns } from '../pipeline/request-body.ts';
 import { isObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation } from './translate-chunks.ts';
-import { demandShort, type TranslatedRequest, translateRequest } from './translate-request.ts';
+import { type TranslatedRequest, translateRequest } from './translate-request.ts';
 import { ResponseStream } from './translate-stream.ts';
 
 export type Translator = ReturnType<typeof createTranslator>;
@@ -49,7 +49,6 @@ export function createTranslator(requestId: string) {
      */
     request(chat: BodyReader): BodyReader {
       return (bytes, on) => {
-        demandShort(bytes.length);
         on.hold?.(COPIES_OF_REQUEST * bytes.length);
         const passOn = ({ chat: text, ...asked }: TranslatedRequest) => {
           request = asked;
