@@ -63,7 +63,8 @@ export const PIPELINE: readonly Mutation[] = [
       {
         file: 'test/pipeline/request-body.test.ts',
         names: [
-          'the value of a plain member of a JSON request body passes if the rule of its member allows it, and else is refused by an error that names the member only',
+          'the value of a plain member of a JSON request body is refused by an error that names n only if its rule does not allow it',
+          'the value of a plain member of a JSON request body is refused by an error that names stream_options only if its rule does not allow it',
         ],
       },
     ],

@@ -1,7 +1,6 @@
 /** Forms: how they are taken apart, what is refused, and what leaves (docs/protocol/inference.md 6.3). */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
 import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { type FormParts, formContent } from '../../lib/pipeline/form.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
@@ -234,41 +233,5 @@ describe('a form is refused with a 400', () => {
     assert.equal(prepareParts([field('model', 'm'), ...many(999)]).model, 'm');
     const refusal = { code: 'invalid_multipart', message: /too many parts/ };
     assert.throws(() => prepareParts([field('model', 'm'), ...many(1000)]), refusal);
-  });
-});
-
-describe('form sealing, any form', () => {
-  it('keeps every part', () => {
-    const name = fc.stringMatching(/^[a-zA-Z_[\].]{1,6}$/);
-    const part = fc.record({ name, isFile: fc.boolean(), body: fc.uint8Array({ maxLength: 200 }) });
-    fc.assert(
-      fc.property(fc.uniqueArray(part, { selector: ({ name: each }) => each, maxLength: 6 }), (rows) => {
-        const parts: FormPart[] = [
-          field('model', 'm'),
-          ...rows
-            .filter(({ name: each }) => !['model', 'response_format', 'stream'].includes(each))
-            .map(({ name: each, isFile, body }) => ({
-              name: each,
-              body: Buffer.from(body),
-              ...(isFile ? { filename: 'f' } : {}),
-            })),
-        ];
-        const found = sealedParts(prepareParts(parts));
-        const sorted = (wanted: boolean) =>
-          parts
-            .filter(({ filename }) => (filename !== undefined) === wanted)
-            .sort((a, b) => Buffer.compare(Buffer.from(a.name), Buffer.from(b.name)));
-        const expected = [...sorted(false), ...sorted(true)];
-        assert.equal(found.length, expected.length);
-        let sequence = 0;
-        expected.forEach(({ name: each, filename, body }, i) => {
-          const { head, body: wire } = found[i]!;
-          assert.ok(head.includes(`name="${each}"`));
-          const isPlain = filename === undefined && plain.has(each as 'model');
-          assert.deepEqual(isPlain ? wire : literalOpen(EXCHANGE, sequence++, wire.toString()), body);
-        });
-      }),
-      { seed: 20261121, numRuns: 100 },
-    );
   });
 });

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
 import { shardKeyOf } from '../../lib/pipeline/inject-salt.ts';
 import { inferenceVectors } from '../support/remote/exchange-fixture.ts';
 import { jsonBody, prepare } from '../support/remote/sealing.ts';
@@ -113,50 +112,4 @@ describe('shard key, numbers as text', () => {
       assert.equal(key, literalKey(fill, Buffer.from(text + fill)));
     });
   }
-});
-
-describe('the shard key of any body', () => {
-  const salt = fc.string({ minLength: 32, maxLength: 40, unit: 'grapheme-ascii' });
-  const content = fc.oneof(
-    fc.string({ unit: 'grapheme', maxLength: 400 }),
-    fc.array(fc.string({ maxLength: 200 }), { maxLength: 3 }),
-    fc.constantFrom(null, true, 17),
-  );
-
-  it('equals that of a literal implementation for any order of members, and any salt', () => {
-    fc.assert(
-      fc.property(
-        fc.option(salt, { nil: undefined }),
-        fc.option(fc.oneof(salt, fc.constantFrom('', null)), { nil: undefined }),
-        fc.shuffledSubarray(['system', 'tools', 'messages', 'prompt', 'suffix', 'cache_salt', 'other']),
-        fc.array(content, { minLength: 7, maxLength: 7 }),
-        (configured, own, names, values) => {
-          const members = Object.fromEntries(
-            names.map((name, i) => [name, name === 'cache_salt' ? (own ?? '') : values[i]]),
-          );
-          const body = JSON.stringify({ model: 'm', ...members });
-          const text = (value: unknown): string =>
-            value === null || value === undefined
-              ? ''
-              : typeof value === 'string'
-                ? value
-                : JSON.stringify(value);
-          const effective = text(members['cache_salt']) || configured;
-          const expected =
-            effective === undefined
-              ? undefined
-              : literalKey(
-                  effective,
-                  Buffer.from(
-                    ['system', 'tools', 'messages', 'prompt', 'suffix']
-                      .map((name) => text(members[name]))
-                      .join(''),
-                  ),
-                );
-          assert.equal(shardKey(body, configured), expected);
-        },
-      ),
-      { seed: 20261121, numRuns: 500 },
-    );
-  });
 });
