@@ -46,9 +46,8 @@ type Refuse = (reason: string, defect: JsonDefect) => Error;
  */
 export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refuse): JsonValue {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  const { members, depth, values } = scanned(text, refuse);
+  const { members, depth } = scanned(text, limits.values, refuse);
   if (depth > limits.depth) throw refuse('nested too deeply', { kind: 'depth', position: 0 });
-  if (values > limits.values) throw refuse('too many values', { kind: 'values', position: 0 });
   const value = JSON.parse(text.toString('utf8'), strictValue) as JsonValue;
   if (value instanceof JsonObject) {
     for (const { name, start, end } of members) {
@@ -59,20 +58,23 @@ export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refus
   return value;
 }
 
-function scanned(text: Buffer, refuse: Refuse): Scanned {
+function scanned(text: Buffer, most: number, refuse: Refuse): Scanned {
   try {
-    return scanJson(text, { array: true, unique: 'everywhere' });
+    return scanJson(text, { array: true, unique: 'everywhere', most });
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     const at = thrown instanceof JsonRefusal ? thrown.position : 0;
     const position = text.toString('utf8', 0, at).length;
-    const isRepeated = thrown.code === 'duplicate_member';
-    throw refuse(`${isRepeated ? 'a member appears twice' : 'not JSON'} at character ${position}`, {
-      kind: isRepeated ? 'repeated' : 'syntax',
-      position,
-    });
+    const [kind, words] = DEFECTS.get(thrown.code) ?? (['syntax', 'not JSON'] as const);
+    throw refuse(`${words} at character ${position}`, { kind, position });
   }
 }
+
+/** What a refusal of the scan is called here. */
+const DEFECTS: ReadonlyMap<string, readonly [JsonDefect['kind'], string]> = new Map([
+  ['duplicate_member', ['repeated', 'a member appears twice']],
+  ['body_too_large', ['values', 'too many values']],
+]);
 
 /** What JSON.parse puts in the place of a value. Without the source of a number, nothing will accept it. */
 function strictValue(_name: string, value: unknown, context?: { readonly source?: string }): JsonValue {

@@ -7,7 +7,7 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';
-import { createNames, invalidJson, type TakeName } from './names.ts';
+import { createNames, invalidJson, JsonRefusal, type TakeName } from './names.ts';
 import {
   ARRAY,
   decimalEnd,
@@ -90,6 +90,8 @@ export interface ScanOptions {
    * each object, `everywhere`. Default: at the top.
    */
   readonly unique?: 'top' | 'everywhere';
+  /** Most values of any kind in the whole text; the next one is refused at once, with body_too_large. */
+  readonly most?: number;
 }
 
 /**
@@ -99,7 +101,7 @@ export interface ScanOptions {
  */
 export function* scanInTurns(
   bytes: Buffer,
-  { array = false, partial = false, unique = 'top' }: ScanOptions = {},
+  { array = false, partial = false, unique = 'top', most = Number.POSITIVE_INFINITY }: ScanOptions = {},
 ): Generator<undefined, Scanned> {
   const size = bytes.length;
   if (size === 0) throw new PrivatemodeError('invalid_json', 'the body is empty');
@@ -144,6 +146,7 @@ export function* scanInTurns(
         deepest = 1;
       }
       values += 1;
+      if (values > most) throw new JsonRefusal('body_too_large', 'too many values', i);
     }
     if (byte === QUOTE && (isName || kind !== undefined)) {
       i = quoteAt(bytes, view, i + 1, Math.min(turn, size));
