@@ -9,10 +9,7 @@ import { type Scanned, scanJson } from './json/scan.ts';
 export type JsonValue = null | boolean | string | JsonNumber | readonly JsonValue[] | JsonObject;
 
 export class JsonObject extends Map<string, JsonValue> {
-  /**
-   * Of the object at the top and of those that are its members, the text from which they were read: a
-   * signature may cover it. Empty in any other object.
-   */
+  /** Of a member of the object at the top, the text from which it was read: a signature may cover it. */
   source = '';
 }
 

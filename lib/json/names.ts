@@ -21,7 +21,7 @@ export const invalidJson = (position: number, words = 'unexpected byte'): JsonRe
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
 
-/** Most members of an object of a request. Each costs a cipher context; no API has more than a hundred. */
+/** Most members of an object. Each of a request costs a cipher context; no API has more than a hundred. */
 const MAX_MEMBERS = 1000;
 /**
  * Most bytes of a name as written. Decoding and comparing a longer name would hold up every other request.
@@ -33,9 +33,9 @@ export type TakeName = (raw: Buffer, position: number) => string;
 
 /**
  * Makes what takes the names of one object; `position` is where a name ends. It throws duplicate_member, and
- * invalid_json if a name is too long. With `addressed`, it throws unsupported_member_name for a name that the
- * service cannot address, and invalid_json after 1,000 names. A lone surrogate becomes U+FFFD, as the service
- * decodes it, so two names that differ only there are one name.
+ * invalid_json if a name is too long and after 1,000 names. With `addressed`, it throws
+ * unsupported_member_name for a name that the service cannot address. A lone surrogate becomes U+FFFD, as the
+ * service decodes it, so two names that differ only there are one name.
  */
 export function createNames(addressed: boolean): TakeName {
   const taken = new Set<string>();
@@ -51,7 +51,7 @@ export function createNames(addressed: boolean): TakeName {
       const message = `the member before offset ${position} is repeated`;
       throw new JsonRefusal('duplicate_member', message, position);
     }
-    if (addressed && taken.size === MAX_MEMBERS) throw invalidJson(position, 'too many members');
+    if (taken.size === MAX_MEMBERS) throw invalidJson(position, 'too many members');
     taken.add(name);
     return name;
   };

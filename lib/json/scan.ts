@@ -96,8 +96,8 @@ export interface ScanOptions {
 
 /**
  * Scans the whole text, and yields after each 512 KiB of it. Throws invalid_json, duplicate_member and, at
- * the top alone, unsupported_member_name (docs/protocol/inference.md 5.4). More than 1,000 members at the
- * top, 100,000 elements or 10,000 levels are invalid_json, too.
+ * the top alone, unsupported_member_name (docs/protocol/inference.md 5.4). More than 1,000 members of an
+ * object whose names are looked at, 100,000 elements or 10,000 levels are invalid_json, too.
  */
 export function* scanInTurns(
   bytes: Buffer,

@@ -107,16 +107,14 @@ function find(form: Buffer, bytes: string | Buffer, from: number, to: number): n
 export function readForm(form: Buffer, boundary: string): FormParts {
   const values = new Map<string, Buffer>();
   const files = new Map<string, Buffer>();
-  const delimiter = Buffer.from(`\r\n--${boundary}`, 'utf8');
-  // A form may begin with its delimiter, as if after a line end. Only line ends may come before the first
-  // part: other bytes could be a part that lost its boundary.
-  const startsAtOnce = form.subarray(0, delimiter.length - 2).equals(delimiter.subarray(2));
-  const preamble = startsAtOnce ? 0 : form.indexOf(delimiter);
-  if (!/^[\r\n]*$/.test(form.toString('latin1', 0, preamble < 0 ? form.length : preamble))) {
+  const delimiter = Buffer.from(`\r\n--${boundary}`);
+  const first = form.indexOf(delimiter.subarray(2));
+  if (first < 0) throw malformed();
+  // Only line ends may come before the first part: other bytes could be a part that lost its boundary.
+  if (!form.subarray(0, first).every((byte) => byte === 0x0d || byte === 0x0a)) {
     throw invalid('there is text before the first part of the form');
   }
-  if (preamble < 0) throw malformed();
-  let at = preamble + delimiter.length - (startsAtOnce ? 2 : 0);
+  let at = first + delimiter.length - 2;
   // Behind a delimiter stands `--` after the last part, else blanks.
   while (form.toString('latin1', at, at + 2) !== '--') {
     if (values.size + files.size === MAX_PARTS) throw invalid('the form has too many parts');

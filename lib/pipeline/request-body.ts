@@ -105,7 +105,7 @@ export function bodyReader(
 }
 
 /** A content type that is not JSON. Some clients send JSON under one, so it is accepted. */
-const NO_JSON = /^(?!application\/json)[\w.+-]+\/[\w.+-]+/i;
+const NO_JSON = /^(?!application\/json)[\w.+-]{1,40}\/[\w.+-]{1,80}/i;
 
 /** Scans the body. The message of an invalid_json names the content type if that is not JSON. */
 function* scanned(body: Buffer, contentType = ''): Generator<undefined, readonly Member[]> {
