@@ -151,9 +151,8 @@ async function exchange(
 }
 
 /**
- * Receives the body of the request, and reads it with `read`. Throws unsupported_encoding, the errors with
- * which `read` refuses a body, and UploadError. Chunks are copied, since the application may use their memory
- * again.
+ * Reads the body of the request with `read`. Throws unsupported_encoding, UploadError, and as `read` does.
+ * Chunks are copied, since the application may use their memory again.
  */
 async function takeIn<T>(given: Incoming, read: BodyReader<T>): Promise<T> {
   const encoding = given.request.headers.get('content-encoding') ?? 'identity';
@@ -161,11 +160,10 @@ async function takeIn<T>(given: Incoming, read: BodyReader<T>): Promise<T> {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
   const chunks: Buffer[] = [];
-  for (;;) {
-    const chunk = await nextChunk(given);
-    if (chunk === undefined) return read(Buffer.concat(chunks), {});
+  for (let chunk = await nextChunk(given); chunk !== undefined; chunk = await nextChunk(given)) {
     chunks.push(Buffer.from(chunk));
   }
+  return read(Buffer.concat(chunks), {});
 }
 
 /**
