@@ -131,7 +131,7 @@ export function createRequestCipher(
   const openLong = ({ iv, bytes, size, tag }: Slot, body: Buffer): Buffer =>
     authentic(gcmDecrypt(key, iv, bytes.subarray(0, AAD_BYTES), body.subarray(0, size), tag));
 
-  /** Seals at most as many plaintexts as there are slots: the short ones together. */
+  /** Seals as many plaintexts as there are slots, or fewer: the short ones together. */
   const sealBatch = (plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] => {
     const short: Uint8Array[] = [];
     const messages = plaintexts.map((plaintext) => {

@@ -23,23 +23,21 @@ const UNADDRESSABLE =
 
 /** Most members of an object. Each of a request costs a cipher context; no API has more than a hundred. */
 const MAX_MEMBERS = 1000;
-/**
- * Most bytes of a name as written. Decoding and comparing a longer name would hold up every other request.
- */
+/** Most bytes of a name as written. Decoding a longer name would hold up every other request. */
 const MAX_NAME_BYTES = 4096;
 
-/** Adds a name, the text between its quotes, to those of its object, and returns it decoded. */
-export type TakeName = (raw: Buffer, position: number) => string;
+export type TakeName = ReturnType<typeof createNames>;
 
 /**
- * Makes what takes the names of one object; `position` is where a name ends. It throws duplicate_member, and
+ * Makes what takes the names of one object, each as the text between its quotes and the position where it
+ * ends, and returns them decoded. It throws duplicate_member, and
  * invalid_json if a name is too long and after 1,000 names. With `addressed`, it throws
  * unsupported_member_name for a name that the service cannot address. A lone surrogate becomes U+FFFD, as the
  * service decodes it, so two names that differ only there are one name.
  */
-export function createNames(addressed: boolean): TakeName {
+export function createNames(addressed: boolean) {
   const taken = new Set<string>();
-  return (raw, position) => {
+  return (raw: Buffer, position: number): string => {
     if (raw.length > MAX_NAME_BYTES) throw invalidJson(position, 'a name is too long');
     const text = raw.toString('utf8');
     const name = text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;

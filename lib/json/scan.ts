@@ -105,8 +105,7 @@ export function* scanInTurns(
 ): Generator<undefined, Scanned> {
   const size = bytes.length;
   if (size === 0) throw new PrivatemodeError('invalid_json', 'the body is empty');
-  if (!isUtf8(bytes))
-    throw new PrivatemodeError('invalid_json', 'the body is not valid JSON: it is not UTF-8');
+  if (!isUtf8(bytes)) throw new PrivatemodeError('invalid_json', 'the body is not UTF-8');
   const view = new DataView(bytes.buffer, bytes.byteOffset, size);
   const members: Member[] = [];
   const open: number[] = []; // the opening brackets of the objects and arrays around `i`
@@ -133,9 +132,7 @@ export function* scanInTurns(
     const from = i;
     const kind = state <= FIRST_ELEMENT ? KINDS[byte] : undefined;
     const isName = byte === QUOTE && (state === NAME || state === FIRST_NAME);
-    if (state === TOP && byte !== OBJECT && !(array && byte === ARRAY)) {
-      throw invalidJson(i, 'no object');
-    }
+    if (state === TOP && byte !== OBJECT && !(array && byte === ARRAY)) throw invalidJson(i, 'no object');
     if (kind !== undefined) {
       if (open.length === 1) {
         if (open[0] === ARRAY) {

@@ -12,7 +12,7 @@ export interface Content {
   readonly byName: boolean;
   /** Whether the endpoint has a salt. */
   readonly salted: boolean;
-  /** Replaces the request's own content type (forms: the boundary). */
+  /** Of a form that leaves, with its boundary. */
   readonly contentType?: string;
 }
 
@@ -26,18 +26,7 @@ export interface Value {
   readonly isPlain: boolean;
 }
 
-/** A body on its way to the service. It can be sealed only once: each attempt has a cipher of its own. */
-export interface EncryptedBody {
-  /** Exact, known before the first slice. */
-  readonly contentLength: number;
-  /** Replaces the request's own content type (forms: the boundary). */
-  readonly contentType?: string;
-  /**
-   * The bytes in order. Each slice stays valid until two more have been pulled. Throws `internal` if they do
-   * not add up to `contentLength`.
-   */
-  readonly slices: Iterable<Uint8Array>;
-}
+export type EncryptedBody = ReturnType<typeof encryptBody>;
 
 /** Bytes of a body that is sealed at once, as one slice: most requests. */
 const SHORT_BODY = 64 * 1024;
@@ -52,13 +41,15 @@ type Step = readonly [Uint8Array | string, (MessageSealer | undefined)?];
 
 /**
  * Encrypts the body for one attempt; call it again with another cipher for a retry. Messages are numbered as
- * docs/protocol/inference.md 5.2 and 6.3 say. The values of a long body are sealed when their slice is
- * pulled. Throws as the cipher does.
+ * docs/protocol/inference.md 5.2 and 6.3 say. Returns the exact length, the content type that replaces the
+ * request's own, if any, and the bytes in slices, each of which stays valid until two more have been pulled.
+ * The values of a long body are sealed when their slice is pulled. Throws as the cipher does, and `internal`
+ * if the slices do not add up to the length.
  */
 export function encryptBody(
   { content: { values, end, byName, contentType } }: { readonly content: Content },
   cipher: RequestCipher,
-): EncryptedBody {
+) {
   const secret = values.filter(({ isPlain }) => !isPlain);
   const numbered = byName ? encryptionOrder(secret, NONE) : secret;
   const messages = cipher.seal(numbered.map(({ bytes }) => bytes));
@@ -67,12 +58,9 @@ export function encryptBody(
   for (const { before, bytes, isPlain } of values) {
     contentLength += before.length + (isPlain ? bytes.length : cipher.sealedLength(bytes.length));
   }
-  const slices = slicesOf(stepsOf(values, sealed, end), contentLength);
-  return {
-    contentLength,
-    slices: contentLength <= SHORT_BODY ? [...slices] : slices,
-    ...(contentType !== undefined && { contentType }),
-  };
+  const pulled = slicesOf(stepsOf(values, sealed, end), contentLength);
+  const slices: Iterable<Uint8Array> = contentLength <= SHORT_BODY ? [...pulled] : pulled;
+  return { contentLength, slices, ...(contentType !== undefined && { contentType }) };
 }
 
 /** Cuts the body into steps, in the order of its text. */

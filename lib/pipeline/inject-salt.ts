@@ -27,7 +27,7 @@ const SALT_MEMBER = 'cache_salt';
 /** Bytes of the shortest salt. */
 export const SALT_BYTES = 32;
 
-/** A fresh salt: 32 random bytes as base64, 44 characters. */
+/** 32 random bytes as base64, 44 characters. */
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**

@@ -50,10 +50,7 @@ export interface ParsedBody {
   readonly streaming: boolean;
   /** How many choices an honest response has: `n` for each prompt, or 1 if the API has no choices. */
   readonly choices: number;
-  /**
-   * The `response_format` of a transcription as it was sent, which decides the response's members; else
-   * undefined.
-   */
+  /** The `response_format` of a transcription, which decides the response's members; else undefined. */
   readonly format: string | undefined;
   /** Which chunks of a stream the request asked to have their `usage`. */
   readonly usage: UsageWanted;
@@ -69,7 +66,7 @@ export const NOTHING_ASKED = {
   usage: 'every',
 } as const;
 
-/** The model to which a request for `model` goes instead; undefined if it goes to `model` itself. */
+/** The model to which a request for `model` goes instead; undefined: to `model` itself. */
 export type Rename = (model: string) => string | undefined;
 
 /** The part of the endpoint table that says how to read a body. */
