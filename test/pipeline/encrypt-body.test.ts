@@ -173,6 +173,27 @@ describe('an encrypted JSON body', () => {
   }
 });
 
+describe('the upload of an encrypted body', () => {
+  for (const size of [10, 1 << 20]) {
+    it(`ends only after its last write has, with a value of ${size} bytes`, async () => {
+      const body = prepare(jsonBody(), `{"model":"m","messages":"${'x'.repeat(size)}"}`);
+      const { stream, contentLength } = encryptStream(body, numbered());
+      let written = 0;
+      const { promise, resolve } = Promise.withResolvers<number>();
+      const destination = {
+        async write({ length }: Uint8Array, done: () => void) {
+          for (let i = 0; i < 5; i++) await turn(); // the connection is slow
+          written += length;
+          done();
+        },
+        end: () => resolve(written),
+      };
+      stream.pipe(destination as unknown as Writable);
+      assert.equal(await promise, contentLength);
+    });
+  }
+});
+
 describe('an encrypted body of a MiB', () => {
   /** The body, and how many bytes of it were sealed so far. */
   function counted(): { stream: Readable; sealed: () => number } {
