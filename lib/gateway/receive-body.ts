@@ -27,11 +27,10 @@ export type ReceivedBody<T = ParsedBody> = T & {
 
 /**
  * Collects the request body of the exchange, and reads it with `read`. Rejects as soon as something is wrong:
- * body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, and the codes of `read`. What is
- * left of the body is dropped, so that the error response can go out on the same connection. Rejects with
- * ClientGone if the client has left, and with the signal's reason if the exchange is aborted. The memory
- * reserved for the body is given back when the body is released, and at the latest when the response is
- * closed.
+ * body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, and the codes of `read`. The rest
+ * is then dropped, so that the error response can go out on the same connection. Rejects with ClientGone if
+ * the client has left, and with the signal's reason if the exchange is aborted. The memory reserved for the
+ * body is given back when the body is released, and at the latest when the response is closed.
  */
 export async function receive<T extends object>(
   exchange: Exchange,
