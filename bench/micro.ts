@@ -7,13 +7,12 @@ import { bench, run } from 'mitata';
 import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
 import { TDX } from '../lib/attestation/tdx/verify-tdx.ts';
 import { verify } from '../lib/attestation/verify-evidence.ts';
-import { createRequestCipher } from '../lib/envelope/message-cipher.ts';
+import { createRequestCipher, type MessageSealer } from '../lib/envelope/message-cipher.ts';
 import { scanJson } from '../lib/json/scan.ts';
 import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../lib/pipeline/encrypt-stream.ts';
-import { injectSalt } from '../lib/pipeline/inject-salt.ts';
-import { createRequestBody } from '../lib/pipeline/request-body.ts';
-import { createShardKeyHash } from '../lib/pipeline/shard-key.ts';
+import { injectSalt, shardKeyOf } from '../lib/pipeline/inject-salt.ts';
+import { bodyReader } from '../lib/pipeline/request-body.ts';
 import { startSecretExchange } from '../lib/session/secret-exchange.ts';
 import { chatBody, OPEN_PROTECTION, OPEN_SECRET, sealedEvents } from './fixtures.ts';
 import { answeredExchange, EVIDENCE, longestHold, NO_QUOTE } from './trust-fixtures.ts';
@@ -66,25 +65,25 @@ for (const [name, salt] of [
   ['a shared salt', 'x'.repeat(32)],
 ] as const) {
   bench(`take in and seal 1 MB of chat, ${name}`, async () => {
-    const incoming = createRequestBody(chat, undefined)!;
-    for (const chunk of chunksOf(body, CHUNK)) incoming.feed(chunk);
-    const salted = injectSalt(await incoming.finish(), { shared: salt });
+    const salted = injectSalt(await bodyReader(chat, undefined)!(body, {}), { shared: salt });
     for await (const slice of encryptStream(salted, createRequestCipher(secret)).stream) slice.at(0);
   });
 }
 
 bench('seal 1 MB, nothing else', () => {
-  const sealer = createRequestCipher(secret).seal();
+  const sealer = createRequestCipher(secret).seal([megabyte])[0] as MessageSealer;
   const target = Buffer.allocUnsafe(CHUNK);
   for (const chunk of chunksOf(megabyte, CHUNK / 2)) sealer.update(chunk, target, 0);
   sealer.final();
 });
 
-bench('shard key of 1 MB', () => {
-  const hash = createShardKeyHash(Buffer.alloc(32));
-  hash.update(megabyte);
-  hash.digest();
-});
+const prompt = {
+  name: 'prompt',
+  before: Buffer.alloc(0),
+  bytes: Buffer.alloc(1_000_000, '['),
+  isPlain: false,
+};
+bench('shard key of 1 MB', () => void shardKeyOf([prompt], Buffer.alloc(32)));
 
 for (const [name, evidence] of Object.entries(EVIDENCE)) {
   bench(`verdict on ${name} evidence`, async () => {

@@ -7,19 +7,21 @@ import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
-import { readError } from '../http-rules/unauthenticated.ts';
 import { untilAborted } from '../http-rules/until-aborted.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
-import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts';
-import { createTokenEstimate } from '../pipeline/token-estimate.ts';
+import { type BodyReader, bodyReader } from '../pipeline/request-body.ts';
+import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { createTranslator } from '../responses-api/translator.ts';
-import type { Epoch, Session } from '../session/session.ts';
+import type { Session } from '../session/session.ts';
 import { isNobody, runtimeLimit } from './control-call.ts';
 import type { ClientConfig } from './options.ts';
 import { toApplication } from './remedies.ts';
 import { respond, UnreadError } from './respond.ts';
-import { responseChunks } from './response-chunks.ts';
+import { collected, responseChunks } from './response-chunks.ts';
 import { send } from './send.ts';
+
+/** Bytes of the longest error that is read to decide about a retry. */
+const LONGEST_ERROR = 1024 * 1024;
 
 export interface ClientDeps {
   readonly config: ClientConfig;
@@ -113,55 +115,60 @@ async function exchange(
   // called once: if the client is closed meanwhile, that must not end a response that is whole
   const opened = session();
   const timeoutMs = config.verificationTimeout;
-  const verified = (): Promise<Epoch> => opened.acquire({ timeoutMs, signal });
+  const verified = () => opened.acquire({ timeoutMs, signal });
   const salt = config.promptCacheSalt;
-  const chat = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined);
+  const chat = bodyReader(endpoint, request.headers.get('content-type') ?? undefined);
   const translator = endpoint.translatedTo === undefined ? undefined : createTranslator(requestId);
-  const incoming = chat && (translator?.request(chat) ?? chat);
+  const read = chat && (translator?.request(chat) ?? chat);
 
   const [body] = await Promise.all([
-    incoming && takeIn(given, incoming).then((taken) => injectSalt(taken, { shared: salt })),
+    read && takeIn(given, read).then((taken) => injectSalt(taken, { shared: salt })),
     verified(),
   ]);
 
   const newest = await verified(); // a slow upload may have outlived the first epoch
-  const renewed = (rejected: string): Promise<Epoch> => opened.renewAfterRejection(rejected, timeoutMs);
-  const upstream = await withOneRetry(
-    newest,
-    { verified, renewed, signal, clock: config.clock },
-    async (epoch) => {
+  let errorBody: Buffer | undefined; // of the last attempt
+  const upstream = await withOneRetry(newest, {
+    async attempt(epoch) {
+      errorBody = undefined;
       const cipher = endpoint.encrypted
         ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
         : undefined;
       // the session has suspended the secret of this epoch
       const isTrial = opened.current()?.secretId !== epoch.secretId;
-      const attempt = await send(config, request, { match, epoch, cipher, body, requestId });
-      const mayDeny = cipher && mayAskForRetry(attempt.response.status);
-      const chunks = mayDeny && responseChunks(attempt, config).chunks;
-      return { ...attempt, isTrial, errorBody: chunks ? await readError(chunks) : undefined };
+      return { ...(await send(config, request, { match, epoch, cipher, body, requestId })), isTrial };
     },
-  );
+    errorIn(answer) {
+      if (answer.cipher === undefined || !mayAskForRetry(answer.response.status)) return undefined;
+      const { chunks } = responseChunks(answer, config);
+      return collected(chunks, LONGEST_ERROR).then((text) => (errorBody = text));
+    },
+    verified,
+    renewed: (rejected) => opened.renewAfterRejection(rejected, timeoutMs),
+    signal,
+    clock: config.clock,
+  });
   signal.throwIfAborted();
   const onAuthentic = (): void => {
     if (upstream.isTrial && upstream.cipher?.hasOpened()) opened.authenticated(upstream.epoch.secretId);
   };
-  return respond(config, upstream, { match, body, requestId, translator, onAuthentic });
+  return respond(config, { ...upstream, errorBody }, { match, body, requestId, translator, onAuthentic });
 }
 
 /**
- * Reads the body of the request into `incoming`. Throws unsupported_encoding, the errors with which
- * `incoming` refuses a body, and UploadError.
+ * Reads the body of the request with `read`. Throws unsupported_encoding, UploadError, and as `read` does.
+ * Chunks are copied, since the application may use their memory again.
  */
-async function takeIn<T>(given: Incoming, incoming: RequestBody<T>): Promise<T> {
+async function takeIn<T>(given: Incoming, read: BodyReader<T>): Promise<T> {
   const encoding = given.request.headers.get('content-encoding') ?? 'identity';
   if (encoding.toLowerCase() !== 'identity') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
-  for (;;) {
-    const chunk = await nextChunk(given);
-    if (chunk === undefined) return incoming.finish();
-    incoming.feed(chunk);
+  const chunks: Buffer[] = [];
+  for (let chunk = await nextChunk(given); chunk !== undefined; chunk = await nextChunk(given)) {
+    chunks.push(Buffer.from(chunk));
   }
+  return read(Buffer.concat(chunks), {});
 }
 
 /**
@@ -185,7 +192,7 @@ async function nextChunk({ request, upload }: Incoming): Promise<Uint8Array | un
  * nothing leaves. Throws the errors with which a body is refused.
  */
 async function tokenEstimate(given: Incoming, requestId: string): Promise<Response> {
-  const { tokens } = await takeIn(given, createTokenEstimate());
+  const { tokens } = await takeIn(given, tokenEstimateReader);
   const { headers, body } = estimateResponse(tokens, requestId);
   return new Response(body, { headers });
 }

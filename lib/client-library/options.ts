@@ -5,7 +5,7 @@ import { decodeOneCertificate, parseCertificate } from '../attestation/x509/cert
 import { commonName } from '../attestation/x509/name.ts';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { SALT_BYTES } from '../pipeline/shard-key.ts';
+import { SALT_BYTES } from '../pipeline/inject-salt.ts';
 import type { VerdictReport } from '../verdict/verdict.ts';
 import { runtimeClock } from './clock.ts';
 

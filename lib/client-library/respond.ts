@@ -1,29 +1,29 @@
 /** The last step of a client's chain: the upstream response, decrypted, as a Response. */
+import type { Endpoint } from '../api/endpoints.ts';
 import { errorEvent } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts';
+import { PROTECTION_HEADERS, PROTOCOL_VERSION, type RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { leftOutHeader, remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
 import { ForeignError, plainContentType } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
-import { CollectedBytes } from '../pipeline/collected-bytes.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
-import type { Decrypter } from '../pipeline/decrypter.ts';
+import type { Decrypter, RequestFacts } from '../pipeline/decrypter.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { NOTHING_ASKED } from '../pipeline/request-body.ts';
 import type { Translator } from '../responses-api/translator.ts';
 import { isRedirect, pageOrigin } from './control-call.ts';
 import type { ClientConfig } from './options.ts';
 import { toApplication } from './remedies.ts';
-import { responseChunks } from './response-chunks.ts';
+import { collected, responseChunks } from './response-chunks.ts';
 import type { FetchAttempt } from './send.ts';
 
 /** An attempt with its response. `errorBody`: the body as it came, if it was read to decide about a retry. */
 export interface FetchedAttempt extends FetchAttempt {
-  readonly errorBody: Uint8Array | undefined;
+  readonly errorBody: Buffer | undefined;
 }
 
 interface Asking {
@@ -120,19 +120,9 @@ export async function respond(
       headers: headers('text/event-stream'),
     });
   }
-  const wire = await collected(source.chunks);
-  const facts = status < 400 ? asked : undefined;
-  const opened = await decryptBody(endpoint, cipher, facts, wire).catch((thrown) => {
-    const failure = asPrivatemodeError(thrown);
-    if (status < 400) throw toApplication(failure);
-    const isForeign = !cipher.hasOpened();
-    const tooOld = isForeign ? clientTooOld(wire, PROTOCOL_VERSION) : undefined;
-    if (tooOld !== undefined) throw tooOld;
-    throw new UnreadError(
-      isForeign ? unmarkedError(failure, response) : new ForeignError(failure, status, true),
-      response,
-    );
-  });
+  const wire =
+    errorBody ?? (await collected(responseChunks(attempt, config).chunks, MAX_BODY_BYTES).catch(inItsWords));
+  const opened = await whole(attempt, wire, { endpoint, asked: status < 400 ? asked : undefined });
   onAuthentic();
   const plain = opened.body;
   const shown =
@@ -141,6 +131,26 @@ export async function respond(
     status,
     headers: headers('application/json'),
   });
+}
+
+/**
+ * Decrypts a whole body. Throws its failure in the words for an application, and for an error of the service
+ * the error that is shown in its place.
+ */
+async function whole(
+  { response, cipher }: FetchedAttempt,
+  wire: Buffer,
+  { endpoint, asked }: { readonly endpoint: Endpoint; readonly asked: RequestFacts | undefined },
+) {
+  try {
+    return await decryptBody(endpoint, cipher as RequestCipher, asked, wire);
+  } catch (thrown) {
+    const failure = asPrivatemodeError(thrown);
+    if (asked !== undefined) throw toApplication(failure);
+    if (cipher?.hasOpened())
+      throw new UnreadError(new ForeignError(failure, response.status, true), response);
+    throw clientTooOld(wire, PROTOCOL_VERSION) ?? new UnreadError(unmarkedError(failure, response), response);
+  }
 }
 
 /**
@@ -156,30 +166,15 @@ function unmarkedError(failure: PrivatemodeError, { status, headers }: Response)
   return new PrivatemodeError(foreign.code, message, { cause: foreign, remedy });
 }
 
+/** Throws the error in the words for an application. */
+function inItsWords(thrown: unknown): never {
+  throw thrown instanceof PrivatemodeError ? toApplication(thrown) : thrown;
+}
+
 /** The body of a response: what responseChunks returns, or what was read already. */
 interface Source {
   readonly chunks: AsyncIterable<Uint8Array> | readonly Uint8Array[];
   readonly finish: () => void;
-}
-
-/**
- * The bytes of a whole body. Rejects with response_too_large above 128 MiB, and as the chunks do, in the
- * words for an application.
- */
-async function collected(chunks: Source['chunks']): Promise<Buffer> {
-  const wire = new CollectedBytes();
-  try {
-    for await (const chunk of chunks) {
-      if (wire.length + chunk.length > MAX_BODY_BYTES) {
-        const message = `the response is larger than ${MAX_BODY_BYTES} bytes`;
-        throw new PrivatemodeError('response_too_large', message);
-      }
-      wire.push(chunk);
-    }
-  } catch (thrown) {
-    throw thrown instanceof PrivatemodeError ? toApplication(thrown) : thrown;
-  }
-  return wire.bytes();
 }
 
 /**

@@ -61,3 +61,16 @@ export function responseChunks(
     },
   };
 }
+
+/** All bytes of the chunks. Rejects with response_too_large above `most` bytes, and as the chunks do. */
+export async function collected(chunks: AsyncIterable<Uint8Array>, most: number): Promise<Buffer> {
+  const pieces: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of chunks) {
+    pieces.push(chunk);
+    length += chunk.length;
+    if (length > most)
+      throw new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
+  }
+  return Buffer.concat(pieces);
+}

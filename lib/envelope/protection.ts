@@ -15,15 +15,6 @@ export interface GpuPolicy {
   readonly gracePeriodHours: number;
 }
 
-/** The header value of the policy at `nowMs`, in ms since 1970 (docs/protocol/inference.md, section 7). */
-function policyText({ allowUnknown, gracePeriodHours }: GpuPolicy, nowMs: number): string {
-  const statuses = ['allow-good'];
-  if (gracePeriodHours > 0) statuses.push('allow-revoked');
-  if (allowUnknown) statuses.push('allow-unknown');
-  const notBefore = Math.floor(nowMs / 1000) - gracePeriodHours * 3600;
-  return `rules=${statuses.join(',')}; revocation-time-not-before=${notBefore}`;
-}
-
 /** The protocol generation implemented, not the product's version (docs/protocol/inference.md, section 3). */
 export const PROTOCOL_VERSION = 'v1.40.0';
 
@@ -44,13 +35,24 @@ export const PROTECTION_HEADERS = {
 export interface ProtectedAttempt {
   readonly secretId: string;
   readonly key: SecretKey;
-  /** Absent for the unstructured endpoint. Must be checked already (`checkModelName`). */
+  /** Absent for the unstructured endpoint. Must be checked already (lib/pipeline/plain-members.ts). */
   readonly model: string | undefined;
   readonly shardKey: string | undefined;
   readonly gpuPolicy: GpuPolicy;
   /** Wall clock, ms since 1970. */
   readonly nowMs: number;
 }
+
+/** The header value of the policy at that time (docs/protocol/inference.md, section 7). */
+function policyText({ gpuPolicy: { allowUnknown, gracePeriodHours }, nowMs }: ProtectedAttempt): string {
+  const revoked = gracePeriodHours > 0 ? ',allow-revoked' : '';
+  const unknown = allowUnknown ? ',allow-unknown' : '';
+  const notBefore = Math.floor(nowMs / 1000) - gracePeriodHours * 3600;
+  return `rules=allow-good${revoked}${unknown}; revocation-time-not-before=${notBefore}`;
+}
+
+/** The last policy under a key, and its MAC: the requests of one second have the same. */
+const macs = new WeakMap<SecretKey, { readonly policy: string; readonly mac: string }>();
 
 /**
  * The protection headers of one attempt, as name and value. Values are latin1: the model's holds its UTF-8
@@ -63,12 +65,15 @@ export function protectionHeaders(
 ): Record<string, string> {
   const { secretId, key, model, shardKey } = attempt;
   checkKey(key);
-  const policy = policyText(attempt.gpuPolicy, attempt.nowMs);
+  const policy = policyText(attempt);
+  const known = macs.get(key);
+  const mac = known?.policy === policy ? known.mac : hmacSha256(key, policy);
+  if (mac !== known?.mac) macs.set(key, { policy, mac });
   const headers: Record<string, string> = {
     [PROTECTION_HEADERS.version]: protocolVersion,
     [PROTECTION_HEADERS.secretId]: secretId,
     [PROTECTION_HEADERS.gpuPolicy]: policy,
-    [PROTECTION_HEADERS.gpuPolicyMac]: hmacSha256(key, policy),
+    [PROTECTION_HEADERS.gpuPolicyMac]: mac,
   };
   if (model !== undefined) {
     headers[PROTECTION_HEADERS.targetModel] = Buffer.from(model, 'utf8').toString('latin1');

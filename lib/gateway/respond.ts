@@ -109,7 +109,8 @@ async function respondBody(
   const sealed = errorBody ?? (await readWhole(exchange, response, MAX_BODY_BYTES));
   let opened: Awaited<ReturnType<typeof decryptBody>>;
   try {
-    opened = await decryptBody(match.endpoint, cipher, isError ? undefined : asked, sealed);
+    const opening = decryptBody(match.endpoint, cipher, isError ? undefined : asked, sealed);
+    opened = opening instanceof Promise ? await opening : opening;
   } catch (thrown) {
     const failure = asPrivatemodeError(thrown);
     if (!isError) throw failure;

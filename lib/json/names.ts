@@ -1,47 +1,53 @@
 /** Which member names the service can address, and in which order the values of members are encrypted. */
-import { PrivatemodeError } from '../errors.ts';
+import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/** `position`: bytes from the start of the body. The message quotes nothing of the body. */
-export const invalidJson = (position: number, words = 'unexpected byte'): PrivatemodeError =>
-  new PrivatemodeError('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`);
+/** What is wrong with a text of JSON, and where. The message quotes nothing of the text. */
+export class JsonRefusal extends PrivatemodeError {
+  /** Bytes from the start of the text. */
+  readonly position: number;
+
+  constructor(code: ErrorCode, message: string, position: number) {
+    super(code, message);
+    this.position = position;
+  }
+}
+
+/** `position`: bytes from the start of the body. */
+export const invalidJson = (position: number, words = 'unexpected byte'): JsonRefusal =>
+  new JsonRefusal('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`, position);
 
 // The service finds members with a path library. To this library the names here mean something else
 // (docs/protocol/inference.md 5.4).
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
 
-/**
- * Decodes a name: `raw` is the text between its quotes, valid UTF-8 with valid escapes. A lone surrogate
- * becomes U+FFFD, as the service decodes it, so two names that differ only there are one name.
- */
-function decodeName(raw: Uint8Array): string {
-  const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('utf8');
-  return text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
-}
-
-/** Most members of an object. Each costs a cipher context at once; no API has more than a hundred. */
+/** Most members of an object. Each of a request costs a cipher context; no API has more than a hundred. */
 const MAX_MEMBERS = 1000;
-/**
- * Most bytes of a name as written. Decoding and comparing a longer name would hold up every other request.
- */
+/** Most bytes of a name as written. Decoding a longer name would hold up every other request. */
 const MAX_NAME_BYTES = 4096;
 
+export type TakeName = ReturnType<typeof createNames>;
+
 /**
- * Decodes the names of one object. The returned function takes the bytes between the quotes of the next name,
- * and the position where it ends, and returns the decoded name. It throws unsupported_member_name,
- * duplicate_member, and invalid_json if there are too many names or one is too long.
+ * Makes what takes the names of one object, each as the text between its quotes and the position where it
+ * ends, and returns them decoded. It throws duplicate_member, and
+ * invalid_json if a name is too long and after 1,000 names. With `addressed`, it throws
+ * unsupported_member_name for a name that the service cannot address. A lone surrogate becomes U+FFFD, as the
+ * service decodes it, so two names that differ only there are one name.
  */
-export function createMemberNames(): (raw: Uint8Array, position: number) => string {
+export function createNames(addressed: boolean) {
   const taken = new Set<string>();
-  return (raw, position) => {
+  return (raw: Buffer, position: number): string => {
     if (raw.length > MAX_NAME_BYTES) throw invalidJson(position, 'a name is too long');
-    const name = decodeName(raw);
-    if (UNADDRESSABLE.test(name)) {
+    const text = raw.toString('utf8');
+    const name = text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
+    if (addressed && UNADDRESSABLE.test(name)) {
       const message = `the service cannot address the name of the member before offset ${position}`;
-      throw new PrivatemodeError('unsupported_member_name', message);
+      throw new JsonRefusal('unsupported_member_name', message, position);
     }
     if (taken.has(name)) {
-      throw new PrivatemodeError('duplicate_member', `the member before offset ${position} is repeated`);
+      const message = `the member before offset ${position} is repeated`;
+      throw new JsonRefusal('duplicate_member', message, position);
     }
     if (taken.size === MAX_MEMBERS) throw invalidJson(position, 'too many members');
     taken.add(name);

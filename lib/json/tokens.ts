@@ -1,7 +1,9 @@
 /**
- * The tokens of JSON text, byte by byte: strings, numbers and literals (RFC 8259). scan.ts puts them
- * together.
+ * The tokens of JSON text: strings, numbers and literals (RFC 8259). scan.ts puts them together. Each
+ * function returns where its token, or a part of it, ends, and a position at or after the end of the text if
+ * the token has no end there. It throws invalid_json at the first byte that the token cannot have.
  */
+import { invalidJson } from './names.ts';
 
 export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
 
@@ -13,6 +15,16 @@ export const OBJECT = 0x7b;
 /** Added to the byte of an opening bracket, it gives the byte of the closing one. */
 export const TO_CLOSER = 2;
 
+const ZERO = 0x30;
+const NINE = 0x39;
+const PLUS = 0x2b;
+const MINUS = 0x2d;
+const POINT = 0x2e;
+const SMALL_E = 0x65;
+/** Set in small letters, not in capital ones. */
+const SMALL = 0x20;
+const SMALL_U = 0x75;
+
 /** The kind of a value by its first byte. */
 export const KINDS: (JsonKind | undefined)[] = Array(256).fill(undefined);
 for (const byte of Buffer.from('-0123456789')) KINDS[byte] = 'number';
@@ -21,66 +33,50 @@ KINDS[QUOTE] = 'string';
 KINDS[OBJECT] = 'object';
 KINDS[ARRAY] = 'array';
 
-// Where a scan stands inside a token. A state of a number is named by what came last.
-export const STRING = 9;
-export const ESCAPE = 10; // after a backslash
-const HEX_1 = 11; // the digits of \uXXXX
-const HEX_2 = 12;
-const HEX_3 = 13;
-const HEX_4 = 14;
-/** Before the first byte of a number or a literal. */
-export const SCALAR = 15;
-const MINUS = 16;
-const POINT = 17;
-const EXPONENT = 18;
-const SIGN = 19;
-const LETTERS = 20; // to 29: after each of the letters `tru`, `fals` and `nul`
-/** In this state and those above it, the number or the literal may end. */
-export const COMPLETE = 30;
-const ZERO = 30;
-const INTEGER = 31;
-const FRACTION = 32;
-/** In the digits of an exponent. */
-export const POWER = 33;
-const LITERAL = 34;
-
-const NONZERO = '123456789';
-const DIGITS = `0${NONZERO}`;
-const HEX_DIGITS = `${DIGITS}abcdefABCDEF`;
-
-const NEXT = new Uint8Array((LITERAL + 1) << 8);
-for (const [states, bytes, next] of [
-  [[ESCAPE], '"\\/bfnrt', STRING],
-  [[ESCAPE], 'u', HEX_1],
-  [[HEX_1], HEX_DIGITS, HEX_2],
-  [[HEX_2], HEX_DIGITS, HEX_3],
-  [[HEX_3], HEX_DIGITS, HEX_4],
-  [[HEX_4], HEX_DIGITS, STRING],
-  [[SCALAR], '-', MINUS],
-  [[SCALAR, MINUS], '0', ZERO],
-  [[SCALAR, MINUS, INTEGER], NONZERO, INTEGER],
-  [[INTEGER], '0', INTEGER],
-  [[ZERO, INTEGER], '.', POINT],
-  [[POINT, FRACTION], DIGITS, FRACTION],
-  [[ZERO, INTEGER, FRACTION], 'eE', EXPONENT],
-  [[EXPONENT], '+-', SIGN],
-  [[EXPONENT, SIGN, POWER], DIGITS, POWER],
-] as const) {
-  for (const state of states) for (const byte of Buffer.from(bytes)) NEXT[(state << 8) | byte] = next;
-}
-let letters = LETTERS;
-for (const literal of ['true', 'false', 'null']) {
-  const bytes = Buffer.from(literal);
-  for (let i = 0; i < bytes.length; i++) {
-    const state = i === 0 ? SCALAR : letters++;
-    NEXT[(state << 8) | bytes[i]!] = i === bytes.length - 1 ? LITERAL : letters;
+/** `word`: the literal that begins at `from`. */
+export function literalEnd(bytes: Uint8Array, from: number, word: string): number {
+  const end = from + word.length;
+  for (let i = from; i < end && i < bytes.length; i++) {
+    if (bytes[i] !== word.charCodeAt(i - from)) throw invalidJson(i);
   }
+  return end;
 }
 
-/**
- * The state after `byte`, inside an escape, a number or a literal; 0 if the byte is not part of it.
- */
-export const nextState = (state: number, byte: number): number => NEXT[(state << 8) | byte]!;
+/** One digit or more. */
+function digitsEnd(bytes: Uint8Array, from: number): number {
+  let i = from;
+  while (bytes[i]! >= ZERO && bytes[i]! <= NINE) i += 1;
+  if (i === from && i < bytes.length) throw invalidJson(i);
+  return i;
+}
+
+/** Of a number, all before its exponent. */
+export function decimalEnd(bytes: Uint8Array, from: number): number {
+  const first = bytes[from] === MINUS ? from + 1 : from;
+  const end = bytes[first] === ZERO ? first + 1 : digitsEnd(bytes, first);
+  return bytes[end] === POINT ? digitsEnd(bytes, end + 1) : end;
+}
+
+/** The exponent that begins at `from`; `from` itself if none does. */
+export function exponentEnd(bytes: Uint8Array, from: number): number {
+  if ((bytes[from]! | SMALL) !== SMALL_E) return from;
+  const sign = bytes[from + 1];
+  return digitsEnd(bytes, sign === PLUS || sign === MINUS ? from + 2 : from + 1);
+}
+
+const HEX = new Uint8Array(256);
+for (const byte of Buffer.from('0123456789abcdefABCDEF')) HEX[byte] = 1;
+const ESCAPED = new Uint8Array(256);
+for (const byte of Buffer.from('"\\/bfnrtu')) ESCAPED[byte] = 1;
+
+/** The escape whose backslash is at `from`. */
+function escapeEnd(bytes: Uint8Array, from: number): number {
+  const end = bytes[from + 1] === SMALL_U ? from + 6 : from + 2;
+  for (let i = from + 1; i < end && i < bytes.length; i++) {
+    if ((i === from + 1 ? ESCAPED : HEX)[bytes[i]!] === 0) throw invalidJson(i, 'unknown escape');
+  }
+  return end;
+}
 
 // 1 for the bytes that end a run of plain characters: quote, backslash, control characters.
 const STOPS = new Uint8Array(256).fill(1, 0, 0x20);
@@ -96,30 +92,22 @@ STOPS[BACKSLASH] = 1;
 const stopsIn = (word: number): number =>
   (((word ^ 0x02020202) - 0x21212121) | ((word ^ 0x5c5c5c5c) - 0x01010101)) & ~word & 0x80808080;
 
-/** Which byte of a word, 0 to 3, has the lowest of these marks. */
-const lowest = (stops: number): number => (31 - Math.clz32(stops & -stops)) >> 3;
-
 /**
- * Position of the first byte at or after `from` where a string is more than characters and escapes of two
- * bytes; `end` if there is none before it. It is the quote that ends the string, an escape of another length,
- * or a byte that no string may have. `view` must be a view of `bytes`.
- *
- * Most bytes of a request are characters of long strings, so the loop looks at eight bytes at a time.
+ * The position of the quote that ends the string, of which the text before `from` has been read. A position
+ * at or after `until` if that comes first: it is not within an escape, and the caller goes on there. `view`
+ * must be a view of `bytes`. Most bytes of a request are characters of long strings, so the loop looks at
+ * eight bytes at a time.
  */
-export function easyEnd(bytes: Uint8Array, view: DataView, from: number, end: number): number {
+export function quoteAt(bytes: Uint8Array, view: DataView, from: number, until: number): number {
   let i = from;
-  for (;;) {
-    while (i + 8 <= end) {
-      const low = stopsIn(view.getInt32(i, true));
-      const high = stopsIn(view.getInt32(i + 4, true));
-      if ((low | high) !== 0) {
-        i += low !== 0 ? lowest(low) : 4 + lowest(high);
-        break;
-      }
+  while (i < until) {
+    while (i + 8 <= until && (stopsIn(view.getInt32(i, true)) | stopsIn(view.getInt32(i + 4, true))) === 0) {
       i += 8;
     }
-    while (i < end && STOPS[bytes[i]!] === 0) i += 1;
-    if (i + 1 >= end || bytes[i] !== BACKSLASH || nextState(ESCAPE, bytes[i + 1]!) !== STRING) return i;
-    i += 2;
+    while (i < until && STOPS[bytes[i]!] === 0) i += 1;
+    if (i >= until || bytes[i] === QUOTE) return i;
+    if (bytes[i] !== BACKSLASH) throw invalidJson(i, 'control character in a string');
+    i = escapeEnd(bytes, i);
   }
+  return i;
 }

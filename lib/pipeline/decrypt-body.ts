@@ -5,6 +5,7 @@
 import type { Endpoint } from '../api/endpoints.ts';
 import { nextTurn } from '../clock.ts';
 import { malformed, notAuthentic, type Opener, openedValue, type RequestFacts } from './decrypter.ts';
+import { inTurns } from './request-body.ts';
 import { fitsRow, grammarOf, hasNames, isElement, type ResponseGrammar } from './response-grammar.ts';
 import { type SealedObject, SealedReader, sealedElements } from './sealed-json.ts';
 import { type TokenUsage, tokenUsage } from './token-usage.ts';
@@ -56,17 +57,31 @@ function checkSuccess(
 /**
  * Decrypts a whole JSON body of that endpoint. Its members come out in the order in which they came; `usage`
  * is what its plain member of that name says. `asked` is what a success must be. It is undefined for an
- * error, which may hold any sealed members, and in clear only those that errors have. Rejects with
+ * error, which may hold any sealed members, and in clear only those that errors have. Throws, or rejects with,
  * response_malformed (not the JSON of section 6.1), response_not_authentic (a wrong tag, or a body that
  * breaks the grammar), or `internal` if the endpoint's responses are not encrypted. Other exchanges have
- * their turns in between, so that a body of 8 MiB never holds them up for 50 ms.
+ * their turns in between, so that a body of 8 MiB never holds them up for 50 ms; a short body is opened at
+ * once, without a promise.
  */
-export async function decryptBody(
+export const decryptBody = (
   endpoint: Pick<Endpoint, 'id'>,
   cipher: Opener,
   asked: RequestFacts | undefined,
   bytes: Buffer,
-): Promise<{ readonly body: Buffer; readonly usage: TokenUsage | undefined }> {
+): OpenedBody | Promise<OpenedBody> => inTurns(openBody(endpoint, cipher, asked, bytes), nextTurn);
+
+/** A whole body in plaintext, and what its member `usage` says. */
+interface OpenedBody {
+  readonly body: Buffer;
+  readonly usage: TokenUsage | undefined;
+}
+
+function* openBody(
+  endpoint: Pick<Endpoint, 'id'>,
+  cipher: Opener,
+  asked: RequestFacts | undefined,
+  bytes: Buffer,
+): Generator<undefined, OpenedBody> {
   const grammar = grammarOf(endpoint);
   const text = bytes.toString('latin1');
   const reader = new SealedReader(grammar.plain);
@@ -78,7 +93,7 @@ export async function decryptBody(
   }
   const isMember = asked === undefined ? undefined : checkSuccess(body, grammar, asked);
   for (let next = 0; next < sealed.length; ) {
-    if (next > 0) await nextTurn();
+    if (next > 0) yield;
     const batch: { readonly name: string; readonly at: number }[] = [];
     for (let size = 0; next < sealed.length && batch.length < TURN.messages && size < TURN.bytes; next++) {
       batch.push(sealed[next]!);

@@ -1,155 +1,99 @@
-/**
- * Encrypts a request. Every value is sealed with the cipher of one attempt: short JSON values at once,
- * everything else while the upload pulls it. The body is a list of pieces in the order of the text, which are
- * gathered into slices.
- */
-import { randomBytes } from '../crypto/random.ts';
+/** Encrypts a request: seals its values with the cipher of one attempt, and puts them into its text. */
 import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { encryptionOrder } from '../json/names.ts';
-import type { SaltedBody } from './inject-salt.ts';
-import type { FormContent, JsonContent, MemberEdit } from './request-body.ts';
 
-/** A body on its way to the service. */
-export interface EncryptedBody {
-  /**
-   * In the order in which they leave. They can be sealed only once, because each attempt has a cipher of its
-   * own.
-   */
-  readonly pieces: readonly Piece[];
-  /** Exact, known before the first slice. */
-  readonly contentLength: number;
-  /** Replaces the request's own content type (forms: the boundary). */
+/** A body in the order of its text: values, and what stands between them, which leaves as it is. */
+export interface Content {
+  readonly values: readonly Value[];
+  /** What stands behind the last value. */
+  readonly end: Uint8Array;
+  /** Whether the messages are numbered by the names of the values (JSON), or in the order of the text. */
+  readonly byName: boolean;
+  /** Whether the endpoint has a salt. */
+  readonly salted: boolean;
+  /** Of a form that leaves, with its boundary. */
   readonly contentType?: string;
 }
 
-/** A stretch of the body: bytes as they are or, with a sealer, the plaintext of one message. */
-export interface Piece {
-  readonly bytes: Uint8Array;
-  readonly sealer?: MessageSealer;
+/** The value of a member of an object, or of a field of a form; a body of any kind is one value. */
+export interface Value {
+  readonly name: string;
+  /** What stands between the value before and this one. */
+  readonly before: Uint8Array;
+  readonly bytes: Buffer;
+  /** Whether it leaves as it is, and not as a message. */
+  readonly isPlain: boolean;
 }
 
-/**
- * Encrypts the body for one attempt; call it again with another cipher for a retry. `boundary`, of a form, is
- * for tests only.
- */
-export function encryptBody(
-  { content, edit }: SaltedBody,
-  cipher: RequestCipher,
-  boundary = () => randomBytes(30).toString('hex'),
-): EncryptedBody {
-  switch (content.kind) {
-    case 'json':
-      return encrypted(memberPieces(content, edit, cipher), cipher);
-    case 'form': {
-      const drawn = boundary();
-      const contentType = `multipart/form-data; boundary=${drawn}`;
-      return { ...encrypted(formPieces(content, cipher, drawn), cipher), contentType };
-    }
-    case 'raw': // one message, also where the body is empty (docs/protocol/inference.md 6.4)
-      return encrypted([{ bytes: content.bytes, sealer: cipher.seal() }], cipher);
-  }
-}
+export type EncryptedBody = ReturnType<typeof encryptBody>;
 
-function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBody {
-  let contentLength = 0;
-  for (const { bytes, sealer } of pieces) {
-    contentLength += sealer === undefined ? bytes.length : cipher.sealedLength(bytes.length);
-  }
-  return { contentLength, pieces };
-}
-
-/**
- * The pieces of the object with its edits applied, in the order of its text. Members that are not in `plain`
- * are sealed.
- */
-function memberPieces(
-  { bytes, members, plain, modelEdit }: JsonContent,
-  edit: MemberEdit | undefined,
-  cipher: RequestCipher,
-): readonly Piece[] {
-  const values: MemberEdit[] = members
-    .filter(({ name }) => name !== edit?.name)
-    .map(({ name, start, end }) => ({ name, start, end, prefix: '', value: bytes.subarray(start, end) }));
-  if (edit !== undefined) values.push(edit);
-  const ordered = encryptionOrder(values, plain);
-  const messages = cipher.sealAll(ordered.map(({ value }) => value));
-  const changed: [MemberEdit, Piece][] = ordered.map((each, i) => {
-    const message = messages[i]!;
-    return [each, 'head' in message ? { bytes: each.value, sealer: message } : { bytes: message }];
-  });
-  if (modelEdit !== undefined) changed.push([modelEdit, { bytes: modelEdit.value }]);
-  const pieces: Piece[] = [];
-  let position = 0;
-  for (const [{ start, end, prefix }, piece] of changed.sort(([a], [b]) => a.start - b.start)) {
-    pieces.push({ bytes: bytes.subarray(position, start) });
-    if (prefix !== '') pieces.push({ bytes: Buffer.from(prefix) });
-    pieces.push(piece);
-    position = end;
-  }
-  pieces.push({ bytes: bytes.subarray(position) });
-  return pieces;
-}
-
-/** Quotes the name for a header parameter, where a line break would begin another header. */
-const quoted = (name: string): string =>
-  `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
-
-const byName = <T>(parts: ReadonlyMap<string, T>) =>
-  [...parts].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
-
-/**
- * The pieces of the form, which is built anew (docs/protocol/inference.md 6.3). Every part is sealed on its
- * own, except for fields in `plain`. Value fields come first, by the bytes of their names, then files
- * likewise; sequence numbers are in that order.
- */
-function formPieces(
-  { parts, plain }: FormContent,
-  cipher: RequestCipher,
-  boundary: string,
-): readonly Piece[] {
-  const pieces: Piece[] = [];
-  const part = (headers: string, bytes: Uint8Array, sealed: boolean): void => {
-    const before = pieces.length === 0 ? '' : '\r\n';
-    pieces.push({ bytes: Buffer.from(`${before}--${boundary}\r\n${headers}\r\n\r\n`) });
-    pieces.push(sealed ? { bytes, sealer: cipher.seal() } : { bytes });
-  };
-  for (const [name, bytes] of byName(parts.values)) {
-    part(`Content-Disposition: form-data; name=${quoted(name)}`, bytes, !plain.has(name));
-  }
-  for (const [name, bytes] of byName(parts.files)) {
-    const disposition = `Content-Disposition: form-data; name=${quoted(name)}; filename=${quoted(name)}`;
-    part(`${disposition}\r\nContent-Type: application/octet-stream`, bytes, true);
-  }
-  pieces.push({ bytes: Buffer.from(`\r\n--${boundary}--\r\n`) });
-  return pieces;
-}
-
+/** Bytes of a body that is sealed at once, as one slice: most requests. */
+const SHORT_BODY = 64 * 1024;
 /** Slices of 64 KiB take twice as long over TLS. */
 const SLICE_BYTES = 512 * 1024;
 /** Bytes sealed or copied in one go. V8 frees what a larger step leaves behind only in a full collection. */
 const STEP_BYTES = 32 * 1024;
+const NONE: ReadonlySet<string> = new Set();
 
-/** Cuts the pieces into steps: bytes to copy or, with a sealer, plaintext to seal. */
-function* stepsOf(pieces: readonly Piece[]): Generator<[Uint8Array, MessageSealer | undefined]> {
-  for (const { bytes, sealer } of pieces) {
-    if (sealer !== undefined) yield [sealer.head(), undefined];
-    for (let i = 0; i < bytes.length; i += STEP_BYTES) yield [bytes.subarray(i, i + STEP_BYTES), sealer];
-    if (sealer !== undefined) yield [sealer.final(), undefined];
-  }
-}
+/** Bytes or text to copy or, with a sealer, plaintext to seal. */
+type Step = readonly [Uint8Array | string, (MessageSealer | undefined)?];
 
 /**
- * The body that these pieces make, in slices of at most 512 KiB, each sealed when it is pulled. Each slice
- * stays valid until two more have been pulled: two buffers alternate. Throws `internal` if the bytes do not
- * add up to `contentLength`.
+ * Encrypts the body for one attempt; call it again with another cipher for a retry. Messages are numbered as
+ * docs/protocol/inference.md 5.2 and 6.3 say. Returns the exact length, the content type that replaces the
+ * request's own, if any, and the bytes in slices, each of which stays valid until two more have been pulled.
+ * The values of a long body are sealed when their slice is pulled. Throws as the cipher does, and `internal`
+ * if the slices do not add up to the length.
  */
-export function* sealedSlices({ pieces, contentLength }: EncryptedBody): Generator<Uint8Array, void> {
+export function encryptBody(
+  { content: { values, end, byName, contentType } }: { readonly content: Content },
+  cipher: RequestCipher,
+) {
+  const secret = values.filter(({ isPlain }) => !isPlain);
+  const numbered = byName ? encryptionOrder(secret, NONE) : secret;
+  const messages = cipher.seal(numbered.map(({ bytes }) => bytes));
+  const sealed = new Map(numbered.map((value, i) => [value, messages[i]!]));
+  let contentLength = end.length;
+  for (const { before, bytes, isPlain } of values) {
+    contentLength += before.length + (isPlain ? bytes.length : cipher.sealedLength(bytes.length));
+  }
+  const pulled = slicesOf(stepsOf(values, sealed, end), contentLength);
+  const slices: Iterable<Uint8Array> = contentLength <= SHORT_BODY ? [...pulled] : pulled;
+  return { contentLength, slices, ...(contentType !== undefined && { contentType }) };
+}
+
+/** Cuts the body into steps, in the order of its text. */
+function* stepsOf(
+  values: readonly Value[],
+  sealed: ReadonlyMap<Value, MessageSealer | string>,
+  end: Uint8Array,
+): Generator<Step> {
+  for (const value of values) {
+    yield* cut(value.before);
+    const message = value.isPlain ? '' : sealed.get(value)!;
+    if (value.isPlain) yield* cut(value.bytes);
+    else if (typeof message === 'string') yield [message];
+    else {
+      yield [message.head];
+      yield* cut(value.bytes, message);
+      yield [message.final()];
+    }
+  }
+  yield* cut(end);
+}
+
+function* cut(bytes: Uint8Array, sealer?: MessageSealer): Generator<Step> {
+  for (let i = 0; i < bytes.length; i += STEP_BYTES) yield [bytes.subarray(i, i + STEP_BYTES), sealer];
+}
+
+/** What the steps make, in slices of at most 512 KiB. Two buffers alternate. */
+function* slicesOf(steps: Iterable<Step>, contentLength: number): Generator<Uint8Array, void> {
   let left = contentLength;
   let used = 0;
   let slice: Buffer = Buffer.allocUnsafe(Math.min(left, SLICE_BYTES));
   let other: Buffer | undefined;
-  for (const [bytes, sealer] of stepsOf(pieces)) {
+  for (const [bytes, sealer] of steps) {
     const size = sealer === undefined ? bytes.length : 2 * bytes.length;
     if (size > left) throw new PrivatemodeError('internal', 'a sealed body outgrew its length');
     if (used + size > slice.length) {
@@ -158,7 +102,8 @@ export function* sealedSlices({ pieces, contentLength }: EncryptedBody): Generat
       [slice, other] = [other, slice];
       used = 0;
     }
-    if (sealer === undefined) slice.set(bytes, used);
+    if (typeof bytes === 'string') slice.write(bytes, used, 'latin1');
+    else if (sealer === undefined) slice.set(bytes, used);
     else sealer.update(bytes, slice, used);
     used += size;
     left -= size;

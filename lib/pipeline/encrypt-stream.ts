@@ -1,6 +1,6 @@
 /** The encrypting stage as a Node stream, which the upload reads. */
 import { Readable } from 'node:stream';
-import { type EncryptedBody, encryptBody, sealedSlices } from './encrypt-body.ts';
+import { encryptBody } from './encrypt-body.ts';
 
 export type EncryptedStream = ReturnType<typeof encryptStream>;
 
@@ -9,8 +9,8 @@ export type EncryptedStream = ReturnType<typeof encryptStream>;
  * the announced length.
  */
 export function encryptStream(...input: Parameters<typeof encryptBody>) {
-  const { pieces, ...announced } = encryptBody(...input);
-  const stream: Readable = new SliceStream({ pieces, ...announced });
+  const { slices, ...announced } = encryptBody(...input);
+  const stream: Readable = new SliceStream(slices);
   return { ...announced, stream };
 }
 
@@ -20,12 +20,12 @@ export function encryptStream(...input: Parameters<typeof encryptBody>) {
  * once it has ended or is destroyed.
  */
 class SliceStream extends Readable {
-  #slices: Generator<Uint8Array, void> | undefined;
+  #slices: Iterator<Uint8Array> | undefined;
   #begun = false;
 
-  constructor(body: EncryptedBody) {
+  constructor(slices: Iterable<Uint8Array>) {
     super({ highWaterMark: 1 }); // one slice at a time, whatever its size
-    this.#slices = sealedSlices(body);
+    this.#slices = slices[Symbol.iterator]();
   }
 
   override _read(): void {
@@ -64,7 +64,6 @@ class SliceStream extends Readable {
   }
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
-    this.#slices?.return();
     this.#slices = undefined;
     callback(error);
   }

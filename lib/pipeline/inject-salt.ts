@@ -1,19 +1,18 @@
 /**
- * Gives a request its cache salt: chat, completions and messages carry one (docs/protocol/inference.md 8).
+ * Gives a request its cache salt, and its shard key: a fingerprint of the salted prompt, link by link. By it
+ * the service finds the machine that has the prompt's prefix cached (docs/protocol/inference.md 8). Chat,
+ * completions and messages carry them.
  */
+import { sha256, sha256Latin1 } from '#crypto/digest';
 import { randomBytes } from '../crypto/random.ts';
-import { type JsonContent, type MemberEdit, type ParsedBody, valueEdit } from './request-body.ts';
-import { ownSalt, SALT_BYTES, SALT_MEMBER, shardKeyOf } from './shard-key.ts';
+import { PrivatemodeError } from '../errors.ts';
+import type { Value } from './encrypt-body.ts';
+import type { ParsedBody } from './request-body.ts';
 
 /** A body that is ready to be encrypted. */
 export interface SaltedBody extends ParsedBody {
   /** For the shard-key header; undefined if no salt is known beyond this request. */
   readonly shardKey: string | undefined;
-  /**
-   * The edit that gives a JSON object its salt; undefined if the body needs none. The salt is never a plain
-   * member.
-   */
-  readonly edit: MemberEdit | undefined;
 }
 
 /** Which salts requests get. */
@@ -24,36 +23,116 @@ export interface SaltRule {
   readonly mix?: ((own: Uint8Array) => string) | undefined;
 }
 
-/** A fresh salt: 32 random bytes as base64, 44 characters. */
+const SALT_MEMBER = 'cache_salt';
+/** Bytes of the shortest salt. */
+export const SALT_BYTES = 32;
+
+/** 32 random bytes as base64, 44 characters. */
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
- * Returns the body with its shard key and the edit that gives it a salt. The salt is the body's own, or the
- * one that was mixed from it. A body without a salt gets the shared one; if there is none, it gets a random
- * salt and no shard key. Bodies of other endpoints stay as they are. Throws context_too_large and
- * salt_too_short.
+ * Returns the body with its shard key and its salt. The salt is the body's own, or the one that was mixed
+ * from it. A body without a salt gets the shared one; if there is none, it gets a random salt and no shard
+ * key. Bodies of other endpoints stay as they are. Throws context_too_large, and salt_too_short if the body's
+ * own salt has 1 to 31 bytes.
  */
-export function injectSalt<B extends ParsedBody>(
-  body: B,
-  { shared, mix }: SaltRule,
-  random: () => string = randomSalt,
-): B & SaltedBody {
+export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltRule): B & SaltedBody {
   const { content } = body;
-  if (content.kind !== 'json' || !content.salted) return { ...body, shardKey: undefined, edit: undefined };
-  const { bytes, members } = content;
-  const own = ownSalt(bytes, members);
+  if (!content.salted) return { ...body, shardKey: undefined };
+  const text = textOf(content.values, SALT_MEMBER);
+  const own = text.length > 0 ? text : undefined; // null and an empty string are no salt
+  if (own !== undefined && own.length < SALT_BYTES) {
+    throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
+  }
   const replaced = own === undefined ? shared : mix?.(own);
-  const known = replaced === undefined ? own : Buffer.from(replaced, 'utf8');
-  const shardKey = known && shardKeyOf(bytes, members, known);
-  const salt = replaced ?? (own === undefined ? random() : undefined);
-  return { ...body, shardKey, edit: salt === undefined ? undefined : saltEdit(content, salt) };
+  const known = replaced === undefined ? own : Buffer.from(replaced);
+  const shardKey = known && shardKeyOf(content.values, known);
+  const salt = replaced ?? (own === undefined ? randomSalt() : undefined);
+  if (salt === undefined) return { ...body, shardKey };
+  return { ...body, shardKey, content: { ...content, values: withSalt(content.values, salt) } };
 }
 
-/** The edit that puts the salt in the place of the one that the body has, or after the last member. */
-function saltEdit({ members }: JsonContent, salt: string): MemberEdit {
-  const present = valueEdit(members, SALT_MEMBER, salt);
-  if (present !== undefined) return present;
-  const at = members.at(-1)!.end; // every body has a model
-  const value = Buffer.from(JSON.stringify(salt), 'utf8');
-  return { name: SALT_MEMBER, start: at, end: at, prefix: `,"${SALT_MEMBER}":`, value };
+/** Puts the salt in the place of the one that the body has, or behind the last member. */
+function withSalt(values: readonly Value[], salt: string): readonly Value[] {
+  const bytes = Buffer.from(JSON.stringify(salt));
+  const at = values.findIndex(({ name }) => name === SALT_MEMBER);
+  if (at >= 0) return values.with(at, { ...values[at]!, bytes });
+  const before = Buffer.from(`,"${SALT_MEMBER}":`); // every body has a model before it
+  return [...values, { name: SALT_MEMBER, before, bytes, isPlain: false }];
+}
+
+/**
+ * Digits as written for integers, else the shortest plain decimal: `1.50` becomes `1.5`, `1e3` becomes
+ * `1000`.
+ */
+function numberText(written: string): string {
+  if (/^-?[0-9]+$/.test(written)) return written;
+  const value = Number(written);
+  if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf';
+  return value.toLocaleString('en', { useGrouping: false, maximumSignificantDigits: 17 });
+}
+
+/**
+ * Longest JSON text, in bytes, of a string or a number that is decoded, because decoding holds up every other
+ * request. No prompt that may be hashed is longer: it has at most a million tokens of four bytes, and each
+ * byte takes six if it is escaped.
+ */
+const MAX_TEXT_BYTES = 24 * 1024 * 1024;
+
+const EMPTY = Buffer.alloc(0);
+
+/**
+ * The text of the member of that name as the service reads it (docs/protocol/inference.md 8, "text()"), in
+ * UTF-8: a string decoded, arrays, objects and flags raw; empty for null, and if there is no such member.
+ * Throws context_too_large where a string or a number is longer than 24 MiB.
+ */
+function textOf(values: readonly Value[], name: string): Buffer {
+  const raw = values.find((value) => value.name === name)?.bytes ?? EMPTY;
+  const first = raw.toString('latin1', 0, 1);
+  if ('{[tf'.includes(first)) return raw;
+  if (first === 'n') return EMPTY;
+  if (raw.length > MAX_TEXT_BYTES) {
+    const message = `a text of the request is longer than ${MAX_TEXT_BYTES} bytes`;
+    throw new PrivatemodeError('context_too_large', message);
+  }
+  if (first !== '"') return Buffer.from(numberText(raw.toString('latin1')), 'latin1');
+  return raw.includes('\\') ? Buffer.from(JSON.parse(raw.toString('utf8')), 'utf8') : raw.subarray(1, -1);
+}
+
+/** The members whose texts are hashed, in this order. */
+const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix'];
+const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
+const DIGEST_BYTES = 32;
+const TOKEN_BYTES = 4;
+const TOKEN_LIMIT = 1_000_000;
+
+/** How many tokens the link from this token on covers. */
+const linkFrom = (token: number): number => (token >= 100_096 ? 512 : token >= 1024 ? 128 : 16);
+
+/**
+ * The shard key of a prompt under that salt (UTF-8 bytes). Throws context_too_large beyond 1 000 000 tokens
+ * of four bytes.
+ */
+export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
+  const texts = CONTENT_MEMBERS.map((name) => textOf(values, name));
+  const tokens = Math.floor(texts.reduce((sum, { length }) => sum + length, 0) / TOKEN_BYTES);
+  if (tokens > TOKEN_LIMIT) {
+    // Agents compact a conversation at the first words (docs/decisions.md 47). Claude Code would drop as many
+    // tokens as the message says are too many, and their number is not known here.
+    const message = `prompt is too long: more than ${TOKEN_LIMIT} tokens, of which a shared prompt cache counts one for each four bytes, images included`;
+    throw new PrivatemodeError('context_too_large', message);
+  }
+  const content = Buffer.concat(texts);
+  // The digest of the link before, then the content of this one.
+  const link = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES);
+  link.set(sha256(salt));
+  let key = link.toString('hex', 0, 8);
+  for (let token = 0, next = linkFrom(0); next <= tokens; token = next, next += linkFrom(next)) {
+    if (token === 0) key += '-';
+    const size = DIGEST_BYTES + content.copy(link, DIGEST_BYTES, TOKEN_BYTES * token, TOKEN_BYTES * next);
+    // Taken as text, because a Buffer for the digest costs more than the hash.
+    link.write(sha256Latin1(link.subarray(0, size)), 'latin1');
+    key += BASE64[link[DIGEST_BYTES - 1]! & 0x3f]!;
+  }
+  return key;
 }

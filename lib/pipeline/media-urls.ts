@@ -4,13 +4,44 @@
  * URLs before it sends anything.
  */
 import { PrivatemodeError } from '../errors.ts';
-import type { Member } from '../json/scan.ts';
-import { parsedElements } from './parsed-elements.ts';
+import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 /** What stands behind the key of a URL, or of an object that holds one. */
 const WORDS = ['_url"', '"source"'];
+/**
+ * ASCII letters and the underscore, escaped. A name may be written with them; no encoder writes text so, and
+ * escapes of other characters are no reason to look.
+ */
+const ESCAPED_LETTERS = ['\\u004', '\\u005', '\\u006', '\\u007'];
+
+/**
+ * Parses those elements of a list of a request that hold one of the words, or an escaped letter. Each byte
+ * becomes one character (latin1). Yields as the scan does. A member that is no list has no elements. Throws
+ * body_too_large if such an element holds too much to be parsed in one go (isParsable).
+ */
+export function* parsedElements(
+  body: Buffer,
+  { kind, start, end }: Member,
+  words: readonly string[],
+): Generator<undefined, unknown[]> {
+  const list = body.subarray(start, end);
+  const wanted = [...words, ...ESCAPED_LETTERS];
+  const isWanted = (bytes: Buffer): boolean => wanted.some((word) => bytes.includes(word, 0, 'latin1'));
+  const parsed: unknown[] = [];
+  if (kind !== 'array' || !isWanted(list)) return parsed;
+  for (const member of (yield* scanInTurns(list, { array: true })).members) {
+    const element = list.subarray(member.start, member.end);
+    if (!isWanted(element)) continue;
+    if (!isParsable(member)) {
+      throw new PrivatemodeError('body_too_large', 'an element of a list of the request holds too much');
+    }
+    parsed.push(JSON.parse(element.toString('latin1')));
+    yield;
+  }
+  return parsed;
+}
 
 /**
  * Throws media_url_refused, without the URL, if a content part of the messages has a URL that the service

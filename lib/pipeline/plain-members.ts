@@ -5,7 +5,6 @@
  */
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
-import type { JsonKind } from '../json/tokens.ts';
 
 /**
  * Which chunks of a stream have `usage`. `last`: only the closing chunk, which has no choices. `none`: no
@@ -13,76 +12,52 @@ import type { JsonKind } from '../json/tokens.ts';
  */
 export type UsageWanted = 'every' | 'last' | 'none';
 
-/**
- * Most bytes of a plain value, or of a form field that is read here, that are decoded. No accepted value is
- * longer.
- */
+/** Most bytes of a plain value, or of a form field that is read here. No accepted value is longer. */
 export const MAX_DECODED_BYTES = 4096;
-
-/**
- * The count that `text`, JSON of that kind, stands for: an integer from 0 (`2.0` and `1e3` are integers), a
- * string of 1 to 10 digits, or null, which counts as 0. Undefined for any other value.
- */
-function countIn(kind: JsonKind, text: string): number | undefined {
-  const value: unknown = JSON.parse(text);
-  if (kind === 'string') return /^[0-9]{1,10}$/.test(value as string) ? Number(value) : undefined;
-  if (kind !== 'number') return kind === 'null' ? 0 : undefined;
-  return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : undefined;
-}
-
-const isFlag = (kind: JsonKind): boolean => kind === 'true' || kind === 'false';
 
 const STREAM_OPTIONS = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
 
-/**
- * Whether the object, which is valid JSON, holds only flags with known names, each once. Its text then has
- * one colon per flag; a repeated name would add another.
- */
-function areStreamOptions(text: string): boolean {
-  const options = Object.entries(JSON.parse(text) as object);
-  return (
-    options.every(([name, value]) => STREAM_OPTIONS.includes(name) && typeof value === 'boolean') &&
-    text.split(':').length - 1 === options.length
-  );
-}
+/** The end of a message "… must be …", and whether a value, whose JSON text comes along, is as it says. */
+type PlainRule = readonly [accepted: string, holds: (value: unknown, text: string) => boolean];
 
-/** The end of a message "… must be …", and whether JSON text of that kind is as it says. */
-type PlainRule = readonly [accepted: string, holds: (kind: JsonKind, text: string) => boolean];
-
+/** `2.0` and `1e3` are integers. */
 const COUNT: PlainRule = [
   'an integer from 0, a string of at most 10 digits, or null',
-  (kind, text) => countIn(kind, text) !== undefined,
-];
-const FLAG: PlainRule = ['true, false or null', (kind) => isFlag(kind) || kind === 'null'];
-const OPTIONS: PlainRule = [
-  `null, or an object of ${STREAM_OPTIONS.join(', ')}, each at most once and true or false`,
-  (kind, text) => kind === 'null' || (kind === 'object' && areStreamOptions(text)),
+  (value) =>
+    typeof value === 'string'
+      ? /^[0-9]{1,10}$/.test(value)
+      : value === null || (Number.isSafeInteger(value) && (value as number) >= 0),
 ];
 
-/**
- * The rule of each plain member. `model` is not here: checkModelName checks it, because it leaves as a header
- * too.
- */
+/** The text of an object of flags has one colon per flag: a repeated name would add another. */
+const OPTIONS: PlainRule = [
+  `null, or an object of ${STREAM_OPTIONS.join(', ')}, each at most once and true or false`,
+  (value, text) => {
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) return value === null;
+    const options = Object.entries(value);
+    const areKnown = options.every(
+      ([name, flag]) => STREAM_OPTIONS.includes(name) && typeof flag === 'boolean',
+    );
+    return areKnown && text.split(':').length - 1 === options.length;
+  },
+];
+
+/** The rule of each plain member but `model`, which modelNamed checks because it leaves as a header too. */
 const RULES: ReadonlyMap<string, PlainRule> = new Map([
   ['n', COUNT],
   ['max_tokens', COUNT],
   ['max_completion_tokens', COUNT],
-  ['stream', FLAG],
+  ['stream', ['true, false or null', (value) => value === null || typeof value === 'boolean']],
   ['stream_options', OPTIONS],
 ]);
 
-/** The flags of a form. checkModelName checks `model` here too. */
+/** The flags of a form. */
 const FORM_FLAGS = ['stream', 'stream_include_usage', 'stream_continuous_usage_stats'] as const;
 
-const JUDGED = { json: ['model', ...RULES.keys()], multipart: ['model', ...FORM_FLAGS] };
-
-/**
- * Throws `internal` if a member of `plain` has no rule here: it may leave unencrypted, but nothing says what
- * it may hold.
- */
-export function demandRules(codec: keyof typeof JUDGED, plain: ReadonlySet<string>): void {
+/** Throws `internal` if a member of `plain` may leave unencrypted, but no rule says what it may hold. */
+function demandRules(plain: ReadonlySet<string>, ruled: readonly string[]): void {
   for (const name of plain) {
-    if (!JUDGED[codec].includes(name)) {
+    if (name !== 'model' && !ruled.includes(name)) {
       throw new PrivatemodeError('internal', `no rule says what the plain member "${name}" may hold`);
     }
   }
@@ -91,46 +66,35 @@ export function demandRules(codec: keyof typeof JUDGED, plain: ReadonlySet<strin
 const refused = (name: string, accepted: string): PrivatemodeError =>
   new PrivatemodeError('invalid_plain_member', `"${name}" must be ${accepted}`);
 
-const textOf = (body: Buffer, { start, end }: Member): string => body.toString('utf8', start, end);
-
 const MODEL_BYTES = 256;
-/** Bytes of JSON text: no model name is longer, even with every byte escaped (256 times `\u0041`). */
-const MODEL_TEXT_BYTES = 2048;
 
 /**
  * Returns the model name, which leaves as a header. Throws missing_model if it is absent, empty or blank.
  * Throws invalid_model if it is not a string, is longer than 256 bytes of UTF-8, holds control characters or
  * lone surrogates, or has blanks around it: a parser of headers drops them, and reads another name than the
- * body has.
+ * body has. C1 controls pass: their bytes in UTF-8, C2 80 to C2 9F, are header characters.
  */
-function checkModelName(model: unknown): string {
+function modelNamed(model: unknown): string {
   if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
     throw new PrivatemodeError('missing_model', 'no model is named in the request');
   }
-  if (typeof model !== 'string')
-    throw new PrivatemodeError('invalid_model', 'the model is not a short string');
-  // C1 controls are not header characters either. They pass, because they travel as the UTF-8 bytes C2 80 to
-  // C2 9F, which are.
-  if (
-    /^ | $|[\x00-\x1f\x7f]/.test(model) ||
-    !model.isWellFormed() ||
-    Buffer.byteLength(model) > MODEL_BYTES
-  ) {
-    const message = 'the model name is too long, holds control characters, or has blanks around it';
-    throw new PrivatemodeError('invalid_model', message);
-  }
-  return model;
+  const isName = typeof model === 'string' && model.isWellFormed() && !/^ | $|[\x00-\x1f\x7f]/.test(model);
+  if (isName && Buffer.byteLength(model) <= MODEL_BYTES) return model;
+  const message = 'the model is no short string, or holds control characters, or has blanks around it';
+  throw new PrivatemodeError('invalid_model', message);
 }
 
-/**
- * The model name of a JSON object, checked by checkModelName. A text that is far too long is not decoded but
- * refused.
- */
+/** The model that a JSON object names. Throws missing_model and invalid_model. */
 export function modelIn(body: Buffer, members: readonly Member[]): string {
   const member = members.find(({ name }) => name === 'model');
-  if (member === undefined) return checkModelName(undefined);
-  const isShort = member.kind === 'string' && member.end - member.start <= MODEL_TEXT_BYTES;
-  return checkModelName(isShort ? JSON.parse(textOf(body, member)) : null);
+  if (member === undefined) return modelNamed(undefined);
+  return modelNamed(decoded(body, member).value ?? null);
+}
+
+/** Text and value of a member; none if it is longer than MAX_DECODED_BYTES. */
+function decoded(body: Buffer, { start, end }: Member): { readonly text: string; readonly value: unknown } {
+  const text = end - start > MAX_DECODED_BYTES ? '' : body.toString('utf8', start, end);
+  return { text, value: text === '' ? undefined : JSON.parse(text) };
 }
 
 /** Behind the bracket of a list of token ids, which is one prompt. */
@@ -146,12 +110,10 @@ export function* countPrompts(body: Buffer, members: readonly Member[]): Generat
   let prompts = 0;
   for (const { name, kind, start, end } of members) {
     if (name !== 'prompt' && name !== 'prompt_embeds') continue;
-    const isIds = TOKEN_IDS.test(body.toString('latin1', start, Math.min(end, start + 64)));
-    if (kind === 'string' || (kind === 'array' && isIds)) prompts += 1;
-    else if (kind === 'array') {
-      const { members: elements } = yield* scanInTurns(body.subarray(start, end), { array: true });
-      prompts += elements.length;
-    }
+    const isList =
+      kind === 'array' && !TOKEN_IDS.test(body.toString('latin1', start, Math.min(end, start + 64)));
+    if (isList) prompts += (yield* scanInTurns(body.subarray(start, end), { array: true })).members.length;
+    else if (kind === 'array' || kind === 'string') prompts += 1;
   }
   return prompts;
 }
@@ -159,13 +121,6 @@ export function* countPrompts(body: Buffer, members: readonly Member[]): Generat
 /** Which chunks have their usage. The flag for continuous usage has no effect alone. */
 const usageWanted = (included: boolean, continuous: boolean): UsageWanted =>
   included ? (continuous ? 'every' : 'last') : 'none';
-
-/** The usage that `stream_options` asks for. Its value has passed the rule for it. */
-function usageInOptions(body: Buffer, options: Member | undefined): UsageWanted {
-  if (options?.kind !== 'object') return 'none';
-  const values = JSON.parse(textOf(body, options)) as Readonly<Record<string, boolean>>;
-  return usageWanted(values['include_usage'] === true, values['continuous_usage_stats'] === true);
-}
 
 /**
  * What the plain members of a JSON body ask for. `prompts`: how many prompts it has. Throws missing_model and
@@ -177,25 +132,28 @@ export function askedInJson(
   plain: ReadonlySet<string>,
   prompts: number,
 ) {
+  demandRules(plain, [...RULES.keys()]);
   const model = modelIn(body, members);
+  const values = new Map<string, unknown>();
   for (const member of members) {
-    const { name, kind, start, end } = member;
-    const rule = plain.has(name) ? RULES.get(name) : undefined;
+    const rule = plain.has(member.name) ? RULES.get(member.name) : undefined;
     if (rule === undefined) continue;
-    const isShort = end - start <= MAX_DECODED_BYTES;
     const [accepted, holds] = rule;
-    if (!isShort || !holds(kind, textOf(body, member))) throw refused(name, accepted);
+    const { text, value } = decoded(body, member);
+    if (!holds(value, text)) throw refused(member.name, accepted);
+    values.set(member.name, value);
   }
-  const named = (wanted: string) => members.find(({ name }) => name === wanted);
-  const n = plain.has('n') ? named('n') : undefined;
   // `n` of 0 or null means 1, and a body without a prompt counts as one prompt.
-  const perPrompt = (n && countIn(n.kind, textOf(body, n))) || 1;
+  const perPrompt = Number(values.get('n') ?? 0) || 1;
+  const options = (values.get('stream_options') ?? {}) as Readonly<Record<string, boolean>>;
   return {
     model,
-    streaming: named('stream')?.kind === 'true',
+    streaming: members.some(({ name, kind }) => name === 'stream' && kind === 'true'),
     choices: perPrompt * (prompts || 1),
-    usage: plain.has('stream_options') ? usageInOptions(body, named('stream_options')) : 'every',
-  };
+    usage: plain.has('stream_options')
+      ? usageWanted(options['include_usage'] === true, options['continuous_usage_stats'] === true)
+      : 'every',
+  } as const;
 }
 
 /**
@@ -204,8 +162,9 @@ export function askedInJson(
  * invalid_plain_member if a flag is neither `true` nor `false`, in any letter case. By the text of these
  * flags the server decides whether it sends the closing chunk, so each text must have one meaning only.
  */
-export function askedInForm(text: (name: string) => string | null | undefined) {
-  const model = checkModelName(text('model'));
+export function askedInForm(plain: ReadonlySet<string>, text: (name: string) => string | null | undefined) {
+  demandRules(plain, FORM_FLAGS);
+  const model = modelNamed(text('model'));
   const flag = (name: (typeof FORM_FLAGS)[number]): boolean => {
     const value = text(name);
     if (value !== undefined && !/^(?:true|false)$/i.test(value ?? '')) throw refused(name, 'true or false');

@@ -15,6 +15,8 @@ interface AuthInput {
   readonly client?: { readonly apiKey: string | undefined } | undefined;
 }
 
+const bearer = (key: string | undefined): string | undefined => (key ? `Bearer ${key}` : undefined);
+
 /**
  * Decides which key a request is sent with. An Authorization header decides alone, whatever it holds.
  * `x-api-key` counts only if there is no such header, and leaves as a bearer token, so that a key for another
@@ -25,32 +27,30 @@ interface AuthInput {
  * key of the application or client; attestation may use it. It is undefined if a key is configured.
  */
 export function rewriteAuth(input: AuthInput) {
-  if (input.client !== undefined) return authOfClient(input.client.apiKey, input.configuredKey);
-  const own = ownKey(input);
-  if (input.configuredKey === undefined) return { authorization: own, offeredKey: bearerToken(own) };
-  return { authorization: isReplaced(input) ? `Bearer ${input.configuredKey}` : own, offeredKey: undefined };
+  const { client, configuredKey } = input;
+  const own = client === undefined ? ownKey(input) : bearer(client.apiKey);
+  const isReplacing = client === undefined ? isReplaced(input) : client.apiKey === undefined;
+  return {
+    authorization: isReplacing ? bearer(configuredKey) : own,
+    offeredKey: configuredKey === undefined ? bearerToken(own) : undefined,
+  };
 }
-
-type OwnKey = Pick<AuthInput, 'authorization' | 'apiKeyHeader'>;
 
 /**
  * The Authorization header that the application's own key makes; undefined if the application sent no key.
  */
-export const ownKey = ({ authorization, apiKeyHeader }: OwnKey): string | undefined =>
-  authorization ?? (apiKeyHeader ? `Bearer ${apiKeyHeader}` : undefined);
+export const ownKey = ({
+  authorization,
+  apiKeyHeader,
+}: Pick<AuthInput, 'authorization' | 'apiKeyHeader'>): string | undefined =>
+  authorization ?? bearer(apiKeyHeader);
 
 /**
  * Whether the configured key replaces what the application sent. If so, the application's value does not
  * count as a key, whatever it says.
  */
 export function isReplaced(input: Omit<AuthInput, 'client'>): boolean {
-  if (input.configuredKey === undefined) return false;
-  const isPlaceholder = input.fallback === 'if-placeholder' && ownKey(input) === 'Bearer placeholder';
-  return input.fallback === 'always' || isPlaceholder;
-}
-
-function authOfClient(apiKey: string | undefined, configuredKey: string | undefined) {
-  const key = apiKey ?? configuredKey;
-  const offeredKey = configuredKey === undefined ? apiKey : undefined;
-  return { authorization: key === undefined ? undefined : `Bearer ${key}`, offeredKey };
+  const { configuredKey, fallback } = input;
+  const isPlaceholder = fallback === 'if-placeholder' && ownKey(input) === 'Bearer placeholder';
+  return configuredKey !== undefined && (fallback === 'always' || isPlaceholder);
 }

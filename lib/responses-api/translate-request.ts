@@ -22,11 +22,6 @@ export interface TranslatedRequest {
 /** Bytes of a request. It is parsed, and for a moment takes several times as much memory. */
 const MOST_BYTES = 16 * 1024 * 1024;
 
-/** Throws body_too_large if a request has more bytes than are translated. */
-export function demandShort(bytes: number): void {
-  if (bytes > MOST_BYTES) throw tooLarge('request', `more than ${MOST_BYTES} bytes`);
-}
-
 /**
  * Translates the body of a request. Yields wherever other exchanges may have their turn: after each item of
  * `input`, each tool and each other member. Throws invalid_json, duplicate_member, unsupported_member_name
@@ -34,7 +29,7 @@ export function demandShort(bytes: number): void {
  * can leave. Members that are not translated stay here, such as the client's ids and metadata.
  */
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
-  demandShort(body.length);
+  if (body.length > MOST_BYTES) throw tooLarge('request', `more than ${MOST_BYTES} bytes`);
   const scanned = yield* scanInTurns(body);
   if (!isParsable(scanned))
     throw tooLarge('request', 'more than 200,000 values, 20,000 members of objects or 64 levels');

@@ -8,7 +8,7 @@ import { type BodyReader, inTurns } from '../pipeline/request-body.ts';
 import { isObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation } from './translate-chunks.ts';
-import { demandShort, type TranslatedRequest, translateRequest } from './translate-request.ts';
+import { type TranslatedRequest, translateRequest } from './translate-request.ts';
 import { ResponseStream } from './translate-stream.ts';
 
 export type Translator = ReturnType<typeof createTranslator>;
@@ -43,18 +43,19 @@ export function createTranslator(requestId: string) {
 
   return {
     /**
-     * Returns a body that collects the request and, once it is complete, gives its translation to `chat`.
-     * Throws as translateRequest does. Memory is reserved once for all that the translation makes: the
-     * request is in memory as it came, parsed, and as a chat request at the same time.
+     * Makes what reads the body of the request, and gives its translation to `chat`. Throws as
+     * translateRequest does. Memory is reserved once for all that the translation makes: the request is in
+     * memory as it came, parsed, and as a chat request at the same time.
      */
     request(chat: BodyReader): BodyReader {
-      return async (bytes, { hold, pause }) => {
-        demandShort(bytes.length);
-        hold?.(COPIES_OF_REQUEST * bytes.length);
-        const translated = inTurns(translateRequest(bytes), pause);
-        const { chat: text, ...asked } = translated instanceof Promise ? await translated : translated;
-        request = asked;
-        return chat(Buffer.from(text), { hold, pause });
+      return (bytes, on) => {
+        on.hold?.(COPIES_OF_REQUEST * bytes.length);
+        const passOn = ({ chat: text, ...asked }: TranslatedRequest) => {
+          request = asked;
+          return chat(text, on);
+        };
+        const translated = inTurns(translateRequest(bytes), on.pause);
+        return translated instanceof Promise ? translated.then(passOn) : passOn(translated);
       };
     },
     /**

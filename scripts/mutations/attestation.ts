@@ -440,8 +440,8 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'JSON without ambiguities: a member may come twice',
-    file: 'lib/strict-json.ts',
-    edits: [{ find: 'if (members.has(name))', replace: 'if (Date.now() < 0)' }],
+    file: 'lib/json/names.ts',
+    edits: [{ find: 'if (taken.has(name))', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/attestation/document.test.ts',

@@ -109,7 +109,7 @@ export const RESPONSES_API: readonly Mutation[] = [
   {
     defence: 'the Responses API: what is made of a request is reserved by nobody',
     file: 'lib/responses-api/translator.ts',
-    edits: [{ find: 'hold?.(COPIES_OF_REQUEST * body.length);', replace: '' }],
+    edits: [{ find: 'on.hold?.(COPIES_OF_REQUEST * bytes.length);', replace: '' }],
     tests: [
       {
         file: 'test/responses-api/request.test.ts',

@@ -22,7 +22,6 @@ import { createRequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
-import { injectSalt } from '../../lib/pipeline/inject-salt.ts';
 import { formBodyOf, jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
 
 const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
@@ -65,7 +64,7 @@ describe('fixtures of the benchmark', () => {
     it(`are prompts of about ${size} bytes that the product encrypts, with a readable secret id and nonce`, async () => {
       const body = chatBody({ events: 3 }, size);
       assert.ok(body.length >= size && body.length < 1.1 * size + 400, `${body.length}`);
-      const prepared = prepare(jsonBody({ salted: true }), [body]);
+      const prepared = prepare(jsonBody({ salted: true }), body);
       assert.deepEqual(planOf(prepared.model ?? ''), { ...PLAN, events: 3 });
       const sealed = await sealText(prepared, cipher());
       assert.deepEqual(protectionIn(sealed), { secretId: OPEN_SECRET.id, nonce: OPEN_SECRET.nonce });
@@ -81,9 +80,8 @@ describe('fixtures of the benchmark', () => {
 
   it('are audio forms that the product accepts', async () => {
     const contentType = `multipart/form-data; boundary=${FORM_BOUNDARY}`;
-    const stage = formBodyOf(contentType);
-    for (const piece of audioForm({ unary: true }, 1_000_000)) stage.feed(piece);
-    const prepared = injectSalt(await stage.finish(), { shared: undefined });
+    const form = Buffer.concat([...audioForm({ unary: true }, 1_000_000)]);
+    const prepared = prepare(formBodyOf(contentType), form);
     assert.equal(prepared.model, modelOf({ unary: true }));
     assert.ok(encryptStream(prepared, cipher()).contentLength > 2_000_000);
   });

@@ -230,7 +230,7 @@ describe('files that verify cannot use', () => {
       '{"Signature":"AA=="}',
       /no member "EncapsulatedKey"/,
     ],
-    ['collateral that is no object', '--collateral', '"x"', /not a JSON object/],
+    ['collateral that is no object', '--collateral', '[]', /not a JSON object/],
     ['collateral with a number', '--collateral', '{"tcb_info":1}', /tcb_info is not a string/],
     ['collateral with odd hex', '--collateral', '{"vcek":"abc"}', /vcek is not hex/],
     [

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { describe, it } from 'node:test';
-import { PROTOCOL_VERSION, protectionHeaders } from '../../lib/envelope/protection.ts';
+import { protectionHeaders } from '../../lib/envelope/protection.ts';
 import { keyOf, wrongKeyOf } from '../support/evidence/engine.ts';
 import { EXCHANGE, hex, inferenceVectors } from '../support/remote/exchange-fixture.ts';
 
@@ -104,9 +104,5 @@ describe('protection headers of an attempt', () => {
   it('carry the UTF-8 bytes of the model as latin1, so that no name is an invalid header', () => {
     const value = protectionHeaders({ ...attempt, model: 'modèl-😀' })['Privatemode-Target-Model']!;
     assert.equal(Buffer.from(value, 'latin1').toString('utf8'), 'modèl-😀');
-  });
-
-  it('announce the protocol version v1.40.0', () => {
-    assert.equal(PROTOCOL_VERSION, 'v1.40.0');
   });
 });

@@ -31,7 +31,7 @@ import {
 import { cutAt } from '../support/remote/chunkings.ts';
 import { fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { essenceOfBody, type HonestExchange, PLAIN } from '../support/remote/honest-exchanges.ts';
-import { sealedMessage } from '../support/remote/sealing.ts';
+import { sealedMessages } from '../support/remote/sealing.ts';
 
 const RECORDINGS = recordings();
 const ERRORS = RECORDINGS.flatMap(({ exchange: { status = 200 } }, index) => (status >= 400 ? [index] : []));
@@ -69,7 +69,7 @@ function sealedRequest({ request }: Recording): {
   readonly messages: readonly string[];
 } {
   const cipher = fixedCipher({ ivs: requestIvs() });
-  return { cipher, messages: request.map((plaintext) => sealedMessage(cipher.seal(), plaintext)) };
+  return { cipher, messages: sealedMessages(cipher, ...request) };
 }
 
 /** What becomes of the response, the wire text of a stream cut at these places. */
@@ -259,9 +259,8 @@ async function openTranslated(
 ): Promise<Opened> {
   const translator = createTranslator('r-1');
   const isStream = exchange.events !== undefined;
-  const asking = translator.request({ feed() {}, finish: () => ({}) as never, release() {} });
-  asking.feed(Buffer.from(JSON.stringify({ model: 'm', input: 'asked', stream: isStream })));
-  void asking.finish();
+  const request = JSON.stringify({ model: 'm', input: 'asked', stream: isStream });
+  translator.request(() => ({}) as never)(Buffer.from(request), {});
   if (isStream) {
     const opener = translator.decrypter(openerFor(exchange, cipher));
     const { text: events, failure } = opened(opener, text, cuts);

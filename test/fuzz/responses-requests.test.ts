@@ -8,7 +8,7 @@ import { it } from 'node:test';
 import fc from 'fast-check';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createRequestBody } from '../../lib/pipeline/request-body.ts';
+import { bodyReader } from '../../lib/pipeline/request-body.ts';
 import { writeReasoning } from '../../lib/responses-api/response-object.ts';
 import { translateRequest } from '../responses-api/chat-side.ts';
 
@@ -111,9 +111,7 @@ it('a Responses request becomes the same chat request however it is written, and
     for (const other of others) assert.deepEqual(read(other), read(plain!));
     counts[plain!.chat === undefined ? 'refused' : 'translated'] += 1;
     if (plain!.chat === undefined) return;
-    const accepting = createRequestBody(chat, undefined, undefined)!;
-    accepting.feed(plain!.chat);
-    accepting.finish();
+    bodyReader(chat, undefined)!(plain!.chat, {});
   });
   fc.assert(property, { seed: 20261126, numRuns: 60 });
   assert.ok(Math.min(counts.translated, counts.refused) > 5, JSON.stringify(counts));

@@ -1,3 +1,4 @@
+/** What leaves of a body: its values sealed as they came, in their order, with the announced length. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type Readable, Writable } from 'node:stream';
@@ -6,81 +7,221 @@ import { describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { sealedSlices } from '../../lib/pipeline/encrypt-body.ts';
-import { type EncryptedStream, encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
-import { everyChunking } from '../support/remote/chunkings.ts';
+import fc from 'fast-check';
+import { encryptionOrder } from '../../lib/json/names.ts';
+import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
+import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
+import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
 import {
   countingIvs,
   EXCHANGE,
   fixedCipher,
   hex,
   inferenceVectors,
+  listedIvs,
 } from '../support/remote/exchange-fixture.ts';
-import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
-import { bytesOf, jsonBody, prepare, rawBodyOf, watched } from '../support/remote/sealing.ts';
+import {
+  type LiteralMember,
+  literalSealObject,
+  literalText,
+  literalUnsealObject,
+} from '../support/remote/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { bytesOf, jsonBody, prepare, rawBodyOf, sealText, watched } from '../support/remote/sealing.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
+const { vectors } = inferenceVectors<{
+  readonly vectors: readonly {
+    readonly name: string;
+    readonly endpoint: 'chat' | 'completions' | 'messages' | 'embeddings';
+    readonly plainFields: readonly (readonly [string])[];
+    readonly input: string;
+    readonly ivsHex: readonly string[];
+    readonly expected: string;
+  }[];
+}>('field-encryption-requests');
+const LISTS = {
+  chat: PLAIN_MEMBERS.C,
+  completions: PLAIN_MEMBERS.C,
+  messages: PLAIN_MEMBERS.M,
+  embeddings: PLAIN_MEMBERS.E,
+};
 const numbered = () => fixedCipher({ ivs: countingIvs() });
+/** A body with a value of a MiB. */
+const largeBody = (): SaltedBody => prepare(jsonBody(), `{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`);
 
-const large = (cipher = numbered()): EncryptedStream =>
-  encryptStream(
-    prepare(jsonBody(), [Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`)]),
-    cipher,
-  );
-
-describe('an encrypted body', () => {
-  it('can be opened by the service, and has the announced length', async () => {
-    const { stream, contentLength } = large();
-    const text = await bytesOf(stream);
-    assert.equal(text.length, contentLength);
-    const opened = literalUnsealObject(EXCHANGE, text.toString(), ['model']);
-    assert.equal(opened.get('messages'), `"${'x'.repeat(1 << 20)}"`);
+describe('member order', () => {
+  it('sorts by the bytes of the escaped name', () => {
+    const sorted = ['a', 'aZ', 'a*', 'a.b', 'a.b.c', 'a?', 'é', '\uffff', '😀'];
+    const items = [...sorted].reverse().map((name) => ({ name }));
+    assert.deepEqual(
+      encryptionOrder(items, new Set()).map(({ name }) => name),
+      sorted,
+    );
   });
+});
 
-  for (const [announced, message] of [
-    [9, 'a sealed body outgrew its length'],
-    [11, 'a sealed body fell short of its length'],
-  ] as const) {
-    it(`fails if it has 10 bytes instead of the announced ${announced}, before its last byte is sent`, () => {
-      const pieces = [{ bytes: Buffer.from('12345') }, { bytes: Buffer.from('67890') }];
-      const body = { pieces, contentLength: announced };
-      const sent: Uint8Array[] = [];
-      const send = (): void => {
-        for (const slice of sealedSlices(body)) sent.push(slice);
-      };
-      assert.throws(send, { code: 'internal', message });
-      assert.deepEqual(sent, []);
+describe('a JSON body of the vectors', () => {
+  const refused: Readonly<Record<string, string>> = {
+    'chat-duplicate-plain-field': 'duplicate_member',
+    'chat-empty-object': 'missing_model',
+    'chat-punctuation-keys': 'unsupported_member_name',
+  };
+  for (const { name, endpoint, plainFields, input, ivsHex, expected } of vectors) {
+    const plain = LISTS[endpoint];
+    const code = refused[name];
+    if (code !== undefined) {
+      it(`is refused, although the reference forwards it: ${name}`, () => {
+        assert.throws(() => prepare(jsonBody({ plain }), input), { code });
+      });
+      continue;
+    }
+    it(`is sealed as expected: ${name}`, async () => {
+      assert.deepEqual([...plain].sort(), plainFields.map(([each]) => each).sort());
+      const cipher = fixedCipher({ ivs: listedIvs(ivsHex) });
+      const { stream, contentLength } = encryptStream(prepare(jsonBody({ plain }), input), cipher);
+      assert.equal((await bytesOf(stream)).toString(), expected);
+      assert.equal(contentLength, Buffer.byteLength(expected));
     });
   }
+});
 
-  it('does not change a slice before it has been sent, though the next one is sealed meanwhile', async () => {
-    const { stream } = large();
+const { rawBody } = inferenceVectors<{
+  readonly rawBody: readonly {
+    readonly name: string;
+    readonly inputHex: string;
+    readonly ivHex: string;
+    readonly expectedBody: string;
+  }[];
+}>('multipart-and-raw');
+
+describe('a raw body of the vectors', () => {
+  for (const { name, inputHex, ivHex, expectedBody } of rawBody) {
+    it(`is sealed as expected: ${name}`, async () => {
+      const prepared = prepare(rawBodyOf(), hex(inputHex));
+      assert.deepEqual(
+        [prepared.model, prepared.shardKey, prepared.streaming],
+        [undefined, undefined, false],
+      );
+      assert.equal(await sealText(prepared, fixedCipher({ ivs: () => hex(ivHex) })), expectedBody);
+    });
+  }
+});
+
+describe('an encrypted JSON body', () => {
+  const name = fc
+    .string({ unit: fc.constantFrom('a', 'Z', '.', '?', '*', '#', ' ', 'é', '\uffff', '😀', '"', '\n') })
+    .map((text) => `k${text}`);
+  const member = fc.tuple(name, fc.json({ maxDepth: 2, stringUnit: 'grapheme' }), fc.boolean());
+  const escaped = (text: string): string =>
+    `"${text.replace(/./gs, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)}"`;
+
+  it('has every value sealed in its place and under its number, as the literal envelope does it', () => {
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(member, { selector: ([each]) => each, maxLength: 7 }),
+        fc.nat(),
+        (rows, modelAt) => {
+          const members: LiteralMember[] = rows.map(([each, raw, isEscaped]) => ({
+            name: each,
+            raw,
+            writtenName: isEscaped ? escaped(each) : JSON.stringify(each),
+          }));
+          const inClear = [
+            { name: 'model', raw: '"m"', writtenName: '"model"' },
+            { name: 'stream', raw: 'true', writtenName: '"stream"' },
+          ];
+          for (const each of inClear) members.splice(modelAt % (members.length + 1), 0, each);
+          const plain = ['model', 'stream'];
+          const prepared = prepare(jsonBody({ plain: new Set(plain) }), literalText(members));
+          const { slices, contentLength } = encryptBody(prepared, numbered());
+          const bytes = Buffer.concat([...slices]);
+          assert.equal(bytes.toString(), literalSealObject(EXCHANGE, members, plain, countingIvs()));
+          assert.equal(bytes.length, contentLength);
+        },
+      ),
+      { seed: 20261121 },
+    );
+  });
+
+  it('is sealed again for a retry: with its random salt, under another nonce', async () => {
+    const prepared = prepare(jsonBody({ salted: true }), '{"model":"m","messages":[1]}');
+    const [first, second] = await Promise.all(
+      [1, 2].map(async (byte) => {
+        const nonce = Buffer.alloc(12, byte);
+        const text = await sealText(prepared, fixedCipher({ nonce }));
+        return literalUnsealObject({ ...EXCHANGE, nonce }, text, ['model']);
+      }),
+    );
+    assert.equal(first!.get('messages'), '[1]');
+    assert.equal(first!.get('cache_salt')!.length, 46);
+    assert.deepEqual(first, second);
+  });
+
+  for (const size of [10, 1 << 20]) {
+    it(`fails unless it has the announced length, with a value of ${size} bytes`, async () => {
+      for (const wrong of [-1, 1]) {
+        const cipher = numbered();
+        const lying = { ...cipher, sealedLength: (bytes: number) => cipher.sealedLength(bytes) + wrong };
+        const body = prepare(jsonBody(), `{"model":"m","messages":"${'x'.repeat(size)}"}`);
+        const sealing = async () => bytesOf(encryptStream(body, lying).stream);
+        await assert.rejects(sealing, { code: 'internal', message: /^a sealed body (outgrew|fell short)/ });
+      }
+    });
+  }
+});
+
+describe('the upload of an encrypted body', () => {
+  for (const size of [10, 1 << 20]) {
+    it(`ends only after its last write has, with a value of ${size} bytes`, async () => {
+      const body = prepare(jsonBody(), `{"model":"m","messages":"${'x'.repeat(size)}"}`);
+      const { stream, contentLength } = encryptStream(body, numbered());
+      let written = 0;
+      const { promise, resolve } = Promise.withResolvers<number>();
+      const destination = {
+        async write({ length }: Uint8Array, done: () => void) {
+          for (let i = 0; i < 5; i++) await turn(); // the connection is slow
+          written += length;
+          done();
+        },
+        end: () => resolve(written),
+      };
+      stream.pipe(destination as unknown as Writable);
+      assert.equal(await promise, contentLength);
+    });
+  }
+});
+
+describe('an encrypted body of a MiB', () => {
+  /** The body, and how many bytes of it were sealed so far. */
+  function counted(): { stream: Readable; sealed: () => number } {
+    let count = 0;
+    const cipher = watched(numbered(), ({ length }) => {
+      count += length;
+    });
+    return { stream: encryptStream(largeBody(), cipher).stream, sealed: () => count };
+  }
+  /** Plaintext of one slice. */
+  const SLICE = 256 * 1024;
+
+  it('can be opened by the service, and does not change a slice before it was sent', async () => {
+    const { stream, contentLength } = encryptStream(largeBody(), numbered());
     const sent: Buffer[] = [];
     stream.on('data', async (slice: Uint8Array) => {
       stream.pause();
-      for (let i = 0; i < 5; i++) await turn(); // the connection is slow
+      for (let i = 0; i < 5; i++) await turn(); // the connection is slow, and the next slice is sealed
       sent.push(Buffer.from(slice));
       stream.resume();
     });
     await once(stream, 'end');
     assert.ok(sent.length >= 4, `${sent.length} slices`);
-    assert.ok(Buffer.concat(sent).equals(await bytesOf(large().stream)));
+    const text = Buffer.concat(sent);
+    assert.equal(text.length, contentLength);
+    const opened = literalUnsealObject(EXCHANGE, text.toString(), ['model']);
+    assert.equal(opened.get('messages'), `"${'x'.repeat(1 << 20)}"`);
   });
-
-  /** A large body, and how many bytes of it were sealed so far. */
-  function counted(): { stream: Readable; sealed: () => number } {
-    let count = 0;
-    const { stream } = large(
-      watched(numbered(), ({ length }) => {
-        count += length;
-      }),
-    );
-    return { stream, sealed: () => count };
-  }
-  /** Plaintext of one slice. */
-  const SLICE = 256 * 1024;
 
   it('is sealed one slice ahead of a reader that does not read, and no further', async () => {
     const { stream, sealed } = counted();
@@ -108,19 +249,16 @@ describe('an encrypted body', () => {
   it('is sealed no further once it is destroyed', async () => {
     const { stream, sealed } = counted();
     for await (const _ of stream) break;
-    assert.ok(stream.destroyed);
     const before = sealed();
     for (let i = 0; i < 5; i++) await turn();
     assert.equal(sealed(), before);
   });
 
   it('is destroyed with the error that sealing throws', async () => {
-    const { stream } = large(
-      watched(numbered(), () => {
-        throw new Error('seal failed');
-      }),
-    );
-    await assert.rejects(stream.toArray(), /seal failed/);
+    const failing = watched(numbered(), () => {
+      throw new Error('seal failed');
+    });
+    await assert.rejects(encryptStream(largeBody(), failing).stream.toArray(), /seal failed/);
   });
 
   for (const [how, end] of [
@@ -129,9 +267,8 @@ describe('an encrypted body', () => {
   ] as const) {
     it(`is not held in memory by its stream once the stream is ${how}, so that the prompt can be freed`, async () => {
       const { encrypted, prompt } = (() => {
-        const body = prepare(jsonBody(), [Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`)]);
-        assert.ok(body.content.kind === 'json');
-        const prompt = new WeakRef(body.content.bytes.buffer);
+        const body = largeBody();
+        const prompt = new WeakRef(body.content.values[1]!.bytes.buffer);
         return { encrypted: encryptStream(body, fixedCipher()), prompt };
       })();
       encrypted.stream.read(0);
@@ -144,32 +281,6 @@ describe('an encrypted body', () => {
       }
       assert.equal(prompt.deref(), undefined);
       assert.ok(encrypted.stream.destroyed); // is alive until here
-    });
-  }
-});
-
-const { rawBody } = inferenceVectors<{
-  readonly rawBody: readonly {
-    readonly name: string;
-    readonly inputHex: string;
-    readonly ivHex: string;
-    readonly expectedBody: string;
-  }[];
-}>('multipart-and-raw');
-
-describe('a raw body of the vectors', () => {
-  for (const { name, inputHex, ivHex, expectedBody } of rawBody) {
-    it(`is sealed as expected: ${name}`, async () => {
-      for (const chunks of everyChunking(hex(inputHex))) {
-        const prepared = prepare(rawBodyOf(), chunks);
-        assert.equal(prepared.model, undefined);
-        assert.equal(prepared.shardKey, undefined);
-        assert.equal(prepared.streaming, false);
-        const sealed = encryptStream(prepared, fixedCipher({ ivs: () => hex(ivHex) }));
-        assert.equal((await bytesOf(sealed.stream)).toString(), expectedBody);
-        assert.equal(sealed.contentLength, expectedBody.length);
-        assert.equal(sealed.contentType, undefined);
-      }
     });
   }
 });

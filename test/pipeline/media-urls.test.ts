@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
 import { checkAdmission } from '../../simulator/inference/admission.ts';
 import { isAcceptedImageUrl } from '../../simulator/inference/media-url.ts';
 import { Rejection } from '../../simulator/inference/rejection.ts';
@@ -13,8 +12,7 @@ const SECRET = 'geheimer-ort.example';
 
 /** Seals a body with these messages, given as JSON text. */
 function checkText(messages: string): void {
-  const stage = jsonBody({ salted: true });
-  takeIn(stage, [Buffer.from(`{"model":"m","messages":${messages}}`)]);
+  takeIn(jsonBody({ salted: true }), `{"model":"m","messages":${messages}}`);
 }
 const check = (messages: unknown): void => checkText(JSON.stringify(messages));
 
@@ -66,14 +64,6 @@ const accepted: Record<string, unknown> = {
     image_url: { url: 'data:image/png;base64,AAAA', detail: 'low' },
   }),
   'an image as a bare string': user({ type: 'image_url', image_url: `https://${SECRET}` }),
-  'a blank in the path': image('https://h/a b'),
-  'a backslash in the path': image('https://h/a\\b'),
-  'a bad escape in the query': image('https://h/?q=%zz'),
-  'a port beyond all ports': image('https://h:99999/'),
-  'a bad escape in data': image('data:,%zz'),
-  'percent signs in data': image('data:image/svg+xml,<svg width="100%" height="50%"></svg>'),
-  'a slash and whole escapes in data': image('data:/a%41'),
-  'an address in brackets, with port and zone': image('https://[fe80::1%25en0]:8443/a'),
   'an authority of 8192 characters': image(`https://${'a'.repeat(8192)}/`),
   'surrogates, in a pair and alone': image('data:,\ud83d\ude00\ud800'),
   'input_audio, which is no URL': user({ type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } }),
@@ -108,25 +98,6 @@ const refused: Record<string, unknown> = {
   'an http image as a bare string': user({ image_url: `http://${SECRET}` }),
   'a file image': user(text, { type: 'image_url', image_url: { url: `file:///${SECRET}` } }),
   'an image without a scheme': image(SECRET),
-  'an empty image': image(''),
-  'half a scheme': image('https'),
-  'a blank before the scheme': image(` https://${SECRET}`),
-  'a blank in the host': image(`https://${SECRET} /`),
-  'a backslash in the host': image(`https://${SECRET}\\a`),
-  'an escape in the host': image(`https://${SECRET}%41/`),
-  'a port that is no number': image(`https://${SECRET}:http/`),
-  'two ports': image(`https://${SECRET}:80:80/`),
-  'an open bracket': image(`https://[${SECRET}/`),
-  'a name in brackets': image(`https://[${SECRET}]/`),
-  'an IPv4 address in brackets': image('https://[1.2.3.4]/'),
-  'a blank in the user name': image(`https://u v@${SECRET}/`),
-  'a bad escape in the user name': image(`https://u%4@${SECRET}/`),
-  'a bad escape in the path': image(`https://${SECRET}/100%`),
-  'a bad escape before the query': image(`https://${SECRET}/%4?1`),
-  'a bad escape in the fragment': image(`https://${SECRET}/#100%`),
-  'a bad escape after a # in data': image('data:image/svg+xml,<svg fill="#fff" width="100%"></svg>'),
-  'a bad escape in data that has a path': image('data:/a%zz'),
-  'a blank in the host of data': image('data://h h/'),
   'a line break in base64': image('data:image/png;base64,AAAA\nAAAA'),
   'a line break in long base64': image(`data:image/png;base64,${`${'A'.repeat(5000)}\r\n`.repeat(3)}`),
   'DEL in base64': image(`data:image/png;base64,${'A'.repeat(5000)}\x7f${'A'.repeat(5000)}`),
@@ -174,51 +145,6 @@ const hasControl = (url: string): boolean => /[\x00-\x1f\x7f]/.test(url);
 const goodUrls = new Set(go.accepted.filter((url) => !hasControl(url)));
 const badUrls = [...go.refused, ...go.accepted.filter(hasControl)];
 
-/** JSON as written: members of objects in order, also repeated ones. */
-type Tree =
-  | string
-  | { readonly list: readonly Tree[] }
-  | { readonly members: readonly (readonly [string, Tree])[] };
-
-/** The rule, of a tree: the values of a key that count are those that `read` returns. */
-function literallyRefused(tree: Tree, read: (values: Tree[]) => Tree[]): boolean {
-  const strings = (value: Tree): string[] => {
-    const parsed: unknown = typeof value === 'string' ? JSON.parse(value) : undefined;
-    return typeof parsed === 'string' ? [parsed] : [];
-  };
-  const at = (value: Tree, key: string): Tree[] =>
-    typeof value === 'object' && 'members' in value
-      ? read(value.members.filter(([name]) => name === key).map(([, member]) => member))
-      : [];
-  const held = (value: Tree): string[] => at(value, 'url').flatMap(strings);
-  if (typeof tree === 'string' || !('list' in tree)) return false;
-  return tree.list.some(
-    (part) =>
-      [
-        ...at(part, 'image_url').flatMap((value) => [...strings(value), ...held(value)]),
-        ...at(part, 'source').flatMap(held),
-      ].some((url) => !goodUrls.has(url)) ||
-      [...at(part, 'audio_url'), ...at(part, 'video_url')].some(
-        (value) => strings(value).length + held(value).length > 0,
-      ) ||
-      at(part, 'content').some((value) => literallyRefused(value, read)),
-  );
-}
-
-/** Its JSON text: each key and string spelled in its own way, blanks between the tokens. */
-function written(tree: Tree, every: number, blank: string): string {
-  if (typeof tree === 'string') {
-    return tree.startsWith('"') ? spelled(JSON.parse(tree) as string, every) : tree;
-  }
-  if ('list' in tree) {
-    return `[${blank}${tree.list.map((item, i) => written(item, every + i, blank)).join(`,${blank}`)}]`;
-  }
-  const rows = tree.members.map(
-    ([key, value], i) => `${blank}${spelled(key, every + i)}${blank}:${written(value, every + i, blank)}`,
-  );
-  return `{${rows.join(',')}${blank}}`;
-}
-
 describe('the check of media URLs', () => {
   for (const [name, messages] of Object.entries(accepted)) {
     it(`passes ${name}`, () => {
@@ -246,8 +172,12 @@ describe('the check of media URLs', () => {
   });
 
   it('is not made for embeddings, of which the service inspects no messages', () => {
-    const stage = jsonBody({ plain: PLAIN_MEMBERS.E });
-    takeIn(stage, [Buffer.from(JSON.stringify({ model: 'm', messages: refused['an http image'] }))]);
+    const body = JSON.stringify({ model: 'm', messages: refused['an http image'] });
+    takeIn(jsonBody({ plain: PLAIN_MEMBERS.E }), body);
+  });
+
+  it('finds a URL whose keys are written with escapes', () => {
+    assert.ok(refuses(`[{"content":[{"image\\u005furl":{"u\\u0072l":${BAD}}}]}]`));
   });
 
   it('takes the last value of a repeated key, of which the service reads the first: only the sender can write it', () => {
@@ -283,167 +213,5 @@ describe('the check of media URLs', () => {
         assert.equal(refuses(imagesText(spelled(url, 3))), bad, `mixed: ${JSON.stringify(url)}`);
       }
     }
-  });
-
-  it('judges the end of a long URL as it judges the end of a short one', () => {
-    const tails = [
-      '',
-      'a',
-      '#a',
-      '?a',
-      '#%',
-      '?%',
-      '?#%',
-      '#?%',
-      '%',
-      '%zz',
-      '%41',
-      '\x7f',
-      '\n',
-      '#\x7f',
-      '?\x7f',
-      '"\\/%zé',
-    ];
-    for (const start of [
-      'https://h/',
-      'https://h/?',
-      'https://h/#',
-      'https://h/a?b#c',
-      'data:,',
-      'data:/',
-      'data:#',
-    ]) {
-      for (const tail of tails) {
-        const bad = !isAcceptedImageUrl(start + tail);
-        for (const url of [
-          `${start}${'A'.repeat(1000)}${tail}`,
-          `${start}${tail}${'A'.repeat(1000)}${tail}`,
-        ]) {
-          assert.equal(isAcceptedImageUrl(url), !bad, `${start} ${tail}`);
-          assert.equal(refuses(imagesText(JSON.stringify(url))), bad, `${start} ${tail}`);
-        }
-      }
-    }
-  });
-
-  it('gives the verdict of the server on any URL, in any spelling', () => {
-    const piece = fc.oneof(
-      fc.constantFrom(
-        '/',
-        '//',
-        '?',
-        '#',
-        '@',
-        ':',
-        '[',
-        ']',
-        '%',
-        '%25',
-        '%zz',
-        '%41',
-        '%e4',
-        '::1',
-        '1.2.3.4',
-      ),
-      fc.constantFrom(
-        'a',
-        '0',
-        'f',
-        ' ',
-        '\\',
-        '"',
-        '|',
-        'é',
-        '😀',
-        '\ud800',
-        '\n',
-        '\x7f',
-        '\0',
-        'A'.repeat(300),
-      ),
-    );
-    const url = fc
-      .tuple(
-        fc.constantFrom('https://', 'HTTPS://[', 'https:', 'data:', 'Data:/', 'data://', 'data:,', 'http:'),
-        fc.array(piece, { maxLength: 8 }),
-      )
-      .map(([scheme, pieces]) => scheme + pieces.join(''));
-    const verdicts = { true: 0, false: 0 };
-    fc.assert(
-      fc.property(url, fc.integer({ min: 1, max: 20 }), (each, every) => {
-        const asWritten = spelled(each, every);
-        fc.pre(!asWritten.includes('\\ud800\\u')); // parsers disagree about it
-        const bad = !isAcceptedImageUrl(each);
-        verdicts[`${bad}`] += 1;
-        assert.equal(refuses(imagesText(GOOD, asWritten)), bad, each);
-      }),
-      { seed: 20261122, numRuns: 2000 },
-    );
-    assert.ok(verdicts.true > 400 && verdicts.false > 400, JSON.stringify(verdicts));
-  });
-
-  it('judges the last value of a repeated key, in any messages and spelling', () => {
-    const key = fc.constantFrom(
-      ...[
-        'type',
-        'content',
-        'content',
-        'image_url',
-        'audio_url',
-        'video_url',
-        'source',
-        'url',
-        'url',
-        'urls',
-        '',
-      ],
-    );
-    const scalar = fc.oneof(
-      fc.constantFrom(...goodUrls, 'image', 'url').map((each) => JSON.stringify(each)),
-      fc.constantFrom(...goodUrls, ...badUrls, '').map((each) => JSON.stringify(each)),
-      fc.constantFrom('null', '1', 'true', '-1.5e3'),
-    );
-    const { value } = fc.letrec<{ value: Tree; list: Tree; object: Tree }>((tie) => ({
-      value: fc.oneof({ depthSize: 'medium' }, scalar, tie('object'), tie('list')),
-      list: fc.array(fc.oneof(tie('object'), tie('value')), { maxLength: 3 }).map((list) => ({ list })),
-      object: fc.array(fc.tuple(key, tie('value')), { maxLength: 5 }).map((members) => ({ members })),
-    }));
-    const counts = { both: 0, neither: 0, one: 0 };
-    fc.assert(
-      fc.property(
-        fc.array(value, { minLength: 1, maxLength: 3 }),
-        fc.integer({ min: 1, max: 30 }),
-        fc.constantFrom('', '', ' ', '\n\t'),
-        (list, every, blank) => {
-          const messages = written({ list }, every, blank);
-          const here = literallyRefused({ list }, (values) => values.slice(-1));
-          const there = literallyRefused({ list }, (values) => values.slice(0, 1));
-          counts[here && there ? 'both' : here || there ? 'one' : 'neither'] += 1;
-          assert.equal(refuses(messages), here, messages);
-          assert.equal(serverRefuses(messages), there, messages);
-        },
-      ),
-      { seed: 20261122, numRuns: 1200 },
-    );
-    assert.ok(counts.both > 50 && counts.neither > 100 && counts.one > 5, JSON.stringify(counts));
-  });
-
-  it('decides the same beside any text', () => {
-    const odd = fc.string({
-      unit: fc.constantFrom('a', '"', '\\', '\\u00', 'é', '\n', '_url"', '😀', '0'),
-      minLength: 20,
-      maxLength: 90,
-      size: 'max',
-    });
-    fc.assert(
-      fc.property(fc.array(odd, { maxLength: 5 }), fc.boolean(), (texts, bad) => {
-        const parts = texts.map((each) => ({ type: 'text', text: each, [each]: 1 }));
-        const image = { type: 'image_url', image_url: { url: bad ? 'http://x' : 'https://x' } };
-        const run = () => check(user(...parts, image));
-        if (bad) assert.throws(run, { code: 'media_url_refused' });
-        else run();
-      }),
-      { seed: 20261121, numRuns: 200 },
-    );
   });
 });

@@ -3,94 +3,66 @@ import { describe, it } from 'node:test';
 import { rewriteAuth } from '../../lib/pipeline/rewrite-auth.ts';
 
 const OURS = 'Bearer ours';
+const THEIRS = 'Bearer theirs';
+const PLACEHOLDER = 'Bearer placeholder';
 const OTHERS = 'sk-of-another-vendor';
 
 type Row = [
   name: string,
-  client: { readonly authorization?: string; readonly apiKeyHeader?: string },
+  authorization: string | undefined,
+  apiKeyHeader: string | undefined,
   /** Authorization towards the remote where nothing of ours takes its place; `undefined`: none. */
-  theirs: string | undefined,
+  sent: string | undefined,
   /** The key that may attest where none is configured. */
   offered?: string | undefined,
   /** Whether ours takes its place with `if-placeholder`. */
   replaced?: boolean,
 ];
 const ROWS: readonly Row[] = [
-  ['nothing', {}, undefined],
-  ['a key', { authorization: 'Bearer theirs' }, 'Bearer theirs', 'theirs'],
-  ['the placeholder', { authorization: 'Bearer placeholder' }, 'Bearer placeholder', 'placeholder', true],
-  [
-    'the placeholder with its scheme in lower case',
-    { authorization: 'bearer placeholder' },
-    'bearer placeholder',
-    'placeholder',
-  ],
-  [
-    'the placeholder with a capital P',
-    { authorization: 'Bearer Placeholder' },
-    'Bearer Placeholder',
-    'Placeholder',
-  ],
-  ['the placeholder after two blanks', { authorization: 'Bearer  placeholder' }, 'Bearer  placeholder'],
-  ['another scheme', { authorization: 'Basic dXNlcjpwYXNz' }, 'Basic dXNlcjpwYXNz'],
-  ['an empty Authorization', { authorization: '' }, ''],
-  ['a bearer without a key', { authorization: 'Bearer ' }, 'Bearer '],
-  ['a bearer of two words', { authorization: 'Bearer a b' }, 'Bearer a b'],
-  ['x-api-key', { apiKeyHeader: 'theirs' }, 'Bearer theirs', 'theirs'],
-  [
-    'x-api-key with the placeholder',
-    { apiKeyHeader: 'placeholder' },
-    'Bearer placeholder',
-    'placeholder',
-    true,
-  ],
-  ['an empty x-api-key', { apiKeyHeader: '' }, undefined],
-  [
-    'both headers, of which Authorization counts alone',
-    { authorization: 'Bearer theirs', apiKeyHeader: OTHERS },
-    'Bearer theirs',
-    'theirs',
-  ],
-  [
-    'both headers, the placeholder in Authorization',
-    { authorization: 'Bearer placeholder', apiKeyHeader: OTHERS },
-    'Bearer placeholder',
-    'placeholder',
-    true,
-  ],
-  [
-    'both headers, the placeholder in x-api-key',
-    { authorization: 'Bearer theirs', apiKeyHeader: 'placeholder' },
-    'Bearer theirs',
-    'theirs',
-  ],
-  [
-    'an empty Authorization, which still counts alone, and x-api-key',
-    { authorization: '', apiKeyHeader: OTHERS },
-    '',
-  ],
+  ['nothing', undefined, undefined, undefined],
+  ['a key', THEIRS, undefined, THEIRS, 'theirs'],
+  ['the placeholder', PLACEHOLDER, undefined, PLACEHOLDER, 'placeholder', true],
+  ['the placeholder in another case', 'bearer placeholder', undefined, 'bearer placeholder', 'placeholder'],
+  ['another scheme', 'Basic dXNlcjpwYXNz', undefined, 'Basic dXNlcjpwYXNz'],
+  ['an empty Authorization', '', undefined, ''],
+  ['a bearer of two words', 'Bearer a b', undefined, 'Bearer a b'],
+  ['x-api-key', undefined, 'theirs', THEIRS, 'theirs'],
+  ['x-api-key with the placeholder', undefined, 'placeholder', PLACEHOLDER, 'placeholder', true],
+  ['an empty x-api-key', undefined, '', undefined],
+  ['both headers, of which Authorization counts alone', THEIRS, OTHERS, THEIRS, 'theirs'],
+  ['both, the placeholder in Authorization', PLACEHOLDER, OTHERS, PLACEHOLDER, 'placeholder', true],
+  ['both, the placeholder in x-api-key', THEIRS, 'placeholder', THEIRS, 'theirs'],
+  ['an empty Authorization, which still counts alone, and x-api-key', '', OTHERS, ''],
 ];
 
 describe('the key of a request', () => {
-  for (const [name, client, theirs, offered, replaced = false] of ROWS) {
-    for (const [fallback, authorization] of [
+  for (const [name, authorization, apiKeyHeader, sent, offered, replaced = false] of ROWS) {
+    for (const [fallback, expected] of [
       ['always', OURS],
-      ['never', theirs],
-      ['if-placeholder', replaced ? OURS : theirs],
+      ['never', sent],
+      ['if-placeholder', replaced ? OURS : sent],
     ] as const) {
       const decide = (configuredKey: string | undefined) =>
-        rewriteAuth({
-          authorization: undefined,
-          apiKeyHeader: undefined,
-          ...client,
-          configuredKey,
-          fallback,
-        });
-
-      it(`is the ${authorization === OURS ? "proxy's" : "client's, if any"}, with a configured key and --api-key-fallback=${fallback}, when the client sends ${name}`, () =>
-        assert.deepEqual(decide('ours'), { authorization, offeredKey: undefined }));
+        rewriteAuth({ authorization, apiKeyHeader, configuredKey, fallback });
+      it(`is the ${expected === OURS ? "proxy's" : "client's, if any"}, with a configured key and --api-key-fallback=${fallback}, when the client sends ${name}`, () =>
+        assert.deepEqual(decide('ours'), { authorization: expected, offeredKey: undefined }));
       it(`is the client's, if any, without a configured key and with --api-key-fallback=${fallback}, when the client sends ${name}`, () =>
-        assert.deepEqual(decide(undefined), { authorization: theirs, offeredKey: offered }));
+        assert.deepEqual(decide(undefined), { authorization: sent, offeredKey: offered }));
     }
   }
+
+  it('is the one of its client in --clients, or else the configured key, and never what was sent', () => {
+    const decide = (apiKey: string | undefined, configuredKey: string | undefined) =>
+      rewriteAuth({
+        authorization: 'Bearer token-of-the-gateway',
+        apiKeyHeader: OTHERS,
+        configuredKey,
+        fallback: 'never',
+        client: { apiKey },
+      });
+    assert.deepEqual(decide('own', 'ours'), { authorization: 'Bearer own', offeredKey: undefined });
+    assert.deepEqual(decide('own', undefined), { authorization: 'Bearer own', offeredKey: 'own' });
+    assert.deepEqual(decide(undefined, 'ours'), { authorization: OURS, offeredKey: undefined });
+    assert.deepEqual(decide(undefined, undefined), { authorization: undefined, offeredKey: undefined });
+  });
 });

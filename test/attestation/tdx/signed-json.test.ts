@@ -72,7 +72,7 @@ describe('the refusal of signed JSON', () => {
     [`{"tcbInfo":{},"tcbInfo":{},${signature}}`, 'the body has a member twice'],
     [`{"tcbInfo":[],${signature}}`, 'the body is not a JSON object'],
     [`[${signature}]`, 'the body is not JSON'],
-    ['null', 'the body is not a JSON object'],
+    ['null', 'the body is not JSON'],
   ] as const) {
     it(`says "${message}" for a body of ${body.length} characters`, () =>
       assert.throws(() => readSignedJson(body, 'tcbInfo'), { ...UNUSABLE, message }));

@@ -2,57 +2,56 @@
 import type { MessageSealer, RequestCipher } from '../../../lib/envelope/message-cipher.ts';
 import { encryptStream } from '../../../lib/pipeline/encrypt-stream.ts';
 import { injectSalt, type SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
-import { createRequestBody, type ParsedBody, type RequestBody } from '../../../lib/pipeline/request-body.ts';
+import { type BodyReader, bodyReader, type ParsedBody } from '../../../lib/pipeline/request-body.ts';
 import { PLAIN_MEMBERS } from './plain-members.ts';
 
 export interface JsonEndpoint {
   /** Default those of chat and completions. */
   readonly plain?: ReadonlySet<string>;
-  readonly id?: 'chat' | 'completions';
+  readonly id?: 'chat' | 'completions' | 'messages';
   /** Default false. */
   readonly salted?: boolean;
 }
 
-/** Receives the body of an endpoint that takes JSON objects. */
+/** Reads the body of an endpoint that takes JSON objects. */
 export function jsonBody({
   plain = PLAIN_MEMBERS.C,
   id = 'chat',
   salted = false,
-}: JsonEndpoint = {}): RequestBody {
-  return createRequestBody({ id, codec: 'json', requestPlain: plain, salted }, undefined)!;
+}: JsonEndpoint = {}): BodyReader {
+  return bodyReader({ id, codec: 'json', requestPlain: plain, salted }, undefined)!;
 }
 
 /** What takes in a transcription form of that content type. */
 export function formBodyOf(
   contentType: string | undefined,
   plain: ReadonlySet<string> = PLAIN_MEMBERS.T,
-): RequestBody {
+): BodyReader {
   const endpoint = { id: 'transcription', codec: 'multipart', requestPlain: plain, salted: false } as const;
-  return createRequestBody(endpoint, contentType)!;
+  return bodyReader(endpoint, contentType)!;
 }
 
 /** What takes in a body of any kind. */
-export function rawBodyOf(): RequestBody {
+export function rawBodyOf(): BodyReader {
   const endpoint = {
     id: 'unstructured',
     codec: 'raw',
     requestPlain: new Set<string>(),
     salted: false,
   } as const;
-  return createRequestBody(endpoint, undefined)!;
+  return bodyReader(endpoint, undefined)!;
 }
 
-/** The first step at once; throws where the body is a form, which takes a while. */
-export function takeIn(body: RequestBody, chunks: Iterable<Uint8Array>): ParsedBody {
-  for (const chunk of chunks) body.feed(chunk);
-  const parsed = body.finish();
-  if (parsed instanceof Promise) throw new Error('a form is not parsed at once');
+/** The first step at once. */
+export function takeIn(read: BodyReader, text: string | Uint8Array): ParsedBody {
+  const parsed = read(Buffer.from(text), {});
+  if (parsed instanceof Promise) throw new Error('without a pause, a body is read at once');
   return parsed;
 }
 
 /** The first two steps. */
-export const prepare = (body: RequestBody, chunks: Iterable<Uint8Array>, sharedSalt?: string): SaltedBody =>
-  injectSalt(takeIn(body, chunks), { shared: sharedSalt });
+export const prepare = (read: BodyReader, text: string | Uint8Array, sharedSalt?: string): SaltedBody =>
+  injectSalt(takeIn(read, text), { shared: sharedSalt });
 
 /** All bytes of a stream; slices are copied, because their memory is used again. */
 export async function bytesOf(stream: AsyncIterable<Uint8Array>): Promise<Buffer> {
@@ -61,15 +60,17 @@ export async function bytesOf(stream: AsyncIterable<Uint8Array>): Promise<Buffer
   return Buffer.concat(slices);
 }
 
-/** What a sealer makes of a plaintext, given in pieces: the whole message. */
-export function sealedMessage(sealer: MessageSealer, ...pieces: readonly Uint8Array[]): string {
-  const hex = pieces.map((piece) => {
-    const target = Buffer.alloc(2 * piece.length);
-    sealer.update(piece, target, 0);
-    return target;
+/** The messages of these plaintexts, as text. */
+export const sealedMessages = (cipher: RequestCipher, ...plaintexts: readonly Uint8Array[]): string[] =>
+  cipher.seal(plaintexts).map((message, i) => {
+    if (typeof message === 'string') return message;
+    const plaintext = plaintexts[i]!;
+    const hex = Buffer.alloc(2 * plaintext.length);
+    const half = plaintext.length >> 1; // pieces may be cut anywhere
+    message.update(plaintext.subarray(0, half), hex, 0);
+    message.update(plaintext.subarray(half), hex, 2 * half);
+    return message.head + hex.toString('latin1') + message.final();
   });
-  return Buffer.concat([sealer.head(), ...hex, sealer.final()]).toString('latin1');
-}
 
 /** The cipher, whose sealers pass each piece of a long plaintext by `seen` before they seal it. */
 export function watched(cipher: RequestCipher, seen: (plaintext: Uint8Array) => void): RequestCipher {
@@ -82,8 +83,8 @@ export function watched(cipher: RequestCipher, seen: (plaintext: Uint8Array) => 
   });
   return {
     ...cipher,
-    seal: () => watch(cipher.seal()),
-    sealAll: (plaintexts) => cipher.sealAll(plaintexts).map((each) => ('head' in each ? watch(each) : each)),
+    seal: (plaintexts) =>
+      cipher.seal(plaintexts).map((each) => (typeof each === 'string' ? each : watch(each))),
   };
 }
 
