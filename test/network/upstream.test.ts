@@ -153,7 +153,7 @@ describe('an attempt to send a request', () => {
       scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nearly'),
     );
     const body = endless();
-    const { response, request } = await send(unused(), body);
+    const { response, request } = await send(unused(), body, { 'content-length': '65537' });
     response.resume();
     await once(body, 'close');
     assert.equal(request.destroyed, true);
