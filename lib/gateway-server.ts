@@ -159,10 +159,7 @@ export function connectUpstream(
   clock: Clock,
 ) {
   const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections: count } = config;
-  const agent = outbound.agent(
-    { keepAlive: true, maxFreeSockets: 256 },
-    { ...apiEndpoint, count, connectTimeout },
-  );
+  const agent = outbound.agent({ keepAlive: true, maxFreeSockets: 256 }, { ...apiEndpoint, count });
   const freshAgent = outbound.agent({ keepAlive: false });
   const upstream = createUpstream({
     ...apiEndpoint,

@@ -35,9 +35,10 @@ export function createOutbound(
   const secureContext = createSecureContext({ ca: [...authorities] });
   // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
   const trusting = { secureContext, maxCachedSessions: 0 };
-  const { tunnelTo, close: closeProxy } = outboundProxy(env, { secureContext, connectTimeout, clock });
-  const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const closed = new AbortController(); // ends what is being opened, which undici leaves alone
+  const proxyOptions = { secureContext, connectTimeout, clock, closed: closed.signal };
+  const { tunnelTo } = outboundProxy(env, proxyOptions);
+  const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const agents: ServiceAgent[] = [];
 
   const connectThrough: buildConnector.connector = (options, callback) => {
@@ -71,7 +72,7 @@ export function createOutbound(
      */
     async close(): Promise<void> {
       for (const agent of agents) agent.destroy();
-      await Promise.all([dispatcher.destroy(), closeProxy()]);
+      await dispatcher.destroy();
       closed.abort();
     },
   };

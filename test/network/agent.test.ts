@@ -100,10 +100,8 @@ function outbound(
   return created;
 }
 
-function ready(out: Outbound, port: number, count: number, more: { host?: string; timeout?: number } = {}) {
-  const { host = 'localhost', timeout: connectTimeout = 5_000 } = more;
-  return out.agent({ keepAlive: true }, { host, port, count, connectTimeout });
-}
+const ready = (out: Outbound, port: number, count: number, host = 'localhost'): ServiceAgent =>
+  out.agent({ keepAlive: true }, { host, port, count });
 
 /** Asks the service; returns whether the connection was there before the request, and the status. */
 async function get(agent: ServiceAgent, port: number, path = '/', host = 'localhost') {
@@ -130,14 +128,14 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     await clock.advance(60_000);
     assert.equal(remote.total(), 0);
     agent.keep(true);
-    await clock.advance(0);
+    await clock.advance(1_000);
     await eventually('three connections', () => remote.accepted.length === 3);
     assert.deepEqual(remote.paths, []);
     assert.deepEqual(
       await Promise.all([1, 2, 3].map(() => get(agent, remote.port, '/close'))),
       Array(3).fill(WAITED),
     );
-    await clock.advance(1_000);
+    await clock.advance(2_000);
     await eventually('three new ones', () => remote.accepted.length === 6 && remote.open.size === 3);
     agent.keep(false);
     for (const socket of remote.accepted) socket.destroy();
@@ -172,7 +170,7 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     const remote = await service(t, genuine);
     const proxy = await serveConnectProxy(t, { route: () => remote });
     const out = outbound(t, { https_proxy: `http://127.0.0.1:${proxy.port}` });
-    const agent = ready(out, 8443, 1, { host: 'api.example' });
+    const agent = ready(out, 8443, 1, 'api.example');
     agent.keep(true);
     await eventually('a connection', () => remote.accepted.length === 1);
     await settle(64);
@@ -243,7 +241,7 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     await settle(64);
     await clock.advance(44_000);
     assert.equal(remote.total(), 1);
-    await clock.advance(2_000);
+    await clock.advance(1_000);
     await eventually('its successor', () => remote.accepted.length === 2);
     await settle(64);
     await clock.advance(1_000);
@@ -313,13 +311,15 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     assert.equal(remote.total(), 2);
   });
 
-  it('are given up if they are not established in time', async (t) => {
+  it('are given up like old ones if their handshake does not end', async (t) => {
+    const clock = createFakeClock();
     const mute = await listening(
       t,
       createTcpServer((socket) => socket.resume()),
     );
-    ready(outbound(t), mute.port, 1, { timeout: 200 }).keep(true);
+    ready(outbound(t, {}, { clock }), mute.port, 1).keep(true);
     await eventually('an attempt', () => mute.open.size === 1);
-    await eventually('its end', () => mute.open.size === 0);
+    await clock.advance(47_000);
+    await eventually('another, and the end of the first', () => mute.total() === 2 && mute.open.size === 1);
   });
 });

@@ -198,7 +198,7 @@ describe('every connection', () => {
     const agents = [
       out.agent(),
       out.agent({ keepAlive: true, ALPNProtocols: ['h2'] }),
-      out.agent({ keepAlive: true }, { host: 'localhost', port, count: 1, connectTimeout: 5_000 }),
+      out.agent({ keepAlive: true }, { host: 'localhost', port, count: 1 }),
     ];
     for (const agent of agents) {
       const [response] = await once(httpsRequest(url, { agent }).end(), 'response');

@@ -83,14 +83,15 @@ describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
     }).listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
+    const closed = new AbortController();
     const proxy = outboundProxy(
       { https_proxy: `http://127.0.0.1:${port}` },
-      { secureContext: createSecureContext(), connectTimeout: 5_000, clock },
+      { secureContext: createSecureContext(), connectTimeout: 5_000, clock, closed: closed.signal },
     );
     t.after(() => {
       for (const socket of sockets) socket.destroy();
       server.close();
-      return proxy.close();
+      closed.abort();
     });
     return { heads, tunnelTo: proxy.tunnelTo };
   }
