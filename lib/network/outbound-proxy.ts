@@ -105,17 +105,15 @@ export function outboundProxy(env: Environment, options: ProxyOptions) {
 /** A value without a scheme must have a port, because a lone word is more likely a mistake than a host. */
 function parseProxy(variable: string, value: string) {
   const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
-  const proxy = hasScheme || /:\d+\/?$/.test(value) ? URL.parse(hasScheme ? value : `http://${value}`) : null;
-  if (proxy === null || !/^https?:$/.test(proxy.protocol) || proxy.hostname === '') {
-    const message = `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none`;
-    throw new PrivatemodeError('config_invalid', message);
-  }
   try {
+    const proxy = new URL(hasScheme ? value : `http://${value}`);
+    if (!/^https?:$/.test(proxy.protocol) || !(hasScheme || /:\d+\/?$/.test(value)))
+      throw new Error('no proxy');
     const pair = `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`;
     const authorization = `Basic ${Buffer.from(pair).toString('base64')}`;
     return { proxy, credentials: pair === ':' ? {} : { 'proxy-authorization': authorization } };
   } catch {
-    const message = `${variable}: in user and password write %25 for %, %40 for @, %3A for : and %2F for /`;
+    const message = `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; in user and password %25 stands for %, %40 for @, %3A for : and %2F for /`;
     throw new PrivatemodeError('config_invalid', message);
   }
 }

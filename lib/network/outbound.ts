@@ -46,10 +46,8 @@ export function createOutbound(
     if (protocol !== 'https:') return connect(options, callback);
     const secure = (httpSocket?: Socket): void => {
       // The declared type hides it, but the connector hands out its socket.
-      const created: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
-      const socket = created as TLSSocket;
-      watchCertificate(socket, hostname);
-      addAbortSignal(closed.signal, socket);
+      const socket: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
+      watchCertificate(addAbortSignal(closed.signal, socket as TLSSocket), hostname);
     };
     const tunnel = tunnelTo(hostname, Number(port || 443));
     if (tunnel === undefined) return secure();

@@ -53,17 +53,15 @@ export function createUpstream(options: UpstreamOptions) {
   // environment variable may change how encrypted bytes travel.
   delete process.env['FORCE_FETCH_PATH'];
 
-  const { host, port, agent, freshAgent } = options;
+  const { host, port } = options;
   const name = urlHost(host);
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
   // The library gets a Sending in place of the application's request, and names it in each of its events.
   const sendingOf = (request: unknown): Sending => request as Sending;
-  proxy.on('proxyReq', (_, sending, _res, _options, socket) =>
-    sendingOf(sending).hasSocket(socket as TLSSocket),
-  );
-  proxy.on('proxyRes', (response, sending) => sendingOf(sending).hasResponse(response));
-  proxy.on('error', (error, sending) => sendingOf(sending).failed(error));
+  proxy.on('proxyReq', (_, its, _res, _options, socket) => sendingOf(its).hasSocket(socket as TLSSocket));
+  proxy.on('proxyRes', (response, its) => sendingOf(its).hasResponse(response));
+  proxy.on('error', (error, its) => sendingOf(its).failed(error));
 
   return {
     /** The value of Host: with the port if that is not 443, with brackets around IPv6. */
@@ -72,78 +70,72 @@ export function createUpstream(options: UpstreamOptions) {
      * Sends one attempt for the application that waits for `res`, and resolves with the response headers.
      * Destroys the upstream request when the application goes away. Rejects with UpstreamFailure.
      */
-    send: (res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> =>
-      new Promise((resolve, reject) => {
-        const sending = new Sending(attempt, options, { resolve, reject });
-        if (attempt.signal.aborted) return;
-        const through = attempt.fresh ? freshAgent : agent;
-        through.dropOutlived();
+    send(res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
+      const agent = attempt.fresh ? options.freshAgent : options.agent;
+      const sending = new Sending(attempt, options);
+      if (attempt.signal.aborted) sending.failed(attempt.signal.reason);
+      else {
+        agent.dropOutlived();
         try {
-          const its = { buffer: sending as unknown as Stream, agent: through };
-          proxy.web(sending as unknown as IncomingMessage, res, its);
+          const buffer = sending as unknown as Stream;
+          proxy.web(sending as unknown as IncomingMessage, res, { buffer, agent });
         } catch (thrown) {
           sending.failed(thrown);
         }
-      }),
+      }
+      return sending.outcome.promise;
+    },
   };
 }
 
 const NO_CONNECTION = ['upstream_connect_timeout', 'no connection to the service in time'] as const;
-/**
- * Bytes that the system takes at once: an upload of this size has left as soon as it has a connection, so
- * nobody need watch how it leaves.
- */
+/** Bytes that the system takes at once. An upload of this size leaves as soon as it has a connection. */
 const AT_ONCE = 64 * 1024;
 
-interface Outcome {
-  readonly resolve: (response: UpstreamResponse) => void;
-  readonly reject: (failure: Error) => void;
-}
-
 /**
- * One attempt, until the head of its response or the first cause of its failure. http-proxy-3 takes it for the
- * request of an application and for the body of that. So it reads the first members, and calls `on`, and
- * `pipe` with the request that it sends, before `web` returns and before anything is sent. The application's
- * own request stays as it was.
+ * One attempt, until the head of its response or the first cause of its failure. http-proxy-3 takes it for
+ * the request of an application and for its body: it reads the first members, and calls `on`, and `pipe` with
+ * the request that it sends, before `web` returns and before anything is sent.
+ *
+ * Functions that belong to it are made apart and not in place, nor by `handleEvent`: V8 would keep them, and
+ * all that they see, until a full collection (docs/hazards.md 25).
  */
 class Sending {
   readonly method: string;
   readonly url: string;
   readonly headers: OutgoingHttpHeaders;
   readonly socket = {};
+  /** Rejects with UpstreamFailure. */
+  readonly outcome = Promise.withResolvers<UpstreamResponse>();
   readonly #attempt: Attempt;
   readonly #options: UpstreamOptions;
-  readonly #outcome: Outcome;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
   readonly #deadline: Deadline;
   readonly #aborted: () => void;
   #request: ClientRequest | undefined;
   #socket: TLSSocket | undefined;
-  #readBefore = 0;
+  #readBefore = 0; // bytes
   #connectedAt: number | undefined;
   #reused = false; // the connection idled before, and may have been closed meanwhile
   #settled = false;
 
-  constructor(attempt: Attempt, options: UpstreamOptions, outcome: Outcome) {
+  constructor(attempt: Attempt, options: UpstreamOptions) {
     this.method = attempt.method;
     this.url = attempt.path;
     this.headers = attempt.headers;
     this.#attempt = attempt;
     this.#options = options;
-    this.#outcome = outcome;
     this.#deadline = new Deadline(options.clock, options.connectTimeout, () =>
       this.failed(this.#connectedAt === undefined ? new PrivatemodeError(...NO_CONNECTION) : noResponse()),
     );
-    const { signal } = attempt;
-    const aborted = (): void => this.failed(signal.reason);
+    const aborted = (): void => this.failed(attempt.signal.reason);
     this.#aborted = aborted;
-    if (signal.aborted) aborted();
-    else signal.addEventListener('abort', aborted);
+    attempt.signal.addEventListener('abort', aborted);
   }
 
-  /** The library asks for errors of what it reads from. */
+  /** The library asks for errors of what it reads from; those of the body come to `pipe`. */
   on(): this {
-    return this; // `pipe` sees those of the body
+    return this;
   }
 
   pipe<Destination>(destination: Destination): Destination {
@@ -155,11 +147,9 @@ class Sending {
       if (!this.#settled) this.failed(new Error('closed without a response'));
       body?.destroy();
     });
+    // A failing body must not leave a request that looks complete, or hangs: pipe() would leave it open.
     if (body === undefined) request.end();
-    else {
-      // A failing body must not leave a request that looks complete, or hangs: pipe() would leave it open.
-      body.once('error', (error) => this.failed(error)).pipe(request);
-    }
+    else body.once('error', (error) => this.failed(error)).pipe(request);
     return destination;
   }
 
@@ -174,12 +164,10 @@ class Sending {
   }
 
   #connected(): void {
-    const { clock, firstByteTimeout } = this.#options;
-    this.#connectedAt = clock.monotonic();
-    this.#deadline.refresh(firstByteTimeout);
+    this.#connectedAt = this.#options.clock.monotonic();
+    this.#deadline.refresh(this.#options.firstByteTimeout);
     if (!this.#isLong()) return;
-    // Anew for each piece of the upload that leaves.
-    const left = (): void => this.#deadline.refresh();
+    const left = (): void => this.#deadline.refresh(); // anew for each piece of the upload that leaves
     this.#request?.on('drain', left).once('finish', left);
   }
 
@@ -187,13 +175,9 @@ class Sending {
     const request = this.#request as ClientRequest;
     if (this.#settled) return void response.destroy();
     this.#settle();
-    // A response that is over before the upload is all that will come, so the rest of the upload need not
-    // travel.
-    if (this.#isLong())
-      response.once('end', () => {
-        if (!request.writableFinished) request.destroy();
-      });
-    this.#outcome.resolve({ response, request });
+    // A response that is over before the upload is all that will come: the rest of the upload stays here.
+    if (this.#isLong()) response.once('end', () => request.writableFinished || request.destroy());
+    this.outcome.resolve({ response, request });
   }
 
   /**
@@ -208,13 +192,13 @@ class Sending {
     const { host, clock } = this.#options;
     const state = {
       host,
-      heard: this.#socket !== undefined && this.#socket.bytesRead > this.#readBefore,
+      heard: (this.#socket?.bytesRead ?? 0) > this.#readBefore,
       reused: this.#reused,
       age: this.#connectedAt && clock.monotonic() - this.#connectedAt,
       sent: request?.writableFinished === true,
       times: clock.times,
     };
-    this.#outcome.reject(upstreamFailure(thrown, state));
+    this.outcome.reject(upstreamFailure(thrown, state));
   }
 
   #settle(): void {

@@ -203,8 +203,8 @@ export const GATEWAY: readonly Mutation[] = [
     file: 'lib/network/control-call.ts',
     edits: [
       {
-        find: 'const redirect = statusCode >= 300 && statusCode < 400;',
-        replace: 'const redirect = statusCode < 0;',
+        find: 'const redirect = status >= 300 && status < 400;',
+        replace: 'const redirect = status < 0;',
       },
     ],
     tests: [{ file: 'test/network/control-call.test.ts', names: ['http call follows no redirect'] }],
@@ -274,8 +274,8 @@ export const GATEWAY: readonly Mutation[] = [
     file: 'lib/network/collateral-store.ts',
     edits: [
       {
-        find: 'if (file.url !== url || file.sha256 !== digestOf(file)) return',
-        replace: 'if (file.url !== url) return',
+        find: "if (digest !== hash('sha256', text)) return undefined;",
+        replace: 'if (digest === text) return undefined;',
       },
     ],
     tests: [
@@ -309,7 +309,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the length of an answer on the control path of the library: there is no limit',
     file: 'lib/network/control-call.ts',
-    edits: [{ find: 'if (size > maxBytes) {', replace: 'if (size < 0) {' }],
+    edits: [{ find: 'if (size > maxBytes)', replace: 'if (size < 0)' }],
     tests: [
       {
         file: 'test/client-library/control-call.test.ts',

@@ -193,7 +193,7 @@ describe('an attempt after a sleep of the machine', { timeout: 600_000 }, () => 
     const upstream = createUpstream({ ...service, agent, freshAgent: agent, ...limits });
     const now = Date.now();
     t.mock.timers.enable({ apis: ['Date'], now });
-    for (const later of [0, 60_000, 3_600_000]) {
+    for (const later of [0, 44_000, 3_600_000]) {
       t.mock.timers.setTime(now + later);
       const headers = { host: 'localhost', 'content-length': '0' };
       const attempt = { method: 'POST', path: '/', headers, body: undefined, fresh: false, signal: unused() };
@@ -297,7 +297,7 @@ describe('an attempt that http-proxy-3 does not begin', () => {
   it('fails, and releases its body', async (t) => {
     const send = await sending(t);
     const body = endless();
-    await assert.rejects(send(unused(), body, { 'x-broken': 'a\nb' }), /before it answered/);
+    await assert.rejects(send(unused(), body, { 'x-broken': 'a\nb' }), /ERR_INVALID_CHAR/);
     assert.equal(body.destroyed, true);
   });
 });
