@@ -27,7 +27,7 @@ type Connected = (error: Error | null, socket: TLSSocket) => void;
  *
  * While `keep` asks for it, `count` idle connections are kept: those that the agent kept after a request, and
  * those opened ahead. None carries a request after it has idled for `warmRenew`: the service may have closed
- * it, and after a sleep of the machine the other end is gone. Failures are retried ever more slowly, in
+ * it, and after a sleep of the machine the other end is gone. A failure is followed by a pause, in
  * silence, because the next request reports what is wrong. Nothing but requests is sent.
  */
 export class ServiceAgent extends Agent {
@@ -36,14 +36,13 @@ export class ServiceAgent extends Agent {
   readonly #service: ReadyFor | undefined;
   /** Connections opened ahead that had no request yet, also in their handshake; the newest is the last. */
   readonly #ahead = new Set<TLSSocket>();
-  /** How many wait for the HTTP proxy. */
-  #tunnels = 0;
+  /** How many of them the HTTP proxy has not opened yet. */
+  #opening = 0;
   /** Since when a connection idles, in ms since 1970: that clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
   #lookedAt = 0;
   #stopLooking: (() => void) | undefined;
-  /** The pause after the last failure, in ms, and its end by the monotonic clock. */
-  #pause = 0;
+  /** None is opened before this moment of the monotonic clock. */
   #pausedUntil = 0;
 
   constructor(
@@ -57,17 +56,11 @@ export class ServiceAgent extends Agent {
     this.#service = service;
   }
 
-  override createConnection(options: ConnectOptions, callback?: Connected): TLSSocket | undefined {
+  override createConnection(options: ConnectOptions, callback?: Connected): undefined {
     const { host, port } = this.#service ?? {};
     const ready = options.host === host && Number(options.port) === port ? this.#take() : undefined;
-    if (ready !== undefined) return ready;
-    const tunnel = this.#tunnelTo(String(options.host ?? 'localhost'), Number(options.port ?? 443));
-    if (tunnel === undefined) return this.#secure(options);
-    tunnel.then(
-      (through) => callback?.(null, this.#secure(options, through)),
-      (error: Error) => callback?.(error, undefined as never),
-    );
-    return undefined;
+    if (ready === undefined) this.#connect(options, callback as Connected);
+    else callback?.(null, ready);
   }
 
   /** Returns whether the connection is kept, which the declared type of Node's method leaves out. */
@@ -112,10 +105,10 @@ export class ServiceAgent extends Agent {
 
   /** Opens missing connections; closes those that have idled for too long once there are enough others. */
   #look(service: ReadyFor): void {
-    const missing = service.count - this.#tunnels - this.#idle().filter(this.#isFresh, this).length;
+    const missing = service.count - this.#opening - this.#idle().filter(this.#isFresh, this).length;
     if (missing <= 0) this.dropOutlived();
     if (this.#clock.monotonic() < this.#pausedUntil) return;
-    for (let i = 0; i < Math.min(missing, AT_ONCE); i++) void this.#open(service);
+    for (let i = 0; i < Math.min(missing, AT_ONCE); i++) this.#open(service);
   }
 
   /** The newest connection that was opened ahead and can be relied on. */
@@ -123,33 +116,31 @@ export class ServiceAgent extends Agent {
     const socket = [...this.#ahead].findLast((each) => each.authorized && each.writable);
     if (socket === undefined) return undefined;
     this.#ahead.delete(socket);
-    this.#pause = 0;
     return socket.off('data', refuseUnasked).ref();
   }
 
-  async #open({ host, port }: ReadyFor): Promise<void> {
-    this.#tunnels++;
-    try {
-      const through = await this.#tunnelTo(host, port);
-      if (this.#stopLooking === undefined) return void through?.destroy();
-      const probe = { keepAlive: true, keepAliveInitialDelay: this.#clock.times.keepAliveProbe };
-      const servername = isIP(host) ? '' : host;
-      const socket = this.#secure({ ...this.options, ...probe, host, port, servername }, through);
+  #open({ host, port }: ReadyFor): void {
+    this.#opening++;
+    const probe = { keepAlive: true, keepAliveInitialDelay: this.#clock.times.keepAliveProbe };
+    const servername = isIP(host) ? '' : host;
+    this.#connect({ ...this.options, ...probe, host, port, servername }, (error, socket) => {
+      this.#opening--;
+      if (error) return this.#failed();
+      if (this.#stopLooking === undefined) return void socket.destroy();
       this.#idleSince.set(socket, this.#clock.now());
-      this.#ahead.add(socket.on('data', refuseUnasked).unref());
+      this.#ahead.add(
+        socket
+          .on('data', refuseUnasked)
+          .on('error', () => {})
+          .unref(),
+      );
       // Unless a request has it, it could not be opened, or the service does not keep it.
-      socket.once('close', () => this.#ahead.delete(socket) && this.#failed()).on('error', () => {});
-    } catch {
-      this.#failed();
-    } finally {
-      this.#tunnels--;
-    }
+      socket.once('close', () => this.#ahead.delete(socket) && this.#failed());
+    });
   }
 
   #failed(): void {
-    const { warmFirstBackoff, warmLongestBackoff } = this.#clock.times;
-    this.#pause = Math.min(Math.max(warmFirstBackoff, 2 * this.#pause), warmLongestBackoff);
-    this.#pausedUntil = this.#clock.monotonic() + this.#pause;
+    this.#pausedUntil = this.#clock.monotonic() + this.#clock.times.warmPause;
   }
 
   /** The connections without a request, whether they had one or not. */
@@ -164,11 +155,18 @@ export class ServiceAgent extends Agent {
     return Math.abs(now - (this.#idleSince.get(socket) ?? now)) < this.#clock.times.warmRenew;
   }
 
-  #secure(options: ConnectOptions, through?: Socket): TLSSocket {
-    const whole = { ...options, ALPNProtocols: ['http/1.1'], socket: through };
-    const created = super.createConnection(whole) as TLSSocket;
-    watchCertificate(created, String(options.host ?? 'localhost'));
-    return created;
+  /** Calls `done` once the handshake has begun, or with the error of the HTTP proxy. */
+  #connect(options: ConnectOptions, done: Connected): void {
+    const host = String(options.host ?? 'localhost');
+    const secure = (socket?: Socket): void => {
+      const whole = { ...options, ALPNProtocols: ['http/1.1'], socket };
+      const created = super.createConnection(whole) as TLSSocket;
+      watchCertificate(created, host);
+      done(null, created);
+    };
+    const tunnel = this.#tunnelTo(host, Number(options.port ?? 443));
+    if (tunnel === undefined) secure();
+    else tunnel.then(secure, (error: Error) => done(error, undefined as never));
   }
 }
 

@@ -28,8 +28,11 @@ const DONE: Readonly<Record<string, Words>> = {
 };
 /** What this machine lacks. */
 const EXHAUSTED = /^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/;
-const NOTHING_LEFT = 'no file descriptor or local port is left for a connection to the service';
-const NOT_HTTP = 'the service answered with something that is not HTTP';
+const NOTHING_LEFT: Words = [
+  'resources_exhausted',
+  'cannot be connected to: no file descriptor or local port is left',
+];
+const NOT_HTTP: Words = ['response_malformed', 'answered with something that is not HTTP'];
 const CLOSED = 'the service closed the connection while the request was sent';
 
 /** Codes for a chain that ends at no authority we trust. */
@@ -42,7 +45,7 @@ const REASONS: Readonly<Record<string, string>> = {
   HOSTNAME_MISMATCH: 'it is for another host',
   ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
 };
-/** How the clock of this machine is wrong if it is to blame. */
+/** How the clock of this machine is wrong; it is the likeliest cause. */
 const CLOCK: Readonly<Record<string, 'early' | 'late'>> = {
   CERT_NOT_YET_VALID: 'early',
   CERT_HAS_EXPIRED: 'late',
@@ -88,23 +91,21 @@ export function describeRefusal(thrown: unknown, host: string): PrivatemodeError
   const refused = `${what} that is refused: ${reason ?? code}`;
   const clock = CLOCK[code];
   if (clock === undefined) return untrusted(refused);
-  // The likeliest cause is the clock. To the hour: the log has one line while the message is the same.
-  const hour = new Date().toISOString().slice(0, 13).replace('T', ', past ');
-  const advice = `Check the clock of this machine, which says ${hour}:00 UTC`;
-  return untrusted(`${refused}. ${advice}`, { remedy: CLOCK_REMEDY, detail: { clock } });
+  return untrusted(refused, { remedy: CLOCK_REMEDY, detail: { clock } });
 }
 
 /** What a call of the control path threw, as our error about `host`. An error without a code stays. */
 export function transportError(host: string, thrown: unknown): unknown {
   if (thrown instanceof PrivatemodeError) return thrown;
   const { code } = (thrown ?? {}) as { readonly code?: unknown };
-  const refused = describeRefusal(thrown, host);
-  if (refused !== undefined || typeof code !== 'string') return refused ?? thrown;
-  const [ours, text] = DONE[code] ?? noWay(code);
-  return new PrivatemodeError(ours, `${host} ${text}`, { cause: thrown });
+  const known = typeof code === 'string' ? (DONE[code] ?? noWay(code)) : undefined;
+  return describeRefusal(thrown, host) ?? (known === undefined ? thrown : did(host, known, thrown));
 }
 
 const noWay = (code: string): Words => ['upstream_unreachable', `cannot be reached (${code})`];
+
+const did = (host: string, [code, text]: Words, cause: unknown): PrivatemodeError =>
+  new PrivatemodeError(code, `${host} ${text}`, { cause });
 
 /**
  * Why an attempt failed before any response header. `retry`: the reason why the request may be sent again;
@@ -154,13 +155,10 @@ export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamF
 
 /** What node:https or fetch reported before any response header. `connected`: there was a connection. */
 function beforeResponse(thrown: unknown, host: string, connected: boolean): PrivatemodeError {
-  const refused = describeRefusal(thrown, host);
-  if (refused !== undefined) return refused;
   const { code = '' } = thrown as NodeJS.ErrnoException;
-  if (EXHAUSTED.test(code)) return new PrivatemodeError('resources_exhausted', NOTHING_LEFT);
-  if (code.startsWith('HPE_')) return new PrivatemodeError('response_malformed', NOT_HTTP);
-  const [ours, text] = DONE[code] ?? (connected || code === '' ? RESET : noWay(code));
-  return new PrivatemodeError(ours, `the service ${text}`);
+  const here = EXHAUSTED.test(code) ? NOTHING_LEFT : code.startsWith('HPE_') ? NOT_HTTP : undefined;
+  const words = here ?? DONE[code] ?? (connected || code === '' ? RESET : noWay(code));
+  return describeRefusal(thrown, host) ?? did('the service', words, undefined);
 }
 
 /** The error for a response whose head did not come in time. */

@@ -77,8 +77,7 @@ export function outboundProxy(env: Environment, options: ProxyOptions) {
       if (first.length > 0) socket.unshift(first);
       if (statusCode === 200) return socket;
       socket.on('error', () => {}).destroy();
-      const hint = statusCode === 407 ? '; put the credentials it asks for into https_proxy' : '';
-      const refused = `${name} refused a connection to ${authority} with status ${statusCode}${hint}`;
+      const refused = `${name} refused a connection to ${authority} with status ${statusCode}`;
       throw new PrivatemodeError('upstream_unreachable', refused);
     } catch (cause) {
       if (cause instanceof PrivatemodeError) throw cause;

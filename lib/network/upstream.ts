@@ -72,7 +72,7 @@ export function createUpstream(options: UpstreamOptions) {
      */
     send(res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
       const agent = attempt.fresh ? options.freshAgent : options.agent;
-      const sending = new Sending(attempt, options);
+      const sending = createSending(attempt, options);
       if (attempt.signal.aborted) sending.failed(attempt.signal.reason);
       else {
         agent.dropOutlived();
@@ -83,7 +83,7 @@ export function createUpstream(options: UpstreamOptions) {
           sending.failed(thrown);
         }
       }
-      return sending.outcome.promise;
+      return sending.outcome;
     },
   };
 }
@@ -92,122 +92,105 @@ const NO_CONNECTION = ['upstream_connect_timeout', 'no connection to the service
 /** Bytes that the system takes at once. An upload of this size leaves as soon as it has a connection. */
 const AT_ONCE = 64 * 1024;
 
+type Sending = ReturnType<typeof createSending>;
+
 /**
  * One attempt, until the head of its response or the first cause of its failure. http-proxy-3 takes it for
- * the request of an application and for its body: it reads the first members, and calls `on`, and `pipe` with
- * the request that it sends, before `web` returns and before anything is sent.
- *
- * Functions that belong to it are made apart and not in place, nor by `handleEvent`: V8 would keep them, and
- * all that they see, until a full collection (docs/hazards.md 25).
+ * the request of an application and for its body: it reads the first members, and calls `on` for errors, and
+ * `pipe` with the request that it sends, before `web` returns and before anything is sent. `outcome` rejects
+ * with UpstreamFailure.
  */
-class Sending {
-  readonly method: string;
-  readonly url: string;
-  readonly headers: OutgoingHttpHeaders;
-  readonly socket = {};
-  /** Rejects with UpstreamFailure. */
-  readonly outcome = Promise.withResolvers<UpstreamResponse>();
-  readonly #attempt: Attempt;
-  readonly #options: UpstreamOptions;
+function createSending({ method, path, headers, body, signal }: Attempt, options: UpstreamOptions) {
+  const { host, connectTimeout, firstByteTimeout, clock } = options;
+  const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
+  const isLong = body !== undefined && !(Number(headers['content-length']) <= AT_ONCE);
+  let request: ClientRequest | undefined;
+  let socket: TLSSocket | undefined;
+  let readBefore = 0; // bytes
+  let connectedAt: number | undefined;
+  let reused = false; // the connection idled before, and may have been closed meanwhile
+  let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
-  readonly #deadline: Deadline;
-  readonly #aborted: () => void;
-  #request: ClientRequest | undefined;
-  #socket: TLSSocket | undefined;
-  #readBefore = 0; // bytes
-  #connectedAt: number | undefined;
-  #reused = false; // the connection idled before, and may have been closed meanwhile
-  #settled = false;
+  const deadline = new Deadline(clock, connectTimeout, () =>
+    failed(connectedAt === undefined ? new PrivatemodeError(...NO_CONNECTION) : noResponse()),
+  );
+  const aborted = (): void => failed(signal.reason);
+  signal.addEventListener('abort', aborted);
 
-  constructor(attempt: Attempt, options: UpstreamOptions) {
-    this.method = attempt.method;
-    this.url = attempt.path;
-    this.headers = attempt.headers;
-    this.#attempt = attempt;
-    this.#options = options;
-    this.#deadline = new Deadline(options.clock, options.connectTimeout, () =>
-      this.failed(this.#connectedAt === undefined ? new PrivatemodeError(...NO_CONNECTION) : noResponse()),
-    );
-    const aborted = (): void => this.failed(attempt.signal.reason);
-    this.#aborted = aborted;
-    attempt.signal.addEventListener('abort', aborted);
-  }
-
-  /** The library asks for errors of what it reads from; those of the body come to `pipe`. */
-  on(): this {
-    return this;
-  }
-
-  pipe<Destination>(destination: Destination): Destination {
-    const request = destination as unknown as ClientRequest;
-    const { body } = this.#attempt;
-    this.#request = request;
-    request.once('close', () => {
-      // An error costs 9 us of a short request's 620, because of its stack.
-      if (!this.#settled) this.failed(new Error('closed without a response'));
-      body?.destroy();
-    });
-    // A failing body must not leave a request that looks complete, or hangs: pipe() would leave it open.
-    if (body === undefined) request.end();
-    else body.once('error', (error) => this.failed(error)).pipe(request);
-    return destination;
-  }
-
-  hasSocket(socket: TLSSocket): void {
-    this.#socket = socket;
-    this.#readBefore = socket.bytesRead;
-    // Behind an outbound proxy a socket is connected before its handshake begins, and may even count as
-    // reused by then (docs/hazards.md 40).
-    this.#reused = socket.authorized;
-    if (this.#reused) this.#connected();
-    else socket.once('secureConnect', () => this.#connected());
-  }
-
-  #connected(): void {
-    this.#connectedAt = this.#options.clock.monotonic();
-    this.#deadline.refresh(this.#options.firstByteTimeout);
-    if (!this.#isLong()) return;
-    const left = (): void => this.#deadline.refresh(); // anew for each piece of the upload that leaves
-    this.#request?.on('drain', left).once('finish', left);
-  }
-
-  hasResponse(response: IncomingMessage): void {
-    const request = this.#request as ClientRequest;
-    if (this.#settled) return void response.destroy();
-    this.#settle();
-    // A response that is over before the upload is all that will come: the rest of the upload stays here.
-    if (this.#isLong()) response.once('end', () => request.writableFinished || request.destroy());
-    this.outcome.resolve({ response, request });
+  function settle(): void {
+    settled = true;
+    deadline.cancel();
+    signal.removeEventListener('abort', aborted);
   }
 
   /**
    * The first cause counts: destroying the request makes it fail once more, with an error that says nothing.
    */
-  failed(thrown: unknown): void {
-    const request = this.#request;
+  function failed(thrown: unknown): void {
     request?.destroy(); // also if a response came before the body failed: the rest of the body is not sent
-    if (this.#settled) return;
-    this.#settle();
-    this.#attempt.body?.destroy();
-    const { host, clock } = this.#options;
-    const state = {
-      host,
-      heard: (this.#socket?.bytesRead ?? 0) > this.#readBefore,
-      reused: this.#reused,
-      age: this.#connectedAt && clock.monotonic() - this.#connectedAt,
-      sent: request?.writableFinished === true,
-      times: clock.times,
-    };
-    this.outcome.reject(upstreamFailure(thrown, state));
+    if (settled) return;
+    settle();
+    body?.destroy();
+    const heard = (socket?.bytesRead ?? 0) > readBefore;
+    const age = connectedAt && clock.monotonic() - connectedAt;
+    const sent = request?.writableFinished === true;
+    reject(upstreamFailure(thrown, { host, heard, reused, age, sent, times: clock.times }));
   }
 
-  #settle(): void {
-    this.#settled = true;
-    this.#deadline.cancel();
-    this.#attempt.signal.removeEventListener('abort', this.#aborted);
+  function closed(): void {
+    // An error costs 9 us of a short request's 620, because of its stack.
+    if (!settled) failed(new Error('closed without a response'));
+    body?.destroy();
   }
 
-  #isLong(): boolean {
-    return this.#attempt.body !== undefined && !(Number(this.headers['content-length']) <= AT_ONCE);
+  function pipe<Destination>(destination: Destination): Destination {
+    request = destination as unknown as ClientRequest;
+    request.once('close', closed);
+    // A failing body must not leave a request that looks complete, or hangs: pipe() would leave it open.
+    if (body === undefined) request.end();
+    else body.once('error', failed).pipe(request);
+    return destination;
   }
+
+  function hasSocket(given: TLSSocket): void {
+    socket = given;
+    readBefore = given.bytesRead;
+    // Behind an outbound proxy a socket is connected before its handshake begins, and may even count as
+    // reused by then (docs/hazards.md 40).
+    reused = given.authorized;
+    if (reused) connected();
+    else given.once('secureConnect', connected);
+  }
+
+  function connected(): void {
+    connectedAt = clock.monotonic();
+    deadline.refresh(firstByteTimeout);
+    const left = (): void => deadline.refresh(); // anew for each piece of the upload that leaves
+    if (isLong) request?.on('drain', left).once('finish', left);
+  }
+
+  function hasResponse(response: IncomingMessage): void {
+    const sent = request as ClientRequest;
+    if (settled) return void response.destroy();
+    settle();
+    // A response that is over before the upload is all that will come: the rest of the upload stays here.
+    if (isLong) response.once('end', () => sent.writableFinished || sent.destroy());
+    resolve({ response, request: sent });
+  }
+
+  return {
+    method,
+    url: path,
+    headers,
+    socket: {},
+    on: ignore,
+    pipe,
+    hasSocket,
+    hasResponse,
+    failed,
+    outcome,
+  };
 }
+
+/** The errors of a body come to `pipe`. */
+const ignore = (): void => {};
