@@ -10,14 +10,37 @@ import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 const PROXY = 'http://proxy.example:3128';
+const OTHER = 'https://other.example';
 
 describe('the HTTP proxy of the environment', () => {
+  const rows: [env: Record<string, string>, proxy: string | undefined][] = [
+    [{}, undefined],
+    [{ http_proxy: PROXY, HTTP_PROXY: PROXY }, undefined],
+    [{ HTTPS_PROXY: PROXY }, `${PROXY}/`],
+    [{ https_proxy: PROXY, HTTPS_PROXY: OTHER }, `${PROXY}/`],
+    [{ https_proxy: '', HTTPS_PROXY: OTHER }, `${OTHER}/`],
+    [{ https_proxy: 'proxy.example:3128' }, `${PROXY}/`],
+    [{ https_proxy: PROXY, no_proxy: 'other, example' }, undefined],
+    [{ https_proxy: PROXY, NO_PROXY: 'API.example:443' }, undefined],
+    [{ https_proxy: PROXY, NO_PROXY: 'api.example:8443' }, `${PROXY}/`],
+    [{ https_proxy: PROXY, no_proxy: '*', NO_PROXY: 'other' }, undefined],
+  ];
+  for (const [env, proxy] of rows) {
+    it(`of api.example:443 is ${proxy} with ${JSON.stringify(env)}`, () => {
+      const rule = proxyFromEnvironment(env);
+      assert.equal(rule?.exempts('api.example', 443) ? undefined : rule?.proxy.href, proxy);
+    });
+  }
+
   for (const value of [
     'socks5://user:hunter2@proxy.example:1080',
     'http://user:hunter2@',
     'ftp://hunter2',
     'http://[',
     'http://100%hunter2@proxy.example:3128',
+    'unix:/run/hunter2.sock',
+    '/run/hunter2.sock',
+    'hunter2.example',
   ]) {
     it(`is refused without being quoted: ${value}`, () => {
       assert.throws(
