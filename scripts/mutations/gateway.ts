@@ -213,7 +213,7 @@ export const GATEWAY: readonly Mutation[] = [
     defence:
       'a connection that is ready: what the service says unasked is taken for the answer to the next request',
     file: 'lib/network/agent.ts',
-    edits: [{ find: "socket.on('data', refuseUnasked).resume().unref();", replace: 'socket.unref();' }],
+    edits: [{ find: ".on('data', refuseUnasked)", replace: '' }],
     tests: [
       {
         file: 'test/network/agent.test.ts',
@@ -226,9 +226,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a machine that slept: a request goes out on a connection whose other end is gone',
     file: 'lib/network/agent.ts',
-    edits: [
-      { find: 'if (this.#idleFor(socket) >= OUTLIVED * times.warmRenew) this.#drop(socket);', replace: ';' },
-    ],
+    edits: [{ find: 'if (this.#isFresh(socket)) continue;', replace: 'continue;' }],
     tests: [
       {
         file: 'test/network/agent.test.ts',
@@ -243,8 +241,8 @@ export const GATEWAY: readonly Mutation[] = [
     file: 'lib/network/failures.ts',
     edits: [
       {
-        find: 'if (thrown instanceof PrivatemodeError || heard) return',
-        replace: 'if (thrown instanceof PrivatemodeError) return',
+        find: 'if (heard) return new UpstreamFailure(error);',
+        replace: '',
       },
     ],
     tests: [
