@@ -58,9 +58,14 @@ export function outboundProxy(env: Environment, options: ProxyOptions) {
   const isSecure = proxy.protocol === 'https:';
   const host = plainHost(proxy.hostname);
   const to = {
-    ...{ host, port: proxy.port || (isSecure ? 443 : 80), servername: isIP(host) ? '' : host },
+    host,
+    port: proxy.port || (isSecure ? 443 : 80),
+    servername: isIP(host) ? '' : host,
+    secureContext,
+    ALPNProtocols: ['http/1.1'],
     // A new agent each time: it has no TLS session to resume, so that the proxy shows its certificate.
-    ...{ secureContext, ALPNProtocols: ['http/1.1'], agent: false as const, signal: closed },
+    agent: false as const,
+    signal: closed,
   };
 
   /** Asks the proxy for a raw connection (CONNECT, RFC 9110 9.3.6). The name goes there unresolved. */
