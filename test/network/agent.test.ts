@@ -6,7 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import { createServer as createHttpsServer, request as httpsRequest } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net';
 import { before, describe, it, type TestContext } from 'node:test';
-import type { TLSSocket, TlsOptions } from 'node:tls';
+import type { TLSSocket } from 'node:tls';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import type { ServiceAgent } from '../../lib/network/agent.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
@@ -66,15 +66,11 @@ const mute = (t: TestContext) =>
   );
 
 /** Answers 'ok' to everything; /close ends the connection. */
-async function service(
-  t: TestContext,
-  certificate: ServerCertificate,
-  options: TlsOptions = {},
-): Promise<Service> {
+async function service(t: TestContext, certificate: ServerCertificate): Promise<Service> {
   const accepted: TLSSocket[] = [];
   const others: number[] = [];
   const paths: (string | undefined)[] = [];
-  const server = createHttpsServer({ ...certificate, ...options }, (request, response) => {
+  const server = createHttpsServer(certificate, (request, response) => {
     paths.push(request.url);
     if (request.url === '/close') response.setHeader('Connection', 'close');
     response.end('ok');
@@ -256,19 +252,6 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
         assert.equal(remote.accepted.length, 2);
       });
     }
-  }
-
-  for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
-    it(`do not make a refused certificate accepted by resuming its session (${version})`, async (t) => {
-      const remote = await service(t, authority.issue(['elsewhere.example']), {
-        minVersion: version,
-        maxVersion: version,
-      });
-      const agent = outbound(t).agent({ keepAlive: true });
-      for (let attempt = 0; attempt < 3; attempt++) {
-        await assert.rejects(get(agent, remote.port), { code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
-      }
-    });
   }
 
   it('are closed at the end, in whatever stage they are', async (t) => {

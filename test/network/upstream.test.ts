@@ -18,6 +18,7 @@ import { keptOfEach } from '../support/processes/kept.ts';
 import { type Script, startScriptedUpstream } from '../support/remote/scripted-upstream.ts';
 
 const REASON = new PrivatemodeError('shutting_down', 'the proxy was shut down');
+const ABORTED = { code: 'shutting_down', message: 'the proxy was shut down' };
 const NO_CONTENT = 'HTTP/1.1 204 No Content\r\n\r\n';
 const LIMITS = { clock: systemClock, connectTimeout: 2_000, firstByteTimeout: 5_000 };
 
@@ -95,10 +96,7 @@ describe('the authority (host and port) of the remote', () => {
 describe('an attempt to send a request', () => {
   it('fails with the reason of its signal if that has aborted already', async (t) => {
     const send = await sending(t, () => {});
-    await assert.rejects(send(AbortSignal.abort(REASON)), {
-      code: REASON.code,
-      message: REASON.message,
-    });
+    await assert.rejects(send(AbortSignal.abort(REASON)), ABORTED);
   });
 
   it('destroys its request when the signal aborts, and releases its body and the signal', async (t) => {
@@ -106,10 +104,7 @@ describe('an attempt to send a request', () => {
     const send = await sending(t, () => control.abort(REASON));
     const body = endless();
     const closed = once(body, 'close');
-    await assert.rejects(send(control.signal, body), {
-      code: REASON.code,
-      message: REASON.message,
-    });
+    await assert.rejects(send(control.signal, body), ABORTED);
     await closed;
     assert.equal(getEventListeners(control.signal, 'abort').length, 0);
   });
@@ -160,6 +155,24 @@ describe('an attempt to send a request', () => {
     response.resume();
     await once(body, 'close');
     assert.equal(request.destroyed, true);
+  });
+});
+
+describe('a short upload', () => {
+  it('that ends after its response leaves its connection to the next request', async (t) => {
+    const answer: Script = (scripted) => scripted.write(NO_CONTENT);
+    const send = await sending(t, answer, answer);
+    const body = endless();
+    const { response } = await send(unused(), body, { 'content-length': '12' });
+    await once(response.resume(), 'end');
+    body.push('END');
+    body.push(null);
+    await once(body, 'close');
+    await send(unused());
+    assert.deepEqual(
+      send.remote.requests.map(({ connection }) => connection),
+      [0, 0],
+    );
   });
 });
 
