@@ -88,18 +88,18 @@ export function describeRefusal(thrown: unknown, host: string): PrivatemodeError
   if (UNKNOWN_AUTHORITY.test(code)) return untrusted(`certificate signed by unknown authority: ${what}`);
   const reason = REASONS[code];
   if (reason === undefined && !REFUSED.test(code)) return describeRefusal(thrown.cause, host);
-  const refused = `${what} that is refused: ${reason ?? code}`;
   const clock = CLOCK[code];
-  if (clock === undefined) return untrusted(refused);
-  return untrusted(refused, { remedy: CLOCK_REMEDY, detail: { clock } });
+  const more = clock && { remedy: CLOCK_REMEDY, detail: { clock } };
+  return untrusted(`${what} that is refused: ${reason ?? code}`, more);
 }
 
 /** What a call of the control path threw, as our error about `host`. An error without a code stays. */
 export function transportError(host: string, thrown: unknown): unknown {
   if (thrown instanceof PrivatemodeError) return thrown;
   const { code } = (thrown ?? {}) as { readonly code?: unknown };
-  const known = typeof code === 'string' ? (DONE[code] ?? noWay(code)) : undefined;
-  return describeRefusal(thrown, host) ?? (known === undefined ? thrown : did(host, known, thrown));
+  const refused = describeRefusal(thrown, host);
+  if (refused !== undefined || typeof code !== 'string') return refused ?? thrown;
+  return did(host, DONE[code] ?? noWay(code), thrown);
 }
 
 const noWay = (code: string): Words => ['upstream_unreachable', `cannot be reached (${code})`];

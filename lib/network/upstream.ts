@@ -165,8 +165,9 @@ function createSending({ method, path, headers, body, signal }: Attempt, options
   function connected(): void {
     connectedAt = clock.monotonic();
     deadline.refresh(firstByteTimeout);
+    if (!isLong) return;
     const left = (): void => deadline.refresh(); // anew for each piece of the upload that leaves
-    if (isLong) request?.on('drain', left).once('finish', left);
+    request?.on('drain', left).once('finish', left);
   }
 
   function hasResponse(response: IncomingMessage): void {
