@@ -95,8 +95,7 @@ export class ServiceAgent extends Agent {
     const now = this.#clock.now();
     if (Math.abs(now - this.#lookedAt) < this.#clock.times.warmLook) return;
     this.#lookedAt = now;
-    for (const socket of this.#idle()) {
-      if (this.#isFresh(socket)) continue;
+    for (const socket of this.#idle('outlived')) {
       this.#ahead.delete(socket.destroy());
       // Otherwise Node may hand it out until it hears of its end (docs/hazards.md 32).
       socket.emit('agentRemove');
@@ -105,7 +104,7 @@ export class ServiceAgent extends Agent {
 
   /** Opens missing connections; closes those that have idled for too long once there are enough others. */
   #look(service: ReadyFor): void {
-    const missing = service.count - this.#opening - this.#idle().filter(this.#isFresh, this).length;
+    const missing = service.count - this.#opening - this.#idle('fresh').length;
     if (missing <= 0) this.dropOutlived();
     if (this.#clock.monotonic() < this.#pausedUntil) return;
     for (let i = 0; i < Math.min(missing, AT_ONCE); i++) this.#open(service);
@@ -128,12 +127,8 @@ export class ServiceAgent extends Agent {
       if (error) return this.#failed();
       if (this.#stopLooking === undefined) return void socket.destroy();
       this.#idleSince.set(socket, this.#clock.now());
-      this.#ahead.add(
-        socket
-          .on('data', refuseUnasked)
-          .on('error', () => {})
-          .unref(),
-      );
+      socket.on('data', refuseUnasked).on('error', () => {});
+      this.#ahead.add(socket.unref());
       // Unless a request has it, it could not be opened, or the service does not keep it.
       socket.once('close', () => this.#ahead.delete(socket) && this.#failed());
     });
@@ -143,16 +138,17 @@ export class ServiceAgent extends Agent {
     this.#pausedUntil = this.#clock.monotonic() + this.#clock.times.warmPause;
   }
 
-  /** The connections without a request, whether they had one or not. */
-  #idle(): TLSSocket[] {
-    const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
-    return [...kept, ...this.#ahead];
-  }
-
-  /** If the wall clock was set back, nobody knows how long it has idled: what it was set back by counts. */
-  #isFresh(socket: TLSSocket): boolean {
+  /**
+   * The connections without a request, whether they had one or not. If the wall clock was set back, nobody
+   * knows how long they have idled: what it was set back by counts.
+   */
+  #idle(which: 'fresh' | 'outlived'): TLSSocket[] {
     const now = this.#clock.now();
-    return Math.abs(now - (this.#idleSince.get(socket) ?? now)) < this.#clock.times.warmRenew;
+    const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
+    return [...kept, ...this.#ahead].filter((socket) => {
+      const idled = Math.abs(now - (this.#idleSince.get(socket) ?? now));
+      return idled < this.#clock.times.warmRenew === (which === 'fresh');
+    });
   }
 
   /** Calls `done` once the handshake has begun, or with the error of the HTTP proxy. */

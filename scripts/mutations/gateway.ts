@@ -226,7 +226,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a machine that slept: a request goes out on a connection whose other end is gone',
     file: 'lib/network/agent.ts',
-    edits: [{ find: 'if (this.#isFresh(socket)) continue;', replace: 'continue;' }],
+    edits: [{ find: "of this.#idle('outlived')", replace: 'of [] as TLSSocket[]' }],
     tests: [
       {
         file: 'test/network/agent.test.ts',
