@@ -154,8 +154,7 @@ export function connectUpstream(
   clock: Clock,
 ) {
   const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections: count } = config;
-  const kept = { keepAlive: true, maxFreeSockets: 256 };
-  const agent = outbound.agent(kept, { ...apiEndpoint, count, connectTimeout });
+  const agent = outbound.agent({ keepAlive: true, maxFreeSockets: 256 }, { ...apiEndpoint, count });
   const freshAgent = outbound.agent({ keepAlive: false });
   const limits = { connectTimeout, firstByteTimeout, clock };
   return { upstream: createUpstream({ ...apiEndpoint, agent, freshAgent, ...limits }), agent };

@@ -71,11 +71,8 @@ export const TIMES = Object.freeze({
    * before them, keep idle connections for longer.
    */
   warmRenew: 45_000,
-  /** If the service closes a connection that was opened ahead sooner, this counts as a failure. */
-  warmYoung: 2_000,
-  /** Before the next connection is opened after a failure; it doubles with each further one. */
-  warmFirstBackoff: 500,
-  warmLongestBackoff: 60_000,
+  /** No connection is opened ahead for this long after one could not be opened, or was closed. */
+  warmPause: 10_000,
   /** Between two looks at the connections that are kept ready. */
   warmLook: 1_000,
   /**

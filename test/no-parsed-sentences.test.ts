@@ -21,8 +21,6 @@ const OTHERS: Readonly<Record<string, string>> = {
     'The service: it says by this text alone, in clear, which client it wants. Only the response of that request follows from it.',
   'lib/limits/redis-connection.ts WRONG_TYPE':
     'Redis: the first word of an error reply is its code; older servers put it into the report of the script.',
-  'lib/network/failures.ts REFUSED_BY_ALPN':
-    'OpenSSL: the code is EPROTO where something was waiting to be written, whatever the alert was.',
 };
 
 /** Names of members and variables that hold a sentence. */

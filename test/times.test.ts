@@ -61,9 +61,8 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[connectTimeout, t.controlTimeout, UNDICI.headers], 'the error names the step that took too long'],
   [[t.manifestTimeout, UNDICI.body], 'this program, and not undici, ends a slow manifest'],
 
-  [[t.warmLook, t.warmYoung, t.warmRenew], 'a connection is replaced in time, and not while it is young'],
+  [[t.warmLook, t.warmPause, t.warmRenew], 'a connection is replaced in time'],
   [[t.keepAliveProbe, t.warmRenew + t.warmLook, MINUTE], 'docs/network.md: idle for less than 60 s'],
-  [[t.warmFirstBackoff, t.warmLongestBackoff], 'a backoff grows'],
 
   [[t.headLook, t.headTimeout, node.headersTimeout], 'a late head is found, sooner than by Node'],
   [[node.keepAliveTimeout, MINUTE, t.keepAliveTimeout], 'load balancers keep idle connections for 60 s'],

@@ -1,14 +1,10 @@
 /** Recognises the error with which the service asks for a newer client. */
 import { PrivatemodeError } from '../errors.ts';
 
-/**
- * Bytes. The error with which the service asks for a newer client is short, so a longer text is not searched.
- */
+/** Bytes. That error is short, so a longer text is not searched. */
 export const MOST_SEARCHED = 4096;
 
-/**
- * The text that the service writes unencrypted if it wants a newer client (docs/protocol/inference.md 11).
- */
+/** What the service writes unencrypted if it wants a newer client (docs/protocol/inference.md 11). */
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
 
 /**
@@ -22,8 +18,6 @@ export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeEr
   const message = new TextDecoder('latin1').decode(body);
   const wanted = MINIMUM.exec(message)?.[1];
   if (wanted === undefined) return undefined;
-  return new PrivatemodeError(
-    'client_too_old',
-    `the service says, in a text that nothing authenticates, that it wants a client of version ${wanted} or newer; this one announces ${announced}`,
-  );
+  const text = `the service says, in a text that nothing authenticates, that it wants a client of version ${wanted} or newer; this one announces ${announced}`;
+  return new PrivatemodeError('client_too_old', text);
 }

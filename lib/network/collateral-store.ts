@@ -25,24 +25,23 @@ export interface CollateralStore {
 }
 
 /**
- * The content of a file. `body`: base64. `sha256`: over the rest, so that damage is noticed here and not
- * taken for forged evidence later.
+ * A store on disk, one file per URL: the SHA-256 of its second line in hex, and that line, JSON with the body
+ * in base64. So damage is noticed here, and not taken for forged evidence later. Ignores files that are
+ * damaged or about another URL.
  */
-type StoredFile = Readonly<Record<'url' | 'issuerChain' | 'body' | 'sha256', string> & { fetchedAt: number }>;
-
-/** A store on disk, one file per URL; it ignores files that are damaged or about another URL. */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);
-  async function store(path: string, text: string): Promise<void> {
+  async function store(url: string, text: string): Promise<void> {
     await makeDirectory(directory);
-    await replace(path, text, 0o666);
+    await replace(pathOf(url), `${hash('sha256', text)}\n${text}`, 0o666);
   }
   return {
     async get(url) {
       try {
-        const file = JSON.parse(await inTime(readFile(pathOf(url), 'utf8'))) as StoredFile;
-        if (file.url !== url || file.sha256 !== digestOf(file)) return undefined;
-        const { body, issuerChain, fetchedAt } = file;
+        const [digest, text = ''] = (await inTime(readFile(pathOf(url), 'utf8'))).split('\n');
+        if (digest !== hash('sha256', text)) return undefined;
+        const { body, issuerChain, fetchedAt, ...about } = JSON.parse(text);
+        if (about.url !== url) return undefined;
         return { body: new Uint8Array(Buffer.from(body, 'base64')), issuerChain, fetchedAt };
       } catch {
         return undefined;
@@ -50,15 +49,10 @@ export function createCollateralStore(directory: string): CollateralStore {
     },
     async set(url, { body, issuerChain, fetchedAt }) {
       const file = { url, issuerChain, body: Buffer.from(body).toString('base64'), fetchedAt };
-      try {
-        await inTime(store(pathOf(url), JSON.stringify({ ...file, sha256: digestOf(file) })));
-      } catch {}
+      await inTime(store(url, JSON.stringify(file))).catch(() => {});
     },
     async delete(url) {
       await inTime(rm(pathOf(url), { force: true })).catch(() => {});
     },
   };
 }
-
-const digestOf = ({ url, issuerChain, body, fetchedAt }: Omit<StoredFile, 'sha256'>): string =>
-  hash('sha256', JSON.stringify([url, issuerChain, body, fetchedAt]));

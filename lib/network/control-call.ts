@@ -5,7 +5,6 @@ import { PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
 import { transportError } from './failures.ts';
 
-/** One HTTPS request on the control path, with its limits. */
 export interface HttpRequest {
   readonly method: 'GET' | 'POST';
   readonly url: string;
@@ -13,7 +12,7 @@ export interface HttpRequest {
   readonly body?: string;
   /** Bytes of the response's body; one more is an error. */
   readonly maxBytes: number;
-  /** ms until the whole response must be here; wall clock. */
+  /** ms until the whole response must be here. */
   readonly timeout: number;
   readonly signal?: AbortSignal | undefined;
 }
@@ -27,9 +26,11 @@ export interface HttpResponse {
   readonly pause?: number | undefined;
 }
 
+export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
+
 /**
- * The pause that a response asks for. `random`: from 0 to 1. It makes the pause up to a fifth longer, because
- * a host counts the requests of all machines behind one address together.
+ * The pause that a response asks for, in seconds. `random`: from 0 to 1. It makes the pause up to a fifth
+ * longer, because a host counts the requests of all machines behind one address together.
  */
 export function pauseOf(
   { status, headers }: HttpResponse,
@@ -41,17 +42,6 @@ export function pauseOf(
   const seconds = /^\d+$/.test(String(text)) ? Number(text) : usualPause / 1000; // else a date, or missing
   return Math.min(Math.max(seconds, 1), longestPause / 1000) * (1 + random / 5);
 }
-
-/**
- * Whom a host asks for a pause: it may limit each path, and each key, by itself. The query does not count,
- * because that of the manifest always differs.
- */
-function limitedBy({ method, url, headers }: HttpRequest): string {
-  const { origin, pathname } = new URL(url);
-  return `${method} ${origin}${pathname} ${headers?.['authorization']}`;
-}
-
-export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
 /**
  * Makes a function that sends requests by `send`, and holds it to the limits of each request. During a pause
@@ -71,14 +61,16 @@ export function limitedControlCall(
   const paused = new Map<string, { readonly until: number; readonly response: HttpResponse }>();
 
   return async (request) => {
-    const { url, maxBytes, timeout, signal: caller } = request;
-    const { host } = new URL(url);
+    const { method, url, headers, maxBytes, timeout, signal: caller } = request;
+    const { host, origin, pathname } = new URL(url);
     caller?.throwIfAborted();
-    const limited = limitedBy(request);
+    // A host may limit each path, and each key, by itself. The query of the manifest always differs.
+    const limited = `${method} ${origin}${pathname} ${headers?.['authorization']}`;
     const now = clock.monotonic();
     for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
     const known = paused.get(limited);
     if (known !== undefined) return { ...known.response, pause: (known.until - now) / 1000 };
+
     const limit = new AbortController();
     const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
     const message = `${host} did not answer within ${timeout / 1000} s`;
@@ -117,27 +109,22 @@ export const createControlCall = (dispatcher: Dispatcher, clock: Clock): Control
         headers: { 'accept-encoding': 'identity', ...headers },
         body,
         signal,
-        // The wall-clock timer of limitedControlCall replaces undici's, which start anew with every byte.
+        // The timer of limitedControlCall replaces undici's, which start anew with every byte.
         headersTimeout: 0,
         bodyTimeout: 0,
       });
-      refuseUnexpected(host, response);
-      return { status: response.statusCode, headers: response.headers, body: response.body };
+      const { statusCode: status, headers: answered, body: bytes } = response;
+      const redirect = status >= 300 && status < 400;
+      if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
+        return { status, headers: answered, body: bytes };
+      bytes.on('error', () => {}).destroy();
+      throw redirect
+        ? new PrivatemodeError('upstream_redirect', `${host} answered with a redirect (status ${status})`)
+        : new PrivatemodeError('control_api_failed', `${host} answered in an encoding nobody asked for`);
     },
     transportError,
     clock,
   );
-
-/** Throws for redirects and content encodings, after dropping the body. */
-function refuseUnexpected(host: string, { statusCode, headers, body }: Dispatcher.ResponseData): void {
-  const redirect = statusCode >= 300 && statusCode < 400;
-  if (!redirect && (headers['content-encoding'] ?? 'identity') === 'identity') return;
-  body.on('error', () => {}).destroy();
-  const redirected = `${host} answered with a redirect (status ${statusCode})`;
-  if (redirect) throw new PrivatemodeError('upstream_redirect', redirected);
-  const encoded = `${host} answered in a content encoding that was not asked for`;
-  throw new PrivatemodeError('control_api_failed', encoded);
-}
 
 async function readAll(host: string, body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
@@ -145,9 +132,8 @@ async function readAll(host: string, body: AsyncIterable<Uint8Array>, maxBytes: 
   for await (const chunk of body) {
     size += chunk.length;
     // Leaving the loop destroys the body, and with it the connection.
-    if (size > maxBytes) {
+    if (size > maxBytes)
       throw new PrivatemodeError('control_api_failed', `the answer of ${host} exceeds ${maxBytes} bytes`);
-    }
     chunks.push(chunk);
   }
   return new Uint8Array(Buffer.concat(chunks));

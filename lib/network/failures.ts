@@ -5,10 +5,6 @@ import type { Times } from '../times.ts';
 
 type Words = readonly [code: ErrorCode, text: string];
 
-const CLOSED_DURING_UPLOAD: Words = [
-  'upstream_closed_during_upload',
-  'the service closed the connection while the request was sent',
-];
 const RESET: Words = ['upstream_reset', 'closed the connection before it answered'];
 const NOT_TLS: Words = ['upstream_unreachable', 'does not speak TLS'];
 const TIMEOUT: Words = ['upstream_connect_timeout', 'could not be connected to in time'];
@@ -20,16 +16,24 @@ const DONE: Readonly<Record<string, Words>> = {
   EAI_AGAIN: ['upstream_unreachable', 'does not resolve now'],
   ERR_SSL_WRONG_VERSION_NUMBER: NOT_TLS,
   ERR_SSL_PACKET_LENGTH_TOO_LONG: NOT_TLS,
+  ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL: [
+    'upstream_http2_only',
+    'offers HTTP/2 only, and this program speaks HTTP/1.1',
+  ],
   ECONNRESET: RESET,
   EPIPE: RESET,
   UND_ERR_SOCKET: RESET,
   ETIMEDOUT: TIMEOUT,
   UND_ERR_CONNECT_TIMEOUT: TIMEOUT,
 };
-const NOT_HTTP = 'the service answered with something that is not HTTP';
 /** What this machine lacks. */
 const EXHAUSTED = /^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/;
-const NOTHING_LEFT = 'no file descriptor or local port is left for a connection to the service';
+const NOTHING_LEFT: Words = [
+  'resources_exhausted',
+  'cannot be connected to: no file descriptor or local port is left',
+];
+const NOT_HTTP: Words = ['response_malformed', 'answered with something that is not HTTP'];
+const CLOSED = 'the service closed the connection while the request was sent';
 
 /** Codes for a chain that ends at no authority we trust. */
 const UNKNOWN_AUTHORITY = /^(?:UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_UNTRUSTED$|CERT_SIGNATURE_FAILURE$)/;
@@ -41,15 +45,11 @@ const REASONS: Readonly<Record<string, string>> = {
   HOSTNAME_MISMATCH: 'it is for another host',
   ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
 };
-
-/**
- * OpenSSL's text if a server ends the handshake because we offer only http/1.1 (RFC 7301 3.2), and if it
- * chooses a protocol that we did not offer. The error code is no help: it is EPROTO if something was waiting
- * to be written.
- */
-const REFUSED_BY_ALPN = /:tlsv1 alert no application protocol:|:tls_parse_stoc_alpn:/;
-/** The first bytes of HTTP/2 from a server that agreed on nothing: SETTINGS (RFC 9113 3.4, 4.1). */
-const SETTINGS = /^\0..\x04\0{5}/s;
+/** How the clock of this machine is wrong; it is the likeliest cause. */
+const CLOCK: Readonly<Record<string, 'early' | 'late'>> = {
+  CERT_NOT_YET_VALID: 'early',
+  CERT_HAS_EXPIRED: 'late',
+};
 
 /** What a server showed, keyed by the error of its refusal, which undici and node:https hand on unchanged. */
 const presentedBy = new WeakMap<object, string>();
@@ -76,33 +76,21 @@ function nameOf(party: { readonly CN?: string | string[]; readonly O?: string | 
 }
 
 /**
- * The error for a certificate that was refused (upstream_tls_untrusted: who showed which, and what to do) or
- * for a server of HTTP/2 alone (upstream_http2_only). Undefined if `thrown` is about something else. `host`
- * is the name if the connection was not one of ours.
+ * The error for a certificate that was refused, upstream_tls_untrusted: who showed which, and what to do.
+ * Undefined if `thrown` is about something else. `host` is the name if the connection was not one of ours.
  */
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
-  // `rawPacket`, `data`: what the parser could not read. node:https gives it as bytes, undici as text.
-  const { message, code = '', rawPacket, data } = thrown as NodeJS.ErrnoException & Record<string, unknown>;
-  const unread = rawPacket instanceof Uint8Array ? new TextDecoder('latin1').decode(rawPacket) : String(data);
-  if (REFUSED_BY_ALPN.test(message) || SETTINGS.test(unread)) {
-    const only = `${host} offers HTTP/2 only, and this program speaks HTTP/1.1`;
-    return new PrivatemodeError('upstream_http2_only', only, { cause: thrown });
-  }
+  const { code = '' } = thrown as NodeJS.ErrnoException;
   const what = presentedBy.get(thrown) ?? `${host} presented a certificate`;
   const untrusted = (text: string, options?: object): PrivatemodeError =>
     new PrivatemodeError('upstream_tls_untrusted', text, { ...options, cause: thrown });
   if (UNKNOWN_AUTHORITY.test(code)) return untrusted(`certificate signed by unknown authority: ${what}`);
   const reason = REASONS[code];
   if (reason === undefined && !REFUSED.test(code)) return describeRefusal(thrown.cause, host);
-  const refused = `${what} that is refused: ${reason ?? code}`;
-  const early = code === 'CERT_NOT_YET_VALID';
-  if (!early && code !== 'CERT_HAS_EXPIRED') return untrusted(refused);
-  // The likeliest cause is the clock. To the hour: the log has one line while the message is the same.
-  const [day, time = ''] = new Date().toISOString().split('T');
-  const advice = `Check the clock of this machine, which says ${day}, past ${time.slice(0, 2)}:00 UTC`;
-  const detail = { clock: early ? 'early' : 'late' };
-  return untrusted(`${refused}. ${advice}`, { remedy: CLOCK_REMEDY, detail });
+  const clock = CLOCK[code];
+  const more = clock && { remedy: CLOCK_REMEDY, detail: { clock } };
+  return untrusted(`${what} that is refused: ${reason ?? code}`, more);
 }
 
 /** What a call of the control path threw, as our error about `host`. An error without a code stays. */
@@ -111,9 +99,13 @@ export function transportError(host: string, thrown: unknown): unknown {
   const { code } = (thrown ?? {}) as { readonly code?: unknown };
   const refused = describeRefusal(thrown, host);
   if (refused !== undefined || typeof code !== 'string') return refused ?? thrown;
-  const [ours, text] = DONE[code] ?? ['upstream_unreachable', `cannot be reached (${code})`];
-  return new PrivatemodeError(ours, `${host} ${text}`, { cause: thrown });
+  return did(host, DONE[code] ?? noWay(code), thrown);
 }
+
+const noWay = (code: string): Words => ['upstream_unreachable', `cannot be reached (${code})`];
+
+const did = (host: string, [code, text]: Words, cause: unknown): PrivatemodeError =>
+  new PrivatemodeError(code, `${host} ${text}`, { cause });
 
 /**
  * Why an attempt failed before any response header. `retry`: the reason why the request may be sent again;
@@ -139,41 +131,34 @@ interface AttemptState {
 }
 
 /**
- * The failure of an attempt. The request is never sent again if we ended the attempt ourselves, or after the
- * first byte of a response.
+ * The failure of an attempt, from what node:https or fetch threw or the error with which we ended it. The
+ * request is never sent again if we ended the attempt ourselves, or after the first byte of a response.
  */
 export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamFailure {
+  if (thrown instanceof PrivatemodeError) return new UpstreamFailure(thrown);
   const { host, heard, reused, age, sent, times } = state;
   const { code, syscall } = thrown as NodeJS.ErrnoException;
+  let error = beforeResponse(thrown, host, age !== undefined);
   const whileWriting = code === 'EPIPE' || (code === 'ECONNRESET' && syscall === 'write');
-  const error = whileWriting
-    ? new PrivatemodeError(...CLOSED_DURING_UPLOAD)
-    : beforeResponse(thrown, host, age !== undefined);
-  if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
-  const isStale = reused && age !== undefined && age < times.staleWithin;
-  if (isStale) return new UpstreamFailure(error, 'stale_connection');
-  if (error.code !== 'upstream_reset') return new UpstreamFailure(error);
-  // It is chance whether such a reset shows while reading or while writing. It may hide a response: the
-  // service may have sent a 413 and closed the connection.
-  if (age !== undefined && !sent) return new UpstreamFailure(new PrivatemodeError(...CLOSED_DURING_UPLOAD));
+  // It is chance whether a reset shows while reading or while writing. During the upload it may hide a
+  // response: the service may have sent a 413 and closed the connection.
+  if (whileWriting || (error.code === 'upstream_reset' && age !== undefined && !sent))
+    error = new PrivatemodeError('upstream_closed_during_upload', CLOSED);
+  if (heard) return new UpstreamFailure(error);
+  if (reused && age !== undefined && age < times.staleWithin)
+    return new UpstreamFailure(error, 'stale_connection');
   // "read: connection reset by peer" (docs/protocol/inference.md 10). In Node, only `syscall` tells it from a
   // reset while writing.
-  const readReset = code === 'ECONNRESET' && syscall === 'read';
+  const readReset = error.code === 'upstream_reset' && code === 'ECONNRESET' && syscall === 'read';
   return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
 }
 
 /** What node:https or fetch reported before any response header. `connected`: there was a connection. */
 function beforeResponse(thrown: unknown, host: string, connected: boolean): PrivatemodeError {
-  if (thrown instanceof PrivatemodeError) return thrown;
-  const refused = describeRefusal(thrown, host);
-  if (refused !== undefined) return refused;
   const { code = '' } = thrown as NodeJS.ErrnoException;
-  if (EXHAUSTED.test(code)) return new PrivatemodeError('resources_exhausted', NOTHING_LEFT);
-  if (code.startsWith('HPE_')) return new PrivatemodeError('response_malformed', NOT_HTTP);
-  // Codes of the operating system and of its resolver; those of Node's own errors begin with ERR_.
-  const noWay: Words = ['upstream_unreachable', `cannot be reached (${code})`];
-  const [ours, text] = DONE[code] ?? (!connected && /^E(?!RR_)/.test(code) ? noWay : RESET);
-  return new PrivatemodeError(ours, `the service ${text}`);
+  const here = EXHAUSTED.test(code) ? NOTHING_LEFT : code.startsWith('HPE_') ? NOT_HTTP : undefined;
+  const words = here ?? DONE[code] ?? (connected || code === '' ? RESET : noWay(code));
+  return describeRefusal(thrown, host) ?? did('the service', words, undefined);
 }
 
 /** The error for a response whose head did not come in time. */

@@ -5,9 +5,11 @@
  * ways, trust their own store for a proxy that speaks TLS, and keep to themselves which certificate was
  * refused behind the proxy.
  */
+import { once } from 'node:events';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import { BlockList, isIP, type Socket } from 'node:net';
 import type { SecureContext, TLSSocket } from 'node:tls';
-import { buildConnector, Pool } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { plainHost, urlHost } from './addresses.ts';
@@ -20,12 +22,8 @@ interface ProxyOptions {
   /** ms until the proxy must have opened a connection. */
   readonly connectTimeout: number;
   readonly clock: Clock;
-}
-
-/** The HTTP proxy, and which connections do not go through it. */
-interface ProxyRule {
-  readonly proxy: URL;
-  readonly exempts: (host: string, port: number) => boolean;
+  /** Ends the connections that the proxy has not opened yet. */
+  readonly closed: AbortSignal;
 }
 
 export type OutboundProxy = ReturnType<typeof outboundProxy>;
@@ -39,53 +37,58 @@ export type OutboundProxy = ReturnType<typeof outboundProxy>;
  * covers the name and everything below it; with a leading dot or `*.`, only what is below it. Each name or
  * address may end in `:port`. Throws config_invalid without quoting the value, which may hold a password.
  */
-export function proxyFromEnvironment(env: Environment): ProxyRule | undefined {
+export function proxyFromEnvironment(env: Environment) {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
   const value = env[variable];
   if (!value) return undefined;
   const entries = (env['no_proxy'] || env['NO_PROXY'] || '').split(/[,\s]+/);
   const exceptions = entries.filter((entry) => entry !== '').map(parseException);
-  const exempts: ProxyRule['exempts'] = (host, port) =>
+  const exempts = (host: string, port: number): boolean =>
     exceptions.some((covers) => covers(plainHost(host), port));
-  return { proxy: parseProxy(variable, value), exempts };
+  return { ...parseProxy(variable, value), exempts };
 }
 
 /** Opens connections through the proxy of `env`, which is read once. Throws as proxyFromEnvironment does. */
-export function outboundProxy(env: Environment, { secureContext, connectTimeout, clock }: ProxyOptions) {
+export function outboundProxy(env: Environment, options: ProxyOptions) {
+  const { secureContext, connectTimeout, clock, closed } = options;
   const rule = proxyFromEnvironment(env);
-  if (rule === undefined) return { tunnelTo: () => undefined, close: async () => {} };
-  const { proxy, exempts } = rule;
+  if (rule === undefined) return { tunnelTo: () => undefined };
+  const { proxy, credentials, exempts } = rule;
   const name = `the HTTP proxy ${proxy.host}`;
-  const connect = buildConnector({ secureContext, maxCachedSessions: 0, allowH2: false, timeout: 0 });
-  const pool = new Pool(proxy.origin, {
-    connect(options, callback) {
-      // undici puts the host that is asked for in here; with '' it takes the name of the proxy.
-      const created: unknown = connect({ ...options, servername: '' }, callback);
-      watchCertificate(created as TLSSocket, name); // the declared type hides that there is one
-    },
-  });
+  const isSecure = proxy.protocol === 'https:';
+  const host = plainHost(proxy.hostname);
+  const to = {
+    host,
+    port: proxy.port || (isSecure ? 443 : 80),
+    servername: isIP(host) ? '' : host,
+    secureContext,
+    ALPNProtocols: ['http/1.1'],
+    // A new agent each time: it has no TLS session to resume, so that the proxy shows its certificate.
+    agent: false as const,
+    signal: closed,
+  };
 
   /** Asks the proxy for a raw connection (CONNECT, RFC 9110 9.3.6). The name goes there unresolved. */
   async function open(authority: string): Promise<Socket> {
-    const late = new AbortController();
+    const headers = { host: authority, ...credentials };
+    const send = isSecure ? httpsRequest : httpRequest;
+    const asked = send({ ...to, method: 'CONNECT', path: authority, headers });
+    if (isSecure) asked.once('socket', (socket) => watchCertificate(socket as TLSSocket, name));
     const message = `${name} opened no connection to ${authority} within ${connectTimeout / 1000} s`;
-    const timeout = new PrivatemodeError('upstream_connect_timeout', message);
-    const cancel = clock.after(connectTimeout, () => late.abort(timeout), 'waiting');
-    const headers = { host: authority, ...credentials(proxy) };
+    const late = new PrivatemodeError('upstream_connect_timeout', message);
+    const cancel = clock.after(connectTimeout, () => asked.destroy(late), 'waiting');
     try {
-      const { socket, statusCode } = await pool.connect({ path: authority, headers, signal: late.signal });
-      if (statusCode === 200) return socket as Socket;
+      const [{ statusCode }, socket, first] = await once(asked.end(), 'connect');
+      if (first.length > 0) socket.unshift(first);
+      if (statusCode === 200) return socket;
       socket.on('error', () => {}).destroy();
-      const hint = statusCode === 407 ? '; put the credentials it asks for into https_proxy' : '';
-      const refused = `${name} refused a connection to ${authority} with status ${statusCode}${hint}`;
+      const refused = `${name} refused a connection to ${authority} with status ${statusCode}`;
       throw new PrivatemodeError('upstream_unreachable', refused);
     } catch (cause) {
       if (cause instanceof PrivatemodeError) throw cause;
       const { code = 'connection failed' } = cause as NodeJS.ErrnoException;
-      const unreachable = `${name} cannot be reached (${code})`;
-      throw (
-        describeRefusal(cause, name) ?? new PrivatemodeError('upstream_unreachable', unreachable, { cause })
-      );
+      const text = `${name} cannot be reached (${code})`;
+      throw describeRefusal(cause, name) ?? new PrivatemodeError('upstream_unreachable', text, { cause });
     } finally {
       cancel();
     }
@@ -100,33 +103,23 @@ export function outboundProxy(env: Environment, { secureContext, connectTimeout,
     tunnelTo(host: string, port: number): Promise<Socket> | undefined {
       return exempts(host, port) ? undefined : open(`${urlHost(host)}:${port}`);
     },
-    /** Ends the connections that the proxy has not opened yet. */
-    close: (): Promise<void> => pool.destroy(),
   };
 }
 
 /** A value without a scheme must have a port, because a lone word is more likely a mistake than a host. */
-function parseProxy(variable: string, value: string): URL {
+function parseProxy(variable: string, value: string) {
   const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
-  const url = hasScheme || /:\d+\/?$/.test(value) ? URL.parse(hasScheme ? value : `http://${value}`) : null;
-  if (url === null || !/^https?:$/.test(url.protocol) || url.hostname === '') {
-    const message = `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none`;
-    throw new PrivatemodeError('config_invalid', message);
-  }
   try {
-    credentials(url);
+    const proxy = new URL(hasScheme ? value : `http://${value}`);
+    if (!/^https?:$/.test(proxy.protocol) || !(hasScheme || /:\d+\/?$/.test(value)))
+      throw new Error('no proxy');
+    const pair = `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`;
+    const authorization = `Basic ${Buffer.from(pair).toString('base64')}`;
+    return { proxy, credentials: pair === ':' ? {} : { 'proxy-authorization': authorization } };
   } catch {
-    // A password with a bare %: each connection would fail when it is decoded.
-    const message = `${variable}: in user and password write %25 for %, %40 for @, %3A for : and %2F for /`;
+    const message = `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; in user and password %25 stands for %, %40 for @, %3A for : and %2F for /`;
     throw new PrivatemodeError('config_invalid', message);
   }
-  return url;
-}
-
-function credentials({ username, password }: URL): Record<string, string> {
-  if (username === '' && password === '') return {};
-  const pair = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
-  return { 'proxy-authorization': `Basic ${Buffer.from(pair).toString('base64')}` };
 }
 
 type Exception = (host: string, port: number) => boolean;

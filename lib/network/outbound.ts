@@ -35,9 +35,10 @@ export function createOutbound(
   const secureContext = createSecureContext({ ca: [...authorities] });
   // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
   const trusting = { secureContext, maxCachedSessions: 0 };
-  const { tunnelTo, close: closeProxy } = outboundProxy(env, { secureContext, connectTimeout, clock });
-  const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const closed = new AbortController(); // ends what is being opened, which undici leaves alone
+  const proxyOptions = { secureContext, connectTimeout, clock, closed: closed.signal };
+  const { tunnelTo } = outboundProxy(env, proxyOptions);
+  const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const agents: ServiceAgent[] = [];
 
   const connectThrough: buildConnector.connector = (options, callback) => {
@@ -45,10 +46,8 @@ export function createOutbound(
     if (protocol !== 'https:') return connect(options, callback);
     const secure = (httpSocket?: Socket): void => {
       // The declared type hides it, but the connector hands out its socket.
-      const created: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
-      const socket = created as TLSSocket;
-      watchCertificate(socket, hostname);
-      addAbortSignal(closed.signal, socket);
+      const socket: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
+      watchCertificate(addAbortSignal(closed.signal, socket as TLSSocket), hostname);
     };
     const tunnel = tunnelTo(hostname, Number(port || 443));
     if (tunnel === undefined) return secure();
@@ -71,7 +70,7 @@ export function createOutbound(
      */
     async close(): Promise<void> {
       for (const agent of agents) agent.destroy();
-      await Promise.all([dispatcher.destroy(), closeProxy()]);
+      await dispatcher.destroy();
       closed.abort();
     },
   };

@@ -27,9 +27,8 @@ export function loadTrustStore(env: Environment): readonly string[] {
   }
   // An entry of a bundle that cannot be read is left out; a bundle of nothing but such entries is a mistake.
   const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);
-  if (certificates.length === 0) {
+  if (certificates.length === 0)
     throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
-  }
   return certificates;
 }
 

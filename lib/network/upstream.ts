@@ -2,7 +2,6 @@
  * Sends one attempt of a request through http-proxy-3: from its encrypted body, a Readable, to the head of
  * the upstream response.
  */
-import { EventEmitter } from 'node:events';
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Readable, Stream } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
@@ -55,9 +54,14 @@ export function createUpstream(options: UpstreamOptions) {
   delete process.env['FORCE_FETCH_PATH'];
 
   const { host, port } = options;
+  const name = urlHost(host);
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
-  const name = urlHost(host);
+  // The library gets a Sending in place of the application's request, and names it in each of its events.
+  const sendingOf = (request: unknown): Sending => request as Sending;
+  proxy.on('proxyReq', (_, its, _res, _options, socket) => sendingOf(its).hasSocket(socket as TLSSocket));
+  proxy.on('proxyRes', (response, its) => sendingOf(its).hasResponse(response));
+  proxy.on('error', (error, its) => sendingOf(its).failed(error));
 
   return {
     /** The value of Host: with the port if that is not 443, with brackets around IPv6. */
@@ -68,42 +72,50 @@ export function createUpstream(options: UpstreamOptions) {
      */
     send(res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
       const agent = attempt.fresh ? options.freshAgent : options.agent;
-      const { outcome, failed, buffer } = runAttempt(attempt, options);
-      if (attempt.signal.aborted) return outcome;
-      agent.dropOutlived();
-      // The library reads its request from here. The application's own request stays as it was.
-      const { method, path: url, headers } = attempt;
-      const head = Object.assign(new EventEmitter(), { method, url, headers, socket: {} });
-      try {
-        proxy.web(head as unknown as IncomingMessage, res, { buffer, agent }, failed);
-      } catch (thrown) {
-        failed(thrown);
+      const sending = createSending(attempt, options);
+      if (attempt.signal.aborted) sending.failed(attempt.signal.reason);
+      else {
+        agent.dropOutlived();
+        try {
+          const buffer = sending as unknown as Stream;
+          proxy.web(sending as unknown as IncomingMessage, res, { buffer, agent });
+        } catch (thrown) {
+          sending.failed(thrown);
+        }
       }
-      return outcome;
+      return sending.outcome;
     },
   };
 }
 
 const NO_CONNECTION = ['upstream_connect_timeout', 'no connection to the service in time'] as const;
+/** Bytes that the system takes at once. An upload of this size leaves as soon as it has a connection. */
+const AT_ONCE = 64 * 1024;
+
+type Sending = ReturnType<typeof createSending>;
 
 /**
- * The state of one attempt, until the head of its response or the first cause of its failure. `outcome`
- * rejects with UpstreamFailure. `buffer` is what the library takes the body from: it calls `pipe` with its
- * request, before it returns and before anything is sent.
+ * One attempt, until the head of its response or the first cause of its failure. http-proxy-3 takes it for
+ * the request of an application and for its body: it reads the first members, and calls `on` for errors, and
+ * `pipe` with the request that it sends, before `web` returns and before anything is sent. `outcome` rejects
+ * with UpstreamFailure.
  */
-function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
+function createSending({ method, path, headers, body, signal }: Attempt, options: UpstreamOptions) {
   const { host, connectTimeout, firstByteTimeout, clock } = options;
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
+  const isLong = body !== undefined && !(Number(headers['content-length']) <= AT_ONCE);
   let request: ClientRequest | undefined;
+  let socket: TLSSocket | undefined;
+  let readBefore = 0; // bytes
   let connectedAt: number | undefined;
   let reused = false; // the connection idled before, and may have been closed meanwhile
-  let heard = false; // any byte of a response, an informational one included
   let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
   const deadline = new Deadline(clock, connectTimeout, () =>
     failed(connectedAt === undefined ? new PrivatemodeError(...NO_CONNECTION) : noResponse()),
   );
-  const expectResponse = (): void => deadline.refresh(firstByteTimeout);
+  const aborted = (): void => failed(signal.reason);
+  signal.addEventListener('abort', aborted);
 
   function settle(): void {
     settled = true;
@@ -119,55 +131,67 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     if (settled) return;
     settle();
     body?.destroy();
+    const heard = (socket?.bytesRead ?? 0) > readBefore;
     const age = connectedAt && clock.monotonic() - connectedAt;
     const sent = request?.writableFinished === true;
     reject(upstreamFailure(thrown, { host, heard, reused, age, sent, times: clock.times }));
   }
-  const aborted = (): void => failed(signal.reason);
 
-  function connected(): void {
-    connectedAt = clock.monotonic();
-    expectResponse(); // and anew for each piece of the upload that leaves
-    request?.on('drain', expectResponse);
-    request?.once('finish', expectResponse);
+  function closed(): void {
+    // An error costs 9 us of a short request's 620, because of its stack.
+    if (!settled) failed(new Error('closed without a response'));
+    body?.destroy();
   }
 
-  function pipe<Destination extends NodeJS.WritableStream>(destination: Destination): Destination {
-    const sending = destination as unknown as ClientRequest;
-    request = sending;
-    sending.once('socket', (socket) => {
-      socket.prependOnceListener('data', () => {
-        heard = true;
-      });
-      // Behind an outbound proxy a socket is connected before its handshake begins, and may even count as
-      // reused by then (docs/hazards.md 40).
-      reused = (socket as TLSSocket).authorized;
-      if (reused) connected();
-      else socket.once('secureConnect', connected);
-    });
-    sending.once('response', (response) => {
-      if (settled) return void response.destroy();
-      settle();
-      // A response that is over before the upload is all that will come, so the rest of the upload need not
-      // travel.
-      response.once('end', () => {
-        if (!sending.writableFinished) sending.destroy();
-      });
-      resolve({ response, request: sending });
-    });
-    sending.once('close', () => {
-      // An error costs 9 us of a short request's 620, because of its stack.
-      if (!settled) failed(new Error('closed without a response'));
-      body?.destroy();
-    });
+  function pipe<Destination>(destination: Destination): Destination {
+    request = destination as unknown as ClientRequest;
+    request.once('close', closed);
     // A failing body must not leave a request that looks complete, or hangs: pipe() would leave it open.
-    body?.once('error', failed);
-    if (body === undefined) sending.end();
-    else body.pipe(sending);
+    if (body === undefined) request.end();
+    else body.once('error', failed).pipe(request);
     return destination;
   }
 
-  if (signal.aborted) aborted();
-  else signal.addEventListener('abort', aborted);
-  return { outcome, failed, buffer: { pipe } as unknown as Stream };
+  function hasSocket(given: TLSSocket): void {
+    socket = given;
+    readBefore = given.bytesRead;
+    // Behind an outbound proxy a socket is connected before its handshake begins, and may even count as
+    // reused by then (docs/hazards.md 40).
+    reused = given.authorized;
+    if (reused) connected();
+    else given.once('secureConnect', connected);
+  }
+
+  function connected(): void {
+    connectedAt = clock.monotonic();
+    deadline.refresh(firstByteTimeout);
+    if (!isLong) return;
+    const left = (): void => deadline.refresh(); // anew for each piece of the upload that leaves
+    request?.on('drain', left).once('finish', left);
+  }
+
+  function hasResponse(response: IncomingMessage): void {
+    const sent = request as ClientRequest;
+    if (settled) return void response.destroy();
+    settle();
+    // A response that is over before the upload is all that will come: the rest of the upload stays here.
+    if (isLong) response.once('end', () => sent.writableFinished || sent.destroy());
+    resolve({ response, request: sent });
+  }
+
+  return {
+    method,
+    url: path,
+    headers,
+    socket: {},
+    on: ignore,
+    pipe,
+    hasSocket,
+    hasResponse,
+    failed,
+    outcome,
+  };
 }
+
+/** The errors of a body come to `pipe`. */
+const ignore = (): void => {};

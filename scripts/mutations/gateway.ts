@@ -210,8 +210,8 @@ export const GATEWAY: readonly Mutation[] = [
     file: 'lib/network/control-call.ts',
     edits: [
       {
-        find: 'const redirect = statusCode >= 300 && statusCode < 400;',
-        replace: 'const redirect = statusCode < 0;',
+        find: 'const redirect = status >= 300 && status < 400;',
+        replace: 'const redirect = status < 0;',
       },
     ],
     tests: [{ file: 'test/network/control-call.test.ts', names: ['http call follows no redirect'] }],
@@ -220,7 +220,7 @@ export const GATEWAY: readonly Mutation[] = [
     defence:
       'a connection that is ready: what the service says unasked is taken for the answer to the next request',
     file: 'lib/network/agent.ts',
-    edits: [{ find: "socket.on('data', refuseUnasked).resume().unref();", replace: 'socket.unref();' }],
+    edits: [{ find: ".on('data', refuseUnasked)", replace: '' }],
     tests: [
       {
         file: 'test/network/agent.test.ts',
@@ -233,9 +233,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a machine that slept: a request goes out on a connection whose other end is gone',
     file: 'lib/network/agent.ts',
-    edits: [
-      { find: 'if (this.#idleFor(socket) >= OUTLIVED * times.warmRenew) this.#drop(socket);', replace: ';' },
-    ],
+    edits: [{ find: "of this.#idle('outlived')", replace: 'of [] as TLSSocket[]' }],
     tests: [
       {
         file: 'test/network/agent.test.ts',
@@ -250,8 +248,8 @@ export const GATEWAY: readonly Mutation[] = [
     file: 'lib/network/failures.ts',
     edits: [
       {
-        find: 'if (thrown instanceof PrivatemodeError || heard) return',
-        replace: 'if (thrown instanceof PrivatemodeError) return',
+        find: 'if (heard) return new UpstreamFailure(error);',
+        replace: '',
       },
     ],
     tests: [
@@ -281,8 +279,8 @@ export const GATEWAY: readonly Mutation[] = [
     file: 'lib/network/collateral-store.ts',
     edits: [
       {
-        find: 'if (file.url !== url || file.sha256 !== digestOf(file)) return',
-        replace: 'if (file.url !== url) return',
+        find: "if (digest !== hash('sha256', text)) return undefined;",
+        replace: 'if (digest === text) return undefined;',
       },
     ],
     tests: [
@@ -316,7 +314,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the length of an answer on the control path of the library: there is no limit',
     file: 'lib/network/control-call.ts',
-    edits: [{ find: 'if (size > maxBytes) {', replace: 'if (size < 0) {' }],
+    edits: [{ find: 'if (size > maxBytes)', replace: 'if (size < 0)' }],
     tests: [
       {
         file: 'test/client-library/control-call.test.ts',

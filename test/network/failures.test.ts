@@ -12,12 +12,7 @@ describe('a certificate outside its validity period', () => {
   ] as const) {
     it(`${code}: the error says to check the clock, and does not mention SSL_CERT_FILE`, () => {
       const error = describeRefusal(failed(code), 'api.example');
-      assert.match(
-        error?.message ?? '',
-        new RegExp(
-          `^api\\.example presented a certificate that is refused: ${words}\\. Check the clock of this machine, which says \\d{4}-\\d\\d-\\d\\d, past \\d\\d:00 UTC$`,
-        ),
-      );
+      assert.equal(error?.message, `api.example presented a certificate that is refused: ${words}`);
       assert.equal(
         error?.remedy,
         'Check the clock of this machine first; if it is right, do not trust the remote and report this.',
