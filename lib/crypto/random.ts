@@ -1,4 +1,20 @@
-/**
- * `size` random bytes, at most 65,536, from the system's generator, which Web Crypto offers in every runtime.
- */
-export const randomBytes = (size: number): Buffer => crypto.getRandomValues(Buffer.alloc(size));
+/** Random bytes, from the system's generator, which Web Crypto offers in every runtime. */
+
+/** Bytes that are drawn at once: asking the system for a few costs more than sealing a message with them. */
+const POOL_BYTES = 4096;
+/** The most bytes that come from the pool. */
+const MOST_POOLED = 64;
+
+let pool: Buffer = Buffer.alloc(0);
+
+const drawn = (size: number): Buffer => crypto.getRandomValues(Buffer.alloc(size));
+
+/** `size` random bytes, at most 65,536. Each byte of the pool is given out once, as a copy, and forgotten. */
+export function randomBytes(size: number): Buffer {
+  if (size > MOST_POOLED) return drawn(size);
+  if (pool.length < size) pool = drawn(POOL_BYTES);
+  const bytes = Buffer.copyBytesFrom(pool, 0, size);
+  pool.fill(0, 0, size);
+  pool = pool.subarray(size);
+  return bytes;
+}

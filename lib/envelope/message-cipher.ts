@@ -38,18 +38,6 @@ const SEQUENCE_LIMIT = 2 ** 32;
 /** `id:nonce:` of a message. Nothing compares them, but a JSON string must hold them as they stand. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
 
-/** Random bytes that are drawn from the system at once, for 341 ivs: asking costs as much as sealing. */
-const POOL_BYTES = 341 * IV_BYTES;
-let pool: Uint8Array = new Uint8Array(0);
-
-/** As many random bytes as an iv has, and a nonce too. Each byte of the pool is given out once. */
-function drawn(): Uint8Array {
-  if (pool.length === 0) pool = randomBytes(POOL_BYTES);
-  const bytes = pool.subarray(0, IV_BYTES);
-  pool = pool.subarray(IV_BYTES);
-  return bytes;
-}
-
 const internal = (message: string) => new PrivatemodeError('internal', message);
 const malformed = () =>
   new PrivatemodeError('response_malformed', 'an encrypted value of the response is malformed');
@@ -70,7 +58,7 @@ export function createRequestCipher(
   { id, key }: InferenceSecret,
   options: { readonly nonce?: Uint8Array; readonly ivs?: () => Uint8Array; readonly sequence?: number } = {},
 ) {
-  const { nonce = drawn(), ivs = drawn, sequence: first = 0 } = options;
+  const { nonce = randomBytes(IV_BYTES), ivs = () => randomBytes(IV_BYTES), sequence: first = 0 } = options;
   checkKey(key);
   const prefix = `"${id}:${Buffer.from(nonce).toString('hex')}:`;
   const overhead = prefix.length + 2 * IV_BYTES + 1 + 2 * TAG_BYTES + 1;

@@ -466,12 +466,12 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the ivs: the same random bytes are given out again',
-    file: 'lib/envelope/message-cipher.ts',
-    edits: [{ find: 'pool = pool.subarray(IV_BYTES);', replace: '' }],
+    file: 'lib/crypto/random.ts',
+    edits: [{ find: 'pool = pool.subarray(size);', replace: '' }],
     tests: [
       {
-        file: 'test/envelope/message-cipher.test.ts',
-        names: ['a request cipher draws a nonce per cipher and an iv per message, none twice'],
+        file: 'test/crypto/random.test.ts',
+        names: ['random bytes are not given out twice, although they are drawn many at once'],
       },
     ],
   },
