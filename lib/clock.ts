@@ -70,50 +70,69 @@ export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void)
   return () => cancel();
 }
 
+const ignore = (): void => {};
+
 /**
- * Calls `late` once `ms` are over without `refresh`. Refreshing sets no new timer: it costs a look at the
- * clock, so that it may happen for each piece of a stream.
+ * One wait at a time: calls `late` once `ms` are over without `refresh`. Neither a refresh nor the next wait
+ * sets a timer if the one that is set comes early enough, so both may happen for each piece of a stream.
  */
 export class Deadline {
   readonly #clock: Pick<Clock, 'monotonic' | 'after'>;
-  readonly #late: () => void;
-  #ms: number;
-  /** When it is over, by the monotonic clock; undefined: it was cancelled, or `late` was called. */
-  #due: number | undefined;
-  #cancelTimer = (): void => {};
+  #late = ignore;
+  #ms = 0;
+  /** When the wait is over, by the monotonic clock; Infinity: nobody waits. */
+  #due = Number.POSITIVE_INFINITY;
+  /** When the timer looks; Infinity: none is set. */
+  #looksAt = Number.POSITIVE_INFINITY;
+  #cancelTimer = ignore;
 
-  constructor(clock: Pick<Clock, 'monotonic' | 'after'>, ms: number, late: () => void) {
+  constructor(clock: Pick<Clock, 'monotonic' | 'after'>) {
     this.#clock = clock;
+  }
+
+  /** Begins a wait in place of the one before. */
+  wait(ms: number, late: () => void): this {
     this.#late = late;
     this.#ms = ms;
-    this.#due = clock.monotonic() + ms;
-    this.#wait(ms);
+    const now = this.#clock.monotonic();
+    this.#due = now + ms;
+    if (this.#due < this.#looksAt) this.#look(now, ms);
+    return this;
   }
 
-  /** Begins the wait anew; `ms` replaces its length. Does nothing once it is over. */
-  refresh(ms = this.#ms): void {
-    if (this.#due === undefined) return;
-    this.#due = this.#clock.monotonic() + ms;
-    if (ms < this.#ms) this.#wait(ms);
-    this.#ms = ms;
+  /** Begins the wait anew. Does nothing once it is over. */
+  refresh(): void {
+    if (this.#due !== Number.POSITIVE_INFINITY) this.#due = this.#clock.monotonic() + this.#ms;
   }
 
+  /** Nobody waits any more. The timer stays for the next wait. */
+  rest(): void {
+    this.#due = Number.POSITIVE_INFINITY;
+    this.#late = ignore; // what it sees need not stay in memory
+  }
+
+  /** Nobody waits any more, now and later. */
   cancel(): void {
-    this.#due = undefined;
+    this.rest();
+    this.#looksAt = Number.POSITIVE_INFINITY;
     this.#cancelTimer();
   }
 
   /** `last`: after a blocked event loop, timers run before sockets are read, so this looks twice. */
-  #wait(ms: number, last = false): void {
+  #look(now: number, ms: number, last = false): void {
     this.#cancelTimer();
+    this.#looksAt = now + ms;
     const look = (): void => {
-      if (this.#due === undefined) return;
-      const left = this.#due - this.#clock.monotonic();
-      if (left > 0) this.#wait(left);
-      else if (!last) this.#wait(0, true);
+      this.#looksAt = Number.POSITIVE_INFINITY;
+      if (this.#due === Number.POSITIVE_INFINITY) return;
+      const at = this.#clock.monotonic();
+      const left = this.#due - at;
+      if (left > 0) this.#look(at, left);
+      else if (!last) this.#look(at, 0, true);
       else {
-        this.#due = undefined;
-        this.#late();
+        const late = this.#late;
+        this.rest();
+        late();
       }
     };
     this.#cancelTimer = this.#clock.after(ms, look, 'waiting');

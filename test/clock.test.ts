@@ -133,10 +133,11 @@ describe('a deadline', () => {
   function scene() {
     const clock = createFakeClock();
     let calls = 0;
-    const deadline = new Deadline(clock, 1_000, () => {
+    const late = (): void => {
       calls += 1;
-    });
-    return { clock, deadline, calls: () => calls };
+    };
+    const deadline = new Deadline(clock).wait(1_000, late);
+    return { clock, deadline, late, calls: () => calls };
   }
 
   it('calls once its time is over, and once only', async () => {
@@ -149,15 +150,28 @@ describe('a deadline', () => {
     assert.deepEqual([calls(), clock.timers().all], [1, 0]);
   });
 
-  it('begins anew when it is refreshed, also with a shorter or a longer time', async () => {
-    const { clock, deadline, calls } = scene();
+  it('begins anew when it is refreshed, and with a shorter or a longer wait', async () => {
+    const { clock, deadline, late, calls } = scene();
     await clock.advance(900);
     deadline.refresh();
     await clock.advance(900);
-    deadline.refresh(5_000);
+    deadline.wait(5_000, late);
     await clock.advance(4_900);
-    deadline.refresh(100);
+    deadline.wait(100, late);
     await clock.advance(99);
+    assert.equal(calls(), 0);
+    await clock.advance(1);
+    assert.equal(calls(), 1);
+  });
+
+  it('sets one timer for waits that follow each other, and calls nobody between them', async () => {
+    const { clock, deadline, late, calls } = scene();
+    deadline.rest();
+    await clock.advance(500);
+    assert.equal(clock.timers().all, 1);
+    deadline.wait(2_000, late);
+    assert.equal(clock.timers().all, 1);
+    await clock.advance(1_999);
     assert.equal(calls(), 0);
     await clock.advance(1);
     assert.equal(calls(), 1);

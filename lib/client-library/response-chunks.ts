@@ -27,7 +27,7 @@ export function responseChunks(
       reader = response.body?.getReader();
       for (;;) {
         const { promise: late, reject } = Promise.withResolvers<never>();
-        const silence = new Deadline(clock, idle, () => reject(stalled()));
+        const silence = new Deadline(clock).wait(idle, () => reject(stalled()));
         const next = await Promise.race([reader?.read(), late]).finally(() => silence.cancel());
         if (next === undefined || next.done) {
           whole = true;

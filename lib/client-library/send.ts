@@ -68,7 +68,7 @@ export async function send(
   const { fetch } = config; // called alone: the fetch of a browser refuses to be the method of an object
   const control = new AbortController();
   const late = noResponse();
-  const deadline = new Deadline(config.clock, config.firstByteTimeout, () => control.abort(late));
+  const deadline = new Deadline(config.clock).wait(config.firstByteTimeout, () => control.abort(late));
   try {
     const response = await fetch(new URL(match.target, config.apiEndpoint), {
       // Not every server that knows GET knows HEAD. The library drops the body of the response.

@@ -5,6 +5,7 @@ import type { Offered } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-response.ts';
 import { newRequestId } from '../api/ids.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
+import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { AUDIT_HEADERS, leftOutHeader } from '../http-rules/headers.ts';
@@ -80,6 +81,8 @@ export class Exchange {
   closed = false;
   /** Called when it is. */
   onClose = (): void => {};
+  /** Waits for the client, then for the service: one wait at a time. */
+  readonly deadline: Deadline;
   /** The permit of the gate, which the end of the exchange gives back. */
   permit: Permit | undefined;
   /** Memory for the body of the request, and for a response that is kept whole or translated. */
@@ -127,10 +130,12 @@ export class Exchange {
     const endpoint = deps.receipts && endpointOfReceipt(decision);
     if (endpoint !== undefined) this.receipt = notesFor(endpoint, res);
     if (endpoint) this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts?.instance}/${this.requestId}`;
+    this.deadline = new Deadline(deps.clock);
     this.requestRoom = new Room(deps.memory.uploads);
     this.responseRoom = new Room(deps.memory.responses);
     res.once('close', () => {
       this.closed = true;
+      this.deadline.cancel();
       this.requestRoom.release();
       this.responseRoom.release();
       if (!res.writableFinished) this.abort(new ClientGone());

@@ -1,6 +1,5 @@
 /** Reads a response of the service whole, within its limits. */
 import type { IncomingMessage } from 'node:http';
-import { Deadline } from '../clock.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { brokenOff, stalled } from '../network/failures.ts';
 import type { Exchange } from './exchange.ts';
@@ -15,10 +14,10 @@ export const LONGEST_PLAIN = 1024 * 1024;
  * breaks off, and the reason of the exchange's signal. The response is destroyed then.
  */
 export function readWhole(exchange: Exchange, response: IncomingMessage, most: number): Promise<Buffer> {
-  const { deps, signal } = exchange;
+  const { deps, deadline, signal } = exchange;
   return new Promise((resolve, reject) => {
     const settle = (failure?: Error): void => {
-      silence.cancel();
+      deadline.rest();
       response.off('data', take);
       response.off('end', settle);
       response.off('close', broken);
@@ -31,7 +30,7 @@ export function readWhole(exchange: Exchange, response: IncomingMessage, most: n
       reject(failure);
     };
     const take = (chunk: Uint8Array): void => {
-      silence.refresh();
+      deadline.refresh();
       exchange.heard(chunk.length);
       try {
         if (body.length + chunk.length > most) throw tooLarge(most);
@@ -44,7 +43,7 @@ export function readWhole(exchange: Exchange, response: IncomingMessage, most: n
     const aborted = (): void => settle(signal.reason);
     const announced = Number(response.headers['content-length'] ?? most);
     const body = new CollectedBody(exchange.responseRoom, Math.min(announced, most));
-    const silence = new Deadline(deps.clock, deps.settings.streamIdleTimeout, () => settle(stalled()));
+    deadline.wait(deps.settings.streamIdleTimeout, () => settle(stalled()));
     if (signal.aborted) return aborted();
     signal.addEventListener('abort', aborted);
     response.on('data', take);

@@ -1,5 +1,4 @@
 /** Receives the body of a request within its limits. */
-import { every } from '../clock.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { BodyReader, Pause } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
@@ -43,7 +42,7 @@ export async function receive<T extends object>(
 
 /** Resolves when all of the body has arrived. Rejects as `receive` does; what still comes is not read then. */
 function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
-  const { deps, req, res, signal, stats } = exchange;
+  const { deps, req, res, deadline, signal, stats } = exchange;
   const { maxBodyBytes, minUploadRate } = deps.settings;
   return new Promise((resolve, reject) => {
     const settle = (failure?: Error): void => {
@@ -51,7 +50,7 @@ function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
       req.off('end', settle);
       req.off('close', gone);
       signal.removeEventListener('abort', aborted);
-      stopLooking();
+      deadline.rest();
       if (failure === undefined) resolve();
       else reject(failure);
     };
@@ -69,14 +68,14 @@ function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
     // Not the average since the start: a client with a fast beginning could then trickle for an hour.
     let before = 0;
     const { uploadSpan } = deps.clock.times;
-    const stopLooking = every(deps.clock, uploadSpan, () => {
+    const look = (): void => {
       const { fromClient } = stats.bytes;
-      if (fromClient - before < (minUploadRate * uploadSpan) / 1000) {
-        const message = `the body arrives slower than ${minUploadRate} bytes/s`;
-        settle(new PrivatemodeError('upload_too_slow', message));
-      }
+      const isSlow = fromClient - before < (minUploadRate * uploadSpan) / 1000;
       before = fromClient;
-    });
+      if (isSlow) settle(tooSlow(minUploadRate));
+      else deadline.wait(uploadSpan, look);
+    };
+    deadline.wait(uploadSpan, look);
     if (signal.aborted) return aborted();
     if (req.destroyed && !req.readableEnded) return gone();
     signal.addEventListener('abort', aborted);
@@ -106,3 +105,6 @@ function turnsOf({ deps: { clock }, signal }: Exchange): Pause {
 
 const tooLarge = (most: number): PrivatemodeError =>
   new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`);
+
+const tooSlow = (least: number): PrivatemodeError =>
+  new PrivatemodeError('upload_too_slow', `the body arrives slower than ${least} bytes/s`);

@@ -34,6 +34,7 @@ export async function respondStream(
   exchange.decrypter = translator?.decrypter(decrypter) ?? decrypter;
   const events = new DecryptStream(response, exchange.decrypter, {
     clock: deps.clock,
+    deadline: exchange.deadline,
     idleTimeout: deps.settings.streamIdleTimeout,
     signal: deps.terminate,
     count: {
@@ -96,12 +97,12 @@ const COMMENT = ': keepalive\n\n';
  * connections. Not while the client is behind with reading: then an event may be written in part.
  */
 function keepAlive(events: Readable, res: ServerResponse, interval: number, clock: Clock): void {
-  const wait = (): Deadline =>
-    new Deadline(clock, interval, () => {
-      if (!res.writableNeedDrain) res.write(COMMENT);
-      silence = wait();
-    });
-  let silence = wait();
+  const silence = new Deadline(clock);
+  const comment = (): void => {
+    if (!res.writableNeedDrain) res.write(COMMENT);
+    silence.wait(interval, comment);
+  };
+  silence.wait(interval, comment);
   events.on('data', () => silence.refresh());
   events.once('close', () => silence.cancel());
 }

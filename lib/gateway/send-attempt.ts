@@ -77,6 +77,7 @@ export function sendAttempt(
     headers,
     body: sealed?.stream,
     fresh: retry?.fresh === true,
+    deadline: exchange.deadline,
     signal: exchange.signal,
   });
 }

@@ -6,7 +6,7 @@ import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerRespons
 import type { Readable, Stream } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { ProxyServer } from 'http-proxy-3';
-import { type Clock, Deadline } from '../clock.ts';
+import type { Clock, Deadline } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from './addresses.ts';
 import type { ServiceAgent } from './agent.ts';
@@ -37,6 +37,8 @@ export interface Attempt {
   readonly body: Readable | undefined;
   /** Use a connection of its own. */
   readonly fresh: boolean;
+  /** Waits for the connection, then for the head of the response. */
+  readonly deadline: Deadline;
   /** Ends the attempt. If the reason is a PrivatemodeError, the attempt fails with it. */
   readonly signal: AbortSignal;
 }
@@ -100,7 +102,7 @@ type Sending = ReturnType<typeof createSending>;
  * `pipe` with the request that it sends, before `web` returns and before anything is sent. `outcome` rejects
  * with UpstreamFailure.
  */
-function createSending({ method, path, headers, body, signal }: Attempt, options: UpstreamOptions) {
+function createSending({ method, path, headers, body, deadline, signal }: Attempt, options: UpstreamOptions) {
   const { host, connectTimeout, firstByteTimeout, clock } = options;
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
   const isLong = body !== undefined && !(Number(headers['content-length']) <= AT_ONCE);
@@ -111,15 +113,13 @@ function createSending({ method, path, headers, body, signal }: Attempt, options
   let reused = false; // the connection idled before, and may have been closed meanwhile
   let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
-  const deadline = new Deadline(clock, connectTimeout, () =>
-    failed(connectedAt === undefined ? new PrivatemodeError(...NO_CONNECTION) : noResponse()),
-  );
+  deadline.wait(connectTimeout, () => failed(new PrivatemodeError(...NO_CONNECTION)));
   const aborted = (): void => failed(signal.reason);
   signal.addEventListener('abort', aborted);
 
   function settle(): void {
     settled = true;
-    deadline.cancel();
+    deadline.rest();
     signal.removeEventListener('abort', aborted);
   }
 
@@ -164,7 +164,7 @@ function createSending({ method, path, headers, body, signal }: Attempt, options
 
   function connected(): void {
     connectedAt = clock.monotonic();
-    deadline.refresh(firstByteTimeout);
+    deadline.wait(firstByteTimeout, () => failed(noResponse()));
     if (!isLong) return;
     const left = (): void => deadline.refresh(); // anew for each piece of the upload that leaves
     request?.on('drain', left).once('finish', left);

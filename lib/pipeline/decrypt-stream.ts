@@ -1,6 +1,6 @@
 /** The decrypting stage as a Node stream, between the event stream of the service and the application. */
 import { type Readable, Transform, type TransformCallback } from 'node:stream';
-import { type Clock, Deadline } from '../clock.ts';
+import type { Clock, Deadline } from '../clock.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { brokenOff, stalled } from '../network/failures.ts';
 import type { Decrypter } from './decrypter.ts';
@@ -8,6 +8,8 @@ import type { Decrypter } from './decrypter.ts';
 export interface DecryptOptions {
   /** ms without a byte from upstream after which the response counts as stalled. */
   readonly idleTimeout: number;
+  /** Waits for each next byte. */
+  readonly deadline: Deadline;
   readonly clock: Clock;
   /** Ends the response early; its reason is the failure. */
   readonly signal: AbortSignal;
@@ -44,13 +46,13 @@ export class DecryptStream extends Transform {
   #source: Source | undefined;
   /** Whether the reader of this stream has been given the first bytes. */
   #begun = false;
-  #idle: Deadline;
+  readonly #idle: Deadline;
 
   constructor(upstream: Readable, decrypter: Decrypter, options: DecryptOptions) {
     super();
-    const { clock, idleTimeout, signal } = options;
+    const { deadline, idleTimeout, signal } = options;
     this.#source = { upstream, decrypter, options };
-    this.#idle = new Deadline(clock, idleTimeout, this.#silent);
+    this.#idle = deadline.wait(idleTimeout, this.#silent);
     upstream.on('error', this.#broken);
     upstream.on('close', this.#broken);
     signal.addEventListener('abort', this.#aborted);
@@ -121,7 +123,7 @@ export class DecryptStream extends Transform {
   #settle(): Source | undefined {
     const source = this.#source;
     this.#source = undefined;
-    this.#idle.cancel();
+    this.#idle.rest();
     source?.options.signal.removeEventListener('abort', this.#aborted);
     return source;
   }
@@ -134,9 +136,8 @@ export class DecryptStream extends Transform {
 
   // Silence does not count while a chunk waits in here for a slow reader.
   readonly #silent = (): void => {
-    const { clock, idleTimeout } = this.#source!.options;
     if (this.writableLength === 0) this.#end(stalled());
-    else this.#idle = new Deadline(clock, idleTimeout, this.#silent);
+    else this.#idle.wait(this.#source!.options.idleTimeout, this.#silent);
   };
 }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { EventEmitter, getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
-import type { Clock } from '../../lib/clock.ts';
+import { type Clock, Deadline } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { ClientGone, type Exchange } from '../../lib/gateway/exchange.ts';
 import { MemoryBudget, Room } from '../../lib/gateway/memory.ts';
@@ -35,6 +35,7 @@ function receive(
     req: Object.assign(req, { headers: {} }),
     res: new EventEmitter(),
     requestRoom: new Room(new MemoryBudget('uploads', 1_000_000, used)),
+    deadline: new Deadline(clock),
     stats,
     signal,
     received(chunk: Uint8Array) {

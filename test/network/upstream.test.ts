@@ -7,7 +7,7 @@ import type { AgentOptions } from 'node:https';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
-import { systemClock } from '../../lib/clock.ts';
+import { Deadline, systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { ServiceAgent } from '../../lib/network/agent.ts';
 import type { UpstreamFailure } from '../../lib/network/failures.ts';
@@ -45,7 +45,8 @@ function sender(host: string, port: number, agent: ServiceAgent) {
     res = new EventEmitter(),
   ): Promise<UpstreamResponse> => {
     const headers = { host, 'content-length': body === undefined ? '0' : '100', ...more };
-    const attempt = { method: 'POST', path: '/', headers, body, fresh: false, signal };
+    const deadline = new Deadline(LIMITS.clock);
+    const attempt = { method: 'POST', path: '/', headers, body, fresh: false, deadline, signal };
     return upstream.send(res as ServerResponse, attempt);
   };
 }
