@@ -115,7 +115,7 @@ const GROUPS = {
       help: 'Largest request body accepted (128 MiB).',
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
-      help: 'Memory for request bodies. When it is full, requests wait for up to 10 s and then get 503, those of unknown length (chunked) at once; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
+      help: 'Memory for request bodies. When it is full, requests get 503 and are asked to come again in a few seconds; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
     }),
     setting('min-upload-rate', integer('BYTES/S', 0), {
       default: '1024',

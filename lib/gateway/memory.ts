@@ -100,7 +100,7 @@ export class Room {
   }
 }
 
-const FIRST_BYTES = 16 * 1024;
+const FIRST_BYTES = 4 * 1024;
 
 /** A body that arrives in chunks, in one piece of memory, whose room grows with it. */
 export class CollectedBody {
@@ -131,7 +131,8 @@ export class CollectedBody {
     const doubled = Math.min(Math.max(2 * outgrown.length, FIRST_BYTES), this.#most);
     const more = needed - outgrown.length;
     const size = outgrown.length + this.room.grow(more, Math.max(more, doubled - outgrown.length));
-    this.#memory = Buffer.allocUnsafeSlow(size);
+    // Memory of its own can be freed at once; for a short body it costs more than the body.
+    this.#memory = size < FIRST_BYTES ? Buffer.allocUnsafe(size) : Buffer.allocUnsafeSlow(size);
     this.#memory.set(outgrown.subarray(0, this.length));
     releaseMemory(outgrown);
   }

@@ -135,7 +135,7 @@ export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void 
 
 /**
  * Ends the connection before the response is complete, so that no client can take a part of the response for
- * all of it. Call noteBroken or `life.markBroken` before.
+ * all of it. Call noteBroken before, or set `broken`.
  */
 export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.

@@ -55,15 +55,16 @@ export function createNames(addressed: boolean) {
   };
 }
 
-const BEYOND_ASCII = /[^\0-\x7f]/;
+/** Names that the sort compares as they are. */
+const PLAIN = /^\w*$/;
 
 /**
  * The name as the sort compares it: a backslash stands before each `.`, `?` and `*`, and each character is
  * one byte of the name's UTF-8.
  */
 function sortKey(name: string): string {
-  const escaped = name.replace(/[.?*]/g, '\\$&');
-  return BEYOND_ASCII.test(escaped) ? Buffer.from(escaped, 'utf8').toString('latin1') : escaped;
+  if (PLAIN.test(name)) return name;
+  return Buffer.from(name.replace(/[.?*]/g, '\\$&'), 'utf8').toString('latin1');
 }
 
 /**

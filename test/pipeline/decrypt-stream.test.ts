@@ -265,7 +265,7 @@ describe('what comes after a complete response', () => {
   });
 
   it('may end by itself, after which no timer is left', async () => {
-    const { clock, remote, text } = await complete();
+    const { remote, text } = await complete();
     remote.push(null);
     await settle();
     assert.deepEqual([text(), remote.errored], ['all of it', null]);
