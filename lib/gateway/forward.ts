@@ -101,9 +101,9 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
 
 /**
  * Waits for the permit of the exchange, which the end of the exchange gives back; returns undefined if there
- * is nothing to wait for. Nothing of the body is read before the permit is there. Throws, or rejects with, the
- * codes of the gate (lib/limits/request-gate.ts), and the reason of the exchange's signal. A permit that comes
- * after the abort is given back at once.
+ * is nothing to wait for. Nothing of the body is read before the permit is there. Throws, or rejects with,
+ * the codes of the gate (lib/limits/request-gate.ts), and the reason of the exchange's signal. A permit that
+ * comes after the abort is given back at once.
  */
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
   const { client, signal, deps } = exchange;

@@ -38,8 +38,8 @@ export class MemoryBudget {
   }
 
   /**
-   * Takes `bytes` more for a body that has `own` bytes already; `wish` instead, if large bodies leave room for
-   * that. Returns how many. Throws the codes of REFUSALS.
+   * Takes `bytes` more for a body that has `own` bytes already; `wish` instead, if large bodies leave room
+   * for that. Returns how many. Throws the codes of REFUSALS.
    */
   take(own: number, bytes: number, wish = bytes): number {
     const { tooMany, tooLarge, what, one } = REFUSALS[this.#of];

@@ -39,8 +39,8 @@ export function respondError(
 }
 
 /**
- * Writes a whole response now, even while the request body is still arriving. `body`: undefined for a
- * response that has none (204).
+ * Writes a whole response now, even while the request body is still arriving. A 204 has no body, and must not
+ * have a Content-Length either (RFC 9110 8.6).
  */
 export function respondWhole(
   exchange: Exchange,
@@ -48,7 +48,7 @@ export function respondWhole(
 ): void {
   const { req, res } = exchange;
   if (res.headersSent || res.destroyed) return;
-  if (body !== undefined) headers['content-length'] = Buffer.byteLength(body);
+  if (body !== undefined && status !== 204) headers['content-length'] = Buffer.byteLength(body);
   if (isArriving(req)) headers['connection'] = 'close';
   res.writeHead(status, headers);
   if (body !== undefined && req.method !== 'HEAD') res.write(body);

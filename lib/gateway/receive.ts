@@ -40,7 +40,7 @@ export async function receive<T extends object>(
   }
 }
 
-/** Resolves when all of the body has arrived. Rejects as `receive` does; what still comes is not read then. */
+/** Resolves when all of the body has arrived. Rejects as `receive` does, and reads no further then. */
 function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
   const { deps, req, res, deadline, signal, stats } = exchange;
   const { maxBodyBytes, minUploadRate } = deps.settings;

@@ -93,8 +93,8 @@ function beginStream(res: ServerResponse, status: number, headers: OutgoingHttpH
 const COMMENT = ': keepalive\n\n';
 
 /**
- * Writes a comment whenever the events were silent for `interval` ms, for programs on the way that close silent
- * connections. Not while the client is behind with reading: then an event may be written in part.
+ * Writes a comment whenever the events were silent for `interval` ms, for programs on the way that close
+ * silent connections. Not while the client is behind with reading: then an event may be written in part.
  */
 function keepAlive(events: Readable, res: ServerResponse, interval: number, clock: Clock): void {
   const silence = new Deadline(clock);

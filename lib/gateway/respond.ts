@@ -14,7 +14,7 @@ import { respondError, respondWhole } from './own-response.ts';
 import { LONGEST_PLAIN, readWhole } from './read-whole.ts';
 import { type Requested, respondStream } from './respond-stream.ts';
 
-/** The head of the service's response; `errorBody`: its body, if it was read already to decide about a retry. */
+/** The head of the service's response; `errorBody`: its body, if the decision about a retry has read it. */
 type Answer = UpstreamResponse & { readonly errorBody: Buffer | undefined };
 
 /**

@@ -57,8 +57,8 @@ function checkSuccess(
 /**
  * Decrypts a whole JSON body of that endpoint. Its members come out in the order in which they came; `usage`
  * is what its plain member of that name says. `asked` is what a success must be. It is undefined for an
- * error, which may hold any sealed members, and in clear only those that errors have. Throws, or rejects with,
- * response_malformed (not the JSON of section 6.1), response_not_authentic (a wrong tag, or a body that
+ * error, which may hold any sealed members, and in clear only those that errors have. Throws, or rejects
+ * with, response_malformed (not the JSON of section 6.1), response_not_authentic (a wrong tag, or a body that
  * breaks the grammar), or `internal` if the endpoint's responses are not encrypted. Other exchanges have
  * their turns in between, so that a body of 8 MiB never holds them up for 50 ms; a short body is opened at
  * once, without a promise.

@@ -167,7 +167,7 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'hidden events: what looks like content passes under any name',
     file: 'lib/pipeline/response-grammar.ts',
-    edits: [{ find: 'if (looksLikeContent(value, object)) return false;', replace: '' }],
+    edits: [{ find: ' || looksLikeContent(value, object)', replace: '' }],
     tests: [
       {
         file: 'test/pipeline/response-grammar.test.ts',

@@ -533,15 +533,15 @@ it('the TLS pair of a gateway: a bad one is told once and the old one stays; a n
   };
   assert.equal(await asked(), '403');
   write('key.pem', next.key);
-  service.reload();
-  service.reload();
+  await service.reload();
+  await service.reload();
   assert.equal(log().match(/The new TLS certificate cannot be used, the old one stays/g)?.length, 1);
   assert.equal(await asked(), '403');
   const fresh = connection();
   fresh.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
   assert.equal((await answerTo(fresh)).status, 200);
   write('cert.pem', next.cert);
-  service.reload();
+  await service.reload();
   assert.equal(await asked(), '200');
   assert.ok(!log().includes('PRIVATE KEY'));
 });

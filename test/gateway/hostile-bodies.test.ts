@@ -23,7 +23,7 @@ import { createTestAuthority } from '../support/remote/tls-authority.ts';
 const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
 const member = (text: string): string => `{"model":"m","messages":[],${text}}`;
 
-/** How each of these, and others, is read: test/json/scan.test.ts, test/pipeline/encrypt-members.test.ts. */
+/** How each of these, and others, is read: test/json/scan.test.ts, test/pipeline/request-body.test.ts. */
 const REFUSED: [name: string, body: string | Buffer, code: string][] = [
   ['a member twice, once escaped', member(`"user":1,"\\u0075ser":"${CANARY}"`), 'duplicate_member'],
   ['a name that is a modifier', member(`"@this":"${CANARY}"`), 'unsupported_member_name'],

@@ -1,4 +1,4 @@
-/** Uploads that share bounded memory, through the whole gateway: who is refused, and when it is free again. */
+/** Uploads that share bounded memory, through the whole gateway: who is refused, and until when. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';

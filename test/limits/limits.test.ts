@@ -11,12 +11,15 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { parseConfig } from '../../lib/config/config.ts';
+import { createConditions } from '../../lib/observe/conditions.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
+import { openAccess } from '../../lib/open-access.ts';
 import { startProxy } from '../../lib/proxy.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
-import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/processes/redis-server.ts';
@@ -346,24 +349,18 @@ describe('a gateway whose store of limits is away', {
   }
 });
 
-it('--max-in-flight without --clients lets excess requests wait in their order of arrival', async () => {
-  const arrived = backend.asked.length;
-  const stack = await startStack({ simulator: { backend: backend.url }, flags: ['--max-in-flight=1'] });
-  try {
-    const ask = (model: string): Promise<Answer> => chat(stack.url, 'anybody', { model });
-    const queued = (): number => stack.logLines.filter((line) => line.includes('"stage":"queued"')).length;
-    const answers = [ask('hold-1')];
-    await eventually('one that runs', () => backend.held() === 1);
-    answers.push(ask('hold-2'), ask('hold-2'));
-    await eventually('three that wait', () => queued() === 3);
-    for (const model of ['hold-1', 'hold-2', 'hold-2']) {
-      await eventually('one that runs', () => backend.held() === 1);
-      backend.letGo(model);
-    }
-    assert.deepEqual(await toldOf(answers), ['200', '200', '200']);
-    assert.deepEqual(backend.asked.slice(arrived), ['hold-1', 'hold-2', 'hold-2']);
-  } finally {
-    backend.letAllGo();
-    await stack.close();
-  }
+it('--max-in-flight holds without --clients, too', async (t) => {
+  const opened = new AsyncDisposableStack();
+  t.after(() => opened.disposeAsync());
+  const log = createLogger({ format: 'text', level: 30, output: { write() {} } });
+  const conditions = createConditions({ log, clock: systemClock });
+  const shared = { clock: systemClock, log, counters: createCounters(), conditions, opened };
+  const { config } = parseConfig(['--api-endpoint=localhost:1', '--max-in-flight=1'], {});
+  const key = { value: () => CANARY_KEY, origin: () => undefined };
+  const { gate } = await openAccess(config, shared, { key, salt: undefined, authorities: [] });
+  const enter = () => gate?.enter({ client: undefined, signal: t.signal });
+  const [first, second] = [enter(), enter()];
+  assert.ok(first !== undefined && !(first instanceof Promise) && second instanceof Promise);
+  first.release(0);
+  (await second).release(0);
 });
