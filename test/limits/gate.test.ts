@@ -418,7 +418,7 @@ describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 600_000 
       const answer = await answerTo(other);
       assert.deepEqual([answer.status, codeOf(answer)], [429, 'requests_per_minute_reached']);
     }
-    assert.equal(gateway.counters.bufferedBytes, 16 * 1024, 'the memory that each upload begins with');
+    assert.equal(gateway.counters.bufferedBytes, 4 * 1024, 'the memory that each upload begins with');
     assert.equal((await ask(post(chatBody(), { headers: ['Authorization: Bearer ann'] }))).status, 200);
     first?.socket.destroy();
     await eventually('not over', () => gateway.active() === 0);

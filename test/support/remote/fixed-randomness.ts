@@ -1,16 +1,14 @@
 /**
  * Import it first, for its effect: from then on everything that this process draws from node:crypto is the
- * same in every run. A random byte depends on its place in what was asked for and on nothing else, so it does
- * not matter who draws first, or how much at once. Nonces and ivs have 12 bytes and are cut out of larger
- * draws; the pattern is as long, so all of them are `NONCE`. Responses need other ivs: a request's own are
- * refused in them.
+ * same in every run: all random bytes are one byte, so it does not matter who draws first, how much at once,
+ * or what is cut out of it. Nonces and ivs have 12 bytes; all of them are `NONCE`. Responses need other ivs: a
+ * request's own are refused in them.
  */
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 
 /** Hex. */
-export const NONCE = 'c0c1c2c3c4c5c6c7c8c9cacb';
-const PATTERN = Buffer.from(NONCE, 'hex');
+export const NONCE = 'c0'.repeat(12);
 
 type Filled = NodeJS.ArrayBufferView | ArrayBuffer;
 
@@ -19,7 +17,7 @@ function fill<T extends Filled>(target: T, offset = 0, size?: number): T {
     ? Buffer.from(target.buffer, target.byteOffset, target.byteLength)
     : Buffer.from(target);
   const end = size === undefined ? bytes.length : offset + size;
-  for (let i = offset; i < end; i++) bytes[i] = PATTERN[(i - offset) % PATTERN.length]!;
+  bytes.fill(0xc0, offset, end);
   return target;
 }
 
