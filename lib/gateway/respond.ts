@@ -15,7 +15,7 @@ import { LONGEST_PLAIN, readWhole } from './read-whole.ts';
 import { type Requested, respondStream } from './respond-stream.ts';
 
 /** The head of the service's response; `errorBody`: its body, if the decision about a retry has read it. */
-type Answer = UpstreamResponse & { readonly errorBody: Buffer | undefined };
+type ServiceResponse = UpstreamResponse & { readonly errorBody: Buffer | undefined };
 
 /**
  * Reads the upstream response in the way that its head asks for, and gives it to the application. Rejects,
@@ -26,7 +26,7 @@ type Answer = UpstreamResponse & { readonly errorBody: Buffer | undefined };
 export function respond(
   exchange: ForwardedExchange,
   requested: Requested,
-  upstream: Answer,
+  upstream: ServiceResponse,
 ): Promise<void> | void {
   const { response, request } = upstream;
   const status = response.statusCode as number;
@@ -53,7 +53,7 @@ export function respond(
  * Gives the application a response that nothing authenticates: an error or a list of models. It is marked, so
  * that no stranger's text passes for ours.
  */
-async function respondPlain(exchange: ForwardedExchange, upstream: Answer): Promise<void> {
+async function respondPlain(exchange: ForwardedExchange, upstream: ServiceResponse): Promise<void> {
   const { deps, match } = exchange;
   const { response, errorBody } = upstream;
   const status = response.statusCode as number;
@@ -73,7 +73,7 @@ const isFirstList = ({ endpoint, target }: ForwardedExchange['match']): boolean 
  * Throws the error that replaces one of the service which nothing authenticates: client_too_old if its text
  * asks for a newer client, api_key_rejected for a 401 to a key of the operator.
  */
-function refuseIfOurs(exchange: Exchange, { response }: Answer, text: Uint8Array): void {
+function refuseIfOurs(exchange: Exchange, { response }: ServiceResponse, text: Uint8Array): void {
   const { ownKey } = exchange.attempt as SentAttempt;
   const tooOld = clientTooOld(text, exchange.deps.settings.protocolVersion);
   if (tooOld !== undefined) throw tooOld;
@@ -99,7 +99,7 @@ function keyOriginOf(exchange: Exchange): string | undefined {
 async function respondBody(
   exchange: ForwardedExchange,
   { asked, translator }: Requested,
-  upstream: Answer,
+  upstream: ServiceResponse,
 ): Promise<void> {
   const { match, stats } = exchange;
   const { response, errorBody } = upstream;
@@ -134,7 +134,7 @@ async function respondBody(
  */
 function respondForeign(
   exchange: ForwardedExchange,
-  upstream: Answer,
+  upstream: ServiceResponse,
   foreign: ForeignError,
   text: Uint8Array = Buffer.alloc(0),
 ): void {
@@ -151,7 +151,7 @@ function respondForeign(
 
 function giveWhole(
   exchange: ForwardedExchange,
-  upstream: Answer,
+  upstream: ServiceResponse,
   given: { readonly contentType: string; readonly authenticated: boolean; readonly body: Buffer },
 ): void {
   const { body } = given;
@@ -164,7 +164,7 @@ function giveWhole(
 /** The headers of the response to the application. `authenticated`: whether its body is. */
 const headersOf = (
   { match, format, requestId, headers: own, attempt }: ForwardedExchange,
-  { response: { headers } }: Answer,
+  { response: { headers } }: ServiceResponse,
   { contentType, authenticated }: { readonly contentType: string; readonly authenticated: boolean },
 ): Record<string, string | string[]> =>
   responseHeaders({

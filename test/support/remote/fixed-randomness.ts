@@ -1,8 +1,8 @@
 /**
  * Import it first, for its effect: from then on everything that this process draws from node:crypto is the
  * same in every run: all random bytes are one byte, so it does not matter who draws first, how much at once,
- * or what is cut out of it. Nonces and ivs have 12 bytes; all of them are `NONCE`. Responses need other ivs: a
- * request's own are refused in them.
+ * or what is cut out of it. Nonces and ivs have 12 bytes; all of them are `NONCE`. Responses need other ivs,
+ * because a request's own are refused in them.
  */
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
