@@ -6,7 +6,7 @@
 /** Paths that are served only if the caller of `matchEndpoint` offers them. */
 export type Offered = 'verification' | 'responses';
 
-interface Row {
+export interface PathRow {
   /** Exact, unless it ends with `/*`, for every path below, or with `/{id}`, for those with an id. */
   readonly path: string;
   readonly methods: readonly string[];
@@ -20,7 +20,7 @@ const GET = ['GET', 'HEAD'];
 type GenerationId = 'chat' | 'responses' | 'completions' | 'messages';
 export type EndpointId = GenerationId | 'embeddings' | 'transcription' | 'unstructured' | 'models' | 'model';
 
-export interface Endpoint extends Row {
+export interface Endpoint extends PathRow {
   readonly id: EndpointId;
   /** How the request body is sealed; `none` sends no body at all. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
@@ -119,7 +119,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
 export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens' | 'verification';
 
 /** Paths that are answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
-export const LOCAL: readonly (Row & { readonly id: LocalId })[] = [
+export const LOCAL: readonly (PathRow & { readonly id: LocalId })[] = [
   { path: '/', id: 'root', methods: GET },
   { path: '/api/hello', id: 'hello', methods: GET },
   { path: '/health', id: 'healthz', methods: GET },
