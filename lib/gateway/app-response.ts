@@ -64,7 +64,20 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
     if (!this.headersSent) this.writeHead(this.statusCode);
     this.#show(chunk);
     const written = this.#inChunks ? inOneBuffer(chunk, more[0]) : chunk;
-    return (super.write as Method<boolean>)(written, ...more);
+    const hasRoom = (super.write as Method<boolean>)(written, ...more);
+    if (!hasRoom) this.#holdClient();
+    return hasRoom;
+  }
+
+  /**
+   * Reads nothing from a client while it is behind with reading: each byte that it sends, such as a line end,
+   * would begin the time anew after which it loses its place (`readerWait`).
+   */
+  #holdClient(): void {
+    const { socket } = this;
+    if (socket === null || !socket.writableNeedDrain || !this.req.complete || socket.isPaused()) return;
+    socket.pause();
+    socket.once('drain', () => socket.resume());
   }
 
   override end(...args: unknown[]): this {

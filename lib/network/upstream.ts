@@ -166,7 +166,10 @@ function createSending({ method, path, headers, body, deadline, signal }: Attemp
     connectedAt = clock.monotonic();
     deadline.wait(firstByteTimeout, () => failed(noResponse()));
     if (!isLong) return;
-    const left = (): void => deadline.refresh(); // anew for each piece of the upload that leaves
+    // Anew for each piece of the upload that leaves, until the wait is somebody else's.
+    const left = (): void => {
+      if (!settled) deadline.refresh();
+    };
     request?.on('drain', left).once('finish', left);
   }
 

@@ -111,7 +111,7 @@ export function readForm(form: Buffer, boundary: string): FormParts {
   const first = form.indexOf(delimiter.subarray(2));
   if (first < 0) throw malformed();
   // Only line ends may come before the first part: other bytes could be a part that lost its boundary.
-  if (!form.subarray(0, first).every((byte) => byte === 0x0d || byte === 0x0a)) {
+  if (first > MAX_HEAD_BYTES || !form.subarray(0, first).every((byte) => byte === 0x0d || byte === 0x0a)) {
     throw invalid('there is text before the first part of the form');
   }
   let at = first + delimiter.length - 2;

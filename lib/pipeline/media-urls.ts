@@ -14,44 +14,56 @@ const WORDS = ['_url"', '"source"'];
  * ASCII letters and the underscore, escaped. A name may be written with them; no encoder writes text so, and
  * escapes of other characters are no reason to look.
  */
-const ESCAPED_LETTERS = ['\\u004', '\\u005', '\\u006', '\\u007'];
+const ESCAPED_LETTERS = String.raw`\\u00[4-7]`;
+/** Bytes that are searched before other exchanges have their turn. */
+const PIECE = 512 * 1024;
+/** Longer than each word: one may begin in a piece and end in the next. */
+const OVERLAP = 32;
+/** Bytes of the longest element that is parsed. */
+const LONGEST = 32 * 1024 * 1024;
+
+function* holds(bytes: Buffer, wanted: RegExp): Generator<undefined, boolean> {
+  for (let at = 0; at < bytes.length; at += PIECE) {
+    if (at > 0) yield;
+    if (wanted.test(bytes.toString('latin1', at, Math.min(bytes.length, at + PIECE + OVERLAP)))) return true;
+  }
+  return false;
+}
 
 /**
- * Parses those elements of a list of a request that hold one of the words, or an escaped letter. Each byte
- * becomes one character (latin1). Yields as the scan does. A member that is no list has no elements. Throws
- * body_too_large if such an element holds too much to be parsed in one go (isParsable).
+ * Parses those elements of a list of a request that hold one of the words, or an escaped letter, and gives
+ * each to `check` at once: nothing of it is kept. Each byte becomes one character (latin1). Yields as the
+ * scan does. A member that is no list has no elements. Throws body_too_large if such an element holds too
+ * much to be parsed in one go (isParsable, 32 MiB), and what `check` throws.
  */
-export function* parsedElements(
+export function* checkElements(
   body: Buffer,
   { kind, start, end }: Member,
   words: readonly string[],
-): Generator<undefined, unknown[]> {
+  check: (element: unknown) => void,
+): Generator<undefined, void> {
   const list = body.subarray(start, end);
-  const wanted = [...words, ...ESCAPED_LETTERS];
-  const isWanted = (bytes: Buffer): boolean => wanted.some((word) => bytes.includes(word, 0, 'latin1'));
-  const parsed: unknown[] = [];
-  if (kind !== 'array' || !isWanted(list)) return parsed;
+  const wanted = new RegExp([...words, ESCAPED_LETTERS].join('|'));
+  if (kind !== 'array' || !(yield* holds(list, wanted))) return;
   for (const member of (yield* scanInTurns(list, { array: true })).members) {
     const element = list.subarray(member.start, member.end);
-    if (!isWanted(element)) continue;
-    if (!isParsable(member)) {
+    if (!(yield* holds(element, wanted))) continue;
+    if (!isParsable(member) || element.length > LONGEST) {
       throw new PrivatemodeError('body_too_large', 'an element of a list of the request holds too much');
     }
-    parsed.push(JSON.parse(element.toString('latin1')));
+    check(JSON.parse(element.toString('latin1')));
     yield;
   }
-  return parsed;
 }
 
 /**
  * Throws media_url_refused, without the URL, if a content part of the messages has a URL that the service
  * refuses. The types of parts and sources do not count, since the service does not read them. Of a key that
  * is repeated the last value counts: only the sender of the URL could write it. Throws and yields as
- * parsedElements does.
+ * checkElements does.
  */
-export function* checkMediaUrls(body: Buffer, messages: Member): Generator<undefined, void> {
-  for (const message of yield* parsedElements(body, messages, WORDS)) checkPart(message);
-}
+export const checkMediaUrls = (body: Buffer, messages: Member): Generator<undefined, void> =>
+  checkElements(body, messages, WORDS, checkPart);
 
 /** A content part, or a message, which holds such parts as some parts do. */
 function checkPart(part: unknown): void {

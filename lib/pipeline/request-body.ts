@@ -7,7 +7,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
 import type { Content, Value } from './encrypt-body.ts';
 import { boundaryOf, type FormParts, formContent, readForm } from './form.ts';
-import { checkMediaUrls, parsedElements } from './media-urls.ts';
+import { checkElements, checkMediaUrls } from './media-urls.ts';
 import {
   askedInForm,
   askedInJson,
@@ -133,7 +133,7 @@ function* readJson(
   const messages = salted ? members.find(({ name }) => name === 'messages') : undefined;
   if (messages !== undefined) yield* checkMediaUrls(body, messages);
   const tools = id === 'messages' ? members.find(({ name }) => name === 'tools') : undefined;
-  if (tools !== undefined) yield* checkHostedTools(body, tools);
+  if (tools !== undefined) yield* checkElements(body, tools, [`"${WEB_SEARCH}`], checkHostedTool);
   const model = rename?.(asked.model);
   let at = 0;
   const values = members.map(({ name, start, end }): Value => {
@@ -150,17 +150,15 @@ function* readJson(
 const WEB_SEARCH = 'web_search_';
 
 /**
- * Throws hosted_tool_refused if a tool is Anthropic's web search. Anthropic's own service would search; the
+ * Throws hosted_tool_refused if the tool is Anthropic's web search. Anthropic's own service would search; the
  * model server behind this proxy has no such tool, and its error says only that a member is missing. Names do
  * not count, since clients may give such a name to a tool of their own.
  */
-function* checkHostedTools(body: Buffer, tools: Member): Generator<undefined, void> {
-  for (const tool of yield* parsedElements(body, tools, [`"${WEB_SEARCH}`])) {
-    const type = (tool as { readonly type?: unknown } | null)?.type;
-    if (typeof type !== 'string' || !type.startsWith(WEB_SEARCH)) continue;
-    const shown = /^\d{8}$/.test(type.slice(WEB_SEARCH.length)) ? type : `${WEB_SEARCH}…`;
-    throw new PrivatemodeError('hosted_tool_refused', `the service has no tool ${shown}: it searches no web`);
-  }
+function checkHostedTool(tool: unknown): void {
+  const type = (tool as { readonly type?: unknown } | null)?.type;
+  if (typeof type !== 'string' || !type.startsWith(WEB_SEARCH)) return;
+  const shown = /^\d{8}$/.test(type.slice(WEB_SEARCH.length)) ? type : `${WEB_SEARCH}…`;
+  throw new PrivatemodeError('hosted_tool_refused', `the service has no tool ${shown}: it searches no web`);
 }
 
 /** The service can encrypt only JSON responses: json, verbose_json, and formats like them that may come. */

@@ -42,6 +42,9 @@ function bytesIn(value: unknown, name = ''): number {
 export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (body, { pause }) =>
   inTurns(estimate(body), pause);
 
+/** Bytes of the longest member that is parsed. */
+const LONGEST = 8 * 1024 * 1024;
+
 function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number }> {
   const { members } = yield* scanInTurns(body);
   modelIn(body, members);
@@ -49,7 +52,8 @@ function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number
   for (const member of members) {
     const { name, start, end } = member;
     if (!READ_BY_MODEL.includes(name)) continue;
-    bytes += isParsable(member) ? bytesIn(JSON.parse(body.toString('utf8', start, end))) : end - start;
+    const isShort = isParsable(member) && end - start <= LONGEST;
+    bytes += isShort ? bytesIn(JSON.parse(body.toString('utf8', start, end))) : end - start;
     yield;
   }
   return { tokens: Math.ceil(bytes / BYTES_PER_TOKEN) };

@@ -114,6 +114,32 @@ export const GATEWAY: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a client that reads nothing and sends line ends: it keeps its place',
+    file: 'lib/gateway/app-response.ts',
+    edits: [{ find: 'if (!hasRoom) this.#holdClient();', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/slow-readers.test.ts',
+        names: [
+          'the place of a client is freed if the client reads nothing of a whole response, and the log says why',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'an upload that goes on: with it a service keeps a response open that is silent',
+    file: 'lib/network/upstream.ts',
+    edits: [{ find: 'if (!settled) deadline.refresh();', replace: 'deadline.refresh();' }],
+    tests: [
+      {
+        file: 'test/gateway/time-limits.test.ts',
+        names: [
+          'limits of time time-outs towards the remote a remote that has begun its response and still reads the upload is cut after --stream-idle-timeout',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a proxy without a key: a client whose key is `undefined` passes for the operator',
     file: 'lib/gateway/send-attempt.ts',
     edits: [{ find: 'configuredKey !== undefined && ', replace: '' }],

@@ -83,6 +83,9 @@ describe('the place of a client', { timeout: 600_000 }, () => {
       asking.socket.pause();
       asking.send(request);
       await eventually('its place', () => queue.size().running === 1);
+      // Between two requests a line end begins none; it must not begin the client's time anew either.
+      const blanks = setInterval(() => asking.socket.writable && asking.send('\r\n'), 100);
+      t.after(() => clearInterval(blanks));
       await eventually('its place to be free', () => queue.size().running === 0);
       await eventually('its end', () => gateway.active() === 0);
       const [{ outcome, code, reason, level }] = endings();

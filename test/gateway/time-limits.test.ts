@@ -16,7 +16,7 @@ import {
 } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
-import { completion } from '../support/remote/sealed-answers.ts';
+import { completion, STREAM_HEAD } from '../support/remote/sealed-answers.ts';
 
 describe('limits of time', () => {
   describe('time-outs of the listener', { concurrency: true }, () => {
@@ -73,6 +73,29 @@ describe('limits of time', () => {
   });
 
   describe('time-outs towards the remote', () => {
+    it('a remote that has begun its response and still reads the upload is cut after --stream-idle-timeout', async (t) => {
+      const settings = { maxBodyBytes: 64 * 1024 * 1024, streamIdleTimeout: 500 };
+      const { upstream, gateway, sending } = await gatewayFixture(t, { settings });
+      let looks = 0;
+      upstream.on(async (scripted) => {
+        let isOpen = true;
+        void scripted.closed.then(() => (isOpen = false));
+        scripted.pause();
+        await scripted.write(STREAM_HEAD);
+        while (isOpen && looks < 100) {
+          looks += 1;
+          await delay(50);
+          scripted.resume();
+          await delay(1);
+          scripted.pause();
+        }
+      });
+      const answer = await answerTo(sending(post(chatBody({ stream: true, user: 'x'.repeat(40_000_000) }))));
+      assert.match(answer.body, /stream_idle_timeout/);
+      assert.ok(looks < 30, 'its reading kept the response open');
+      await eventually('the end of the exchange', () => gateway.active() === 0);
+    });
+
     it('a remote to which the connection is open may answer after the connect time-out', async (t) => {
       const clock = createFakeClock();
       const { upstream, ask } = await gatewayFixture(t, { clock, settings: { connectTimeout: 3_000 } });

@@ -306,6 +306,7 @@ describe('a body of 8 MiB is read in short turns', () => {
   const image = `{"image_url":{"url":"data:image/png;base64,${filled('A')}"}}`;
   for (const [what, messages] of [
     ['escapes', `"${filled('\\n')}"`],
+    ['escapes in a list', `["${filled('\\\\')}"]`],
     ['escapes of six bytes', `"${filled('\\u0061')}"`],
     ['digits', filled('1')],
     ['numbers', `[${filled('1,')}1]`],
