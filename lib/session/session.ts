@@ -17,9 +17,9 @@ export interface Session {
   /** The epoch in force, which has not expired and is not suspended; undefined if there is none. */
   current(): Epoch | undefined;
   /**
-   * Returns the unexpired epoch, or waits for the next one. Never throws at once. Rejects with not_ready after `timeoutMs`,
-   * api_key_missing, api_key_rejected, the last permanent cause, and the error for which the service is
-   * refused (lib/session/refusal.ts).
+   * Returns the unexpired epoch, or waits for the next one. Never throws at once. Rejects with not_ready
+   * after `timeoutMs`, api_key_missing, api_key_rejected, the last permanent cause, and the error for which
+   * the service is refused (lib/session/refusal.ts).
    */
   acquire(options: AcquireOptions): Epoch | Promise<Epoch>;
   /**

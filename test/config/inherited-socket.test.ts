@@ -10,6 +10,7 @@ import { inheritedSocket } from '../../lib/config/inherited-socket.ts';
 import { listen } from '../../lib/listener/listen.ts';
 import { refused } from '../support/doors/config.ts';
 import { createActivatedService } from '../support/processes/activated-service.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { ROOT } from '../support/processes/tools.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
@@ -62,7 +63,8 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
 
   it('warns that other machines can use it on 0.0.0.0, whatever --listen-address says', async (t) => {
     const service = await started(t, '0.0.0.0', '--listen-address=127.0.0.1');
-    assert.equal(reasonOf(service.log()), 'the socket of systemd on 0.0.0.0 without TLS', service.log());
+    const reason = 'the socket of systemd on 0.0.0.0 without TLS'; // a line after the one that it listens
+    await eventually(reason, () => reasonOf(service.log()) === reason);
     assert.ok(!service.log().includes(NO_EFFECT));
     await service.stop();
   });
