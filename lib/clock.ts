@@ -73,8 +73,8 @@ export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void)
 const ignore = (): void => {};
 
 /**
- * One wait at a time: calls `late` once `ms` are over without `refresh`. Neither a refresh nor the next wait
- * sets a timer if the one that is set comes early enough, so both may happen for each piece of a stream.
+ * One wait at a time: calls `late` once `ms` are over without `refresh`. A refresh sets no new timer, and the
+ * next wait only if the timer that is set would look too late. So both may happen for each piece of a stream.
  */
 export class Deadline {
   readonly #clock: Pick<Clock, 'monotonic' | 'after'>;

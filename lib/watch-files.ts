@@ -7,7 +7,7 @@ import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
 
 export type FileWatch = ReturnType<typeof watchFiles>;
 
-/** Who is told about a followed file. Nobody is told anything after `close`. */
+/** Called for a followed file until `close`. */
 export interface Follower<T> {
   /** Gets what the file holds if that is new. */
   readonly changed: (next: T) => void;
@@ -97,7 +97,7 @@ export async function readSmall(path: string): Promise<Buffer> {
   return readFile(path);
 }
 
-/** As `readSmall`, for the start of the program, and for reads that nothing may overtake. */
+/** As `readSmall`, for the start of the program. */
 export function readSmallSync(path: string): Buffer {
   demandSmall(statSync(path));
   return readFileSync(path);

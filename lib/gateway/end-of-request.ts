@@ -70,8 +70,6 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
   return isError ? 'service_error' : 'answered';
 }
 
-export type RequestLine = ReturnType<typeof requestLine>;
-
 /**
  * The fields of the one log line of a request. Their names are an interface (docs/logs.md). The line
  * quotes nothing that a client sent, except for the model, which leaves unencrypted, and an origin that a

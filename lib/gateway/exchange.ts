@@ -28,7 +28,7 @@ export class ClientGone extends Error {}
 export type Phase = 'before_headers' | 'before_first_token' | 'mid_stream';
 
 /** What admission decided; `fault`: it threw, so the program has a fault. */
-export type Decided = Admission | { readonly kind: 'fault'; readonly thrown: unknown };
+type Decided = Admission | { readonly kind: 'fault'; readonly thrown: unknown };
 
 /** What a response to an attempt is read with, and what it says of the secret and the key. */
 export interface SentAttempt {
@@ -70,7 +70,7 @@ export class Exchange {
   readonly requestId = newRequestId('proxy');
   /** In each line of the log that is about this request. */
   readonly ids: Readonly<Record<'requestId' | 'clientRequestId' | 'client', string | undefined>>;
-  /** In each response: CORS headers, the application's id of the request, its receipt, what was left out. */
+  /** Go into each response: for CORS, the application's own id, the receipt, the tools that were left out. */
   readonly headers: Record<string, string>;
 
   readonly stats = new RequestStats();

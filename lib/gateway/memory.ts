@@ -105,13 +105,13 @@ const FIRST_BYTES = 4 * 1024;
 /** A body that arrives in chunks, in one piece of memory, whose room grows with it. */
 export class CollectedBody {
   length = 0;
-  readonly room: Room;
+  readonly #room: Room;
   readonly #most: number;
   #memory = Buffer.alloc(0);
 
   /** `most`: the length that the head announces or, if it does not, the most that the body may have. */
   constructor(room: Room, most: number) {
-    this.room = room;
+    this.#room = room;
     this.#most = most;
   }
 
@@ -130,7 +130,7 @@ export class CollectedBody {
     const outgrown = this.#memory;
     const doubled = Math.min(Math.max(2 * outgrown.length, FIRST_BYTES), this.#most);
     const more = needed - outgrown.length;
-    const size = outgrown.length + this.room.grow(more, Math.max(more, doubled - outgrown.length));
+    const size = outgrown.length + this.#room.grow(more, Math.max(more, doubled - outgrown.length));
     // Memory of its own can be freed at once; for a short body it costs more than the body.
     this.#memory = size < FIRST_BYTES ? Buffer.allocUnsafe(size) : Buffer.allocUnsafeSlow(size);
     this.#memory.set(outgrown.subarray(0, this.length));
@@ -146,6 +146,6 @@ export class CollectedBody {
   release(): void {
     releaseMemory(this.#memory);
     this.#memory = Buffer.alloc(0);
-    this.room.release();
+    this.#room.release();
   }
 }

@@ -73,7 +73,7 @@ const DISCARD_BYTES = 1024 * 1024;
  * the rest of the body is read and thrown away first: at most 1 MiB or one second of it. Then
  * the response ends. It is marked `Connection: close`, so the connection ends with it.
  */
-export function endAfterUpload({ deps, req, res }: Exchange): void {
+function endAfterUpload({ deps, req, res }: Exchange): void {
   if (!isArriving(req)) {
     res.end();
     return;

@@ -9,7 +9,7 @@ import type { Epoch } from '../session/session.ts';
 import type { ForwardedExchange } from './exchange.ts';
 
 /** What one attempt sends. */
-export interface OutgoingAttempt {
+interface OutgoingAttempt {
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
   /** For the headers of an encrypted request; its body itself is `sealed`. */

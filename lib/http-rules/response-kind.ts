@@ -12,10 +12,11 @@ const malformed = (message: string) => new PrivatemodeError('response_malformed'
  * unencrypted. `streaming`: whether the request asked for an event stream. An error of the service is a body,
  * whatever its content type says: no service sends errors as streams, but gateways do.
  *
- * Nothing authenticates the head. So a success that is marked as unencrypted is forged, and a success of the
- * other kind than the request asked for would look empty: a body that is read as a stream has no events, a
- * stream that is read as a body no members. Of 204 and 205 no client reads the body. Some clients raise for
- * 400 to 599 only, and would take a plain error with a status above for a success.
+ * Nothing authenticates the head. So a success that is marked as unencrypted is forged. A success of the
+ * other kind than the request asked for is refused, because it would look empty: a body that is read as a
+ * stream has no events, a stream that is read as a body has no members. Of 204 and 205 no client reads the
+ * body. Some clients raise for 400 to 599 only, and would take a plain error with a status above for a
+ * success.
  *
  * A compressed response is not decompressed. An error becomes a ForeignError, because clients act on its
  * status and its Retry-After.

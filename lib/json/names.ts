@@ -30,8 +30,8 @@ export type TakeName = ReturnType<typeof createNames>;
 
 /**
  * Makes what takes the names of one object, each as the text between its quotes and the position where it
- * ends, and returns them decoded. It throws duplicate_member, and
- * invalid_json if a name is too long and after 1,000 names. With `addressed`, it throws
+ * ends, and returns them decoded. It throws duplicate_member, and invalid_json if a name is too long and
+ * after 1,000 names. With `addressed`, it throws
  * unsupported_member_name for a name that the service cannot address. A lone surrogate becomes U+FFFD, as the
  * service decodes it, so two names that differ only there are one name.
  */
@@ -68,16 +68,11 @@ function sortKey(name: string): string {
 }
 
 /**
- * The items that are encrypted, in the order of their sequence numbers (docs/protocol/inference.md 5.2):
- * those whose name is not in `plain`, sorted by the bytes of the escaped name, not by UTF-16 units or a
- * locale. The input keeps its order.
+ * The items in the order of their sequence numbers (docs/protocol/inference.md 5.2): sorted by the bytes of
+ * the escaped name, not by UTF-16 units or a locale. The input keeps its order.
  */
-export function encryptionOrder<T extends { readonly name: string }>(
-  items: Iterable<T>,
-  plain: Pick<ReadonlySet<string>, 'has'>,
-): T[] {
-  const keyed: { readonly item: T; readonly key: string }[] = [];
-  for (const item of items) if (!plain.has(item.name)) keyed.push({ item, key: sortKey(item.name) });
+export function encryptionOrder<T extends { readonly name: string }>(items: readonly T[]): T[] {
+  const keyed = items.map((item) => ({ item, key: sortKey(item.name) }));
   keyed.sort((a, b) => (a.key < b.key ? -1 : Number(a.key > b.key)));
   return keyed.map(({ item }) => item);
 }

@@ -3,7 +3,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
-import { type FileWatch, readSmallSync, watchFiles } from '../watch-files.ts';
+import { type FileWatch, type Follower, readSmallSync, watchFiles } from '../watch-files.ts';
 
 interface TlsFiles {
   readonly certPath: string;
@@ -17,8 +17,6 @@ export interface TlsMaterial {
 
 /** CA certificates, each in PEM. */
 export type ClientCas = readonly string[];
-
-type Follower<T> = Pick<Parameters<typeof watchFiles<T>>[0], 'changed' | 'failed' | 'recovered' | 'clock'>;
 
 /** The complete certificates of a PEM text. */
 export const CERTIFICATES = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;

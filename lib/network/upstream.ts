@@ -92,7 +92,7 @@ export function createUpstream(options: UpstreamOptions) {
 
 const NO_CONNECTION = ['upstream_connect_timeout', 'no connection to the service in time'] as const;
 /** Bytes that the system takes at once. An upload of this size leaves as soon as it has a connection. */
-const AT_ONCE = 64 * 1024;
+const SHORT_UPLOAD = 64 * 1024;
 
 type Sending = ReturnType<typeof createSending>;
 
@@ -105,7 +105,7 @@ type Sending = ReturnType<typeof createSending>;
 function createSending({ method, path, headers, body, deadline, signal }: Attempt, options: UpstreamOptions) {
   const { host, connectTimeout, firstByteTimeout, clock } = options;
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
-  const isLong = body !== undefined && !(Number(headers['content-length']) <= AT_ONCE);
+  const isLong = body !== undefined && !(Number(headers['content-length']) <= SHORT_UPLOAD);
   let request: ClientRequest | undefined;
   let socket: TLSSocket | undefined;
   let readBefore = 0; // bytes
@@ -196,5 +196,5 @@ function createSending({ method, path, headers, body, deadline, signal }: Attemp
   };
 }
 
-/** The errors of a body come to `pipe`. */
+/** http-proxy-3 listens for errors of the body, which `pipe` handles. */
 const ignore = (): void => {};

@@ -1,4 +1,4 @@
-/** What those who decrypt a response share: what they are given, and how they fail. */
+/** What the two ways to decrypt a response share: their input, their errors, the interface of a stream. */
 import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';

@@ -34,7 +34,6 @@ const SHORT_BODY = 64 * 1024;
 const SLICE_BYTES = 512 * 1024;
 /** Bytes sealed or copied in one go. V8 frees what a larger step leaves behind only in a full collection. */
 const STEP_BYTES = 32 * 1024;
-const NONE: ReadonlySet<string> = new Set();
 
 /** Bytes or text to copy or, with a sealer, plaintext to seal. */
 type Step = readonly [Uint8Array | string, (MessageSealer | undefined)?];
@@ -51,7 +50,7 @@ export function encryptBody(
   cipher: RequestCipher,
 ) {
   const secret = values.filter(({ isPlain }) => !isPlain);
-  const numbered = byName ? encryptionOrder(secret, NONE) : secret;
+  const numbered = byName ? encryptionOrder(secret) : secret;
   const messages = cipher.seal(numbered.map(({ bytes }) => bytes));
   const sealed = new Map(numbered.map((value, i) => [value, messages[i]!]));
   let contentLength = end.length;

@@ -118,10 +118,10 @@ export class SealedReader {
   }
 
   /**
-   * The members of the object that is all of `text`. Throws response_not_authentic if a member that is not
-   * plain is not a string. Throws response_malformed if the text is no object, has no member, repeats one,
-   * has more than 64, one whose name is no plain word, or more than 64 blanks in a row; or if a plain member
-   * is not valid JSON of a kind that it may have, longer than 16 KiB, or not printable ASCII.
+   * The members of the object that is all of `text`: 1 to 64, none twice, each named by a plain word, with at
+   * most 64 blanks in a row between them. A plain member is JSON of a kind that it may have, in printable
+   * ASCII, of at most 16 KiB. Throws response_malformed for any other text. Throws response_not_authentic if
+   * a member that is not plain is not a string.
    */
   object(text: string): SealedObject {
     const values: string[] = [];
@@ -146,7 +146,7 @@ export class SealedReader {
       this.#members = members.slice(0, values.length);
       this.#names = this.#members.map(({ name }) => name);
       const numbered = this.#names.map((name, at) => ({ name, at }));
-      this.#sealed = encryptionOrder(numbered, this.#plain);
+      this.#sealed = encryptionOrder(numbered.filter(({ name }) => !this.#plain.has(name)));
     }
     return { names: this.#names, values, sealed: this.#sealed };
   }
