@@ -15,8 +15,7 @@ const malformed = (message: string) => new PrivatemodeError('response_malformed'
  * Nothing authenticates the head. So a success that is marked as unencrypted is forged. A success of the
  * other kind than the request asked for is refused, because it would look empty: a body that is read as a
  * stream has no events, a stream that is read as a body has no members. Of 204 and 205 no client reads the
- * body. Some clients raise for 400 to 599 only, and would take a plain error with a status above for a
- * success.
+ * body. Some clients raise for 400 to 599 only, and would take a plain error above that for a success.
  *
  * A compressed response is not decompressed. An error becomes a ForeignError, because clients act on its
  * status and its Retry-After.
