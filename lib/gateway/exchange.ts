@@ -79,8 +79,8 @@ export class Exchange {
   broken = false;
   /** Whether the response is complete, or its connection gone. */
   closed = false;
-  /** Called when it is. */
-  onClose = (): void => {};
+  /** Whether the gateway has done its part, and nothing more is written. */
+  concluded = false;
   /** Waits for the client, then for the service: one wait at a time. */
   readonly deadline: Deadline;
   /** The permit of the gate, which the end of the exchange gives back. */
@@ -108,9 +108,15 @@ export class Exchange {
    * one in `x-request-id`, that one. Responses show the application's id where the application looks for it,
    * with ours beside it. It never goes to the service, because it may name a person or a session. An
    * `x-request-id` that was sent more than once counts as none. `offered`: the optional paths that are
-   * served. Never throws.
+   * served. `onClose`: called once the response is complete, or its connection gone. Never throws.
    */
-  constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse, offered: readonly Offered[]) {
+  constructor(
+    deps: GatewayDeps,
+    req: IncomingMessage,
+    res: AppResponse,
+    offered: readonly Offered[],
+    onClose: (exchange: Exchange) => void,
+  ) {
     this.deps = deps;
     this.req = req;
     this.res = res;
@@ -139,7 +145,7 @@ export class Exchange {
       this.requestRoom.release();
       this.responseRoom.release();
       if (!res.writableFinished) this.abort(new ClientGone());
-      this.onClose();
+      onClose(this);
     });
   }
 

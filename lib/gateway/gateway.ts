@@ -36,7 +36,7 @@ export function createGateway(deps: GatewayDeps) {
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
-    const exchange = new Exchange(deps, req, res as AppResponse, offered); // the listener makes no others
+    const exchange = new Exchange(deps, req, res as AppResponse, offered, endIfOver); // the listener makes no others
     open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
@@ -45,10 +45,9 @@ export function createGateway(deps: GatewayDeps) {
       running.add(exchange);
       counters.inFlight = running.size;
     }
-    // Only when the response has been closed too, the gateway knows how the exchange ended.
     const over = (): void => {
-      if (exchange.closed) end(exchange);
-      else exchange.onClose = () => end(exchange);
+      exchange.concluded = true;
+      endIfOver(exchange);
     };
     const failed = (thrown: unknown): void => {
       concludeFailed(exchange, thrown);
@@ -63,7 +62,9 @@ export function createGateway(deps: GatewayDeps) {
     }
   }
 
-  function end(exchange: Exchange): void {
+  /** Only when the response has been closed too, the gateway knows how the exchange ended. */
+  function endIfOver(exchange: Exchange): void {
+    if (!exchange.concluded || !exchange.closed) return;
     open.delete(exchange);
     if (running.delete(exchange)) counters.inFlight = running.size;
     try {
