@@ -3,6 +3,7 @@
  * bench:micro`.
  */
 import { createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
+import type { Readable } from 'node:stream';
 import { bench, run } from 'mitata';
 import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
 import { TDX } from '../lib/attestation/tdx/verify-tdx.ts';
@@ -66,7 +67,8 @@ for (const [name, salt] of [
 ] as const) {
   bench(`take in and seal 1 MB of chat, ${name}`, async () => {
     const salted = injectSalt(await bodyReader(chat, undefined)!(body, {}), { shared: salt });
-    for await (const slice of encryptStream(salted, createRequestCipher(secret)).stream) slice.at(0);
+    const { body: sealed } = encryptStream(salted, createRequestCipher(secret));
+    for await (const slice of sealed as Readable) slice.at(0);
   });
 }
 

@@ -115,7 +115,7 @@ async function exchange(
   // called once: if the client is closed meanwhile, that must not end a response that is whole
   const opened = session();
   const timeoutMs = config.verificationTimeout;
-  const verified = () => opened.acquire({ timeoutMs, signal });
+  const verified = () => opened.acquire({ timeoutMs, waiter: request });
   const salt = config.promptCacheSalt;
   const chat = bodyReader(endpoint, request.headers.get('content-type') ?? undefined);
   const translator = endpoint.translatedTo === undefined ? undefined : createTranslator(requestId);
@@ -145,7 +145,7 @@ async function exchange(
     },
     verified,
     renewed: (rejected) => opened.renewAfterRejection(rejected, timeoutMs),
-    signal,
+    waiter: request,
     clock: config.clock,
   });
   signal.throwIfAborted();

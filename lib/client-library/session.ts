@@ -74,8 +74,8 @@ export function openClientSession(config: ClientConfig): ClientSession {
     };
     waiting.add(failed);
     try {
-      const signal = AbortSignal.any([done.signal, ...(options.signal ? [options.signal] : [])]);
-      return await Promise.race([session.acquire({ ...options, signal }), lost]);
+      const signal = AbortSignal.any([done.signal, ...(options.waiter ? [options.waiter.signal] : [])]);
+      return await Promise.race([session.acquire({ ...options, waiter: { signal } }), lost]);
     } finally {
       waiting.delete(failed);
       done.abort();

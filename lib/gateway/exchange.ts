@@ -99,9 +99,11 @@ export class Exchange {
   /** Undefined: the exchange gets no receipt. */
   readonly receipt: ReceiptNotes | undefined;
 
-  // One controller for each exchange: AbortSignal.any would keep its objects until a full collection
-  // (docs/hazards.md 25).
-  readonly #ending = new AbortController();
+  /** Why the exchange ended early; undefined: it has not. */
+  #endedBy: Error | undefined;
+  /** Stops the step that runs. */
+  #stop: ((reason: Error) => void) | undefined;
+  #ending: AbortController | undefined;
 
   /**
    * Decides whether the request is admitted. The request has two ids: ours and, if the application gave it
@@ -151,12 +153,26 @@ export class Exchange {
 
   /** Aborted when the application has left, or when the grace period of a shutdown is over. */
   get signal(): AbortSignal {
+    this.#ending ??= new AbortController();
+    if (this.#endedBy !== undefined) this.#ending.abort(this.#endedBy);
     return this.#ending.signal;
+  }
+
+  /**
+   * Has `stop` called when the exchange ends early, at once if it has, in place of what was given before: one
+   * step runs at a time. `signal` says the same to those who need one; a listener on it costs a short request
+   * more.
+   */
+  interruptBy(stop: ((reason: Error) => void) | undefined): void {
+    this.#stop = stop;
+    if (this.#endedBy !== undefined) stop?.(this.#endedBy);
   }
 
   /** Ends everything that still runs for the exchange. `reason`: the error that it ends with. */
   abort(reason: Error): void {
-    this.#ending.abort(reason);
+    this.#endedBy ??= reason; // the application may leave after a shutdown has begun
+    this.#stop?.(reason);
+    this.#ending?.abort(reason);
   }
 
   log(level: 'debug' | 'info' | 'warn' | 'error', fields: object, message: string): void {

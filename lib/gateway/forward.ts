@@ -44,7 +44,7 @@ import { sendAttempt } from './send-attempt.ts';
  * step that this interrupted, and the gateway responds to nobody.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
-  const { deps, req, match, client, signal } = exchange;
+  const { deps, req, match, client } = exchange;
   const configuredKey = deps.key.value();
   const { authorization, offeredKey } = rewriteAuth({
     authorization: req.headers.authorization,
@@ -56,7 +56,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const entered = enterGate(exchange);
   if (entered !== undefined) await entered;
   const timeoutMs = deps.clock.times.epochWait;
-  const acquire = () => deps.session.acquire({ offeredKey, timeoutMs, signal });
+  const acquire = () => deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange });
 
   const { taking, translator } = takeIn(exchange);
   const early = acquire();
@@ -87,7 +87,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     },
     verified: acquire,
     renewed: deps.session.renewAfterRejection,
-    signal,
+    waiter: exchange,
     clock: deps.clock,
   });
   // A response may take long, and the plaintext need not stay in memory meanwhile. A response may also come
@@ -106,13 +106,13 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
  * comes after the abort is given back at once.
  */
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
-  const { client, signal, deps } = exchange;
+  const { client, deps } = exchange;
   const keep = (permit: Permit): void => {
     if (exchange.closed) permit.release(0);
     else exchange.permit = permit;
   };
-  const entering = deps.gate?.enter({ client, signal });
-  if (entering instanceof Promise) return untilAborted(entering.then(keep), signal);
+  const entering = deps.gate?.enter({ client, signal: exchange.signal });
+  if (entering instanceof Promise) return untilAborted(entering.then(keep), exchange.signal);
   if (entering !== undefined) keep(entering);
   return undefined;
 }

@@ -11,17 +11,17 @@ export const LONGEST_PLAIN = 1024 * 1024;
 /**
  * Resolves with the body of the response when all of it has arrived. Rejects with response_too_large if it is
  * longer than `most` bytes, the codes of the memory of responses, the errors of a response that stalls or
- * breaks off, and the reason of the exchange's signal. The response is destroyed then.
+ * breaks off, and the reason for which the exchange ends early. The response is destroyed then.
  */
 export function readWhole(exchange: Exchange, response: IncomingMessage, most: number): Promise<Buffer> {
-  const { deps, deadline, signal } = exchange;
+  const { deps, deadline } = exchange;
   return new Promise((resolve, reject) => {
     const settle = (failure?: Error): void => {
       deadline.rest();
       response.off('data', take);
       response.off('end', settle);
       response.off('close', broken);
-      signal.removeEventListener('abort', aborted);
+      exchange.interruptBy(undefined);
       if (failure === undefined) {
         resolve(body.bytes());
         return;
@@ -40,15 +40,13 @@ export function readWhole(exchange: Exchange, response: IncomingMessage, most: n
       }
     };
     const broken = (): void => settle(brokenOff());
-    const aborted = (): void => settle(signal.reason);
     const announced = Number(response.headers['content-length'] ?? most);
     const body = new CollectedBody(exchange.responseRoom, Math.min(announced, most));
     deadline.wait(deps.settings.streamIdleTimeout, () => settle(stalled()));
-    if (signal.aborted) return aborted();
-    signal.addEventListener('abort', aborted);
     response.on('data', take);
     response.once('end', settle);
     response.once('close', broken);
+    exchange.interruptBy(settle);
   });
 }
 

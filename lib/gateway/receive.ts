@@ -7,7 +7,7 @@ import { CollectedBody } from './memory.ts';
 /**
  * Collects the request body of the exchange and, once it is complete, reads it with `read`. Rejects with
  * body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone if
- * the client has left, and the reason of the exchange's signal. `release` frees the memory of the body and
+ * the client has left, and the reason for which the exchange ends early. `release` frees the memory of the body and
  * gives its room back; the room is given back at the latest when the response is closed.
  */
 export async function receive<T extends object>(
@@ -42,14 +42,14 @@ export async function receive<T extends object>(
 
 /** Resolves when all of the body has arrived. Rejects as `receive` does, and reads no further then. */
 function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
-  const { deps, req, res, deadline, signal, stats } = exchange;
+  const { deps, req, res, deadline, stats } = exchange;
   const { maxBodyBytes, minUploadRate } = deps.settings;
   return new Promise((resolve, reject) => {
     const settle = (failure?: Error): void => {
       req.off('data', take);
       req.off('end', settle);
       req.off('close', gone);
-      signal.removeEventListener('abort', aborted);
+      exchange.interruptBy(undefined);
       deadline.rest();
       if (failure === undefined) resolve();
       else reject(failure);
@@ -64,7 +64,6 @@ function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
       }
     };
     const gone = (): void => settle(new ClientGone());
-    const aborted = (): void => settle(signal.reason);
     // Not the average since the start: a client with a fast beginning could then trickle for an hour.
     let before = 0;
     const { uploadSpan } = deps.clock.times;
@@ -76,14 +75,13 @@ function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
       else deadline.wait(uploadSpan, look);
     };
     deadline.wait(uploadSpan, look);
-    if (signal.aborted) return aborted();
-    if (req.destroyed && !req.readableEnded) return gone();
-    signal.addEventListener('abort', aborted);
     // Answers `Expect: 100-continue`. The listener refuses any other expectation, and HTTP/1.0 has none.
     if (req.headers.expect !== undefined && req.httpVersionMinor === 1) res.writeContinue();
     req.on('data', take);
     req.once('end', settle);
     req.once('close', gone);
+    if (req.destroyed && !req.readableEnded) gone();
+    else exchange.interruptBy(settle);
   });
 }
 
@@ -92,12 +90,13 @@ function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
  * Otherwise it returns a promise that resolves when others have had their turn, and rejects if the exchange
  * is over.
  */
-function turnsOf({ deps: { clock }, signal }: Exchange): Pause {
+function turnsOf(exchange: Exchange): Pause {
+  const { clock } = exchange.deps;
   let since = clock.monotonic();
   return () => {
     if (clock.monotonic() - since < clock.times.turn) return undefined;
     return new Promise(setImmediate).then(() => {
-      signal.throwIfAborted();
+      exchange.signal.throwIfAborted();
       since = clock.monotonic();
     });
   };

@@ -4,6 +4,7 @@ import type { Readable } from 'node:stream';
 import { errorEvent } from '../api/error-response.ts';
 import { type Clock, Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
+import { asPrivatemodeError } from '../errors.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { DecryptStream } from '../pipeline/decrypt-stream.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
@@ -36,21 +37,22 @@ export async function respondStream(
     clock: deps.clock,
     deadline: exchange.deadline,
     idleTimeout: deps.settings.streamIdleTimeout,
-    signal: deps.terminate,
-    count: {
-      heard: (bytes) => {
-        exchange.heard(bytes);
-        if (translator !== undefined) responseRoom.growTo(translator.held());
-      },
-      decrypted: (bytes) => exchange.decrypted(bytes),
+    heard: (bytes) => {
+      exchange.heard(bytes);
+      if (translator !== undefined) responseRoom.growTo(translator.held());
     },
-    onFirstBytes: () => {
+    decrypted: (bytes) => {
+      exchange.decrypted(bytes);
       exchange.phase = 'mid_stream';
     },
-    onFailure: (failure) => {
+    failed: (failure) => {
       if (!isUndecryptable(failure)) counters.truncatedStreams += 1;
       noteBroken(exchange, failure);
     },
+  });
+  exchange.interruptBy((reason) => {
+    if (reason instanceof ClientGone) events.destroy();
+    else events.stop(asPrivatemodeError(reason));
   });
   const { streamKeepalive } = deps.settings;
   if (streamKeepalive > 0) keepAlive(events, res, streamKeepalive, deps.clock);
@@ -109,25 +111,14 @@ function keepAlive(events: Readable, res: ServerResponse, interval: number, cloc
 
 /**
  * Gives the application all that the stream delivers; the response stays open. Throws ClientGone if the
- * application has left. It does not use stream.pipeline, which makes an AbortController and an AbortError for
+ * stream is destroyed. It does not use stream.pipeline, which makes an AbortController and an AbortError for
  * each stream: a short request would cost a sixth more (bench row request_cpu).
  */
 async function toClient(stream: Readable, res: ServerResponse): Promise<void> {
   await new Promise<void>((resolve, reject) => {
-    const left = (): void => {
-      res.off('close', left);
-      stream.destroy();
-      reject(new ClientGone());
-    };
-    res.once('close', left);
-    stream.once('close', left);
-    stream.once('end', () => {
-      res.off('close', left);
-      stream.off('close', left); // 'close' follows 'end'
-      resolve();
-    });
-    if (res.destroyed) left();
-    else stream.pipe(res, { end: false });
+    stream.once('end', resolve);
+    stream.once('close', () => reject(new ClientGone())); // without 'end' before it
+    stream.pipe(res, { end: false });
   });
   stream.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
 }

@@ -4,7 +4,7 @@ import { attemptHeaders } from '../http-rules/headers.ts';
 import type { RetryRow } from '../http-rules/retry.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
-import type { EncryptedStream } from '../pipeline/encrypt-stream.ts';
+import type { EncryptedUpload } from '../pipeline/encrypt-stream.ts';
 import type { Epoch } from '../session/session.ts';
 import type { ForwardedExchange } from './exchange.ts';
 
@@ -15,7 +15,7 @@ interface OutgoingAttempt {
   /** For the headers of an encrypted request; its body itself is `sealed`. */
   readonly model: string | undefined;
   readonly shardKey: string | undefined;
-  readonly sealed: EncryptedStream | undefined;
+  readonly sealed: EncryptedUpload | undefined;
   readonly authorization: string | undefined;
   /** The configured key of the proxy. */
   readonly configuredKey: string | undefined;
@@ -65,21 +65,22 @@ export function sendAttempt(
   if (sealed !== undefined) {
     headers['content-length'] = String(sealed.contentLength);
     stats.bytes.toRemote += sealed.contentLength;
-    sealed.stream.once('end', () => {
-      stats.sentAt ??= performance.now();
-    });
   }
-  return deps.upstream.send(res, {
+  const sending = deps.upstream.send(res, {
     // HEAD is sent as GET, because not every server that knows GET knows HEAD. The body of the response goes
     // no further than here.
     method: req.method === 'HEAD' ? 'GET' : (req.method as string),
     path: exchange.match.target,
     headers,
-    body: sealed?.stream,
+    body: sealed?.body,
+    sent: () => {
+      stats.sentAt ??= performance.now();
+    },
     fresh: retry?.fresh === true,
     deadline: exchange.deadline,
-    signal: exchange.signal,
   });
+  exchange.interruptBy((reason) => sending.stop(reason));
+  return sending.outcome;
 }
 
 /**

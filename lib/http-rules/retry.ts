@@ -32,7 +32,7 @@ export const RETRIES: readonly RetryRow[] = [
  * usable epoch, `renewed` the epoch that replaces a rejected secret.
  *
  * Rejects with the failure of the last attempt, with what `renewed` throws, with secret_denied if the service
- * denies the second attempt too, and with the reason of `signal`. A client never gets the service's "no
+ * denies the second attempt too, and with the reason of the waiter's signal. A client never gets the service's "no
  * secret for ID", because it can do nothing about it.
  */
 export async function withOneRetry<Epoch extends { readonly secretId: string }, Answer>(
@@ -42,11 +42,12 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
     readonly errorIn: (answer: Answer) => Promise<Uint8Array | undefined> | undefined;
     readonly verified: () => Epoch | Promise<Epoch>;
     readonly renewed: (rejected: string) => Promise<Epoch>;
-    readonly signal: AbortSignal;
+    /** Asked for its signal only if there is something to wait for. */
+    readonly waiter: { readonly signal: AbortSignal };
     readonly clock: Clock;
   },
 ): Promise<Answer> {
-  const { attempt, errorIn, verified, renewed, signal, clock } = by;
+  const { attempt, errorIn, verified, renewed, clock } = by;
   let row: RetryRow | undefined;
   let first: () => Answer; // what the application gets without a second attempt
   try {
@@ -63,6 +64,7 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
     };
   }
 
+  const { signal } = by.waiter;
   signal.throwIfAborted();
   let next: Epoch;
   if (row.renew) next = await untilAborted(renewed(epoch.secretId), signal);

@@ -3,7 +3,7 @@
  * the upstream response.
  */
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
-import type { Readable, Stream } from 'node:stream';
+import { Readable, type Stream } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { ProxyServer } from 'http-proxy-3';
 import type { Clock, Deadline } from '../clock.ts';
@@ -33,14 +33,14 @@ export interface Attempt {
   /** Canonical path of the endpoint table, and the allowed query. */
   readonly path: string;
   readonly headers: OutgoingHttpHeaders;
-  /** The encrypted body; undefined: none. */
-  readonly body: Readable | undefined;
+  /** The encrypted body, or a stream of it; undefined: none. */
+  readonly body: Uint8Array | Readable | undefined;
+  /** Called when all of the upload has left. */
+  readonly sent: () => void;
   /** Use a connection of its own. */
   readonly fresh: boolean;
   /** Waits for the connection, then for the head of the response. */
   readonly deadline: Deadline;
-  /** Ends the attempt. If the reason is a PrivatemodeError, the attempt fails with it. */
-  readonly signal: AbortSignal;
 }
 
 export interface UpstreamResponse {
@@ -63,138 +63,145 @@ export function createUpstream(options: UpstreamOptions) {
   const sendingOf = (request: unknown): Sending => request as Sending;
   proxy.on('proxyReq', (_, its, _res, _options, socket) => sendingOf(its).hasSocket(socket as TLSSocket));
   proxy.on('proxyRes', (response, its) => sendingOf(its).hasResponse(response));
-  proxy.on('error', (error, its) => sendingOf(its).failed(error));
+  proxy.on('error', (error, its) => sendingOf(its).stop(error));
 
   return {
     /** The value of Host: with the port if that is not 443, with brackets around IPv6. */
     authority: port === 443 ? name : `${name}:${port}`,
     /**
-     * Sends one attempt for the application that waits for `res`, and resolves with the response headers.
-     * Destroys the upstream request when the application goes away. Rejects with UpstreamFailure.
+     * Sends one attempt for the application that waits for `res`. `outcome` resolves with the head of the
+     * response, or rejects with UpstreamFailure. `stop` ends the attempt, also once it has a response; if the
+     * reason is a PrivatemodeError, the attempt fails with it.
      */
-    send(res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
+    send(res: ServerResponse, attempt: Attempt): Pick<Sending, 'outcome' | 'stop'> {
       const agent = attempt.fresh ? options.freshAgent : options.agent;
-      const sending = createSending(attempt, options);
-      if (attempt.signal.aborted) sending.failed(attempt.signal.reason);
-      else {
-        agent.dropOutlived();
-        try {
-          const buffer = sending as unknown as Stream;
-          proxy.web(sending as unknown as IncomingMessage, res, { buffer, agent });
-        } catch (thrown) {
-          sending.failed(thrown);
-        }
+      const sending = new Sending(attempt, options);
+      agent.dropOutlived();
+      try {
+        const buffer = sending as unknown as Stream;
+        proxy.web(sending as unknown as IncomingMessage, res, { buffer, agent });
+      } catch (thrown) {
+        sending.stop(thrown);
       }
-      return sending.outcome;
+      return sending;
     },
   };
 }
 
 const NO_CONNECTION = ['upstream_connect_timeout', 'no connection to the service in time'] as const;
-/** Bytes that the system takes at once. An upload of this size leaves as soon as it has a connection. */
-const SHORT_UPLOAD = 64 * 1024;
-
-type Sending = ReturnType<typeof createSending>;
 
 /**
  * One attempt, until the head of its response or the first cause of its failure. http-proxy-3 takes it for
  * the request of an application and for its body: it reads the first members, and calls `on` for errors, and
- * `pipe` with the request that it sends, before `web` returns and before anything is sent. `outcome` rejects
- * with UpstreamFailure.
+ * `pipe` with the request that it sends, before `web` returns and before anything is sent.
  */
-function createSending({ method, path, headers, body, deadline, signal }: Attempt, options: UpstreamOptions) {
-  const { host, connectTimeout, firstByteTimeout, clock } = options;
-  const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
-  const isLong = body !== undefined && !(Number(headers['content-length']) <= SHORT_UPLOAD);
-  let request: ClientRequest | undefined;
-  let socket: TLSSocket | undefined;
-  let readBefore = 0; // bytes
-  let connectedAt: number | undefined;
-  let reused = false; // the connection idled before, and may have been closed meanwhile
-  let settled = false;
-  // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
-  deadline.wait(connectTimeout, () => failed(new PrivatemodeError(...NO_CONNECTION)));
-  const aborted = (): void => failed(signal.reason);
-  signal.addEventListener('abort', aborted);
+class Sending {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: OutgoingHttpHeaders;
+  readonly socket = {};
+  readonly outcome: Promise<UpstreamResponse>;
+  readonly #settled = Promise.withResolvers<UpstreamResponse>();
+  readonly #options: UpstreamOptions;
+  readonly #deadline: Deadline;
+  readonly #sent: () => void;
+  #body: Attempt['body'];
+  #request: ClientRequest | undefined;
+  #socket: TLSSocket | undefined;
+  #readBefore = 0; // bytes
+  #connectedAt: number | undefined;
+  #reused = false; // the connection idled before, and may have been closed meanwhile
+  #isSettled = false;
 
-  function settle(): void {
-    settled = true;
-    deadline.rest();
-    signal.removeEventListener('abort', aborted);
+  constructor({ method, path, headers, body, sent, deadline }: Attempt, options: UpstreamOptions) {
+    this.method = method;
+    this.url = path;
+    this.headers = headers;
+    this.outcome = this.#settled.promise;
+    this.#options = options;
+    this.#deadline = deadline;
+    this.#sent = sent;
+    this.#body = body;
+    // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
+    deadline.wait(options.connectTimeout, () => this.stop(new PrivatemodeError(...NO_CONNECTION)));
+  }
+
+  /** http-proxy-3 listens for errors of the body, which `pipe` handles. */
+  on(): void {}
+
+  pipe<Destination>(destination: Destination): Destination {
+    const request = destination as unknown as ClientRequest;
+    const body = this.#body;
+    this.#request = request;
+    request.once('close', () => this.#closed());
+    request.once('finish', this.#sent);
+    // A failing body must not leave a request that looks complete, or hangs: pipe() would leave it open.
+    if (body instanceof Readable) body.once('error', (error) => this.stop(error)).pipe(request);
+    else request.end(body);
+    return destination;
+  }
+
+  hasSocket(socket: TLSSocket): void {
+    this.#socket = socket;
+    this.#readBefore = socket.bytesRead;
+    // Behind an outbound proxy a socket is connected before its handshake begins, and may even count as
+    // reused by then (docs/hazards.md 40).
+    this.#reused = socket.authorized;
+    if (this.#reused) this.#connected();
+    else socket.once('secureConnect', () => this.#connected());
+  }
+
+  #connected(): void {
+    const { clock, firstByteTimeout } = this.#options;
+    this.#connectedAt = clock.monotonic();
+    this.#deadline.wait(firstByteTimeout, () => this.stop(noResponse()));
+    if (!(this.#body instanceof Readable)) return;
+    // Anew for each piece of the upload that leaves, until the wait is somebody else's.
+    const left = (): void => {
+      if (!this.#isSettled) this.#deadline.refresh();
+    };
+    this.#request?.on('drain', left).once('finish', left);
+  }
+
+  hasResponse(response: IncomingMessage): void {
+    const request = this.#request as ClientRequest;
+    if (this.#isSettled) return void response.destroy();
+    this.#settle();
+    // A response that is over before the upload is all that will come: the rest of the upload stays here.
+    if (this.#body instanceof Readable)
+      response.once('end', () => request.writableFinished || request.destroy());
+    this.#settled.resolve({ response, request });
   }
 
   /**
    * The first cause counts: destroying the request makes it fail once more, with an error that says nothing.
    */
-  function failed(thrown: unknown): void {
-    request?.destroy(); // also if a response came before the body failed: the rest of the body is not sent
-    if (settled) return;
-    settle();
-    body?.destroy();
-    const heard = (socket?.bytesRead ?? 0) > readBefore;
-    const age = connectedAt && clock.monotonic() - connectedAt;
-    const sent = request?.writableFinished === true;
-    reject(upstreamFailure(thrown, { host, heard, reused, age, sent, times: clock.times }));
+  stop(thrown: unknown): void {
+    this.#request?.destroy(); // also if a response came before the body failed: the rest of the body is not sent
+    if (this.#isSettled) return;
+    this.#settle();
+    this.#release();
+    const { host, clock } = this.#options;
+    const heard = (this.#socket?.bytesRead ?? 0) > this.#readBefore;
+    const age = this.#connectedAt && clock.monotonic() - this.#connectedAt;
+    const sent = this.#request?.writableFinished === true;
+    const failure = { host, heard, reused: this.#reused, age, sent, times: clock.times };
+    this.#settled.reject(upstreamFailure(thrown, failure));
   }
 
-  function closed(): void {
+  #closed(): void {
     // An error costs 9 us of a short request's 620, because of its stack.
-    if (!settled) failed(new Error('closed without a response'));
-    body?.destroy();
+    if (!this.#isSettled) this.stop(new Error('closed without a response'));
+    this.#release();
   }
 
-  function pipe<Destination>(destination: Destination): Destination {
-    request = destination as unknown as ClientRequest;
-    request.once('close', closed);
-    // A failing body must not leave a request that looks complete, or hangs: pipe() would leave it open.
-    if (body === undefined) request.end();
-    else body.once('error', failed).pipe(request);
-    return destination;
+  #settle(): void {
+    this.#isSettled = true;
+    this.#deadline.rest();
   }
 
-  function hasSocket(given: TLSSocket): void {
-    socket = given;
-    readBefore = given.bytesRead;
-    // Behind an outbound proxy a socket is connected before its handshake begins, and may even count as
-    // reused by then (docs/hazards.md 40).
-    reused = given.authorized;
-    if (reused) connected();
-    else given.once('secureConnect', connected);
+  #release(): void {
+    if (this.#body instanceof Readable) this.#body.destroy();
+    this.#body = undefined;
   }
-
-  function connected(): void {
-    connectedAt = clock.monotonic();
-    deadline.wait(firstByteTimeout, () => failed(noResponse()));
-    if (!isLong) return;
-    // Anew for each piece of the upload that leaves, until the wait is somebody else's.
-    const left = (): void => {
-      if (!settled) deadline.refresh();
-    };
-    request?.on('drain', left).once('finish', left);
-  }
-
-  function hasResponse(response: IncomingMessage): void {
-    const sent = request as ClientRequest;
-    if (settled) return void response.destroy();
-    settle();
-    // A response that is over before the upload is all that will come: the rest of the upload stays here.
-    if (isLong) response.once('end', () => sent.writableFinished || sent.destroy());
-    resolve({ response, request: sent });
-  }
-
-  return {
-    method,
-    url: path,
-    headers,
-    socket: {},
-    on: ignore,
-    pipe,
-    hasSocket,
-    hasResponse,
-    failed,
-    outcome,
-  };
 }
-
-/** http-proxy-3 listens for errors of the body, which `pipe` handles. */
-const ignore = (): void => {};

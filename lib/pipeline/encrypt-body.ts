@@ -28,8 +28,6 @@ export interface Value {
 
 export type EncryptedBody = ReturnType<typeof encryptBody>;
 
-/** Bytes of a body that is sealed at once, as one slice: most requests. */
-const SHORT_BODY = 64 * 1024;
 /** Slices of 64 KiB take twice as long over TLS. */
 const SLICE_BYTES = 512 * 1024;
 /** Bytes sealed or copied in one go. V8 frees what a larger step leaves behind only in a full collection. */
@@ -57,8 +55,7 @@ export function encryptBody(
   for (const { before, bytes, isPlain } of values) {
     contentLength += before.length + (isPlain ? bytes.length : cipher.sealedLength(bytes.length));
   }
-  const pulled = slicesOf(stepsOf(values, sealed, end), contentLength);
-  const slices: Iterable<Uint8Array> = contentLength <= SHORT_BODY ? [...pulled] : pulled;
+  const slices = slicesOf(stepsOf(values, sealed, end), contentLength);
   return { contentLength, slices, ...(contentType !== undefined && { contentType }) };
 }
 

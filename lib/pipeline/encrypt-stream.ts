@@ -1,17 +1,22 @@
-/** The encrypting stage as a Node stream, which the upload reads. */
+/** The encrypting stage, whose bytes or stream the upload takes. */
 import { Readable } from 'node:stream';
 import { encryptBody } from './encrypt-body.ts';
 
-export type EncryptedStream = ReturnType<typeof encryptStream>;
+/** Bytes of a body that is sealed at once: most requests. */
+const SHORT_BODY = 64 * 1024;
+
+export type EncryptedUpload = ReturnType<typeof encryptStream>;
 
 /**
- * Calls encryptBody and returns its slices as a stream. The stream fails with `internal` if they do not have
- * the announced length.
+ * Calls encryptBody, and returns its slices as a stream, or a body of at most 64 KiB as one piece of memory: a
+ * stream costs a short request more than its encryption. The stream fails with `internal` if the slices do
+ * not have the announced length.
  */
 export function encryptStream(...input: Parameters<typeof encryptBody>) {
   const { slices, ...announced } = encryptBody(...input);
-  const stream: Readable = new SliceStream(slices);
-  return { ...announced, stream };
+  const isShort = announced.contentLength <= SHORT_BODY;
+  const body = isShort ? ([...slices][0] as Buffer) : new SliceStream(slices);
+  return { ...announced, body };
 }
 
 /**

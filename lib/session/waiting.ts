@@ -15,7 +15,8 @@ export interface AcquireOptions {
   /** The bearer token of the request, used for attestation only where no key is configured. */
   readonly offeredKey?: string | undefined;
   readonly timeoutMs: number;
-  readonly signal?: AbortSignal;
+  /** Asked for the signal that ends its wait only if it has to wait. */
+  readonly waiter?: { readonly signal: AbortSignal };
 }
 
 interface WaitingDeps {
@@ -35,11 +36,12 @@ export function createWaiting({ renewals, requests, closed, clock, onDemand, hos
   /** With `onDemand` the renewal may end with the request that waits for it. */
   const whileRefused = onDemand ? deniedWait : refusedWait;
 
-  function acquire({ offeredKey, timeoutMs, signal }: AcquireOptions): Epoch | Promise<Epoch> {
+  function acquire({ offeredKey, timeoutMs, waiter }: AcquireOptions): Epoch | Promise<Epoch> {
     requests.haveCome = true;
     const inForce = current();
     const ready = inForce ?? worthTrying();
-    if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));
+    if (ready === undefined)
+      return within(timeoutMs, waiter?.signal, (ended) => nextEpoch(offeredKey, ended));
     // The renewal may be overdue: a timer may be late (the machine slept), and without a kept key there is
     // none. Nobody waits for this renewal, so after a failure it has the time that the state says.
     const isDue = clock.now() >= (state().due ?? ready.renewAt) || inForce === undefined;

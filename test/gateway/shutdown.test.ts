@@ -153,7 +153,7 @@ describe('shutdown', () => {
   });
 
   const unverified = fakeSession({
-    acquire: ({ signal }) =>
+    acquire: ({ waiter: { signal } = {} }) =>
       new Promise((_, reject) =>
         signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
       ),
@@ -227,10 +227,10 @@ describe('the signal of a shutdown', { concurrency: true }, () => {
       deps: { terminate: terminate.signal },
       wrapUpstream: (real) => ({
         ...real,
-        async send(res, attempt) {
-          const answered = await real.send(res, attempt);
-          terminate.abort(SHUTDOWN);
-          return answered;
+        send(res, attempt) {
+          const sending = real.send(res, attempt);
+          const outcome = sending.outcome.finally(() => terminate.abort(SHUTDOWN));
+          return { outcome, stop: (reason) => sending.stop(reason) };
         },
       }),
     });

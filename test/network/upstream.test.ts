@@ -1,7 +1,7 @@
 /** One attempt by itself: what becomes of it, of its body and of its listeners when it is cut short. */
 
 import assert from 'node:assert/strict';
-import { EventEmitter, getEventListeners, once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { AgentOptions } from 'node:https';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
@@ -40,14 +40,16 @@ function sender(host: string, port: number, agent: ServiceAgent) {
   const upstream = createUpstream({ host, port, agent, freshAgent: agent, ...LIMITS });
   return (
     signal: AbortSignal,
-    body?: Readable,
+    body?: Readable | Uint8Array,
     more: Record<string, string> = {},
     res = new EventEmitter(),
   ): Promise<UpstreamResponse> => {
     const headers = { host, 'content-length': body === undefined ? '0' : '100', ...more };
     const deadline = new Deadline(LIMITS.clock);
-    const attempt = { method: 'POST', path: '/', headers, body, fresh: false, deadline, signal };
-    return upstream.send(res as ServerResponse, attempt);
+    const attempt = { method: 'POST', path: '/', headers, body, fresh: false, deadline, sent() {} };
+    const sending = upstream.send(res as ServerResponse, attempt);
+    signal.addEventListener('abort', () => sending.stop(signal.reason));
+    return sending.outcome;
   };
 }
 
@@ -95,29 +97,21 @@ describe('the authority (host and port) of the remote', () => {
 });
 
 describe('an attempt to send a request', () => {
-  it('fails with the reason of its signal if that has aborted already', async (t) => {
-    const send = await sending(t, () => {});
-    await assert.rejects(send(AbortSignal.abort(REASON)), ABORTED);
-  });
-
-  it('destroys its request when the signal aborts, and releases its body and the signal', async (t) => {
+  it('destroys its request when it is stopped, and releases its body', async (t) => {
     const control = new AbortController();
     const send = await sending(t, () => control.abort(REASON));
     const body = endless();
     const closed = once(body, 'close');
     await assert.rejects(send(control.signal, body), ABORTED);
     await closed;
-    assert.equal(getEventListeners(control.signal, 'abort').length, 0);
   });
 
   it('releases its body if its connection breaks', async (t) => {
-    const { signal } = new AbortController();
     const send = await sending(t, (scripted) => scripted.reset());
     const body = endless();
     const closed = once(body, 'close');
-    await assert.rejects(send(signal, body));
+    await assert.rejects(send(unused(), body));
     await closed;
-    assert.equal(getEventListeners(signal, 'abort').length, 0);
   });
 
   it('is not retried once a byte of a response has come, even on a reused connection', async (t) => {
@@ -160,15 +154,11 @@ describe('an attempt to send a request', () => {
 });
 
 describe('a short upload', () => {
-  it('that ends after its response leaves its connection to the next request', async (t) => {
+  it('leaves its connection to the next request', async (t) => {
     const answer: Script = (scripted) => scripted.write(NO_CONTENT);
     const send = await sending(t, answer, answer);
-    const body = endless();
-    const { response } = await send(unused(), body, { 'content-length': '12' });
-    await once(response.resume(), 'end');
-    body.push('END');
-    body.push(null);
-    await once(body, 'close');
+    const { response } = await send(unused(), Buffer.alloc(12), { 'content-length': '12' });
+    await once(response.resume(), 'close');
     await send(unused());
     assert.deepEqual(
       send.remote.requests.map(({ connection }) => connection),

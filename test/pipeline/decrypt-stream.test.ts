@@ -2,7 +2,7 @@
  * The decrypting stage by itself: whose silence it is that lasts too long, and what may come after the end.
  */
 import assert from 'node:assert/strict';
-import { getEventListeners, once } from 'node:events';
+import { once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { Deadline } from '../../lib/clock.ts';
@@ -47,9 +47,10 @@ function decrypting({
   const stream = new DecryptStream(remote, decrypterWith(more), {
     clock,
     deadline: new Deadline(clock),
-    count: { heard() {}, decrypted() {} },
+    heard() {},
+    decrypted() {},
+    failed() {},
     idleTimeout: IDLE,
-    signal: new AbortController().signal,
     ...on,
   });
   let text = '';
@@ -116,17 +117,14 @@ describe('the idle time-out of a response', () => {
 });
 
 describe('the reports of the stream of a response', () => {
-  it('are the size of each received piece, the first decrypted bytes, and the size of each decrypted piece', async () => {
+  it('are the size of each received piece, and the size of each decrypted piece', async () => {
     const pieces = ['', 'de', '', 'crypted'];
     const seen: unknown[] = [];
     const { remote, ended } = decrypting({
       more: { feed: () => Buffer.from(pieces.shift() ?? ''), end: () => Buffer.from('end') },
-      count: {
-        heard: (bytes) => seen.push(['heard', bytes]),
-        decrypted: (bytes) => seen.push(['decrypted', bytes]),
-      },
-      onFirstBytes: () => seen.push('first bytes'),
-      onFailure: () => seen.push('failed'),
+      heard: (bytes) => seen.push(['heard', bytes]),
+      decrypted: (bytes) => seen.push(['decrypted', bytes]),
+      failed: () => seen.push('failed'),
     });
     for (const piece of ['12345', '678', '9', '0123']) {
       remote.push(piece);
@@ -137,7 +135,6 @@ describe('the reports of the stream of a response', () => {
     assert.deepEqual(seen, [
       ['heard', 5],
       ['heard', 3],
-      'first bytes',
       ['decrypted', 2],
       ['heard', 1],
       ['heard', 4],
@@ -151,7 +148,7 @@ describe('the reports of the stream of a response', () => {
     const heard = (): void => {
       throw full;
     };
-    const { remote, ended } = decrypting({ count: { heard, decrypted() {} } });
+    const { remote, ended } = decrypting({ heard });
     remote.push('some');
     assert.equal(await ended, full);
     assert.equal(remote.destroyed, true);
@@ -159,15 +156,13 @@ describe('the reports of the stream of a response', () => {
 
   it('include one failure only, whatever comes after it', async () => {
     const failures: unknown[] = [];
-    const control = new AbortController();
     const { remote, stream, ended } = decrypting({
       more: { feed: () => Buffer.alloc(0), failure: forged },
-      signal: control.signal,
-      onFailure: (error) => failures.push(error),
+      failed: (error) => failures.push(error),
     });
     remote.push('altered');
     assert.equal(await ended, forged);
-    control.abort(shutdown);
+    stream.stop(shutdown);
     await settle();
     assert.deepEqual([failures, stream.failure, remote.destroyed], [[forged], forged, true]);
   });
@@ -176,15 +171,11 @@ describe('the reports of the stream of a response', () => {
 describe('a response in which the model reported an error', () => {
   for (const ending of ['breaks off', 'is silent after that', 'is ended by a shutdown']) {
     it(`counts as complete if it ${ending}`, async () => {
-      const control = new AbortController();
-      const { clock, remote, ended, text } = decrypting({
-        more: { modelError: true },
-        signal: control.signal,
-      });
+      const { clock, remote, stream, ended, text } = decrypting({ more: { modelError: true } });
       remote.push('error');
       await settle();
       if (ending === 'breaks off') remote.destroy();
-      else if (ending === 'is ended by a shutdown') control.abort(shutdown);
+      else if (ending === 'is ended by a shutdown') stream.stop(shutdown);
       else await clock.advance(IDLE);
       assert.equal(await ended, undefined);
       assert.equal(text(), 'error');
@@ -192,19 +183,13 @@ describe('a response in which the model reported an error', () => {
   }
 });
 
-describe('the signal of a shutdown', () => {
-  it('ends the response with its reason, and keeps no listener', async () => {
-    const control = new AbortController();
-    const { remote, ended, text } = decrypting({ signal: control.signal });
-    remote.push('some');
-    await settle();
-    control.abort(shutdown);
-    assert.equal(await ended, shutdown);
-    assert.deepEqual([text(), remote.destroyed], ['some', true]);
-    const whole = decrypting({ signal: control.signal });
-    assert.equal(await whole.ended, shutdown, 'it was aborted before');
-    assert.equal(getEventListeners(control.signal, 'abort').length, 0);
-  });
+it('a response that is stopped ends with the reason, after what was decrypted', async () => {
+  const { remote, stream, ended, text } = decrypting();
+  remote.push('some');
+  await settle();
+  stream.stop(shutdown);
+  assert.equal(await ended, shutdown);
+  assert.deepEqual([text(), remote.destroyed], ['some', true]);
 });
 
 describe('back-pressure', () => {

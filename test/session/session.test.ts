@@ -152,10 +152,10 @@ describe('the start of a session', () => {
       prepare: { onAttest: () => new Promise(() => {}) },
     });
     const abort = new AbortController();
-    const waiting = session.acquire({ ...WAIT, signal: abort.signal });
+    const waiting = session.acquire({ ...WAIT, waiter: abort });
     abort.abort(new Error('client went away'));
     await assert.rejects(waiting, /client went away/);
-    await assert.rejects(session.acquire({ ...WAIT, signal: abort.signal }), /client went away/);
+    await assert.rejects(session.acquire({ ...WAIT, waiter: abort }), /client went away/);
     assert.equal(clock.timers().waiting, 0);
   });
 
@@ -411,7 +411,7 @@ describe('a session that renews on demand', () => {
   /** What a request gets in a runtime that ends the timers of each request with it. */
   async function untilItsEnd({ session, clock }: SessionScene, signal?: AbortSignal): Promise<string> {
     let outcome: string | undefined;
-    session.acquire(signal === undefined ? WAIT : { ...WAIT, signal }).then(
+    session.acquire(signal === undefined ? WAIT : { ...WAIT, waiter: { signal } }).then(
       () => {
         outcome = 'served';
       },

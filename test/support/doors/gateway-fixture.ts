@@ -45,7 +45,7 @@ export async function gatewayFixture(
     startGateway({
       upstream,
       ...options,
-      session: scene.session(session),
+      session: session,
       wrapUpstream: (inner) => wrapUpstream(scene.upstream(inner)),
     }),
   );

@@ -1,16 +1,13 @@
 /**
- * What a scene leaves behind: listeners, timers, bodies and answers that should have gone with the requests
+ * What a scene leaves behind: timers, bodies and answers that should have gone with the requests
  * they belong to.
  */
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
-import { getEventListeners } from 'node:events';
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import type { Upstream, UpstreamResponse } from '../../../lib/network/upstream.ts';
-import type { Session } from '../../../lib/session/session.ts';
 
 export interface SceneWatch {
-  /** Both see what passes through them. */
-  session(session: Session): Session;
+  /** Sees what passes through it. */
   upstream(upstream: Upstream): Upstream;
   /** Runs it; timers that are set in it, and in what it starts, are of this scene. */
   run<T>(start: () => Promise<T>): Promise<T>;
@@ -41,33 +38,24 @@ const hook = createHook({
 
 export function watchScene(): SceneWatch {
   hook.enable();
-  const signals = new Set<AbortSignal>();
   const bodies: Readable[] = [];
   const answers: UpstreamResponse[] = [];
   const timers: SetTimer[] = [];
   return {
-    session: (session) => ({
-      ...session,
-      acquire(request) {
-        signals.add(request.signal as AbortSignal);
-        return session.acquire(request);
-      },
-    }),
     upstream: ({ authority, send }) => ({
       authority,
-      async send(res, attempt) {
-        signals.add(attempt.signal);
-        if (attempt.body !== undefined) bodies.push(attempt.body);
-        const answer = await send(res, attempt);
-        answers.push(answer);
-        return answer;
+      send(res, attempt) {
+        if (attempt.body instanceof Readable) bodies.push(attempt.body);
+        const sending = send(res, attempt);
+        sending.outcome.then(
+          (answer) => answers.push(answer),
+          () => {},
+        );
+        return sending;
       },
     }),
     run: (start) => scenes.run(timers, start),
     ofRequests: () => [
-      ...[...signals]
-        .filter((signal) => getEventListeners(signal, 'abort').length > 0)
-        .map(() => 'a listener of an abort signal'),
       ...bodies.filter(({ destroyed }) => !destroyed).map(() => 'a sealed body'),
       ...answers
         .filter(({ response }) => !response.destroyed && !response.readableEnded)

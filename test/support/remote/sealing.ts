@@ -53,8 +53,9 @@ export function takeIn(read: BodyReader, text: string | Uint8Array): ParsedBody 
 export const prepare = (read: BodyReader, text: string | Uint8Array, sharedSalt?: string): SaltedBody =>
   injectSalt(takeIn(read, text), { shared: sharedSalt });
 
-/** All bytes of a stream; slices are copied, because their memory is used again. */
-export async function bytesOf(stream: AsyncIterable<Uint8Array>): Promise<Buffer> {
+/** All bytes of an upload; slices are copied, because their memory is used again. */
+export async function bytesOf(stream: Uint8Array | AsyncIterable<Uint8Array>): Promise<Buffer> {
+  if (stream instanceof Uint8Array) return Buffer.from(stream);
   const slices: Buffer[] = [];
   for await (const slice of stream) slices.push(Buffer.from(slice));
   return Buffer.concat(slices);
@@ -90,4 +91,4 @@ export function watched(cipher: RequestCipher, seen: (plaintext: Uint8Array) => 
 
 /** The body as it goes to the service. */
 export const sealText = async (body: SaltedBody, cipher: RequestCipher): Promise<string> =>
-  (await bytesOf(encryptStream(body, cipher).stream)).toString('utf8');
+  (await bytesOf(encryptStream(body, cipher).body)).toString('utf8');
