@@ -2,7 +2,7 @@
 import type { Endpoint } from '../api/endpoints.ts';
 import { errorEvent } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import { PROTECTION_HEADERS, PROTOCOL_VERSION, type RequestCipher } from '../envelope/protection.ts';
+import { ENCRYPTED_HEADER, PROTOCOL_VERSION, type RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { leftOutHeader, remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
@@ -160,9 +160,9 @@ async function whole(
 function unmarkedError(failure: PrivatemodeError, { status, headers }: Response): PrivatemodeError {
   const foreign = new ForeignError(failure, status);
   const origin = pageOrigin();
-  if (origin === undefined || headers.has(PROTECTION_HEADERS.encrypted)) return foreign;
+  if (origin === undefined || headers.has(ENCRYPTED_HEADER)) return foreign;
   const message = `${foreign.message}; or the service marks it as unencrypted, in a header that pages of ${origin} do not see (CORS)`;
-  const remedy = `${foreign.remedy} If it persists, expose the header ${PROTECTION_HEADERS.encrypted} to pages, as "Runtimes" in the README of privatemode-ai says.`;
+  const remedy = `${foreign.remedy} If it persists, expose the header Privatemode-Encrypted to pages, as "Runtimes" in the README of privatemode-ai says.`;
   return new PrivatemodeError(foreign.code, message, { cause: foreign, remedy });
 }
 

@@ -19,18 +19,10 @@ export interface GpuPolicy {
 export const PROTOCOL_VERSION = 'v1.40.0';
 
 /**
- * Header names of the protection, towards the API and back (docs/protocol/inference.md, sections 2 and 6).
+ * The response header that exactly `false` marks as not encrypted, in lower case (docs/protocol/inference.md,
+ * section 6). Nothing authenticates it.
  */
-export const PROTECTION_HEADERS = {
-  version: 'Privatemode-Version',
-  secretId: 'Privatemode-Secret-ID',
-  targetModel: 'Privatemode-Target-Model',
-  shardKey: 'Privatemode-Shard-Key',
-  gpuPolicy: 'Privatemode-NVIDIA-OCSP-Policy',
-  gpuPolicyMac: 'Privatemode-NVIDIA-OCSP-Policy-MAC',
-  /** Response header; exactly `false` marks a body that is not encrypted. Unauthenticated. */
-  encrypted: 'Privatemode-Encrypted',
-} as const;
+export const ENCRYPTED_HEADER = 'privatemode-encrypted';
 
 export interface ProtectedAttempt {
   readonly secretId: string;
@@ -55,9 +47,9 @@ function policyText({ gpuPolicy: { allowUnknown, gracePeriodHours }, nowMs }: Pr
 const macs = new WeakMap<SecretKey, { readonly policy: string; readonly mac: string }>();
 
 /**
- * The protection headers of one attempt, as name and value. Values are latin1: the model's holds its UTF-8
- * bytes. `protocolVersion` is only announced, and decides nothing else. Throws `internal` unless the key
- * holds 32 bytes.
+ * The protection headers of one attempt, as name and value (docs/protocol/inference.md, section 2). Values
+ * are latin1: the model's holds its UTF-8 bytes. `protocolVersion` is only announced, and decides nothing
+ * else. Throws `internal` unless the key holds 32 bytes.
  */
 export function protectionHeaders(
   attempt: ProtectedAttempt,
@@ -66,18 +58,17 @@ export function protectionHeaders(
   const { secretId, key, model, shardKey } = attempt;
   checkKey(key);
   const policy = policyText(attempt);
-  const known = macs.get(key);
-  const mac = known?.policy === policy ? known.mac : hmacSha256(key, policy);
-  if (mac !== known?.mac) macs.set(key, { policy, mac });
-  const headers: Record<string, string> = {
-    [PROTECTION_HEADERS.version]: protocolVersion,
-    [PROTECTION_HEADERS.secretId]: secretId,
-    [PROTECTION_HEADERS.gpuPolicy]: policy,
-    [PROTECTION_HEADERS.gpuPolicyMac]: mac,
-  };
-  if (model !== undefined) {
-    headers[PROTECTION_HEADERS.targetModel] = Buffer.from(model, 'utf8').toString('latin1');
+  let known = macs.get(key);
+  if (known?.policy !== policy) {
+    known = { policy, mac: hmacSha256(key, policy) };
+    macs.set(key, known);
   }
-  if (shardKey !== undefined) headers[PROTECTION_HEADERS.shardKey] = shardKey;
-  return headers;
+  return {
+    'Privatemode-Version': protocolVersion,
+    'Privatemode-Secret-ID': secretId,
+    'Privatemode-NVIDIA-OCSP-Policy': policy,
+    'Privatemode-NVIDIA-OCSP-Policy-MAC': known.mac,
+    ...(model !== undefined && { 'Privatemode-Target-Model': Buffer.from(model, 'utf8').toString('latin1') }),
+    ...(shardKey !== undefined && { 'Privatemode-Shard-Key': shardKey }),
+  };
 }

@@ -117,7 +117,9 @@ function keepAlive(events: Readable, res: ServerResponse, interval: number, cloc
 async function toClient(stream: Readable, res: ServerResponse): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     stream.once('end', resolve);
-    stream.once('close', () => reject(new ClientGone())); // without 'end' before it
+    stream.once('close', () => {
+      if (!stream.readableEnded) reject(new ClientGone());
+    });
     stream.pipe(res, { end: false });
   });
   stream.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)

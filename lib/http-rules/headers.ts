@@ -133,8 +133,8 @@ export const leftOutHeader = (kinds: string | undefined): Record<string, string>
  * without control characters other than tab.
  */
 function listed(headers: ReceivedHeaders, names: readonly string[]): Record<string, string> {
-  const { connection = '' } = headers;
-  const perConnection = `${connection}`.toLowerCase().split(/[ \t]*,[ \t]*/);
+  const { connection } = headers;
+  const perConnection = connection === undefined ? [] : `${connection}`.toLowerCase().split(/[ \t]*,[ \t]*/);
   const passed: Record<string, string> = {};
   for (const name of names) {
     const value = headers[name];

@@ -1,5 +1,5 @@
 /** Decides from the head of an upstream response how its body is read, or why the response is refused. */
-import { PROTECTION_HEADERS } from '../envelope/protection.ts';
+import { ENCRYPTED_HEADER } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ReceivedHeaders } from './headers.ts';
 import { ForeignError } from './unauthenticated.ts';
@@ -34,7 +34,7 @@ export function responseKind(
     const error = malformed('the service compressed the response, although the request did not allow that');
     return status < 400 ? error : new ForeignError(error, status);
   }
-  const isMarkedPlain = headers[PROTECTION_HEADERS.encrypted.toLowerCase()] === 'false';
+  const isMarkedPlain = headers[ENCRYPTED_HEADER] === 'false';
   if (!encrypted || (isMarkedPlain && status >= 400)) return 'plain';
   if (isMarkedPlain)
     return new PrivatemodeError(

@@ -2,7 +2,7 @@
  * What the application sees of a response that nothing authenticates: an error in plain text, or one whose
  * text could not be decrypted.
  */
-import { PROTECTION_HEADERS } from '../envelope/protection.ts';
+import { ENCRYPTED_HEADER } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 
 /**
@@ -12,7 +12,7 @@ import { PrivatemodeError } from '../errors.ts';
 export const plainMarks = (encrypted: boolean): Record<string, string> => ({
   'cache-control': 'no-store',
   'privatemode-proxy-unauthenticated': 'true',
-  ...(encrypted ? { [PROTECTION_HEADERS.encrypted.toLowerCase()]: 'false' } : {}),
+  ...(encrypted ? { [ENCRYPTED_HEADER]: 'false' } : {}),
 });
 
 /**
