@@ -1,4 +1,4 @@
-/** The certificate of the listener and its key: reads and follows their files, and warns before it expires. */
+/** The certificate of the listener and its key: reads and follows both, and warns before it expires. */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import type { Clock } from '../clock.ts';
