@@ -50,7 +50,6 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const { clock, log, session, metrics } = shared;
   const { listenAddress, workspace, maxBufferedBytes: bytes } = config;
   const files = readTlsFiles(config);
-  if (files !== undefined) noteExpiry(files, deps);
   let cors = corsPolicy(config, files?.tls.cert);
   const { upstream, agent } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
@@ -168,41 +167,39 @@ function readTlsFiles({ tlsCertPath: certPath, tlsKeyPath: keyPath }: Config) {
   return { certPath, keyPath, tls: loadTls({ certPath, keyPath }) };
 }
 
-/** Sets or clears the condition that warns of the end of the certificate. */
-function noteExpiry({ certPath, tls }: TlsContent, { conditions, clock }: GatewayServerDeps): void {
-  const warning = expiryWarning(certPath, firstToEnd(tls.cert), clock);
-  if (warning === undefined) conditions.clear('tls_certificate_expiry');
-  else conditions.set('tls_certificate_expiry', warning.message, warning);
-}
-
 /**
  * Makes the listener use what its files hold whenever they change, and warns before the certificate expires.
  * A bad file leaves the old content in force, and sets a condition. `certified` is called with each new
  * certificate.
  */
 function followTlsFiles(
-  first: TlsContent,
+  { certPath, keyPath, tls: first }: TlsContent,
   listener: Listener,
   certified: (cert: string) => void,
-  deps: GatewayServerDeps,
+  { conditions, log, clock }: GatewayServerDeps,
 ) {
-  const { conditions, log, clock } = deps;
-  let files = first;
-  const watch = watchTls(first, first.tls, {
+  let certificate = firstToEnd(first.cert);
+  const noteExpiry = (): void => {
+    const warning = expiryWarning(certPath, certificate, clock);
+    if (warning === undefined) conditions.clear('tls_certificate_expiry');
+    else conditions.set('tls_certificate_expiry', warning.message, warning);
+  };
+  noteExpiry();
+  const watch = watchTls({ certPath, keyPath }, first, {
     changed(tls) {
-      files = { ...first, tls };
+      certificate = firstToEnd(tls.cert);
       certified(tls.cert);
       listener.replaceTls(tls);
-      noteExpiry(files, deps);
-      const { subject, ends } = firstToEnd(tls.cert);
+      noteExpiry();
+      const { subject, ends } = certificate;
       log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
     },
     ...whileUnusable(conditions, 'tls_pair_unusable'),
     clock,
   });
-  const endLooks = every(clock, clock.times.expiryLook, () => noteExpiry(files, deps));
+  const endLooks = every(clock, clock.times.expiryLook, noteExpiry);
   return {
-    certificateEnds: (): number => firstToEnd(files.tls.cert).ends.getTime(),
+    certificateEnds: (): number => certificate.ends.getTime(),
     reload: watch.reload,
     close(): void {
       endLooks();
