@@ -20,8 +20,7 @@ function sayClose(res: ServerResponse): void {
 export function trackConnections(server: Server, { tls }: { readonly tls: boolean }, clock: Clock) {
   /** Open connection → the responses under way on it; undefined before its first request. */
   const connections = new Map<Socket, Set<ServerResponse> | undefined>();
-  /** Accepted sockets whose TLS handshake is under way, by their addresses. */
-  const handshakes = new Map<string, Socket>();
+  const handshakes = new Map<string, Socket>(); // accepted sockets that shake hands, by their addresses
   let isAnnounced = false; // each further response ends its connection
   let isEnding = false; // so does each response that is under way
 

@@ -30,10 +30,8 @@ export async function drain(
   const { farewell } = clock.times;
   const unfinished = active();
   const waiting = 'Waiting for responses to end; a second signal ends them now';
-  log.info(
-    { unfinished, graceSeconds: grace / 1000 },
-    unfinished === 0 ? 'No response is under way' : waiting,
-  );
+  const message = unfinished === 0 ? 'No response is under way' : waiting;
+  log.info({ unfinished, graceSeconds: grace / 1000 }, message);
   const drained = new AbortController();
   const gone = listener.drain().then(() => drained.abort());
   const enough = AbortSignal.any(hurry === undefined ? [drained.signal] : [drained.signal, hurry]);

@@ -125,9 +125,9 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
       server.listen({ path: socketFile.path });
       process.umask(umask);
     }
+    const noPort = fd === undefined ? socketFile?.path : 'the socket of systemd';
     await once(server, 'listening').catch((cause) => {
-      if (fd !== undefined) throw listenFailed('the socket of systemd', undefined, cause);
-      if (socketFile !== undefined) throw listenFailed(socketFile.path, undefined, cause);
+      if (noPort !== undefined) throw listenFailed(noPort, undefined, cause);
       throw listenFailed(`${host} port ${wanted}`, wanted, cause);
     });
   }
@@ -140,9 +140,8 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     throw new PrivatemodeError('config_invalid', OTHER_SOCKET);
   }
   return {
-    /** Empty for a socket in the file system. */
+    /** Empty for a socket in the file system, whose port is 0. */
     address,
-    /** 0 for a socket in the file system. */
     port,
     isOpen: (): boolean => server.listening,
     /** Opens the port of a listener with `reusePort`. Throws listen_failed. */

@@ -86,8 +86,8 @@ export const PROGRAM: readonly Mutation[] = [
     file: 'lib/access/authenticate.ts',
     edits: [
       {
-        find: '!(found.expires !== undefined && now >= found.expires)',
-        replace: '!(found.expires !== undefined && now < 0)',
+        find: 'client.expires !== undefined && now >= client.expires',
+        replace: 'client.expires !== undefined && now < 0',
       },
     ],
     tests: [
