@@ -125,9 +125,9 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
       server.listen({ path: socketFile.path });
       process.umask(umask);
     }
-    const noPort = fd === undefined ? socketFile?.path : 'the socket of systemd';
     await once(server, 'listening').catch((cause) => {
-      if (noPort !== undefined) throw listenFailed(noPort, undefined, cause);
+      if (fd !== undefined) throw listenFailed('the socket of systemd', undefined, cause);
+      if (socketFile !== undefined) throw listenFailed(socketFile.path, undefined, cause);
       throw listenFailed(`${host} port ${wanted}`, wanted, cause);
     });
   }
