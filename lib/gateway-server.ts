@@ -1,5 +1,4 @@
 /** Composes the gateway from the configuration, opens its port, follows its certificate, and ends it. */
-import type { ClientCertificates } from './access/certificates.ts';
 import { type Clock, every } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
@@ -10,11 +9,10 @@ import type { GatewayDeps } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { MemoryBudget } from './gateway/memory.ts';
 import { createDumper } from './gateway/request-dump.ts';
-import { firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
 import { drain } from './listener/drain.ts';
 import { type Listener, listen } from './listener/listen.ts';
 import { sharePort } from './listener/shared-port.ts';
-import { loadClientCas, loadTls, watchClientCas, watchTls } from './listener/tls.ts';
+import { expiryWarning, firstToEnd, loadTls, watchTls } from './listener/tls.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
@@ -37,8 +35,6 @@ type Own =
 export interface GatewayServerDeps extends Omit<GatewayDeps, Own> {
   readonly outbound: Outbound;
   readonly conditions: ConditionSink;
-  /** Undefined: clients are not asked for certificates. */
-  readonly certificates?: ClientCertificates | undefined;
   /** A socket that listens already; undefined: none. */
   readonly fd: number | undefined;
   /** With --reuse-port: called with listen_failed if the port cannot be opened. */
@@ -50,11 +46,10 @@ export interface GatewayServerDeps extends Omit<GatewayDeps, Own> {
  * force. Throws config_invalid and listen_failed.
  */
 export async function startGatewayServer(config: Config, deps: GatewayServerDeps) {
-  const { outbound, certificates, fd, onPermanent, conditions, ...shared } = deps;
+  const { outbound, fd, onPermanent, conditions, ...shared } = deps;
   const { clock, log, session, metrics } = shared;
   const { listenAddress, workspace, maxBufferedBytes: bytes } = config;
   const files = readTlsFiles(config);
-  if (files !== undefined) noteExpiries(files, deps);
   let cors = corsPolicy(config, files?.tls.cert);
   const { upstream, agent } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
@@ -85,7 +80,6 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
       socketFile: path === undefined ? undefined : { path, mode: config.listenMode },
       fd,
       tls: files?.tls,
-      clientCertificates: certificates && files?.cas && { ...certificates, cas: files.cas },
       onWrongScheme: (advice) => log.warn(advice),
       response: AppResponse,
     },
@@ -122,7 +116,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     events: gateway.events,
     /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
     certificateEnds: () => tlsWatch?.certificateEnds(),
-    /** Looks now at the files of the certificate and of the CAs of clients. */
+    /** Looks now at the files of the certificate. */
     reload: async () => await tlsWatch?.reload(),
     /**
      * From now on each response ends its connection, so that clients go elsewhere; with --reuse-port the port
@@ -167,67 +161,49 @@ function corsPolicy(config: Config, cert: string | undefined): CorsPolicy {
 
 type TlsContent = NonNullable<ReturnType<typeof readTlsFiles>>;
 
-/** Reads the certificate, its key and the CAs of clients; undefined without TLS. Throws config_invalid. */
-function readTlsFiles({ tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa: caPath }: Config) {
+/** Reads the certificate and its key; undefined without TLS. Throws config_invalid. */
+function readTlsFiles({ tlsCertPath: certPath, tlsKeyPath: keyPath }: Config) {
   if (certPath === undefined || keyPath === undefined) return undefined;
-  const tls = loadTls({ certPath, keyPath });
-  return { certPath, keyPath, caPath, tls, cas: caPath === undefined ? undefined : loadClientCas(caPath) };
-}
-
-function noteExpiries({ certPath, caPath, tls, cas }: TlsContent, { conditions, clock }: GatewayServerDeps) {
-  noteExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) }, clock);
-  if (cas === undefined) return;
-  noteExpiry(conditions, 'client_ca_expiry', { path: caPath, ...firstToEnd(cas.join('\n')) }, clock);
+  return { certPath, keyPath, tls: loadTls({ certPath, keyPath }) };
 }
 
 /**
- * Makes the listener use what its files hold whenever they change, and warns before their certificates
- * expire. A bad file leaves the old content in force, and sets a condition. `certified` is called with each
- * new certificate.
+ * Makes the listener use what its files hold whenever they change, and warns before the certificate expires.
+ * A bad file leaves the old content in force, and sets a condition. `certified` is called with each new
+ * certificate.
  */
 function followTlsFiles(
-  first: TlsContent,
+  { certPath, keyPath, tls: first }: TlsContent,
   listener: Listener,
   certified: (cert: string) => void,
-  deps: GatewayServerDeps,
+  { conditions, log, clock }: GatewayServerDeps,
 ) {
-  const { conditions, log, clock } = deps;
-  let files = first;
-  const use = (next: TlsContent): void => {
-    files = next;
-    listener.replaceTls(files.tls, files.cas);
-    noteExpiries(files, deps);
+  let certificate = firstToEnd(first.cert);
+  const noteExpiry = (): void => {
+    const warning = expiryWarning(certPath, certificate, clock);
+    if (warning === undefined) conditions.clear('tls_certificate_expiry');
+    else conditions.set('tls_certificate_expiry', warning.message, warning);
   };
-  const watches = [
-    watchTls(first, first.tls, {
-      changed(tls) {
-        certified(tls.cert);
-        use({ ...files, tls });
-        const { subject, ends } = firstToEnd(tls.cert);
-        log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
-      },
-      ...whileUnusable(conditions, 'tls_pair_unusable'),
-      clock,
-    }),
-  ];
-  if (first.caPath !== undefined && first.cas !== undefined)
-    watches.push(
-      watchClientCas(first.caPath, first.cas, {
-        changed(cas) {
-          use({ ...files, cas });
-          log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
-        },
-        ...whileUnusable(conditions, 'client_cas_unusable'),
-        clock,
-      }),
-    );
-  const endLooks = every(clock, clock.times.expiryLook, () => noteExpiries(files, deps));
+  noteExpiry();
+  const watch = watchTls({ certPath, keyPath }, first, {
+    changed(tls) {
+      certificate = firstToEnd(tls.cert);
+      certified(tls.cert);
+      listener.replaceTls(tls);
+      noteExpiry();
+      const { subject, ends } = certificate;
+      log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
+    },
+    ...whileUnusable(conditions, 'tls_pair_unusable'),
+    clock,
+  });
+  const endLooks = every(clock, clock.times.expiryLook, noteExpiry);
   return {
-    certificateEnds: (): number => firstToEnd(files.tls.cert).ends.getTime(),
-    reload: () => Promise.all(watches.map((watch) => watch.reload())),
+    certificateEnds: (): number => certificate.ends.getTime(),
+    reload: watch.reload,
     close(): void {
       endLooks();
-      for (const watch of watches) watch.close();
+      watch.close();
     },
   };
 }

@@ -1,6 +1,5 @@
 /** Opens what decides who may use the gateway, and how much: the clients, and the counts of their limits. */
 import { resolve } from 'node:path';
-import { createCertificates } from './access/certificates.ts';
 import { openClients } from './access/clients.ts';
 import type { Clock } from './clock.ts';
 import type { ConfiguredKey } from './config/api-key.ts';
@@ -38,14 +37,12 @@ interface AccessDeps {
 }
 
 /**
- * Opens the table of clients (undefined without --clients), what remembers their certificates (undefined
- * without --tls-client-ca), the watch over the operator's keys, and the gate that gives requests their
- * permits (undefined without --clients and --max-in-flight). Throws config_invalid.
+ * Opens the table of clients (undefined without --clients), the watch over the operator's keys, and the gate
+ * that gives requests their permits (undefined without --clients and --max-in-flight). Throws config_invalid.
  */
 export async function openAccess(config: Config, shared: Shared, { key, salt, authorities }: AccessDeps) {
   const { clock, log, conditions, opened } = shared;
-  const { clients: path, maxInFlight, tlsClientCa } = config;
-  const certificates = tlsClientCa === undefined ? undefined : createCertificates();
+  const { clients: path, maxInFlight } = config;
   const ownKeys = watchOwnKeys({
     conditions,
     keyOf: (client) => (client === undefined ? key.value() : clients?.keyOf(client)),
@@ -59,8 +56,6 @@ export async function openAccess(config: Config, shared: Shared, { key, salt, au
           clock,
           // The key, once configured, never goes away: a bad key file leaves the old one.
           needsKeys: key.value() === undefined,
-          tokensOptional: certificates !== undefined,
-          certificateOf: certificates?.of,
           sharedSalt: salt,
           changed(count) {
             log.info({ clients: count }, 'The clients file, or a key in it, was read again');
@@ -74,7 +69,6 @@ export async function openAccess(config: Config, shared: Shared, { key, salt, au
   const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight, clock);
   const isLimited = counts !== undefined || queue !== undefined;
   return {
-    certificates,
     clients,
     ownKeys,
     gate: isLimited ? createRequestGate({ counts, queue }) : undefined,

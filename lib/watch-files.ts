@@ -11,50 +11,41 @@ export type FileWatch = ReturnType<typeof watchFiles>;
 export interface Follower<T> {
   /** Gets what the file holds if that is new. */
   readonly changed: (next: T) => void;
-  /** Gets the reason why the file cannot be used, once per reason. What it held before stays in force. */
+  /** Gets, at each look, the reason why the file cannot be used. What it held before stays in force. */
   readonly failed: (error: PrivatemodeError) => void;
-  /** Called, before `changed`, once a file that could not be used can be used again. */
-  readonly recovered?: (() => void) | undefined;
+  /** Called, before `changed`, at each look at a file that can be used. */
+  readonly usable?: (() => void) | undefined;
   readonly clock: Clock;
 }
 
 /**
- * Calls `read` every `interval` ms and on `reload()`, and compares what it returns with `known`. File
- * watching would miss the renames and turned links by which mounted secrets and certificates are replaced.
+ * Calls `read` every `interval` ms and on `reload()`. What it returned at the start is `first`. File watching
+ * would miss the renames and turned links by which mounted secrets and certificates are replaced.
  */
 export function watchFiles<T>(
-  options: Follower<T> & {
-    readonly known: T;
-    readonly read: () => T | Promise<T>;
-    readonly interval: number;
-  },
+  first: T,
+  read: () => T | Promise<T>,
+  interval: number,
+  { changed, failed, usable, clock }: Follower<T>,
 ) {
-  const { read, changed, failed, recovered, interval, clock } = options;
-  let { known } = options;
-  let lastFailure: string | undefined;
-  let closed = false;
-  let isDue = false;
-  let reading: Promise<void> | undefined;
+  let known = first;
+  let isClosed = false;
+  let isQueued = false; // a read that has not begun
+  let last = Promise.resolve();
 
   async function look(): Promise<void> {
-    while (isDue && !closed) {
-      isDue = false;
-      try {
-        // Not `await read()`: if that threw at once, this function would end before `reading` is set.
-        const next = await (async () => read())();
-        if (closed) break;
-        if (lastFailure !== undefined) recovered?.();
-        lastFailure = undefined;
-        if (isDeepStrictEqual(next, known)) continue;
-        known = next;
-        changed(next);
-      } catch (thrown) {
-        const error = asPrivatemodeError(thrown);
-        if (!closed && error.message !== lastFailure) failed(error);
-        lastFailure = error.message;
-      }
+    isQueued = false;
+    if (isClosed) return;
+    try {
+      const next = await read();
+      if (isClosed) return;
+      usable?.();
+      if (isDeepStrictEqual(next, known)) return;
+      known = next;
+      changed(next);
+    } catch (thrown) {
+      if (!isClosed) failed(asPrivatemodeError(thrown));
     }
-    reading = undefined;
   }
 
   /**
@@ -62,16 +53,16 @@ export function watchFiles<T>(
    * disk that hangs, more would take all threads of libuv, and the old content could come back.
    */
   function reload(): Promise<void> {
-    isDue = true;
-    reading ??= look();
-    return reading;
+    if (!isQueued) last = last.then(look);
+    isQueued = true;
+    return last;
   }
 
   const stop = every(clock, interval, reload);
   return {
     reload,
     close(): void {
-      closed = true;
+      isClosed = true;
       stop();
     },
   };
@@ -81,11 +72,10 @@ export function watchFiles<T>(
 export const MOST_BYTES = 1024 * 1024;
 
 /**
- * Throws for a pipe and for a huge file. A pipe holds its content only once, and a read of it keeps a thread
- * waiting, which host names are looked up with. A huge file would fill the memory at each read.
+ * Throws for a pipe, which holds its content only once and keeps a thread waiting that host names are looked
+ * up with, and for a file that would fill the memory. A read of a directory fails by itself, in better words.
  */
 function demandSmall(file: Stats): void {
-  // To read a directory fails by itself, with a code that has its own words.
   if (!file.isFile() && !file.isDirectory())
     throw new Error('it is not a regular file; name one, because it is read again and again');
   if (file.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);

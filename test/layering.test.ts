@@ -48,18 +48,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   listener: ['clock', 'errors', 'files', 'watch-files'],
   observe: ['clock', 'errors', 'listener', 'text', 'version', 'session', 'manifest-log', 'verdict'],
   config: ['errors', 'files', 'text', 'api', 'network', 'attestation', 'watch-files'],
-  access: [
-    'clock',
-    'errors',
-    'files',
-    'crypto',
-    'strict-json',
-    'attestation',
-    'api',
-    'observe',
-    'config',
-    'watch-files',
-  ],
+  access: ['clock', 'errors', 'files', 'strict-json', 'api', 'observe', 'config', 'watch-files'],
   limits: ['clock', 'errors', 'config', 'files', 'access'],
   gateway: [
     'clock',
@@ -97,7 +86,6 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   'gateway-server': [
     'clock',
     'errors',
-    'access',
     'config',
     'gateway',
     'network',

@@ -8,8 +8,8 @@ function watched(read: () => string | Promise<string>, clock = createFakeClock()
   const told: string[] = [];
   const changed = (next: string): unknown => told.push(next);
   const failed = ({ message }: PrivatemodeError): unknown => told.push(message);
-  const recovered = (): unknown => told.push('recovered');
-  const watch = watchFiles({ known: 'first', read, changed, failed, recovered, interval: 1_000, clock });
+  const usable = (): unknown => told.push('usable');
+  const watch = watchFiles('first', read, 1_000, { changed, failed, usable, clock });
   return { ...watch, told };
 }
 
@@ -27,11 +27,11 @@ it('a watched file that is read slowly: no other read begins, and one follows fo
   await settle();
   reads[1]?.resolve('second');
   await Promise.all(both);
-  assert.deepEqual([reads.length, told], [2, ['second']]);
+  assert.deepEqual([reads.length, told], [2, ['usable', 'usable', 'second']]);
 });
 
-it('a watched file: a failure is told once, its end before the changed content, and nothing after the close', async () => {
-  const found = ['first', undefined, undefined, 'first', undefined, 'second', 'second', 'after the close'];
+it('a watched file: each look tells whether it can be used, before changed content, and nothing is told after the close', async () => {
+  const found = ['first', undefined, 'first', undefined, 'second', 'second', 'after the close'];
   const { reload, close, told } = watched(() => {
     const next = found.shift();
     if (next === undefined) throw new PrivatemodeError('config_invalid', 'gone');
@@ -41,5 +41,5 @@ it('a watched file: a failure is told once, its end before the changed content, 
   const last = reload();
   close();
   await last;
-  assert.deepEqual(told, ['gone', 'recovered', 'gone', 'recovered', 'second']);
+  assert.deepEqual(told, ['usable', 'gone', 'usable', 'gone', 'usable', 'second', 'usable']);
 });

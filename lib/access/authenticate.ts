@@ -1,12 +1,8 @@
-/**
- * Finds the client that sends a request, by the token in its head or the certificate of its connection, or
- * throws the error to respond with.
- */
+/** Finds the client that sends a request, by the token in its head, or throws the error to respond with. */
 import { createHash } from 'node:crypto';
 import type { EndpointId } from '../api/endpoints.ts';
 import { bearerToken } from '../api/ids.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { CERTIFICATE_PROBLEMS, type CertificateProblem, type ClientCertificate } from './certificates.ts';
 import type { ClientEntry } from './clients-file.ts';
 
 /** A client in the form that requests need; made once for each state of the file. */
@@ -29,11 +25,6 @@ export interface Client
 export interface Credentials {
   readonly authorization: string | undefined;
   readonly apiKeyHeader: string | undefined;
-  /**
-   * The certificate that the client showed on the connection; undefined: it showed none, or was not asked for
-   * one.
-   */
-  readonly certificate?: ClientCertificate | undefined;
 }
 
 /** The clients as requests look them up. */
@@ -58,32 +49,21 @@ const clientWith = (token: string, { byToken }: ClientTable): Client | undefined
 
 /**
  * Finds the client that a request comes from. If there is an Authorization header, it alone decides which
- * token counts; `x-api-key` counts only without it. A client with a certificate needs no token; if it sends
- * one, both must belong to the same client. With a known token, a certificate that identifies no client is
- * ignored, unless it names several clients. Throws client_unknown if neither identifies a client, or if the
- * client has expired. `now`: ms since 1970.
+ * token counts; `x-api-key` counts only without it. Throws client_unknown if the token identifies no client,
+ * or if the client has expired. `now`: ms since 1970.
  */
 export function authenticate(
-  { authorization, apiKeyHeader, certificate }: Credentials,
+  { authorization, apiKeyHeader }: Credentials,
   clients: ClientTable,
   now: number,
 ): Client {
   const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
-  const byToken = token === undefined ? undefined : clientWith(token, clients);
-  let found: Client | string;
-  if (certificate === undefined) {
-    found = byToken ?? whyUnknown(token, { authorization, apiKeyHeader });
-  } else {
-    // An Authorization header of another scheme is no token, but still a credential, so it must not go
-    // unnoticed.
-    const bringsToken = token !== undefined || authorization !== undefined;
-    found = byCertificate(holderOf(certificate, clients, now), byToken, bringsToken);
-  }
-  if (typeof found !== 'string' && !(found.expires !== undefined && now >= found.expires)) return found;
-  if (typeof found === 'string')
-    throw new PrivatemodeError('client_unknown', found, { remedy: certificate && CERTIFICATE_REMEDY });
-  const expired = byToken === undefined ? 'the client has expired' : 'the token has expired';
-  throw new PrivatemodeError('client_unknown', expired, { remedy: EXPIRED_REMEDY });
+  const client = token === undefined ? undefined : clientWith(token, clients);
+  if (client === undefined)
+    throw new PrivatemodeError('client_unknown', whyUnknown(token, { authorization, apiKeyHeader }));
+  if (client.expires !== undefined && now >= client.expires)
+    throw new PrivatemodeError('client_unknown', 'the token has expired', { remedy: EXPIRED_REMEDY });
+  return client;
 }
 
 /**
@@ -102,10 +82,7 @@ const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
 ];
 
 /** Why the token that was sent, or its absence, identifies no client. */
-function whyUnknown(
-  token: string | undefined,
-  { authorization, apiKeyHeader }: Pick<Credentials, 'authorization' | 'apiKeyHeader'>,
-): string {
+function whyUnknown(token: string | undefined, { authorization, apiKeyHeader }: Credentials): string {
   if (token === undefined)
     return authorization === undefined
       ? 'no token was sent in Authorization or x-api-key, and neither other headers nor the URL are read for one'
@@ -115,41 +92,6 @@ function whyUnknown(
 }
 
 const EXPIRED_REMEDY = 'Ask the operator of this gateway for more time ("expires" in the file of --clients).';
-
-const CERTIFICATE_REMEDY =
-  'Use the certificate, or send the token, that you were given for this gateway; both together must belong to one client.';
-
-/** The client on a connection with a certificate, or why there is none. */
-function byCertificate(
-  holder: Client | CertificateProblem,
-  byToken: Client | undefined,
-  bringsToken: boolean,
-): Client | string {
-  if (typeof holder !== 'string')
-    return !bringsToken || byToken === holder
-      ? holder
-      : 'the token is not one of the client that the certificate names';
-  if (byToken !== undefined && holder !== 'ambiguous') return byToken;
-  const problem = CERTIFICATE_PROBLEMS[holder];
-  return bringsToken && byToken === undefined ? `${problem}, and the token is not known` : problem;
-}
-
-/** The one client that a certificate names, or why there is none. */
-function holderOf(
-  { problem, names, notAfter }: ClientCertificate,
-  { byName }: ClientTable,
-  now: number,
-): Client | CertificateProblem {
-  if (problem !== undefined) return problem;
-  if (now > notAfter) return 'expired'; // at the handshake it was valid still
-  let holder: Client | undefined;
-  for (const name of names) {
-    const client = byName.get(name);
-    if (client !== undefined && holder !== undefined) return 'ambiguous';
-    holder ??= client;
-  }
-  return holder ?? 'nameless';
-}
 
 /** Throws client_forbidden if the client may not use the endpoint. */
 export function requireEndpoint({ endpoints }: Client, id: EndpointId): void {

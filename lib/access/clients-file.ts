@@ -42,10 +42,7 @@ const CACHE_SALTS = ['client', 'shared', 'own'] as const;
 export interface ClientEntry {
   /** Unique; letters, digits and `._@-`, at most 64. */
   readonly name: string;
-  /**
-   * SHA-256 of each token of the client, in lower-case hex. No two entries share one. Empty: the client is
-   * known by its certificate only.
-   */
+  /** SHA-256 of each token of the client, at least one, in lower-case hex. No two entries share one. */
   readonly tokens: readonly string[];
   /** ms since 1970, from which on the client is refused. */
   readonly expires: number | undefined;
@@ -157,9 +154,7 @@ const MEMBERS = {
     CLIENT_NAME,
     'a name of at most 64 letters, digits and . _ @ -, beginning with a letter or digit',
   ),
-  tokens: optional(
-    listOf(digest, 'a list of at least one digest; to lock a client out, remove its whole entry'),
-  ),
+  tokens: listOf(digest, 'a list of at least one digest; to lock a client out, remove its whole entry'),
   expires: optional(time),
   models: optional(listOf(matching(PATTERN, 'the name of a model, in which * stands for any characters'))),
   endpoints: optional(listOf(endpoint)),
@@ -171,21 +166,13 @@ const MEMBERS = {
 } satisfies Readonly<Record<string, Read<unknown>>>;
 
 /**
- * Reads the file. `needsKeys`: no key is configured, so each client must have a key file. `tokensOptional`:
- * clients may be known by their certificates. `name`: what messages call the file. Throws config_invalid,
- * with the JSON path of what is wrong; the error quotes no token, digest or other value.
+ * Reads the file. `needsKeys`: no key is configured, so each client must have a key file. `name`: what
+ * messages call the file. Throws config_invalid, with the JSON path of what is wrong; the error quotes no
+ * token, digest or other value.
  */
 export function parseClientsFile(
   bytes: Uint8Array,
-  {
-    needsKeys,
-    tokensOptional = false,
-    name = '--clients',
-  }: {
-    readonly needsKeys: boolean;
-    readonly tokensOptional?: boolean | undefined;
-    readonly name?: string;
-  },
+  { needsKeys, name = '--clients' }: { readonly needsKeys: boolean; readonly name?: string },
 ): readonly ClientEntry[] {
   const refuse: Refuse = (at, expected) => {
     throw invalid(`${name}: ${withoutSecrets(pathText(at) || 'the file')}: expected ${expected}`);
@@ -202,15 +189,9 @@ export function parseClientsFile(
   );
   if (!Array.isArray(clients)) return refuse(['clients'], 'a list of clients, in brackets');
   const entries = clients.map((value: JsonValue, i) => entryOf(value, ['clients', i], defaults, refuse));
-  for (const [i, { apiKeyFile, tokens }] of entries.entries()) {
-    if (!tokensOptional && tokens.length === 0)
-      refuse(
-        ['clients', i, 'tokens'],
-        'a list of at least one digest; it may be empty only with --tls-client-ca',
-      );
+  for (const [i, { apiKeyFile }] of entries.entries())
     if (needsKeys && apiKeyFile === undefined)
       refuse(['clients', i, 'apiKey'], 'a key file, since there is no --api-key');
-  }
   refuseRepeated(entries, refuse);
   return Object.freeze(entries);
 }
@@ -230,10 +211,10 @@ function entryOf(
 ): ClientEntry {
   const own = Object.entries(membersOf(value, at, MEMBERS, refuse)).filter(([, read]) => read !== undefined);
   const members = { ...defaults, ...Object.fromEntries(own) } as MembersOf<typeof MEMBERS>;
-  const { apiKey, cacheSalt = 'client', tokens = [], ...others } = members;
+  const { apiKey, cacheSalt = 'client', ...others } = members;
   const { requestsPerMinute, tokensPerDay, maxConcurrent, ...rest } = others;
   const limits = Object.freeze({ requestsPerMinute, tokensPerDay, maxConcurrent });
-  return Object.freeze({ ...rest, tokens, apiKeyFile: apiKey?.slice(1), cacheSalt, limits });
+  return Object.freeze({ ...rest, apiKeyFile: apiKey?.slice(1), cacheSalt, limits });
 }
 
 type MembersOf<Rows extends Readonly<Record<string, Read<unknown>>>> = {

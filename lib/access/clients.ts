@@ -8,7 +8,6 @@ import { fileUnreadable } from '../files/path-refusal.ts';
 import { type ConditionSink, whileUnusable } from '../observe/conditions.ts';
 import { watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type ClientTable, type Credentials, tableOf } from './authenticate.ts';
-import type { ClientCertificate } from './certificates.ts';
 import { type ClientEntry, parseClientsFile, readSettled } from './clients-file.ts';
 
 export interface ClientsOptions {
@@ -16,10 +15,6 @@ export interface ClientsOptions {
   readonly path: string;
   /** No key is configured, so each client must have a key file. */
   readonly needsKeys: boolean;
-  /** Clients may be known by certificates (--tls-client-ca), so they need no tokens. */
-  readonly tokensOptional?: boolean | undefined;
-  /** Returns the certificate that the client of a connection showed. */
-  readonly certificateOf?: ((connection: object) => ClientCertificate | undefined) | undefined;
   /** The salt of the shared prompt cache, if there is one. */
   readonly sharedSalt: string | undefined;
   /** Called with the number of clients after each change. */
@@ -47,9 +42,7 @@ export async function openClients(options: ClientsOptions) {
   const { conditions, clock } = options;
   let state = await readState(options);
   let clients = clientsOf(state, options);
-  const watch = watchFiles({
-    known: state,
-    read: () => readState(options, state),
+  const watch = watchFiles(state, () => readState(options, state), clock.times.clientsFileLook, {
     changed(next) {
       for (const of of state.keys.keys())
         if (!next.keys.has(of)) conditions.clear('client_key_unusable', { of });
@@ -58,21 +51,11 @@ export async function openClients(options: ClientsOptions) {
       options.changed(clients.byName.size);
     },
     ...whileUnusable(conditions, 'clients_file_unusable'),
-    interval: clock.times.clientsFileLook,
     clock,
   });
-  const { certificateOf = () => undefined } = options;
   return {
-    /** The client that a request on `connection` (its socket) comes from. Throws client_unknown. */
-    authenticate: (
-      { authorization, apiKeyHeader }: Omit<Credentials, 'certificate'>,
-      connection: object,
-    ): Client =>
-      authenticate(
-        { authorization, apiKeyHeader, certificate: certificateOf(connection) },
-        clients,
-        clock.now(),
-      ),
+    /** The client that a request with these credentials comes from. Throws client_unknown. */
+    authenticate: (sent: Credentials): Client => authenticate(sent, clients, clock.now()),
     /**
      * SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits until it is that of the
      * file that it wrote.
@@ -90,7 +73,7 @@ export async function openClients(options: ClientsOptions) {
  * parsed anew.
  */
 async function readState(
-  { path, needsKeys, tokensOptional, conditions, clock }: ClientsOptions,
+  { path, needsKeys, conditions, clock }: ClientsOptions,
   before?: State,
 ): Promise<State> {
   const bytes = await readSettled(path, before?.bytes, clock).catch((thrown: unknown) => {
@@ -99,7 +82,7 @@ async function readState(
   const entries =
     before !== undefined && bytes.equals(before.bytes)
       ? before.entries
-      : parseClientsFile(bytes, { needsKeys, tokensOptional });
+      : parseClientsFile(bytes, { needsKeys });
   const keys = new Map<string, string>();
   for (const { apiKeyFile: of } of entries) {
     if (of === undefined || keys.has(of)) continue;

@@ -98,7 +98,7 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
   } else {
     people.write(`${done}\n`);
     const isIn = ({ name, digest }: Fresh, { clients }: Written): boolean =>
-      clients.some((client) => client.name === name && client.tokens?.includes(digest));
+      clients.some((client) => client.name === name && client.tokens.includes(digest));
     const holds = (now: Written): boolean =>
       word === 'new'
         ? fresh.every((each) => isIn(each, now))
@@ -229,7 +229,7 @@ function withToken(
     const clients = [...file.clients, { name, tokens: [digest], ...key }];
     return { file: { ...file, clients }, said: (path) => `${name} is in ${path} now.` };
   }
-  const added = { ...known, tokens: [...(known.tokens ?? []), digest], ...key };
+  const added = { ...known, tokens: [...known.tokens, digest], ...key };
   const clients = file.clients.with(file.clients.indexOf(known), added);
   return {
     file: { ...file, clients },
@@ -325,7 +325,7 @@ function listed(entries: readonly ClientEntry[], now: number): string {
 interface Written {
   readonly clients: readonly {
     readonly name: string;
-    readonly tokens?: readonly string[];
+    readonly tokens: readonly string[];
     readonly apiKey?: string;
   }[];
 }
@@ -341,13 +341,8 @@ function readFile(path: string): {
     throw invalid(
       `${path} was not written to its end. If no other command is writing it, the whole text is in ${copyBeside(realpathSync(path))}: copy it back with cat`,
     );
-  // Other flags of the proxy decide which clients need tokens and keys; this command does not know those
-  // flags.
-  const entries = parseClientsFile(bytes, {
-    needsKeys: false,
-    tokensOptional: true,
-    name: `--clients ${path}`,
-  });
+  // Whether each client needs a key is decided by --api-key of the proxy, which this command does not know.
+  const entries = parseClientsFile(bytes, { needsKeys: false, name: `--clients ${path}` });
   return { bytes, file: JSON.parse(bytes.toString()) as Written, entries };
 }
 
@@ -378,7 +373,7 @@ async function change(
         const before = existsSync(at) ? readFile(at) : undefined;
         const { file, said } = changed(before?.file ?? { clients: [] });
         const content = Buffer.from(textOf(file));
-        const entries = parseClientsFile(content, { needsKeys: false, tokensOptional: true });
+        const entries = parseClientsFile(content, { needsKeys: false });
         if (before !== undefined && !(await read(at)).equals(before.bytes)) throw changedMeanwhile(path);
         if (before !== undefined) await overwrite(at, content);
         else if (!(await publish(at, content, MODE))) throw changedMeanwhile(path);

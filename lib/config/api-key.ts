@@ -107,16 +107,13 @@ export function configuredKey({
     /** Follows the file of the key; undefined if the key has none. A bad file leaves the old key. */
     watch(follower: Follower<string>): FileWatch | undefined {
       if (source?.kind !== 'file' || first === undefined) return undefined;
-      return watchFiles({
+      return watchFiles(first, () => readKeyFile(source.path), follower.clock.times.keyFileLook, {
         ...follower,
-        known: first,
-        read: () => readKeyFile(source.path),
         changed(next) {
           value = next;
           readAt = new Date();
           follower.changed(next);
         },
-        interval: follower.clock.times.keyFileLook,
       });
     },
   };

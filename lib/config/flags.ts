@@ -80,9 +80,6 @@ const GROUPS = {
       help: 'TLS private key (PEM).',
       aliases: [old('tlsKeyPath')],
     }),
-    setting('tls-client-ca', text('FILE', values.parsePath), {
-      help: 'CA certificates (PEM): a client certificate from one of them replaces the token of the client that it names (needs --clients and --tls-cert-path; docs/client-certificates.md; reloaded when it changes and on SIGHUP).',
-    }),
     setting('clients', text('FILE', values.parsePath), {
       help: 'File that lists who may use the proxy, with the tokens and limits of each (docs/team.md; reloaded when it changes and on SIGHUP). If unset, everybody who reaches the port may use it.',
     }),

@@ -46,24 +46,12 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
       'TLS certificate and key must be provided together: give both --tls-cert-path and --tls-key-path, or neither',
   },
   {
-    flags: ['tls-client-ca', 'tls-cert-path', 'tls-key-path'],
-    applies: ({ given }) => given.has('tls-client-ca') && !given.has('tls-cert-path'),
-    message:
-      '--tls-client-ca works only if the proxy itself serves TLS: add --tls-cert-path and --tls-key-path (behind a reverse proxy ' +
-      'that ends TLS, clients need tokens)',
-  },
-  {
     flags: ['listen-address', 'tls-cert-path'],
     applies: ({ given, listenAddress }) =>
       socketPath(listenAddress) !== undefined && given.has('tls-cert-path'),
     message:
       '--listen-address=unix:… needs no TLS, since a socket file does not leave this machine: drop ' +
       '--tls-cert-path and --tls-key-path',
-  },
-  {
-    flags: ['tls-client-ca', 'clients'],
-    applies: ({ given }) => given.has('tls-client-ca') && !given.has('clients'),
-    message: '--tls-client-ca needs a list of clients: add --clients, or drop it',
   },
   {
     flags: ['prompt-cache-salt', 'disable-prompt-cache'],

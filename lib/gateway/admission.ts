@@ -29,10 +29,10 @@ const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'hello', 'healthz',
 /**
  * Checks in this order: an ambiguous head, a preflight, a foreign web page, a request that no table has. With
  * `clients`, it then refuses a stranger, and a client that may not use the endpoint. `client` is set if a
- * token or a certificate of the request identified it, even if it is refused what it asked for.
+ * token of the request identified it, even if it is refused what it asked for.
  */
 export function admit(
-  { method, url, headers, rawHeaders, httpVersion, socket }: IncomingMessage,
+  { method, url, headers, rawHeaders, httpVersion }: IncomingMessage,
   policy: CorsPolicy,
   { offered, clients, configuredKey, fallback }: Rules,
 ): { readonly admission: Admission; readonly client: Client | undefined } {
@@ -58,7 +58,7 @@ export function admit(
     const foreign = foreignPage(headers, policy, saysBrowser(headers) && !keyDecides);
     if (foreign !== undefined) throw foreign;
     if (!needsClient) return { admission: found, client };
-    client = clients.authenticate(sent, socket);
+    client = clients.authenticate(sent);
     if (found.kind === 'endpoint') requireEndpoint(client, found.endpoint.id);
     else if (found.id === 'count_tokens') requireEndpoint(client, 'messages');
     return { admission: found, client };

@@ -3,8 +3,6 @@ import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 
-export type ConnectionTable = ReturnType<typeof trackConnections>;
-
 /** Both sockets of a TLS connection have these, and nothing else shows that they belong together. */
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
   `${remoteAddress} ${remotePort} ${localAddress}`;
@@ -20,15 +18,14 @@ function sayClose(res: ServerResponse): void {
  * enough (docs/hazards.md 28).
  */
 export function trackConnections(server: Server, { tls }: { readonly tls: boolean }, clock: Clock) {
-  const { firstRequest } = clock.times;
-  const connections = new Map<Socket, Set<ServerResponse>>();
-  const handshakes = new Map<string, Socket>(); // accepted sockets whose TLS handshake is under way
-  const used = new WeakSet<Socket>(); // sockets that have had a request
-  const ending = new WeakSet<Socket>(); // sockets that end after the responses under way on them
-  let announced = false; // each further response ends its connection
+  /** Open connection → the responses under way on it; undefined before its first request. */
+  const connections = new Map<Socket, Set<ServerResponse> | undefined>();
+  const handshakes = new Map<string, Socket>(); // accepted sockets that shake hands, by their addresses
+  let isAnnounced = false; // each further response ends its connection
+  let isEnding = false; // so does each response that is under way
 
   function add(socket: Socket): void {
-    connections.set(socket, new Set());
+    connections.set(socket, undefined);
     // Node takes its own listener away with CONNECT, and an error without a listener ends the process.
     socket.on('error', () => {});
     socket.once('close', () => connections.delete(socket));
@@ -54,43 +51,39 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   server.on('connection', tls ? addHandshake : add);
   if (tls) server.on('secureConnection', addSecured);
   server.on('request', ({ socket }, res) => {
-    const responses = connections.get(socket);
-    if (responses === undefined) return; // the connection is gone already
-    used.add(socket);
-    responses.add(res);
-    if (announced || ending.has(socket)) sayClose(res);
+    if (!connections.has(socket)) return; // it is gone already
+    const responses = connections.get(socket) ?? new Set();
+    connections.set(socket, responses.add(res));
+    if (isAnnounced) sayClose(res);
     res.once('close', () => {
       responses.delete(res);
-      if (ending.has(socket) && responses.size === 0) socket.destroySoon();
+      if (isEnding && responses.size === 0) socket.destroySoon();
     });
   });
+
+  /** From now on each response whose head has not left yet ends its connection. The others stay open. */
+  function announceEnd(): void {
+    isAnnounced = true;
+    for (const responses of connections.values()) responses?.forEach(sayClose);
+  }
 
   return {
     /** Whether the head of an unfinished response has left on this connection. */
     hasBegunResponse: (socket: Socket): boolean =>
       [...(connections.get(socket) ?? [])].some(({ headersSent }) => headersSent),
-    /** From now on each response whose head has not left yet ends its connection. The others stay open. */
-    announceEnd(): void {
-      announced = true;
-      for (const responses of connections.values()) responses.forEach(sayClose);
-    },
+    announceEnd,
     /**
-     * Ends each open connection after the responses that are under way on it: at once if there are none, but
-     * a second later if it has had no request yet, since one may be on its way. Cuts TLS handshakes. `each`
-     * gets each connection.
+     * Ends each connection after the responses that are under way on it: at once if there are none, but a
+     * second later if it has had no request yet, since one may be on its way. Cuts TLS handshakes.
      */
-    endOpen(each?: (socket: Socket) => void): void {
-      for (const [socket, responses] of connections) {
-        each?.(socket);
-        ending.add(socket);
-        responses.forEach(sayClose);
-        const endIfIdle = (): void => {
-          if (responses.size === 0) socket.destroy();
-        };
-        if (used.has(socket)) endIfIdle();
-        else clock.after(firstRequest, endIfIdle);
-      }
+    endOpen(): void {
+      announceEnd();
+      isEnding = true;
+      for (const [socket, responses] of connections) if (responses?.size === 0) socket.destroy();
       for (const accepted of handshakes.values()) accepted.destroy();
+      clock.after(clock.times.firstRequest, () => {
+        for (const [socket, responses] of connections) if (responses === undefined) socket.destroy();
+      });
     },
   };
 }

@@ -3,22 +3,21 @@ import { type Clock, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Listener } from './listen.ts';
 
-/** What the listener needs of a log: fields first, then the message. */
-export type ListenerLog = Readonly<
-  Record<'info' | 'warn', (fields: Readonly<Record<string, unknown>>, message: string) => void>
->;
+type LogLine = (fields: Readonly<Record<string, unknown>>, message: string) => void;
+
+/** What the listener needs of a log. */
+export type ListenerLog = Readonly<Record<'info' | 'warn', LogLine>>;
 
 /**
- * Stops accepting connections, logs how many exchanges run, and lets them finish for `grace` ms, or until
- * `hurry`. Then it aborts `terminate`, upon which the remaining exchanges send their clients an error. Two
- * seconds later it cuts off the clients that have not read that error. Resolves when all connections are gone
- * and their exchanges have settled; for the latter it waits at most two seconds.
+ * Stops accepting connections, logs how many exchanges are `active`, and lets them finish for `grace` ms, or
+ * until `hurry`. Then it aborts `terminate`, upon which the remaining exchanges send their clients an error,
+ * and two seconds later it cuts off the clients that have not read that error. Resolves when all connections
+ * are gone and `settled` has (each exchange has its log line and its receipt), or two seconds later.
  */
 export async function drain(
   listener: Listener,
   options: {
     readonly active: () => number;
-    /** Resolves when each exchange has its log line and its receipt. */
     readonly settled: () => Promise<void>;
     readonly grace: number;
     readonly hurry?: AbortSignal;

@@ -1,16 +1,14 @@
 /** Opens the listener for applications: on a port, a socket file or an inherited socket. */
-import { constants } from 'node:crypto';
 import { once } from 'node:events';
 import { lstat, rm } from 'node:fs/promises';
 import { Server as HttpServer, type RequestListener, ServerResponse } from 'node:http';
 import { Server as HttpsServer } from 'node:https';
-import { createConnection, type Socket } from 'node:net';
-import type { TLSSocket } from 'node:tls';
+import { createConnection } from 'node:net';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { trackConnections } from './connections.ts';
 import { refuseMalformed } from './not-http.ts';
-import type { ClientCas, TlsMaterial } from './tls.ts';
+import type { TlsMaterial } from './tls.ts';
 
 export interface ListenerOptions {
   readonly listenAddress: string;
@@ -20,17 +18,6 @@ export interface ListenerOptions {
   /** Used in place of address and port, on a path that `claimSocket` has made free. `mode`: as for chmod. */
   readonly socketFile?: { readonly path: string; readonly mode: number } | undefined;
   readonly tls: TlsMaterial | undefined;
-  /**
-   * Asks clients for certificates, and lets those without a valid one in, too; needs `tls`. `take` is called
-   * after each handshake, `withdraw` for each connection when the CAs have been replaced.
-   */
-  readonly clientCertificates?:
-    | {
-        readonly cas: ClientCas;
-        readonly take: (socket: TLSSocket) => void;
-        readonly withdraw: (socket: Socket) => void;
-      }
-    | undefined;
   /** A socket that listens already (socket activation), and whose address and port count then. */
   readonly fd: number | undefined;
   readonly response?: typeof ServerResponse | undefined;
@@ -46,20 +33,9 @@ const MALFORMED = {
   connection: 'close',
   'content-length': 0,
 } as const;
-/**
- * Forbids tickets and renegotiation. A resumed session, or one that a client renegotiates, would keep the
- * result of an earlier handshake, which OpenSSL checked under the CAs of that time. Without tickets Node
- * resumes no session, since it keeps none of its own.
- */
-const FRESH_HANDSHAKES = constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION;
 
 /** The options of a TLS context, which a new context needs again when it replaces the first. */
-const contextOptions = ({ cert, key }: TlsMaterial, cas: ClientCas | undefined) => ({
-  cert,
-  key,
-  minVersion: 'TLSv1.2' as const,
-  ...(cas === undefined ? {} : { ca: [...cas], secureOptions: FRESH_HANDSHAKES }),
-});
+const contextOptions = ({ cert, key }: TlsMaterial) => ({ cert, key, minVersion: 'TLSv1.2' as const });
 
 /** Their close() leaves idle connections alone: connections.ts knows better which connections are idle. */
 class PlainServer extends HttpServer {
@@ -69,7 +45,7 @@ class TlsServer extends HttpsServer {
   override closeIdleConnections(): void {}
 }
 
-function createServer({ tls, clientCertificates, response = ServerResponse, clock }: ListenerOptions) {
+function createServer({ tls, response = ServerResponse, clock }: ListenerOptions) {
   const { headTimeout, headLook, keepAliveTimeout, readerWait } = clock.times;
   const options = {
     requestTimeout: 0, // lib/gateway/receive.ts enforces a minimum rate instead
@@ -84,13 +60,7 @@ function createServer({ tls, clientCertificates, response = ServerResponse, cloc
   const server: HttpServer | HttpsServer =
     tls === undefined
       ? new PlainServer(options)
-      : new TlsServer({
-          ...options,
-          ...contextOptions(tls, clientCertificates?.cas),
-          handshakeTimeout: headTimeout,
-          requestCert: clientCertificates !== undefined,
-          rejectUnauthorized: false,
-        });
+      : new TlsServer({ ...options, ...contextOptions(tls), handshakeTimeout: headTimeout });
   // For a connection on which nothing moves: the gateway ends it if its client takes nothing of a response.
   server.timeout = readerWait;
   server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
@@ -125,8 +95,7 @@ export function listenFailed(where: string, port: number | undefined, cause: Err
 }
 
 const OTHER_SOCKET =
-  '--listen-address=unix:… keeps other users of this machine out and --tls-cert-path is for a port, but the socket that systemd opened is of ' +
-  'the other kind: change the ListenStream= of its unit, or drop the flag';
+  '--listen-address=unix:… keeps other users of this machine out and --tls-cert-path is for a port, but the socket that systemd opened is of the other kind: change the ListenStream= of its unit, or drop the flag';
 
 /**
  * Opens the port for applications. Resolves with a listener that has the bound address. Throws listen_failed,
@@ -134,11 +103,8 @@ const OTHER_SOCKET =
  */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
   const { listenAddress: host, port: wanted, reusePort = false, socketFile, fd, tls, clock } = options;
-  const { clientCertificates } = options;
-  let cas = clientCertificates?.cas;
   const server = createServer(options);
   const connections = trackConnections(server, { tls: tls !== undefined }, clock);
-  if (clientCertificates !== undefined) server.on('secureConnection', clientCertificates.take);
   server.on('request', (req, res) => {
     // Node takes a request line without a version for HTTP/0.9, which has no headers and no error status.
     if (req.httpVersionMajor === 1) handle(req, res);
@@ -147,7 +113,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   server.on('checkExpectation', (_req, res) => res.writeHead(417, MALFORMED).end());
   // lib/gateway/receive.ts sends 100 Continue when it wants the body of an admitted request.
   server.on('checkContinue', (req, res) => server.emit('request', req, res));
-  refuseMalformed(server, connections, clock, options.onWrongScheme);
+  refuseMalformed(server, connections.hasBegunResponse, clock, options.onWrongScheme);
 
   async function open(): Promise<void> {
     if (fd !== undefined) server.listen({ fd });
@@ -174,26 +140,16 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     throw new PrivatemodeError('config_invalid', OTHER_SOCKET);
   }
   return {
-    /** Empty for a socket in the file system. */
+    /** Empty for a socket in the file system, whose port is 0. */
     address,
-    /** 0 for a socket in the file system. */
     port,
     isOpen: (): boolean => server.listening,
     /** Opens the port of a listener with `reusePort`. Throws listen_failed. */
     open,
     /** Closes that port until the next `open`. Its connections stay. */
     shut: (): unknown => server.close(),
-    /**
-     * Replaces certificate and key for new connections. OpenSSL checks the certificate of a client once,
-     * against the CAs with which the handshake began. So if `nextCas` are not the same as before, no such
-     * certificate counts any more, and each connection ends after its responses.
-     */
-    replaceTls(next: TlsMaterial, nextCas?: ClientCas): void {
-      (server as HttpsServer).setSecureContext(contextOptions(next, nextCas));
-      if (nextCas === cas) return;
-      cas = nextCas;
-      connections.endOpen(clientCertificates?.withdraw);
-    },
+    /** Replaces certificate and key for new connections. */
+    replaceTls: (next: TlsMaterial): void => (server as HttpsServer).setSecureContext(contextOptions(next)),
     /** Still accepts connections, but ends each of them after its next response. */
     announceEnd: connections.announceEnd,
     /** Refuses connections, and ends each open one after its responses. Resolves when the last has gone. */

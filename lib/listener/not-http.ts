@@ -2,7 +2,6 @@
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
-import type { ConnectionTable } from './connections.ts';
 
 const STATUS: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: '431 Request Header Fields Too Large',
@@ -21,11 +20,11 @@ const TLS_HANDSHAKE = 0x16;
 
 /**
  * Refuses bytes that are no HTTP request: sends a status, and neither keeps nor echoes any of the bytes.
- * `onWrongScheme` gets advice for the log, at most once a minute.
+ * `hasBegunResponse`: as of trackConnections. `onWrongScheme` gets advice for the log, at most once a minute.
  */
 export function refuseMalformed(
   server: Server,
-  connections: Pick<ConnectionTable, 'hasBegunResponse'>,
+  hasBegunResponse: (socket: Socket) => boolean,
   clock: Clock,
   onWrongScheme: (advice: string) => void = () => {},
 ): void {
@@ -41,7 +40,7 @@ export function refuseMalformed(
   const refuse = (socket: Socket, status: string, message: string): void => {
     if (socket.writableEnded) return; // it ends already
     // The status would end up in the middle of a response that is on its way.
-    if (!socket.writable || connections.hasBegunResponse(socket)) return void socket.destroy();
+    if (!socket.writable || hasBegunResponse(socket)) return void socket.destroy();
     const error = { message, type: 'invalid_request_error', code: 'malformed_request' };
     const body = JSON.stringify({ error });
     const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\n`;
@@ -55,9 +54,9 @@ export function refuseMalformed(
   };
 
   server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {
-    const { code = '' } = error;
+    const { code = '', rawPacket } = error;
     if (code === 'ERR_SSL_HTTP_REQUEST') report(HTTP_ON_TLS);
-    if (code.startsWith('HPE_') && error.rawPacket?.[0] === TLS_HANDSHAKE) report(TLS_ON_HTTP);
+    if (code.startsWith('HPE_') && rawPacket?.[0] === TLS_HANDSHAKE) report(TLS_ON_HTTP);
     if (code === 'HPE_CLOSED_CONNECTION') return; // bytes after the last request belong to no request
     // Failed TLS handshakes and resets arrive here too; no client is left to respond to.
     if (!/^(HPE_|ERR_HTTP_)/.test(code)) socket.destroy();

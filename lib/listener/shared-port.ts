@@ -4,6 +4,15 @@ import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import type { ListenerLog } from './drain.ts';
 import type { Listener } from './listen.ts';
 
+interface Sharing {
+  /** When the secret in force expires, in ms of the monotonic clock; undefined: none is in force. */
+  readonly secretEnds: () => number | undefined;
+  /** Called with listen_failed if the port cannot be opened. */
+  readonly failed: (error: PrivatemodeError) => void;
+  readonly log: ListenerLog;
+  readonly clock: Clock;
+}
+
 /**
  * Opens the port of `listener` (one with `reusePort`) while a secret is in force, and closes it while none
  * is: the system spreads connections evenly over all processes that listen, also over one that could only
@@ -11,16 +20,8 @@ import type { Listener } from './listen.ts';
  */
 export function sharePort(
   listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>,
-  options: {
-    /** When the secret in force expires, in ms of the monotonic clock; undefined: none is in force. */
-    readonly secretEnds: () => number | undefined;
-    /** Called with listen_failed if the port cannot be opened. */
-    readonly failed: (error: PrivatemodeError) => void;
-    readonly log: ListenerLog;
-    readonly clock: Clock;
-  },
+  { secretEnds, failed, log, clock }: Sharing,
 ) {
-  const { secretEnds, failed, log, clock } = options;
   const first = Promise.withResolvers<void>();
   let isOpening = false;
   let hasEnded = false;
@@ -42,26 +43,20 @@ export function sharePort(
   async function open(): Promise<void> {
     if (isOpening || listener.isOpen()) return;
     isOpening = true;
-    try {
-      await listener.open();
-    } catch (thrown) {
-      return failed(asPrivatemodeError(thrown));
-    } finally {
-      isOpening = false;
-    }
+    const failure = await listener.open().catch(asPrivatemodeError);
+    isOpening = false;
+    if (failure !== undefined) return failed(failure);
     log.info({}, 'The port is open: a secret is in force');
     first.resolve();
     look(); // the secret may have gone meanwhile
   }
 
-  return {
-    /** Resolved once the port has been open. */
-    opened: first.promise,
-    look,
-    /** Closes the port for good. */
-    end(): void {
-      hasEnded = true;
-      look();
-    },
-  };
+  /** Closes the port for good. */
+  function end(): void {
+    hasEnded = true;
+    look();
+  }
+
+  /** `opened`: resolved once the port has been open. */
+  return { opened: first.promise, look, end };
 }

@@ -27,7 +27,6 @@ const WORKSPACE =
   'Make room on the disk of --workspace, or make it writable again; what waits is then written.';
 const NONE_LEAVES =
   'no request leaves. Exception: if there is a secret that the service has denied, requests are still tried, encrypted under it';
-const RENEW = 'Put the renewed certificate into the file; the proxy reads it again by itself.';
 
 /**
  * Every condition, in the order of the table in docs/conditions.md. The ids are stable: alerts match on them.
@@ -127,23 +126,7 @@ export const CONDITIONS = {
     ends: 'The TLS certificate is valid for more than 14 days again',
     meaning:
       'The certificate of `--tls-cert-path` expires within 14 days, or has expired (critical): clients cannot connect.',
-    remedy: RENEW,
-  },
-  client_cas_unusable: {
-    severities: ['critical'],
-    begins: 'The new CAs of client certificates cannot be used, the old ones stay',
-    ends: 'The CAs of client certificates can be used again',
-    meaning:
-      'The file of `--tls-client-ca` cannot be used. A CA that was removed from it still lets clients in.',
-    remedy: DAMAGED_FILE,
-  },
-  client_ca_expiry: {
-    severities: ['warning', 'critical'],
-    begins: 'A CA of client certificates must be renewed',
-    ends: 'The CAs of client certificates are valid for more than 14 days again',
-    meaning:
-      'A certificate of `--tls-client-ca` expires within 14 days, or has expired (critical): it lets no client in any more.',
-    remedy: RENEW,
+    remedy: 'Put the renewed certificate into the file; the proxy reads it again by itself.',
   },
   receipts_waiting: {
     severities: ['warning'],
@@ -280,7 +263,7 @@ export interface ConditionSink {
 /** Keeps a condition while a followed file cannot be used: what watches the file calls these functions. */
 export const whileUnusable = (conditions: ConditionSink, id: ConditionId) => ({
   failed: ({ message }: PrivatemodeError): void => conditions.set(id, message),
-  recovered: (): void => conditions.clear(id),
+  usable: (): void => conditions.clear(id),
 });
 
 export type Conditions = ReturnType<typeof createConditions>;

@@ -3,7 +3,7 @@
  */
 
 /** A feature of Node that a proxy may use. `none`: no proxy uses what the fix repairs. */
-type Feature = 'TLS listener' | 'client certificates' | 'connections kept open to the service' | 'none';
+type Feature = 'TLS listener' | 'connections kept open to the service' | 'none';
 
 interface Fix {
   readonly cve: string;
@@ -35,22 +35,9 @@ export const FIXES: readonly Fix[] = [
   fix('CVE-2026-111497', OCTOBER, 'none', 'the Brotli decoder writes out of bounds'),
   fix('CVE-2026-123864', NOVEMBER, 'TLS listener', 'a client can read memory of other connections'),
   fix('CVE-2026-123867', NOVEMBER, 'none', 'a host name with a CA of its own accepts the default CA'),
-  fix(
-    'CVE-2026-123872',
-    NOVEMBER,
-    'client certificates',
-    'a resumed session can skip the client certificate',
-  ),
+  fix('CVE-2026-123872', NOVEMBER, 'none', 'a resumed session can skip the client certificate'),
   fix('CVE-2026-126051', NOVEMBER, 'TLS listener', 'a client can crash the server'),
 ];
-
-/** Features that a proxy uses because of its configuration. */
-export interface RuntimeUse {
-  /** It serves HTTPS. */
-  readonly tls: boolean;
-  /** It asks clients for certificates. */
-  readonly clientCertificates: boolean;
-}
 
 /**
  * The fixes that a release of Node lacks. `version`: as in `process.versions.node`. Undefined: this program
@@ -63,15 +50,14 @@ export function missingFixes(version: string): readonly Fix[] | undefined {
 }
 
 /**
- * Says in one sentence what is wrong with a release of Node for a proxy that uses these features; undefined
- * if nothing is.
+ * Says in one sentence what is wrong with a release of Node for a proxy; undefined if nothing is. `tls`: it
+ * serves HTTPS.
  */
-export function runtimeDefect(version: string, use: RuntimeUse): string | undefined {
+export function runtimeDefect(version: string, { tls }: { readonly tls: boolean }): string | undefined {
   const missing = missingFixes(version);
   if (missing === undefined) return `Node ${version} is of a line that this program is not tested with`;
   const used: Readonly<Record<Feature, boolean>> = {
-    'TLS listener': use.tls,
-    'client certificates': use.clientCertificates,
+    'TLS listener': tls,
     'connections kept open to the service': true,
     none: false,
   };

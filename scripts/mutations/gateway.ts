@@ -351,28 +351,6 @@ export const GATEWAY: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the CAs of clients: the certificate of a client may be one',
-    file: 'lib/listener/tls.ts',
-    edits: [{ find: 'if (!cas.every(({ ca }) => ca))', replace: 'if (Date.now() < 0)' }],
-    tests: [
-      {
-        file: 'test/access/certificates.test.ts',
-        names: ['the file of --tls-client-ca is refused with the certificate of a client'],
-      },
-    ],
-  },
-  {
-    defence: 'the CAs of clients are replaced: a handshake that began before still counts',
-    file: 'lib/listener/connections.ts',
-    edits: [{ find: '      for (const accepted of handshakes.values()) accepted.destroy();\n', replace: '' }],
-    tests: [
-      {
-        file: 'test/access/certificates.test.ts',
-        names: ['a listener whose CAs are replaced cuts a handshake that began before the replacement'],
-      },
-    ],
-  },
-  {
     defence: 'a port that systemd opened: a proxy that should have a socket file serves every user on it',
     file: 'lib/listener/listen.ts',
     edits: [{ find: 'if (port === 0 ? tls : socketFile) {', replace: 'if (port === 0 && tls) {' }],

@@ -86,8 +86,8 @@ export const PROGRAM: readonly Mutation[] = [
     file: 'lib/access/authenticate.ts',
     edits: [
       {
-        find: '!(found.expires !== undefined && now >= found.expires)',
-        replace: '!(found.expires !== undefined && now < 0)',
+        find: 'client.expires !== undefined && now >= client.expires',
+        replace: 'client.expires !== undefined && now < 0',
       },
     ],
     tests: [
@@ -113,25 +113,6 @@ export const PROGRAM: readonly Mutation[] = [
           'a client may not use the model "gpt-2" if its models are gpt',
           'a client may not use the model "a-gpt-4" if its models are gpt-*',
           'a client may not use the model "acb" if its models are a*b*c',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'a certificate and a token of two clients: the certificate decides',
-    file: 'lib/access/authenticate.ts',
-    edits: [
-      {
-        find: 'return !bringsToken || byToken === holder',
-        replace: 'return !bringsToken || byToken !== undefined',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/access/certificates.test.ts',
-        names: [
-          'a gateway with certificates and tokens a token of another client than the certificate names is refused: the token is not one of the client that the certificate names',
-          'a gateway with certificates and tokens a token of another client than the certificate names, as x-api-key, is refused: the token is not one of the client that the certificate names',
         ],
       },
     ],
@@ -245,24 +226,6 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'a CA of clients without a list of clients: everybody may use the proxy, without a word',
-    file: 'lib/config/rules.ts',
-    edits: [
-      {
-        find: "applies: ({ given }) => given.has('tls-client-ca') && !given.has('clients'),",
-        replace: 'applies: () => false,',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/config/rules.test.ts',
-        names: [
-          'flags that contradict each other are refused by an error that names both: a CA of clients without clients',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'NODE_TLS_REJECT_UNAUTHORIZED: it switches off the checks of certificates',
     file: 'lib/config/config.ts',
     edits: [{ find: "if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {", replace: 'if (Date.now() < 0) {' }],
@@ -329,7 +292,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a file that is read slowly: other reads of it begin meanwhile, and its old content comes back',
     file: 'lib/watch-files.ts',
-    edits: [{ find: 'reading ??= look();', replace: 'reading = look();' }],
+    edits: [{ find: 'last = last.then(look);', replace: 'last = look();' }],
     tests: [
       {
         file: 'test/watch-files.test.ts',

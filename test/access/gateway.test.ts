@@ -637,7 +637,7 @@ describe('the file of clients, while the gateway runs', () => {
     assert.equal(await statusOf(gateway, ANN), 200);
     assert.equal(await statusOf(gateway, WRONG), 401);
     assert.deepEqual(gateway.changes, [
-      '--clients: clients[1].tokens: expected a list of at least one digest; it may be empty only with --tls-client-ca',
+      '--clients: clients[1].tokens: expected a list of at least one digest; to lock a client out, remove its whole entry',
     ]);
     rmSync(gateway.file);
     await gateway.clients.reload();

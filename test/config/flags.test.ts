@@ -385,15 +385,6 @@ const ROWS: readonly Row[] = [
     refuses: ['maybe'],
   },
   {
-    flag: 'tls-client-ca',
-    key: 'tlsClientCa',
-    byDefault: undefined,
-    accepts: [
-      [['--tls-client-ca=a.pem', '--clients=c', '--tls-cert-path=c.pem', '--tls-key-path=k.pem'], 'a.pem'],
-    ],
-    refuses: [''],
-  },
-  {
     flag: 'clients',
     key: 'clients',
     byDefault: undefined,

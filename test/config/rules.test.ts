@@ -9,8 +9,6 @@ describe('flags that contradict each other', () => {
   const contradictions: [name: string, argv: string[]][] = [
     ['a certificate without its key', ['--tls-cert-path=c']],
     ['a key without its certificate', ['--tls-key-path=k']],
-    ['a CA of clients without TLS', ['--tls-client-ca=a', '--clients=c']],
-    ['a CA of clients without clients', ['--tls-client-ca=a', '--tls-cert-path=c', '--tls-key-path=k']],
     ['TLS on a socket file', ['--listen-address=unix:/s', '--tls-cert-path=c', '--tls-key-path=k']],
     ['a salt while the cache is off', ['--prompt-cache-salt=@f']],
     ['a salt in its older spelling while the cache is off', ['--promptCacheSalt', 'x'.repeat(32)]],

@@ -2,6 +2,7 @@
  * TLS towards the application: versions, protocols, and certificates that are replaced while the proxy runs.
  */
 import assert from 'node:assert/strict';
+import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -12,7 +13,7 @@ import { systemClock } from '../../lib/clock.ts';
 import type { AppResponse } from '../../lib/gateway/app-response.ts';
 import { breakConnection } from '../../lib/gateway/own-response.ts';
 import { type ListenerOptions, listen } from '../../lib/listener/listen.ts';
-import { loadTls, watchTls } from '../../lib/listener/tls.ts';
+import { expiryWarning, firstToEnd, loadTls, watchTls } from '../../lib/listener/tls.ts';
 import { get } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -204,10 +205,35 @@ describe('certificate and key files', { concurrency: true }, () => {
     t.after(() => watch.close());
     const second = issue('second');
     pair.write({ cert: second.cert });
-    await clock.advance(20_000);
+    await clock.advance(10_000);
     assert.deepEqual([changed, failed], [[], ['config_invalid']]);
     pair.write({ key: second.key });
     await clock.advance(10_000);
     assert.deepEqual(changed, [second.cert]);
+  });
+});
+
+describe('the expiry of a certificate', () => {
+  it('gives a warning in the last 14 days, and a critical one afterwards', () => {
+    const [day, end] = [86_400_000, Date.UTC(2027, 2, 15, 10)];
+    const seen = (left: number): string | undefined => {
+      const certificate = { subject: 'CN=gateway.example', ends: new Date(end) };
+      const warning = expiryWarning('tls.crt', certificate, createFakeClock(end - left));
+      return warning && `${warning.severity}: ${warning.message}`;
+    };
+    const of = 'the certificate of CN=gateway.example in tls.crt';
+    assert.equal(seen(14 * day + 1), undefined);
+    assert.equal(seen(14 * day), `warning: ${of} expires on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(1), `warning: ${of} expires on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(0), `critical: ${of} expired on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(-370 * day), `critical: ${of} expired on 2027-03-15 10:00 UTC`);
+  });
+
+  it('is the earliest one in the certificate chain', () => {
+    const blocks = [FIRST.cert, authority.pem].map((pem) => new X509Certificate(pem));
+    const ends = Math.min(...blocks.map(({ validToDate }) => validToDate.getTime()));
+    for (const pem of [`${FIRST.cert}\n${authority.pem}`, `${authority.pem}\n${FIRST.cert}`])
+      assert.equal(firstToEnd(pem).ends.getTime(), ends);
+    assert.match(firstToEnd(FIRST.cert).subject, /first|application side/);
   });
 });

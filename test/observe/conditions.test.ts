@@ -92,16 +92,16 @@ describe('a condition', () => {
       return [severity, since, message.split(': ')[1], remedy];
     };
     const set = (of: string, severity: 'warning' | 'critical'): void => {
-      conditions.set('client_ca_expiry', of, { of, severity, remedy: `Renew ${of}.` });
+      conditions.set('tls_certificate_expiry', of, { of, severity, remedy: `Renew ${of}.` });
       clock.jump(1_000);
     };
     set('a', 'warning');
     set('b', 'critical');
     set('c', 'warning');
     assert.deepEqual(seen(), ['critical', 1_000, 'b; a; c', 'Renew b.']);
-    conditions.clear('client_ca_expiry', { of: 'b' });
+    conditions.clear('tls_certificate_expiry', { of: 'b' });
     assert.deepEqual(seen(), ['warning', 1_000, 'a; c', 'Renew a.']);
-    conditions.clear('client_ca_expiry', { of: 'a' });
+    conditions.clear('tls_certificate_expiry', { of: 'a' });
     assert.deepEqual(seen(), ['warning', 3_000, 'c', 'Renew c.']);
   });
 
@@ -140,7 +140,7 @@ describe('a condition', () => {
 
 describe('the table of conditions', () => {
   it('has for each condition words for its beginning, its end, its meaning and its remedy', () => {
-    assert.equal(Object.keys(CONDITIONS).length, 24);
+    assert.equal(Object.keys(CONDITIONS).length, 22);
     for (const [id, { begins, ends, meaning, remedy }] of Object.entries(CONDITIONS)) {
       assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
       for (const line of [begins, ends]) assert.match(line, /^[A-Z].*[^.]$/, id);

@@ -32,7 +32,7 @@ const EVERYTHING: Values = {
     dashboard: { enabled: true, annotations: { grafana_folder: 'AI' } },
     rules: { enabled: true, labels: { release: 'prometheus' } },
   },
-  config: { tls: { enabled: true, clientCA: { enabled: true, secretName: 'ca' } } },
+  config: { tls: { enabled: true } },
   clients: { existingSecret: 'team' },
   networkPolicy: { enabled: true },
   probes: { startup: { enabled: true } },
@@ -426,11 +426,10 @@ if (HELM.skip === false) {
       assert.match(rich, /ends with its pod, and so do the receipts\. /);
       assert.match(rich, /are ignored/);
       const team = await install(url, {
-        config: { tls: { enabled: true, clientCA: { enabled: true, configMapName: 'my-ca' } } },
+        config: { tls: { enabled: true } },
         clients: { existingSecret: 'my-team' },
       });
       assert.match(team, /Only the clients in clients\.json of the secret my-team may use the proxy/);
-      assert.match(team, /A certificate from a CA in ca\.crt of my-ca stands for a token/);
       const tls = /Node in the image lacks fixes that config\.tls needs\. SECURITY\.md/;
       assert.match(team, tls);
       assert.doesNotMatch(plain, tls);

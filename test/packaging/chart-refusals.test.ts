@@ -147,21 +147,6 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     '/config/workspace/accessMode',
     'ReadWriteMany',
   ],
-  'certificates of clients without TLS, without clients and without a CA, all at once': [
-    config({ tls: { clientCA: { enabled: true } } }),
-    'config.tls.clientCA.configMapName',
-    'Set config.tls.enabled',
-    'clients.existingSecret',
-  ],
-  'a CA of clients as PEM in the values': [
-    config({ tls: { clientCA: { enabled: true, pem: 'x' } } }),
-    '/config/tls/clientCA',
-    "'pem' not allowed",
-  ],
-  'the CA of clients as a flag': [
-    { extraArgs: ['--tls-client-ca=/x'] },
-    '--tls-client-ca is set by the chart',
-  ],
   'a store of limits without clients': [
     { limits: { store: { existingSecret: 'r' } } },
     'limits.store.existingSecret',

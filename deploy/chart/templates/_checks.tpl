@@ -25,20 +25,6 @@
 {{- $problems = append $problems "config.sharedPromptCache.promptCacheSalt.enabled: a salt has no use while the cache is not shared. Set config.sharedPromptCache.enabled as well." }}
 {{- end }}
 
-{{- with $config.tls.clientCA }}
-{{- if .enabled }}
-{{- if not (or .configMapName .secretName) }}
-{{- $problems = append $problems "config.tls.clientCA.enabled: name the object that holds the CA certificates, in config.tls.clientCA.configMapName or config.tls.clientCA.secretName." }}
-{{- end }}
-{{- if not $config.tls.enabled }}
-{{- $problems = append $problems "config.tls.clientCA.enabled: clients show certificates only to a proxy that serves TLS itself. Set config.tls.enabled as well." }}
-{{- end }}
-{{- if not $.Values.clients.existingSecret }}
-{{- $problems = append $problems "config.tls.clientCA.enabled: there are no clients that certificates could name. Name the secret with their file in clients.existingSecret." }}
-{{- end }}
-{{- end }}
-{{- end }}
-
 {{- if $config.customCA.enabled }}
 {{- if not (or $config.customCA.configMapName $config.customCA.secretName) }}
 {{- $problems = append $problems "config.customCA.enabled: name the object that holds the bundle, in config.customCA.configMapName or config.customCA.secretName." }}
@@ -103,7 +89,7 @@
 {{- end }}
 
 {{- /* With their older spellings, which the proxy accepts too. */}}
-{{- $own := list "api-key" "apiKey" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "sharedPromptCache" "prompt-cache-salt" "promptCacheSalt" "workspace" "port" "listen-address" "tls-cert-path" "tlsCertPath" "tls-key-path" "tlsKeyPath" "tls-client-ca" "manifest-path" "manifestPath" "api-endpoint" "apiEndpoint" "log-format" "log-level" "shutdown-grace" "shutdown-delay" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "metrics-address" }}
+{{- $own := list "api-key" "apiKey" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "sharedPromptCache" "prompt-cache-salt" "promptCacheSalt" "workspace" "port" "listen-address" "tls-cert-path" "tlsCertPath" "tls-key-path" "tlsKeyPath" "manifest-path" "manifestPath" "api-endpoint" "apiEndpoint" "log-format" "log-level" "shutdown-grace" "shutdown-delay" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "metrics-address" }}
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[^=]+" . | trimPrefix "--" }}
 {{- if has $flag $own }}

@@ -32,9 +32,6 @@
 {{- $args = append $args "--tls-cert-path=/etc/privatemode-proxy/tls/tls.crt" }}
 {{- $args = append $args "--tls-key-path=/etc/privatemode-proxy/tls/tls.key" }}
 {{- end }}
-{{- if $config.tls.clientCA.enabled }}
-{{- $args = append $args (printf "--tls-client-ca=/etc/privatemode-proxy/client-ca/%s" $config.tls.clientCA.fileName) }}
-{{- end }}
 {{- if $config.manifest.enabled }}
 {{- $args = append $args (printf "--manifest-path=%s" $config.manifest.mountPath) }}
 {{- end }}
@@ -94,11 +91,6 @@
 {{- if $config.tls.enabled }}
 - name: tls
   mountPath: /etc/privatemode-proxy/tls
-  readOnly: true
-{{- end }}
-{{- if $config.tls.clientCA.enabled }}
-- name: client-ca
-  mountPath: /etc/privatemode-proxy/client-ca
   readOnly: true
 {{- end }}
 {{- if $config.customCA.enabled }}
@@ -161,22 +153,6 @@
   secret:
     secretName: {{ $config.tls.secretName }}
     defaultMode: 288 # 0440
-{{- end }}
-{{- with $config.tls.clientCA }}
-{{- if .enabled }}
-# One key of the object: the secret of a CA may hold its private key beside the certificate.
-- name: client-ca
-{{- if .configMapName }}
-  configMap:
-    name: {{ .configMapName }}
-{{- else }}
-  secret:
-    secretName: {{ .secretName }}
-    defaultMode: 288 # 0440
-{{- end }}
-    items:
-      - { key: {{ .fileName }}, path: {{ .fileName }} }
-{{- end }}
 {{- end }}
 {{- if $config.customCA.enabled }}
 - name: custom-ca
