@@ -177,7 +177,6 @@ const LOCAL_RESPONSES: Record<
     const about = aliases === undefined ? own : { ...own, model_aliases: [...aliases.keys()] };
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
-  hello: healthzResponse,
   healthz: healthzResponse,
   readyz: ({ session }) => readyzResponse(session.standing()),
 };

@@ -144,7 +144,7 @@ async function gateway(t: Pick<TestContext, 'after'>, { clients = TEAM_FILE, cas
   opened.defer(() => outbound.close());
   const shared = { clock: systemClock, log, counters, conditions };
   const key = { value: () => 'key of the gateway', origin: () => undefined };
-  const access = await openAccess(config, { ...shared, opened }, { key, salt: undefined, authorities: [] });
+  const access = await openAccess(config, { ...shared, opened }, key, undefined, []);
   const started = await startGatewayServer(config, {
     ...{ ...shared, ...access, key, salt: { shared: undefined }, session: fakeSession(), outbound },
     ...{ metrics: { counters, observe: () => {} }, fd: undefined, onPermanent: assert.fail },
