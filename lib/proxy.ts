@@ -126,9 +126,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     verification: config.exposeVerification ? verification.text : undefined,
     onPermanent,
   });
-  const { url, host, sessionChanged } = server;
+  const { url, host, reload, announceStop, ...running } = server;
   opened.defer(server.close);
-  sessionChanged(); // the state may have changed while the server was starting
   const kind = config.tlsCertPath === undefined ? 'HTTP server without TLS' : 'HTTPS server';
   log.info({ endpoint: url }, `Starting ${kind}`);
   // Only the open listener knows where a socket of systemd listens.
@@ -145,16 +144,15 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     changed(next) {
       session.updateConfiguredKey(next);
       access.ownKeys.replaced();
-      sessionChanged();
       log.info('The API key file was read again');
     },
     ...whileUnusable(conditions, 'api_key_file_unusable'),
   });
   opened.defer(() => keyWatch?.close());
-  const { reload, announceStop, ...running } = server;
   const parts = opened.move();
   return {
     ...running,
+    url,
     session,
     counters,
     /** Looks now at each followed file. */
@@ -166,7 +164,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     /** Does what `announceStop` of the server does, and makes /readyz 503. */
     announceStop() {
       session.announceEnd();
-      sessionChanged();
       announceStop();
     },
     close: () => parts.disposeAsync(),
