@@ -58,7 +58,7 @@ export async function openReceipts(
 
 /**
  * Opens the listeners of --admin-address and --metrics-address. Returns what wants to know of each request
- * that is over; undefined: neither listener is set. Throws listen_failed.
+ * that is over. Throws listen_failed.
  */
 export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
@@ -80,7 +80,7 @@ export async function openAdmin(
     ['admin-address', adminAddress, 'Serving status page and metrics'],
     ['metrics-address', metricsAddress, 'Serving metrics'],
   ] as const;
-  if (adminAddress === undefined && metricsAddress === undefined) return undefined;
+  if (adminAddress === undefined && metricsAddress === undefined) return () => {};
   const startedAt = clock.now();
   const watch = await watchRequests({
     clock,

@@ -112,17 +112,15 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const shown = { session, standing, verification, clients, instance, server: () => server };
   const observe = await openAdmin(config, shared, shown);
   server = await startGatewayServer(config, {
+    ...shared,
     ...access,
-    clock,
-    log,
-    conditions,
     fd,
     outbound,
     session,
     key,
     receipts,
     salt: { shared: salt },
-    metrics: { counters, observe: observe ?? (() => {}) },
+    metrics: { counters, observe },
     verification: config.exposeVerification ? verification.text : undefined,
     onPermanent,
   });
