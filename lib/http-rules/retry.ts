@@ -15,7 +15,7 @@ export interface RetryRow {
 
 const FORGOTTEN = { id: 'no_secret', why: 'the service does not know the secret', fresh: false } as const;
 
-export const RETRIES: readonly RetryRow[] = [
+const RETRIES: readonly RetryRow[] = [
   FORGOTTEN,
   { id: 'connection_reset', why: 'the connection was reset while reading', fresh: true },
   { id: 'stale_connection', why: 'an idle connection had been closed', fresh: true },
