@@ -68,19 +68,21 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     terminate: terminate.signal,
   });
   const path = socketPath(listenAddress);
-  const options = {
-    clock,
-    listenAddress,
-    port: config.port,
-    reusePort: config.reusePort,
-    socketFile: path === undefined ? undefined : { path, mode: config.listenMode },
-    fd,
-    tls: files?.tls,
-    clientCertificates: certificates && files?.cas && { ...certificates, cas: files.cas },
-    onWrongScheme: (advice: string) => log.warn(advice),
-    response: AppResponse,
-  };
-  const listener = await listen(options, gateway.handle);
+  const listener = await listen(
+    {
+      clock,
+      listenAddress,
+      port: config.port,
+      reusePort: config.reusePort,
+      socketFile: path === undefined ? undefined : { path, mode: config.listenMode },
+      fd,
+      tls: files?.tls,
+      clientCertificates: certificates && files?.cas && { ...certificates, cas: files.cas },
+      onWrongScheme: (advice) => log.warn(advice),
+      response: AppResponse,
+    },
+    gateway.handle,
+  );
   const { address, port, isOpen } = listener;
   // A socket file that was inherited does not say where it is.
   const host = fd === undefined ? listenAddress : address || `unix:${path ?? ''}`;

@@ -131,9 +131,10 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   // Only the open listener knows where a socket of systemd listens.
   for (const open of openListeners(config, env, fd === undefined ? undefined : host))
     conditions.set(`${open.listener}_open`, open.message, { severity: open.isMeant ? 'info' : 'warning' });
-  const { tlsCertPath, tlsClientCa } = config;
-  const use = { tls: tlsCertPath !== undefined, clientCertificates: tlsClientCa !== undefined };
-  const outdated = runtimeDefect(process.versions.node, use);
+  const outdated = runtimeDefect(process.versions.node, {
+    tls: config.tlsCertPath !== undefined,
+    clientCertificates: config.tlsClientCa !== undefined,
+  });
   if (outdated !== undefined) conditions.set('runtime_outdated', outdated);
   report.listening(url, { awaitsKey: key.value() === undefined });
 
