@@ -95,20 +95,18 @@ export async function openAdmin(
     clients: clients !== undefined,
   });
   opened.defer(() => watch.traffic.close());
-  const status = () =>
-    statusReport({
-      version: VERSION,
+  const status = () => {
+    const about = {
       protocol: protocolVersion,
       now: clock.now(),
       startedAt,
       conditions: conditions.list(),
       traffic: watch.traffic.snapshot(),
       clientsFile: clients?.sha256(),
-      session,
-      standing: standing(),
-      counters,
-      instance,
-    });
+      receipts: instance === undefined ? undefined : { instance, ...counters.receipts },
+    };
+    return statusReport(about, standing(), session.current());
+  };
   for (const [flag, address, what] of listeners) {
     if (address === undefined) continue;
     const policy = { allowedOrigins: [], ownNames: [address.host, ...allowedHosts] };
