@@ -30,7 +30,7 @@ export interface Endpoint extends PathRow {
   readonly salted: boolean;
   /** The event that ends a complete stream (docs/protocol/inference.md 6.2). */
   readonly terminal: '[DONE]' | 'message_stop' | undefined;
-  /** False exactly if the codec is `none`: no message is sealed or opened; only the rules for headers apply. */
+  /** False exactly if the codec is `none`: nothing is sealed or opened; only the rules for headers apply. */
   readonly encrypted: boolean;
   /** Query parameters that the remote gets; match-endpoint.ts drops all others. */
   readonly query: readonly string[];

@@ -93,7 +93,7 @@ export interface StatusReport {
     | undefined;
 }
 
-/** Completes the report by the state of the session at this moment, and by the epoch that is in force then. */
+/** Completes the report by the state of the session now, and by the epoch that is in force now. */
 export function statusReport(
   about: Omit<StatusReport, 'version' | 'standing' | 'lastError' | 'epoch'>,
   { error, state, verified, tone, title, meaning }: Standing,
