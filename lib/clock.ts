@@ -176,6 +176,18 @@ export async function pause(
 }
 
 /**
+ * Resolves as `promise` does, or rejects with the reason of `signal`, whichever comes first. If the promise
+ * rejects after that, nobody hears of it.
+ */
+export async function untilAborted<T>(promise: T | Promise<T>, signal: AbortSignal): Promise<T> {
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const leave = (): void => reject(signal.reason);
+  if (signal.aborted) leave();
+  else signal.addEventListener('abort', leave);
+  return Promise.race([aborted, promise]).finally(() => signal.removeEventListener('abort', leave));
+}
+
+/**
  * Calls `ring` at a time of the wall clock, or as soon as a timer finds that this clock was turned back. The
  * clock may jump, because the machine slept or somebody corrected it, so the alarm looks at it now and then.
  */

@@ -21,18 +21,10 @@ import { type ConditionSink, whileUnusable } from './observe/conditions.ts';
 /** The application side of the proxy, listening. */
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
 
-/** The parts of the gateway that this file makes. */
-type Own =
-  | 'settings'
-  | 'upstream'
-  | 'aliases'
-  | 'createTranslator'
-  | 'cors'
-  | 'memory'
-  | 'dumper'
-  | 'terminate';
+/** The parts of the gateway that this file makes from the configuration, beside `settings`. */
+type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'dumper' | 'terminate';
 
-export interface GatewayServerDeps extends Omit<GatewayDeps, Own> {
+export interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
   readonly outbound: Outbound;
   readonly conditions: ConditionSink;
   /** A socket that listens already; undefined: none. */
@@ -92,8 +84,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     cors = corsPolicy(config, cert);
   };
   const tlsWatch = files && followTlsFiles(files, listener, certified, deps);
-  const secretEnds = (): number | undefined => session.current()?.expiresMonotonic;
-  const sharing = { secretEnds, failed: onPermanent, log, clock };
+  const sharing = { secretEnds: () => session.current()?.expiresMonotonic, failed: onPermanent, log, clock };
   const sharedPort = config.reusePort ? sharePort(listener, sharing) : undefined;
   const sessionChanged = (): void => {
     agent.keep(session.current() !== undefined);
@@ -103,16 +94,14 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   return {
     /** The address or name that the gateway listens on; `unix:PATH` for a socket file. */
     host,
-    /** http(s)://HOST:PORT, or unix:PATH */
+    /** http(s)://HOST:PORT, or unix:PATH. */
     url: address === '' ? host : `${files ? 'https' : 'http'}://${urlHost(host)}:${port}`,
     port,
     /** Resolved once the port has been open. */
     opened: sharedPort?.opened ?? Promise.resolve(),
-    /** Whether the port is open. */
     isOpen,
     /** Called when the state of the session may have changed. */
     sessionChanged,
-    /** How many events of streams the running requests have sent so far. */
     events: gateway.events,
     /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
     certificateEnds: () => tlsWatch?.certificateEnds(),
@@ -120,8 +109,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     reload: async () => await tlsWatch?.reload(),
     /**
      * From now on each response ends its connection, so that clients go elsewhere; with --reuse-port the port
-     * is closed too. This does not change /readyz, which reports the state of the session: `announceEnd` of
-     * the session makes it 503.
+     * is closed too. /readyz reports the state of the session, whose `announceEnd` makes it 503.
      */
     announceStop() {
       sharedPort?.end();
@@ -129,9 +117,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     },
     /** Ends the grace of `close` now. */
     endGrace: () => hurry.abort(),
-    /**
-     * Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event.
-     */
+    /** Stops accepting, and lets streams finish for at most the shutdown grace (lib/listener/drain.ts). */
     async close() {
       tlsWatch?.close();
       sharedPort?.end();

@@ -4,7 +4,6 @@ import { openClients } from './access/clients.ts';
 import type { Clock } from './clock.ts';
 import type { ConfiguredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
-import { parseStoreUrl } from './config/limits-store.ts';
 import { diskFailure } from './files/disk-failure.ts';
 import { openCountLog } from './limits/count-log.ts';
 import { createRequestCounts } from './limits/count-requests.ts';
@@ -12,7 +11,6 @@ import { createFairQueue } from './limits/fair-queue.ts';
 import type { RequestCounts } from './limits/limits.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
 import { createRequestGate } from './limits/request-gate.ts';
-import { urlHost } from './network/addresses.ts';
 import type { Conditions } from './observe/conditions.ts';
 import type { Counters } from './observe/counters.ts';
 import type { Logger } from './observe/log.ts';
@@ -28,19 +26,19 @@ export interface Shared {
   readonly opened: AsyncDisposableStack;
 }
 
-interface AccessDeps {
-  readonly key: Pick<ConfiguredKey, 'value' | 'origin'>;
-  /** The salt of the shared prompt cache; undefined: there is none. */
-  readonly salt: string | undefined;
-  /** The certificates, in PEM, that outbound connections trust. */
-  readonly authorities: readonly string[];
-}
-
 /**
  * Opens the table of clients (undefined without --clients), the watch over the operator's keys, and the gate
- * that gives requests their permits (undefined without --clients and --max-in-flight). Throws config_invalid.
+ * that gives requests their permits (undefined without --clients and --max-in-flight). `salt`: that of the shared prompt cache, if
+ * there is one. `authorities`: the certificates, in PEM, that outbound connections trust. Throws
+ * config_invalid.
  */
-export async function openAccess(config: Config, shared: Shared, { key, salt, authorities }: AccessDeps) {
+export async function openAccess(
+  config: Config,
+  shared: Shared,
+  key: Pick<ConfiguredKey, 'value' | 'origin'>,
+  salt: string | undefined,
+  authorities: readonly string[],
+) {
   const { clock, log, conditions, opened } = shared;
   const { clients: path, maxInFlight } = config;
   const ownKeys = watchOwnKeys({
@@ -67,12 +65,8 @@ export async function openAccess(config: Config, shared: Shared, { key, salt, au
   const counts = clients && (await openCounts(config, shared, authorities));
   opened.defer(() => counts?.close());
   const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight, clock);
-  const isLimited = counts !== undefined || queue !== undefined;
-  return {
-    clients,
-    ownKeys,
-    gate: isLimited ? createRequestGate({ counts, queue }) : undefined,
-  };
+  const gate = (counts ?? queue) && createRequestGate({ counts, queue });
+  return { clients, ownKeys, gate };
 }
 
 /**
@@ -85,8 +79,7 @@ async function openCounts(
   authorities: readonly string[],
 ): Promise<RequestCounts> {
   if (limitsStore !== undefined) {
-    const { host, port } = parseStoreUrl(limitsStore, '--limits-store');
-    const store = `${urlHost(host)}:${port}`;
+    const store = new URL(limitsStore).host;
     return openRedisCounts({
       url: limitsStore,
       onFailure: limitsStoreFailure,
@@ -109,8 +102,8 @@ async function openCounts(
     onFailure: (error) => conditions.set('counts_waiting', diskFailure(resolve(workspace), error)),
     onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
   });
-  const { before, unreadable: lines } = stored;
-  if (lines > 0)
-    log.warn({ lines }, 'Some lines of the counts of the limits cannot be read, and are left out');
-  return { ...createRequestCounts({ clock, before, record: stored.add }), close: stored.close };
+  const { before, unreadable: lines, add: record, close } = stored;
+  const unreadable = 'Some lines of the counts of the limits cannot be read, and are left out';
+  if (lines > 0) log.warn({ lines }, unreadable);
+  return { ...createRequestCounts({ clock, before, record }), close };
 }

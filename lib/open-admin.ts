@@ -56,28 +56,31 @@ export async function openReceipts(
   return receipts;
 }
 
-export interface AdminDeps {
-  readonly session: Pick<Session, 'current'>;
-  /** The state of the session now, its error as the operator should read it. */
-  readonly standing: () => Standing;
-  readonly verification: Pick<ReturnType<typeof createVerification>, 'document'>;
-  readonly clients: Pick<Clients, 'sha256'> | undefined;
-  /** The instance whose chain has the receipts; undefined without --receipts. */
-  readonly instance: string | undefined;
-  /** Serves the applications; undefined before it listens. */
-  readonly server: () => GatewayServer | undefined;
-}
-
 /**
  * Opens the listeners of --admin-address and --metrics-address. Returns what wants to know of each request
- * that is over; undefined: neither listener is set. Throws listen_failed.
+ * that is over. Throws listen_failed.
  */
 export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
   { clock, log, counters, conditions, opened }: Shared,
-  { session, standing, verification, clients, instance, server }: AdminDeps,
+  shown: {
+    readonly session: Pick<Session, 'current'>;
+    /** The state of the session now, its error as the operator should read it. */
+    readonly standing: () => Standing;
+    readonly verification: Pick<ReturnType<typeof createVerification>, 'document'>;
+    readonly clients: Pick<Clients, 'sha256'> | undefined;
+    /** The instance whose chain has the receipts; undefined without --receipts. */
+    readonly instance: string | undefined;
+    /** Serves the applications; undefined before it listens. */
+    readonly server: () => GatewayServer | undefined;
+  },
 ) {
-  if (adminAddress === undefined && metricsAddress === undefined) return undefined;
+  const { session, standing, verification, clients, instance, server } = shown;
+  const listeners = [
+    ['admin-address', adminAddress, 'Serving status page and metrics'],
+    ['metrics-address', metricsAddress, 'Serving metrics'],
+  ] as const;
+  if (adminAddress === undefined && metricsAddress === undefined) return () => {};
   const startedAt = clock.now();
   const watch = await watchRequests({
     clock,
@@ -92,23 +95,20 @@ export async function openAdmin(
     clients: clients !== undefined,
   });
   opened.defer(() => watch.traffic.close());
-  const status = () =>
-    statusReport({
-      version: VERSION,
+  const status = () => {
+    const about = {
       protocol: protocolVersion,
       now: clock.now(),
       startedAt,
       conditions: conditions.list(),
       traffic: watch.traffic.snapshot(),
       clientsFile: clients?.sha256(),
-      session,
-      standing: standing(),
-      counters,
-      instance,
-    });
-  const listen = async (flag: 'admin-address' | 'metrics-address', what: string): Promise<void> => {
-    const address = flag === 'admin-address' ? adminAddress : metricsAddress;
-    if (address === undefined) return;
+      receipts: instance === undefined ? undefined : { instance, ...counters.receipts },
+    };
+    return statusReport(about, standing(), session.current());
+  };
+  for (const [flag, address, what] of listeners) {
+    if (address === undefined) continue;
     const policy = { allowedOrigins: [], ownNames: [address.host, ...allowedHosts] };
     const listener = await startAdmin({
       ...address,
@@ -122,8 +122,6 @@ export async function openAdmin(
     });
     opened.defer(() => listener.close());
     log.info({ admin: `http://${urlHost(address.host)}:${listener.port}` }, what);
-  };
-  await listen('admin-address', 'Serving status page and metrics');
-  await listen('metrics-address', 'Serving metrics');
+  }
   return watch.observe;
 }

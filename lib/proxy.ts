@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { type Clock, every, systemClock } from './clock.ts';
 import { configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
-import { endpointNote } from './config/environment.ts';
 import { prepareWorkspace, readManifestFile } from './config/files.ts';
 import { inheritedSocket } from './config/inherited-socket.ts';
 import { openListeners } from './config/open-listeners.ts';
@@ -32,7 +31,6 @@ import { createControlApi } from './session/control-api.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
 import { recordExchange } from './verdict/saved-exchange.ts';
-import { VERSION } from './version.ts';
 
 export type RunningProxy = Awaited<ReturnType<typeof startProxy>>;
 
@@ -58,8 +56,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const fd = inheritedSocket(env);
   const socket = socketPath(config.listenAddress);
   if (fd === undefined && socket !== undefined) await claimSocket(socket);
-  const note = endpointNote(env, config);
-  if (note !== undefined) log.info(note);
   prepareWorkspace(config.workspace);
   const counters = createCounters();
   const conditions = createConditions({ log, clock });
@@ -73,7 +69,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   /** Adds to an error what the operator, and nobody else, should know about it. */
   const named = (error: PrivatemodeError) => withSimulatorHint(key.named(error), config, env);
   const salt = config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt());
-  const access = await openAccess(config, shared, { key, salt, authorities });
+  const access = await openAccess(config, shared, key, salt, authorities);
   const receipts = config.receipts ? await openReceipts(config, shared) : undefined;
 
   let server: GatewayServer | undefined; // set last, because it needs all the rest
@@ -108,47 +104,30 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     if (!isPending && now.state !== 'ended') noteStanding(now);
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
-  const verification = createVerification({
-    version: VERSION,
-    protocol: config.protocolVersion,
-    workspace: config.workspace,
-    clock,
-    epoch: session.current,
-    standing: session.standing,
-    verdict: session.lastVerdict,
-  });
+  const verification = createVerification(config, session, clock);
   session.start();
 
-  const observe = await openAdmin(config, shared, {
-    session,
-    standing,
-    verification,
-    clients: access.clients,
-    instance: receipts?.instance,
-    server: () => server,
-  });
+  const { clients } = access;
+  const instance = receipts?.instance;
+  const shown = { session, standing, verification, clients, instance, server: () => server };
+  const observe = await openAdmin(config, shared, shown);
   server = await startGatewayServer(config, {
+    ...shared,
     ...access,
-    clock,
-    log,
-    conditions,
     fd,
     outbound,
     session,
     key,
     receipts,
     salt: { shared: salt },
-    metrics: { counters, observe: observe ?? (() => {}) },
+    metrics: { counters, observe },
     verification: config.exposeVerification ? verification.text : undefined,
     onPermanent,
   });
-  const { url, host, sessionChanged } = server;
+  const { url, host, reload, announceStop, ...running } = server;
   opened.defer(server.close);
-  sessionChanged(); // the state may have changed while the server was starting
-  log.info(
-    { endpoint: url },
-    url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
-  );
+  const kind = config.tlsCertPath === undefined ? 'HTTP server without TLS' : 'HTTPS server';
+  log.info({ endpoint: url }, `Starting ${kind}`);
   // Only the open listener knows where a socket of systemd listens.
   for (const open of openListeners(config, env, fd === undefined ? undefined : host))
     conditions.set(`${open.listener}_open`, open.message, { severity: open.isMeant ? 'info' : 'warning' });
@@ -161,16 +140,15 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     changed(next) {
       session.updateConfiguredKey(next);
       access.ownKeys.replaced();
-      sessionChanged();
       log.info('The API key file was read again');
     },
     ...whileUnusable(conditions, 'api_key_file_unusable'),
   });
   opened.defer(() => keyWatch?.close());
-  const { reload, announceStop, ...running } = server;
   const parts = opened.move();
   return {
     ...running,
+    url,
     session,
     counters,
     /** Looks now at each followed file. */
@@ -182,7 +160,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     /** Does what `announceStop` of the server does, and makes /readyz 503. */
     announceStop() {
       session.announceEnd();
-      sessionChanged();
       announceStop();
     },
     close: () => parts.disposeAsync(),
@@ -202,21 +179,20 @@ async function openSession(
   rest: Pick<SessionDeps, 'clock' | 'apiKey' | 'onPermanent' | 'observe'>,
 ): Promise<AttestedSession> {
   const { clock } = rest;
-  const { apiEndpoint: endpoint, protocolVersion, manifestPath, cdnBaseUrl, workspace } = config;
-  const { amdKdsUrl, intelPcsUrl } = config;
+  const { apiEndpoint: endpoint, manifestPath, workspace } = config;
   const roots = trustRoots(config);
-  const call = createControlCall(outbound.dispatcher, clock);
+  const control = { ...config, endpoint, clock, call: createControlCall(outbound.dispatcher, clock) };
   const store = createCollateralStore(join(workspace, 'collateral'));
   return createSession({
     ...rest,
     random: Math.random,
     host: endpoint.host,
-    control: createControlApi({ call, endpoint, protocolVersion, clock }),
+    control: createControlApi(control),
     roots,
-    collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock }),
+    collateral: createCollateralCache({ ...control, store }),
     manifests:
       manifestPath === undefined
-        ? managedManifest({ call, cdnBaseUrl, clock })
+        ? managedManifest(control)
         : staticManifest(await readManifestFile(manifestPath)),
     manifestLog: createManifestLog(workspace),
     recordExchange: config.receipts

@@ -80,11 +80,9 @@ function strictValue(_name: string, value: unknown, context?: { readonly source?
   return new JsonObject(Object.entries(value));
 }
 
-/** `ReferenceValues.snp[0].ProductName`; long names are cut. */
+/** `ReferenceValues.snp[0].ProductName`; long names are cut, since the author of the text chose them. */
 export function pathText(path: Path): string {
-  const steps = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${shown(step)}`));
+  const cut = (name: string): string => (name.length > 100 ? `${name.slice(0, 100)}…` : name);
+  const steps = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${cut(step)}`));
   return steps.join('').replace(/^\./, '');
 }
-
-/** A name as an error shows it: cut if it is long, since the author of the text chose it. */
-const shown = (name: string): string => (name.length > 100 ? `${name.slice(0, 100)}…` : name);

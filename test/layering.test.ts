@@ -82,7 +82,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'verdict',
     'responses-api',
   ],
-  'open-access': ['clock', 'access', 'config', 'files', 'limits', 'network', 'observe'],
+  'open-access': ['clock', 'access', 'config', 'files', 'limits', 'observe'],
   'gateway-server': [
     'clock',
     'errors',

@@ -30,12 +30,12 @@ export interface Endpoint extends PathRow {
   readonly salted: boolean;
   /** The event that ends a complete stream (docs/protocol/inference.md 6.2). */
   readonly terminal: '[DONE]' | 'message_stop' | undefined;
-  /** False: no message is sealed or opened; only the rules for headers apply. */
+  /** False exactly if the codec is `none`: nothing is sealed or opened; only the rules for headers apply. */
   readonly encrypted: boolean;
   /** Query parameters that the remote gets; match-endpoint.ts drops all others. */
   readonly query: readonly string[];
-  /** `gen_ai.operation.name` of the OpenTelemetry conventions. */
-  readonly operation: string;
+  /** `gen_ai.operation.name` of the OpenTelemetry conventions; undefined where nothing is inferred. */
+  readonly operation: string | undefined;
   /** The path for a request that is translated before it is encrypted; undefined: its own path, unchanged. */
   readonly translatedTo?: string;
 }
@@ -56,21 +56,27 @@ const GENERATION = {
   requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
   salted: true,
   terminal: '[DONE]',
+  operation: 'chat',
 } as const;
 
-const LISTING = { ...INFERENCE, methods: GET, codec: 'none', encrypted: false } as const;
+const LISTING = {
+  ...INFERENCE,
+  methods: GET,
+  codec: 'none',
+  encrypted: false,
+  operation: undefined,
+} as const;
 
 /**
  * The forwarded endpoints. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1).
  */
 export const ENDPOINTS: readonly Endpoint[] = [
-  { ...GENERATION, id: 'chat', path: '/v1/chat/completions', operation: 'chat' },
+  { ...GENERATION, id: 'chat', path: '/v1/chat/completions' },
   {
     ...GENERATION,
     id: 'responses',
     path: '/v1/responses',
     optional: 'responses',
-    operation: 'chat',
     translatedTo: '/v1/chat/completions',
   },
   { ...GENERATION, id: 'completions', path: '/v1/completions', operation: 'text_completion' },
@@ -81,7 +87,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     requestPlain: new Set(['model', 'stream']),
     terminal: 'message_stop',
     query: ['beta'],
-    operation: 'chat',
   },
   {
     ...INFERENCE,
@@ -99,29 +104,22 @@ export const ENDPOINTS: readonly Endpoint[] = [
     terminal: '[DONE]',
     operation: 'transcription',
   },
-  {
-    ...INFERENCE,
-    id: 'unstructured',
-    path: '/unstructured/*',
-    codec: 'raw',
-    operation: 'unstructured',
-  },
+  { ...INFERENCE, id: 'unstructured', path: '/unstructured/*', codec: 'raw', operation: 'unstructured' },
   {
     ...LISTING,
     id: 'models',
     path: '/v1/models',
     query: ['limit', 'after', 'after_id', 'before_id', 'order'],
-    operation: 'list_models',
   },
-  { ...LISTING, id: 'model', path: '/v1/models/{id}', operation: 'get_model' },
+  { ...LISTING, id: 'model', path: '/v1/models/{id}' },
 ];
 
-export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens' | 'verification';
+export type LocalId = 'root' | 'healthz' | 'readyz' | 'api' | 'count_tokens' | 'verification';
 
 /** Paths that are answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
 export const LOCAL: readonly (PathRow & { readonly id: LocalId })[] = [
   { path: '/', id: 'root', methods: GET },
-  { path: '/api/hello', id: 'hello', methods: GET },
+  { path: '/api/hello', id: 'healthz', methods: GET },
   { path: '/health', id: 'healthz', methods: GET },
   { path: '/healthz', id: 'healthz', methods: GET },
   { path: '/readyz', id: 'readyz', methods: GET },

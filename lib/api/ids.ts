@@ -8,7 +8,5 @@ export function newRequestId(client: 'proxy' | 'sdk', now: number = Date.now()):
 }
 
 /** The token of a bearer header: exactly two words, the scheme in any case (RFC 9110 11.1). */
-export function bearerToken(authorization: string | undefined): string | undefined {
-  const words = authorization?.split(' ') ?? [];
-  return words.length === 2 && words[0]?.toLowerCase() === 'bearer' && words[1] !== '' ? words[1] : undefined;
-}
+export const bearerToken = (authorization = ''): string | undefined =>
+  /^bearer ([^ ]+)$/i.exec(authorization)?.[1];

@@ -18,9 +18,7 @@ export interface EndpointMatch extends Match<'endpoint'> {
   readonly target: string;
 }
 
-export interface LocalMatch extends Match<'local'> {
-  readonly id: LocalId;
-}
+export type LocalMatch = Match<'local'> & { readonly id: LocalId };
 
 export interface Refusal extends Match<'refusal'> {
   readonly error: PrivatemodeError;

@@ -47,9 +47,8 @@ const idOf = (entry: unknown): unknown => (entry as { id?: unknown } | null)?.id
 
 function listIn(body: Buffer): { readonly data: readonly unknown[] } | undefined {
   try {
-    if (!isParsable(scanJson(body))) return undefined;
-    const { data, ...others } = JSON.parse(body.toString());
-    return Array.isArray(data) ? { ...others, data } : undefined;
+    const list = isParsable(scanJson(body)) ? JSON.parse(body.toString()) : undefined;
+    return Array.isArray(list?.data) ? list : undefined;
   } catch {
     return undefined;
   }

@@ -4,10 +4,10 @@
  */
 import { errorResponse, estimateResponse } from '../api/error-response.ts';
 import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
+import { untilAborted } from '../clock.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
-import { untilAborted } from '../http-rules/until-aborted.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { type BodyReader, bodyReader } from '../pipeline/request-body.ts';
 import { tokenEstimateReader } from '../pipeline/token-estimate.ts';

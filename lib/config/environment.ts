@@ -2,13 +2,12 @@
  * Settings from environment variables: which variable sets which flag, which variables are ignored with a
  * warning, and which are refused.
  */
-import { plainHost, urlHost } from '../network/addresses.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { nearest } from '../text.ts';
 import { peekFlag } from './argv.ts';
-import { FLAGS, type Settings } from './flags.ts';
+import { FLAGS } from './flags.ts';
 import type { Flag, Given } from './setting.ts';
-import { invalid, isLoopback, parseBoolean } from './values.ts';
+import { invalid, parseBoolean } from './values.ts';
 
 export type { Environment };
 
@@ -153,24 +152,6 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
   }
   if ((env[API_KEY] ?? '') !== '') found.push([API_KEY, FLAG_OF.get(variableOf('api-key')) as Flag]);
   return found;
-}
-
-/**
- * A warning about PRIVATEMODE_ENDPOINT, a variable that lists of providers name for applications. Undefined
- * if it is not set, or if it names this proxy or the service that this proxy uses. Quotes no value of the
- * variable.
- */
-export function endpointNote(
-  env: Environment,
-  { apiEndpoint: { host, port }, port: own }: Pick<Settings, 'apiEndpoint' | 'port'>,
-): string | undefined {
-  const text = env['PRIVATEMODE_ENDPOINT'] ?? '';
-  const url = URL.parse(text.includes('://') ? text : `https://${text}`);
-  const at =
-    url === null ? '' : `${plainHost(url.hostname)}:${url.port || (url.protocol === 'http:' ? 80 : 443)}`;
-  const isOurs = at.endsWith(`:${own}`) && url !== null && isLoopback(plainHost(url.hostname));
-  if (text === '' || isOurs || at === `${host}:${port}`) return undefined;
-  return `PRIVATEMODE_ENDPOINT is for applications and sets nothing here: this proxy asks ${urlHost(host)}:${port} (--api-endpoint)`;
 }
 
 /**

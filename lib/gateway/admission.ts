@@ -24,7 +24,7 @@ export type Admission =
   | { readonly kind: 'preflight'; readonly format: ErrorFormat; readonly headers: Record<string, string> };
 
 /** The proxy's own pages that everybody may read. */
-const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'hello', 'healthz', 'readyz']);
+const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'healthz', 'readyz']);
 
 /**
  * Checks in this order: an ambiguous head, a preflight, a foreign web page, a request that no table has. With

@@ -39,14 +39,14 @@ export function reportEnd(exchange: Exchange): void {
     count(counters.clientAborts, exchange.phase);
   addReceipt(exchange, outcome);
   if (match === undefined && error === undefined) return;
-  const { id: route, encrypted, operation } = match?.endpoint ?? NO_ENDPOINT;
+  const { id: route, operation } = match?.endpoint ?? NO_ENDPOINT;
   observe({
     route,
     method: req.method as string,
     path: pathOf(exchange),
     status: res.headersSent ? res.statusCode : 0,
     stats,
-    operation: encrypted ? operation : undefined,
+    operation,
     requestId: exchange.requestId,
     client: client?.name,
     outcome,
@@ -54,7 +54,7 @@ export function reportEnd(exchange: Exchange): void {
   });
 }
 
-const NO_ENDPOINT = { id: 'none', encrypted: false, operation: '' };
+const NO_ENDPOINT = { id: 'none', operation: undefined };
 
 /** If the client was told an error and left afterwards, the error counts. */
 function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {

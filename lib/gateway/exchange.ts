@@ -9,7 +9,7 @@ import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { AUDIT_HEADERS, leftOutHeader } from '../http-rules/headers.ts';
-import { ForeignError } from '../http-rules/unauthenticated.ts';
+import { ForeignError } from '../http-rules/response-kind.ts';
 import type { Permit } from '../limits/limits.ts';
 import { UpstreamFailure } from '../network/failures.ts';
 import { count, RequestStats, UNDECRYPTABLE } from '../observe/counters.ts';

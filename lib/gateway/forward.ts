@@ -1,9 +1,9 @@
 /** One request, one screen: the chain of steps from the application's request to its response. */
 import { requireModel } from '../access/authenticate.ts';
 import { aliasIn } from '../api/model-aliases.ts';
+import { untilAborted } from '../clock.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
 import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
-import { untilAborted } from '../http-rules/until-aborted.ts';
 import type { Permit } from '../limits/limits.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
 import { encryptStream } from '../pipeline/encrypt-stream.ts';

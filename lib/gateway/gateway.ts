@@ -3,8 +3,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { type LocalId, type Offered, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-response.ts';
+import { untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { untilAborted } from '../http-rules/until-aborted.ts';
 import { type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
 import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
@@ -178,7 +178,6 @@ const LOCAL_RESPONSES: Record<
     const about = aliases === undefined ? own : { ...own, model_aliases: [...aliases.keys()] };
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
-  hello: healthzResponse,
   healthz: healthzResponse,
   readyz: ({ session }) => readyzResponse(session.standing()),
 };

@@ -4,7 +4,7 @@
  */
 import { type ErrorFormat, INERT_HEADERS, requestIdHeader } from '../api/error-response.ts';
 import { PROTOCOL_VERSION, type ProtectedAttempt, protectionHeaders } from '../envelope/protection.ts';
-import { plainMarks } from './unauthenticated.ts';
+import { plainMarks } from './response-kind.ts';
 
 /** Headers as they were received, by lower-case name; repeated ones are joined by commas, as Node does. */
 export type ReceivedHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;

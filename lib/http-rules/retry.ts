@@ -2,28 +2,23 @@
  * When a request is tried a second time, and how (docs/protocol/inference.md 10). A request is retried at
  * most once, whatever the reason. Nothing else is ever sent twice: a retry can run the inference twice.
  */
-import { type Clock, pause } from '../clock.ts';
+import { type Clock, pause, untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { UpstreamFailure } from '../network/failures.ts';
-import { untilAborted } from './until-aborted.ts';
 
 export interface RetryRow {
   readonly id: 'no_secret' | 'connection_reset' | 'stale_connection';
   readonly why: string;
-  /** The row of lib/times.ts that the second attempt waits for. */
-  readonly pause?: 'resetPause';
-  /** Replace the secret first: the service has forgotten it. */
-  readonly renew: boolean;
-  /** Send the second attempt over a connection of its own. */
+  /** Whether the second attempt gets a connection of its own; otherwise it gets a new secret. */
   readonly fresh: boolean;
 }
 
-const FRESH = { renew: false, fresh: true } as const;
+const FORGOTTEN = { id: 'no_secret', why: 'the service does not know the secret', fresh: false } as const;
 
-export const RETRIES: readonly RetryRow[] = [
-  { ...FRESH, id: 'no_secret', why: 'the service does not know the secret', renew: true, fresh: false },
-  { ...FRESH, id: 'connection_reset', why: 'the connection was reset while reading', pause: 'resetPause' },
-  { ...FRESH, id: 'stale_connection', why: 'an idle connection had been closed' },
+const RETRIES: readonly RetryRow[] = [
+  FORGOTTEN,
+  { id: 'connection_reset', why: 'the connection was reset while reading', fresh: true },
+  { id: 'stale_connection', why: 'an idle connection had been closed', fresh: true },
 ];
 
 /**
@@ -31,9 +26,9 @@ export const RETRIES: readonly RetryRow[] = [
  * result of the last attempt. `errorIn` reads the error in it that may ask for a retry. `verified` gives a
  * usable epoch, `renewed` the epoch that replaces a rejected secret.
  *
- * Rejects with the failure of the last attempt, with what `renewed` throws, with secret_denied if the service
- * denies the second attempt too, and with the reason of the waiter's signal. A client never gets the service's "no
- * secret for ID", because it can do nothing about it.
+ * Rejects with the failure of the last attempt, with what `errorIn` and `renewed` throw, with secret_denied
+ * if the service denies the second attempt too, and with the reason of the waiter's signal. A client never gets the
+ * service's "no secret for ID", because it can do nothing about it.
  */
 export async function withOneRetry<Epoch extends { readonly secretId: string }, Answer>(
   epoch: Epoch,
@@ -48,43 +43,35 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
   },
 ): Promise<Answer> {
   const { attempt, errorIn, verified, renewed, clock } = by;
-  let row: RetryRow | undefined;
-  let first: () => Answer; // what the application gets without a second attempt
+  let row: RetryRow = FORGOTTEN;
+  let failure: unknown; // of the first attempt
   try {
     const answer = await attempt(epoch);
     const error = errorIn(answer);
-    row = error && rowOf(retryOf(await error));
-    if (row === undefined) return answer;
-    first = () => answer;
+    if (error === undefined || !isDenial(await error)) return answer;
   } catch (thrown) {
-    row = rowOf(thrown instanceof UpstreamFailure ? thrown.retry : undefined);
-    if (row === undefined) throw thrown;
-    first = () => {
-      throw thrown;
-    };
+    const asking = RETRIES.find(({ id }) => thrown instanceof UpstreamFailure && id === thrown.retry);
+    if (asking === undefined) throw thrown;
+    row = asking;
+    failure = thrown;
   }
 
   const { signal } = by.waiter;
   signal.throwIfAborted();
   let next: Epoch;
-  if (row.renew) next = await untilAborted(renewed(epoch.secretId), signal);
-  else {
-    try {
-      next = await untilAborted(verified(), signal); // the first attempt may have outlived its epoch
-      if (row.pause !== undefined) await pause(clock, clock.times[row.pause], signal, 'waiting');
-    } catch {
-      signal.throwIfAborted();
-      return first();
-    }
+  try {
+    next = await untilAborted(row.fresh ? verified() : renewed(epoch.secretId), signal);
+    if (row.id === 'connection_reset') await pause(clock, clock.times.resetPause, signal, 'waiting');
+  } catch (thrown) {
+    signal.throwIfAborted();
+    throw failure ?? thrown;
   }
   const second = await attempt(next, row);
-  if (retryOf(await errorIn(second)) !== 'no_secret') return second;
+  if (!isDenial(await errorIn(second))) return second;
   // Replace the secret for the next request; this one had its retry.
-  if (!row.renew) await untilAborted(renewed(next.secretId), signal);
-  throw new PrivatemodeError(
-    'secret_denied',
-    'the service does not know the secret, and the request was tried twice',
-  );
+  if (row.fresh) await untilAborted(renewed(next.secretId), signal);
+  const denied = 'the service does not know the secret, and the request was tried twice';
+  throw new PrivatemodeError('secret_denied', denied);
 }
 
 /**
@@ -95,7 +82,5 @@ export const mayAskForRetry = (status: number): boolean => status === 500;
 
 const NO_SECRET = 'no secret for ID';
 
-const retryOf = (errorBody: Uint8Array | undefined): RetryRow['id'] | undefined =>
-  errorBody && new TextDecoder('latin1').decode(errorBody).includes(NO_SECRET) ? 'no_secret' : undefined;
-
-const rowOf = (id: RetryRow['id'] | undefined): RetryRow | undefined => RETRIES.find((row) => row.id === id);
+const isDenial = (body: Uint8Array | undefined): boolean =>
+  body !== undefined && new TextDecoder('latin1').decode(body).includes(NO_SECRET);

@@ -2,11 +2,11 @@
  * The body of `GET /status` on the admin listener, which the status page and `privatemode-proxy status` show.
  */
 
+import type { Epoch } from '../session/epoch.ts';
 import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
-import type { Session } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
+import { VERSION } from '../version.ts';
 import type { Condition } from './conditions.ts';
-import type { Counters } from './counters.ts';
 
 /** Traffic of one second. */
 export interface TrafficSecond {
@@ -93,30 +93,18 @@ export interface StatusReport {
     | undefined;
 }
 
-/** Builds the report as of `now`. */
-export function statusReport({
-  session,
-  standing: { error, state, verified, tone, title, meaning },
-  instance,
-  counters,
-  ...rest
-}: Pick<
-  StatusReport,
-  'version' | 'protocol' | 'now' | 'startedAt' | 'conditions' | 'traffic' | 'clientsFile'
-> & {
-  readonly session: Pick<Session, 'current'>;
-  readonly standing: Standing;
-  /** The instance under which the proxy writes receipts; undefined if it writes none. */
-  readonly instance: string | undefined;
-  readonly counters: Pick<Counters, 'receipts'>;
-}): StatusReport {
-  const epoch = session.current();
+/** Completes the report by the state of the session now, and by the epoch that is in force now. */
+export function statusReport(
+  about: Omit<StatusReport, 'version' | 'standing' | 'lastError' | 'epoch'>,
+  { error, state, verified, tone, title, meaning }: Standing,
+  epoch: Epoch | undefined,
+): StatusReport {
   return {
-    ...rest,
+    version: VERSION,
+    ...about,
     standing: { state, verified, tone, title, meaning },
     lastError:
       error === undefined ? null : { code: error.code, message: error.message, remedy: error.remedy },
     epoch: epoch === undefined ? null : epochFacts(epoch),
-    ...(instance === undefined ? {} : { receipts: { instance, ...counters.receipts } }),
   };
 }

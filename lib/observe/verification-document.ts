@@ -5,9 +5,11 @@
 import type { Clock } from '../clock.ts';
 import { type EnforcedManifest, manifestHistory } from '../manifest-log/manifest-changes.ts';
 import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
+import type { AttestedSession } from '../session/session.ts';
 import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
 import { NONCE_DIGESTS } from '../verdict/checks.ts';
 import { type Verdict, type VerdictReport, verdictReport } from '../verdict/verdict.ts';
+import { VERSION } from '../version.ts';
 
 export interface VerificationDocument {
   readonly version: string;
@@ -92,34 +94,26 @@ function withoutNonce(report: VerdictReport): VerdictReport {
 }
 
 /**
- * Builds the document from the current state each time it is requested. Reads the manifest log once, and
- * again after `changed`, so that frequent requests cost no disk reads. The caller must call `changed` with
- * every event of the session.
+ * Builds the document from the state of the session each time it is requested. Reads the manifest log once,
+ * and again after `changed`, so that frequent requests cost no disk reads. The caller must call `changed`
+ * with every event of the session.
  */
-export function createVerification({
-  standing,
-  epoch,
-  verdict,
-  workspace,
-  clock,
-  ...fixed
-}: Pick<VerificationFacts, 'version' | 'protocol'> & {
-  readonly standing: () => VerificationFacts['standing'];
-  readonly epoch: () => EpochFacts | undefined;
-  readonly verdict: () => Verdict | undefined;
-  readonly workspace: string;
-  readonly clock: Pick<Clock, 'now'>;
-}) {
+export function createVerification(
+  { protocolVersion, workspace }: { readonly protocolVersion: string; readonly workspace: string },
+  session: Pick<AttestedSession, 'current' | 'standing' | 'lastVerdict'>,
+  clock: Pick<Clock, 'now'>,
+) {
   let history: Promise<readonly EnforcedManifest[]> | undefined;
   async function document(): Promise<VerificationDocument> {
     history ??= manifestHistory(workspace);
     const manifests = await history;
     return verificationDocument({
-      ...fixed,
+      version: VERSION,
+      protocol: protocolVersion,
       now: new Date(clock.now()),
-      standing: standing(),
-      epoch: epoch(),
-      verdict: verdict(),
+      standing: session.standing(),
+      epoch: session.current(),
+      verdict: session.lastVerdict(),
       manifests,
     });
   }

@@ -88,7 +88,7 @@ describe('forwarded endpoints', () => {
 describe('paths that the proxy answers itself', () => {
   const local: [method: string, path: string, id: string, format: string][] = [
     ['GET', '//', 'root', 'plain'],
-    ['HEAD', '/api/hello/', 'hello', 'plain'],
+    ['HEAD', '/api/hello/', 'healthz', 'plain'],
     ['GET', '/health', 'healthz', 'plain'],
     ['GET', '/healthz/', 'healthz', 'plain'],
     ['HEAD', '/readyz', 'readyz', 'plain'],

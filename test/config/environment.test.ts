@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { parseArgv } from '../../lib/config/argv.ts';
-import { endpointNote, variableOf, withEnvironment } from '../../lib/config/environment.ts';
+import { variableOf, withEnvironment } from '../../lib/config/environment.ts';
 import { FLAGS } from '../../lib/config/flags.ts';
 import { parsed, refused } from '../support/doors/config.ts';
 import { runCommand } from '../support/processes/command.ts';
@@ -122,28 +122,6 @@ describe('settings in the environment', () => {
       'PRIVATEMODE_CACHE_MODE is ignored: there is no such setting. Set PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false, where requests should share a prompt cache',
       'PRIVATEMODE_CACHE_SALT is ignored: there is no such setting. Set PRIVATEMODE_PROXY_PROMPT_CACHE_SALT, beside PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false',
     ]);
-  });
-
-  it('one line warns if PRIVATEMODE_ENDPOINT names neither this proxy nor the service behind it', () => {
-    const note = (endpoint: string | undefined, ...argv: string[]): string | undefined =>
-      endpointNote({ PRIVATEMODE_ENDPOINT: endpoint }, parsed(argv).config);
-    for (const same of [
-      undefined,
-      '',
-      'http://localhost:8080/v1',
-      'http://127.0.0.1:8080',
-      'http://[::1]:8080/v1',
-      'https://api.privatemode.ai/v1',
-      'api.privatemode.ai',
-      'API.privatemode.ai:443',
-    ])
-      assert.equal(note(same), undefined, String(same));
-    assert.equal(note('localhost:9443', '--api-endpoint=localhost:9443'), undefined);
-    for (const other of ['http://localhost:8081/v1', 'https://user:CANARY@other.example', 'CANARY %'])
-      assert.equal(
-        note(other),
-        'PRIVATEMODE_ENDPOINT is for applications and sets nothing here: this proxy asks api.privatemode.ai:443 (--api-endpoint)',
-      );
   });
 
   const wrong: [env: Record<string, string>, message: string][] = [

@@ -1,9 +1,11 @@
-/** The retry table (docs/protocol/inference.md section 10): what is sent a second time, and what never is. */
+/**
+ * The retry table (docs/protocol/inference.md section 10): what is sent a second time, and what never is. Its
+ * rows for connections are tested in upstream-request.test.ts and stale-connections.test.ts.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { RETRIES } from '../../lib/http-rules/retry.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
 import { assertError, CANARY, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
@@ -200,14 +202,4 @@ describe('a response', () => {
       assert.deepEqual(authenticated, told);
     });
   }
-});
-
-describe('the retry table', () => {
-  it('has three rows: no_secret, connection_reset and stale_connection', () => {
-    assert.deepEqual(
-      RETRIES.map(({ id }) => id),
-      ['no_secret', 'connection_reset', 'stale_connection'],
-      'the first is tested here, the others in upstream-request.test.ts and stale-connections.test.ts',
-    );
-  });
 });

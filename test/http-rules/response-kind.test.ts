@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { responseKind } from '../../lib/http-rules/response-kind.ts';
-import { ForeignError, plainContentType } from '../../lib/http-rules/unauthenticated.ts';
+import { ForeignError, plainContentType, responseKind } from '../../lib/http-rules/response-kind.ts';
 
 const STREAM = { 'content-type': 'text/event-stream; charset=utf-8' };
 const BODY = { 'content-type': 'application/json' };

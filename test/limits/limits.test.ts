@@ -357,7 +357,7 @@ it('--max-in-flight holds without --clients, too', async (t) => {
   const shared = { clock: systemClock, log, counters: createCounters(), conditions, opened };
   const { config } = parseConfig(['--api-endpoint=localhost:1', '--max-in-flight=1'], {});
   const key = { value: () => CANARY_KEY, origin: () => undefined };
-  const { gate } = await openAccess(config, shared, { key, salt: undefined, authorities: [] });
+  const { gate } = await openAccess(config, shared, key, undefined, []);
   const enter = () => gate?.enter({ client: undefined, signal: t.signal });
   const [first, second] = [enter(), enter()];
   assert.ok(first !== undefined && !(first instanceof Promise) && second instanceof Promise);
