@@ -5,58 +5,51 @@ import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { type Clock, every } from '../clock.ts';
 import { watchCertificate } from './failures.ts';
-import type { OutboundProxy } from './outbound-proxy.ts';
+import type { Through } from './outbound-proxy.ts';
 
-/** The one server that an agent keeps connections ready to. */
+/** The server that an agent keeps connections ready to, and how many idle ones. */
 export interface ReadyFor {
   readonly host: string;
   readonly port: number;
-  /** How many idle connections to keep; 0: none is opened ahead. */
   readonly count: number;
 }
 
-/** How many are opened at a time; more would hold up the first request after a start. */
-const AT_ONCE = 2;
-
-type ConnectOptions = Parameters<Agent['createConnection']>[0];
-type Connected = (error: Error | null, socket: TLSSocket) => void;
+type CreateConnection = Parameters<Agent['createConnection']>;
+type Connected = (error: Error | null, socket?: TLSSocket) => void;
 
 /**
- * Opens connections, through the HTTP proxy if there is one. They speak HTTP/1.1, and the certificates that
- * servers show are remembered.
+ * Opens connections, through the HTTP proxy if there is one. The certificates that servers show are remembered.
  *
  * While `keep` asks for it, `count` idle connections are kept: those that the agent kept after a request, and
  * those opened ahead. None carries a request after it has idled for `warmRenew`: the service may have closed
  * it, and after a sleep of the machine the other end is gone. A failure is followed by a pause, in
- * silence, because the next request reports what is wrong. Nothing but requests is sent.
+ * silence, because the next request reports what is wrong.
  */
 export class ServiceAgent extends Agent {
-  readonly #tunnelTo: OutboundProxy['tunnelTo'];
+  readonly #through: Through;
   readonly #clock: Clock;
   readonly #service: ReadyFor | undefined;
   /** Connections opened ahead that had no request yet, also in their handshake; the newest is the last. */
   readonly #ahead = new Set<TLSSocket>();
-  /** How many of them the HTTP proxy has not opened yet. */
-  #opening = 0;
   /** Since when a connection idles, in ms since 1970: that clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
   #lookedAt = 0;
   #stopLooking: (() => void) | undefined;
-  /** None is opened before this moment of the monotonic clock. */
+  /** None is opened ahead before this moment of the monotonic clock; Infinity: while the proxy opens one. */
   #pausedUntil = 0;
 
   constructor(
     options: AgentOptions,
-    way: { readonly tunnelTo: OutboundProxy['tunnelTo']; readonly clock: Clock },
+    way: { readonly through: Through; readonly clock: Clock },
     service?: ReadyFor,
   ) {
     super(options);
-    this.#tunnelTo = way.tunnelTo;
+    this.#through = way.through;
     this.#clock = way.clock;
     this.#service = service;
   }
 
-  override createConnection(options: ConnectOptions, callback?: Connected): undefined {
+  override createConnection(options: CreateConnection[0], callback?: CreateConnection[1]): undefined {
     const { host, port } = this.#service ?? {};
     const ready = options.host === host && Number(options.port) === port ? this.#take() : undefined;
     if (ready === undefined) this.#connect(options, callback as Connected);
@@ -77,14 +70,12 @@ export class ServiceAgent extends Agent {
 
   /** Begins or stops to keep idle connections ready: the service is verified, or no longer. */
   keep(ready: boolean): void {
-    const service = this.#service;
-    if (!ready || !service?.count) {
-      this.#stopLooking?.();
-      this.#stopLooking = undefined;
-    } else if (this.#stopLooking === undefined) {
-      this.#stopLooking = every(this.#clock, this.#clock.times.warmLook, () => this.#look(service));
-      this.#look(service);
-    }
+    if (ready === (this.#stopLooking !== undefined)) return;
+    this.#stopLooking?.();
+    this.#stopLooking = ready
+      ? every(this.#clock, this.#clock.times.warmLook, () => this.#look())
+      : undefined;
+    if (ready) this.#look();
   }
 
   /**
@@ -92,39 +83,39 @@ export class ServiceAgent extends Agent {
    * request; looks at them once in a second.
    */
   dropOutlived(): void {
+    if (Math.abs(this.#clock.now() - this.#lookedAt) >= this.#clock.times.warmLook) this.#closeOutlived();
+  }
+
+  /** Closes the connections that have idled for too long. Returns how many idle ones are left. */
+  #closeOutlived(): number {
     const now = this.#clock.now();
-    if (Math.abs(now - this.#lookedAt) < this.#clock.times.warmLook) return;
     this.#lookedAt = now;
-    for (const socket of this.#idle('outlived')) {
-      this.#ahead.delete(socket.destroy());
-      // Otherwise Node may hand it out until it hears of its end (docs/hazards.md 32).
-      socket.emit('agentRemove');
+    const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
+    let left = 0;
+    for (const socket of [...kept, ...this.#ahead]) {
+      // If the clock was set back, nobody knows how long it has idled: what it was set back by counts.
+      if (Math.abs(now - (this.#idleSince.get(socket) as number)) < this.#clock.times.warmRenew) left++;
+      else {
+        this.#ahead.delete(socket.destroy());
+        // Otherwise Node may hand it out until it hears of its end (docs/hazards.md 32).
+        socket.emit('agentRemove');
+      }
     }
+    return left;
   }
 
-  /** Opens missing connections; closes those that have idled for too long once there are enough others. */
-  #look(service: ReadyFor): void {
-    const missing = service.count - this.#opening - this.#idle('fresh').length;
-    if (missing <= 0) this.dropOutlived();
+  /** Opens a connection if one is missing: more at a time would hold up the first request after a start. */
+  #look(): void {
+    const left = this.#closeOutlived();
+    if (this.#service === undefined || left >= this.#service.count) return;
     if (this.#clock.monotonic() < this.#pausedUntil) return;
-    for (let i = 0; i < Math.min(missing, AT_ONCE); i++) this.#open(service);
-  }
-
-  /** The newest connection that was opened ahead and can be relied on. */
-  #take(): TLSSocket | undefined {
-    const socket = [...this.#ahead].findLast((each) => each.authorized && each.writable);
-    if (socket === undefined) return undefined;
-    this.#ahead.delete(socket);
-    return socket.off('data', refuseUnasked).ref();
-  }
-
-  #open({ host, port }: ReadyFor): void {
-    this.#opening++;
+    const { host, port } = this.#service;
     const probe = { keepAlive: true, keepAliveInitialDelay: this.#clock.times.keepAliveProbe };
     const servername = isIP(host) ? '' : host;
-    this.#connect({ ...this.options, ...probe, host, port, servername }, (error, socket) => {
-      this.#opening--;
-      if (error) return this.#failed();
+    this.#pausedUntil = Number.POSITIVE_INFINITY;
+    this.#connect({ ...this.options, ...probe, host, port, servername }, (_error, socket) => {
+      if (socket === undefined) return this.#failed();
+      this.#pausedUntil = 0;
       if (this.#stopLooking === undefined) return void socket.destroy();
       this.#idleSince.set(socket, this.#clock.now());
       socket.on('data', refuseUnasked).on('error', () => {});
@@ -138,31 +129,22 @@ export class ServiceAgent extends Agent {
     this.#pausedUntil = this.#clock.monotonic() + this.#clock.times.warmPause;
   }
 
-  /**
-   * The connections without a request, whether they had one or not. If the wall clock was set back, nobody
-   * knows how long they have idled: what it was set back by counts.
-   */
-  #idle(which: 'fresh' | 'outlived'): TLSSocket[] {
-    const now = this.#clock.now();
-    const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
-    return [...kept, ...this.#ahead].filter((socket) => {
-      const idled = Math.abs(now - (this.#idleSince.get(socket) ?? now));
-      return idled < this.#clock.times.warmRenew === (which === 'fresh');
-    });
+  /** The newest connection that was opened ahead and can be relied on. */
+  #take(): TLSSocket | undefined {
+    const socket = [...this.#ahead].findLast((each) => each.authorized && each.writable);
+    if (socket !== undefined) this.#ahead.delete(socket);
+    return socket?.off('data', refuseUnasked).ref();
   }
 
   /** Calls `done` once the handshake has begun, or with the error of the HTTP proxy. */
-  #connect(options: ConnectOptions, done: Connected): void {
-    const host = String(options.host ?? 'localhost');
+  #connect(options: CreateConnection[0], done: Connected): void {
+    const host = String(options.host);
     const secure = (socket?: Socket): void => {
-      const whole = { ...options, ALPNProtocols: ['http/1.1'], socket };
-      const created = super.createConnection(whole) as TLSSocket;
+      const created = super.createConnection({ ...options, socket } as typeof options) as TLSSocket;
       watchCertificate(created, host);
       done(null, created);
     };
-    const tunnel = this.#tunnelTo(host, Number(options.port ?? 443));
-    if (tunnel === undefined) secure();
-    else tunnel.then(secure, (error: Error) => done(error, undefined as never));
+    this.#through(host, Number(options.port), secure, done);
   }
 }
 

@@ -26,7 +26,17 @@ interface ProxyOptions {
   readonly closed: AbortSignal;
 }
 
-export type OutboundProxy = ReturnType<typeof outboundProxy>;
+/**
+ * Calls `begin` with a raw connection to `host:port` through the HTTP proxy, or at once with none if the
+ * connection is made directly. Calls `failed` with upstream_unreachable, upstream_connect_timeout or
+ * upstream_tls_untrusted; the message names the proxy, never its credentials.
+ */
+export type Through = (
+  host: string,
+  port: number,
+  begin: (socket?: Socket) => void,
+  failed: (error: Error) => void,
+) => void;
 
 /**
  * The proxy of `https_proxy`/`HTTPS_PROXY`, without the exceptions of `no_proxy`/`NO_PROXY`; the lower-case
@@ -48,16 +58,18 @@ export function proxyFromEnvironment(env: Environment) {
   return { ...parseProxy(variable, value), exempts };
 }
 
-/** Opens connections through the proxy of `env`, which is read once. Throws as proxyFromEnvironment does. */
-export function outboundProxy(env: Environment, options: ProxyOptions) {
+/** The way through the proxy of `env`, which is read once. Throws as proxyFromEnvironment does. */
+export function outboundProxy(env: Environment, options: ProxyOptions): Through {
   const { secureContext, connectTimeout, clock, closed } = options;
   const rule = proxyFromEnvironment(env);
-  if (rule === undefined) return { tunnelTo: () => undefined };
+  if (rule === undefined) return (_host, _port, begin) => begin();
   const { proxy, credentials, exempts } = rule;
   const name = `the HTTP proxy ${proxy.host}`;
   const isSecure = proxy.protocol === 'https:';
+  const send = isSecure ? httpsRequest : httpRequest;
   const host = plainHost(proxy.hostname);
   const to = {
+    method: 'CONNECT',
     host,
     port: proxy.port || (isSecure ? 443 : 80),
     servername: isIP(host) ? '' : host,
@@ -70,9 +82,7 @@ export function outboundProxy(env: Environment, options: ProxyOptions) {
 
   /** Asks the proxy for a raw connection (CONNECT, RFC 9110 9.3.6). The name goes there unresolved. */
   async function open(authority: string): Promise<Socket> {
-    const headers = { host: authority, ...credentials };
-    const send = isSecure ? httpsRequest : httpRequest;
-    const asked = send({ ...to, method: 'CONNECT', path: authority, headers });
+    const asked = send({ ...to, path: authority, headers: { host: authority, ...credentials } });
     if (isSecure) asked.once('socket', (socket) => watchCertificate(socket as TLSSocket, name));
     const message = `${name} opened no connection to ${authority} within ${connectTimeout / 1000} s`;
     const late = new PrivatemodeError('upstream_connect_timeout', message);
@@ -94,15 +104,9 @@ export function outboundProxy(env: Environment, options: ProxyOptions) {
     }
   }
 
-  return {
-    /**
-     * A raw connection to `host:port` through the proxy; undefined: the connection is made directly. Rejects
-     * with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted; the message names the
-     * proxy, never its credentials.
-     */
-    tunnelTo(host: string, port: number): Promise<Socket> | undefined {
-      return exempts(host, port) ? undefined : open(`${urlHost(host)}:${port}`);
-    },
+  return (target, port, begin, failed) => {
+    if (exempts(target, port)) begin();
+    else open(`${urlHost(target)}:${port}`).then(begin, failed);
   };
 }
 

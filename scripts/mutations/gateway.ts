@@ -259,7 +259,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a machine that slept: a request goes out on a connection whose other end is gone',
     file: 'lib/network/agent.ts',
-    edits: [{ find: "of this.#idle('outlived')", replace: 'of [] as TLSSocket[]' }],
+    edits: [{ find: 'of [...kept, ...this.#ahead]', replace: 'of this.#ahead' }],
     tests: [
       {
         file: 'test/network/agent.test.ts',
@@ -290,7 +290,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a new connection to the service: it resumes a TLS session, and its certificate is not checked',
     file: 'lib/network/outbound.ts',
-    edits: [{ find: 'secureContext, maxCachedSessions: 0 }', replace: 'secureContext }' }],
+    edits: [{ find: 'maxCachedSessions: 0, ', replace: '' }],
     tests: [
       {
         file: 'test/network/outbound.test.ts',
