@@ -7,7 +7,7 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { leftOutHeader, remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
 import { ForeignError, plainContentType } from '../http-rules/unauthenticated.ts';
-import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
+import { clientTooOld, MOST_SEARCHED } from '../network/failures.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';

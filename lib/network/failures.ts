@@ -36,10 +36,11 @@ function did(host: string, code: string, rows: readonly Row[], cause?: unknown):
 /** Codes for a chain that ends at no authority we trust. */
 const UNKNOWN_AUTHORITY = /^(?:UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_UNTRUSTED$|CERT_SIGNATURE_FAILURE$)/;
 /**
- * The other codes of OpenSSL and Node for a refused certificate: why it is refused, and how the clock of this
- * machine is wrong if that is the likeliest cause.
+ * The codes of OpenSSL and Node for a refused certificate: why it is refused, and how the clock of this machine
+ * is wrong if that is the likeliest cause.
  */
 const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'early' | 'late'])[] = [
+  [UNKNOWN_AUTHORITY],
   [/^CERT_HAS_EXPIRED$/, 'it has expired', 'late'],
   [/^CERT_NOT_YET_VALID$/, 'it is not valid yet', 'early'],
   [/^(?:HOSTNAME_MISMATCH|ERR_TLS_CERT_ALTNAME_INVALID)$/, 'it is for another host'],
@@ -77,17 +78,15 @@ function nameOf(party: { readonly CN?: string | string[]; readonly O?: string | 
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;
-  const what = presentedBy.get(thrown) ?? `${host} presented a certificate`;
-  const untrusted = (text: string, options?: object): PrivatemodeError =>
-    new PrivatemodeError('upstream_tls_untrusted', text, { ...options, cause: thrown });
-  if (UNKNOWN_AUTHORITY.test(code)) return untrusted(`certificate signed by unknown authority: ${what}`);
   const row = REFUSALS.find(([codes]) => codes.test(code));
   if (row === undefined) return describeRefusal(thrown.cause, host);
   const [, reason = code, clock] = row;
-  return untrusted(
-    `${what} that is refused: ${reason}`,
-    clock && { remedy: CLOCK_REMEDY, detail: { clock } },
-  );
+  const what = presentedBy.get(thrown) ?? `${host} presented a certificate`;
+  const text = UNKNOWN_AUTHORITY.test(code)
+    ? `certificate signed by unknown authority: ${what}`
+    : `${what} that is refused: ${reason}`;
+  const more = clock && { remedy: CLOCK_REMEDY, detail: { clock } };
+  return new PrivatemodeError('upstream_tls_untrusted', text, { ...more, cause: thrown });
 }
 
 /** What a call of the control path threw, as our error about `host`. An error without a code stays. */
@@ -158,3 +157,23 @@ export const stalled = (): PrivatemodeError =>
 /** The error for a response whose connection ended before it did. */
 export const brokenOff = (cause?: unknown): PrivatemodeError =>
   new PrivatemodeError('stream_unfinished', BROKEN_OFF, { cause });
+
+/** Bytes. An error that asks for a newer client is short, so a longer text is not searched. */
+export const MOST_SEARCHED = 4096;
+
+/** What the service writes unencrypted if it wants a newer client (docs/protocol/inference.md 11). */
+const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
+
+/**
+ * client_too_old if the plain body of an error asks for a newer client than the one that the request
+ * `announced`; else undefined. Nothing authenticates that body. So the message quotes only the digits of the
+ * version, and nothing but this one response follows from it.
+ */
+export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
+  if (body.length > MOST_SEARCHED) return undefined;
+  const message = new TextDecoder('latin1').decode(body);
+  const wanted = MINIMUM.exec(message)?.[1];
+  if (wanted === undefined) return undefined;
+  const text = `the service says, in a text that nothing authenticates, that it wants a client of version ${wanted} or newer; this one announces ${announced}`;
+  return new PrivatemodeError('client_too_old', text);
+}

@@ -47,7 +47,9 @@ export function createOutbound(
     };
     through(hostname, Number(port || 443), secure, (error) => callback(error, null));
   };
-  const dispatcher: Dispatcher = new ControlAgent({ connect: connectThrough, allowH2: false });
+  // The limit of each call replaces undici's timers, which start anew with every byte.
+  const untimed = { headersTimeout: 0, bodyTimeout: 0 };
+  const dispatcher: Dispatcher = new ControlAgent({ connect: connectThrough, allowH2: false, ...untimed });
 
   return {
     /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */

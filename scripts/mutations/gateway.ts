@@ -221,7 +221,9 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the longest pause: a host may keep the proxy waiting for as long as it likes',
     file: 'lib/network/control-call.ts',
-    edits: [{ find: 'Math.min(Math.max(seconds, 1), longestPause / 1000)', replace: 'Math.max(seconds, 1)' }],
+    edits: [
+      { find: 'Math.min(Math.max(seconds, 1), times.longestPause / 1000)', replace: 'Math.max(seconds, 1)' },
+    ],
     tests: [
       {
         file: 'test/network/control-call.test.ts',
@@ -326,8 +328,8 @@ export const GATEWAY: readonly Mutation[] = [
     file: 'lib/network/trust-store.ts',
     edits: [
       {
-        find: '  return certificates;',
-        replace: "  return [...certificates, ...getCACertificates('bundled')];",
+        find: 'return certificates;',
+        replace: "return [...certificates, ...getCACertificates('bundled')];",
       },
     ],
     tests: [
@@ -340,7 +342,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the length of an answer on the control path of the library: there is no limit',
     file: 'lib/network/control-call.ts',
-    edits: [{ find: 'if (size > maxBytes)', replace: 'if (size < 0)' }],
+    edits: [{ find: 'if (size > most)', replace: 'if (size < 0)' }],
     tests: [
       {
         file: 'test/client-library/control-call.test.ts',

@@ -1,7 +1,7 @@
 /** Which plain errors ask for a newer client. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { clientTooOld } from '../../lib/network/client-too-old.ts';
+import { clientTooOld } from '../../lib/network/failures.ts';
 
 const told = (text: string) => clientTooOld(Buffer.from(text), 'v1.40.0');
 const padded = (bytes: number): string => 'minimum client version v1.46'.padEnd(bytes, ' ');

