@@ -7,11 +7,11 @@ import { type Clock, every } from '../clock.ts';
 import { watchCertificate } from './failures.ts';
 import type { Through } from './outbound-proxy.ts';
 
-/** The server that an agent keeps connections ready to, and how many idle ones. */
-export interface ReadyFor {
-  readonly host: string;
-  readonly port: number;
-  readonly count: number;
+/** How an agent reaches its server, and how many idle connections it keeps ready to it. */
+export interface Way {
+  readonly through: Through;
+  readonly clock: Clock;
+  readonly service?: { readonly host: string; readonly port: number; readonly count: number } | undefined;
 }
 
 type CreateConnection = Parameters<Agent['createConnection']>;
@@ -26,9 +26,7 @@ type Connected = (error: Error | null, socket?: TLSSocket) => void;
  * silence, because the next request reports what is wrong.
  */
 export class ServiceAgent extends Agent {
-  readonly #through: Through;
-  readonly #clock: Clock;
-  readonly #service: ReadyFor | undefined;
+  readonly #way: Way;
   /** Connections opened ahead that had no request yet, also in their handshake; the newest is the last. */
   readonly #ahead = new Set<TLSSocket>();
   /** Since when a connection idles, in ms since 1970: that clock goes on while the machine sleeps. */
@@ -38,19 +36,13 @@ export class ServiceAgent extends Agent {
   /** None is opened ahead before this moment of the monotonic clock; Infinity: while the proxy opens one. */
   #pausedUntil = 0;
 
-  constructor(
-    options: AgentOptions,
-    way: { readonly through: Through; readonly clock: Clock },
-    service?: ReadyFor,
-  ) {
+  constructor(options: AgentOptions, way: Way) {
     super(options);
-    this.#through = way.through;
-    this.#clock = way.clock;
-    this.#service = service;
+    this.#way = way;
   }
 
   override createConnection(options: CreateConnection[0], callback?: CreateConnection[1]): undefined {
-    const { host, port } = this.#service ?? {};
+    const { host, port } = this.#way.service ?? {};
     const ready = options.host === host && Number(options.port) === port ? this.#take() : undefined;
     if (ready === undefined) this.#connect(options, callback as Connected);
     else callback?.(null, ready);
@@ -58,7 +50,7 @@ export class ServiceAgent extends Agent {
 
   /** Returns whether the connection is kept, which the declared type of Node's method leaves out. */
   override keepSocketAlive(socket: Duplex): boolean {
-    this.#idleSince.set(socket, this.#clock.now());
+    this.#idleSince.set(socket, this.#way.clock.now());
     return super.keepSocketAlive(socket) as unknown as boolean;
   }
 
@@ -72,10 +64,11 @@ export class ServiceAgent extends Agent {
   keep(ready: boolean): void {
     if (ready === (this.#stopLooking !== undefined)) return;
     this.#stopLooking?.();
-    this.#stopLooking = ready
-      ? every(this.#clock, this.#clock.times.warmLook, () => this.#look())
-      : undefined;
-    if (ready) this.#look();
+    this.#stopLooking = undefined;
+    if (!ready) return;
+    const { clock } = this.#way;
+    this.#stopLooking = every(clock, clock.times.warmLook, () => this.#look());
+    this.#look();
   }
 
   /**
@@ -83,18 +76,20 @@ export class ServiceAgent extends Agent {
    * request; looks at them once in a second.
    */
   dropOutlived(): void {
-    if (Math.abs(this.#clock.now() - this.#lookedAt) >= this.#clock.times.warmLook) this.#closeOutlived();
+    const { clock } = this.#way;
+    if (Math.abs(clock.now() - this.#lookedAt) >= clock.times.warmLook) this.#closeOutlived();
   }
 
   /** Closes the connections that have idled for too long. Returns how many idle ones are left. */
   #closeOutlived(): number {
-    const now = this.#clock.now();
+    const { clock } = this.#way;
+    const now = clock.now();
     this.#lookedAt = now;
     const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
     let left = 0;
     for (const socket of [...kept, ...this.#ahead]) {
       // If the clock was set back, nobody knows how long it has idled: what it was set back by counts.
-      if (Math.abs(now - (this.#idleSince.get(socket) as number)) < this.#clock.times.warmRenew) left++;
+      if (Math.abs(now - (this.#idleSince.get(socket) as number)) < clock.times.warmRenew) left++;
       else {
         this.#ahead.delete(socket.destroy());
         // Otherwise Node may hand it out until it hears of its end (docs/hazards.md 32).
@@ -107,17 +102,17 @@ export class ServiceAgent extends Agent {
   /** Opens a connection if one is missing: more at a time would hold up the first request after a start. */
   #look(): void {
     const left = this.#closeOutlived();
-    if (this.#service === undefined || left >= this.#service.count) return;
-    if (this.#clock.monotonic() < this.#pausedUntil) return;
-    const { host, port } = this.#service;
-    const probe = { keepAlive: true, keepAliveInitialDelay: this.#clock.times.keepAliveProbe };
-    const servername = isIP(host) ? '' : host;
+    const { service, clock } = this.#way;
+    if (service === undefined || left >= service.count || clock.monotonic() < this.#pausedUntil) return;
+    const { host, port } = service;
+    const to = { host, port, servername: isIP(host) ? '' : host };
+    const probe = { keepAlive: true, keepAliveInitialDelay: clock.times.keepAliveProbe };
     this.#pausedUntil = Number.POSITIVE_INFINITY;
-    this.#connect({ ...this.options, ...probe, host, port, servername }, (_error, socket) => {
+    this.#connect({ ...this.options, ...probe, ...to }, (_error, socket) => {
       if (socket === undefined) return this.#failed();
       this.#pausedUntil = 0;
       if (this.#stopLooking === undefined) return void socket.destroy();
-      this.#idleSince.set(socket, this.#clock.now());
+      this.#idleSince.set(socket, clock.now());
       socket.on('data', refuseUnasked).on('error', () => {});
       this.#ahead.add(socket.unref());
       // Unless a request has it, it could not be opened, or the service does not keep it.
@@ -126,7 +121,8 @@ export class ServiceAgent extends Agent {
   }
 
   #failed(): void {
-    this.#pausedUntil = this.#clock.monotonic() + this.#clock.times.warmPause;
+    const { clock } = this.#way;
+    this.#pausedUntil = clock.monotonic() + clock.times.warmPause;
   }
 
   /** The newest connection that was opened ahead and can be relied on. */
@@ -144,7 +140,7 @@ export class ServiceAgent extends Agent {
       watchCertificate(created, host);
       done(null, created);
     };
-    this.#through(host, Number(options.port), secure, done);
+    this.#way.through(host, Number(options.port), secure, done);
   }
 }
 

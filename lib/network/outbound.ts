@@ -5,7 +5,7 @@ import { addAbortSignal } from 'node:stream';
 import { createSecureContext, type TLSSocket } from 'node:tls';
 import { buildConnector, Agent as ControlAgent, type Dispatcher } from 'undici';
 import type { Clock } from '../clock.ts';
-import { type ReadyFor, ServiceAgent } from './agent.ts';
+import { ServiceAgent, type Way } from './agent.ts';
 import { watchCertificate } from './failures.ts';
 import { outboundProxy } from './outbound-proxy.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
@@ -55,8 +55,8 @@ export function createOutbound(
     /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */
     dispatcher,
     /** An agent for the data path. Trust store and proxy are added to `options`. */
-    agent(options: AgentOptions = {}, readyFor?: ReadyFor): ServiceAgent {
-      const agent = new ServiceAgent({ ...options, ...trusting }, { through, clock }, readyFor);
+    agent(options: AgentOptions = {}, service?: Way['service']): ServiceAgent {
+      const agent = new ServiceAgent({ ...options, ...trusting }, { through, clock, service });
       agents.push(agent);
       return agent;
     },
