@@ -18,16 +18,14 @@ type CreateConnection = Parameters<Agent['createConnection']>;
 type Connected = (error: Error | null, socket?: TLSSocket) => void;
 
 /**
- * Opens connections, through the HTTP proxy if there is one. The certificates that servers show are remembered.
- *
- * While `keep` asks for it, `count` idle connections are kept: those that the agent kept after a request, and
- * those opened ahead. None carries a request after it has idled for `warmRenew`: the service may have closed
- * it, and after a sleep of the machine the other end is gone. A failure is followed by a pause, in
- * silence, because the next request reports what is wrong.
+ * Opens connections, through the HTTP proxy if there is one. While `keep` asks for it, `count` idle ones are
+ * kept: those that the agent kept after a request, and those opened ahead. None carries a request after it
+ * has idled for `warmRenew`: the service may have closed it, and after a sleep of the machine the other end
+ * is gone. A failure is followed by a pause, in silence, because the next request reports what is wrong.
  */
 export class ServiceAgent extends Agent {
   readonly #way: Way;
-  /** Connections opened ahead that had no request yet, also in their handshake; the newest is the last. */
+  /** Connections opened ahead that had no request yet, also in their handshake. The newest is used first. */
   readonly #ahead = new Set<TLSSocket>();
   /** Since when a connection idles, in ms since 1970: that clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
@@ -43,9 +41,11 @@ export class ServiceAgent extends Agent {
 
   override createConnection(options: CreateConnection[0], callback?: CreateConnection[1]): undefined {
     const { host, port } = this.#way.service ?? {};
-    const ready = options.host === host && Number(options.port) === port ? this.#take() : undefined;
-    if (ready === undefined) this.#connect(options, callback as Connected);
-    else callback?.(null, ready);
+    const isService = options.host === host && Number(options.port) === port;
+    const ready = isService && [...this.#ahead].findLast((each) => each.authorized && each.writable);
+    if (!ready) return this.#connect(options, callback as Connected);
+    this.#ahead.delete(ready.off('data', refuseUnasked));
+    callback?.(null, ready.ref());
   }
 
   /** Returns whether the connection is kept, which the declared type of Node's method leaves out. */
@@ -63,12 +63,10 @@ export class ServiceAgent extends Agent {
   /** Begins or stops to keep idle connections ready: the service is verified, or no longer. */
   keep(ready: boolean): void {
     if (ready === (this.#stopLooking !== undefined)) return;
-    this.#stopLooking?.();
-    this.#stopLooking = undefined;
-    if (!ready) return;
     const { clock } = this.#way;
-    this.#stopLooking = every(clock, clock.times.warmLook, () => this.#look());
-    this.#look();
+    this.#stopLooking?.();
+    this.#stopLooking = ready ? every(clock, clock.times.warmLook, () => this.#look()) : undefined;
+    if (ready) this.#look();
   }
 
   /**
@@ -125,15 +123,8 @@ export class ServiceAgent extends Agent {
     this.#pausedUntil = clock.monotonic() + clock.times.warmPause;
   }
 
-  /** The newest connection that was opened ahead and can be relied on. */
-  #take(): TLSSocket | undefined {
-    const socket = [...this.#ahead].findLast((each) => each.authorized && each.writable);
-    if (socket !== undefined) this.#ahead.delete(socket);
-    return socket?.off('data', refuseUnasked).ref();
-  }
-
   /** Calls `done` once the handshake has begun, or with the error of the HTTP proxy. */
-  #connect(options: CreateConnection[0], done: Connected): void {
+  #connect(options: CreateConnection[0], done: Connected): undefined {
     const host = String(options.host);
     const secure = (socket?: Socket): void => {
       const created = super.createConnection({ ...options, socket } as typeof options) as TLSSocket;

@@ -44,8 +44,8 @@ export function createCollateralStore(directory: string): CollateralStore {
       }
     },
     async set(url, { body, issuerChain, fetchedAt }) {
-      const file = { url, issuerChain, body: Buffer.from(body).toString('base64'), fetchedAt };
-      const text = JSON.stringify(file);
+      const inBase64 = Buffer.from(body).toString('base64');
+      const text = JSON.stringify({ url, issuerChain, body: inBase64, fetchedAt });
       const whole = `${hash('sha256', text)}\n${text}`;
       const stored = makeDirectory(directory).then(() => replace(pathOf(url), whole, 0o666));
       await inTime(stored).catch(() => {});

@@ -29,8 +29,8 @@ export interface HttpResponse {
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
 /**
- * The pause that a response asks for, in seconds. `random`, from 0 to 1, makes it up to a fifth longer, because
- * a host counts the requests of all machines behind one address together.
+ * The pause that a response asks for, in seconds. `random`, from 0 to 1, makes it up to a fifth longer,
+ * because a host counts the requests of all machines behind one address together.
  */
 export function pauseOf(
   { status, headers }: HttpResponse,
@@ -39,7 +39,7 @@ export function pauseOf(
 ): number | undefined {
   const text = headers['retry-after'];
   if (status !== 429 && !(status === 503 && text !== undefined)) return undefined;
-  const seconds = /^\d+$/.test(String(text)) ? Number(text) : times.usualPause / 1000; // else a date, or missing
+  const seconds = /^\d+$/.test(String(text)) ? Number(text) : times.usualPause / 1000; // a date, or none
   return Math.min(Math.max(seconds, 1), times.longestPause / 1000) * (1 + random / 5);
 }
 
@@ -109,11 +109,10 @@ export async function readAll(body: AsyncIterable<Uint8Array>, most: number): Pr
 }
 
 /**
- * Sends requests over `dispatcher`, which must have no time limits of its own; resolves with a response of any
- * status but a redirect. Throws the codes of transportError, upstream_connect_timeout for a response that
- * takes too long, upstream_redirect (credentials follow none), control_api_failed for a response over its
- * limit or in an encoding nobody asked for, and the signal's reason. No message quotes the query or anything
- * that was sent.
+ * Sends requests over `dispatcher`, which has no time limits of its own; resolves with a response of any
+ * status but a redirect. Throws the codes of lib/network/failures.ts, upstream_connect_timeout for a response
+ * that takes too long, upstream_redirect (credentials follow none), control_api_failed for one over its limit
+ * or in an encoding nobody asked for, and the signal's reason. No message quotes what was sent.
  */
 export function createControlCall(dispatcher: Dispatcher, clock: Clock): ControlCall {
   const send: Send = async ({ method, url, headers, body = null }, host, signal) => {

@@ -36,8 +36,8 @@ function did(host: string, code: string, rows: readonly Row[], cause?: unknown):
 /** Codes for a chain that ends at no authority we trust. */
 const UNKNOWN_AUTHORITY = /^(?:UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_UNTRUSTED$|CERT_SIGNATURE_FAILURE$)/;
 /**
- * The codes of OpenSSL and Node for a refused certificate: why it is refused, and how the clock of this machine
- * is wrong if that is the likeliest cause.
+ * The codes of OpenSSL and Node for a refused certificate: why it is refused, and how the clock of this
+ * machine is wrong if that is the likeliest cause.
  */
 const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'early' | 'late'])[] = [
   [UNKNOWN_AUTHORITY],

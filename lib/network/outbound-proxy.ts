@@ -1,7 +1,7 @@
 /**
- * The HTTP proxy of the environment: which connections go through it, and how it opens them. Node's `proxyEnv`
- * and undici's EnvHttpProxyAgent read no_proxy in two different ways, trust their own store for a proxy that
- * speaks TLS, and keep to themselves which certificate was refused behind the proxy.
+ * The HTTP proxy of the environment: which connections go through it, and how it opens them. Node's
+ * `proxyEnv` and undici's EnvHttpProxyAgent read no_proxy in two different ways, trust their own store for a
+ * proxy that speaks TLS, and keep to themselves which certificate was refused behind the proxy.
  */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
@@ -25,8 +25,8 @@ interface ProxyOptions {
 }
 
 /**
- * Calls `begin` with a raw connection to `host:port` through the proxy, or at once with none if the connection
- * is made directly. Calls `failed` with upstream_unreachable, upstream_connect_timeout or
+ * Calls `begin` with a raw connection to `host:port` through the proxy, or at once with none if the
+ * connection is made directly. Calls `failed` with upstream_unreachable, upstream_connect_timeout or
  * upstream_tls_untrusted; the message names the proxy, never its credentials.
  */
 export type Through = (

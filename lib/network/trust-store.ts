@@ -12,8 +12,8 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 
 /**
  * The authorities that may sign for outbound TLS connections: PEM, one certificate each. If SSL_CERT_FILE is
- * set and not empty, exactly the certificates of that file, read once (docs/protocol/inference.md 1). Otherwise
- * the system's store and the one that ships with Node, which alone trusts only the latter. Throws
+ * set and not empty, exactly the certificates of that file, read once (docs/protocol/inference.md 1).
+ * Otherwise the system's store and the one that ships with Node, which alone trusts only the latter. Throws
  * config_invalid.
  */
 export function loadTrustStore(env: Environment): readonly string[] {
