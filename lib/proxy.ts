@@ -15,7 +15,6 @@ import { claimSocket } from './listener/listen.ts';
 import { createManifestLog } from './manifest-log/manifest-log.ts';
 import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
-import { createControlCall } from './network/control-call.ts';
 import { createOutbound, type Outbound } from './network/outbound.ts';
 import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { createConditions, whileUnusable } from './observe/conditions.ts';
@@ -208,7 +207,7 @@ async function openSession(
   const { apiEndpoint: endpoint, protocolVersion, manifestPath, cdnBaseUrl, workspace } = config;
   const { amdKdsUrl, intelPcsUrl } = config;
   const roots = trustRoots(config);
-  const call = createControlCall(outbound.dispatcher, clock);
+  const { call } = outbound;
   const store = createCollateralStore(join(workspace, 'collateral'));
   return createSession({
     ...rest,

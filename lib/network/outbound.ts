@@ -3,9 +3,10 @@ import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
 import { createSecureContext, type TLSSocket } from 'node:tls';
-import { buildConnector, Agent as ControlAgent, type Dispatcher } from 'undici';
+import { buildConnector, Agent as ControlAgent } from 'undici';
 import type { Clock } from '../clock.ts';
 import { ServiceAgent, type Way } from './agent.ts';
+import { createControlCall } from './control-call.ts';
 import { watchCertificate } from './failures.ts';
 import { outboundProxy } from './outbound-proxy.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
@@ -49,11 +50,11 @@ export function createOutbound(
   };
   // The limit of each call replaces undici's timers, which start anew with every byte.
   const untimed = { headersTimeout: 0, bodyTimeout: 0 };
-  const dispatcher: Dispatcher = new ControlAgent({ connect: connectThrough, allowH2: false, ...untimed });
+  const dispatcher = new ControlAgent({ connect: connectThrough, allowH2: false, ...untimed });
 
   return {
-    /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */
-    dispatcher,
+    /** The control path: manifest, attestation, secret exchange, collateral. */
+    call: createControlCall(dispatcher, clock),
     /** An agent for the data path. Trust store and proxy are added to `options`. */
     agent(options: AgentOptions = {}, service?: Way['service']): ServiceAgent {
       const agent = new ServiceAgent({ ...options, ...trusting }, { through, clock, service });
