@@ -85,6 +85,7 @@ export function outboundProxy(env: Environment, options: ProxyOptions): Through 
     const late = new PrivatemodeError('upstream_connect_timeout', message);
     const cancel = clock.after(connectTimeout, () => asked.destroy(late), 'waiting');
     try {
+      // The event may also bring the first bytes of the server: none, because a TLS server speaks second.
       const [{ statusCode }, socket] = await once(asked.end(), 'connect');
       if (statusCode === 200) return socket;
       socket.on('error', () => {}).destroy();
