@@ -14,7 +14,6 @@ import { claimSocket } from './listener/listen.ts';
 import { createManifestLog } from './manifest-log/manifest-log.ts';
 import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
-import { createControlCall } from './network/control-call.ts';
 import { createOutbound, type Outbound } from './network/outbound.ts';
 import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { createConditions, whileUnusable } from './observe/conditions.ts';
@@ -181,7 +180,7 @@ async function openSession(
   const { clock } = rest;
   const { apiEndpoint: endpoint, manifestPath, workspace } = config;
   const roots = trustRoots(config);
-  const control = { ...config, endpoint, clock, call: createControlCall(outbound.dispatcher, clock) };
+  const control = { ...config, endpoint, clock, call: outbound.call };
   const store = createCollateralStore(join(workspace, 'collateral'));
   return createSession({
     ...rest,

@@ -6,7 +6,7 @@ import { ENCRYPTED_HEADER, PROTOCOL_VERSION, type RequestCipher } from '../envel
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { leftOutHeader, remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { ForeignError, plainContentType, responseKind } from '../http-rules/response-kind.ts';
-import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
+import { clientTooOld, MOST_SEARCHED } from '../network/failures.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';

@@ -1,6 +1,7 @@
 /** Reads the body of a service's response as it arrives, within limits. */
 import { Deadline } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { readAll } from '../network/control-call.ts';
 import { brokenOff, stalled } from '../network/failures.ts';
 import { runtimeLimit } from './control-call.ts';
 import type { ClientConfig } from './options.ts';
@@ -64,13 +65,7 @@ export function responseChunks(
 
 /** All bytes of the chunks. Rejects with response_too_large above `most` bytes, and as the chunks do. */
 export async function collected(chunks: AsyncIterable<Uint8Array>, most: number): Promise<Buffer> {
-  const pieces: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of chunks) {
-    pieces.push(chunk);
-    length += chunk.length;
-    if (length > most)
-      throw new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
-  }
-  return Buffer.concat(pieces);
+  const whole = await readAll(chunks, most);
+  if (whole !== undefined) return whole;
+  throw new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
 }

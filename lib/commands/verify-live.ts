@@ -11,7 +11,7 @@ import { simulatorHint, trustRoots } from '../config/trust-roots.ts';
 import { invalid } from '../config/values.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { serviceUrl } from '../network/addresses.ts';
-import { type ControlCall, createControlCall } from '../network/control-call.ts';
+import type { ControlCall } from '../network/control-call.ts';
 import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { attest, type Step } from '../session/attest.ts';
@@ -51,9 +51,8 @@ export async function verifyLive(
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
   const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock });
-  const call = createControlCall(outbound.dispatcher, clock);
   const nonce = request.nonce === undefined ? undefined : readNonce(request.nonce);
-  const asking = askService(config, apiKey, { roots, call, clock, onStep, nonce });
+  const asking = askService(config, apiKey, { roots, call: outbound.call, clock, onStep, nonce });
   const { verdict, exchange } = await asking.finally(() => outbound.close());
   const subject = serviceUrl(apiEndpoint);
   const report = {

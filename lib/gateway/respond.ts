@@ -4,7 +4,7 @@ import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { ForeignError, plainContentType, responseKind } from '../http-rules/response-kind.ts';
-import { clientTooOld } from '../network/client-too-old.ts';
+import { clientTooOld } from '../network/failures.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';

@@ -5,67 +5,52 @@ import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { type Clock, every } from '../clock.ts';
 import { watchCertificate } from './failures.ts';
-import type { OutboundProxy } from './outbound-proxy.ts';
+import type { Through } from './outbound-proxy.ts';
 
-/** The one server that an agent keeps connections ready to. */
-export interface ReadyFor {
-  readonly host: string;
-  readonly port: number;
-  /** How many idle connections to keep; 0: none is opened ahead. */
-  readonly count: number;
+/** How an agent reaches its server, and how many idle connections it keeps ready to it. */
+export interface Way {
+  readonly through: Through;
+  readonly clock: Clock;
+  readonly service?: { readonly host: string; readonly port: number; readonly count: number } | undefined;
 }
 
-/** How many are opened at a time; more would hold up the first request after a start. */
-const AT_ONCE = 2;
-
-type ConnectOptions = Parameters<Agent['createConnection']>[0];
-type Connected = (error: Error | null, socket: TLSSocket) => void;
+type CreateConnection = Parameters<Agent['createConnection']>;
+type Connected = (error: Error | null, socket?: TLSSocket) => void;
 
 /**
- * Opens connections, through the HTTP proxy if there is one. They speak HTTP/1.1, and the certificates that
- * servers show are remembered.
- *
- * While `keep` asks for it, `count` idle connections are kept: those that the agent kept after a request, and
- * those opened ahead. None carries a request after it has idled for `warmRenew`: the service may have closed
- * it, and after a sleep of the machine the other end is gone. A failure is followed by a pause, in
- * silence, because the next request reports what is wrong. Nothing but requests is sent.
+ * Opens connections, through the HTTP proxy if there is one. While `keep` asks for it, `count` idle ones are
+ * kept: those that the agent kept after a request, and those opened ahead. None carries a request after it
+ * has idled for `warmRenew`: the service may have closed it, and after a sleep of the machine the other end
+ * is gone. A failure is followed by a pause, in silence, because the next request reports what is wrong.
  */
 export class ServiceAgent extends Agent {
-  readonly #tunnelTo: OutboundProxy['tunnelTo'];
-  readonly #clock: Clock;
-  readonly #service: ReadyFor | undefined;
-  /** Connections opened ahead that had no request yet, also in their handshake; the newest is the last. */
+  readonly #way: Way;
+  /** Connections opened ahead that had no request yet, also in their handshake. The newest is used first. */
   readonly #ahead = new Set<TLSSocket>();
-  /** How many of them the HTTP proxy has not opened yet. */
-  #opening = 0;
   /** Since when a connection idles, in ms since 1970: that clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
   #lookedAt = 0;
   #stopLooking: (() => void) | undefined;
-  /** None is opened before this moment of the monotonic clock. */
+  /** None is opened ahead before this moment of the monotonic clock; Infinity: while the proxy opens one. */
   #pausedUntil = 0;
 
-  constructor(
-    options: AgentOptions,
-    way: { readonly tunnelTo: OutboundProxy['tunnelTo']; readonly clock: Clock },
-    service?: ReadyFor,
-  ) {
+  constructor(options: AgentOptions, way: Way) {
     super(options);
-    this.#tunnelTo = way.tunnelTo;
-    this.#clock = way.clock;
-    this.#service = service;
+    this.#way = way;
   }
 
-  override createConnection(options: ConnectOptions, callback?: Connected): undefined {
-    const { host, port } = this.#service ?? {};
-    const ready = options.host === host && Number(options.port) === port ? this.#take() : undefined;
-    if (ready === undefined) this.#connect(options, callback as Connected);
-    else callback?.(null, ready);
+  override createConnection(options: CreateConnection[0], callback?: CreateConnection[1]): undefined {
+    const { host, port } = this.#way.service ?? {};
+    const isService = options.host === host && Number(options.port) === port;
+    const ready = isService && [...this.#ahead].findLast((each) => each.authorized && each.writable);
+    if (!ready) return this.#connect(options, callback as Connected);
+    this.#ahead.delete(ready.off('data', refuseUnasked));
+    callback?.(null, ready.ref());
   }
 
   /** Returns whether the connection is kept, which the declared type of Node's method leaves out. */
   override keepSocketAlive(socket: Duplex): boolean {
-    this.#idleSince.set(socket, this.#clock.now());
+    this.#idleSince.set(socket, this.#way.clock.now());
     return super.keepSocketAlive(socket) as unknown as boolean;
   }
 
@@ -77,14 +62,11 @@ export class ServiceAgent extends Agent {
 
   /** Begins or stops to keep idle connections ready: the service is verified, or no longer. */
   keep(ready: boolean): void {
-    const service = this.#service;
-    if (!ready || !service?.count) {
-      this.#stopLooking?.();
-      this.#stopLooking = undefined;
-    } else if (this.#stopLooking === undefined) {
-      this.#stopLooking = every(this.#clock, this.#clock.times.warmLook, () => this.#look(service));
-      this.#look(service);
-    }
+    if (ready === (this.#stopLooking !== undefined)) return;
+    const { clock } = this.#way;
+    this.#stopLooking?.();
+    this.#stopLooking = ready ? every(clock, clock.times.warmLook, () => this.#look()) : undefined;
+    if (ready) this.#look();
   }
 
   /**
@@ -92,41 +74,43 @@ export class ServiceAgent extends Agent {
    * request; looks at them once in a second.
    */
   dropOutlived(): void {
-    const now = this.#clock.now();
-    if (Math.abs(now - this.#lookedAt) < this.#clock.times.warmLook) return;
+    const { clock } = this.#way;
+    if (Math.abs(clock.now() - this.#lookedAt) >= clock.times.warmLook) this.#closeOutlived();
+  }
+
+  /** Closes the connections that have idled for too long. Returns how many idle ones are left. */
+  #closeOutlived(): number {
+    const { clock } = this.#way;
+    const now = clock.now();
     this.#lookedAt = now;
-    for (const socket of this.#idle('outlived')) {
-      this.#ahead.delete(socket.destroy());
-      // Otherwise Node may hand it out until it hears of its end (docs/hazards.md 32).
-      socket.emit('agentRemove');
+    const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
+    let left = 0;
+    for (const socket of [...kept, ...this.#ahead]) {
+      // If the clock was set back, nobody knows how long it has idled: what it was set back by counts.
+      if (Math.abs(now - (this.#idleSince.get(socket) as number)) < clock.times.warmRenew) left++;
+      else {
+        this.#ahead.delete(socket.destroy());
+        // Otherwise Node may hand it out until it hears of its end (docs/hazards.md 32).
+        socket.emit('agentRemove');
+      }
     }
+    return left;
   }
 
-  /** Opens missing connections; closes those that have idled for too long once there are enough others. */
-  #look(service: ReadyFor): void {
-    const missing = service.count - this.#opening - this.#idle('fresh').length;
-    if (missing <= 0) this.dropOutlived();
-    if (this.#clock.monotonic() < this.#pausedUntil) return;
-    for (let i = 0; i < Math.min(missing, AT_ONCE); i++) this.#open(service);
-  }
-
-  /** The newest connection that was opened ahead and can be relied on. */
-  #take(): TLSSocket | undefined {
-    const socket = [...this.#ahead].findLast((each) => each.authorized && each.writable);
-    if (socket === undefined) return undefined;
-    this.#ahead.delete(socket);
-    return socket.off('data', refuseUnasked).ref();
-  }
-
-  #open({ host, port }: ReadyFor): void {
-    this.#opening++;
-    const probe = { keepAlive: true, keepAliveInitialDelay: this.#clock.times.keepAliveProbe };
-    const servername = isIP(host) ? '' : host;
-    this.#connect({ ...this.options, ...probe, host, port, servername }, (error, socket) => {
-      this.#opening--;
-      if (error) return this.#failed();
+  /** Opens a connection if one is missing: more at a time would hold up the first request after a start. */
+  #look(): void {
+    const left = this.#closeOutlived();
+    const { service, clock } = this.#way;
+    if (service === undefined || left >= service.count || clock.monotonic() < this.#pausedUntil) return;
+    const { host, port } = service;
+    const to = { host, port, servername: isIP(host) ? '' : host };
+    const probe = { keepAlive: true, keepAliveInitialDelay: clock.times.keepAliveProbe };
+    this.#pausedUntil = Number.POSITIVE_INFINITY;
+    this.#connect({ ...this.options, ...probe, ...to }, (_error, socket) => {
+      if (socket === undefined) return this.#failed();
+      this.#pausedUntil = 0;
       if (this.#stopLooking === undefined) return void socket.destroy();
-      this.#idleSince.set(socket, this.#clock.now());
+      this.#idleSince.set(socket, clock.now());
       socket.on('data', refuseUnasked).on('error', () => {});
       this.#ahead.add(socket.unref());
       // Unless a request has it, it could not be opened, or the service does not keep it.
@@ -135,34 +119,19 @@ export class ServiceAgent extends Agent {
   }
 
   #failed(): void {
-    this.#pausedUntil = this.#clock.monotonic() + this.#clock.times.warmPause;
-  }
-
-  /**
-   * The connections without a request, whether they had one or not. If the wall clock was set back, nobody
-   * knows how long they have idled: what it was set back by counts.
-   */
-  #idle(which: 'fresh' | 'outlived'): TLSSocket[] {
-    const now = this.#clock.now();
-    const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
-    return [...kept, ...this.#ahead].filter((socket) => {
-      const idled = Math.abs(now - (this.#idleSince.get(socket) ?? now));
-      return idled < this.#clock.times.warmRenew === (which === 'fresh');
-    });
+    const { clock } = this.#way;
+    this.#pausedUntil = clock.monotonic() + clock.times.warmPause;
   }
 
   /** Calls `done` once the handshake has begun, or with the error of the HTTP proxy. */
-  #connect(options: ConnectOptions, done: Connected): void {
-    const host = String(options.host ?? 'localhost');
+  #connect(options: CreateConnection[0], done: Connected): undefined {
+    const host = String(options.host);
     const secure = (socket?: Socket): void => {
-      const whole = { ...options, ALPNProtocols: ['http/1.1'], socket };
-      const created = super.createConnection(whole) as TLSSocket;
+      const created = super.createConnection({ ...options, socket } as typeof options) as TLSSocket;
       watchCertificate(created, host);
       done(null, created);
     };
-    const tunnel = this.#tunnelTo(host, Number(options.port ?? 443));
-    if (tunnel === undefined) secure();
-    else tunnel.then(secure, (error: Error) => done(error, undefined as never));
+    this.#way.through(host, Number(options.port), secure, done);
   }
 }
 

@@ -15,8 +15,8 @@ export interface Collateral {
 }
 
 /**
- * Keeps collateral, which is not secret, by its URL, as a Map does. If it cannot read or write, or not within
- * 10 s, the collateral is fetched again. Never throws.
+ * Keeps collateral, which is not secret, by its URL, as a Map does. If it cannot read or write within 10 s,
+ * the collateral is fetched again. Never throws.
  */
 export interface CollateralStore {
   get(url: string): Collateral | undefined | Promise<Collateral | undefined>;
@@ -31,25 +31,24 @@ export interface CollateralStore {
  */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);
-  async function store(url: string, text: string): Promise<void> {
-    await makeDirectory(directory);
-    await replace(pathOf(url), `${hash('sha256', text)}\n${text}`, 0o666);
-  }
   return {
     async get(url) {
       try {
         const [digest, text = ''] = (await inTime(readFile(pathOf(url), 'utf8'))).split('\n');
         if (digest !== hash('sha256', text)) return undefined;
-        const { body, issuerChain, fetchedAt, ...about } = JSON.parse(text);
+        const { body, ...about } = JSON.parse(text);
         if (about.url !== url) return undefined;
-        return { body: new Uint8Array(Buffer.from(body, 'base64')), issuerChain, fetchedAt };
+        return { ...about, body: new Uint8Array(Buffer.from(body, 'base64')) };
       } catch {
         return undefined;
       }
     },
     async set(url, { body, issuerChain, fetchedAt }) {
-      const file = { url, issuerChain, body: Buffer.from(body).toString('base64'), fetchedAt };
-      await inTime(store(url, JSON.stringify(file))).catch(() => {});
+      const inBase64 = Buffer.from(body).toString('base64');
+      const text = JSON.stringify({ url, issuerChain, body: inBase64, fetchedAt });
+      const whole = `${hash('sha256', text)}\n${text}`;
+      const stored = makeDirectory(directory).then(() => replace(pathOf(url), whole, 0o666));
+      await inTime(stored).catch(() => {});
     },
     async delete(url) {
       await inTime(rm(pathOf(url), { force: true })).catch(() => {});

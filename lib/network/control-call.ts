@@ -29,32 +29,34 @@ export interface HttpResponse {
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
 /**
- * The pause that a response asks for, in seconds. `random`: from 0 to 1. It makes the pause up to a fifth
- * longer, because a host counts the requests of all machines behind one address together.
+ * The pause that a response asks for, in seconds. `random`, from 0 to 1, makes it up to a fifth longer,
+ * because a host counts the requests of all machines behind one address together.
  */
 export function pauseOf(
   { status, headers }: HttpResponse,
-  { usualPause, longestPause }: Pick<Times, 'usualPause' | 'longestPause'>,
+  times: Pick<Times, 'usualPause' | 'longestPause'>,
   random = Math.random(),
 ): number | undefined {
   const text = headers['retry-after'];
   if (status !== 429 && !(status === 503 && text !== undefined)) return undefined;
-  const seconds = /^\d+$/.test(String(text)) ? Number(text) : usualPause / 1000; // else a date, or missing
-  return Math.min(Math.max(seconds, 1), longestPause / 1000) * (1 + random / 5);
+  const seconds = /^\d+$/.test(String(text)) ? Number(text) : times.usualPause / 1000; // a date, or none
+  return Math.min(Math.max(seconds, 1), times.longestPause / 1000) * (1 + random / 5);
 }
 
+/** Sends one request. If the body of its response is left early, the connection must end. */
+type Send = (
+  request: HttpRequest,
+  host: string,
+  signal: AbortSignal,
+) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>;
+
 /**
- * Makes a function that sends requests by `send`, and holds it to the limits of each request. During a pause
- * that a host wants, it resolves with the response that asked for the pause, and sends nothing. If the body
- * is left early, `send` must end its connection. Throws upstream_connect_timeout, control_api_failed for a
+ * Holds `send` to the limits of each request. During a pause that a host wants, the call resolves with the
+ * response that asked for it, and sends nothing. Throws upstream_connect_timeout, control_api_failed for a
  * body over `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
  */
 export function limitedControlCall(
-  send: (
-    request: HttpRequest,
-    host: string,
-    signal: AbortSignal,
-  ) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>,
+  send: Send,
   failureOf: (host: string, thrown: unknown) => unknown,
   clock: Clock,
 ): ControlCall {
@@ -78,7 +80,10 @@ export function limitedControlCall(
     const cancel = clock.after(timeout, late, 'waiting');
     try {
       const { body, ...head } = await send(request, host, signal);
-      const response = { ...head, body: await readAll(host, body, maxBytes) };
+      const whole = await readAll(body, maxBytes);
+      if (whole === undefined)
+        throw new PrivatemodeError('control_api_failed', `the answer of ${host} exceeds ${maxBytes} bytes`);
+      const response = { ...head, body: new Uint8Array(whole) };
       const pause = pauseOf(response, clock.times);
       if (pause === undefined) return response;
       paused.set(limited, { until: clock.monotonic() + pause * 1000, response });
@@ -91,50 +96,38 @@ export function limitedControlCall(
   };
 }
 
-/**
- * Sends requests over `dispatcher`; resolves with a response of any status but a redirect. Throws
- * upstream_unreachable, upstream_connect_timeout (also for a response that takes too long),
- * upstream_tls_untrusted, upstream_http2_only, upstream_reset, upstream_redirect (credentials follow no
- * redirect), control_api_failed for a response over its limit or in an encoding nobody asked for, and the
- * signal's reason. No message quotes the query or anything that was sent.
- */
-export const createControlCall = (dispatcher: Dispatcher, clock: Clock): ControlCall =>
-  limitedControlCall(
-    async ({ method, url, headers, body = null }, host, signal) => {
-      const { origin, pathname, search } = new URL(url);
-      const response = await dispatcher.request({
-        origin,
-        path: pathname + search,
-        method,
-        headers: { 'accept-encoding': 'identity', ...headers },
-        body,
-        signal,
-        // The timer of limitedControlCall replaces undici's, which start anew with every byte.
-        headersTimeout: 0,
-        bodyTimeout: 0,
-      });
-      const { statusCode: status, headers: answered, body: bytes } = response;
-      const redirect = status >= 300 && status < 400;
-      if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
-        return { status, headers: answered, body: bytes };
-      bytes.on('error', () => {}).destroy();
-      throw redirect
-        ? new PrivatemodeError('upstream_redirect', `${host} answered with a redirect (status ${status})`)
-        : new PrivatemodeError('control_api_failed', `${host} answered in an encoding nobody asked for`);
-    },
-    transportError,
-    clock,
-  );
-
-async function readAll(host: string, body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Uint8Array> {
+/** All bytes of a body; undefined, and the body is left early, if they are more than `most`. */
+export async function readAll(body: AsyncIterable<Uint8Array>, most: number): Promise<Buffer | undefined> {
   const chunks: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of body) {
     size += chunk.length;
-    // Leaving the loop destroys the body, and with it the connection.
-    if (size > maxBytes)
-      throw new PrivatemodeError('control_api_failed', `the answer of ${host} exceeds ${maxBytes} bytes`);
+    if (size > most) return undefined;
     chunks.push(chunk);
   }
-  return new Uint8Array(Buffer.concat(chunks));
+  return Buffer.concat(chunks);
+}
+
+/**
+ * Sends requests over `dispatcher`, which has no time limits of its own; resolves with a response of any
+ * status but a redirect. Throws the codes of lib/network/failures.ts, upstream_connect_timeout for a response
+ * that takes too long, upstream_redirect (credentials follow none), control_api_failed for one over its limit
+ * or in an encoding nobody asked for, and the signal's reason. No message quotes what was sent.
+ */
+export function createControlCall(dispatcher: Dispatcher, clock: Clock): ControlCall {
+  const send: Send = async ({ method, url, headers, body = null }, host, signal) => {
+    const { origin, pathname, search } = new URL(url);
+    const path = pathname + search;
+    const identity = { 'accept-encoding': 'identity', ...headers };
+    const response = await dispatcher.request({ origin, path, method, headers: identity, body, signal });
+    const { statusCode: status, headers: answered, body: bytes } = response;
+    const redirect = status >= 300 && status < 400;
+    if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
+      return { status, headers: answered, body: bytes };
+    bytes.on('error', () => {}).destroy();
+    throw redirect
+      ? new PrivatemodeError('upstream_redirect', `${host} answered with a redirect (status ${status})`)
+      : new PrivatemodeError('control_api_failed', `${host} answered in an encoding nobody asked for`);
+  };
+  return limitedControlCall(send, transportError, clock);
 }

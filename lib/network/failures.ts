@@ -1,55 +1,51 @@
-/** Turns what Node, undici and OpenSSL report about a connection into our errors. */
+/** Turns what Node, undici, OpenSSL and the service itself say about a failure into our errors. */
 import type { TLSSocket } from 'node:tls';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
 
-type Words = readonly [code: ErrorCode, text: string];
+type Row = readonly [codes: RegExp, code: ErrorCode, text: string];
 
-const RESET: Words = ['upstream_reset', 'closed the connection before it answered'];
-const NOT_TLS: Words = ['upstream_unreachable', 'does not speak TLS'];
-const TIMEOUT: Words = ['upstream_connect_timeout', 'could not be connected to in time'];
-
-/** What a host did, or `the service` on the data path, by the code of the error. */
-const DONE: Readonly<Record<string, Words>> = {
-  ECONNREFUSED: ['upstream_unreachable', 'refused the connection'],
-  ENOTFOUND: ['upstream_unreachable', 'does not resolve'],
-  EAI_AGAIN: ['upstream_unreachable', 'does not resolve now'],
-  ERR_SSL_WRONG_VERSION_NUMBER: NOT_TLS,
-  ERR_SSL_PACKET_LENGTH_TOO_LONG: NOT_TLS,
-  ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL: [
-    'upstream_http2_only',
-    'offers HTTP/2 only, and this program speaks HTTP/1.1',
-  ],
-  ECONNRESET: RESET,
-  EPIPE: RESET,
-  UND_ERR_SOCKET: RESET,
-  ETIMEDOUT: TIMEOUT,
-  UND_ERR_CONNECT_TIMEOUT: TIMEOUT,
-};
-/** What this machine lacks. */
-const EXHAUSTED = /^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/;
-const NOTHING_LEFT: Words = [
-  'resources_exhausted',
-  'cannot be connected to: no file descriptor or local port is left',
-];
-const NOT_HTTP: Words = ['response_malformed', 'answered with something that is not HTTP'];
+const HTTP2_ONLY = 'offers HTTP/2 only, and this program speaks HTTP/1.1';
+const NOTHING_LEFT = 'cannot be connected to: no file descriptor or local port is left';
 const CLOSED = 'the service closed the connection while the request was sent';
+const BROKEN_OFF = 'the connection to the service broke in the middle of the answer';
+
+/** What a host did, by the code of the error. */
+const DONE: readonly Row[] = [
+  [/^ECONNREFUSED$/, 'upstream_unreachable', 'refused the connection'],
+  [/^ENOTFOUND$/, 'upstream_unreachable', 'does not resolve'],
+  [/^EAI_AGAIN$/, 'upstream_unreachable', 'does not resolve now'],
+  [/^ERR_SSL_(?:WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG)$/, 'upstream_unreachable', 'does not speak TLS'],
+  [/^ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL$/, 'upstream_http2_only', HTTP2_ONLY],
+  [/^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/, 'upstream_reset', 'closed the connection before it answered'],
+  [/^(?:ETIMED|UND_ERR_CONNECT_TIME)OUT$/, 'upstream_connect_timeout', 'could not be connected to in time'],
+];
+/** The same for a request of an application. Attestation only waits for a better time (session/epoch.ts). */
+const DONE_TO_REQUEST: readonly Row[] = [
+  [/^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/, 'resources_exhausted', NOTHING_LEFT],
+  [/^HPE_/, 'response_malformed', 'answered with something that is not HTTP'],
+  ...DONE,
+];
+
+function did(host: string, code: string, rows: readonly Row[], cause?: unknown): PrivatemodeError {
+  const row = rows.find(([codes]) => codes.test(code));
+  const [, ours, text] = row ?? ([code, 'upstream_unreachable', `cannot be reached (${code})`] as const);
+  return new PrivatemodeError(ours, `${host} ${text}`, { cause });
+}
 
 /** Codes for a chain that ends at no authority we trust. */
 const UNKNOWN_AUTHORITY = /^(?:UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_UNTRUSTED$|CERT_SIGNATURE_FAILURE$)/;
-/** The other codes of OpenSSL and Node for a refused certificate, and the words for the likely ones. */
-const REFUSED = /^(?:CERT_|ERROR_IN_CERT_|INVALID_CA$|INVALID_PURPOSE$|PATH_LENGTH_EXCEEDED$)/;
-const REASONS: Readonly<Record<string, string>> = {
-  CERT_HAS_EXPIRED: 'it has expired',
-  CERT_NOT_YET_VALID: 'it is not valid yet',
-  HOSTNAME_MISMATCH: 'it is for another host',
-  ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
-};
-/** How the clock of this machine is wrong; it is the likeliest cause. */
-const CLOCK: Readonly<Record<string, 'early' | 'late'>> = {
-  CERT_NOT_YET_VALID: 'early',
-  CERT_HAS_EXPIRED: 'late',
-};
+/**
+ * The codes of OpenSSL and Node for a refused certificate: why it is refused, and how the clock of this
+ * machine is wrong if that is the likeliest cause.
+ */
+const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'early' | 'late'])[] = [
+  [UNKNOWN_AUTHORITY],
+  [/^CERT_HAS_EXPIRED$/, 'it has expired', 'late'],
+  [/^CERT_NOT_YET_VALID$/, 'it is not valid yet', 'early'],
+  [/^(?:HOSTNAME_MISMATCH|ERR_TLS_CERT_ALTNAME_INVALID)$/, 'it is for another host'],
+  [/^(?:CERT_|ERROR_IN_CERT_|INVALID_CA$|INVALID_PURPOSE$|PATH_LENGTH_EXCEEDED$)/],
+];
 
 /** What a server showed, keyed by the error of its refusal, which undici and node:https hand on unchanged. */
 const presentedBy = new WeakMap<object, string>();
@@ -82,15 +78,15 @@ function nameOf(party: { readonly CN?: string | string[]; readonly O?: string | 
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;
+  const row = REFUSALS.find(([codes]) => codes.test(code));
+  if (row === undefined) return describeRefusal(thrown.cause, host);
+  const [, reason = code, clock] = row;
   const what = presentedBy.get(thrown) ?? `${host} presented a certificate`;
-  const untrusted = (text: string, options?: object): PrivatemodeError =>
-    new PrivatemodeError('upstream_tls_untrusted', text, { ...options, cause: thrown });
-  if (UNKNOWN_AUTHORITY.test(code)) return untrusted(`certificate signed by unknown authority: ${what}`);
-  const reason = REASONS[code];
-  if (reason === undefined && !REFUSED.test(code)) return describeRefusal(thrown.cause, host);
-  const clock = CLOCK[code];
+  const text = UNKNOWN_AUTHORITY.test(code)
+    ? `certificate signed by unknown authority: ${what}`
+    : `${what} that is refused: ${reason}`;
   const more = clock && { remedy: CLOCK_REMEDY, detail: { clock } };
-  return untrusted(`${what} that is refused: ${reason ?? code}`, more);
+  return new PrivatemodeError('upstream_tls_untrusted', text, { ...more, cause: thrown });
 }
 
 /** What a call of the control path threw, as our error about `host`. An error without a code stays. */
@@ -99,13 +95,8 @@ export function transportError(host: string, thrown: unknown): unknown {
   const { code } = (thrown ?? {}) as { readonly code?: unknown };
   const refused = describeRefusal(thrown, host);
   if (refused !== undefined || typeof code !== 'string') return refused ?? thrown;
-  return did(host, DONE[code] ?? noWay(code), thrown);
+  return did(host, code, DONE, thrown);
 }
-
-const noWay = (code: string): Words => ['upstream_unreachable', `cannot be reached (${code})`];
-
-const did = (host: string, [code, text]: Words, cause: unknown): PrivatemodeError =>
-  new PrivatemodeError(code, `${host} ${text}`, { cause });
 
 /**
  * Why an attempt failed before any response header. `retry`: the reason why the request may be sent again;
@@ -137,8 +128,10 @@ interface AttemptState {
 export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamFailure {
   if (thrown instanceof PrivatemodeError) return new UpstreamFailure(thrown);
   const { host, heard, reused, age, sent, times } = state;
-  const { code, syscall } = thrown as NodeJS.ErrnoException;
-  let error = beforeResponse(thrown, host, age !== undefined);
+  const { code = '', syscall } = thrown as NodeJS.ErrnoException;
+  const hasRow = DONE_TO_REQUEST.some(([codes]) => codes.test(code));
+  const known = hasRow || (age === undefined && code !== '') ? code : 'ECONNRESET'; // a connection was there
+  let error = describeRefusal(thrown, host) ?? did('the service', known, DONE_TO_REQUEST);
   const whileWriting = code === 'EPIPE' || (code === 'ECONNRESET' && syscall === 'write');
   // It is chance whether a reset shows while reading or while writing. During the upload it may hide a
   // response: the service may have sent a 413 and closed the connection.
@@ -153,14 +146,6 @@ export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamF
   return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
 }
 
-/** What node:https or fetch reported before any response header. `connected`: there was a connection. */
-function beforeResponse(thrown: unknown, host: string, connected: boolean): PrivatemodeError {
-  const { code = '' } = thrown as NodeJS.ErrnoException;
-  const here = EXHAUSTED.test(code) ? NOTHING_LEFT : code.startsWith('HPE_') ? NOT_HTTP : undefined;
-  const words = here ?? DONE[code] ?? (connected || code === '' ? RESET : noWay(code));
-  return describeRefusal(thrown, host) ?? did('the service', words, undefined);
-}
-
 /** The error for a response whose head did not come in time. */
 export const noResponse = (): PrivatemodeError =>
   new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time');
@@ -170,7 +155,25 @@ export const stalled = (): PrivatemodeError =>
   new PrivatemodeError('stream_idle_timeout', 'the service stopped sending in the middle of the answer');
 
 /** The error for a response whose connection ended before it did. */
-export const brokenOff = (cause?: unknown): PrivatemodeError => {
-  const message = 'the connection to the service broke in the middle of the answer';
-  return new PrivatemodeError('stream_unfinished', message, { cause });
-};
+export const brokenOff = (cause?: unknown): PrivatemodeError =>
+  new PrivatemodeError('stream_unfinished', BROKEN_OFF, { cause });
+
+/** Bytes. An error that asks for a newer client is short, so a longer text is not searched. */
+export const MOST_SEARCHED = 4096;
+
+/** What the service writes unencrypted if it wants a newer client (docs/protocol/inference.md 11). */
+const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
+
+/**
+ * client_too_old if the plain body of an error asks for a newer client than the one that the request
+ * `announced`; else undefined. Nothing authenticates that body. So the message quotes only the digits of the
+ * version, and nothing but this one response follows from it.
+ */
+export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
+  if (body.length > MOST_SEARCHED) return undefined;
+  const message = new TextDecoder('latin1').decode(body);
+  const wanted = MINIMUM.exec(message)?.[1];
+  if (wanted === undefined) return undefined;
+  const text = `the service says, in a text that nothing authenticates, that it wants a client of version ${wanted} or newer; this one announces ${announced}`;
+  return new PrivatemodeError('client_too_old', text);
+}

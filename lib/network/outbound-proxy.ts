@@ -1,9 +1,7 @@
 /**
- * The HTTP proxy of the environment: which connections go through it, and how it opens them.
- *
- * Node's `proxyEnv` and undici's EnvHttpProxyAgent do not replace this: they read no_proxy in two different
- * ways, trust their own store for a proxy that speaks TLS, and keep to themselves which certificate was
- * refused behind the proxy.
+ * The HTTP proxy of the environment: which connections go through it, and how it opens them. Node's
+ * `proxyEnv` and undici's EnvHttpProxyAgent read no_proxy in two different ways, trust their own store for a
+ * proxy that speaks TLS, and keep to themselves which certificate was refused behind the proxy.
  */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
@@ -26,7 +24,17 @@ interface ProxyOptions {
   readonly closed: AbortSignal;
 }
 
-export type OutboundProxy = ReturnType<typeof outboundProxy>;
+/**
+ * Calls `begin` with a raw connection to `host:port` through the proxy, or at once with none if the
+ * connection is made directly. Calls `failed` with upstream_unreachable, upstream_connect_timeout or
+ * upstream_tls_untrusted; the message names the proxy, never its credentials.
+ */
+export type Through = (
+  host: string,
+  port: number,
+  begin: (socket?: Socket) => void,
+  failed: (error: Error) => void,
+) => void;
 
 /**
  * The proxy of `https_proxy`/`HTTPS_PROXY`, without the exceptions of `no_proxy`/`NO_PROXY`; the lower-case
@@ -41,23 +49,24 @@ export function proxyFromEnvironment(env: Environment) {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
   const value = env[variable];
   if (!value) return undefined;
-  const entries = (env['no_proxy'] || env['NO_PROXY'] || '').split(/[,\s]+/);
-  const exceptions = entries.filter((entry) => entry !== '').map(parseException);
+  const exceptions = (env['no_proxy'] || env['NO_PROXY'] || '').split(/[,\s]+/);
   const exempts = (host: string, port: number): boolean =>
-    exceptions.some((covers) => covers(plainHost(host), port));
+    exceptions.some((entry) => covers(entry, plainHost(host), port));
   return { ...parseProxy(variable, value), exempts };
 }
 
-/** Opens connections through the proxy of `env`, which is read once. Throws as proxyFromEnvironment does. */
-export function outboundProxy(env: Environment, options: ProxyOptions) {
+/** The way through the proxy of `env`, which is read once. Throws as proxyFromEnvironment does. */
+export function outboundProxy(env: Environment, options: ProxyOptions): Through {
   const { secureContext, connectTimeout, clock, closed } = options;
   const rule = proxyFromEnvironment(env);
-  if (rule === undefined) return { tunnelTo: () => undefined };
+  if (rule === undefined) return (_host, _port, begin) => begin();
   const { proxy, credentials, exempts } = rule;
   const name = `the HTTP proxy ${proxy.host}`;
   const isSecure = proxy.protocol === 'https:';
+  const send = isSecure ? httpsRequest : httpRequest;
   const host = plainHost(proxy.hostname);
   const to = {
+    method: 'CONNECT',
     host,
     port: proxy.port || (isSecure ? 443 : 80),
     servername: isIP(host) ? '' : host,
@@ -70,16 +79,14 @@ export function outboundProxy(env: Environment, options: ProxyOptions) {
 
   /** Asks the proxy for a raw connection (CONNECT, RFC 9110 9.3.6). The name goes there unresolved. */
   async function open(authority: string): Promise<Socket> {
-    const headers = { host: authority, ...credentials };
-    const send = isSecure ? httpsRequest : httpRequest;
-    const asked = send({ ...to, method: 'CONNECT', path: authority, headers });
+    const asked = send({ ...to, path: authority, headers: { host: authority, ...credentials } });
     if (isSecure) asked.once('socket', (socket) => watchCertificate(socket as TLSSocket, name));
     const message = `${name} opened no connection to ${authority} within ${connectTimeout / 1000} s`;
     const late = new PrivatemodeError('upstream_connect_timeout', message);
     const cancel = clock.after(connectTimeout, () => asked.destroy(late), 'waiting');
     try {
-      const [{ statusCode }, socket, first] = await once(asked.end(), 'connect');
-      if (first.length > 0) socket.unshift(first);
+      // The event may also bring the first bytes of the server: none, because a TLS server speaks second.
+      const [{ statusCode }, socket] = await once(asked.end(), 'connect');
       if (statusCode === 200) return socket;
       socket.on('error', () => {}).destroy();
       const refused = `${name} refused a connection to ${authority} with status ${statusCode}`;
@@ -94,15 +101,9 @@ export function outboundProxy(env: Environment, options: ProxyOptions) {
     }
   }
 
-  return {
-    /**
-     * A raw connection to `host:port` through the proxy; undefined: the connection is made directly. Rejects
-     * with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted; the message names the
-     * proxy, never its credentials.
-     */
-    tunnelTo(host: string, port: number): Promise<Socket> | undefined {
-      return exempts(host, port) ? undefined : open(`${urlHost(host)}:${port}`);
-    },
+  return (target, port, begin, failed) => {
+    if (exempts(target, port)) begin();
+    else open(`${urlHost(target)}:${port}`).then(begin, failed);
   };
 }
 
@@ -122,22 +123,20 @@ function parseProxy(variable: string, value: string) {
   }
 }
 
-type Exception = (host: string, port: number) => boolean;
-
-function parseException(entry: string): Exception {
+/** Whether an entry of `no_proxy` covers a host, which is in lower case and without brackets. */
+function covers(entry: string, host: string, port: number): boolean {
+  const family = isIP(host);
   const [, address = '', prefix] = /^([^/]*)\/(\d{1,3})$/.exec(entry) ?? [];
-  const family = isIP(address);
-  if (family !== 0 && Number(prefix) <= (family === 4 ? 32 : 128)) {
+  if (family !== 0 && isIP(address) === family && Number(prefix) <= (family === 4 ? 32 : 128)) {
     const block = new BlockList();
     block.addSubnet(address, Number(prefix), `ipv${family as 4 | 6}`);
-    return (host) => isIP(host) === family && block.check(host, `ipv${family as 4 | 6}`);
+    return block.check(host, `ipv${family as 4 | 6}`);
   }
   // More than one colon outside of brackets is an IPv6 address without a port.
-  const [, name = entry, port] = /^(\[[^\]]*\]|[^:]*):(\d+)$/.exec(entry) ?? [];
-  const host = plainHost(name);
-  const below = host.replace(/^\*?\.?/, '.');
-  const itself = below.slice(1) === host;
-  return (actual, actualPort) =>
-    (port === undefined || Number(port) === actualPort) &&
-    (host === '*' || (itself && actual === host) || (isIP(actual) === 0 && actual.endsWith(below)));
+  const [, name = entry, only = port] = /^(\[[^\]]*\]|[^:]*):(\d+)$/.exec(entry) ?? [];
+  if (Number(only) !== port) return false;
+  const covered = plainHost(name);
+  const below = covered.replace(/^\*?\.?/, '.');
+  const isItself = covered === host && below.slice(1) === covered;
+  return covered === '*' || isItself || (family === 0 && host.endsWith(below));
 }

@@ -1,14 +1,12 @@
-/**
- * How this process reaches the outside: the connections of the control path and of the data path, with their
- * trust store and HTTP proxy.
- */
+/** How this process reaches the outside: the connections of the control path and of the data path. */
 import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
 import { createSecureContext, type TLSSocket } from 'node:tls';
-import { buildConnector, Agent as ControlAgent, type Dispatcher } from 'undici';
+import { buildConnector, Agent as ControlAgent } from 'undici';
 import type { Clock } from '../clock.ts';
-import { type ReadyFor, ServiceAgent } from './agent.ts';
+import { ServiceAgent, type Way } from './agent.ts';
+import { createControlCall } from './control-call.ts';
 import { watchCertificate } from './failures.ts';
 import { outboundProxy } from './outbound-proxy.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
@@ -34,10 +32,9 @@ export function createOutbound(
 ) {
   const secureContext = createSecureContext({ ca: [...authorities] });
   // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
-  const trusting = { secureContext, maxCachedSessions: 0 };
+  const trusting = { secureContext, maxCachedSessions: 0, ALPNProtocols: ['http/1.1'] };
   const closed = new AbortController(); // ends what is being opened, which undici leaves alone
-  const proxyOptions = { secureContext, connectTimeout, clock, closed: closed.signal };
-  const { tunnelTo } = outboundProxy(env, proxyOptions);
+  const through = outboundProxy(env, { secureContext, connectTimeout, clock, closed: closed.signal });
   const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const agents: ServiceAgent[] = [];
 
@@ -49,18 +46,18 @@ export function createOutbound(
       const socket: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
       watchCertificate(addAbortSignal(closed.signal, socket as TLSSocket), hostname);
     };
-    const tunnel = tunnelTo(hostname, Number(port || 443));
-    if (tunnel === undefined) return secure();
-    tunnel.then(secure, (error: Error) => callback(error, null));
+    through(hostname, Number(port || 443), secure, (error) => callback(error, null));
   };
-  const dispatcher: Dispatcher = new ControlAgent({ connect: connectThrough, allowH2: false });
+  // The limit of each call replaces undici's timers, which start anew with every byte.
+  const untimed = { headersTimeout: 0, bodyTimeout: 0 };
+  const dispatcher = new ControlAgent({ connect: connectThrough, allowH2: false, ...untimed });
 
   return {
-    /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */
-    dispatcher,
+    /** The control path: manifest, attestation, secret exchange, collateral. */
+    call: createControlCall(dispatcher, clock),
     /** An agent for the data path. Trust store and proxy are added to `options`. */
-    agent(options: AgentOptions = {}, readyFor?: ReadyFor): ServiceAgent {
-      const agent = new ServiceAgent({ ...options, ...trusting }, { tunnelTo, clock }, readyFor);
+    agent(options: AgentOptions = {}, service?: Way['service']): ServiceAgent {
+      const agent = new ServiceAgent({ ...options, ...trusting }, { through, clock, service });
       agents.push(agent);
       return agent;
     },

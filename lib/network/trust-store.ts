@@ -13,8 +13,8 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 /**
  * The authorities that may sign for outbound TLS connections: PEM, one certificate each. If SSL_CERT_FILE is
  * set and not empty, exactly the certificates of that file, read once (docs/protocol/inference.md 1).
- * Otherwise the system's store and the one that ships with Node, because Node alone trusts only the latter.
- * Throws config_invalid.
+ * Otherwise the system's store and the one that ships with Node, which alone trusts only the latter. Throws
+ * config_invalid.
  */
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
@@ -27,9 +27,8 @@ export function loadTrustStore(env: Environment): readonly string[] {
   }
   // An entry of a bundle that cannot be read is left out; a bundle of nothing but such entries is a mistake.
   const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);
-  if (certificates.length === 0)
-    throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
-  return certificates;
+  if (certificates.length > 0) return certificates;
+  throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
 }
 
 function isCertificate(pem: string): boolean {

@@ -6,8 +6,8 @@ import type { SecretResponseInput } from '../attestation/mesh.ts';
 import type { Clock } from '../clock.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
-import { clientTooOld } from '../network/client-too-old.ts';
 import type { ControlCall } from '../network/control-call.ts';
+import { clientTooOld } from '../network/failures.ts';
 import { parseStrictJson } from '../strict-json.ts';
 
 /** The response to a secret exchange, decoded (docs/protocol/attestation.md 1.2). */

@@ -221,7 +221,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the longest pause: a host may keep the proxy waiting for as long as it likes',
     file: 'lib/network/control-call.ts',
-    edits: [{ find: 'Math.min(Math.max(seconds, 1), longestPause / 1000)', replace: 'Math.max(seconds, 1)' }],
+    edits: [{ find: ', times.longestPause / 1000) *', replace: ', Infinity) *' }],
     tests: [
       {
         file: 'test/network/control-call.test.ts',
@@ -259,7 +259,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a machine that slept: a request goes out on a connection whose other end is gone',
     file: 'lib/network/agent.ts',
-    edits: [{ find: "of this.#idle('outlived')", replace: 'of [] as TLSSocket[]' }],
+    edits: [{ find: 'of [...kept, ...this.#ahead]', replace: 'of this.#ahead' }],
     tests: [
       {
         file: 'test/network/agent.test.ts',
@@ -290,7 +290,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a new connection to the service: it resumes a TLS session, and its certificate is not checked',
     file: 'lib/network/outbound.ts',
-    edits: [{ find: 'secureContext, maxCachedSessions: 0 }', replace: 'secureContext }' }],
+    edits: [{ find: 'maxCachedSessions: 0, ', replace: '' }],
     tests: [
       {
         file: 'test/network/outbound.test.ts',
@@ -326,8 +326,8 @@ export const GATEWAY: readonly Mutation[] = [
     file: 'lib/network/trust-store.ts',
     edits: [
       {
-        find: '  return certificates;',
-        replace: "  return [...certificates, ...getCACertificates('bundled')];",
+        find: 'return certificates;',
+        replace: "return [...certificates, ...getCACertificates('bundled')];",
       },
     ],
     tests: [
@@ -340,7 +340,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the length of an answer on the control path of the library: there is no limit',
     file: 'lib/network/control-call.ts',
-    edits: [{ find: 'if (size > maxBytes)', replace: 'if (size < 0)' }],
+    edits: [{ find: 'if (size > most)', replace: 'if (size < 0)' }],
     tests: [
       {
         file: 'test/client-library/control-call.test.ts',

@@ -100,7 +100,7 @@ describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
     const closed = new AbortController();
-    const proxy = outboundProxy(
+    const through = outboundProxy(
       { https_proxy: `http://127.0.0.1:${port}` },
       { secureContext: createSecureContext(), connectTimeout: 5_000, clock, closed: closed.signal },
     );
@@ -109,14 +109,14 @@ describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
       server.close();
       closed.abort();
     });
-    return { heads, tunnelTo: proxy.tunnelTo };
+    const tunnelTo = (host: string, port: number) =>
+      new Promise<Socket | undefined>((resolve, reject) => through(host, port, resolve, reject));
+    return { heads, tunnelTo };
   }
 
-  it('has the bytes of the server that came in one packet with the response of the proxy', async (t) => {
-    const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 Connection established\r\n\r\nhello');
-    const socket = (await tunnelTo('api.example', 443)) as Socket;
-    t.after(() => socket.destroy());
-    assert.equal(String((await once(socket, 'data'))[0]), 'hello');
+  it('is asked for by CONNECT, with the name and the port', async (t) => {
+    const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 Connection established\r\n\r\n');
+    (await tunnelTo('api.example', 443))?.destroy();
     assert.match(heads[0] ?? '', /^CONNECT api\.example:443 HTTP\/1\.1\r\nhost: api\.example:443\r\n/i);
   });
 
@@ -129,7 +129,7 @@ describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
   for (const status of [201, 204, 302, 403, 407, 502]) {
     it(`is not opened if the proxy answers with status ${status}`, async (t) => {
       const { tunnelTo } = await behind(t, `HTTP/1.1 ${status} Odd\r\nContent-Length: 0\r\n\r\n`);
-      await assert.rejects(tunnelTo('api.example', 443) as Promise<Socket>, {
+      await assert.rejects(tunnelTo('api.example', 443), {
         code: 'upstream_unreachable',
         message: new RegExp(`refused a connection to api\\.example:443 with status ${status}`),
       });
@@ -141,9 +141,7 @@ describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
     const { heads, tunnelTo } = await behind(t, '', clock);
     const opening = [tunnelTo('a.example', 443), tunnelTo('b.example', 443)];
     await eventually('both', () => heads.length === 2);
-    const failing = opening.map((each) =>
-      assert.rejects(each as Promise<Socket>, { code: 'upstream_connect_timeout' }),
-    );
+    const failing = opening.map((each) => assert.rejects(each, { code: 'upstream_connect_timeout' }));
     await clock.advance(5_000);
     await Promise.all(failing);
     assert.equal(clock.timers().all, 0);

@@ -5,7 +5,6 @@ import { before, describe, it, type TestContext } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createControlCall } from '../../lib/network/control-call.ts';
 import { describeRefusal } from '../../lib/network/failures.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -38,8 +37,7 @@ function outbound(t: TestContext, env: Record<string, string | undefined>, timeo
 /** Both paths to the same answer: the body, or the error. */
 const PATHS: Record<string, (out: Outbound, url: string) => Promise<string>> = {
   'control path': async (out, url) => {
-    const call = createControlCall(out.dispatcher, systemClock);
-    const answer = await call({ method: 'GET', url, maxBytes: 1000, timeout: 5000 });
+    const answer = await out.call({ method: 'GET', url, maxBytes: 1000, timeout: 5000 });
     return Buffer.from(answer.body).toString();
   },
   'data path': (out, url) =>

@@ -8,7 +8,6 @@ import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { publishDirectory } from '../../lib/files/durable-file.ts';
 import { createManifestLog } from '../../lib/manifest-log/manifest-log.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
-import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { createControlApi } from '../../lib/session/control-api.ts';
@@ -55,7 +54,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
         { connectTimeout: 10_000, clock: systemClock },
       );
       t.after(() => outbound.close());
-      const call = createControlCall(outbound.dispatcher, systemClock);
+      const { call } = outbound;
       const session = inPromises(
         createSession({
           apiKey: 'API-KEY-IS-SECRET',
