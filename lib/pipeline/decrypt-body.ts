@@ -4,11 +4,19 @@
  */
 import type { Endpoint } from '../api/endpoints.ts';
 import { nextTurn } from '../clock.ts';
-import { malformed, notAuthentic, type Opener, openedValue, type RequestFacts } from './decrypter.ts';
+import {
+  malformed,
+  notAuthentic,
+  type Opener,
+  openedValue,
+  own,
+  type RequestFacts,
+  type TokenUsage,
+  tokenUsage,
+} from './decrypter.ts';
 import { inTurns } from './request-body.ts';
 import { fitsRow, grammarOf, hasNames, isElement, type ResponseGrammar } from './response-grammar.ts';
-import { type SealedObject, SealedReader, sealedElements } from './sealed-json.ts';
-import { type TokenUsage, tokenUsage } from './token-usage.ts';
+import { objectText, type SealedObject, sealedElements } from './sealed-json.ts';
 
 /** Bytes on the wire above which nobody should collect a body: it is refused rather than held in memory. */
 export const MAX_BODY_BYTES = 128 * 1024 * 1024;
@@ -17,17 +25,17 @@ export const MAX_BODY_BYTES = 128 * 1024 * 1024;
 const TURN = { messages: 256, bytes: 512 * 1024 };
 
 /** Whether the plain member `type` is there and says that. Nothing authenticates it. */
-const saysType = ({ names, values }: SealedObject, expected: string): boolean =>
-  values[names.indexOf('type')] === JSON.stringify(expected);
+const saysType = ({ layout: { names }, values }: SealedObject, expected: string): boolean =>
+  values[names.indexOf('type')] === `"${expected}"`;
 
 /**
  * Throws unless the plain members are those that errors have: `id`, `usage`, and a `type` that says that it
  * is one. The sealed members of an error may be any JSON.
  */
-function checkError(body: SealedObject, { plain }: ResponseGrammar): void {
-  if (body.sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
-  for (const name of body.names) {
-    if (!plain.has(name) || name === 'id' || name === 'usage') continue;
+function checkError(body: SealedObject): void {
+  if (body.layout.sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
+  for (const { name } of body.layout.plain) {
+    if (name === 'id' || name === 'usage') continue;
     if (name !== 'type' || !saysType(body, 'error')) {
       throw malformed('an error of the service has a plain member that errors do not have');
     }
@@ -43,15 +51,22 @@ function checkSuccess(
   { plain, whole }: ResponseGrammar,
   { format = 'other', choices }: RequestFacts,
 ): (name: string, value: unknown) => boolean {
+  const { names } = body.layout;
   // Each value of an array is an element, or the elements of one document.
-  if (whole === undefined) return (_, value) => [value].flat().every(isElement);
-  const row = (Object.hasOwn(whole, format) ? whole[format] : undefined) ?? whole.other;
-  const isOfType = row.type === undefined || saysType(body, row.type);
-  if (!isOfType || !hasNames(row, body.sealed, plain)) {
+  if (whole === undefined && names.length === 0) return (_, value) => [value].flat().every(isElement);
+  const row = whole && (own(whole, format) ?? whole.other);
+  const isOfType = row?.type === undefined || saysType(body, row.type);
+  if (row === undefined || !isOfType || !hasNames(row, body.layout, plain)) {
     throw notAuthentic('the response does not consist of what was asked for');
   }
   return (name, value) =>
     fitsRow(row, name, value) && (name !== 'choices' || (Array.isArray(value) && value.length === choices));
+}
+
+/** A whole body in plaintext, and what its member `usage` says. */
+interface OpenedBody {
+  readonly body: Buffer;
+  readonly usage: TokenUsage | undefined;
 }
 
 /**
@@ -70,12 +85,6 @@ export const decryptBody = (
   bytes: Buffer,
 ): OpenedBody | Promise<OpenedBody> => inTurns(openBody(endpoint, cipher, asked, bytes), nextTurn);
 
-/** A whole body in plaintext, and what its member `usage` says. */
-interface OpenedBody {
-  readonly body: Buffer;
-  readonly usage: TokenUsage | undefined;
-}
-
 function* openBody(
   endpoint: Pick<Endpoint, 'id'>,
   cipher: Opener,
@@ -84,34 +93,28 @@ function* openBody(
 ): Generator<undefined, OpenedBody> {
   const grammar = grammarOf(endpoint);
   const text = bytes.toString('latin1');
-  const reader = new SealedReader(grammar.plain);
   const isArray = grammar.whole === undefined && /^[ \t\n\r]{0,64}\[/.test(text);
-  const body = isArray ? sealedElements(text) : reader.object(text);
-  const { names, values, sealed } = body;
-  if (grammar.whole === undefined && asked !== undefined && !isArray) {
-    throw notAuthentic('the response is no document');
-  }
-  const isMember = asked === undefined ? undefined : checkSuccess(body, grammar, asked);
+  const body = isArray ? sealedElements(text) : grammar.read(text);
+  const { layout, values, usage } = body;
+  const { names, sealed } = layout;
+  const isMember = asked === undefined ? () => true : checkSuccess(body, grammar, asked);
   for (let next = 0; next < sealed.length; ) {
     if (next > 0) yield;
-    const batch: { readonly name: string; readonly at: number }[] = [];
-    for (let size = 0; next < sealed.length && batch.length < TURN.messages && size < TURN.bytes; next++) {
-      batch.push(sealed[next]!);
-      size += values[sealed[next]!.at]!.length;
+    const part: number[] = [];
+    for (let size = 0; next < sealed.length && part.length < TURN.messages && size < TURN.bytes; next++) {
+      part.push(sealed[next]!);
+      size += values[sealed[next]!]!.length;
     }
-    const opened = cipher.open(batch.map(({ at }) => values[at]!));
-    for (const [k, { name, at }] of batch.entries()) {
+    const opened = cipher.open(part.map((at) => values[at]!));
+    for (const [k, at] of part.entries()) {
       values[at] = opened[k]!;
-      const value = openedValue(opened[k]!);
-      if (isMember?.(name, value) === false) {
+      if (!isMember(names[at] ?? '', openedValue(opened[k]!))) {
         throw notAuthentic('a member of the response is not what it should be');
       }
     }
   }
   // At last, because what was opened tells an altered error from one of somebody else.
-  if (asked === undefined) checkError(body, grammar);
-  const written = isArray
-    ? `[${values.join()}]`
-    : `{${names.map((name, at) => `"${name}":${values[at]!}`).join()}}`;
-  return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(reader.usage) };
+  if (asked === undefined) checkError(body);
+  const written = isArray ? `[${values.join()}]` : objectText(layout, values);
+  return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(usage) };
 }

@@ -1,8 +1,7 @@
-/** What the two ways to decrypt a response share: their input, their errors, the interface of a stream. */
+/** What the two ways to decrypt a response share: their input, errors and counts, the interface of a stream. */
 import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
-import type { TokenUsage } from './token-usage.ts';
 
 /**
  * Decrypts one event stream while it arrives. Its states are data properties, or accessors of a class: V8
@@ -19,7 +18,7 @@ export interface Decrypter {
   readonly finished: boolean;
   /** Whether the model reported an error: a `[DONE]` may follow, but the stream is whole without it. */
   readonly modelError: boolean;
-  /** Events that were delivered so far. */
+  /** Events that were delivered so far, the terminal one included. */
   readonly events: number;
   /** The usage that the stream has stated so far, whether or not the application gets it. */
   readonly usage: TokenUsage | undefined;
@@ -44,4 +43,54 @@ export function openedValue(text: string): unknown {
   } catch {
     throw notAuthentic('a value of the response is not JSON');
   }
+}
+
+export type Members<T = unknown> = Readonly<Record<string, T>>;
+
+export const isObject = (value: unknown): value is Members =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** The member of that name, if it is the object's own. */
+export const own = <T>(members: Members<T>, name: string): T | undefined =>
+  Object.hasOwn(members, name) ? members[name] : undefined;
+
+/** Tokens that the service says it counted. Nothing authenticates the numbers of most responses. */
+export interface TokenUsage {
+  /** All tokens of the prompt, whether or not they came from the service's cache. */
+  readonly prompt: number | undefined;
+  readonly completion: number | undefined;
+  /** Those of `prompt` that came from the cache; undefined where the service does not say. */
+  readonly cached: number | undefined;
+}
+
+/** A larger number is not taken for a count: whoever wrote it could have written anything. */
+const MOST_TOKENS = 1_000_000_000;
+
+function countIn(counts: unknown, name: string): number | undefined {
+  const value = isObject(counts) ? own(counts, name) : undefined;
+  const isCount = Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MOST_TOKENS;
+  return isCount ? (value as number) : undefined;
+}
+
+/**
+ * The counts in `usage`, a parsed member of that name, and those of `earlier` that it does not repeat.
+ * Undefined if there are none: a transcription may count seconds. OpenAI's `prompt_tokens` include the cached
+ * tokens. Anthropic's `input_tokens` leave out the tokens that its cache gave or took in.
+ */
+export function tokenUsage(usage: unknown, earlier?: TokenUsage): TokenUsage | undefined {
+  if (!isObject(usage)) return earlier;
+  const whole = countIn(usage, 'prompt_tokens');
+  const read =
+    whole === undefined
+      ? countIn(usage, 'cache_read_input_tokens')
+      : countIn(usage['prompt_tokens_details'], 'cached_tokens');
+  const uncached = countIn(usage, 'input_tokens');
+  const written = countIn(usage, 'cache_creation_input_tokens') ?? 0;
+  const told = whole ?? (uncached === undefined ? undefined : uncached + (read ?? 0) + written);
+  const completion =
+    countIn(usage, 'completion_tokens') ?? countIn(usage, 'output_tokens') ?? earlier?.completion;
+  const prompt = told ?? earlier?.prompt;
+  if (prompt === undefined && completion === undefined) return undefined;
+  const cached = told === undefined ? earlier?.cached : read;
+  return { prompt, completion, cached: cached !== undefined && cached <= prompt! ? cached : undefined };
 }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { type TokenUsage, tokenUsage } from '../../lib/pipeline/token-usage.ts';
+import { type TokenUsage, tokenUsage } from '../../lib/pipeline/decrypter.ts';
 import { ASKED, fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { sealedStream } from '../support/remote/sealed-stream.ts';
 
