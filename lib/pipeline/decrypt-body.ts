@@ -24,21 +24,13 @@ export const MAX_BODY_BYTES = 128 * 1024 * 1024;
 /** What is opened in one turn of the event loop: so many messages, or as many as have so many bytes. */
 const TURN = { messages: 256, bytes: 512 * 1024 };
 
-/** Whether the plain member `type` is there and says that. Nothing authenticates it. */
-const saysType = ({ layout: { names }, values }: SealedObject, expected: string): boolean =>
-  values[names.indexOf('type')] === `"${expected}"`;
-
-/**
- * Throws unless the plain members are those that errors have: `id`, `usage`, and a `type` that says that it
- * is one. The sealed members of an error may be any JSON.
- */
-function checkError(body: SealedObject): void {
-  if (body.layout.sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
-  for (const { name } of body.layout.plain) {
-    if (name === 'id' || name === 'usage') continue;
-    if (name !== 'type' || !saysType(body, 'error')) {
-      throw malformed('an error of the service has a plain member that errors do not have');
-    }
+/** Throws unless the plain members are those of an error. Its sealed ones may be any JSON. */
+function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
+  if (sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
+  const isKnown = (name: string): boolean =>
+    name === 'id' || name === 'usage' || (name === 'type' && type === 'error');
+  if (!plain.every(({ name }) => isKnown(name))) {
+    throw malformed('an error of the service has a plain member that errors do not have');
   }
 }
 
@@ -47,55 +39,44 @@ function checkError(body: SealedObject): void {
  * have that value.
  */
 function checkSuccess(
-  body: SealedObject,
+  { layout, type }: SealedObject,
   { plain, whole }: ResponseGrammar,
   { format = 'other', choices }: RequestFacts,
 ): (name: string, value: unknown) => boolean {
-  const { names } = body.layout;
   // Each value of an array is an element, or the elements of one document.
-  if (whole === undefined && names.length === 0) return (_, value) => [value].flat().every(isElement);
+  if (whole === undefined && layout.names.length === 0) {
+    return (_, value) => [value].flat().every(isElement);
+  }
   const row = whole && (own(whole, format) ?? whole.other);
-  const isOfType = row?.type === undefined || saysType(body, row.type);
-  if (row === undefined || !isOfType || !hasNames(row, body.layout, plain)) {
+  if (row === undefined || type !== row.type || !hasNames(row, layout, plain)) {
     throw notAuthentic('the response does not consist of what was asked for');
   }
   return (name, value) =>
     fitsRow(row, name, value) && (name !== 'choices' || (Array.isArray(value) && value.length === choices));
 }
 
-/** A whole body in plaintext, and what its member `usage` says. */
-interface OpenedBody {
-  readonly body: Buffer;
-  readonly usage: TokenUsage | undefined;
-}
-
 /**
- * Decrypts a whole JSON body of that endpoint. Its members come out in the order in which they came; `usage`
- * is what its plain member of that name says. `asked` is what a success must be. It is undefined for an
- * error, which may hold any sealed members, and in clear only those that errors have. Throws, or rejects
- * with, response_malformed (not the JSON of section 6.1), response_not_authentic (a wrong tag, or a body that
- * breaks the grammar), or `internal` if the endpoint's responses are not encrypted. Other exchanges have
- * their turns in between, so that a body of 8 MiB never holds them up for 50 ms; a short body is opened at
- * once, without a promise.
+ * Decrypts a whole JSON body of that endpoint: `body` has its members in the order in which they came, `usage`
+ * is what its plain member of that name says. `asked` is what a success must be; undefined for an error, which
+ * may hold any sealed members, and in clear only those that errors have. Throws, or rejects with,
+ * response_malformed (not the JSON of section 6.1), response_not_authentic (a wrong tag, or a body that breaks
+ * the grammar), or `internal` if the endpoint's responses are not encrypted. Others have their turns in
+ * between, so that a body of 8 MiB never holds them up for 50 ms; a short one is opened without a promise.
  */
-export const decryptBody = (
-  endpoint: Pick<Endpoint, 'id'>,
-  cipher: Opener,
-  asked: RequestFacts | undefined,
-  bytes: Buffer,
-): OpenedBody | Promise<OpenedBody> => inTurns(openBody(endpoint, cipher, asked, bytes), nextTurn);
+export const decryptBody = (...response: Parameters<typeof openBody>) =>
+  inTurns(openBody(...response), nextTurn);
 
 function* openBody(
   endpoint: Pick<Endpoint, 'id'>,
   cipher: Opener,
   asked: RequestFacts | undefined,
   bytes: Buffer,
-): Generator<undefined, OpenedBody> {
+): Generator<undefined, { readonly body: Buffer; readonly usage: TokenUsage | undefined }> {
   const grammar = grammarOf(endpoint);
   const text = bytes.toString('latin1');
   const isArray = grammar.whole === undefined && /^[ \t\n\r]{0,64}\[/.test(text);
   const body = isArray ? sealedElements(text) : grammar.read(text);
-  const { layout, values, usage } = body;
+  const { layout, values } = body;
   const { names, sealed } = layout;
   const isMember = asked === undefined ? () => true : checkSuccess(body, grammar, asked);
   for (let next = 0; next < sealed.length; ) {
@@ -116,5 +97,5 @@ function* openBody(
   // At last, because what was opened tells an altered error from one of somebody else.
   if (asked === undefined) checkError(body);
   const written = isArray ? `[${values.join()}]` : objectText(layout, values);
-  return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(usage) };
+  return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(body.usage) };
 }

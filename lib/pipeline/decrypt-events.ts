@@ -48,12 +48,12 @@ export class EventDecrypter implements Decrypter {
   modelError = false;
 
   readonly #cipher: Opener;
+  readonly #usageWanted: RequestFacts['usage'];
+  readonly #maxEventBytes: number;
   readonly #grammar: ResponseGrammar;
   readonly #rows: Readonly<Record<string, GrammarRow>>;
   readonly #named: boolean; // its events are
-  readonly #take: EventOrder;
-  readonly #asked: RequestFacts;
-  readonly #maxEventBytes: number;
+  readonly #follow: EventOrder;
   // It has no onError: the parser would make an error object for each line that means nothing.
   readonly #parser = createParser({
     onEvent: (event) => this.#onEvent(event),
@@ -71,17 +71,17 @@ export class EventDecrypter implements Decrypter {
   constructor(
     endpoint: Pick<Endpoint, 'id'>,
     cipher: Opener,
-    asked: RequestFacts,
+    { choices, usage }: RequestFacts,
     maxEventBytes = MAX_EVENT_BYTES,
   ) {
     this.#grammar = grammarOf(endpoint);
     const { stream } = this.#grammar;
     if (stream === undefined) throw malformed('the service answered with an event stream');
-    this.#cipher = cipher;
     this.#rows = stream.events;
     this.#named = stream.order === 'blocks';
-    this.#take = orderOf(stream, asked.choices);
-    this.#asked = asked;
+    this.#follow = orderOf(stream, choices);
+    this.#cipher = cipher;
+    this.#usageWanted = usage;
     this.#maxEventBytes = maxEventBytes;
   }
 
@@ -128,75 +128,6 @@ export class EventDecrypter implements Decrypter {
     if (!this.#isOver) this.#delivered += text;
   }
 
-  #onEvent({ data, event: name }: EventSourceMessage): void {
-    this.#unended = 0;
-    if (this.#isOver || data === '') return; // an empty one is a heartbeat: nothing sealed can hide in it
-    if (data.length === 6 && data.toUpperCase() === '[DONE]') {
-      // Part of the OpenAI-style APIs only; elsewhere it means nothing and is dropped.
-      if (!this.#named) this.#write('data: [DONE]\n\n', true); // some clients know it in capitals only
-    } else if (!this.modelError) this.#onObject(this.#grammar.read(data), name);
-  }
-
-  /** Opens, checks and delivers an event. `eventName`: by its line of that field. */
-  #onObject(object: SealedObject, eventName: string | undefined): void {
-    const { layout, values, usage } = object;
-    const type = typeOf(object, this.#named);
-    const row = own(this.#rows, type);
-    if (row === undefined || !hasNames(row, layout, this.#grammar.plain)) {
-      throw notAuthentic('an event is not one of this API');
-    }
-    if (this.#named && eventName !== type) throw notAuthentic('the name of an event is not its type');
-    const content = this.#open(type, row, object);
-    if (usage !== undefined) this.#usage = usage;
-    if (type === 'message_start') this.#startUsage = (content as { usage?: unknown }).usage;
-    if (type === 'error') {
-      this.modelError = true;
-      const shown = overflowError(content, this.#named ? 'anthropic' : 'openai');
-      if (shown !== undefined) values[layout.names.indexOf('error')] = JSON.stringify(shown);
-    }
-    const wanted = this.#asked.usage;
-    const isClosing = Array.isArray(content) && content.length === 0;
-    if (isClosing && wanted === 'none') return; // the closing chunk has nothing else to say
-    const hasUsage = wanted === 'every' || (isClosing && wanted === 'last');
-    const data = objectText(layout, values, hasUsage ? undefined : 'usage');
-    // Line ends in JSON text mean the same as blanks; clients that read each line on its own would lose the
-    // event.
-    const line = data.includes('\n') || data.includes('\r') ? data.replace(LINE_END, ' ') : data;
-    const event = `${this.#named ? `event: ${type}\n` : ''}data: ${line}\n\n`;
-    this.#write(event, type === 'message_stop' || (this.#named && type === 'error')); // elsewhere `[DONE]` follows
-  }
-
-  /**
-   * Opens the messages of the next event, and puts their texts in their places. Returns the parsed value of
-   * the required member that is neither `index` nor the same in all events. Throws response_not_authentic if
-   * a check fails.
-   */
-  #open(type: string, row: GrammarRow, { layout: { names, sealed }, values }: SealedObject): unknown {
-    const messages: string[] = [];
-    for (const at of sealed) messages.push(values[at]!);
-    const opened = this.#cipher.open(messages);
-    let content: unknown;
-    let index: unknown;
-    for (let k = 0; k < sealed.length; k++) {
-      const name = names[sealed[k]!]!;
-      const text = opened[k]!;
-      values[sealed[k]!] = text;
-      const first = this.#constants.get(name);
-      if (first !== undefined) {
-        if (text !== first) throw notAuthentic('the events are not of one response');
-        continue;
-      }
-      const value = openedValue(text);
-      if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
-      if (!Object.hasOwn(row.required, name)) continue;
-      if (name === 'index') index = value;
-      else if (row.object !== undefined && name !== 'choices') this.#constants.set(name, text);
-      else content = value;
-    }
-    this.#complete = this.#take(type, content, index);
-    return content;
-  }
-
   /**
    * Delivers an event. If it ends the stream and that is unfinished, it throws instead, because clients take
    * that event for success.
@@ -209,10 +140,69 @@ export class EventDecrypter implements Decrypter {
     this.events += 1;
     this.finished = isLast;
   }
-}
 
-/** The type of an event, which is plain; an unnamed one is an error if it holds one in place of choices. */
-function typeOf({ layout: { names }, values }: SealedObject, named: boolean): string {
-  if (named) return (values[names.indexOf('type')] ?? '').slice(1, -1);
-  return names.includes('error') && !names.includes('choices') ? 'error' : 'chunk';
+  #onEvent({ data, event: name }: EventSourceMessage): void {
+    this.#unended = 0;
+    if (this.#isOver || data === '') return; // an empty one is a heartbeat: nothing sealed can hide in it
+    if (data.length === 6 && data.toUpperCase() === '[DONE]') {
+      // Part of the OpenAI-style APIs only; elsewhere it means nothing and is dropped.
+      if (!this.#named) this.#write('data: [DONE]\n\n', true); // some clients know it in capitals only
+      return;
+    }
+    if (this.modelError) return;
+    const object = this.#grammar.read(data);
+    const { layout, values } = object;
+    const { names } = layout;
+    const unnamed = names.includes('error') && !names.includes('choices') ? 'error' : 'chunk';
+    const type = this.#named ? (object.type ?? '') : unnamed;
+    const row = own(this.#rows, type);
+    if (row === undefined || !hasNames(row, layout, this.#grammar.plain)) {
+      throw notAuthentic('an event is not one of this API');
+    }
+    if (this.#named && name !== type) throw notAuthentic('the name of an event is not its type');
+    const content = this.#open(type, row, object);
+    if (object.usage !== undefined) this.#usage = object.usage;
+    if (type === 'message_start') this.#startUsage = (content as { usage?: unknown }).usage;
+    if (type === 'error') {
+      this.modelError = true;
+      const shown = overflowError(content, this.#named ? 'anthropic' : 'openai');
+      if (shown !== undefined) values[names.indexOf('error')] = JSON.stringify(shown);
+    }
+    const isClosing = Array.isArray(content) && content.length === 0;
+    if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
+    const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');
+    const json = objectText(layout, values, hasUsage ? undefined : 'usage');
+    // In JSON, line ends mean the same as blanks; clients that read line by line would lose the event.
+    const line = json.includes('\n') || json.includes('\r') ? json.replace(LINE_END, ' ') : json;
+    const isLast = type === 'message_stop' || (type === 'error' && this.#named); // elsewhere `[DONE]` follows
+    this.#write(`${this.#named ? `event: ${type}\n` : ''}data: ${line}\n\n`, isLast);
+  }
+
+  /**
+   * Opens and checks the messages of the next event, and puts what they hold in their places. Returns the
+   * parsed value of the required member that is neither `index` nor the same in all events.
+   */
+  #open(type: string, row: GrammarRow, { layout: { names, sealed }, values }: SealedObject): unknown {
+    const messages: string[] = [];
+    for (const at of sealed) messages.push(values[at]!);
+    const opened = this.#cipher.open(messages);
+    let content: unknown;
+    let index: unknown;
+    for (let k = 0; k < sealed.length; k++) {
+      const name = names[sealed[k]!]!;
+      const text = opened[k]!;
+      values[sealed[k]!] = text;
+      const first = this.#constants.get(name);
+      if (first !== undefined && text !== first) throw notAuthentic('the events are not of one response');
+      if (first !== undefined) continue;
+      const value = openedValue(text);
+      if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
+      if (!Object.hasOwn(row.required, name)) continue;
+      if (name === 'index') index = value;
+      else if (row.object !== undefined && name !== 'choices') this.#constants.set(name, text);
+      else content = value;
+    }
+    this.#complete = this.#follow(type, content, index);
+    return content;
+  }
 }

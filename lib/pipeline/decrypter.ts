@@ -68,8 +68,8 @@ const MOST_TOKENS = 1_000_000_000;
 
 function countIn(counts: unknown, name: string): number | undefined {
   const value = isObject(counts) ? own(counts, name) : undefined;
-  const isCount = Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MOST_TOKENS;
-  return isCount ? (value as number) : undefined;
+  const isCount = typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MOST_TOKENS;
+  return isCount ? value : undefined;
 }
 
 /**

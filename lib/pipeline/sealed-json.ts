@@ -10,16 +10,11 @@
 import { encryptionOrder } from '../json/names.ts';
 import { type Members, malformed, notAuthentic } from './decrypter.ts';
 
-/** Most members of an object. Honest ones have about fifteen. */
-const MAX_MEMBERS = 64;
-/** Most bytes between two values. MEMBER takes fewer. */
-const MAX_BETWEEN = 600;
-/** Most elements of an array. They are the elements of a document, some dozens per page. */
-const MAX_ELEMENTS = 100_000;
-/** Most bytes of JSON text of a plain member: counts and short names, which a gateway could make longer. */
-const MAX_PLAIN_BYTES = 16 * 1024;
-/** Frames that are remembered. A stream has about four; a gateway could make more by its blanks. */
-const MAX_LAYOUTS = 64;
+const MAX_MEMBERS = 64; // of an object; honest ones have about fifteen
+const MAX_BETWEEN = 600; // bytes between two values; MEMBER takes fewer
+const MAX_ELEMENTS = 100_000; // of an array: a document, some dozens per page
+const MAX_PLAIN_BYTES = 16 * 1024; // of a plain member: counts and short names, which a gateway could make longer
+const MAX_LAYOUTS = 64; // that are kept; a stream has about four, a gateway could make more by its blanks
 
 /**
  * A member without its value, and few blanks. No API has names that are not plain words, and some decoders
@@ -46,7 +41,7 @@ export interface Layout {
   readonly sealed: readonly number[];
   /** The plain members, and the quote at both ends of the value, if that is a string. */
   readonly plain: readonly { readonly name: string; readonly at: number; readonly quote: string }[];
-  /** The row of the grammar that was found to have these names. */
+  /** The row of the grammar that is known to have these names. */
   row: object | undefined;
 }
 
@@ -55,8 +50,9 @@ export interface SealedObject {
   readonly layout: Layout;
   /** By index: of a plain member its JSON text, of any other its message without quotes. */
   readonly values: string[];
-  /** The parsed value of the plain member `usage`; undefined if there is none. */
-  readonly usage: unknown;
+  /** The plain members of these names, if they are there: as it was written, without quotes; and parsed. */
+  readonly type?: string | undefined;
+  readonly usage?: unknown;
 }
 
 function layoutOf(frame: string, plain: PlainMembers): Layout {
@@ -127,13 +123,15 @@ export function sealedReader(plain: PlainMembers): (text: string) => SealedObjec
       if (layouts.size === MAX_LAYOUTS) layouts.clear();
       layouts.set(frame, layout);
     }
+    let type: string | undefined;
     let usage: unknown;
     for (const { name, at, quote } of layout.plain) {
+      if (name === 'type') type = values[at];
       values[at] = `${quote}${values[at]!}${quote}`;
       const value = plainValue(values[at], plain[name]!);
       if (name === 'usage') usage = value;
     }
-    return { layout, values, usage };
+    return { layout, values, type, usage };
   };
 }
 
@@ -165,6 +163,5 @@ export function sealedElements(text: string): SealedObject {
   const values = parts.filter((_, k) => k % 2 === 1);
   const frame = parts.map((part, k) => (k % 2 === 1 ? '"' : part.trim()));
   if (frame.join('') !== `[${values.map(() => '"').join()}]`) throw noJson();
-  const layout = { names: [], sealed: inTextOrder(values.length), plain: [], row: undefined };
-  return { layout, values, usage: undefined };
+  return { layout: { names: [], sealed: inTextOrder(values.length), plain: [], row: undefined }, values };
 }
