@@ -34,10 +34,7 @@ function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
   }
 }
 
-/**
- * Throws unless a success has the members that were asked for. Returns what tells whether one of them may
- * have that value.
- */
+/** Throws unless a success has the members that were asked for. Returns whether one may have that value. */
 function checkSuccess(
   { layout, type }: SealedObject,
   { plain, whole }: ResponseGrammar,
@@ -56,12 +53,11 @@ function checkSuccess(
 }
 
 /**
- * Decrypts a whole JSON body of that endpoint: `body` has its members in the order in which they came, `usage`
- * is what its plain member of that name says. `asked` is what a success must be; undefined for an error, which
- * may hold any sealed members, and in clear only those that errors have. Throws, or rejects with,
- * response_malformed (not the JSON of section 6.1), response_not_authentic (a wrong tag, or a body that breaks
- * the grammar), or `internal` if the endpoint's responses are not encrypted. Others have their turns in
- * between, so that a body of 8 MiB never holds them up for 50 ms; a short one is opened without a promise.
+ * Decrypts a whole JSON body of that endpoint. Its members come out in the order in which they came. `asked`
+ * is what a success must be; undefined for an error, which may hold any sealed members. Throws, or rejects
+ * with, response_malformed (not the JSON of section 6.1), response_not_authentic (a wrong tag, or a body that
+ * breaks the grammar), or `internal` if the endpoint's responses are not encrypted. Others have their turns
+ * in between: a body of 8 MiB never holds them up for 50 ms. A short one is opened without a promise.
  */
 export const decryptBody = (...response: Parameters<typeof openBody>) =>
   inTurns(openBody(...response), nextTurn);

@@ -21,25 +21,22 @@ import { type EventOrder, orderOf } from './event-order.ts';
 import { fitsRow, type GrammarRow, grammarOf, hasNames, type ResponseGrammar } from './response-grammar.ts';
 import { objectText, type SealedObject } from './sealed-json.ts';
 
-/** Most bytes of an event on the wire. A larger event ends the stream, so that it is not held in memory. */
-const MAX_EVENT_BYTES = 32 * 1024 * 1024;
+/** Bytes of an event on the wire; a larger one is not held in memory. */
+const MAX_BYTES = 32 * 1024 * 1024;
 
 const EMPTY = Buffer.alloc(0);
 const LINE_END = /\r\n|\r|\n/g;
 
 /**
- * Decrypts an event stream of that endpoint as it arrives. `feed` returns complete events as bytes: `data` in
- * one line, its members in the order in which they came, and `retry`. Comments are passed on without their
- * text; ids and unknown fields are dropped. Nobody authenticates the name of an event, and clients skip
- * events by it, so only events of messages keep theirs, which must agree with their plain member `type`.
- * `asked` says which chunks keep their `usage` (the service puts it into all of them) and how many choices
- * must finish.
+ * Decrypts an event stream of that endpoint as it arrives. `feed` returns complete events: `data` in one
+ * line, its members in the order in which they came, and `retry`. Comments are passed on without their text;
+ * ids and unknown fields are dropped. Nobody authenticates the name of an event, and clients skip events by
+ * it, so only events of messages keep theirs, which must agree with their plain member `type`.
  *
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
- * that breaks the grammar), response_malformed, response_too_large or stream_unfinished (event-order.ts).
- * Events before the failing one are delivered, even those of the same chunk. The constructor throws
- * response_malformed if the endpoint has no streams, `internal` if its responses are not encrypted.
- * `maxEventBytes` is for tests only.
+ * that breaks the grammar), response_malformed, response_too_large or stream_unfinished. Events before the
+ * failing one are delivered, even those of the same chunk. The constructor throws response_malformed if the
+ * endpoint has no streams, `internal` if its responses are not encrypted. `maxBytes` is for tests only.
  */
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
@@ -49,7 +46,7 @@ export class EventDecrypter implements Decrypter {
 
   readonly #cipher: Opener;
   readonly #usageWanted: RequestFacts['usage'];
-  readonly #maxEventBytes: number;
+  readonly #maxBytes: number;
   readonly #grammar: ResponseGrammar;
   readonly #rows: Readonly<Record<string, GrammarRow>>;
   readonly #named: boolean; // its events are
@@ -68,27 +65,19 @@ export class EventDecrypter implements Decrypter {
   #usage: unknown; // the latest plain member of that name
   #startUsage: unknown; // of message_start
 
-  constructor(
-    endpoint: Pick<Endpoint, 'id'>,
-    cipher: Opener,
-    { choices, usage }: RequestFacts,
-    maxEventBytes = MAX_EVENT_BYTES,
-  ) {
+  constructor(endpoint: Pick<Endpoint, 'id'>, cipher: Opener, asked: RequestFacts, maxBytes = MAX_BYTES) {
     this.#grammar = grammarOf(endpoint);
     const { stream } = this.#grammar;
     if (stream === undefined) throw malformed('the service answered with an event stream');
     this.#rows = stream.events;
     this.#named = stream.order === 'blocks';
-    this.#follow = orderOf(stream, choices);
+    this.#follow = orderOf(stream, asked.choices);
+    this.#usageWanted = asked.usage;
     this.#cipher = cipher;
-    this.#usageWanted = usage;
-    this.#maxEventBytes = maxEventBytes;
+    this.#maxBytes = maxBytes;
   }
 
-  /**
-   * The latest counts. At the end of a stream they are those of the whole response. Before, each chunk in
-   * OpenAI's format has those of its choice so far, which count if the client leaves early.
-   */
+  /** The latest counts: before the end, those of one choice so far, which count if the client leaves. */
   get usage(): TokenUsage | undefined {
     return tokenUsage(this.#usage, tokenUsage(this.#startUsage));
   }
@@ -104,8 +93,8 @@ export class EventDecrypter implements Decrypter {
       this.#unended += chunk.length;
       this.#parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
       // The parser's own limit counts only the data of the lines, and lines without any cost something too.
-      if (this.#unended > this.#maxEventBytes) {
-        const message = `an event of the stream is larger than ${this.#maxEventBytes} bytes`;
+      if (this.#unended > this.#maxBytes) {
+        const message = `an event of the stream is larger than ${this.#maxBytes} bytes`;
         throw new PrivatemodeError('response_too_large', message);
       }
     } catch (thrown) {
@@ -128,10 +117,7 @@ export class EventDecrypter implements Decrypter {
     if (!this.#isOver) this.#delivered += text;
   }
 
-  /**
-   * Delivers an event. If it ends the stream and that is unfinished, it throws instead, because clients take
-   * that event for success.
-   */
+  /** Delivers an event. Throws if it ends a stream that is unfinished: clients take it for success. */
   #write(event: string, isLast: boolean): void {
     if (isLast && !this.#complete && !this.modelError) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');

@@ -1,4 +1,4 @@
-/** What the two ways to decrypt a response share: their input, errors and counts, the interface of a stream. */
+/** What streams and whole bodies share: what opens them, errors, values, counts; the stream's interface. */
 import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';

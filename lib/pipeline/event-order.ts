@@ -8,9 +8,9 @@ import { isObject, type Members, notAuthentic } from './decrypter.ts';
 import type { StreamGrammar } from './response-grammar.ts';
 
 /**
- * Takes the next event: its type and, if it has them, the parsed values of its content (message, choices or
- * delta) and of `index`. Returns whether the event that ends the stream would be true now. Throws
- * response_not_authentic if the event cannot come here.
+ * Takes the next event: its type and, if it has them, the parsed values of its content (choices or delta) and
+ * of `index`. Returns whether the event that ends the stream would be true now. Throws response_not_authentic
+ * if the event cannot come here.
  */
 export type EventOrder = (type: string, content: unknown, index: unknown) => boolean;
 
@@ -44,12 +44,10 @@ function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
     }
     const state = states.get(index);
     if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
-    if (isSet(choice['finish_reason'])) {
-      states.set(index, 'finished');
-      finished += 1;
-    } else if (state !== 'content') {
-      states.set(index, state === undefined && isRoleOnly(choice) ? 'role' : 'content');
-    }
+    const isFinish = isSet(choice['finish_reason']);
+    if (isFinish) finished += 1;
+    const begun = state === undefined && isRoleOnly(choice) ? 'role' : 'content';
+    states.set(index, isFinish ? 'finished' : begun);
   };
 
   return (type, content) => {
@@ -83,8 +81,9 @@ function blocksOrder(): EventOrder {
   let block = 0; // the number of the open block, or of the next one
   return (type, content, index) => {
     const [after, next] = BLOCK_EVENTS.get(type) ?? [[state], state];
-    const allowed = after.includes(state) && (!type.startsWith('content_block_') || index === block);
-    if (!allowed) throw notAuthentic('an event of the message comes where it cannot');
+    const isOfBlock = !type.startsWith('content_block_') || index === block;
+    if (!isOfBlock || !after.includes(state))
+      throw notAuthentic('an event of the message comes where it cannot');
     const hasStopped = type === 'message_delta' && isSet((content as Members)['stop_reason']);
     state = hasStopped ? 'stopped' : next;
     if (type === 'content_block_stop') block += 1;

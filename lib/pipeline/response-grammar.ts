@@ -1,6 +1,5 @@
 /**
- * Lists in one table what an honest response consists of: rows by endpoint, and by event or whole body
- * (docs/protocol/grammar.md).
+ * What an honest response consists of, in one table by endpoint and event (docs/protocol/grammar.md).
  *
  * Values are authenticated and numbered. Names of members, types of events and plain members are not, so a
  * gateway could hide content under a name that clients skip, or pass one member off as another. To hide an
@@ -27,7 +26,7 @@ const listOf =
 const isText = (value: unknown): value is string => typeof value === 'string';
 const endsInDelta = ({ type }: Members): boolean => isText(type) && type.endsWith('_delta');
 
-/** The kinds of sealed values: kinds of JSON, and kinds of content, which differ by what the value holds. */
+/** The kinds of sealed values: of JSON, and of content, which differ by what the value holds. */
 const KINDS = {
   string: isText,
   'string?': (value) => isText(value) || value === null,
@@ -55,10 +54,7 @@ const KINDS = {
 type Kind = keyof typeof KINDS;
 type Kinds = Members<Kind>;
 
-/**
- * Whether a value is an element of a document. The gateway could make one of an error, which is an object too
- * but has neither `element_id` nor `text`.
- */
+/** Whether a value is an element of a document. An error, which it could be made of, lacks two of these. */
 export const isElement = objectOf(({ type, element_id, text }) => [type, element_id, text].every(isText));
 
 /** The sealed members of one event or whole body. */
@@ -67,24 +63,18 @@ export interface GrammarRow {
   readonly required: Kinds;
   /** Each may be there, and may be null. */
   readonly optional?: Kinds;
-  /**
-   * The value of `object`, which names the kind of the response. In a stream, the other required members
-   * except `choices` have the same value in all events.
-   */
+  /** The value of `object`. In a stream, required members except `choices` are then equal in all events. */
   readonly object?: string;
   /** The value of the plain member `type` of a whole body. */
   readonly type?: string;
-  /**
-   * Which members pass that are not listed. `harmless`: those that do not look like content. `empty`: only
-   * null, `[]` and `{}`. Default: none.
-   */
+  /** Others that pass: any that do not look like content, or null, `[]` and `{}` only. Default: none. */
   readonly others?: 'harmless' | 'empty';
 }
 
 export interface StreamGrammar {
   /**
-   * In which order events come, and when the stream is complete (event-order.ts). Those of `blocks` are
-   * named: their plain member `type` gives their type, and the `event:` line repeats it.
+   * The order of the events (event-order.ts). Those of `blocks` are named: their plain member `type` gives
+   * their type, and the `event:` line repeats it.
    */
   readonly order: 'choices' | 'audio' | 'blocks';
   /** The rows by type of event. If events are not named, the types are `chunk` and `error`. */
@@ -93,14 +83,11 @@ export interface StreamGrammar {
 
 export interface ResponseGrammar {
   readonly plain: PlainMembers;
-  /** Reads the outer JSON of an event or body (sealedReader). */
+  /** Reads the outer JSON of an event or whole body. */
   readonly read: (text: string) => SealedObject;
   /** Undefined if the endpoint has no streams. */
   readonly stream?: StreamGrammar;
-  /**
-   * The row of a success, by the `response_format` that was asked for, or `other`. Undefined if a success is
-   * an array of elements (isElement).
-   */
+  /** The row of a success by the `response_format` asked for, or `other`; undefined: an array of elements. */
   readonly whole?: Members<GrammarRow> & { readonly other: GrammarRow };
 }
 
@@ -216,8 +203,8 @@ function looksLikeContent(value: unknown, object: string | undefined): boolean {
   if (Array.isArray(value)) {
     return value.some((item) => isObject(item) && CHOICE_MEMBERS.some((name) => Object.hasOwn(item, name)));
   }
-  if (!isObject(value)) return false;
-  return isText(value['message']) && (Object.hasOwn(value, 'type') || Object.hasOwn(value, 'code'));
+  const isError = isObject(value) && isText(value['message']);
+  return isError && (Object.hasOwn(value, 'type') || Object.hasOwn(value, 'code'));
 }
 
 /** Whether a parsed value may be that of this member of the row. */
@@ -237,9 +224,9 @@ export function fitsRow(
 }
 
 /**
- * Whether the sealed members of an event or body may be those of that row. All required ones must be there.
- * Members that are not listed may be there if the row takes any; their names must not differ from a known
- * name by letter case alone, which some clients ignore.
+ * Whether the sealed members may be those of that row: all required ones, and others that it takes. The names
+ * of members that are not listed must not differ from a known name by letter case alone, which some clients
+ * ignore.
  */
 export function hasNames(row: GrammarRow, layout: Layout, plain: PlainMembers): boolean {
   if (layout.row === row) return true; // found before

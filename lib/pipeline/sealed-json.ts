@@ -1,8 +1,7 @@
 /**
- * Reads the outer JSON of a response as the gateway sends it: an object whose values are messages, beside the
- * few members that are plain (docs/protocol/inference.md, section 6). Nothing authenticates this text. So it
- * is read by a grammar much narrower than JSON, and never parsed as a whole: hostile text costs no more than
- * honest text of its length.
+ * Reads the outer JSON of a response as the gateway sends it: messages, beside few plain members
+ * (docs/protocol/inference.md, section 6). Nothing authenticates this text. So it is read by a grammar much
+ * narrower than JSON, and never parsed as a whole: hostile text costs no more than honest text of its length.
  *
  * Nearly all objects are written like an earlier one, of this stream or another. So their values are cut out
  * first; what is left, the frame, is understood once. Frames are only compared: nobody has to trust them.
@@ -13,7 +12,7 @@ import { type Members, malformed, notAuthentic } from './decrypter.ts';
 const MAX_MEMBERS = 64; // of an object; honest ones have about fifteen
 const MAX_BETWEEN = 600; // bytes between two values; MEMBER takes fewer
 const MAX_ELEMENTS = 100_000; // of an array: a document, some dozens per page
-const MAX_PLAIN_BYTES = 16 * 1024; // of a plain member: counts and short names, which a gateway could make longer
+const MAX_PLAIN_BYTES = 16 * 1024; // of a plain member: counts and short names, unless a gateway is hostile
 const MAX_LAYOUTS = 64; // that are kept; a stream has about four, a gateway could make more by its blanks
 
 /**
@@ -107,10 +106,9 @@ function plainValue(text: string, kinds: readonly string[]): unknown {
 }
 
 /**
- * Makes what reads the objects of an API with these plain members: each the whole of its text, with 1 to 64
- * members, none twice, named by plain words, with few blanks between them. A plain member is JSON of a kind
- * that it may have, in printable ASCII, of at most 16 KiB. Throws response_malformed for any other text, and
- * response_not_authentic if a member that is not plain is not a string.
+ * Makes what reads the objects of an API with these plain members: each all of its text, with 1 to 64
+ * members, none twice. A plain member is JSON of its kinds, in printable ASCII, of at most 16 KiB. Throws
+ * response_malformed for any other text, and response_not_authentic if another member is not a string.
  */
 export function sealedReader(plain: PlainMembers): (text: string) => SealedObject {
   const layouts = new Map<string, Layout>();
@@ -144,24 +142,12 @@ export function objectText({ names }: Layout, values: readonly string[], left?: 
   return `${text}}`;
 }
 
-/** The numbers below `count` in the order of their texts: 0, 1, 10, 11, 2. Sorting many takes too long. */
-function inTextOrder(count: number): number[] {
-  const order: number[] = [];
-  const visit = (from: number, to: number): void => {
-    for (let at = from; at < to && at < count; at++) {
-      order.push(at);
-      if (at > 0) visit(10 * at, 10 * at + 10);
-    }
-  };
-  visit(0, 10);
-  return order;
-}
-
 /** The messages of the array that is all of `text`. Throws response_malformed if it is none of strings. */
 export function sealedElements(text: string): SealedObject {
   const parts = text.split('"', 2 * MAX_ELEMENTS + 2);
   const values = parts.filter((_, k) => k % 2 === 1);
   const frame = parts.map((part, k) => (k % 2 === 1 ? '"' : part.trim()));
   if (frame.join('') !== `[${values.map(() => '"').join()}]`) throw noJson();
-  return { layout: { names: [], sealed: inTextOrder(values.length), plain: [], row: undefined }, values };
+  const sealed = [...values.keys()].sort(); // as texts: 0, 1, 10, 11, 2
+  return { layout: { names: [], sealed, plain: [], row: undefined }, values };
 }
