@@ -81,9 +81,8 @@ function blocksOrder(): EventOrder {
   let block = 0; // the number of the open block, or of the next one
   return (type, content, index) => {
     const [after, next] = BLOCK_EVENTS.get(type) ?? [[state], state];
-    const isOfBlock = !type.startsWith('content_block_') || index === block;
-    if (!isOfBlock || !after.includes(state))
-      throw notAuthentic('an event of the message comes where it cannot');
+    const allowed = after.includes(state) && (!type.startsWith('content_block_') || index === block);
+    if (!allowed) throw notAuthentic('an event of the message comes where it cannot');
     const hasStopped = type === 'message_delta' && isSet((content as Members)['stop_reason']);
     state = hasStopped ? 'stopped' : next;
     if (type === 'content_block_stop') block += 1;

@@ -21,8 +21,9 @@ const MAX_LAYOUTS = 64; // that are kept; a stream has about four, a gateway cou
  */
 const MEMBER = /[ \t\n\r]{0,64}([{,])[ \t\n\r]{0,64}"([\w.-]{1,256})"[ \t\n\r]{0,64}:[ \t\n\r]{0,64}("")?/gy;
 const END = /^[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/;
-/** A plain value that is no string: a literal, a number, or an object of at most three levels. */
-const NO_STRING = /^(?:[\w.+-]+|\{[ -z|~]*(?:\{[ -z|~]*(?:\{[ -z|~]*\}[ -z|~]*)*\}[ -z|~]*)*\})/;
+/** Any other plain value: a literal, a number, a string with escapes, an object of at most three levels. */
+const PLAIN =
+  /^(?:[\w.+-]+|"(?:[ !#-[\]-~]|\\[ -~])*"|\{[ -z|~]*(?:\{[ -z|~]*(?:\{[ -z|~]*\}[ -z|~]*)*\}[ -z|~]*)*\})/;
 const PRINTABLE = /^[ -~]*$/;
 const BLANK = 0x20;
 
@@ -76,13 +77,13 @@ function cut(text: string, values: string[], plain: PlainMembers): string {
     let start = colon < 0 ? text.length : colon + 1;
     while (start - at < MAX_BETWEEN && text.charCodeAt(start) <= BLANK) start += 1;
     if (start - at > MAX_BETWEEN || values.length > MAX_MEMBERS) throw noJson();
-    const isString = text[start] === '"';
-    if (isString) start += 1;
+    const quote = text[start] === '"' ? text.indexOf('"', start + 1) : 0;
+    const isCut = quote !== 0 && text[quote - 1] !== '\\'; // the cipher refuses messages with a backslash
+    if (isCut) start += 1;
     frame += text.slice(at, start);
     if (colon < 0) return frame;
-    // The first quote ends a string: the cipher refuses messages with a backslash.
-    const rest = isString ? '' : text.slice(start, start + MAX_PLAIN_BYTES);
-    const length = isString ? text.indexOf('"', start) - start : (NO_STRING.exec(rest)?.[0].length ?? -1);
+    const rest = isCut ? '' : text.slice(start, start + MAX_PLAIN_BYTES);
+    const length = isCut ? quote - start : (PLAIN.exec(rest)?.[0].length ?? -1);
     if (length < 0) {
       layoutOf(`${frame}}`, plain); // throws if a message should be here
       throw wrongPlain();
