@@ -37,14 +37,14 @@ function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
 /** Throws unless a success has the members that were asked for. Returns whether one may have that value. */
 function checkSuccess(
   { layout, type }: SealedObject,
-  { plain, whole }: ResponseGrammar,
-  { format = 'other', choices }: RequestFacts,
+  { plain, whole, formats = {} }: ResponseGrammar,
+  { format = '', choices }: RequestFacts,
 ): (name: string, value: unknown) => boolean {
   // Each value of an array is an element, or the elements of one document.
   if (whole === undefined && layout.names.length === 0) {
     return (_, value) => [value].flat().every(isElement);
   }
-  const row = whole && (own(whole, format) ?? whole.other);
+  const row = own(formats, format) ?? whole;
   if (row === undefined || type !== row.type || !hasNames(row, layout, plain)) {
     throw notAuthentic('the response does not consist of what was asked for');
   }

@@ -67,11 +67,11 @@ export class EventDecrypter implements Decrypter {
 
   constructor(endpoint: Pick<Endpoint, 'id'>, cipher: Opener, asked: RequestFacts, maxBytes = MAX_BYTES) {
     this.#grammar = grammarOf(endpoint);
-    const { stream } = this.#grammar;
-    if (stream === undefined) throw malformed('the service answered with an event stream');
-    this.#rows = stream.events;
-    this.#named = stream.order === 'blocks';
-    this.#follow = orderOf(stream, asked.choices);
+    const { order, events } = this.#grammar;
+    if (events === undefined) throw malformed('the service answered with an event stream');
+    this.#rows = events;
+    this.#named = order === 'blocks';
+    this.#follow = orderOf(this.#grammar, asked.choices);
     this.#usageWanted = asked.usage;
     this.#cipher = cipher;
     this.#maxBytes = maxBytes;

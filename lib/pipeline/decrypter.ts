@@ -54,14 +54,11 @@ export const isObject = (value: unknown): value is Members =>
 export const own = <T>(members: Members<T>, name: string): T | undefined =>
   Object.hasOwn(members, name) ? members[name] : undefined;
 
-/** Tokens that the service says it counted. Nothing authenticates the numbers of most responses. */
-export interface TokenUsage {
-  /** All tokens of the prompt, whether or not they came from the service's cache. */
-  readonly prompt: number | undefined;
-  readonly completion: number | undefined;
-  /** Those of `prompt` that came from the cache; undefined where the service does not say. */
-  readonly cached: number | undefined;
-}
+/**
+ * Tokens that the service says it counted; nothing authenticates the numbers of most responses. `prompt`: all
+ * of the prompt. `cached`: those of them that came from the service's cache.
+ */
+export type TokenUsage = Readonly<Record<'prompt' | 'completion' | 'cached', number | undefined>>;
 
 /** A larger number is not taken for a count: whoever wrote it could have written anything. */
 const MOST_TOKENS = 1_000_000_000;

@@ -5,7 +5,7 @@
  * forward. So they count only after authenticated content has said that the response is complete.
  */
 import { isObject, type Members, notAuthentic } from './decrypter.ts';
-import type { StreamGrammar } from './response-grammar.ts';
+import type { ResponseGrammar } from './response-grammar.ts';
 
 /**
  * Takes the next event: its type and, if it has them, the parsed values of its content (choices or delta) and
@@ -91,5 +91,5 @@ function blocksOrder(): EventOrder {
 }
 
 /** The order of one stream. `choices`: how many the request asked for, at least 1. */
-export const orderOf = ({ order }: StreamGrammar, choices: number): EventOrder =>
+export const orderOf = ({ order }: Pick<ResponseGrammar, 'order'>, choices: number): EventOrder =>
   order === 'blocks' ? blocksOrder() : chunksOrder(order === 'audio', choices);

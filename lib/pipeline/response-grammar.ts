@@ -71,24 +71,21 @@ export interface GrammarRow {
   readonly others?: 'harmless' | 'empty';
 }
 
-export interface StreamGrammar {
-  /**
-   * The order of the events (event-order.ts). Those of `blocks` are named: their plain member `type` gives
-   * their type, and the `event:` line repeats it.
-   */
-  readonly order: 'choices' | 'audio' | 'blocks';
-  /** The rows by type of event. If events are not named, the types are `chunk` and `error`. */
-  readonly events: Members<GrammarRow>;
-}
-
 export interface ResponseGrammar {
   readonly plain: PlainMembers;
   /** Reads the outer JSON of an event or whole body. */
   readonly read: (text: string) => SealedObject;
-  /** Undefined if the endpoint has no streams. */
-  readonly stream?: StreamGrammar;
-  /** The row of a success by the `response_format` asked for, or `other`; undefined: an array of elements. */
-  readonly whole?: Members<GrammarRow> & { readonly other: GrammarRow };
+  /**
+   * The order of the events of a stream (event-order.ts); undefined if there are no streams. Those of
+   * `blocks` are named: their plain member `type` gives their type, and the `event:` line repeats it.
+   */
+  readonly order?: 'choices' | 'audio' | 'blocks';
+  /** The rows by type of event. If events are not named, the types are `chunk` and `error`. */
+  readonly events?: Members<GrammarRow>;
+  /** The row of a success. Undefined: an array of elements. */
+  readonly whole?: GrammarRow;
+  /** Other rows of a success, by the `response_format` that was asked for. */
+  readonly formats?: Members<GrammarRow>;
 }
 
 const withPlain = (plain: PlainMembers) => ({ plain, read: sealedReader(plain) });
@@ -112,18 +109,19 @@ const ofChoices = (object: string, choices: Kind, more: Kinds = {}): GrammarRow 
   others: 'harmless',
 });
 
-const chunkStream = (order: 'choices' | 'audio', chunk: GrammarRow): StreamGrammar => ({
-  order,
-  // The model server's error stands alone in its event.
-  events: { chunk, error: { required: { error: 'error' }, others: 'harmless' } },
+/** Events of chunks. The model server's error stands alone in its event. */
+const ofChunks = (chunk: GrammarRow): Members<GrammarRow> => ({
+  chunk,
+  error: { required: { error: 'error' }, others: 'harmless' },
 });
 
 const transcript = (required: Kinds): GrammarRow => ({ required, others: 'harmless' });
 
 const CHAT: ResponseGrammar = {
   ...OPENAI,
-  stream: chunkStream('choices', ofChoices('chat.completion.chunk', 'chat_deltas')),
-  whole: { other: ofChoices('chat.completion', 'chat_choices') },
+  order: 'choices',
+  events: ofChunks(ofChoices('chat.completion.chunk', 'chat_deltas')),
+  whole: ofChoices('chat.completion', 'chat_choices'),
 };
 
 const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
@@ -131,54 +129,50 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   responses: CHAT, // translated once it has been checked
   completions: {
     ...OPENAI,
-    stream: chunkStream('choices', ofChoices('text_completion', 'text_deltas')),
-    whole: { other: ofChoices('text_completion', 'text_choices') },
+    order: 'choices',
+    events: ofChunks(ofChoices('text_completion', 'text_deltas')),
+    whole: ofChoices('text_completion', 'text_choices'),
   },
   messages: {
     ...withPlain({ ...OPENAI.plain, type: ['string'] }),
-    stream: {
-      order: 'blocks',
-      events: {
-        message_start: { required: { message: 'message' } },
-        content_block_start: { required: { content_block: 'block', index: 'integer' } },
-        content_block_delta: { required: { delta: 'block_delta', index: 'integer' } },
-        content_block_stop: { required: { index: 'integer' } },
-        message_delta: { required: { delta: 'message_delta' }, optional: { context_management: 'object' } },
-        message_stop: { required: {} },
-        ping: { required: {} },
-        error: { required: { error: 'error' } },
-      },
+    order: 'blocks',
+    events: {
+      message_start: { required: { message: 'message' } },
+      content_block_start: { required: { content_block: 'block', index: 'integer' } },
+      content_block_delta: { required: { delta: 'block_delta', index: 'integer' } },
+      content_block_stop: { required: { index: 'integer' } },
+      message_delta: { required: { delta: 'message_delta' }, optional: { context_management: 'object' } },
+      message_stop: { required: {} },
+      ping: { required: {} },
+      error: { required: { error: 'error' } },
     },
     whole: {
-      other: {
-        type: 'message',
-        // A message without a reason why it stopped is unfinished.
-        required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
-        optional: { ec_transfer_params: 'object', kv_transfer_params: 'object', stop_sequence: 'string' },
-        // If any name could hold text, the gateway could give the reason another name, and the sequence the
-        // name of the reason.
-        others: 'empty',
-      },
+      type: 'message',
+      // A message without a reason why it stopped is unfinished.
+      required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
+      optional: { ec_transfer_params: 'object', kv_transfer_params: 'object', stop_sequence: 'string' },
+      // If any name could hold text, the gateway could give the reason another name, and the sequence the
+      // name of the reason.
+      others: 'empty',
     },
   },
   embeddings: {
     ...OPENAI,
     whole: {
-      other: {
-        object: 'list',
-        required: { data: 'array', model: 'string?', object: 'string' },
-        optional: { created: 'integer' },
-        others: 'harmless',
-      },
+      object: 'list',
+      required: { data: 'array', model: 'string?', object: 'string' },
+      optional: { created: 'integer' },
+      others: 'harmless',
     },
   },
   transcription: {
     ...withPlain({ duration: ['string', 'number', 'null'], usage: ['object', 'null'] }),
-    stream: chunkStream('audio', ofChoices('transcription.chunk', 'chat_deltas', { id: 'string' })),
-    whole: {
+    order: 'audio',
+    events: ofChunks(ofChoices('transcription.chunk', 'chat_deltas', { id: 'string' })),
+    whole: transcript({ text: 'string' }),
+    formats: {
       verbose_json: transcript({ language: 'string', segments: 'array?', text: 'string', words: 'array?' }),
       diarized_json: transcript({ segments: 'array', task: 'string', text: 'string' }),
-      other: transcript({ text: 'string' }),
     },
   },
   unstructured: withPlain({}),

@@ -7,7 +7,7 @@ type Event = readonly [type: string, content?: unknown, index?: unknown];
 type Outcome = 'complete' | 'unfinished' | 'refused';
 
 function outcomeOf(order: 'choices' | 'audio' | 'blocks', wanted: number, events: readonly Event[]): Outcome {
-  const take = orderOf({ order, events: {} }, wanted);
+  const take = orderOf({ order }, wanted);
   let isComplete = false;
   try {
     for (const [type, content, index] of events) isComplete = take(type, content, index);

@@ -91,7 +91,7 @@ describe('the members of a chunk', () => {
     transcription: ['transcription.chunk', { delta: {} }],
   } as const;
   for (const id of ['chat', 'completions', 'transcription'] as const) {
-    const { stream, plain } = grammarOf({ id });
+    const { events, plain } = grammarOf({ id });
     const [object, choice] = chunks[id];
     const honest = { id: 'c', created: 1, model: 'm', object, choices: [choice] };
     const rows: readonly [string, object, boolean][] = [
@@ -123,7 +123,7 @@ describe('the members of a chunk', () => {
         const members = Object.fromEntries(
           Object.entries({ ...honest, ...more }).filter(([each]) => !Object.hasOwn(plain, each)),
         );
-        assert.equal(passes(stream!.events['chunk']!, plain, members), isHonest);
+        assert.equal(passes(events!['chunk']!, plain, members), isHonest);
       });
     }
   }
