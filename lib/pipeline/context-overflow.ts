@@ -37,26 +37,20 @@ const LONGEST = 64 * 1024;
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
   if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
   const parsed = JSON.parse(new TextDecoder().decode(body));
-  const error = overflowError(parsed?.error, format, outputTooLarge);
+  const error = overflowError(parsed?.error, format, false);
   return error && Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
-/**
- * The same for `error` alone. Without `lessOutput` no error asks for less output: Claude Code acts on that
- * sentence only after a status of 400, not in an event of a stream.
- */
-export function overflowError(
-  error: unknown,
-  format: ErrorFormat,
-  lessOutput?: typeof outputTooLarge,
-): object | undefined {
+/** The same for `error` alone. In a stream none asks for less output: Claude Code acts on that at a 400 only. */
+export function overflowError(error: unknown, format: ErrorFormat, inStream = true): object | undefined {
   const { message } = (error ?? {}) as { message?: unknown };
   if (typeof message !== 'string' || message.length > LONGEST) return undefined;
   const window = Number(LIMIT.exec(message)?.groups?.['window'] ?? 0);
   if (window === 0) return undefined;
+  const lessOutput = inStream ? undefined : outputTooLarge(message, window);
   const changed =
     format === 'anthropic'
-      ? { message: lessOutput?.(message, window) ?? `prompt is too long: ${message}` }
+      ? { message: lessOutput ?? `prompt is too long: ${message}` }
       : { code: 'context_length_exceeded' };
   return { ...(error as object), type: 'invalid_request_error', ...changed };
 }

@@ -11,7 +11,6 @@ import {
   openedValue,
   own,
   type RequestFacts,
-  type TokenUsage,
   tokenUsage,
 } from './decrypter.ts';
 import { inTurns } from './request-body.ts';
@@ -67,7 +66,7 @@ function* openBody(
   cipher: Opener,
   asked: RequestFacts | undefined,
   bytes: Buffer,
-): Generator<undefined, { readonly body: Buffer; readonly usage: TokenUsage | undefined }> {
+) {
   const grammar = grammarOf(endpoint);
   const text = bytes.toString('latin1');
   const isArray = grammar.whole === undefined && /^[ \t\n\r]{0,64}\[/.test(text);

@@ -14,7 +14,6 @@ import {
   openedValue,
   own,
   type RequestFacts,
-  type TokenUsage,
   tokenUsage,
 } from './decrypter.ts';
 import { type EventOrder, orderOf } from './event-order.ts';
@@ -78,7 +77,7 @@ export class EventDecrypter implements Decrypter {
   }
 
   /** The latest counts: before the end, those of one choice so far, which count if the client leaves. */
-  get usage(): TokenUsage | undefined {
+  get usage() {
     return tokenUsage(this.#usage, tokenUsage(this.#startUsage));
   }
 

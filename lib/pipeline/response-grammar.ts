@@ -75,12 +75,12 @@ export interface ResponseGrammar {
   readonly plain: PlainMembers;
   /** Reads the outer JSON of an event or whole body. */
   readonly read: (text: string) => SealedObject;
-  /**
-   * The order of the events of a stream (event-order.ts); undefined if there are no streams. Those of
-   * `blocks` are named: their plain member `type` gives their type, and the `event:` line repeats it.
-   */
+  /** The order of the events of a stream, if there are streams (event-order.ts). */
   readonly order?: 'choices' | 'audio' | 'blocks';
-  /** The rows by type of event. If events are not named, the types are `chunk` and `error`. */
+  /**
+   * The rows by type of event. Those of `blocks` are named: their plain member `type` gives their type, and
+   * the `event:` line repeats it. Of all others, the types are `chunk` and `error`.
+   */
   readonly events?: Members<GrammarRow>;
   /** The row of a success. Undefined: an array of elements. */
   readonly whole?: GrammarRow;
