@@ -5,10 +5,10 @@
 import type { Endpoint } from '../api/endpoints.ts';
 import { nextTurn } from '../clock.ts';
 import {
+  jsonOf,
   malformed,
   notAuthentic,
   type Opener,
-  openedValue,
   own,
   type RequestFacts,
   tokenUsage,
@@ -40,9 +40,7 @@ function checkSuccess(
   { format = '', choices }: RequestFacts,
 ): (name: string, value: unknown) => boolean {
   // Each value of an array is an element, or the elements of one document.
-  if (whole === undefined && layout.names.length === 0) {
-    return (_, value) => [value].flat().every(isElement);
-  }
+  if (whole === undefined && layout.names.length === 0) return (_, value) => [value].flat().every(isElement);
   const row = own(formats, format) ?? whole;
   if (row === undefined || type !== row.type || !hasNames(row, layout, plain)) {
     throw notAuthentic('the response does not consist of what was asked for');
@@ -84,7 +82,7 @@ function* openBody(
     const opened = cipher.open(part.map((at) => values[at]!));
     for (const [k, at] of part.entries()) {
       values[at] = opened[k]!;
-      if (!isMember(names[at] ?? '', openedValue(opened[k]!))) {
+      if (!isMember(names[at] ?? '', jsonOf(opened[k]!))) {
         throw notAuthentic('a member of the response is not what it should be');
       }
     }

@@ -8,10 +8,10 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { overflowError } from './context-overflow.ts';
 import {
   type Decrypter,
+  jsonOf,
   malformed,
   notAuthentic,
   type Opener,
-  openedValue,
   own,
   type RequestFacts,
   tokenUsage,
@@ -47,7 +47,6 @@ export class EventDecrypter implements Decrypter {
   readonly #usageWanted: RequestFacts['usage'];
   readonly #maxBytes: number;
   readonly #grammar: ResponseGrammar;
-  readonly #rows: Readonly<Record<string, GrammarRow>>;
   readonly #named: boolean; // its events are
   readonly #follow: EventOrder;
   // It has no onError: the parser would make an error object for each line that means nothing.
@@ -66,10 +65,8 @@ export class EventDecrypter implements Decrypter {
 
   constructor(endpoint: Pick<Endpoint, 'id'>, cipher: Opener, asked: RequestFacts, maxBytes = MAX_BYTES) {
     this.#grammar = grammarOf(endpoint);
-    const { order, events } = this.#grammar;
-    if (events === undefined) throw malformed('the service answered with an event stream');
-    this.#rows = events;
-    this.#named = order === 'blocks';
+    if (!this.#grammar.events) throw malformed('the service answered with an event stream');
+    this.#named = this.#grammar.order === 'blocks';
     this.#follow = orderOf(this.#grammar, asked.choices);
     this.#usageWanted = asked.usage;
     this.#cipher = cipher;
@@ -140,7 +137,7 @@ export class EventDecrypter implements Decrypter {
     const { names } = layout;
     const unnamed = names.includes('error') && !names.includes('choices') ? 'error' : 'chunk';
     const type = this.#named ? (object.type ?? '') : unnamed;
-    const row = own(this.#rows, type);
+    const row = own(this.#grammar.events!, type);
     if (row === undefined || !hasNames(row, layout, this.#grammar.plain)) {
       throw notAuthentic('an event is not one of this API');
     }
@@ -180,7 +177,7 @@ export class EventDecrypter implements Decrypter {
       const first = this.#constants.get(name);
       if (first !== undefined && text !== first) throw notAuthentic('the events are not of one response');
       if (first !== undefined) continue;
-      const value = openedValue(text);
+      const value = jsonOf(text);
       if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
       if (!Object.hasOwn(row.required, name)) continue;
       if (name === 'index') index = value;

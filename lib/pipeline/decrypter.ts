@@ -33,15 +33,17 @@ export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' |
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
+const notJson = () => notAuthentic('a value of the response is not JSON');
+
 /**
- * The value of an opened text. Each byte is one character (latin1): only strings have bytes beyond ASCII, and
- * no check reads those. Throws response_not_authentic if it is not JSON.
+ * Parses an opened text, or throws `refusal`. Each byte is one character (latin1): only strings have bytes
+ * beyond ASCII, and no check reads those.
  */
-export function openedValue(text: string): unknown {
+export function jsonOf(text: string, refusal = notJson): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw notAuthentic('a value of the response is not JSON');
+    throw refusal();
   }
 }
 

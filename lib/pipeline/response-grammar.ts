@@ -188,10 +188,7 @@ export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar 
 /** Members by which a choice, or its counterpart in another API style, is recognised. */
 const CHOICE_MEMBERS = ['index', 'delta', 'text', 'message', 'finish_reason'];
 
-/**
- * Whether a value that is not a required member could be the content of another event: the `object` of this
- * kind of body, a list of choices, or an error.
- */
+/** Whether it could be the content of another event: the `object` of this one, a list of choices, an error. */
 function looksLikeContent(value: unknown, object: string | undefined): boolean {
   if (typeof value === 'string') return value === object;
   if (Array.isArray(value)) {
@@ -202,11 +199,8 @@ function looksLikeContent(value: unknown, object: string | undefined): boolean {
 }
 
 /** Whether a parsed value may be that of this member of the row. */
-export function fitsRow(
-  { required, optional = {}, others, object }: GrammarRow,
-  name: string,
-  value: unknown,
-): boolean {
+export function fitsRow(row: GrammarRow, name: string, value: unknown): boolean {
+  const { required, optional = {}, others, object } = row;
   const kind = own(required, name);
   if (kind !== undefined) return KINDS[kind](value) && (name !== 'object' || value === object);
   if (value === null) return true;
@@ -218,9 +212,8 @@ export function fitsRow(
 }
 
 /**
- * Whether the sealed members may be those of that row: all required ones, and others that it takes. The names
- * of members that are not listed must not differ from a known name by letter case alone, which some clients
- * ignore.
+ * Whether the sealed members may be those of that row. The names of members that are not listed must not
+ * differ from a known name by letter case alone, which some clients ignore.
  */
 export function hasNames(row: GrammarRow, layout: Layout, plain: PlainMembers): boolean {
   if (layout.row === row) return true; // found before

@@ -7,7 +7,7 @@
  * first; what is left, the frame, is understood once. Frames are only compared: nobody has to trust them.
  */
 import { encryptionOrder } from '../json/names.ts';
-import { type Members, malformed, notAuthentic } from './decrypter.ts';
+import { jsonOf, type Members, malformed, notAuthentic } from './decrypter.ts';
 
 const MAX_MEMBERS = 64; // of an object; honest ones have about fifteen
 const MAX_BETWEEN = 600; // bytes between two values; MEMBER takes fewer
@@ -96,12 +96,7 @@ function cut(text: string, values: string[], plain: PlainMembers): string {
 /** The parsed value of a plain member with that JSON text. */
 function plainValue(text: string, kinds: readonly string[]): unknown {
   if (text.length > MAX_PLAIN_BYTES || !PRINTABLE.test(text)) throw wrongPlain();
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    throw wrongPlain();
-  }
+  const value = jsonOf(text, wrongPlain);
   if (!kinds.includes(value === null ? 'null' : typeof value)) throw wrongPlain();
   return value;
 }
