@@ -13,15 +13,13 @@ import { type Layout, type PlainMembers, type SealedObject, sealedReader } from 
 
 type Is<T = unknown> = (value: T) => boolean;
 
-const objectOf =
-  (is: Is<Members>): Is =>
-  (value) =>
-    isObject(value) && is(value);
+function objectOf(is: Is<Members>): Is {
+  return (value) => isObject(value) && is(value);
+}
 
-const listOf =
-  (is: Is<Members>): Is =>
-  (value) =>
-    Array.isArray(value) && value.every(objectOf(is));
+function listOf(is: Is<Members>): Is {
+  return (value) => Array.isArray(value) && value.every(objectOf(is));
+}
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 const endsInDelta = ({ type }: Members): boolean => isText(type) && type.endsWith('_delta');
