@@ -4,8 +4,8 @@ import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 
 /**
- * Decrypts one event stream while it arrives. Its states are data properties, or accessors of a class: V8
- * keeps all that the accessors of an object literal see until a full collection.
+ * Decrypts one event stream while it arrives. Its states are properties, or accessors of a class: V8 keeps
+ * what the accessors of an object literal see until a full collection.
  */
 export interface Decrypter {
   /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */

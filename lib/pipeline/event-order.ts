@@ -1,8 +1,6 @@
 /**
- * Follows the order of a stream's events.
- *
- * The events that end a stream (`[DONE]`, `message_stop`) are plain: a gateway could forge them or bring them
- * forward. So they count only after authenticated content has said that the response is complete.
+ * The order of a stream's events. Those that end it (`[DONE]`, `message_stop`) are plain: a gateway could
+ * forge them. So they count only after authenticated content has said that the response is complete.
  */
 import { isObject, type Members, notAuthentic } from './decrypter.ts';
 import type { ResponseGrammar } from './response-grammar.ts';
@@ -37,24 +35,22 @@ function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
   let began = false;
   let closed = false;
 
-  const takeChoice = (choice: Members): void => {
-    const index = choice['index'] as number;
-    if (!(Number.isInteger(index) && index >= 0 && index < wanted)) {
-      throw notAuthentic('a choice of the stream was not asked for');
-    }
-    const state = states.get(index);
-    if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
-    const isFinish = isSet(choice['finish_reason']);
-    if (isFinish) finished += 1;
-    const begun = state === undefined && isRoleOnly(choice) ? 'role' : 'content';
-    states.set(index, isFinish ? 'finished' : begun);
-  };
-
   return (type, content) => {
     if (type !== 'chunk') return false;
     if (closed) throw notAuthentic('the stream goes on after its last chunk');
     const choices = content as readonly Members[];
-    if (!isAudio) for (const choice of choices) takeChoice(choice);
+    for (const choice of isAudio ? [] : choices) {
+      const index = choice['index'] as number;
+      if (!(Number.isInteger(index) && index >= 0 && index < wanted)) {
+        throw notAuthentic('a choice of the stream was not asked for');
+      }
+      const state = states.get(index);
+      if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
+      const isFinish = isSet(choice['finish_reason']);
+      if (isFinish) finished += 1;
+      const begun = state === undefined && isRoleOnly(choice) ? 'role' : 'content';
+      states.set(index, isFinish ? 'finished' : begun);
+    }
     closed = began && choices.length === 0;
     began ||= choices.length > 0;
     const isOver = finished === wanted || (closed && wanted === 1 && states.get(0) === 'role');
