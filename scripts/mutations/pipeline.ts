@@ -153,9 +153,7 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'the authenticated finish: a terminal event alone is believed',
     file: 'lib/pipeline/decrypt-events.ts',
-    edits: [
-      { find: 'if (isLast && !this.#complete && !this.modelError) {', replace: 'if (Date.now() < 0) {' },
-    ],
+    edits: [{ find: 'if (isLast && !this.#complete &&', replace: 'if (Date.now() < 0 &&' }],
     tests: [
       {
         file: 'test/pipeline/decrypt-events.test.ts',
@@ -231,9 +229,7 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'what is constant: two runs of one request are spliced',
     file: 'lib/pipeline/decrypt-events.ts',
-    edits: [
-      { find: 'if (first !== undefined && text !== first) throw', replace: 'if (Date.now() < 0) throw' },
-    ],
+    edits: [{ find: '&& text !== first) throw', replace: '&& Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/pipeline/decrypt-events.test.ts',
@@ -342,12 +338,7 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'plain members: any value may stand in clear',
     file: 'lib/pipeline/sealed-json.ts',
-    edits: [
-      {
-        find: "if (!kinds.includes(value === null ? 'null' : typeof value)) throw wrongPlain();",
-        replace: '',
-      },
-    ],
+    edits: [{ find: "!kinds.includes(value === null ? 'null' : typeof value)", replace: 'Date.now() < 0' }],
     tests: [
       {
         file: 'test/pipeline/decrypt-body.test.ts',
