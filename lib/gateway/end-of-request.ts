@@ -1,7 +1,7 @@
 /** Reports a request that is over: one line of the log, one observation for the metrics, one receipt. */
 import { meant, parseTarget } from '../api/match-endpoint.ts';
 import { count, countError } from '../observe/counters.ts';
-import type { TokenUsage } from '../pipeline/token-usage.ts';
+import type { TokenUsage } from '../pipeline/decrypter.ts';
 import type { ReceiptOutcome, RequestReceipt } from '../receipts/receipt.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Exchange } from './exchange.ts';

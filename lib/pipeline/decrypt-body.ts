@@ -4,11 +4,18 @@
  */
 import type { Endpoint } from '../api/endpoints.ts';
 import { nextTurn } from '../clock.ts';
-import { malformed, notAuthentic, type Opener, openedValue, type RequestFacts } from './decrypter.ts';
+import {
+  jsonOf,
+  malformed,
+  notAuthentic,
+  type Opener,
+  own,
+  type RequestFacts,
+  tokenUsage,
+} from './decrypter.ts';
 import { inTurns } from './request-body.ts';
 import { fitsRow, grammarOf, hasNames, isElement, type ResponseGrammar } from './response-grammar.ts';
-import { type SealedObject, SealedReader, sealedElements } from './sealed-json.ts';
-import { type TokenUsage, tokenUsage } from './token-usage.ts';
+import { objectText, type SealedObject, sealedElements } from './sealed-json.ts';
 
 /** Bytes on the wire above which nobody should collect a body: it is refused rather than held in memory. */
 export const MAX_BODY_BYTES = 128 * 1024 * 1024;
@@ -16,38 +23,26 @@ export const MAX_BODY_BYTES = 128 * 1024 * 1024;
 /** What is opened in one turn of the event loop: so many messages, or as many as have so many bytes. */
 const TURN = { messages: 256, bytes: 512 * 1024 };
 
-/** Whether the plain member `type` is there and says that. Nothing authenticates it. */
-const saysType = ({ names, values }: SealedObject, expected: string): boolean =>
-  values[names.indexOf('type')] === JSON.stringify(expected);
-
-/**
- * Throws unless the plain members are those that errors have: `id`, `usage`, and a `type` that says that it
- * is one. The sealed members of an error may be any JSON.
- */
-function checkError(body: SealedObject, { plain }: ResponseGrammar): void {
-  if (body.sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
-  for (const name of body.names) {
-    if (!plain.has(name) || name === 'id' || name === 'usage') continue;
-    if (name !== 'type' || !saysType(body, 'error')) {
-      throw malformed('an error of the service has a plain member that errors do not have');
-    }
+/** Throws unless the plain members are those of an error. Its sealed ones may be any JSON. */
+function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
+  if (sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
+  const isKnown = (name: string): boolean =>
+    name === 'id' || name === 'usage' || (name === 'type' && type === 'error');
+  if (!plain.every(({ name }) => isKnown(name))) {
+    throw malformed('an error of the service has a plain member that errors do not have');
   }
 }
 
-/**
- * Throws unless a success has the members that were asked for. Returns what tells whether one of them may
- * have that value.
- */
+/** Throws unless a success has the members that were asked for. Returns whether one may have that value. */
 function checkSuccess(
-  body: SealedObject,
-  { plain, whole }: ResponseGrammar,
-  { format = 'other', choices }: RequestFacts,
+  { layout, type }: SealedObject,
+  { plain, whole, formats = {} }: ResponseGrammar,
+  { format = '', choices }: RequestFacts,
 ): (name: string, value: unknown) => boolean {
   // Each value of an array is an element, or the elements of one document.
-  if (whole === undefined) return (_, value) => [value].flat().every(isElement);
-  const row = (Object.hasOwn(whole, format) ? whole[format] : undefined) ?? whole.other;
-  const isOfType = row.type === undefined || saysType(body, row.type);
-  if (!isOfType || !hasNames(row, body.sealed, plain)) {
+  if (whole === undefined && layout.names.length === 0) return (_, value) => [value].flat().every(isElement);
+  const row = own(formats, format) ?? whole;
+  if (row === undefined || type !== row.type || !hasNames(row, layout, plain)) {
     throw notAuthentic('the response does not consist of what was asked for');
   }
   return (name, value) =>
@@ -55,63 +50,45 @@ function checkSuccess(
 }
 
 /**
- * Decrypts a whole JSON body of that endpoint. Its members come out in the order in which they came; `usage`
- * is what its plain member of that name says. `asked` is what a success must be. It is undefined for an
- * error, which may hold any sealed members, and in clear only those that errors have. Throws, or rejects
+ * Decrypts a whole JSON body of that endpoint. Its members come out in the order in which they came. `asked`
+ * is what a success must be; undefined for an error, which may hold any sealed members. Throws, or rejects
  * with, response_malformed (not the JSON of section 6.1), response_not_authentic (a wrong tag, or a body that
- * breaks the grammar), or `internal` if the endpoint's responses are not encrypted. Other exchanges have
- * their turns in between, so that a body of 8 MiB never holds them up for 50 ms; a short body is opened at
- * once, without a promise.
+ * breaks the grammar), or `internal` if the endpoint's responses are not encrypted. Others have their turns
+ * in between: a body of 8 MiB never holds them up for 50 ms. A short one is opened without a promise.
  */
-export const decryptBody = (
-  endpoint: Pick<Endpoint, 'id'>,
-  cipher: Opener,
-  asked: RequestFacts | undefined,
-  bytes: Buffer,
-): OpenedBody | Promise<OpenedBody> => inTurns(openBody(endpoint, cipher, asked, bytes), nextTurn);
-
-/** A whole body in plaintext, and what its member `usage` says. */
-interface OpenedBody {
-  readonly body: Buffer;
-  readonly usage: TokenUsage | undefined;
-}
+export const decryptBody = (...response: Parameters<typeof openBody>) =>
+  inTurns(openBody(...response), nextTurn);
 
 function* openBody(
   endpoint: Pick<Endpoint, 'id'>,
   cipher: Opener,
   asked: RequestFacts | undefined,
   bytes: Buffer,
-): Generator<undefined, OpenedBody> {
+) {
   const grammar = grammarOf(endpoint);
   const text = bytes.toString('latin1');
-  const reader = new SealedReader(grammar.plain);
   const isArray = grammar.whole === undefined && /^[ \t\n\r]{0,64}\[/.test(text);
-  const body = isArray ? sealedElements(text) : reader.object(text);
-  const { names, values, sealed } = body;
-  if (grammar.whole === undefined && asked !== undefined && !isArray) {
-    throw notAuthentic('the response is no document');
-  }
-  const isMember = asked === undefined ? undefined : checkSuccess(body, grammar, asked);
+  const body = isArray ? sealedElements(text) : grammar.read(text);
+  const { layout, values } = body;
+  const { names, sealed } = layout;
+  const isMember = asked === undefined ? () => true : checkSuccess(body, grammar, asked);
   for (let next = 0; next < sealed.length; ) {
     if (next > 0) yield;
-    const batch: { readonly name: string; readonly at: number }[] = [];
-    for (let size = 0; next < sealed.length && batch.length < TURN.messages && size < TURN.bytes; next++) {
-      batch.push(sealed[next]!);
-      size += values[sealed[next]!.at]!.length;
+    const part: number[] = [];
+    for (let size = 0; next < sealed.length && part.length < TURN.messages && size < TURN.bytes; next++) {
+      part.push(sealed[next]!);
+      size += values[sealed[next]!]!.length;
     }
-    const opened = cipher.open(batch.map(({ at }) => values[at]!));
-    for (const [k, { name, at }] of batch.entries()) {
+    const opened = cipher.open(part.map((at) => values[at]!));
+    for (const [k, at] of part.entries()) {
       values[at] = opened[k]!;
-      const value = openedValue(opened[k]!);
-      if (isMember?.(name, value) === false) {
+      if (!isMember(names[at] ?? '', jsonOf(opened[k]!))) {
         throw notAuthentic('a member of the response is not what it should be');
       }
     }
   }
   // At last, because what was opened tells an altered error from one of somebody else.
-  if (asked === undefined) checkError(body, grammar);
-  const written = isArray
-    ? `[${values.join()}]`
-    : `{${names.map((name, at) => `"${name}":${values[at]!}`).join()}}`;
-  return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(reader.usage) };
+  if (asked === undefined) checkError(body);
+  const written = isArray ? `[${values.join()}]` : objectText(layout, values);
+  return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(body.usage) };
 }

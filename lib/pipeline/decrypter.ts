@@ -1,12 +1,11 @@
-/** What the two ways to decrypt a response share: their input, their errors, the interface of a stream. */
+/** What streams and whole bodies share: what opens them, errors, values, counts; the stream's interface. */
 import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
-import type { TokenUsage } from './token-usage.ts';
 
 /**
- * Decrypts one event stream while it arrives. Its states are data properties, or accessors of a class: V8
- * keeps all that the accessors of an object literal see until a full collection.
+ * Decrypts one event stream while it arrives. Its states are properties, or accessors of a class: V8 keeps
+ * what the accessors of an object literal see until a full collection.
  */
 export interface Decrypter {
   /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */
@@ -19,7 +18,7 @@ export interface Decrypter {
   readonly finished: boolean;
   /** Whether the model reported an error: a `[DONE]` may follow, but the stream is whole without it. */
   readonly modelError: boolean;
-  /** Events that were delivered so far. */
+  /** Events that were delivered so far, the terminal one included. */
   readonly events: number;
   /** The usage that the stream has stated so far, whether or not the application gets it. */
   readonly usage: TokenUsage | undefined;
@@ -34,14 +33,63 @@ export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' |
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
+const notJson = () => notAuthentic('a value of the response is not JSON');
+
 /**
- * The value of an opened text. Each byte is one character (latin1): only strings have bytes beyond ASCII, and
- * no check reads those. Throws response_not_authentic if it is not JSON.
+ * Parses an opened text, or throws `refusal`. Each byte is one character (latin1): only strings have bytes
+ * beyond ASCII, and no check reads those.
  */
-export function openedValue(text: string): unknown {
+export function jsonOf(text: string, refusal = notJson): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw notAuthentic('a value of the response is not JSON');
+    throw refusal();
   }
+}
+
+export type Members<T = unknown> = Readonly<Record<string, T>>;
+
+export const isObject = (value: unknown): value is Members =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** The member of that name, if it is the object's own. */
+export const own = <T>(members: Members<T>, name: string): T | undefined =>
+  Object.hasOwn(members, name) ? members[name] : undefined;
+
+/**
+ * Tokens that the service says it counted; nothing authenticates the numbers of most responses. `prompt`: all
+ * of the prompt. `cached`: those of them that came from the service's cache.
+ */
+export type TokenUsage = Readonly<Record<'prompt' | 'completion' | 'cached', number | undefined>>;
+
+/** A larger number is not taken for a count: whoever wrote it could have written anything. */
+const MOST_TOKENS = 1_000_000_000;
+
+function countIn(counts: unknown, name: string): number | undefined {
+  const value = isObject(counts) ? own(counts, name) : undefined;
+  const isCount = typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MOST_TOKENS;
+  return isCount ? value : undefined;
+}
+
+/**
+ * The counts in `usage`, a parsed member of that name, and those of `earlier` that it does not repeat.
+ * Undefined if there are none: a transcription may count seconds. OpenAI's `prompt_tokens` include the cached
+ * tokens. Anthropic's `input_tokens` leave out the tokens that its cache gave or took in.
+ */
+export function tokenUsage(usage: unknown, earlier?: TokenUsage): TokenUsage | undefined {
+  if (!isObject(usage)) return earlier;
+  const whole = countIn(usage, 'prompt_tokens');
+  const read =
+    whole === undefined
+      ? countIn(usage, 'cache_read_input_tokens')
+      : countIn(usage['prompt_tokens_details'], 'cached_tokens');
+  const uncached = countIn(usage, 'input_tokens');
+  const written = countIn(usage, 'cache_creation_input_tokens') ?? 0;
+  const told = whole ?? (uncached === undefined ? undefined : uncached + (read ?? 0) + written);
+  const completion =
+    countIn(usage, 'completion_tokens') ?? countIn(usage, 'output_tokens') ?? earlier?.completion;
+  const prompt = told ?? earlier?.prompt;
+  if (prompt === undefined && completion === undefined) return undefined;
+  const cached = told === undefined ? earlier?.cached : read;
+  return { prompt, completion, cached: cached !== undefined && cached <= prompt! ? cached : undefined };
 }

@@ -1,30 +1,23 @@
 /**
- * Follows the order of a stream's events.
- *
- * The events that end a stream (`[DONE]`, `message_stop`) are plain: a gateway could forge them or bring them
- * forward. So they count only after authenticated content has said that the response is complete.
+ * The order of a stream's events. Those that end it (`[DONE]`, `message_stop`) are plain: a gateway could
+ * forge them. So they count only after authenticated content has said that the response is complete.
  */
-import { notAuthentic } from './decrypter.ts';
-import type { StreamGrammar } from './response-grammar.ts';
+import { isObject, type Members, notAuthentic } from './decrypter.ts';
+import type { ResponseGrammar } from './response-grammar.ts';
 
-export interface EventOrder {
-  /** Whether the event that ends the stream would be true now. */
-  readonly complete: boolean;
-  /**
-   * Takes the next event: its type and, if it has them, the parsed values of the member that its row names as
-   * `content`, and of `index`. Throws response_not_authentic if the event cannot come here.
-   */
-  take(type: string, content: unknown, index: unknown): void;
-}
-
-type Choice = Readonly<Record<string, unknown>>;
+/**
+ * Takes the next event: its type and, if it has them, the parsed values of its content (choices or delta) and
+ * of `index`. Returns whether the event that ends the stream would be true now. Throws response_not_authentic
+ * if the event cannot come here.
+ */
+export type EventOrder = (type: string, content: unknown, index: unknown) => boolean;
 
 const isSet = (value: unknown): boolean => value !== undefined && value !== null;
 
 /** Whether a choice only names its role: then it has no tokens yet. */
-function isRoleOnly({ delta }: Choice): boolean {
-  if (typeof delta !== 'object' || delta === null) return false;
-  const { role, ...rest } = delta as Choice;
+function isRoleOnly({ delta }: Members): boolean {
+  if (!isObject(delta)) return false;
+  const { role, ...rest } = delta;
   return typeof role === 'string' && Object.values(rest).every((value) => value === '' || !isSet(value));
 }
 
@@ -42,35 +35,27 @@ function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
   let began = false;
   let closed = false;
 
-  const takeChoice = (choice: Choice): void => {
-    const index = choice['index'] as number;
-    if (!(Number.isInteger(index) && index >= 0 && index < wanted)) {
-      throw notAuthentic('a choice of the stream was not asked for');
+  return (type, content) => {
+    if (type !== 'chunk') return false;
+    if (closed) throw notAuthentic('the stream goes on after its last chunk');
+    const choices = content as readonly Members[];
+    for (const choice of isAudio ? [] : choices) {
+      const index = choice['index'] as number;
+      if (!(Number.isInteger(index) && index >= 0 && index < wanted)) {
+        throw notAuthentic('a choice of the stream was not asked for');
+      }
+      const state = states.get(index);
+      if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
+      const isFinish = isSet(choice['finish_reason']);
+      if (isFinish) finished += 1;
+      const begun = state === undefined && isRoleOnly(choice) ? 'role' : 'content';
+      states.set(index, isFinish ? 'finished' : begun);
     }
-    const state = states.get(index);
-    if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
-    if (isSet(choice['finish_reason'])) {
-      states.set(index, 'finished');
-      finished += 1;
-    } else if (state !== 'content') {
-      states.set(index, state === undefined && isRoleOnly(choice) ? 'role' : 'content');
-    }
+    closed = began && choices.length === 0;
+    began ||= choices.length > 0;
+    const isOver = finished === wanted || (closed && wanted === 1 && states.get(0) === 'role');
+    return isAudio ? closed : isOver;
   };
-
-  const order = {
-    complete: false,
-    take(type: string, content: unknown): void {
-      if (type !== 'chunk') return;
-      if (closed) throw notAuthentic('the stream goes on after its last chunk');
-      const choices = content as readonly Choice[];
-      if (!isAudio) for (const choice of choices) takeChoice(choice);
-      closed = began && choices.length === 0;
-      began ||= choices.length > 0;
-      const isOver = finished === wanted || (closed && wanted === 1 && states.get(0) === 'role');
-      order.complete = isAudio ? closed : isOver;
-    },
-  };
-  return order;
 }
 
 /** For each event of a message: the states after which it may come, and the state after it. */
@@ -90,25 +75,17 @@ const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next
 function blocksOrder(): EventOrder {
   let state = 'new';
   let block = 0; // the number of the open block, or of the next one
-  const order = {
-    complete: false,
-    take(type: string, content: unknown, index: unknown): void {
-      const row = BLOCK_EVENTS.get(type);
-      if (row === undefined) return;
-      const [after, next] = row;
-      const ofBlock = type.startsWith('content_block_');
-      const allowed = after.includes(state) && (!ofBlock || index === block);
-      if (!allowed) throw notAuthentic('an event of the message comes where it cannot');
-      state = next;
-      if (type === 'content_block_stop') block += 1;
-      if (type !== 'message_delta' || !isSet((content as Choice)['stop_reason'])) return;
-      state = 'stopped';
-      order.complete = true;
-    },
+  return (type, content, index) => {
+    const [after, next] = BLOCK_EVENTS.get(type) ?? [[state], state];
+    const allowed = after.includes(state) && (!type.startsWith('content_block_') || index === block);
+    if (!allowed) throw notAuthentic('an event of the message comes where it cannot');
+    const hasStopped = type === 'message_delta' && isSet((content as Members)['stop_reason']);
+    state = hasStopped ? 'stopped' : next;
+    if (type === 'content_block_stop') block += 1;
+    return state === 'stopped';
   };
-  return order;
 }
 
 /** The order of one stream. `choices`: how many the request asked for, at least 1. */
-export const orderOf = ({ order }: StreamGrammar, choices: number): EventOrder =>
+export const orderOf = ({ order }: Pick<ResponseGrammar, 'order'>, choices: number): EventOrder =>
   order === 'blocks' ? blocksOrder() : chunksOrder(order === 'audio', choices);

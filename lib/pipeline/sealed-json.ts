@@ -1,205 +1,150 @@
 /**
- * Reads the outer JSON of a response as the gateway sends it: an object whose values are messages, beside the
- * few members that are plain (docs/protocol/inference.md, section 6). Nothing authenticates this text. So it
- * is read once, by a grammar much narrower than JSON, and never parsed as a whole: hostile text costs no more
- * than honest text of its length.
+ * Reads the outer JSON of a response as the gateway sends it: messages, beside few plain members
+ * (docs/protocol/inference.md, section 6). Nothing authenticates this text. So it is read by a grammar much
+ * narrower than JSON, and never parsed as a whole: hostile text costs no more than honest text of its length.
+ *
+ * Nearly all objects are written like an earlier one, of this stream or another. So their values are cut out
+ * first; what is left, the frame, is understood once. Frames are only compared: nobody has to trust them.
  */
 import { encryptionOrder } from '../json/names.ts';
-import { ARRAY, BACKSLASH, OBJECT, QUOTE, TO_CLOSER } from '../json/tokens.ts';
-import { malformed, notAuthentic } from './decrypter.ts';
-import type { PlainKind, PlainMembers } from './response-grammar.ts';
+import { jsonOf, type Members, malformed, notAuthentic } from './decrypter.ts';
 
-/** Most members of an object. Honest ones have about fifteen. */
-const MAX_MEMBERS = 64;
-/** Most elements of an array. They are the elements of a document, some dozens per page. */
-const MAX_ELEMENTS = 100_000;
-/**
- * Most bytes of JSON text of a plain member. Plain members are counts and short names; a gateway could make
- * them as long as it likes.
- */
-const MAX_PLAIN_BYTES = 16 * 1024;
+const MAX_MEMBERS = 64; // of an object; honest ones have about fifteen
+const MAX_BETWEEN = 600; // bytes between two values; MEMBER takes fewer
+const MAX_ELEMENTS = 100_000; // of an array: a document, some dozens per page
+const MAX_PLAIN_BYTES = 16 * 1024; // of a plain member: counts and short names, unless a gateway is hostile
+const MAX_LAYOUTS = 64; // that are kept; a stream has about four, a gateway could make more by its blanks
 
 /**
- * What stands before the value of a member: its bracket or comma, its name, and few blanks. No API has names
- * that are not plain words, and some decoders fold or split such names in ways of their own.
+ * A member without its value, and few blanks. No API has names that are not plain words, and some decoders
+ * fold or split such names in ways of their own.
  */
-const BEFORE = /[ \t\n\r]{0,64}([{,])[ \t\n\r]{0,64}"([\w.-]{1,256})"[ \t\n\r]{0,64}:[ \t\n\r]{0,64}/y;
-const END = /[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/y;
-const PRINTABLE = /^[ -~]*$/;
-const COMMA = 0x2c;
+const MEMBER = /[ \t\n\r]{0,64}([{,])[ \t\n\r]{0,64}"([\w.-]{1,256})"[ \t\n\r]{0,64}:[ \t\n\r]{0,64}("")?/gy;
+const END = /^[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/;
+/** Any other plain value: a literal, a number, a string with escapes, an object of at most three levels. */
+const PLAIN =
+  /^(?:[\w.+-]+|"(?:[ !#-[\]-~]|\\[ -~])*"|\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*\}[\t\n\r -z|~]*)*\}[\t\n\r -z|~]*)*\})/;
+const PRINTABLE = /^[\t\n\r -~]*$/; // of JSON text, whose strings hold no line ends
+const BLANK = 0x20;
 
 const noJson = () => malformed('the response is not the JSON that was agreed');
 const wrongPlain = () => malformed('a plain member of the response is not what it should be');
 
-/** A member of the object, as it is written in most events of a stream. */
-interface Member {
-  readonly name: string;
-  /** The text before its value, from its bracket or comma on. */
-  readonly before: string;
-  /** The kinds of value that it may have in clear; undefined: its value is a message. */
-  readonly plain: readonly PlainKind[] | undefined;
+/** The members that are not encrypted, and the kinds of value that they may have. */
+export type PlainMembers = Members<readonly ('string' | 'number' | 'object' | 'null')[]>;
+
+/** What objects with the same frame have in common. */
+export interface Layout {
+  /** In the order in which they were written; none of an array. */
+  readonly names: readonly string[];
+  /** The indices of the messages, in the order in which they were sealed. */
+  readonly sealed: readonly number[];
+  /** The plain members, and the quote at both ends of the value, if that is a string. */
+  readonly plain: readonly { readonly name: string; readonly at: number; readonly quote: string }[];
+  /** The row of the grammar that is known to have these names. */
+  row: object | undefined;
 }
 
 /** What the gateway sent. Each character of it is one byte (latin1). */
 export interface SealedObject {
-  /** The same array as that of the object before, if both are written alike. */
-  readonly names: readonly string[];
-  /**
-   * By the same index: of a plain member its JSON text as it was written, of any other its message without
-   * quotes.
-   */
+  readonly layout: Layout;
+  /** By index: of a plain member its JSON text, of any other its message without quotes. */
   readonly values: string[];
-  /** Its messages in the order in which they were sealed: the name of each, and its index. */
-  readonly sealed: readonly { readonly name: string; readonly at: number }[];
+  /** The plain members of these names, if they are there: as it was written, without quotes; and parsed. */
+  readonly type?: string | undefined;
+  readonly usage?: unknown;
 }
 
-/** A part of a text keeps all of it in memory; its copy does not. */
-const copyOf = (part: string): string => Buffer.from(part, 'latin1').toString('latin1');
-
-/**
- * Whether this member stands at `at`, its value right behind what stands before it. A comparison of slices
- * takes a sixth of the time of startsWith.
- */
-function isWrittenAt(text: string, at: number, { before }: Member): boolean {
-  const end = at + before.length;
-  return text.slice(at, end) === before && text.charCodeAt(end) > 0x20;
+function layoutOf(frame: string, plain: PlainMembers): Layout {
+  const parts = [...frame.matchAll(MEMBER)];
+  const brackets = parts.map(([, bracket]) => bracket).join('');
+  const members = parts.map(([, , name = '', quotes = ''], at) => ({ name, at, quote: quotes.slice(1) }));
+  const names = members.map(({ name }) => name);
+  const isObject = /^\{,*$/.test(brackets) && END.test(frame.replace(MEMBER, ''));
+  if (!isObject || new Set(names).size < names.length) throw noJson();
+  const isPlain = ({ name }: { name: string }): boolean => Object.hasOwn(plain, name);
+  const sealed = encryptionOrder(members.filter((member) => !isPlain(member)));
+  if (sealed.some(({ quote }) => quote === ''))
+    throw notAuthentic('a value of the response is not encrypted');
+  return { names, sealed: sealed.map(({ at }) => at), plain: members.filter(isPlain), row: undefined };
 }
 
-/** Whether the object, and with it the text, ends at `at`. */
-function endsAt(text: string, at: number): boolean {
-  if (text.charCodeAt(at) === COMMA) return false;
-  END.lastIndex = at;
-  return END.test(text);
-}
-
-/**
- * The position after the message at `start`. The cipher refuses messages with a backslash or a control
- * character, so the first quote ends the string.
- */
-function endOfMessage(text: string, start: number): number {
-  if (text.charCodeAt(start) !== QUOTE) throw notAuthentic('a value of the response is not encrypted');
-  const quote = text.indexOf('"', start + 1);
-  if (quote < 0) throw noJson();
-  return quote + 1;
-}
-
-const isCloser = (code: number): boolean => code === OBJECT + TO_CLOSER || code === ARRAY + TO_CLOSER;
-
-/** The position after the plain value at `start`, if that is JSON of at most MAX_PLAIN_BYTES. */
-function endOfPlain(text: string, start: number): number {
-  const limit = Math.min(text.length, start + MAX_PLAIN_BYTES);
-  let depth = 0;
-  let inString = false;
-  for (let at = start; at < limit; at++) {
-    const code = text.charCodeAt(at);
-    if (inString && code === BACKSLASH) at += 1;
-    else if (code === QUOTE) inString = !inString;
-    else if (inString) continue;
-    else if (code === OBJECT || code === ARRAY) depth += 1;
-    else if (isCloser(code)) depth -= 1;
-    if (depth < 0 || (depth === 0 && code === COMMA)) return at; // a number or a literal ended before
-    if (depth === 0 && !inString && (code === QUOTE || isCloser(code))) return at + 1;
-  }
-  throw wrongPlain();
-}
-
-/** Reads the objects of one response. */
-export class SealedReader {
-  /** The parsed value of the latest plain member `usage`. */
-  usage: unknown;
-  readonly #plain: PlainMembers;
-  /** Those of the object before: most objects of a stream are written like it. */
-  #members: readonly Member[] = [];
-  #names: readonly string[] = [];
-  #sealed: SealedObject['sealed'] = [];
-
-  constructor(plain: PlainMembers) {
-    this.#plain = plain;
-  }
-
-  /**
-   * The members of the object that is all of `text`: 1 to 64, none twice, each named by a plain word, with at
-   * most 64 blanks in a row between them. A plain member is JSON of a kind that it may have, in printable
-   * ASCII, of at most 16 KiB. Throws response_malformed for any other text. Throws response_not_authentic if
-   * a member that is not plain is not a string.
-   */
-  object(text: string): SealedObject {
-    const values: string[] = [];
-    let members = this.#members;
-    let at = 0;
-    do {
-      const known = members[values.length];
-      if (known === undefined || !isWrittenAt(text, at, known)) {
-        members = this.#withMemberAt(members.slice(0, values.length), text, at);
-      }
-      const member = members[values.length]!;
-      const start = at + member.before.length;
-      if (member.plain === undefined) {
-        at = endOfMessage(text, start);
-        values.push(text.slice(start + 1, at - 1));
-      } else {
-        at = endOfPlain(text, start);
-        values.push(this.#plainText(member, text.slice(start, at)));
-      }
-    } while (!endsAt(text, at));
-    if (members !== this.#members || members.length > values.length) {
-      this.#members = members.slice(0, values.length);
-      this.#names = this.#members.map(({ name }) => name);
-      const numbered = this.#names.map((name, at) => ({ name, at }));
-      this.#sealed = encryptionOrder(numbered.filter(({ name }) => !this.#plain.has(name)));
-    }
-    return { names: this.#names, values, sealed: this.#sealed };
-  }
-
-  #withMemberAt(members: Member[], text: string, at: number): Member[] {
-    BEFORE.lastIndex = at;
-    const [written = '', bracket, word = ''] = BEFORE.exec(text) ?? [];
-    const name = copyOf(word);
-    const isNext = bracket === (members.length === 0 ? '{' : ',') && members.length < MAX_MEMBERS;
-    if (!isNext || members.some((earlier) => earlier.name === name)) throw noJson();
-    members.push({ name, before: copyOf(written), plain: this.#plain.get(name) });
-    return members;
-  }
-
-  /** The text that may be written out for this plain value. */
-  #plainText(member: Member, written: string): string {
-    let value: unknown;
-    try {
-      value = JSON.parse(written);
-    } catch {
+/** Cuts the values out of an object, and adds them to `values`. Returns the frame. */
+function cut(text: string, values: string[], plain: PlainMembers): string {
+  let frame = '';
+  for (let at = 0; ; ) {
+    const colon = text.indexOf(':', at);
+    let start = colon < 0 ? text.length : colon + 1;
+    while (start - at < MAX_BETWEEN && text.charCodeAt(start) <= BLANK) start += 1;
+    if (start - at > MAX_BETWEEN || values.length > MAX_MEMBERS) throw noJson();
+    const quote = text[start] === '"' ? text.indexOf('"', start + 1) : 0;
+    const isCut = quote !== 0 && text[quote - 1] !== '\\'; // the cipher refuses messages with a backslash
+    if (isCut) start += 1;
+    frame += text.slice(at, start);
+    if (colon < 0) return frame;
+    const rest = isCut ? '' : text.slice(start, start + MAX_PLAIN_BYTES);
+    const length = isCut ? quote - start : (PLAIN.exec(rest)?.[0].length ?? -1);
+    if (length < 0) {
+      layoutOf(`${frame}}`, plain); // throws if a message should be here
       throw wrongPlain();
     }
-    const kind = value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value;
-    const text = written.replace(/[\t\n\r]/g, ' '); // an object may be laid out
-    if (!member.plain?.includes(kind as PlainKind) || !PRINTABLE.test(text)) throw wrongPlain();
-    if (member.name === 'usage') this.usage = value;
-    return text;
+    at = start + length;
+    values.push(text.slice(start, at));
   }
 }
 
-/** The numbers below `count` in the order of their texts: 0, 1, 10, 11, 2. Sorting many takes too long. */
-function inTextOrder(count: number): number[] {
-  const order: number[] = [];
-  const visit = (from: number, to: number): void => {
-    for (let at = from; at < to && at < count; at++) {
-      order.push(at);
-      if (at > 0) visit(10 * at, 10 * at + 10);
-    }
-  };
-  visit(0, 10);
-  return order;
+/** The parsed value of a plain member with that JSON text. */
+function plainValue(text: string, kinds: readonly string[]): unknown {
+  if (text.length > MAX_PLAIN_BYTES || !PRINTABLE.test(text)) throw wrongPlain();
+  const value = jsonOf(text, wrongPlain);
+  if (!kinds.includes(value === null ? 'null' : typeof value)) throw wrongPlain();
+  return value;
 }
 
 /**
- * The messages of the array that is all of `text`, their names the indices as text. Throws response_malformed
- * if it is no array of strings, or has more than 100,000.
+ * Makes what reads the objects of an API with these plain members: each all of its text, with 1 to 64
+ * members, none twice. A plain member is JSON of its kinds, in printable ASCII, of at most 16 KiB. Throws
+ * response_malformed for any other text, and response_not_authentic if another member is not a string.
  */
+export function sealedReader(plain: PlainMembers): (text: string) => SealedObject {
+  const layouts = new Map<string, Layout>();
+  return (text) => {
+    const values: string[] = [];
+    const frame = cut(text, values, plain);
+    let layout = layouts.get(frame);
+    if (layout === undefined) {
+      layout = layoutOf(frame, plain);
+      if (layouts.size === MAX_LAYOUTS) layouts.clear();
+      layouts.set(frame, layout);
+    }
+    let type: string | undefined;
+    let usage: unknown;
+    for (const { name, at, quote } of layout.plain) {
+      if (name === 'type') type = values[at];
+      const written = `${quote}${values[at]!}${quote}`;
+      const value = plainValue(written, plain[name]!);
+      values[at] = written.replace(/[\t\n\r]/g, ' '); // an object may be laid out
+      if (name === 'usage') usage = value;
+    }
+    return { layout, values, type, usage };
+  };
+}
+
+/** The JSON text of an object with these values, without the member `left`. */
+export function objectText({ names }: Layout, values: readonly string[], left?: string): string {
+  let text = '';
+  for (let k = 0; k < names.length; k++) {
+    if (names[k] !== left) text += `${text === '' ? '{' : ','}"${names[k]!}":${values[k]!}`;
+  }
+  return `${text}}`;
+}
+
+/** The messages of the array that is all of `text`. Throws response_malformed if it is none of strings. */
 export function sealedElements(text: string): SealedObject {
   const parts = text.split('"', 2 * MAX_ELEMENTS + 2);
   const values = parts.filter((_, k) => k % 2 === 1);
   const frame = parts.map((part, k) => (k % 2 === 1 ? '"' : part.trim()));
   if (frame.join('') !== `[${values.map(() => '"').join()}]`) throw noJson();
-  const names = [...values.keys()].map(String);
-  const sealed = inTextOrder(values.length).map((at) => ({ name: names[at]!, at }));
-  return { names, values, sealed };
+  const sealed = [...values.keys()].sort(); // as texts: 0, 1, 10, 11, 2
+  return { layout: { names: [], sealed, plain: [], row: undefined }, values };
 }

@@ -109,6 +109,30 @@ describe('a whole response is refused for', () => {
     it(name, async () => assert.equal((await open(wire, plain)).failure, code));
   }
 
+  it('a plain value in place of a message, although the text around it passed before', async () => {
+    const wire = sealedStream([]).object({ a: 1, b: 1 });
+    const code = async (value: string) => (await open(wire.replace(/(?<="a"\s*:\s*)"[^"]*"/, value))).failure;
+    assert.equal(await code('$&'), undefined);
+    assert.equal(await code('"plain"'), 'response_malformed');
+    assert.equal(await code('1'), 'response_not_authentic');
+  });
+
+  it('no usage that is laid out, whose line ends become blanks', async () => {
+    const laidOut = '{\n  "prompt_tokens": 1,\r\n\t"of": {\n"x": 2}\n}';
+    const wire = sealedStream(['usage']).object({ a: 1, usage: {} }).replace('{}', laidOut);
+    const { failure, text } = await open(wire, ['id', 'usage']);
+    assert.equal(failure, undefined);
+    assert.match(text, /"usage":{ {3}"prompt_tokens": 1, {3}"of": { "x": 2} }/);
+  });
+
+  it('nothing but what is wrong, although a gateway has changed the blanks 200 times', async () => {
+    for (let k = 0; k < 200; k++) {
+      const wire = sealedStream([]).object({ a: 1 });
+      const blanks = ' '.repeat(k % 65) + '\n'.repeat(k >> 6);
+      assert.equal((await open(wire.replace('{', `{${blanks}`))).failure === undefined, blanks.length < 65);
+    }
+  });
+
   it('a tampered value', async () => {
     const wire = sealedStream([]).object({ a: 1, b: 1 });
     const at = wire.lastIndexOf('"') - 1;
@@ -146,6 +170,8 @@ describe('the grammar of whole responses', () => {
     ['chat, two choices', 'chat', { ...CHAT, choices: [choice(0), choice(1)] }, { choices: 2 }],
     ['chat, harmless additions', 'chat', { ...CHAT, citations: [], metrics: {}, error: null, x: 'y' }],
     ['chat, a plain member of 16 KiB', 'chat', { ...CHAT, id: idOf(16_384) }],
+    ['chat, an id with escapes', 'chat', { ...CHAT, id: '"a\\' }],
+    ['chat, a usage of three levels', 'chat', { ...CHAT, usage: { a: { b: { c: 1 }, d: {} }, e: [1, 's'] } }],
     ['completions', 'completions', TEXT],
     ['messages', 'messages', MESSAGE],
     ['messages, harmless additions', 'messages', { ...MESSAGE, citations: [], metrics: {}, container: null }],
@@ -191,6 +217,7 @@ describe('the grammar of whole responses', () => {
     ['a plain member of 16 KiB and one byte', 'chat', { ...CHAT, id: idOf(16_385) }, 'response_malformed'],
     ['a message that has not stopped', 'messages', { ...MESSAGE, stop_reason: null }],
     ['a message with an unknown member that holds a text', 'messages', { ...MESSAGE, z: 'end_turn' }],
+    ['a usage of four levels', 'chat', { ...CHAT, usage: { a: { b: { c: {} } } } }, 'response_malformed'],
     ['a name that is no ASCII', 'chat', { ...CHAT, ä: null }, 'response_malformed'],
     ['choices of chat as completions', 'completions', { ...TEXT, choices: [choice(0)] }],
     ['an error as a message', 'messages', { ...MESSAGE, type: 'error' }],

@@ -7,14 +7,15 @@ type Event = readonly [type: string, content?: unknown, index?: unknown];
 type Outcome = 'complete' | 'unfinished' | 'refused';
 
 function outcomeOf(order: 'choices' | 'audio' | 'blocks', wanted: number, events: readonly Event[]): Outcome {
-  const follows = orderOf({ order, events: {} }, wanted);
+  const take = orderOf({ order }, wanted);
+  let isComplete = false;
   try {
-    for (const [type, content, index] of events) follows.take(type, content, index);
+    for (const [type, content, index] of events) isComplete = take(type, content, index);
   } catch (error) {
     assert.equal((error as { code: string }).code, 'response_not_authentic');
     return 'refused';
   }
-  return follows.complete ? 'complete' : 'unfinished';
+  return isComplete ? 'complete' : 'unfinished';
 }
 
 const chunk = (...choices: object[]): Event => ['chunk', choices];

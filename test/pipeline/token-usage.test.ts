@@ -1,9 +1,8 @@
 /** The tokens that a response says it took: known to the proxy even where the client did not ask for them. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { type TokenUsage, tokenUsage } from '../../lib/pipeline/token-usage.ts';
+import { type TokenUsage, tokenUsage } from '../../lib/pipeline/decrypter.ts';
 import { ASKED, fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { sealedStream } from '../support/remote/sealed-stream.ts';
 
@@ -39,20 +38,6 @@ describe('the usage of a stream', () => {
       ),
       { prompt: 7, completion: 9, cached: 4 },
     );
-  });
-});
-
-describe('the usage of a whole body', () => {
-  const usageOf = async (body: object) => {
-    const wire = Buffer.from(sealedStream(['id', 'usage']).object({ ...body }));
-    return (await decryptBody({ id: 'chat' }, fixedCipher(), ASKED, wire)).usage;
-  };
-
-  it('is that of the plain member usage', async () => {
-    const choices = [{ index: 0, message: {}, finish_reason: 'stop' }];
-    const usage = { prompt_tokens: 5, completion_tokens: 6, prompt_tokens_details: { cached_tokens: 5 } };
-    const chat = { id: 'c', object: 'chat.completion', created: 1, model: 'm', choices, usage };
-    assert.deepEqual(await usageOf(chat), { prompt: 5, completion: 6, cached: 5 });
   });
 });
 
