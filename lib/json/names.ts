@@ -1,20 +1,5 @@
 /** Which member names the service can address, and in which order the values of members are encrypted. */
-import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-
-/** What is wrong with a text of JSON, and where. The message quotes nothing of the text. */
-export class JsonRefusal extends PrivatemodeError {
-  /** Bytes from the start of the text. */
-  readonly position: number;
-
-  constructor(code: ErrorCode, message: string, position: number) {
-    super(code, message);
-    this.position = position;
-  }
-}
-
-/** `position`: bytes from the start of the body. */
-export const invalidJson = (position: number, words = 'unexpected byte'): JsonRefusal =>
-  new JsonRefusal('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`, position);
+import { invalidJson, refusal } from './tokens.ts';
 
 // The service finds members with a path library. To this library the names here mean something else
 // (docs/protocol/inference.md 5.4).
@@ -26,33 +11,31 @@ const MAX_MEMBERS = 1000;
 /** Most bytes of a name as written. Decoding a longer name would hold up every other request. */
 const MAX_NAME_BYTES = 4096;
 
-export type TakeName = ReturnType<typeof createNames>;
-
 /**
- * Makes what takes the names of one object, each as the text between its quotes and the position where it
- * ends, and returns them decoded. It throws duplicate_member, and invalid_json if a name is too long and
- * after 1,000 names. With `addressed`, it throws
- * unsupported_member_name for a name that the service cannot address. A lone surrogate becomes U+FFFD, as the
- * service decodes it, so two names that differ only there are one name.
+ * Decodes the name of a member, which stands between quotes from `start` to `end`, and adds it to the names
+ * that its object has `taken` already. Throws duplicate_member, and invalid_json if the name is too long or
+ * the object has 1,000. With `addressed`, throws unsupported_member_name for a name that the service cannot
+ * address. A lone surrogate becomes U+FFFD, as the service decodes it, so two names that differ only there
+ * are one name.
  */
-export function createNames(addressed: boolean) {
-  const taken = new Set<string>();
-  return (raw: Buffer, position: number): string => {
-    if (raw.length > MAX_NAME_BYTES) throw invalidJson(position, 'a name is too long');
-    const text = raw.toString('utf8');
-    const name = text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
-    if (addressed && UNADDRESSABLE.test(name)) {
-      const message = `the service cannot address the name of the member before offset ${position}`;
-      throw new JsonRefusal('unsupported_member_name', message, position);
-    }
-    if (taken.has(name)) {
-      const message = `the member before offset ${position} is repeated`;
-      throw new JsonRefusal('duplicate_member', message, position);
-    }
-    if (taken.size === MAX_MEMBERS) throw invalidJson(position, 'too many members');
-    taken.add(name);
-    return name;
-  };
+export function takeName(
+  taken: Set<string>,
+  bytes: Buffer,
+  start: number,
+  end: number,
+  addressed: boolean,
+): string {
+  if (end - start > MAX_NAME_BYTES) throw invalidJson(end, 'a name is too long');
+  const text = bytes.toString('utf8', start, end);
+  const name = text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
+  if (addressed && UNADDRESSABLE.test(name)) {
+    const what = 'the service cannot address the name of the member before';
+    throw refusal('unsupported_member_name', what, end);
+  }
+  if (taken.has(name)) throw refusal('duplicate_member', 'a member is repeated before', end);
+  if (taken.size === MAX_MEMBERS) throw invalidJson(end, 'too many members');
+  taken.add(name);
+  return name;
 }
 
 /** Names that the sort compares as they are. */
@@ -69,7 +52,7 @@ function sortKey(name: string): string {
 
 /**
  * The items in the order of their sequence numbers (docs/protocol/inference.md 5.2): sorted by the bytes of
- * the escaped name, not by UTF-16 units or a locale. The input keeps its order.
+ * the escaped name, not by UTF-16 units or a locale. Items of the same name keep their order.
  */
 export function encryptionOrder<T extends { readonly name: string }>(items: readonly T[]): T[] {
   const keyed = items.map((item) => ({ item, key: sortKey(item.name) }));

@@ -7,14 +7,14 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';
-import { createNames, invalidJson, JsonRefusal, type TakeName } from './names.ts';
+import { takeName } from './names.ts';
 import {
   ARRAY,
-  decimalEnd,
-  exponentEnd,
+  invalidJson,
   type JsonKind,
   KINDS,
   literalEnd,
+  numberEnd,
   OBJECT,
   QUOTE,
   quoteAt,
@@ -67,18 +67,8 @@ const MAX_ELEMENTS = 100_000;
 /** Bytes that are scanned before other exchanges have their turn. */
 const TURN = 512 * 1024;
 
-// What comes next, between tokens.
-const TOP = 0;
-const VALUE = 1;
-const FIRST_ELEMENT = 2;
-const FIRST_NAME = 3;
-const NAME = 4;
-const COLON = 5;
-const AFTER_VALUE = 6;
-const DONE = 7;
-
-/** Whether nothing stands yet within the brackets. */
-const isEmpty = (state: number): boolean => state === FIRST_ELEMENT || state === FIRST_NAME;
+/** What may come next, between tokens. */
+type Next = 'value' | 'value or ]' | 'name' | 'name or }' | 'colon' | 'comma or closer' | 'nothing';
 
 export interface ScanOptions {
   /** The text may also be an array. */
@@ -90,8 +80,6 @@ export interface ScanOptions {
    * each object, `everywhere`. Default: at the top.
    */
   readonly unique?: 'top' | 'everywhere';
-  /** Most values of any kind in the whole text; the next one is refused at once, with body_too_large. */
-  readonly most?: number;
 }
 
 /**
@@ -101,7 +89,7 @@ export interface ScanOptions {
  */
 export function* scanInTurns(
   bytes: Buffer,
-  { array = false, partial = false, unique = 'top', most = Number.POSITIVE_INFINITY }: ScanOptions = {},
+  { array = false, partial = false, unique = 'top' }: ScanOptions = {},
 ): Generator<undefined, Scanned> {
   const size = bytes.length;
   if (size === 0) throw new PrivatemodeError('invalid_json', 'the body is empty');
@@ -109,8 +97,8 @@ export function* scanInTurns(
   const view = new DataView(bytes.buffer, bytes.byteOffset, size);
   const members: Member[] = [];
   const open: number[] = []; // the opening brackets of the objects and arrays around `i`
-  const takers: (TakeName | undefined)[] = []; // of the names in each of them
-  let state = TOP;
+  const names: (Set<string> | undefined)[] = []; // in each of them, where they must differ
+  let next: Next = 'value';
   let values = 0;
   let objectMembers = 0;
   let depth = 1;
@@ -129,68 +117,67 @@ export function* scanInTurns(
       i += 1;
       continue;
     }
+    if (next === 'nothing') throw invalidJson(i, 'text after the object');
+    if (open.length === 0 && byte !== OBJECT && !(array && byte === ARRAY)) throw invalidJson(i, 'no object');
     const from = i;
-    const kind = state <= FIRST_ELEMENT ? KINDS[byte] : undefined;
-    const isName = byte === QUOTE && (state === NAME || state === FIRST_NAME);
-    if (state === TOP && byte !== OBJECT && !(array && byte === ARRAY)) throw invalidJson(i, 'no object');
+    const kind: JsonKind | undefined = next === 'value' || next === 'value or ]' ? KINDS[byte] : undefined;
+    const isName = byte === QUOTE && (next === 'name' || next === 'name or }');
     if (kind !== undefined) {
       if (open.length === 1) {
-        if (open[0] === ARRAY) {
-          if (members.length === MAX_ELEMENTS) throw invalidJson(i, 'too many elements');
-          name = String(members.length);
-        }
+        if (members.length === MAX_ELEMENTS) throw invalidJson(i, 'too many elements');
+        if (open[0] === ARRAY) name = String(members.length);
         member = { name, kind, start: i, end: i, values, objectMembers, depth, numbers: [] };
         deepest = 1;
       }
       values += 1;
-      if (values > most) throw new JsonRefusal('body_too_large', 'too many values', i);
     }
-    if (byte === QUOTE && (isName || kind !== undefined)) {
+    if (kind === 'object' || kind === 'array') {
+      if (open.length === MAX_DEPTH) throw invalidJson(i, 'nesting is too deep');
+      open.push(byte);
+      const mustDiffer = kind === 'object' && (open.length === 1 || unique === 'everywhere');
+      names.push(mustDiffer ? new Set() : undefined);
+      deepest = Math.max(deepest, open.length);
+      next = kind === 'object' ? 'name or }' : 'value or ]';
+      i += 1;
+      continue;
+    }
+    if (kind === 'string' || isName) {
       i = quoteAt(bytes, view, i + 1, Math.min(turn, size));
       while (i < size && bytes[i] !== QUOTE) {
         yield;
         turn = i + TURN;
         i = quoteAt(bytes, view, i, Math.min(turn, size));
       }
-      if (i >= size) break;
       i += 1;
-      if (isName) {
-        objectMembers += 1;
-        const taken = takers.at(-1)?.(bytes.subarray(from + 1, i - 1), i - 1);
-        if (open.length === 1) name = taken!;
-        state = COLON;
-        continue;
-      }
-    } else if (kind === 'object' || kind === 'array') {
-      if (open.length === MAX_DEPTH) throw invalidJson(i, 'nesting is too deep');
-      open.push(byte);
-      const isTaken = kind === 'object' && (open.length === 1 || unique === 'everywhere');
-      takers.push(isTaken ? createNames(unique === 'top') : undefined);
-      deepest = Math.max(deepest, open.length);
-      state = kind === 'object' ? FIRST_NAME : FIRST_ELEMENT;
-      i += 1;
-      continue;
     } else if (kind === 'number') {
-      const decimal = decimalEnd(bytes, i);
-      i = exponentEnd(bytes, decimal);
-      if (i >= size) break;
-      if (i > decimal || i - from > 15) member?.numbers.push(from, i);
+      i = numberEnd(bytes, i, member?.numbers);
+      if (i === size) break; // more digits may follow
     } else if (kind !== undefined) {
       i = literalEnd(bytes, i, kind);
-      if (i >= size) break;
-    } else if (byte === open.at(-1)! + TO_CLOSER && (state === AFTER_VALUE || isEmpty(state))) {
-      open.pop();
-      takers.pop();
-      i += 1;
     } else {
-      if (state === AFTER_VALUE && byte === 0x2c) state = open.at(-1) === OBJECT ? NAME : VALUE;
-      else if (state === COLON && byte === 0x3a) state = VALUE;
-      else throw invalidJson(i, state === DONE ? 'text after the object' : undefined);
+      const isClosing = byte === open.at(-1)! + TO_CLOSER;
       i += 1;
+      if (isClosing && next !== 'value' && next !== 'name' && next !== 'colon') {
+        open.pop();
+        names.pop();
+      } else if (byte === 0x2c && next === 'comma or closer') {
+        next = open.at(-1) === OBJECT ? 'name' : 'value';
+        continue;
+      } else if (byte === 0x3a && next === 'colon') {
+        next = 'value';
+        continue;
+      } else throw invalidJson(from);
+    }
+    if (i > size) break;
+    if (isName) {
+      objectMembers += 1;
+      const taken = names.at(-1);
+      if (taken !== undefined) name = takeName(taken, bytes, from + 1, i - 1, unique === 'top');
+      next = 'colon';
       continue;
     }
     // A value has ended.
-    state = open.length === 0 ? DONE : AFTER_VALUE;
+    next = open.length === 0 ? 'nothing' : 'comma or closer';
     if (open.length === 1 && member !== undefined) {
       member.end = i;
       member.values = values - member.values;
@@ -200,7 +187,7 @@ export function* scanInTurns(
       depth = Math.max(depth, deepest);
     }
   }
-  if (state !== DONE && !partial) throw invalidJson(size, 'unexpected end');
+  if (next !== 'nothing' && !partial) throw invalidJson(size, 'unexpected end');
   return { members, values, objectMembers, depth };
 }
 
