@@ -1,6 +1,6 @@
 /** How many tokens a request has, estimated from the length of its text. */
 import { isParsable, scanInTurns } from '../json/scan.ts';
-import { modelIn } from './plain-members.ts';
+import { memberReader, modelNamed } from './plain-members.ts';
 import { type BodyReader, inTurns } from './request-body.ts';
 
 /**
@@ -33,6 +33,9 @@ function bytesIn(value: unknown, name = ''): number {
   return bytes;
 }
 
+/** Bytes of the longest member that is parsed. */
+const LONGEST = 8 * 1024 * 1024;
+
 /**
  * Estimates the tokens of a request of the Messages API: the bytes of all strings in `system`, `messages` and
  * `tools` ÷ 3.5, rounded up, and 1600 for each image or document. A member that holds too much to be parsed
@@ -42,12 +45,9 @@ function bytesIn(value: unknown, name = ''): number {
 export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (body, { pause }) =>
   inTurns(estimate(body), pause);
 
-/** Bytes of the longest member that is parsed. */
-const LONGEST = 8 * 1024 * 1024;
-
 function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number }> {
   const { members } = yield* scanInTurns(body);
-  modelIn(body, members);
+  modelNamed(memberReader(body, members)('model'));
   let bytes = 0;
   for (const member of members) {
     const { name, start, end } = member;
