@@ -7,7 +7,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { scanInTurns } from '../json/scan.ts';
 import type { Content, Value } from './encrypt-body.ts';
 import { boundaryOf, type FormPart, formContent, readForm } from './form.ts';
-import { checkElements, checkMediaUrls } from './media-urls.ts';
+import { checkElements, checkMediaUrls, written } from './media-urls.ts';
 import { askedIn, countPrompts, fieldReader, memberReader, type UsageWanted } from './plain-members.ts';
 
 /**
@@ -111,7 +111,7 @@ function* readJson(
   for (const member of members) {
     const { name, start, end } = member;
     // An endpoint with a salt may take messages, and the service inspects the media URLs in them.
-    if (salted && name === 'messages') yield* checkMediaUrls(body, member);
+    if (salted && name === 'messages') yield* checkElements(body, member, MEDIA, checkMediaUrls);
     if (id === 'messages' && name === 'tools') yield* checkElements(body, member, WEB_SEARCH, checkTool);
     const isRenamed = name === 'model' && model !== undefined;
     const bytes = isRenamed ? Buffer.from(JSON.stringify(model)) : body.subarray(start, end);
@@ -127,8 +127,10 @@ function* readJson(
   };
 }
 
-/** The beginning of the type of Anthropic's web search, as a key or a value of it may be written. */
-const WEB_SEARCH = ['"web_search_'];
+/** What stands behind the key of a URL, or of an object that holds one. */
+const MEDIA = written('_url"|"source"');
+/** How the type of Anthropic's web search begins. */
+const WEB_SEARCH = written('"web_search_');
 
 /**
  * Throws hosted_tool_refused if the tool is Anthropic's web search. Anthropic's own service would search; the
