@@ -57,7 +57,7 @@ export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refus
 
 function scanned(text: Buffer, refuse: Refuse): Scanned {
   try {
-    return scanJson(text, { array: true, unique: 'everywhere' });
+    return scanJson(text, { array: true, unique: true });
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     const { position: at = 0 } = thrown as { readonly position?: number };

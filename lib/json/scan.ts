@@ -1,9 +1,8 @@
 /**
- * One strict pass over the complete bytes of a JSON text. It says where the members of the top-level object
- * stand and how much is in each, without parsing a value: the envelope encrypts the raw text of each member
- * (docs/protocol/inference.md 4), and JSON.parse may see a text only after its size is known. The grammar is
- * that of JSON.parse (RFC 8259) on valid UTF-8 without a byte order mark, because a body that is not JSON
- * must never leave.
+ * One strict pass over the bytes of a JSON text. It says where the members of the top-level object stand and
+ * how much is in each, without parsing a value: the raw text of each is encrypted (docs/protocol/inference.md
+ * 4), and JSON.parse may see a text only after its size is known. The grammar is that of JSON.parse (RFC
+ * 8259) on valid UTF-8 without a byte order mark, because a body that is not JSON must never leave.
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';
@@ -39,14 +38,11 @@ export interface Member extends Counts {
   /** Positions of the first byte of the value, and after its last byte. */
   readonly start: number;
   readonly end: number;
-  /**
-   * Positions of the numbers in the value that are written with an exponent or with more than 15 bytes, the
-   * start and the end of each: a double may not hold them as they are written.
-   */
+  /** Start and end of each number in the value that a double may not hold as it is written (numberEnd). */
   readonly numbers: number[];
 }
 
-/** The members in the order of the text, and how much is in the whole. */
+/** The members in the order of the text. */
 export interface Scanned extends Counts {
   readonly members: readonly Member[];
 }
@@ -62,7 +58,7 @@ export const isParsable = ({ values, objectMembers, depth }: Counts): boolean =>
 
 /** Nesting beyond this is refused: the decoder of the service stops at the same depth. */
 const MAX_DEPTH = 10_000;
-/** Elements of a top-level array. They are the elements of a document, some dozens per page. */
+/** Elements of a top-level array. */
 const MAX_ELEMENTS = 100_000;
 /** Bytes that are scanned before other exchanges have their turn. */
 const TURN = 512 * 1024;
@@ -75,11 +71,8 @@ export interface ScanOptions {
   readonly array?: boolean;
   /** The text may end too early; only the members that are complete are found. */
   readonly partial?: boolean;
-  /**
-   * Which names must differ: those of the `top` alone, which the service must be able to address, or those of
-   * each object, `everywhere`. Default: at the top.
-   */
-  readonly unique?: 'top' | 'everywhere';
+  /** Names must differ in each object. Default: only at the top, where the service must address them. */
+  readonly unique?: boolean;
 }
 
 /**
@@ -89,10 +82,9 @@ export interface ScanOptions {
  */
 export function* scanInTurns(
   bytes: Buffer,
-  { array = false, partial = false, unique = 'top' }: ScanOptions = {},
+  { array = false, partial = false, unique = false }: ScanOptions = {},
 ): Generator<undefined, Scanned> {
   const size = bytes.length;
-  if (size === 0) throw new PrivatemodeError('invalid_json', 'the body is empty');
   if (!isUtf8(bytes)) throw new PrivatemodeError('invalid_json', 'the body is not UTF-8');
   const view = new DataView(bytes.buffer, bytes.byteOffset, size);
   const members: Member[] = [];
@@ -134,7 +126,7 @@ export function* scanInTurns(
     if (kind === 'object' || kind === 'array') {
       if (open.length === MAX_DEPTH) throw invalidJson(i, 'nesting is too deep');
       open.push(byte);
-      const mustDiffer = kind === 'object' && (open.length === 1 || unique === 'everywhere');
+      const mustDiffer = kind === 'object' && (open.length === 1 || unique);
       names.push(mustDiffer ? new Set() : undefined);
       deepest = Math.max(deepest, open.length);
       next = kind === 'object' ? 'name or }' : 'value or ]';
@@ -172,7 +164,7 @@ export function* scanInTurns(
     if (isName) {
       objectMembers += 1;
       const taken = names.at(-1);
-      if (taken !== undefined) name = takeName(taken, bytes, from + 1, i - 1, unique === 'top');
+      if (taken !== undefined) name = takeName(taken, bytes, from + 1, i - 1, !unique);
       next = 'colon';
       continue;
     }
@@ -191,7 +183,7 @@ export function* scanInTurns(
   return { members, values, objectMembers, depth };
 }
 
-/** Scans a text in one turn, which should be short. Otherwise as scanInTurns. */
+/** Scans a text, which should be short, in one turn. */
 export function scanJson(bytes: Buffer, options?: ScanOptions): Scanned {
   const turns = scanInTurns(bytes, options);
   let step = turns.next();

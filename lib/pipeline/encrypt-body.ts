@@ -3,10 +3,9 @@ import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts
 import { PrivatemodeError } from '../errors.ts';
 import { encryptionOrder } from '../json/names.ts';
 
-/** A body in the order of its text: values, and what stands between them, which leaves as it is. */
+/** A body in the order of its text. What stands between and behind its values leaves as it is. */
 export interface Content {
   readonly values: readonly Value[];
-  /** What stands behind the last value. */
   readonly end: Uint8Array;
   /** Whether the endpoint has a salt. */
   readonly salted: boolean;
@@ -16,9 +15,8 @@ export interface Content {
 
 /** The value of a member of an object, or of a field of a form; a body of any kind is one value. */
 export interface Value {
-  /** Of a member, by which the messages are numbered; empty for any other value, which keeps its place. */
+  /** Of a member: by it the messages are numbered. Empty for all others, which are numbered as they stand. */
   readonly name: string;
-  /** What stands between the value before and this one. */
   readonly before: Uint8Array;
   readonly bytes: Buffer;
   /** Whether it leaves as it is, and not as a message. */
@@ -27,7 +25,7 @@ export interface Value {
 
 export type EncryptedBody = ReturnType<typeof encryptBody>;
 
-/** Bytes of a body that is sealed at once, as one slice: most requests. */
+/** Bytes of a body that is sealed at once, in one slice: most requests. */
 const SHORT_BODY = 64 * 1024;
 /** Slices of 64 KiB take twice as long over TLS. */
 const SLICE_BYTES = 512 * 1024;

@@ -14,11 +14,9 @@ export interface FormPart {
   readonly bytes: Buffer;
 }
 
-/** Most characters of a boundary (RFC 2046 5.1.1). */
-const MAX_BOUNDARY = 70;
 /** Most fields and files of a form: each costs a cipher context when it is sealed. */
 const MAX_PARTS = 1000;
-/** Bytes of the header lines of one part, and of the blanks behind a boundary. */
+/** Of the header lines of one part, and of the blanks behind a boundary. */
 const MAX_HEAD_BYTES = 16 * 1024;
 
 const FORM = /^multipart\/(?:form-data|mixed)\s*(?=;)/i;
@@ -33,10 +31,7 @@ const IDENTITY_ENCODING = /^(?:7bit|8bit|binary)[ \t]*$/i;
 const invalid = (message: string) => new PrivatemodeError('invalid_multipart', message);
 const malformed = () => invalid('the form is malformed or cut off');
 
-/**
- * The values of which all of the text consists, by their names in lower case. Throws invalid_multipart, also
- * if a name is repeated.
- */
+/** What all of the text consists of: values by names in lower case, none twice. Throws invalid_multipart. */
 function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   const pairs = new Map<string, string>();
   let end = 0;
@@ -50,21 +45,19 @@ function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   return pairs;
 }
 
-/** The boundary that the content type names. Throws invalid_multipart if it is not a form with one. */
+/** The boundary that the content type names (RFC 2046 5.1.1). Throws invalid_multipart if it names none. */
 export function boundaryOf(contentType = ''): string {
   const [type] = FORM.exec(contentType) ?? [];
-  if (type === undefined) throw invalid('the body must be multipart/form-data with a boundary');
-  const boundary = pairsIn(contentType.slice(type.length), PARAMETER).get('boundary');
-  if (!boundary || boundary.length > MAX_BOUNDARY) {
-    throw invalid(`the form must have a boundary of 1 to ${MAX_BOUNDARY} characters`);
+  const boundary = type && pairsIn(contentType.slice(type.length), PARAMETER).get('boundary');
+  if (!boundary || boundary.length > 70) {
+    throw invalid('the body must be multipart/form-data with a boundary of 1 to 70 characters');
   }
   return boundary;
 }
 
 /**
- * The name of a part, and whether it is a file. `head`: its header lines, which may be neither folded nor
- * repeated. It must say that it is a field, because the service would drop any other part, and give its name
- * as `name`, not as `name*`. Throws invalid_multipart.
+ * The name of a part with these header lines, and whether it is a file. It must say that it is a field,
+ * because the service would drop any other part. Throws invalid_multipart.
  */
 function describe(head: string) {
   const headers = pairsIn(head, HEADER);
@@ -80,7 +73,7 @@ function describe(head: string) {
   return { name, isFile: Boolean(parameters.get('filename')) || parameters.has('filename*') };
 }
 
-/** The position of `bytes` in the form, at or after `from`. Throws invalid_multipart if it is beyond `to`. */
+/** The position of `bytes` in the form, from `from` to `to`. Throws invalid_multipart if there is none. */
 function find(form: Buffer, bytes: string | Buffer, from: number, to: number): number {
   const at = form.indexOf(bytes, from, 'latin1');
   if (at < 0 || at > to) throw malformed();
@@ -88,8 +81,8 @@ function find(form: Buffer, bytes: string | Buffer, from: number, to: number): n
 }
 
 /**
- * Takes a form with that boundary apart. Throws invalid_multipart, also if the form is cut off or has more
- * than 1,000 parts, and repeated_form_field. What stands behind its last boundary does not count.
+ * Takes a form with that boundary apart; what stands behind its last boundary does not count. Throws
+ * repeated_form_field, and invalid_multipart, also if the form is cut off or has more than 1,000 parts.
  */
 export function readForm(form: Buffer, boundary: string): FormPart[] {
   const parts: FormPart[] = [];

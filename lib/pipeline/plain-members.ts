@@ -1,7 +1,7 @@
 /**
- * Which values the unencrypted members of a request may hold, and what they say about the response. Any other
- * value is refused here: text of a client would travel in clear, and a value that the service reads in
- * another way than this proxy leads to a wrong response (docs/protocol/inference.md 5.4).
+ * Which values the unencrypted members of a request may hold, and what they ask for. Any other value is
+ * refused: text of a client would travel in clear, and a value that the service reads in another way than
+ * this proxy leads to a wrong response (docs/protocol/inference.md 5.4).
  */
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
@@ -13,13 +13,9 @@ import type { FormPart } from './form.ts';
  */
 export type UsageWanted = 'every' | 'last' | 'none';
 
-/**
- * Gives the value of a member, or the text of a form field, by its name; undefined if there is none. NaN
- * stands for a value of more than 4 KiB: no rule accepts either.
- */
+/** Gives a value by its name; undefined if there is none. Of more than 4 KiB it is NaN: no rule accepts it. */
 export type Read = (name: string) => unknown;
 
-/** Most bytes of a value that is read here. */
 const MOST_BYTES = 4096;
 
 /** The end of a message "… must be …", and whether a value is as it says. */
@@ -44,7 +40,7 @@ const OPTIONS: Rule = [
       Object.entries(value).every(([name, flag]) => NAMES.includes(name) && typeof flag === 'boolean')),
 ];
 
-/** The rule of each plain member but `model`, which modelNamed checks because it leaves as a header too. */
+/** The rule of each plain member but `model`. */
 const RULES: ReadonlyMap<string, Rule> = new Map([
   ['n', COUNT],
   ['max_tokens', COUNT],
@@ -71,7 +67,7 @@ export function modelNamed(model: unknown): string {
   throw new PrivatemodeError('invalid_model', message);
 }
 
-/** Reads the members of a JSON object. An object with members that are repeated, or in it deeper, is NaN. */
+/** Of the members of a JSON object. One with a repeated name, or an object in it, is NaN. */
 export const memberReader =
   (body: Buffer, members: readonly Member[]): Read =>
   (wanted) => {
@@ -84,7 +80,7 @@ export const memberReader =
     return objectMembers === own ? value : Number.NaN;
   };
 
-/** Reads the fields of a form, but no files. Flags are `true` or `false` in any letter case. */
+/** Of the fields of a form: texts, and flags, which are `true` or `false` in any letter case. */
 export const fieldReader =
   (parts: readonly FormPart[]): Read =>
   (wanted) => {

@@ -10,15 +10,12 @@ import { boundaryOf, type FormPart, formContent, readForm } from './form.ts';
 import { checkElements, checkMediaUrls, written } from './media-urls.ts';
 import { askedIn, countPrompts, fieldReader, memberReader, type UsageWanted } from './plain-members.ts';
 
-/**
- * Called between the parts of long work: undefined if the work may go on, else a promise that resolves when
- * others have had their turn.
- */
+/** Called within long work: undefined if it may go on, else resolves when others have had their turn. */
 export type Pause = () => Promise<void> | undefined;
 
 /**
- * Reads a complete body, and throws, or rejects with, a typed 400. What it returns has views of `bytes`.
- * `hold` reserves memory for what is kept beside the body, or throws.
+ * Reads a complete body, and throws, or rejects with, a typed 400. The result has views of `bytes`. `hold`
+ * reserves memory for what is kept beside the body, or throws.
  */
 export type BodyReader<T = ParsedBody> = (
   bytes: Buffer,
@@ -36,37 +33,30 @@ export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | P
 
 /** A complete, valid request body in plaintext. */
 export interface ParsedBody {
-  /** For the target-model header; undefined where the endpoint names none. */
+  /** Undefined where the endpoint names none. */
   readonly model: string | undefined;
-  /** Whether the body asked for an event stream (`stream` is true). */
+  /** Whether the response shall be an event stream. */
   readonly streaming: boolean;
   /** How many choices an honest response has: `n` for each prompt, or 1 if the API has no choices. */
   readonly choices: number;
-  /** The `response_format` of a transcription, which decides the response's members; else undefined. */
+  /** Of a transcription: it decides which members the response has. */
   readonly format: string | undefined;
-  /** Which chunks of a stream the request asked to have their `usage`. */
   readonly usage: UsageWanted;
-  /** The body itself, for the steps that follow. */
   readonly content: Content;
 }
 
 /** What a request that says nothing asks for. */
-export const NOTHING_ASKED = {
-  streaming: false,
-  choices: 1,
-  format: undefined,
-  usage: 'every',
-} as const;
+export const NOTHING_ASKED = { streaming: false, choices: 1, format: undefined, usage: 'every' } as const;
 
-/** The model to which a request for `model` goes instead; undefined: to `model` itself. */
+/** The model to which a request for `model` goes instead, if to another. */
 type Rename = (model: string) => string | undefined;
 
 /** The part of the endpoint table that says how to read a body. */
 type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
- * Makes what reads the bodies of that endpoint; returns undefined if the endpoint takes none. `rename`
- * replaces the model. Throws invalid_multipart if the endpoint takes a form and the content type is not one.
+ * Makes what reads the bodies of that endpoint; returns undefined if the endpoint takes none. Throws
+ * invalid_multipart if the endpoint takes a form and the content type is not one.
  */
 export function bodyReader(
   endpoint: BodyRules,
@@ -82,9 +72,8 @@ export function bodyReader(
     }
     case 'raw': // one message, also where the body is empty (docs/protocol/inference.md 6.4)
       return (bytes) => {
-        const [before, end] = [NOTHING, NOTHING];
-        const content = { values: [{ name: '', before, bytes, isPlain: false }], end, salted: false };
-        return { ...NOTHING_ASKED, model: undefined, content };
+        const values = [{ name: '', before: NOTHING, bytes, isPlain: false }];
+        return { ...NOTHING_ASKED, model: undefined, content: { values, end: NOTHING, salted: false } };
       };
     case 'none':
       return undefined;
@@ -133,9 +122,8 @@ const MEDIA = written('_url"|"source"');
 const WEB_SEARCH = written('"web_search_');
 
 /**
- * Throws hosted_tool_refused if the tool is Anthropic's web search. Anthropic's own service would search; the
- * model server behind this proxy has no such tool, and its error says only that a member is missing. Names do
- * not count, since clients may give such a name to a tool of their own.
+ * Throws hosted_tool_refused if the tool is Anthropic's web search: the model server has no such tool, and
+ * its error says only that a member is missing. Clients may give such a name to a tool of their own.
  */
 function checkTool(tool: unknown): void {
   const type = (tool as { readonly type?: unknown } | null)?.type;
