@@ -52,12 +52,11 @@ export function encryptBody(
   const steps: Step[] = [];
   let contentLength = end.length;
   for (const value of values) {
-    const { before, bytes } = value;
-    const message = sealed.get(value);
-    contentLength +=
-      before.length + (message === undefined ? bytes.length : cipher.sealedLength(bytes.length));
+    const { before, bytes, isPlain } = value;
+    const message = isPlain ? '' : sealed.get(value)!;
+    contentLength += before.length + (isPlain ? bytes.length : cipher.sealedLength(bytes.length));
     steps.push([before]);
-    if (message === undefined) steps.push([bytes]);
+    if (isPlain) steps.push([bytes]);
     else if (typeof message === 'string') steps.push([message]);
     else steps.push([message.head], [bytes, message], [() => message.final()]);
   }

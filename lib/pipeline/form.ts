@@ -19,14 +19,12 @@ const MAX_PARTS = 1000;
 /** Of the header lines of one part, and of the blanks behind a boundary. */
 const MAX_HEAD_BYTES = 16 * 1024;
 
-const FORM = /^multipart\/(?:form-data|mixed)\s*(?=;)/i;
-const DISPOSITION = /^form-data[ \t]*(?=;|$)/i;
+const FORM = /^multipart\/(?:form-data|mixed)$/i;
 /** One parameter: its name, and its value quoted or not. Behind the last one a semicolon may stand. */
 const PARAMETER =
   /[ \t]*;[ \t]*(?<name>[^\s;=]+)[ \t]*=[ \t]*(?:"(?<quoted>(?:[^"\\]|\\.)*)"|(?<bare>[^\s;"]*))(?:[ \t]*(?:;[ \t]*)?$)?/gsy;
 /** One header line: its name (RFC 9110 5.6.2), and a value without control characters but tabs. */
 const HEADER = /\r\n(?<name>[!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(?<bare>[^\0-\x08\x0a-\x1f\x7f]*)/gy;
-const IDENTITY_ENCODING = /^(?:7bit|8bit|binary)[ \t]*$/i;
 
 const invalid = (message: string) => new PrivatemodeError('invalid_multipart', message);
 const malformed = () => invalid('the form is malformed or cut off');
@@ -45,11 +43,14 @@ function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   return pairs;
 }
 
+/** The parameters of a header value, and under `*` what stands before them. Throws invalid_multipart. */
+const parametersOf = (value: string) => pairsIn(`;*=${value}`, PARAMETER);
+
 /** The boundary that the content type names (RFC 2046 5.1.1). Throws invalid_multipart if it names none. */
 export function boundaryOf(contentType = ''): string {
-  const [type] = FORM.exec(contentType) ?? [];
-  const boundary = type && pairsIn(contentType.slice(type.length), PARAMETER).get('boundary');
-  if (!boundary || boundary.length > 70) {
+  const parameters = parametersOf(contentType);
+  const boundary = parameters.get('boundary') ?? '';
+  if (!FORM.test(parameters.get('*')!) || boundary === '' || boundary.length > 70) {
     throw invalid('the body must be multipart/form-data with a boundary of 1 to 70 characters');
   }
   return boundary;
@@ -61,13 +62,11 @@ export function boundaryOf(contentType = ''): string {
  */
 function describe(head: string) {
   const headers = pairsIn(head, HEADER);
-  const disposition = headers.get('content-disposition') ?? '';
-  const [type] = DISPOSITION.exec(disposition) ?? [];
-  if (type === undefined) throw invalid('a part of the form is no field');
-  const parameters = pairsIn(disposition.slice(type.length), PARAMETER);
+  const parameters = parametersOf(headers.get('content-disposition') ?? '');
+  if (parameters.get('*')!.toLowerCase() !== 'form-data') throw invalid('a part of the form is no field');
   const name = parameters.get('name');
   if (!name || parameters.has('name*')) throw invalid('a part of the form has no name');
-  if (!IDENTITY_ENCODING.test(headers.get('content-transfer-encoding') ?? 'binary')) {
+  if (!/^(?:7bit|8bit|binary)[ \t]*$/i.test(headers.get('content-transfer-encoding') ?? 'binary')) {
     throw invalid('a part of the form has a transfer encoding');
   }
   return { name, isFile: Boolean(parameters.get('filename')) || parameters.has('filename*') };

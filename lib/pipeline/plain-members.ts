@@ -34,10 +34,8 @@ const NAMES = ['include_usage', 'continuous_usage_stats', 'include_obfuscation']
 const OPTIONS: Rule = [
   `null, or an object of ${NAMES.join(', ')}, each at most once and true or false`,
   (value) =>
-    value === null ||
-    (typeof value === 'object' &&
-      !Array.isArray(value) &&
-      Object.entries(value).every(([name, flag]) => NAMES.includes(name) && typeof flag === 'boolean')),
+    typeof value === 'object' &&
+    Object.entries(value ?? {}).every(([name, flag]) => NAMES.includes(name) && typeof flag === 'boolean'),
 ];
 
 /** The rule of each plain member but `model`. */
@@ -67,7 +65,7 @@ export function modelNamed(model: unknown): string {
   throw new PrivatemodeError('invalid_model', message);
 }
 
-/** Of the members of a JSON object. One with a repeated name, or an object in it, is NaN. */
+/** Of the members of a JSON object. A list, and an object with a repeated name or an object in it, is NaN. */
 export const memberReader =
   (body: Buffer, members: readonly Member[]): Read =>
   (wanted) => {
@@ -77,7 +75,7 @@ export const memberReader =
     if (end - start > MOST_BYTES) return Number.NaN;
     const value: unknown = JSON.parse(body.toString('utf8', start, end));
     const own = kind === 'object' ? Object.keys(value as object).length : 0;
-    return objectMembers === own ? value : Number.NaN;
+    return kind !== 'array' && objectMembers === own ? value : Number.NaN;
   };
 
 /** Of the fields of a form: texts, and flags, which are `true` or `false` in any letter case. */

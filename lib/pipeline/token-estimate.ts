@@ -11,24 +11,20 @@ import { type BodyReader, inTurns } from './request-body.ts';
 const BYTES_PER_TOKEN = 3.5;
 /** The most that Anthropic's rule (width × height ÷ 750, after scaling down) gives for one image. */
 const TOKENS_PER_MEDIUM = 1_600;
-/** Members with text for the model. */
-const READ_BY_MODEL: readonly string[] = ['system', 'messages', 'tools'];
-
-const MEDIA_SOURCES: ReadonlySet<unknown> = new Set(['base64', 'url', 'file']);
+const MEDIA_SOURCES: readonly unknown[] = ['base64', 'url', 'file'];
 
 /**
- * UTF-8 bytes of all strings in a value, names of members included. An image or a document counts as so many
- * bytes as its tokens would have, since its own are not text. `name`: of the member that has the value.
+ * UTF-8 bytes of all strings in the value of the member `name`, names of members included. The data of an
+ * image or a document count as so many bytes as its tokens would have, since they are no text.
  */
-function bytesIn(value: unknown, name = ''): number {
+function bytesIn(value: unknown, name: string): number {
   if (typeof value === 'string') return Buffer.byteLength(value);
-  if (Array.isArray(value)) return value.reduce((sum: number, each) => sum + bytesIn(each), 0);
   if (typeof value !== 'object' || value === null) return 0;
-  const isMedium = name === 'source' && MEDIA_SOURCES.has((value as { readonly type?: unknown }).type);
-  let bytes = isMedium ? TOKENS_PER_MEDIUM * BYTES_PER_TOKEN : 0;
+  const { type, data } = value as { readonly type?: unknown; readonly data?: unknown };
+  const isMedium = name === 'source' && MEDIA_SOURCES.includes(type);
+  let bytes = isMedium ? TOKENS_PER_MEDIUM * BYTES_PER_TOKEN - bytesIn(data, '') : 0;
   for (const [each, member] of Object.entries(value)) {
-    const isData = isMedium && each === 'data' && typeof member === 'string';
-    bytes += Buffer.byteLength(each) + (isData ? 0 : bytesIn(member, each));
+    bytes += (Array.isArray(value) ? 0 : Buffer.byteLength(each)) + bytesIn(member, each);
   }
   return bytes;
 }
@@ -51,9 +47,9 @@ function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number
   let bytes = 0;
   for (const member of members) {
     const { name, start, end } = member;
-    if (!READ_BY_MODEL.includes(name)) continue;
+    if (name !== 'system' && name !== 'messages' && name !== 'tools') continue;
     const isShort = isParsable(member) && end - start <= LONGEST;
-    bytes += isShort ? bytesIn(JSON.parse(body.toString('utf8', start, end))) : end - start;
+    bytes += isShort ? bytesIn(JSON.parse(body.toString('utf8', start, end)), name) : end - start;
     yield;
   }
   return { tokens: Math.ceil(bytes / BYTES_PER_TOKEN) };
