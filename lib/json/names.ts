@@ -12,11 +12,10 @@ const MAX_MEMBERS = 1000;
 const MAX_NAME_BYTES = 4096;
 
 /**
- * Decodes the name of a member, which stands between quotes from `start` to `end`, and adds it to the names
- * that its object has `taken` already. Throws duplicate_member, and invalid_json if the name is too long or
- * the object has 1,000. With `addressed`, throws unsupported_member_name for a name that the service cannot
- * address. A lone surrogate becomes U+FFFD, as the service decodes it, so two names that differ only there
- * are one name.
+ * Decodes the name that stands from `start` to `end`, and adds it to those that its object has `taken`
+ * already. Throws duplicate_member, and invalid_json if the name is too long or the object has 1,000. Throws
+ * unsupported_member_name if the name must be `addressed`, and cannot be. A lone surrogate becomes U+FFFD, as
+ * the service decodes it, so two names that differ only there are one name.
  */
 export function takeName(
   taken: Set<string>,
@@ -38,15 +37,9 @@ export function takeName(
   return name;
 }
 
-/** Names that the sort compares as they are. */
-const PLAIN = /^\w*$/;
-
-/**
- * The name as the sort compares it: a backslash stands before each `.`, `?` and `*`, and each character is
- * one byte of the name's UTF-8.
- */
+/** What the sort compares: a backslash stands before each `.`, `?` and `*`, each character is a byte. */
 function sortKey(name: string): string {
-  if (PLAIN.test(name)) return name;
+  if (/^\w*$/.test(name)) return name;
   return Buffer.from(name.replace(/[.?*]/g, '\\$&'), 'utf8').toString('latin1');
 }
 

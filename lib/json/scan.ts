@@ -63,10 +63,14 @@ const MAX_ELEMENTS = 100_000;
 /** Bytes that are scanned before other exchanges have their turn. */
 const TURN = 512 * 1024;
 
-/** What may come next, between tokens. */
-type Next = 'value' | 'value or ]' | 'name' | 'name or }' | 'colon' | 'comma or closer' | 'nothing';
+// What may come next, between tokens: a sum of these, or 0 behind the whole value.
+const VALUE = 1;
+const NAME = 2;
+const COLON = 4;
+const COMMA = 8;
+const CLOSER = 16;
 
-export interface ScanOptions {
+interface ScanOptions {
   /** The text may also be an array. */
   readonly array?: boolean;
   /** The text may end too early; only the members that are complete are found. */
@@ -76,9 +80,8 @@ export interface ScanOptions {
 }
 
 /**
- * Scans the whole text, and yields after each 512 KiB of it. Throws invalid_json, duplicate_member and, at
- * the top alone, unsupported_member_name (docs/protocol/inference.md 5.4). More than 1,000 members of an
- * object whose names are looked at, 100,000 elements or 10,000 levels are invalid_json, too.
+ * Scans the whole text, and yields after each 512 KiB of it. Throws invalid_json, also beyond 100,000
+ * elements or 10,000 levels, and as takeName does for the names that must differ.
  */
 export function* scanInTurns(
   bytes: Buffer,
@@ -90,13 +93,12 @@ export function* scanInTurns(
   const members: Member[] = [];
   const open: number[] = []; // the opening brackets of the objects and arrays around `i`
   const names: (Set<string> | undefined)[] = []; // in each of them, where they must differ
-  let next: Next = 'value';
+  let next = VALUE;
   let values = 0;
   let objectMembers = 0;
   let depth = 1;
   let name = '';
-  let member: Writable<Member> | undefined; // whose value is scanned; its counts are those before it
-  let deepest = 1; // within this value
+  let member: Writable<Member> | undefined; // whose value is scanned; its sums are those before it
 
   // Takes one token each time, and stops within one that the text does not end.
   for (let i = 0, turn = TURN; i < size; ) {
@@ -109,17 +111,18 @@ export function* scanInTurns(
       i += 1;
       continue;
     }
-    if (next === 'nothing') throw invalidJson(i, 'text after the object');
-    if (open.length === 0 && byte !== OBJECT && !(array && byte === ARRAY)) throw invalidJson(i, 'no object');
+    if (open.length === 0) {
+      if (next === 0) throw invalidJson(i, 'text after the object');
+      if (byte !== OBJECT && !(array && byte === ARRAY)) throw invalidJson(i, 'no object');
+    }
     const from = i;
-    const kind: JsonKind | undefined = next === 'value' || next === 'value or ]' ? KINDS[byte] : undefined;
-    const isName = byte === QUOTE && (next === 'name' || next === 'name or }');
+    const kind: JsonKind | undefined = next & VALUE ? KINDS[byte] : undefined;
+    const isName = byte === QUOTE && (next & NAME) !== 0;
     if (kind !== undefined) {
       if (open.length === 1) {
         if (members.length === MAX_ELEMENTS) throw invalidJson(i, 'too many elements');
         if (open[0] === ARRAY) name = String(members.length);
-        member = { name, kind, start: i, end: i, values, objectMembers, depth, numbers: [] };
-        deepest = 1;
+        member = { name, kind, start: i, end: i, values, objectMembers, depth: 0, numbers: [] };
       }
       values += 1;
     }
@@ -128,8 +131,8 @@ export function* scanInTurns(
       open.push(byte);
       const mustDiffer = kind === 'object' && (open.length === 1 || unique);
       names.push(mustDiffer ? new Set() : undefined);
-      deepest = Math.max(deepest, open.length);
-      next = kind === 'object' ? 'name or }' : 'value or ]';
+      if (member !== undefined) member.depth = Math.max(member.depth, open.length - 1);
+      next = kind === 'object' ? NAME + CLOSER : VALUE + CLOSER;
       i += 1;
       continue;
     }
@@ -147,39 +150,37 @@ export function* scanInTurns(
     } else if (kind !== undefined) {
       i = literalEnd(bytes, i, kind);
     } else {
-      const isClosing = byte === open.at(-1)! + TO_CLOSER;
+      const bracket = open.at(-1)!;
       i += 1;
-      if (isClosing && next !== 'value' && next !== 'name' && next !== 'colon') {
+      if (next & CLOSER && byte === bracket + TO_CLOSER) {
         open.pop();
         names.pop();
-      } else if (byte === 0x2c && next === 'comma or closer') {
-        next = open.at(-1) === OBJECT ? 'name' : 'value';
+      } else {
+        if (next & COMMA && byte === 0x2c) next = bracket === OBJECT ? NAME : VALUE;
+        else if (next & COLON && byte === 0x3a) next = VALUE;
+        else throw invalidJson(from);
         continue;
-      } else if (byte === 0x3a && next === 'colon') {
-        next = 'value';
-        continue;
-      } else throw invalidJson(from);
+      }
     }
     if (i > size) break;
     if (isName) {
       objectMembers += 1;
       const taken = names.at(-1);
       if (taken !== undefined) name = takeName(taken, bytes, from + 1, i - 1, !unique);
-      next = 'colon';
+      next = COLON;
       continue;
     }
     // A value has ended.
-    next = open.length === 0 ? 'nothing' : 'comma or closer';
+    next = open.length === 0 ? 0 : COMMA + CLOSER;
     if (open.length === 1 && member !== undefined) {
       member.end = i;
       member.values = values - member.values;
       member.objectMembers = objectMembers - member.objectMembers;
-      member.depth = deepest - 1;
       members.push(member);
-      depth = Math.max(depth, deepest);
+      depth = Math.max(depth, member.depth + 1);
     }
   }
-  if (next !== 'nothing' && !partial) throw invalidJson(size, 'unexpected end');
+  if (next !== 0 && !partial) throw invalidJson(size, 'unexpected end');
   return { members, values, objectMembers, depth };
 }
 

@@ -36,14 +36,13 @@ const STEP_BYTES = 32 * 1024;
 type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSealer];
 
 /**
- * Encrypts the body for one attempt; call it again with another cipher for a retry. Messages are numbered as
- * docs/protocol/inference.md 5.2 and 6.3 say. Returns the exact length, the content type that replaces the
- * request's own, if any, and the bytes in slices, each of which stays valid until two more have been pulled.
- * The values of a long body are sealed when their slice is pulled. Throws as the cipher does, and `internal`
- * if the slices do not add up to the length.
+ * Encrypts the body for one attempt. Messages are numbered as docs/protocol/inference.md 5.2 and 6.3 say.
+ * Returns the exact length, the content type that replaces the request's own, if any, and the bytes in
+ * slices, each of which stays valid until two more have been pulled. The values of a long body are sealed
+ * when their slice is pulled. Throws as the cipher does, and `internal` if the slices have another length.
  */
 export function encryptBody(
-  { content: { values, end, contentType } }: { readonly content: Content },
+  { values, end, contentType }: Pick<Content, 'values' | 'end' | 'contentType'>,
   cipher: RequestCipher,
 ) {
   const secret = encryptionOrder(values.filter(({ isPlain }) => !isPlain));

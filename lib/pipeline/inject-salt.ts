@@ -9,7 +9,7 @@ import type { Value } from './encrypt-body.ts';
 import type { ParsedBody } from './request-body.ts';
 
 export interface SaltedBody extends ParsedBody {
-  /** For the shard-key header; undefined if no salt is known beyond this request. */
+  /** Undefined if no salt is known beyond this request. */
   readonly shardKey: string | undefined;
 }
 
@@ -34,19 +34,17 @@ export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64
  * context_too_large, and salt_too_short if the body's own salt has 1 to 31 bytes.
  */
 export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltRule): B & SaltedBody {
-  const { content } = body;
-  if (!content.salted) return { ...body, shardKey: undefined };
-  const own = textOf(content.values, SALT_MEMBER);
+  if (!body.salted) return { ...body, shardKey: undefined };
+  const own = textOf(body.values, SALT_MEMBER);
   const hasOwn = own.length > 0; // null and an empty string are no salt
   if (hasOwn && own.length < SALT_BYTES) {
     throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
   }
   const other = hasOwn ? mix?.(own) : shared;
   const known = other === undefined ? own : Buffer.from(other);
-  const shardKey = known.length > 0 ? shardKeyOf(content.values, known) : undefined;
+  const shardKey = known.length > 0 ? shardKeyOf(body.values, known) : undefined;
   if (hasOwn && other === undefined) return { ...body, shardKey };
-  const values = withSalt(content.values, other ?? randomSalt());
-  return { ...body, shardKey, content: { ...content, values } };
+  return { ...body, shardKey, values: withSalt(body.values, other ?? randomSalt()) };
 }
 
 /** Puts the salt in the place of the one that the body has, or behind the last member. */

@@ -1,7 +1,6 @@
 /**
- * Looks in the messages of a request for media URLs that the service refuses. The service's refusal quotes
- * the URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22). So the proxy refuses these
- * URLs before it sends anything.
+ * Looks in the messages of a request for media URLs that the service refuses: its refusal would quote the
+ * URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22).
  */
 import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
@@ -28,10 +27,9 @@ function* holds(bytes: Buffer, wanted: RegExp): Generator<undefined, boolean> {
 export const written = (words: string): RegExp => new RegExp(String.raw`${words}|\\u00[4-7]`);
 
 /**
- * Parses those elements of a list of a request that match `wanted`, and gives each to `check` at once:
- * nothing of it is kept. Each byte becomes one character (latin1). A member that is no list has no elements.
- * Yields as the scan does. Throws body_too_large if such an element holds too much to be parsed in one go
- * (isParsable, 32 MiB), and what `check` throws.
+ * Parses those elements of a list that match `wanted`, and gives each to `check`; any other member has none.
+ * Each byte becomes one character (latin1). Yields as the scan does. Throws body_too_large if such an element
+ * holds too much to be parsed in one go (isParsable, 32 MiB), and what `check` throws.
  */
 export function* checkElements(
   body: Buffer,
@@ -85,9 +83,8 @@ const CONTROL = /[\x00-\x1f\x7f]/;
 const CUT_ESCAPE = /%(?![\dA-Fa-f]{2})/;
 
 /**
- * Judges an image URL as the service does: the scheme must be https or data, and Go 1.26's net/url must parse
- * the URL (docs/protocol/inference.md 5.6). In a path and in a fragment, percent escapes must be whole; in a
- * query, and behind a scheme without a slash, anything may stand.
+ * Whether Go 1.26's net/url parses the URL (docs/protocol/inference.md 5.6). In a path and in a fragment,
+ * percent escapes must be whole; in a query, and behind a scheme without a slash, anything may stand.
  */
 function isAcceptedImage(url: string): boolean {
   const [, scheme, authority, path = '', fragment = ''] = PARTS.exec(url) ?? [];

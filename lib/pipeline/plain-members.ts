@@ -13,8 +13,8 @@ import type { FormPart } from './form.ts';
  */
 export type UsageWanted = 'every' | 'last' | 'none';
 
-/** Gives a value by its name; undefined if there is none. Of more than 4 KiB it is NaN: no rule accepts it. */
-export type Read = (name: string) => unknown;
+/** Gives a value by its name; undefined if there is none; NaN, which no rule accepts, above 4 KiB. */
+type Read = (name: string) => unknown;
 
 const MOST_BYTES = 4096;
 
@@ -126,17 +126,14 @@ export function askedIn(read: Read, plain: ReadonlySet<string>) {
     }
     values.set(name, value);
   }
-  const { include_usage, continuous_usage_stats } = (values.get('stream_options') ?? {
-    include_usage: values.get('stream_include_usage'),
-    continuous_usage_stats: values.get('stream_continuous_usage_stats'),
-  }) as Readonly<Record<string, unknown>>;
-  // The flag for continuous usage has no effect alone.
-  const usage = include_usage !== true ? 'none' : continuous_usage_stats === true ? 'every' : 'last';
-  const isAsked = values.has('stream_options') || values.has('stream_include_usage');
-  return {
-    model,
-    streaming: values.get('stream') === true,
-    choices: Number(values.get('n') ?? 0) || 1, // 0 and null mean 1
-    usage: (isAsked ? usage : 'every') as UsageWanted,
-  };
+  const options = (values.get('stream_options') ?? {}) as Readonly<Record<string, unknown>>;
+  const isSet = (name: string): boolean => options[name] === true || values.get(`stream_${name}`) === true;
+  let usage: UsageWanted = 'every';
+  if (values.has('stream_options') || values.has('stream_include_usage')) {
+    // The flag for continuous usage has no effect alone.
+    if (!isSet('include_usage')) usage = 'none';
+    else if (!isSet('continuous_usage_stats')) usage = 'last';
+  }
+  const choices = Number(values.get('n') ?? 0) || 1; // 0 and null mean 1
+  return { model, streaming: values.get('stream') === true, choices, usage };
 }

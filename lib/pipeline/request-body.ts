@@ -1,7 +1,4 @@
-/**
- * Reads the body of a request once it is complete, and checks it: nothing of it can leave before. The next
- * stages are inject-salt.ts and encrypt-body.ts.
- */
+/** Reads the body of a request once it is complete, and checks it: nothing of it can leave before. */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { scanInTurns } from '../json/scan.ts';
@@ -31,8 +28,7 @@ export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | P
   }
 }
 
-/** A complete, valid request body in plaintext. */
-export interface ParsedBody {
+export interface ParsedBody extends Content {
   /** Undefined where the endpoint names none. */
   readonly model: string | undefined;
   /** Whether the response shall be an event stream. */
@@ -42,7 +38,6 @@ export interface ParsedBody {
   /** Of a transcription: it decides which members the response has. */
   readonly format: string | undefined;
   readonly usage: UsageWanted;
-  readonly content: Content;
 }
 
 /** What a request that says nothing asks for. */
@@ -51,7 +46,6 @@ export const NOTHING_ASKED = { streaming: false, choices: 1, format: undefined, 
 /** The model to which a request for `model` goes instead, if to another. */
 type Rename = (model: string) => string | undefined;
 
-/** The part of the endpoint table that says how to read a body. */
 type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
@@ -73,7 +67,7 @@ export function bodyReader(
     case 'raw': // one message, also where the body is empty (docs/protocol/inference.md 6.4)
       return (bytes) => {
         const values = [{ name: '', before: NOTHING, bytes, isPlain: false }];
-        return { ...NOTHING_ASKED, model: undefined, content: { values, end: NOTHING, salted: false } };
+        return { ...NOTHING_ASKED, model: undefined, values, end: NOTHING, salted: false };
       };
     case 'none':
       return undefined;
@@ -82,10 +76,7 @@ export function bodyReader(
 
 const NOTHING = new Uint8Array(0);
 
-/**
- * Reads a JSON object. Throws invalid_json, duplicate_member, unsupported_member_name, missing_model,
- * invalid_model, invalid_plain_member, media_url_refused, hosted_tool_refused and body_too_large.
- */
+/** Reads a JSON object. Throws media_url_refused, hosted_tool_refused, and as the scan and askedIn do. */
 function* readJson(
   body: Buffer,
   { id, requestPlain: plain, salted }: BodyRules,
@@ -107,13 +98,9 @@ function* readJson(
     values.push({ name, before: body.subarray(at, start), bytes, isPlain: plain.has(name) });
     at = end;
   }
-  return {
-    ...asked,
-    model: model ?? asked.model,
-    choices: asked.choices * (prompts || 1), // no prompt counts as one
-    format: undefined,
-    content: { values, end: body.subarray(at), salted },
-  };
+  const choices = asked.choices * (prompts || 1); // no prompt counts as one
+  const end = body.subarray(at);
+  return { ...asked, model: model ?? asked.model, choices, format: undefined, values, end, salted };
 }
 
 /** What stands behind the key of a URL, or of an object that holds one. */
@@ -135,10 +122,7 @@ function checkTool(tool: unknown): void {
   }
 }
 
-/**
- * Reads a transcription form. Throws unsupported_response_format, missing_model, invalid_model and
- * invalid_plain_member.
- */
+/** Reads a transcription form. Throws unsupported_response_format, and as askedIn does. */
 function readFields(parts: readonly FormPart[], plain: ReadonlySet<string>, rename: Rename): ParsedBody {
   const read = fieldReader(parts);
   const format = read('response_format');
@@ -150,5 +134,5 @@ function readFields(parts: readonly FormPart[], plain: ReadonlySet<string>, rena
   const model = rename(asked.model) ?? asked.model;
   const isModel = ({ name, isFile }: FormPart) => name === 'model' && !isFile;
   const sent = parts.map((part) => (isModel(part) ? { ...part, bytes: Buffer.from(model) } : part));
-  return { ...asked, model, format: format as string | undefined, content: formContent(sent, plain) };
+  return { ...asked, model, format: format as string | undefined, ...formContent(sent, plain) };
 }

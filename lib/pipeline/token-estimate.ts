@@ -35,8 +35,7 @@ const LONGEST = 8 * 1024 * 1024;
 /**
  * Estimates the tokens of a request of the Messages API: the bytes of all strings in `system`, `messages` and
  * `tools` ÷ 3.5, rounded up, and 1600 for each image or document. A member that holds too much to be parsed
- * counts with all its bytes. Throws invalid_json, duplicate_member, unsupported_member_name, missing_model
- * and invalid_model.
+ * counts with all its bytes. Throws as the scan does, missing_model and invalid_model.
  */
 export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (body, { pause }) =>
   inTurns(estimate(body), pause);

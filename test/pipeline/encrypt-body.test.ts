@@ -268,7 +268,7 @@ describe('an encrypted body of a MiB', () => {
     it(`is not held in memory by its stream once the stream is ${how}, so that the prompt can be freed`, async () => {
       const { encrypted, prompt } = (() => {
         const body = largeBody();
-        const prompt = new WeakRef(body.content.values[1]!.bytes.buffer);
+        const prompt = new WeakRef(body.values[1]!.bytes.buffer);
         return { encrypted: encryptStream(body, fixedCipher()), prompt };
       })();
       encrypted.stream.read(0);
