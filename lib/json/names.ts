@@ -1,5 +1,5 @@
 /** Which member names the service can address, and in which order the values of members are encrypted. */
-import { invalidJson, refusal } from './tokens.ts';
+import { BACKSLASH, invalidJson, refusal } from './tokens.ts';
 
 // The service finds members with a path library. To this library the names here mean something else
 // (docs/protocol/inference.md 5.4).
@@ -35,6 +35,16 @@ export function takeName(
   if (taken.size === MAX_MEMBERS) throw invalidJson(end, 'too many members');
   taken.add(name);
   return name;
+}
+
+/**
+ * Whether the name that stands from `start` to `end` may be that of a media URL, or of an object with one:
+ * `source`, a word that ends in `_url`, or any name with an escape.
+ */
+export function mayNameUrl(bytes: Buffer, start: number, end: number): boolean {
+  for (let i = start; i < end; i++) if (bytes[i] === BACKSLASH) return true;
+  if (bytes[end - 1] === 0x6c) return bytes.toString('latin1', end - 4, end) === '_url';
+  return end - start === 6 && bytes.toString('latin1', start, end) === 'source';
 }
 
 /** What the sort compares: a backslash stands before each `.`, `?` and `*`, each character is a byte. */

@@ -6,7 +6,7 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';
-import { takeName } from './names.ts';
+import { mayNameUrl, takeName } from './names.ts';
 import {
   ARRAY,
   invalidJson,
@@ -40,6 +40,8 @@ export interface Member extends Counts {
   readonly end: number;
   /** Start and end of each number in the value that a double may not hold as it is written (numberEnd). */
   readonly numbers: number[];
+  /** Whether an object in the value has a name that may be that of a media URL (mayNameUrl). */
+  readonly mayHoldUrl: boolean;
 }
 
 /** The members in the order of the text. */
@@ -122,7 +124,8 @@ export function* scanInTurns(
       if (open.length === 1) {
         if (members.length === MAX_ELEMENTS) throw invalidJson(i, 'too many elements');
         if (open[0] === ARRAY) name = String(members.length);
-        member = { name, kind, start: i, end: i, values, objectMembers, depth: 0, numbers: [] };
+        const sums = { values, objectMembers, depth: 0 };
+        member = { name, kind, start: i, end: i, ...sums, numbers: [], mayHoldUrl: false };
       }
       values += 1;
     }
@@ -167,6 +170,7 @@ export function* scanInTurns(
       objectMembers += 1;
       const taken = names.at(-1);
       if (taken !== undefined) name = takeName(taken, bytes, from + 1, i - 1, !unique);
+      else if (mayNameUrl(bytes, from + 1, i - 1)) member!.mayHoldUrl = true;
       next = COLON;
       continue;
     }

@@ -5,43 +5,25 @@
 import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
-/** Bytes that are searched before other exchanges have their turn. */
-const PIECE = 512 * 1024;
-/** Longer than what is looked for: it may begin in a piece and end in the next. */
-const OVERLAP = 32;
 /** Bytes of the longest element that is parsed. */
 const LONGEST = 32 * 1024 * 1024;
 
-function* holds(bytes: Buffer, wanted: RegExp): Generator<undefined, boolean> {
-  for (let at = 0; at < bytes.length; at += PIECE) {
-    if (at > 0) yield;
-    if (wanted.test(bytes.toString('latin1', at, at + PIECE + OVERLAP))) return true;
-  }
-  return false;
-}
-
 /**
- * Matches text that begins as one of these words does, or holds an escaped ASCII letter or underscore: names
- * may be written with such escapes. No encoder writes text so, and other escapes are no reason to look.
- */
-export const written = (words: string): RegExp => new RegExp(String.raw`${words}|\\u00[4-7]`);
-
-/**
- * Parses those elements of a list that match `wanted`, and gives each to `check`; any other member has none.
- * Each byte becomes one character (latin1). Yields as the scan does. Throws body_too_large if such an element
- * holds too much to be parsed in one go (isParsable, 32 MiB), and what `check` throws.
+ * Parses those elements of a list that may hold what is `wanted`, and gives each to `check`; any other member
+ * has none. Each byte becomes one character (latin1). Yields as the scan does. Throws body_too_large if such
+ * an element holds too much to be parsed in one go (isParsable, 32 MiB), and what `check` throws.
  */
 export function* checkElements(
   body: Buffer,
-  { kind, start, end }: Member,
-  wanted: RegExp,
+  list: Member,
+  wanted: (member: Member, bytes: Buffer) => boolean,
   check: (element: unknown) => void,
 ): Generator<undefined, void> {
-  const list = body.subarray(start, end);
-  if (kind !== 'array' || !(yield* holds(list, wanted))) return;
-  for (const member of (yield* scanInTurns(list, { array: true })).members) {
-    const element = list.subarray(member.start, member.end);
-    if (!(yield* holds(element, wanted))) continue;
+  const bytes = body.subarray(list.start, list.end);
+  if (list.kind !== 'array' || !wanted(list, bytes)) return;
+  for (const member of (yield* scanInTurns(bytes, { array: true })).members) {
+    const element = bytes.subarray(member.start, member.end);
+    if (!wanted(member, element)) continue;
     if (!isParsable(member) || element.length > LONGEST) {
       throw new PrivatemodeError('body_too_large', 'an element of a list of the request holds too much');
     }

@@ -1,10 +1,10 @@
 /** Reads the body of a request once it is complete, and checks it: nothing of it can leave before. */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { scanInTurns } from '../json/scan.ts';
+import { type Member, scanInTurns } from '../json/scan.ts';
 import type { Content, Value } from './encrypt-body.ts';
 import { boundaryOf, type FormPart, formContent, readForm } from './form.ts';
-import { checkElements, checkMediaUrls, written } from './media-urls.ts';
+import { checkElements, checkMediaUrls } from './media-urls.ts';
 import { askedIn, countPrompts, fieldReader, memberReader, type UsageWanted } from './plain-members.ts';
 
 /** Called within long work: undefined if it may go on, else resolves when others have had their turn. */
@@ -66,15 +66,14 @@ export function bodyReader(
     }
     case 'raw': // one message, also where the body is empty (docs/protocol/inference.md 6.4)
       return (bytes) => {
-        const values = [{ name: '', before: NOTHING, bytes, isPlain: false }];
-        return { ...NOTHING_ASKED, model: undefined, values, end: NOTHING, salted: false };
+        const end = bytes.subarray(0, 0);
+        const values = [{ name: '', before: end, bytes, isPlain: false }];
+        return { ...NOTHING_ASKED, model: undefined, values, end, salted: false };
       };
     case 'none':
       return undefined;
   }
 }
-
-const NOTHING = new Uint8Array(0);
 
 /** Reads a JSON object. Throws media_url_refused, hosted_tool_refused, and as the scan and askedIn do. */
 function* readJson(
@@ -91,8 +90,8 @@ function* readJson(
   for (const member of members) {
     const { name, start, end } = member;
     // An endpoint with a salt may take messages, and the service inspects the media URLs in them.
-    if (salted && name === 'messages') yield* checkElements(body, member, MEDIA, checkMediaUrls);
-    if (id === 'messages' && name === 'tools') yield* checkElements(body, member, WEB_SEARCH, checkTool);
+    if (salted && name === 'messages') yield* checkElements(body, member, mayHoldUrl, checkMediaUrls);
+    if (id === 'messages' && name === 'tools') yield* checkElements(body, member, mayBeHosted, checkTool);
     const isRenamed = name === 'model' && model !== undefined;
     const bytes = isRenamed ? Buffer.from(JSON.stringify(model)) : body.subarray(start, end);
     values.push({ name, before: body.subarray(at, start), bytes, isPlain: plain.has(name) });
@@ -103,10 +102,10 @@ function* readJson(
   return { ...asked, model: model ?? asked.model, choices, format: undefined, values, end, salted };
 }
 
-/** What stands behind the key of a URL, or of an object that holds one. */
-const MEDIA = written('_url"|"source"');
-/** How the type of Anthropic's web search begins. */
-const WEB_SEARCH = written('"web_search_');
+const mayHoldUrl = (member: Member): boolean => member.mayHoldUrl;
+/** The type of Anthropic's web search may be written with escapes of letters. */
+const mayBeHosted = (_: Member, bytes: Buffer): boolean =>
+  bytes.includes('web_search_') || bytes.includes('\\u00');
 
 /**
  * Throws hosted_tool_refused if the tool is Anthropic's web search: the model server has no such tool, and
@@ -115,10 +114,7 @@ const WEB_SEARCH = written('"web_search_');
 function checkTool(tool: unknown): void {
   const type = (tool as { readonly type?: unknown } | null)?.type;
   if (typeof type === 'string' && type.startsWith('web_search_')) {
-    throw new PrivatemodeError(
-      'hosted_tool_refused',
-      'the service has no web_search tool: it searches no web',
-    );
+    throw new PrivatemodeError('hosted_tool_refused', 'no web_search tool: the service searches no web');
   }
 }
 

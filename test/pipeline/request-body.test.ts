@@ -277,7 +277,7 @@ describe("Anthropic's web search tool", () => {
     ['with an escape in a key', '[{"ty\\u0070e":"web_search_20250305"}]'],
   ] as const) {
     it(`is refused by its type, ${what}`, () => {
-      const message = 'the service has no web_search tool: it searches no web';
+      const message = 'no web_search tool: the service searches no web';
       assert.throws(() => take(tools), { code: 'hosted_tool_refused', status: 400, message });
     });
   }
