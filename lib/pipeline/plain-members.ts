@@ -13,9 +13,7 @@ import type { FormPart } from './form.ts';
  */
 export type UsageWanted = 'every' | 'last' | 'none';
 
-/** Gives a value by its name; undefined if there is none; NaN, which no rule accepts, above 4 KiB. */
-type Read = (name: string) => unknown;
-
+/** Bytes of the longest value that is read here. A longer one is read as NaN, which no rule accepts. */
 const MOST_BYTES = 4096;
 
 /** The end of a message "… must be …", and whether a value is as it says. */
@@ -65,30 +63,26 @@ export function modelNamed(model: unknown): string {
   throw new PrivatemodeError('invalid_model', message);
 }
 
-/** Of the members of a JSON object. A list, and an object with a repeated name or an object in it, is NaN. */
-export const memberReader =
-  (body: Buffer, members: readonly Member[]): Read =>
-  (wanted) => {
-    const member = members.find(({ name }) => name === wanted);
-    if (member === undefined) return undefined;
-    const { start, end, kind, objectMembers } = member;
-    if (end - start > MOST_BYTES) return Number.NaN;
-    const value: unknown = JSON.parse(body.toString('utf8', start, end));
-    const own = kind === 'object' ? Object.keys(value as object).length : 0;
-    return kind !== 'array' && objectMembers === own ? value : Number.NaN;
-  };
+/** Reads a member of a JSON object. A list is NaN, and an object with a repeated name, or an object in it. */
+export function memberIn(body: Buffer, members: readonly Member[], wanted: string): unknown {
+  const member = members.find(({ name }) => name === wanted);
+  if (member === undefined) return undefined;
+  const { start, end, kind, objectMembers } = member;
+  if (end - start > MOST_BYTES) return Number.NaN;
+  const value: unknown = JSON.parse(body.toString('utf8', start, end));
+  const own = kind === 'object' ? Object.keys(value as object).length : 0;
+  return kind !== 'array' && objectMembers === own ? value : Number.NaN;
+}
 
-/** Of the fields of a form: texts, and flags, which are `true` or `false` in any letter case. */
-export const fieldReader =
-  (parts: readonly FormPart[]): Read =>
-  (wanted) => {
-    const part = parts.find(({ name, isFile }) => name === wanted && !isFile);
-    if (part === undefined) return undefined;
-    if (part.bytes.length > MOST_BYTES) return Number.NaN;
-    const text = part.bytes.toString('utf8');
-    const isFlag = RULES.get(wanted) === FLAG && /^(?:true|false)$/i.test(text);
-    return isFlag ? text.toLowerCase() === 'true' : text;
-  };
+/** Reads a field of a form: a text, or a flag, which is `true` or `false` in any letter case. */
+export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
+  const part = parts.find(({ name, isFile }) => name === wanted && !isFile);
+  if (part === undefined) return undefined;
+  if (part.bytes.length > MOST_BYTES) return Number.NaN;
+  const text = part.bytes.toString('utf8');
+  const isFlag = RULES.get(wanted) === FLAG && /^(?:true|false)$/i.test(text);
+  return isFlag ? text.toLowerCase() === 'true' : text;
+}
 
 /** Behind the bracket of a list of token ids, which is one prompt. */
 const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/;
@@ -110,10 +104,11 @@ export function* countPrompts(body: Buffer, members: readonly Member[]): Generat
 }
 
 /**
- * What the members of `plain` ask for. Throws missing_model and invalid_model, invalid_plain_member if the
- * value of a member breaks its rule, and `internal` if no rule says what a member may hold.
+ * What the members of `plain` ask for. `read` gives the value of each; undefined if it is absent. Throws
+ * missing_model and invalid_model, invalid_plain_member if the value of a member breaks its rule, and
+ * `internal` if no rule says what a member may hold.
  */
-export function askedIn(read: Read, plain: ReadonlySet<string>) {
+export function askedIn(read: (name: string) => unknown, plain: ReadonlySet<string>) {
   const model = modelNamed(read('model'));
   const values = new Map<string, unknown>();
   for (const name of plain) {

@@ -5,7 +5,7 @@ import { type Member, scanInTurns } from '../json/scan.ts';
 import type { Content, Value } from './encrypt-body.ts';
 import { boundaryOf, type FormPart, formContent, readForm } from './form.ts';
 import { checkElements, checkMediaUrls } from './media-urls.ts';
-import { askedIn, countPrompts, fieldReader, memberReader, type UsageWanted } from './plain-members.ts';
+import { askedIn, countPrompts, fieldIn, memberIn, type UsageWanted } from './plain-members.ts';
 
 /** Called within long work: undefined if it may go on, else resolves when others have had their turn. */
 export type Pause = () => Promise<void> | undefined;
@@ -83,7 +83,7 @@ function* readJson(
 ): Generator<undefined, ParsedBody> {
   const { members } = yield* scanInTurns(body);
   const prompts = id === 'completions' ? yield* countPrompts(body, members) : 0;
-  const asked = askedIn(memberReader(body, members), plain);
+  const asked = askedIn((name) => memberIn(body, members, name), plain);
   const model = rename(asked.model);
   const values: Value[] = [];
   let at = 0;
@@ -120,13 +120,12 @@ function checkTool(tool: unknown): void {
 
 /** Reads a transcription form. Throws unsupported_response_format, and as askedIn does. */
 function readFields(parts: readonly FormPart[], plain: ReadonlySet<string>, rename: Rename): ParsedBody {
-  const read = fieldReader(parts);
-  const format = read('response_format');
+  const format = fieldIn(parts, 'response_format');
   // The service can encrypt only JSON responses: json, verbose_json, and formats like them that may come.
   if (format !== undefined && !/(?:json|^)$/.test(String(format))) {
     throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
   }
-  const asked = askedIn(read, plain);
+  const asked = askedIn((name) => fieldIn(parts, name), plain);
   const model = rename(asked.model) ?? asked.model;
   const isModel = ({ name, isFile }: FormPart) => name === 'model' && !isFile;
   const sent = parts.map((part) => (isModel(part) ? { ...part, bytes: Buffer.from(model) } : part));

@@ -3,10 +3,13 @@ import { bearerToken } from '../api/ids.ts';
 
 export type FallbackMode = 'never' | 'always' | 'if-placeholder';
 
-interface AuthInput {
-  /** The application's Authorization header, if it sent one, and its x-api-key header. */
+/** The application's Authorization header, if it sent one, and its x-api-key header. */
+interface SentKeys {
   readonly authorization: string | undefined;
   readonly apiKeyHeader: string | undefined;
+}
+
+interface AuthInput extends SentKeys {
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
   /** The client of --clients that sends the request, and its key for the service, if it has one. */
@@ -31,8 +34,6 @@ export function rewriteAuth(input: AuthInput) {
     offeredKey: configuredKey === undefined ? bearerToken(own) : undefined,
   };
 }
-
-type SentKeys = Pick<AuthInput, 'authorization' | 'apiKeyHeader'>;
 
 /** The Authorization header that the application's own key makes; undefined if it sent none. */
 export const ownKey = (sent: SentKeys): string | undefined => sent.authorization ?? bearer(sent.apiKeyHeader);

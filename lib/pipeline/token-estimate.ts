@@ -1,6 +1,6 @@
 /** How many tokens a request has, estimated from the length of its text. */
 import { isParsable, scanInTurns } from '../json/scan.ts';
-import { memberReader, modelNamed } from './plain-members.ts';
+import { memberIn, modelNamed } from './plain-members.ts';
 import { type BodyReader, inTurns } from './request-body.ts';
 
 /**
@@ -42,7 +42,7 @@ export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (bod
 
 function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number }> {
   const { members } = yield* scanInTurns(body);
-  modelNamed(memberReader(body, members)('model'));
+  modelNamed(memberIn(body, members, 'model'));
   let bytes = 0;
   for (const member of members) {
     const { name, start, end } = member;
