@@ -12,8 +12,8 @@ const MAX_MEMBERS = 1000;
 const MAX_NAME_BYTES = 4096;
 
 /**
- * Decodes the name that stands from `start` to `end`, and adds it to those that its object has `taken`
- * already. Throws duplicate_member, and invalid_json if the name is too long or the object has 1,000. Throws
+ * Decodes the name that stands from `start` to `end`, and adds it to those that its object has `taken`.
+ * Throws duplicate_member; invalid_json if the name is too long or the object has 1,000 already;
  * unsupported_member_name if the name must be `addressed`, and cannot be. A lone surrogate becomes U+FFFD, as
  * the service decodes it, so two names that differ only there are one name.
  */

@@ -44,23 +44,18 @@ export interface Member extends Counts {
   readonly mayHoldUrl: boolean;
 }
 
-/** The members in the order of the text. */
 export interface Scanned extends Counts {
   readonly members: readonly Member[];
 }
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] };
 
-/**
- * Whether JSON.parse may see a text with so much in it. Without these limits, 8 MiB of objects with different
- * names would hold up everything else for more than a second.
- */
+/** Whether JSON.parse may see a text: 8 MiB of objects with different names would take more than a second. */
 export const isParsable = ({ values, objectMembers, depth }: Counts): boolean =>
   values <= 200_000 && objectMembers <= 20_000 && depth <= 64;
 
-/** Nesting beyond this is refused: the decoder of the service stops at the same depth. */
+/** The decoder of the service stops at the same depth. */
 const MAX_DEPTH = 10_000;
-/** Elements of a top-level array. */
 const MAX_ELEMENTS = 100_000;
 /** Bytes that are scanned before other exchanges have their turn. */
 const TURN = 512 * 1024;

@@ -15,7 +15,7 @@ export interface Content {
 
 /** The value of a member of an object, or of a field of a form; a body of any kind is one value. */
 export interface Value {
-  /** Of a member: by it the messages are numbered. Empty for all others, which are numbered as they stand. */
+  /** Of a member: messages are numbered by it. Empty for all others, which are numbered as they stand. */
   readonly name: string;
   readonly before: Uint8Array;
   readonly bytes: Buffer;

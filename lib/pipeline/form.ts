@@ -1,7 +1,6 @@
 /**
- * Takes a complete multipart form apart (RFC 7578, RFC 2046 5.1), and builds the form that leaves. Parts are
- * views of its bytes: nothing is decoded. A runtime's own `formData()` would change bytes that are not UTF-8,
- * undo transfer encodings, and differ from that of the next runtime.
+ * Takes a multipart form apart (RFC 7578, RFC 2046 5.1), and builds the form that leaves. A runtime's own
+ * `formData()` would change bytes that are not UTF-8, undo transfer encodings, and differ from the next one.
  */
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -114,9 +113,8 @@ const quoted = (name: string): string =>
   `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
 
 /**
- * The form that leaves (docs/protocol/inference.md 6.3). Each part is sealed on its own, except for fields in
- * `plain`. Fields come first, by the bytes of their names, then files likewise. Its boundary is random: no
- * value can hold it.
+ * The form that leaves (docs/protocol/inference.md 6.3). Fields come first, by the bytes of their names, then
+ * files likewise. Its boundary is random: no value can hold it.
  */
 export function formContent(parts: readonly FormPart[], plain: ReadonlySet<string>): Content {
   const boundary = randomBytes(30).toString('hex');

@@ -64,10 +64,7 @@ function numberText(written: string): string {
   return value.toLocaleString('en', { useGrouping: false, maximumSignificantDigits: 17 });
 }
 
-/**
- * Bytes of the longest text that is decoded, which holds up every other request. No prompt that may be hashed
- * is longer: it has at most a million tokens of four bytes, each byte six if it is escaped.
- */
+/** Decoding holds up all others. No prompt that may be hashed is longer: 4 MB, each byte six if escaped. */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
 
 const EMPTY = Buffer.alloc(0);

@@ -7,10 +7,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
 import type { FormPart } from './form.ts';
 
-/**
- * Which chunks of a stream have `usage`. `last`: only the closing chunk, which has no choices. `none`: no
- * chunk. The closing chunk is then left out, because it says nothing else.
- */
+/** Which chunks of a stream have `usage`. `last`: the closing one alone, which is left out if it has none. */
 export type UsageWanted = 'every' | 'last' | 'none';
 
 /** Bytes of the longest value that is read here. A longer one is read as NaN, which no rule accepts. */
@@ -48,10 +45,10 @@ const RULES: ReadonlyMap<string, Rule> = new Map([
 ]);
 
 /**
- * Returns the model name, which leaves as a header. Throws missing_model if it is absent, empty or blank.
- * Throws invalid_model if it is not a string, is longer than 256 bytes of UTF-8, holds control characters or
- * lone surrogates, or has blanks around it: a parser of headers drops them, and reads another name than the
- * body has. C1 controls pass: their bytes in UTF-8, C2 80 to C2 9F, are header characters.
+ * Returns the model name, which leaves as a header. Throws missing_model if it is absent or blank, and
+ * invalid_model if it is no string of at most 256 bytes of UTF-8, holds control characters or lone
+ * surrogates, or has blanks around it: a parser of headers drops them, and reads another name than the body
+ * has. C1 controls pass: their bytes in UTF-8, C2 80 to C2 9F, are header characters.
  */
 export function modelNamed(model: unknown): string {
   if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
@@ -89,8 +86,8 @@ const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/;
 
 /**
  * Counts the prompts of a completions request, each of which gets `n` choices. A string is one prompt, and so
- * is an array of token ids; any other array has as many prompts as elements. Values of other kinds, and
- * arrays that mix them, get some count: the service refuses them. Yields and throws as the scan does.
+ * is an array of token ids; any other array has as many prompts as elements. What the service refuses gets
+ * some count. Yields and throws as the scan does.
  */
 export function* countPrompts(body: Buffer, members: readonly Member[]): Generator<undefined, number> {
   let prompts = 0;

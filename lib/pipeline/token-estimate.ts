@@ -13,10 +13,7 @@ const BYTES_PER_TOKEN = 3.5;
 const TOKENS_PER_MEDIUM = 1_600;
 const MEDIA_SOURCES: readonly unknown[] = ['base64', 'url', 'file'];
 
-/**
- * UTF-8 bytes of all strings in the value of the member `name`, names of members included. The data of an
- * image or a document count as so many bytes as its tokens would have, since they are no text.
- */
+/** UTF-8 bytes of all strings in the value of a member, names included; of a medium, those of its tokens. */
 function bytesIn(value: unknown, name: string): number {
   if (typeof value === 'string') return Buffer.byteLength(value);
   if (typeof value !== 'object' || value === null) return 0;
@@ -34,8 +31,8 @@ const LONGEST = 8 * 1024 * 1024;
 
 /**
  * Estimates the tokens of a request of the Messages API: the bytes of all strings in `system`, `messages` and
- * `tools` ÷ 3.5, rounded up, and 1600 for each image or document. A member that holds too much to be parsed
- * counts with all its bytes. Throws as the scan does, missing_model and invalid_model.
+ * `tools` ÷ 3.5, rounded up, and 1600 for each image or document, whose data are no text. A member that holds
+ * too much to be parsed counts with all its bytes. Throws as the scan does, missing_model and invalid_model.
  */
 export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (body, { pause }) =>
   inTurns(estimate(body), pause);
