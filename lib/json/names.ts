@@ -28,10 +28,10 @@ export function takeName(
   const text = bytes.toString('utf8', start, end);
   const name = text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
   if (addressed && UNADDRESSABLE.test(name)) {
-    const what = 'the service cannot address the name of the member before';
-    throw refusal('unsupported_member_name', what, end);
+    const message = `the service cannot address the name of the member before offset ${end}`;
+    throw refusal('unsupported_member_name', message, end);
   }
-  if (taken.has(name)) throw refusal('duplicate_member', 'a member is repeated before', end);
+  if (taken.has(name)) throw refusal('duplicate_member', `the member before offset ${end} is repeated`, end);
   if (taken.size === MAX_MEMBERS) throw invalidJson(end, 'too many members');
   taken.add(name);
   return name;

@@ -8,11 +8,11 @@ import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
 
 /** What is wrong with a text. `position`: bytes from its start. The message quotes nothing of the text. */
-export const refusal = (code: ErrorCode, what: string, position: number) =>
-  Object.assign(new PrivatemodeError(code, `${what} offset ${position}`), { position });
+export const refusal = (code: ErrorCode, message: string, position: number) =>
+  Object.assign(new PrivatemodeError(code, message), { position });
 
 export const invalidJson = (position: number, words = 'unexpected byte') =>
-  refusal('invalid_json', `the body is not valid JSON: ${words} at`, position);
+  refusal('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`, position);
 
 export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;

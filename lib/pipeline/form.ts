@@ -50,7 +50,7 @@ export function boundaryOf(contentType = ''): string {
   const parameters = parametersOf(contentType);
   const boundary = parameters.get('boundary') ?? '';
   if (!FORM.test(parameters.get('*')!) || boundary === '' || boundary.length > 70) {
-    throw invalid('the body must be multipart/form-data with a boundary of 1 to 70 characters');
+    throw invalid('the body must be multipart/form-data with a boundary');
   }
   return boundary;
 }
