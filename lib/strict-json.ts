@@ -3,7 +3,6 @@
  * they were written. Two readers of such a text cannot disagree about what it says.
  */
 import { PrivatemodeError } from './errors.ts';
-import { JsonRefusal } from './json/names.ts';
 import { type Scanned, scanJson } from './json/scan.ts';
 
 export type JsonValue = null | boolean | string | JsonNumber | readonly JsonValue[] | JsonObject;
@@ -30,7 +29,7 @@ type Limits = Readonly<Record<'depth' | 'values', number>>;
 /** What is wrong with a text, for code to decide on. `refuse` also gets a sentence about it, for people. */
 export interface JsonDefect {
   readonly kind: 'syntax' | 'depth' | 'values' | 'repeated';
-  /** Where reading ended, in UTF-16 units from the beginning of the text. */
+  /** Where the text is refused, in UTF-16 units from its beginning; 0 for the other kinds. */
   readonly position: number;
 }
 
@@ -43,8 +42,9 @@ type Refuse = (reason: string, defect: JsonDefect) => Error;
  */
 export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refuse): JsonValue {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  const { members, depth } = scanned(text, limits.values, refuse);
+  const { members, depth, values } = scanned(text, refuse);
   if (depth > limits.depth) throw refuse('nested too deeply', { kind: 'depth', position: 0 });
+  if (values > limits.values) throw refuse('too many values', { kind: 'values', position: 0 });
   const value = JSON.parse(text.toString('utf8'), strictValue) as JsonValue;
   if (value instanceof JsonObject) {
     for (const { name, start, end } of members) {
@@ -55,23 +55,18 @@ export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refus
   return value;
 }
 
-function scanned(text: Buffer, most: number, refuse: Refuse): Scanned {
+function scanned(text: Buffer, refuse: Refuse): Scanned {
   try {
-    return scanJson(text, { array: true, unique: 'everywhere', most });
+    return scanJson(text, { array: true, unique: true });
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
-    const at = thrown instanceof JsonRefusal ? thrown.position : 0;
+    const { position: at = 0 } = thrown as { readonly position?: number };
     const position = text.toString('utf8', 0, at).length;
-    const [kind, words] = DEFECTS.get(thrown.code) ?? (['syntax', 'not JSON'] as const);
-    throw refuse(`${words} at character ${position}`, { kind, position });
+    const isRepeated = thrown.code === 'duplicate_member';
+    const words = isRepeated ? 'a member appears twice' : 'not JSON';
+    throw refuse(`${words} at character ${position}`, { kind: isRepeated ? 'repeated' : 'syntax', position });
   }
 }
-
-/** What a refusal of the scan is called here. */
-const DEFECTS: ReadonlyMap<string, readonly [JsonDefect['kind'], string]> = new Map([
-  ['duplicate_member', ['repeated', 'a member appears twice']],
-  ['body_too_large', ['values', 'too many values']],
-]);
 
 /** What JSON.parse puts in the place of a value. Without the source of a number, nothing will accept it. */
 function strictValue(_name: string, value: unknown, context?: { readonly source?: string }): JsonValue {

@@ -3,9 +3,16 @@
  * function returns where its token, or a part of it, ends, and a position at or after the end of the text if
  * the token has no end there. It throws invalid_json at the first byte that the token cannot have.
  */
-import { invalidJson } from './names.ts';
+import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 
 export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
+
+/** What is wrong with a text. `position`: bytes from its start. The message quotes nothing of the text. */
+export const refusal = (code: ErrorCode, message: string, position: number) =>
+  Object.assign(new PrivatemodeError(code, message), { position });
+
+export const invalidJson = (position: number, words = 'unexpected byte') =>
+  refusal('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`, position);
 
 export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;
@@ -16,13 +23,8 @@ export const OBJECT = 0x7b;
 export const TO_CLOSER = 2;
 
 const ZERO = 0x30;
-const NINE = 0x39;
-const PLUS = 0x2b;
 const MINUS = 0x2d;
 const POINT = 0x2e;
-const SMALL_E = 0x65;
-/** Set in small letters, not in capital ones. */
-const SMALL = 0x20;
 const SMALL_U = 0x75;
 
 /** The kind of a value by its first byte. */
@@ -32,6 +34,20 @@ for (const literal of ['true', 'false', 'null'] as const) KINDS[literal.charCode
 KINDS[QUOTE] = 'string';
 KINDS[OBJECT] = 'object';
 KINDS[ARRAY] = 'array';
+
+/** A table of all bytes: 1 for those of the text. */
+function setOf(text: string): Uint8Array {
+  const set = new Uint8Array(256);
+  for (const byte of Buffer.from(text)) set[byte] = 1;
+  return set;
+}
+const DIGITS = setOf('0123456789');
+const EXPONENT = setOf('eE');
+const SIGN = setOf('+-');
+const HEX = setOf('0123456789abcdefABCDEF');
+const ESCAPED = setOf('"\\/bfnrtu');
+/** The bytes that end a run of plain characters: quote, backslash, control characters. */
+const STOPS = setOf('"\\').fill(1, 0, 0x20);
 
 /** `word`: the literal that begins at `from`. */
 export function literalEnd(bytes: Uint8Array, from: number, word: string): number {
@@ -45,29 +61,21 @@ export function literalEnd(bytes: Uint8Array, from: number, word: string): numbe
 /** One digit or more. */
 function digitsEnd(bytes: Uint8Array, from: number): number {
   let i = from;
-  while (bytes[i]! >= ZERO && bytes[i]! <= NINE) i += 1;
+  while (DIGITS[bytes[i]!] === 1) i += 1;
   if (i === from && i < bytes.length) throw invalidJson(i);
   return i;
 }
 
-/** Of a number, all before its exponent. */
-export function decimalEnd(bytes: Uint8Array, from: number): number {
+/** A number. One that a double may not hold as it is written adds its start and its end to `inexact`. */
+export function numberEnd(bytes: Uint8Array, from: number, inexact: number[] | undefined): number {
   const first = bytes[from] === MINUS ? from + 1 : from;
-  const end = bytes[first] === ZERO ? first + 1 : digitsEnd(bytes, first);
-  return bytes[end] === POINT ? digitsEnd(bytes, end + 1) : end;
+  const whole = bytes[first] === ZERO ? first + 1 : digitsEnd(bytes, first);
+  const decimal = bytes[whole] === POINT ? digitsEnd(bytes, whole + 1) : whole;
+  let end = decimal;
+  if (EXPONENT[bytes[end]!] === 1) end = digitsEnd(bytes, end + (SIGN[bytes[end + 1]!] === 1 ? 2 : 1));
+  if (end > decimal || end - from > 15) inexact?.push(from, end);
+  return end;
 }
-
-/** The exponent that begins at `from`; `from` itself if none does. */
-export function exponentEnd(bytes: Uint8Array, from: number): number {
-  if ((bytes[from]! | SMALL) !== SMALL_E) return from;
-  const sign = bytes[from + 1];
-  return digitsEnd(bytes, sign === PLUS || sign === MINUS ? from + 2 : from + 1);
-}
-
-const HEX = new Uint8Array(256);
-for (const byte of Buffer.from('0123456789abcdefABCDEF')) HEX[byte] = 1;
-const ESCAPED = new Uint8Array(256);
-for (const byte of Buffer.from('"\\/bfnrtu')) ESCAPED[byte] = 1;
 
 /** The escape whose backslash is at `from`. */
 function escapeEnd(bytes: Uint8Array, from: number): number {
@@ -77,11 +85,6 @@ function escapeEnd(bytes: Uint8Array, from: number): number {
   }
   return end;
 }
-
-// 1 for the bytes that end a run of plain characters: quote, backslash, control characters.
-const STOPS = new Uint8Array(256).fill(1, 0, 0x20);
-STOPS[QUOTE] = 1;
-STOPS[BACKSLASH] = 1;
 
 /**
  * Marks the bytes of `word` that end a run, in their top bits; 0 if there is none. `^ 0x02` exchanges the

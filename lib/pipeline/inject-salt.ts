@@ -1,7 +1,6 @@
 /**
  * Gives a request its cache salt, and its shard key: a fingerprint of the salted prompt, link by link. By it
- * the service finds the machine that has the prompt's prefix cached (docs/protocol/inference.md 8). Chat,
- * completions and messages carry them.
+ * the service finds the machine that has the prompt's prefix cached (docs/protocol/inference.md 8).
  */
 import { sha256, sha256Latin1 } from '#crypto/digest';
 import { randomBytes } from '../crypto/random.ts';
@@ -9,9 +8,8 @@ import { PrivatemodeError } from '../errors.ts';
 import type { Value } from './encrypt-body.ts';
 import type { ParsedBody } from './request-body.ts';
 
-/** A body that is ready to be encrypted. */
 export interface SaltedBody extends ParsedBody {
-  /** For the shard-key header; undefined if no salt is known beyond this request. */
+  /** Undefined if no salt is known beyond this request. */
   readonly shardKey: string | undefined;
 }
 
@@ -19,7 +17,7 @@ export interface SaltedBody extends ParsedBody {
 export interface SaltRule {
   /** The salt of requests that bring none; undefined: each of them gets a random one. */
   readonly shared: string | undefined;
-  /** Makes the salt that replaces the one of a body. `own`: the text of the body's salt, in UTF-8. */
+  /** Makes the salt that replaces the `own` one of a body, given as its text in UTF-8. */
   readonly mix?: ((own: Uint8Array) => string) | undefined;
 }
 
@@ -31,25 +29,22 @@ export const SALT_BYTES = 32;
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
- * Returns the body with its shard key and its salt. The salt is the body's own, or the one that was mixed
- * from it. A body without a salt gets the shared one; if there is none, it gets a random salt and no shard
- * key. Bodies of other endpoints stay as they are. Throws context_too_large, and salt_too_short if the body's
- * own salt has 1 to 31 bytes.
+ * Returns the body with its shard key and its salt: its own, or the one that is mixed from it. A body without
+ * a salt gets the shared one; if there is none, it gets a random salt and no shard key. Throws
+ * context_too_large, and salt_too_short if the body's own salt has 1 to 31 bytes.
  */
 export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltRule): B & SaltedBody {
-  const { content } = body;
-  if (!content.salted) return { ...body, shardKey: undefined };
-  const text = textOf(content.values, SALT_MEMBER);
-  const own = text.length > 0 ? text : undefined; // null and an empty string are no salt
-  if (own !== undefined && own.length < SALT_BYTES) {
+  if (!body.salted) return { ...body, shardKey: undefined };
+  const own = textOf(body.values, SALT_MEMBER);
+  const hasOwn = own.length > 0; // null and an empty string are no salt
+  if (hasOwn && own.length < SALT_BYTES) {
     throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
   }
-  const replaced = own === undefined ? shared : mix?.(own);
-  const known = replaced === undefined ? own : Buffer.from(replaced);
-  const shardKey = known && shardKeyOf(content.values, known);
-  const salt = replaced ?? (own === undefined ? randomSalt() : undefined);
-  if (salt === undefined) return { ...body, shardKey };
-  return { ...body, shardKey, content: { ...content, values: withSalt(content.values, salt) } };
+  const other = hasOwn ? mix?.(own) : shared;
+  const known = other === undefined ? own : Buffer.from(other);
+  const shardKey = known.length > 0 ? shardKeyOf(body.values, known) : undefined;
+  if (hasOwn && other === undefined) return { ...body, shardKey };
+  return { ...body, shardKey, values: withSalt(body.values, other ?? randomSalt()) };
 }
 
 /** Puts the salt in the place of the one that the body has, or behind the last member. */
@@ -61,10 +56,7 @@ function withSalt(values: readonly Value[], salt: string): readonly Value[] {
   return [...values, { name: SALT_MEMBER, before, bytes, isPlain: false }];
 }
 
-/**
- * Digits as written for integers, else the shortest plain decimal: `1.50` becomes `1.5`, `1e3` becomes
- * `1000`.
- */
+/** Integers as written, else the shortest plain decimal: `1.50` becomes `1.5`, `1e3` becomes `1000`. */
 function numberText(written: string): string {
   if (/^-?[0-9]+$/.test(written)) return written;
   const value = Number(written);
@@ -72,11 +64,7 @@ function numberText(written: string): string {
   return value.toLocaleString('en', { useGrouping: false, maximumSignificantDigits: 17 });
 }
 
-/**
- * Longest JSON text, in bytes, of a string or a number that is decoded, because decoding holds up every other
- * request. No prompt that may be hashed is longer: it has at most a million tokens of four bytes, and each
- * byte takes six if it is escaped.
- */
+/** Decoding holds up all others. No prompt that may be hashed is longer: 4 MB, each byte six if escaped. */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
 
 const EMPTY = Buffer.alloc(0);
@@ -84,7 +72,7 @@ const EMPTY = Buffer.alloc(0);
 /**
  * The text of the member of that name as the service reads it (docs/protocol/inference.md 8, "text()"), in
  * UTF-8: a string decoded, arrays, objects and flags raw; empty for null, and if there is no such member.
- * Throws context_too_large where a string or a number is longer than 24 MiB.
+ * Throws context_too_large for a string or a number of more than 24 MiB.
  */
 function textOf(values: readonly Value[], name: string): Buffer {
   const raw = values.find((value) => value.name === name)?.bytes ?? EMPTY;
@@ -95,8 +83,8 @@ function textOf(values: readonly Value[], name: string): Buffer {
     const message = `a text of the request is longer than ${MAX_TEXT_BYTES} bytes`;
     throw new PrivatemodeError('context_too_large', message);
   }
-  if (first !== '"') return Buffer.from(numberText(raw.toString('latin1')), 'latin1');
-  return raw.includes('\\') ? Buffer.from(JSON.parse(raw.toString('utf8')), 'utf8') : raw.subarray(1, -1);
+  if (first !== '"') return Buffer.from(numberText(raw.toString('latin1')));
+  return raw.includes('\\') ? Buffer.from(JSON.parse(raw.toString('utf8'))) : raw.subarray(1, -1);
 }
 
 /** The members whose texts are hashed, in this order. */
@@ -109,10 +97,7 @@ const TOKEN_LIMIT = 1_000_000;
 /** How many tokens the link from this token on covers. */
 const linkFrom = (token: number): number => (token >= 100_096 ? 512 : token >= 1024 ? 128 : 16);
 
-/**
- * The shard key of a prompt under that salt (UTF-8 bytes). Throws context_too_large beyond 1 000 000 tokens
- * of four bytes.
- */
+/** The shard key of a prompt under that salt (UTF-8). Throws context_too_large beyond a million tokens. */
 export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
   const texts = CONTENT_MEMBERS.map((name) => textOf(values, name));
   const tokens = Math.floor(texts.reduce((sum, { length }) => sum + length, 0) / TOKEN_BYTES);
@@ -123,8 +108,7 @@ export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
     throw new PrivatemodeError('context_too_large', message);
   }
   const content = Buffer.concat(texts);
-  // The digest of the link before, then the content of this one.
-  const link = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES);
+  const link = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // the digest of the link before, its content
   link.set(sha256(salt));
   let key = link.toString('hex', 0, 8);
   for (let token = 0, next = linkFrom(0); next <= tokens; token = next, next += linkFrom(next)) {

@@ -1,14 +1,15 @@
-/**
- * Decides with which key a request leaves: the key of the application, of its client, or the configured one.
- */
+/** Decides with which key a request leaves: that of the application, of its client, or the configured one. */
 import { bearerToken } from '../api/ids.ts';
 
 export type FallbackMode = 'never' | 'always' | 'if-placeholder';
 
-interface AuthInput {
-  /** The application's Authorization header, if it sent one, and its x-api-key header. */
+/** The application's Authorization header, if it sent one, and its x-api-key header. */
+interface SentKeys {
   readonly authorization: string | undefined;
   readonly apiKeyHeader: string | undefined;
+}
+
+interface AuthInput extends SentKeys {
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
   /** The client of --clients that sends the request, and its key for the service, if it has one. */
@@ -18,13 +19,11 @@ interface AuthInput {
 const bearer = (key: string | undefined): string | undefined => (key ? `Bearer ${key}` : undefined);
 
 /**
- * Decides which key a request is sent with. An Authorization header decides alone, whatever it holds.
- * `x-api-key` counts only if there is no such header, and leaves as a bearer token, so that a key for another
- * vendor cannot leak. A `client` has sent a token of this gateway, which stays here: the client's own key
- * replaces it, or else the configured key.
- *
- * Returns `authorization`, the header for the remote, or undefined if there is none. `offeredKey` is the own
- * key of the application or client; attestation may use it. It is undefined if a key is configured.
+ * Returns `authorization`, the header for the remote, if there is one, and `offeredKey`, the own key of the
+ * application or client: attestation may use it if no key is configured. An Authorization header decides
+ * alone, whatever it holds. `x-api-key` counts only if there is no such header, and leaves as a bearer token,
+ * so that a key for another vendor cannot leak. A `client` has sent a token of this gateway, which stays
+ * here: the client's own key replaces it, or else the configured key.
  */
 export function rewriteAuth(input: AuthInput) {
   const { client, configuredKey } = input;
@@ -36,19 +35,10 @@ export function rewriteAuth(input: AuthInput) {
   };
 }
 
-/**
- * The Authorization header that the application's own key makes; undefined if the application sent no key.
- */
-export const ownKey = ({
-  authorization,
-  apiKeyHeader,
-}: Pick<AuthInput, 'authorization' | 'apiKeyHeader'>): string | undefined =>
-  authorization ?? bearer(apiKeyHeader);
+/** The Authorization header that the application's own key makes; undefined if it sent none. */
+export const ownKey = (sent: SentKeys): string | undefined => sent.authorization ?? bearer(sent.apiKeyHeader);
 
-/**
- * Whether the configured key replaces what the application sent. If so, the application's value does not
- * count as a key, whatever it says.
- */
+/** Whether the configured key replaces what the application sent, which then does not count as a key. */
 export function isReplaced(input: Omit<AuthInput, 'client'>): boolean {
   const { configuredKey, fallback } = input;
   const isPlaceholder = fallback === 'if-placeholder' && ownKey(input) === 'Bearer placeholder';

@@ -1,6 +1,6 @@
 /** How many tokens a request has, estimated from the length of its text. */
 import { isParsable, scanInTurns } from '../json/scan.ts';
-import { modelIn } from './plain-members.ts';
+import { memberIn, modelNamed } from './plain-members.ts';
 import { type BodyReader, inTurns } from './request-body.ts';
 
 /**
@@ -11,49 +11,41 @@ import { type BodyReader, inTurns } from './request-body.ts';
 const BYTES_PER_TOKEN = 3.5;
 /** The most that Anthropic's rule (width × height ÷ 750, after scaling down) gives for one image. */
 const TOKENS_PER_MEDIUM = 1_600;
-/** Members with text for the model. */
-const READ_BY_MODEL: readonly string[] = ['system', 'messages', 'tools'];
+const MEDIA_SOURCES: readonly unknown[] = ['base64', 'url', 'file'];
 
-const MEDIA_SOURCES: ReadonlySet<unknown> = new Set(['base64', 'url', 'file']);
-
-/**
- * UTF-8 bytes of all strings in a value, names of members included. An image or a document counts as so many
- * bytes as its tokens would have, since its own are not text. `name`: of the member that has the value.
- */
-function bytesIn(value: unknown, name = ''): number {
+/** UTF-8 bytes of all strings in the value of a member, names included; of a medium, those of its tokens. */
+function bytesIn(value: unknown, name: string): number {
   if (typeof value === 'string') return Buffer.byteLength(value);
-  if (Array.isArray(value)) return value.reduce((sum: number, each) => sum + bytesIn(each), 0);
   if (typeof value !== 'object' || value === null) return 0;
-  const isMedium = name === 'source' && MEDIA_SOURCES.has((value as { readonly type?: unknown }).type);
-  let bytes = isMedium ? TOKENS_PER_MEDIUM * BYTES_PER_TOKEN : 0;
+  const { type, data } = value as { readonly type?: unknown; readonly data?: unknown };
+  const isMedium = name === 'source' && MEDIA_SOURCES.includes(type);
+  let bytes = isMedium ? TOKENS_PER_MEDIUM * BYTES_PER_TOKEN - bytesIn(data, '') : 0;
   for (const [each, member] of Object.entries(value)) {
-    const isData = isMedium && each === 'data' && typeof member === 'string';
-    bytes += Buffer.byteLength(each) + (isData ? 0 : bytesIn(member, each));
+    bytes += (Array.isArray(value) ? 0 : Buffer.byteLength(each)) + bytesIn(member, each);
   }
   return bytes;
 }
 
+/** Bytes of the longest member that is parsed. */
+const LONGEST = 8 * 1024 * 1024;
+
 /**
  * Estimates the tokens of a request of the Messages API: the bytes of all strings in `system`, `messages` and
- * `tools` ÷ 3.5, rounded up, and 1600 for each image or document. A member that holds too much to be parsed
- * counts with all its bytes. Throws invalid_json, duplicate_member, unsupported_member_name, missing_model
- * and invalid_model.
+ * `tools` ÷ 3.5, rounded up, and 1600 for each image or document, whose data are no text. A member that holds
+ * too much to be parsed counts with all its bytes. Throws as the scan does, missing_model and invalid_model.
  */
 export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (body, { pause }) =>
   inTurns(estimate(body), pause);
 
-/** Bytes of the longest member that is parsed. */
-const LONGEST = 8 * 1024 * 1024;
-
 function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number }> {
   const { members } = yield* scanInTurns(body);
-  modelIn(body, members);
+  modelNamed(memberIn(body, members, 'model'));
   let bytes = 0;
   for (const member of members) {
     const { name, start, end } = member;
-    if (!READ_BY_MODEL.includes(name)) continue;
+    if (name !== 'system' && name !== 'messages' && name !== 'tools') continue;
     const isShort = isParsable(member) && end - start <= LONGEST;
-    bytes += isShort ? bytesIn(JSON.parse(body.toString('utf8', start, end))) : end - start;
+    bytes += isShort ? bytesIn(JSON.parse(body.toString('utf8', start, end)), name) : end - start;
     yield;
   }
   return { tokens: Math.ceil(bytes / BYTES_PER_TOKEN) };

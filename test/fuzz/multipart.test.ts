@@ -26,11 +26,8 @@ const nameIn = (key: string): string => key.slice(key.indexOf(' ') + 1);
 /** As our reader sees it; undefined where it refuses, with a typed error of status 400. */
 function ours(form: Buffer): Read | undefined {
   try {
-    const { values, files } = readForm(form, BOUNDARY);
-    return listed([
-      ...[...values].map(([name, part]) => ['value', name, part] as const),
-      ...[...files].map(([name, part]) => ['file', name, part] as const),
-    ]);
+    const parts = readForm(form, BOUNDARY);
+    return listed(parts.map(({ name, isFile, bytes }) => [isFile ? 'file' : 'value', name, bytes]));
   } catch (thrown) {
     assert.ok(thrown instanceof PrivatemodeError, String(thrown));
     assert.equal(thrown.status, 400);

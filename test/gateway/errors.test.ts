@@ -77,19 +77,13 @@ function assertOnlyOurs({ headers }: RawAnswer): void {
 }
 
 describe('the gateway, before it sends anything,', { concurrency: true }, () => {
-  const form = post(`--b\r\n${CANARY}`, { headers: ['Content-Type: multipart/form-data; boundary=b'] });
-  for (const [what, request, words] of [
-    ['a body that is no JSON', post('{', MESSAGES), ANTHROPIC],
-    ['a form instead of JSON', form, /the body is multipart\/form-data, and this endpoint takes JSON/],
-  ] as const) {
-    it(`refuses ${what}: 400 invalid_json`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      const answer = await ask(request);
-      assertOurs(answer, 400, 'invalid_json');
-      assert.match(answer.body, words);
-      assert.equal(upstream.connections.total, 0);
-    });
-  }
+  it('refuses a body that is no JSON: 400 invalid_json', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const answer = await ask(post('{', MESSAGES));
+    assertOurs(answer, 400, 'invalid_json');
+    assert.match(answer.body, ANTHROPIC);
+    assert.equal(upstream.connections.total, 0);
+  });
 
   it('refuses every request while the service is not attested, with the reason', async (t) => {
     const acquire = () => Promise.reject(new PrivatemodeError('attestation_failed', 'words'));

@@ -275,7 +275,7 @@ describe('an encrypted body of a MiB', () => {
     it(`is not held in memory by its stream once the stream is ${how}, so that the prompt can be freed`, async () => {
       const { stream, prompt } = (() => {
         const body = largeBody();
-        const prompt = new WeakRef(body.content.values[1]!.bytes.buffer);
+        const prompt = new WeakRef(body.values[1]!.bytes.buffer);
         return { stream: encryptStream(body, fixedCipher()).body as Readable, prompt };
       })();
       stream.read(0);

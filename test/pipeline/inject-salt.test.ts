@@ -81,9 +81,9 @@ describe('cache salt injection', () => {
 
   it('draws 32 random bytes for each request without a salt, and gives such a request no shard key', () => {
     const [first, second] = [0, 1].map(() => {
-      const { content, shardKey } = prepare(jsonBody({ salted: true }), '{"model":"m"}');
+      const { values, shardKey } = prepare(jsonBody({ salted: true }), '{"model":"m"}');
       assert.equal(shardKey, undefined);
-      return JSON.parse(content.values[1]!.bytes.toString()) as string;
+      return JSON.parse(values[1]!.bytes.toString()) as string;
     });
     assert.match(first!, /^[A-Za-z0-9+/]{43}=$/);
     assert.notEqual(first, second);

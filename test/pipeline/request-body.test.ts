@@ -269,15 +269,15 @@ describe("Anthropic's web search tool", () => {
   const take = (tools: string, id: 'messages' | 'chat' = 'messages') =>
     prepareText(`{"model":"m","tools":${tools}}`, { id, salted: true });
 
-  for (const [what, tools, named] of [
-    ['as the only tool', '[{"type":"web_search_20250305","name":"s"}]', 'web_search_20250305'],
-    ['behind another', `[${OWN},{"name":"s","type":"web_search_20260209"}]`, 'web_search_20260209'],
-    ['of a version that is no date', '[{"type":"web_search_latest","name":"s"}]', 'web_search_…'],
-    ['with an escape in its type', '[{"type":"web\\u005fsearch_20250305"}]', 'web_search_20250305'],
-    ['with an escape in a key', '[{"ty\\u0070e":"web_search_20250305"}]', 'web_search_20250305'],
+  for (const [what, tools] of [
+    ['as the only tool', '[{"type":"web_search_20250305","name":"s"}]'],
+    ['behind another', `[${OWN},{"name":"s","type":"web_search_20260209"}]`],
+    ['of a version that is no date', '[{"type":"web_search_latest","name":"s"}]'],
+    ['with an escape in its type', '[{"type":"web\\u005fsearch_20250305"}]'],
+    ['with an escape in a key', '[{"ty\\u0070e":"web_search_20250305"}]'],
   ] as const) {
     it(`is refused by its type, ${what}`, () => {
-      const message = `the service has no tool ${named}: it searches no web`;
+      const message = 'no web_search tool: the service searches no web';
       assert.throws(() => take(tools), { code: 'hosted_tool_refused', status: 400, message });
     });
   }
