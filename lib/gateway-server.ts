@@ -8,8 +8,7 @@ import { AppResponse } from './gateway/app-response.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import type { GatewayDeps } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
-import { MemoryBudget } from './gateway/memory.ts';
-import { createDumper } from './gateway/request-dump.ts';
+import { createDump } from './gateway/request-dump.ts';
 import { firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
 import { drain } from './listener/drain.ts';
 import { type Listener, listen } from './listener/listen.ts';
@@ -31,7 +30,7 @@ type Own =
   | 'createTranslator'
   | 'cors'
   | 'memory'
-  | 'dumper'
+  | 'dump'
   | 'terminate';
 
 export interface GatewayServerDeps extends Omit<GatewayDeps, Own> {
@@ -64,10 +63,10 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     settings: config,
     upstream,
     memory: {
-      uploads: new MemoryBudget('uploads', bytes, metrics.counters),
-      responses: new MemoryBudget('responses', bytes),
+      uploads: { of: 'uploads', limit: bytes, used: metrics.counters },
+      responses: { of: 'responses', limit: bytes, used: { bufferedBytes: 0 } },
     },
-    dumper: config.dumpRequests ? createDumper({ workspace, log }) : undefined,
+    dump: config.dumpRequests ? createDump({ workspace, log }) : undefined,
     aliases: config.modelAlias.size === 0 ? undefined : config.modelAlias,
     createTranslator: config.responsesApi
       ? (await import('./responses-api/translator.ts')).createTranslator

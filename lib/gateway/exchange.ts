@@ -7,30 +7,24 @@ import { newRequestId } from '../api/ids.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
-import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
-import { AUDIT_HEADERS, leftOutHeader } from '../http-rules/headers.ts';
+import type { PrivatemodeError } from '../errors.ts';
+import { AUDIT_HEADERS } from '../http-rules/headers.ts';
 import { ForeignError } from '../http-rules/unauthenticated.ts';
 import type { Permit } from '../limits/limits.ts';
 import { UpstreamFailure } from '../network/failures.ts';
 import { count, RequestStats, UNDECRYPTABLE } from '../observe/counters.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
+import type { Translator } from '../responses-api/translator.ts';
 import type { Epoch } from '../session/session.ts';
 import { type Admission, admit } from './admission.ts';
 import { type AppResponse, BodyHash } from './app-response.ts';
-import { corsHeaders } from './cors.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Room } from './memory.ts';
 
 /** The application has left, so nobody is there to respond to. */
 export class ClientGone extends Error {}
 
-/** How far the response has come. */
-export type Phase = 'before_headers' | 'before_first_token' | 'mid_stream';
-
-/** What admission decided; `fault`: it threw, so the program has a fault. */
-type Decided = Admission | { readonly kind: 'fault'; readonly thrown: unknown };
-
-/** What a response to an attempt is read with, and what it says of the secret and the key. */
+/** What a response to an attempt is read with, and whether it says something of the secret. */
 export interface SentAttempt {
   readonly epoch: Epoch;
   /** Undefined: nothing is encrypted. */
@@ -40,10 +34,6 @@ export interface SentAttempt {
    * knows the secret.
    */
   readonly isTrial: boolean;
-  /** Whether the request went out with a key at all. */
-  readonly hasKey: boolean;
-  /** The key of the operator with which it went out; undefined: a key of the application, or none. */
-  readonly ownKey: string | undefined;
 }
 
 /** An exchange whose request is forwarded to the service. */
@@ -60,7 +50,7 @@ export class Exchange {
   readonly deps: GatewayDeps;
   readonly req: IncomingMessage;
   readonly res: AppResponse;
-  readonly decision: Decided;
+  readonly decision: Admission;
   /** The endpoint that the request is forwarded to; undefined: the proxy responds by itself. */
   readonly match: EndpointMatch | undefined;
   /** The client that was identified; undefined without --clients. */
@@ -74,13 +64,8 @@ export class Exchange {
   readonly headers: Record<string, string>;
 
   readonly stats = new RequestStats();
-  phase: Phase = 'before_headers';
   /** Whether we break the connection on purpose, before the response is complete. */
   broken = false;
-  /** Whether the response is complete, or its connection gone. */
-  closed = false;
-  /** Whether the gateway has done its part, and nothing more is written. */
-  concluded = false;
   /** Waits for the client, then for the service: one wait at a time. */
   readonly deadline: Deadline;
   /** The permit of the gate, which the end of the exchange gives back. */
@@ -88,16 +73,22 @@ export class Exchange {
   /** Memory for the body of the request, and for a response that is kept whole or translated. */
   readonly requestRoom: Room;
   readonly responseRoom: Room;
+  /** The header with the key with which the request leaves; undefined: it leaves without one. */
+  authorization: string | undefined;
+  /** The key in it if the operator's: the configured one, or that of the client's entry; else undefined. */
+  ownKey: string | undefined;
   /** The last attempt to send the request. */
   attempt: SentAttempt | undefined;
   /** The alias that gave the request its model: its name as it was configured. */
   alias: string | undefined;
   /** Kinds of hosted tools that a translation left out. */
   toolsLeftOut: string | undefined;
-  /** Decrypts the response. Its events and its usage count even if the response is cut off. */
+  /** Translates the Responses API; undefined: the response goes to the application as it was decrypted. */
+  translator: Translator | undefined;
+  /** Decrypts a stream. Its events and its usage count even if the response is cut off. */
   decrypter: Decrypter | undefined;
-  /** Undefined: the exchange gets no receipt. */
-  readonly receipt: ReceiptNotes | undefined;
+  /** What was sent and given; undefined: the exchange gets no receipt. */
+  readonly bodies: { readonly request: BodyHash; readonly response: BodyHash } | undefined;
 
   /** Why the exchange ended early; undefined: it has not. */
   #endedBy: Error | undefined;
@@ -110,23 +101,17 @@ export class Exchange {
    * one in `x-request-id`, that one. Responses show the application's id where the application looks for it,
    * with ours beside it. It never goes to the service, because it may name a person or a session. An
    * `x-request-id` that was sent more than once counts as none. `offered`: the optional paths that are
-   * served. `onClose`: called once the response is complete, or its connection gone. Never throws.
+   * served. Never throws.
    */
-  constructor(
-    deps: GatewayDeps,
-    req: IncomingMessage,
-    res: AppResponse,
-    offered: readonly Offered[],
-    onClose: (exchange: Exchange) => void,
-  ) {
+  constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse, offered: readonly Offered[]) {
     this.deps = deps;
     this.req = req;
     this.res = res;
-    const { decision, client, cors } = decide(deps, req, offered);
+    const { decision, client, cors } = admit(deps, req, offered);
     this.decision = decision;
     this.client = client;
     this.match = decision.kind === 'endpoint' ? decision : undefined;
-    this.format = decision.kind === 'fault' ? 'plain' : decision.format;
+    this.format = decision.format;
     const sent = req.headers['x-request-id'];
     const clientRequestId = typeof sent === 'string' && CLIENT_ID.test(sent) ? sent : undefined;
     this.ids = { requestId: this.requestId, clientRequestId, client: client?.name };
@@ -136,19 +121,22 @@ export class Exchange {
       this.headers[AUDIT_HEADERS.requestId] = this.requestId;
     }
     const endpoint = deps.receipts && endpointOfReceipt(decision);
-    if (endpoint !== undefined) this.receipt = notesFor(endpoint, res);
+    if (endpoint !== undefined) {
+      this.bodies = { request: new BodyHash(), response: new BodyHash() };
+      res.observers.push(this.bodies.response);
+    }
     if (endpoint) this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts?.instance}/${this.requestId}`;
     this.deadline = new Deadline(deps.clock);
     this.requestRoom = new Room(deps.memory.uploads);
     this.responseRoom = new Room(deps.memory.responses);
-    res.once('close', () => {
-      this.closed = true;
-      this.deadline.cancel();
-      this.requestRoom.release();
-      this.responseRoom.release();
-      if (!res.writableFinished) this.abort(new ClientGone());
-      onClose(this);
-    });
+  }
+
+  /** Called once the response is complete, or its connection gone. */
+  closed(): void {
+    this.deadline.cancel();
+    this.requestRoom.release();
+    this.responseRoom.release();
+    if (!this.res.writableFinished) this.abort(new ClientGone());
   }
 
   /** Aborted when the application has left, or when the grace period of a shutdown is over. */
@@ -168,26 +156,20 @@ export class Exchange {
     if (this.#endedBy !== undefined) stop?.(this.#endedBy);
   }
 
+  /** Stops the step that runs, which fails with this reason; the exchange goes on. */
+  interrupt(reason: Error): void {
+    this.#stop?.(reason);
+  }
+
   /** Ends everything that still runs for the exchange. `reason`: the error that it ends with. */
   abort(reason: Error): void {
     this.#endedBy ??= reason; // the application may leave after a shutdown has begun
-    this.#stop?.(reason);
+    this.interrupt(reason);
     this.#ending?.abort(reason);
   }
 
   log(level: 'debug' | 'info' | 'warn' | 'error', fields: object, message: string): void {
     this.deps.log[level]({ ...this.ids, ...fields }, message);
-  }
-
-  /** Counts a chunk of the body that came from the application. */
-  received(chunk: Uint8Array): void {
-    this.stats.bytes.fromClient += chunk.length;
-    this.receipt?.request.update(chunk);
-  }
-
-  /** Counts bytes that came from the service. */
-  heard(bytes: number): void {
-    this.stats.bytes.fromRemote += bytes;
   }
 
   /** Counts decrypted bytes of the response, which go to the application. */
@@ -215,18 +197,6 @@ export class Exchange {
     this.log('error', { code, status, reason: message, remedy, err }, 'Request failed');
   }
 
-  /** Notes and logs a fault of the program that shows in this request. */
-  faulty(thrown: unknown): void {
-    this.stats.error = asPrivatemodeError(thrown);
-    this.log('error', { err: thrown }, 'A request could not be treated');
-  }
-
-  /** Notes, for the response and the log, which kinds of hosted tools a translation left out. */
-  leavesOut(kinds: string | undefined): void {
-    this.toolsLeftOut = kinds;
-    Object.assign(this.headers, leftOutHeader(kinds));
-  }
-
   /** The client whose entry has the key of the operator that the request left with; undefined: none. */
   get keyOwner(): string | undefined {
     return this.client?.apiKey === undefined ? undefined : this.client.name;
@@ -237,30 +207,11 @@ export class Exchange {
    * response that holds nothing encrypted proves nothing.
    */
   authentic(): void {
-    const { cipher, epoch, isTrial, ownKey } = this.attempt as SentAttempt;
+    const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
     if (!cipher?.hasOpened()) return;
     if (isTrial) this.deps.session.authenticated(epoch.secretId);
-    if (ownKey !== undefined) this.deps.ownKeys?.answered(this.keyOwner, ownKey);
+    if (this.ownKey !== undefined) this.deps.ownKeys?.answered(this.keyOwner, this.ownKey);
   }
-
-  /** Tokens in and out, as far as the service has reported them. */
-  get tokens(): number {
-    const { prompt = 0, completion = 0 } = this.stats.usage ?? this.decrypter?.usage ?? {};
-    return prompt + completion;
-  }
-}
-
-/** The part of a receipt that is known before the end. `endpoint`: null if the request was not admitted. */
-interface ReceiptNotes {
-  readonly endpoint: string | null;
-  readonly request: BodyHash;
-  readonly response: BodyHash;
-}
-
-function notesFor(endpoint: string | null, res: AppResponse): ReceiptNotes {
-  const response = new BodyHash();
-  res.observe({ responseBody: (chunk) => response.update(chunk) });
-  return { endpoint, request: new BodyHash(), response };
 }
 
 /**
@@ -271,27 +222,12 @@ export const isUndecryptable = (error: PrivatemodeError): boolean =>
   UNDECRYPTABLE.has(error.code) &&
   !(error instanceof UpstreamFailure || (error instanceof ForeignError && !error.opened));
 
-function decide(deps: GatewayDeps, req: IncomingMessage, offered: readonly Offered[]) {
-  try {
-    const policy = deps.cors();
-    const { admission: decision, client } = admit(req, policy, {
-      offered,
-      clients: deps.clients,
-      configuredKey: deps.key.value,
-      fallback: deps.settings.apiKeyFallback,
-    });
-    return { decision, client, cors: corsHeaders(req.headers.origin, policy) };
-  } catch (thrown) {
-    return { decision: { kind: 'fault', thrown } as const, client: undefined, cors: {} };
-  }
-}
-
 /**
  * The endpoint that the receipt of a request names; undefined: the request gets no receipt. Null for a
  * request that is not admitted: such requests are only counted (lib/receipts/receipt-log.ts), so there is no
  * receipt that a header could name.
  */
-function endpointOfReceipt(decision: Decided): string | null | undefined {
+export function endpointOfReceipt(decision: Admission): string | null | undefined {
   if (decision.kind === 'endpoint') return decision.endpoint.id;
   if (decision.kind === 'refusal') return null;
   return decision.kind === 'local' && decision.id === 'count_tokens' ? decision.id : undefined;

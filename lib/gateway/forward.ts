@@ -2,6 +2,7 @@
 import { requireModel } from '../access/authenticate.ts';
 import { aliasIn } from '../api/model-aliases.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
+import { leftOutHeader } from '../http-rules/headers.ts';
 import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
 import { untilAborted } from '../http-rules/until-aborted.ts';
 import type { Permit } from '../limits/limits.ts';
@@ -10,26 +11,23 @@ import { encryptStream } from '../pipeline/encrypt-stream.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { bodyReader, NOTHING_ASKED, type ParsedBody } from '../pipeline/request-body.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
-import type { Translator } from '../responses-api/translator.ts';
 import type { Exchange, ForwardedExchange } from './exchange.ts';
 import { isArriving } from './own-response.ts';
-import { LONGEST_PLAIN, readWhole } from './read-whole.ts';
-import { receive } from './receive.ts';
+import { LONGEST_PLAIN, readWhole, receive } from './receive.ts';
 import { respond } from './respond.ts';
 import { sendAttempt } from './send-attempt.ts';
 
 /**
- * Forwards the request of the exchange to the service, and gives the service's response to the application.
- * The steps:
+ * Forwards the request of the exchange to the service, and gives the service's response to the application:
  *
  * - `rewriteAuth` chooses the key that leaves with the request. It refuses nobody.
- * - `enterGate` waits for the permit of the request. It rejects if a limit refuses the request.
+ * - `enterGate` waits for the permit of the request.
  * - `takeIn` receives the body, and refuses a bad one. It puts the real model in place of an alias, and
  *   translates a request of the Responses API.
  * - `acquire` gives the epoch of the verified service, or waits for it while the body arrives, and once more
  *   after that: a slow upload may outlive the first epoch.
  * - `injectSalt` gives the body its cache salt and its shard key.
- * - `encryptStream` makes a stream that encrypts the body with the cipher of one attempt.
+ * - `encryptStream` encrypts the body with the cipher of one attempt.
  * - `sendAttempt` sends one attempt, and waits for the head of its response. `withOneRetry` calls it twice at
  *   most; lib/http-rules/retry.ts says when. A retry has a new cipher, and the epoch that is in force then.
  * - `respond` decrypts the response and writes it to the application.
@@ -39,9 +37,8 @@ import { sendAttempt } from './send-attempt.ts';
  * configured, and the session holds none, the key of the application may leave before its body has arrived:
  * the session verifies the service with it.
  *
- * Rejects with an error, from which the gateway (gateway.ts) makes the response; if a head is out already,
- * the gateway breaks the connection instead. If the application has left, it rejects with the error of the
- * step that this interrupted, and the gateway responds to nobody.
+ * Rejects with the error from which gateway.ts makes the response; if a head is out already, the connection
+ * is broken instead, and if the application has left, nobody is told.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, client } = exchange;
@@ -53,16 +50,20 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     fallback: deps.settings.apiKeyFallback,
     client,
   });
+  exchange.authorization = authorization;
+  // With --clients, no key of an application ever leaves.
+  if (client || (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`))
+    exchange.ownKey = authorization?.slice('Bearer '.length);
   const entered = enterGate(exchange);
   if (entered !== undefined) await entered;
   const timeoutMs = deps.clock.times.epochWait;
   const acquire = () => deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange });
 
-  const { taking, translator } = takeIn(exchange);
+  const taking = takeIn(exchange);
   const early = acquire();
   // The first failure of the two becomes the response; that of the other step is ignored.
   let body = early instanceof Promise ? (await Promise.all([taking, early]))[0] : await taking;
-  const asked = takenIn(exchange, body, translator);
+  const asked = takenIn(exchange, body);
   const newest = acquire();
   const epoch = newest instanceof Promise ? await newest : newest;
 
@@ -78,8 +79,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       const secret = { id: epoch.secretId, key: epoch.key };
       const cipher = match.endpoint.encrypted ? createRequestCipher(secret) : undefined;
       const sealed = cipher && salted && encryptStream(salted, cipher);
-      const outgoing = { epoch, cipher, model, shardKey, sealed, retry, authorization, configuredKey };
-      return sendAttempt(exchange, outgoing);
+      return sendAttempt(exchange, { epoch, cipher, model, shardKey, sealed }, retry);
     },
     errorIn({ response }) {
       if (!match.endpoint.encrypted || !mayAskForRetry(response.statusCode as number)) return undefined;
@@ -96,7 +96,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   body = undefined;
   salted = undefined;
 
-  await respond(exchange, { asked, translator }, { ...upstream, errorBody });
+  await respond(exchange, asked, { ...upstream, errorBody });
 }
 
 /**
@@ -108,7 +108,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
   const { client, deps } = exchange;
   const keep = (permit: Permit): void => {
-    if (exchange.closed) permit.release(0);
+    if (exchange.res.closed) permit.release(0);
     else exchange.permit = permit;
   };
   const entering = deps.gate?.enter({ client, signal: exchange.signal });
@@ -118,8 +118,7 @@ export function enterGate(exchange: Exchange): Promise<void> | undefined {
 }
 
 /**
- * Begins to receive the request body of the exchange, if its endpoint has one. `translator`: of a request of
- * the Responses API.
+ * Begins to receive the request body of the exchange, if its endpoint has one.
  *
  * If no body belongs to the endpoint (GET requests may carry one), the body is read and dropped, and nothing
  * of it is forwarded. The response does not wait for it and ends the connection, because nothing limits how
@@ -136,28 +135,26 @@ function takeIn(exchange: ForwardedExchange) {
   if (reader === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
     req.resume();
-    return { taking: undefined, translator: undefined };
+    return undefined;
   }
   const isTranslated = match.endpoint.translatedTo !== undefined;
-  const translator = isTranslated ? deps.createTranslator?.(exchange.requestId) : undefined;
-  return { taking: receive(exchange, translator?.request(reader) ?? reader), translator };
+  exchange.translator = isTranslated ? deps.createTranslator?.(exchange.requestId) : undefined;
+  return receive(exchange, exchange.translator?.request(reader) ?? reader);
 }
 
 /**
  * Notes what the body says, and returns what it asks for. Throws client_forbidden if the client may not use
  * the model, and the codes of the memory of responses for a translated request.
  */
-function takenIn(
-  exchange: ForwardedExchange,
-  body: ParsedBody | undefined,
-  translator: Translator | undefined,
-): RequestFacts {
+function takenIn(exchange: ForwardedExchange, body: ParsedBody | undefined): RequestFacts {
   if (body === undefined) return NOTHING_ASKED;
   const { model, streaming, choices, format, usage } = body;
+  const { client, translator } = exchange;
   exchange.stats.model = model;
-  if (exchange.client !== undefined) requireModel(exchange.client, model, exchange.alias);
+  if (client !== undefined) requireModel(client, model, exchange.alias);
   if (translator !== undefined) {
-    exchange.leavesOut(translator.leftOut());
+    exchange.toolsLeftOut = translator.leftOut();
+    Object.assign(exchange.headers, leftOutHeader(exchange.toolsLeftOut));
     exchange.responseRoom.growTo(translator.held()); // the response repeats parts of the request
   }
   return { streaming, choices, format, usage };

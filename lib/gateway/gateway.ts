@@ -15,7 +15,6 @@ import { Exchange, type ForwardedExchange } from './exchange.ts';
 import { enterGate, forward } from './forward.ts';
 import { breakConnection, concludeFailed, noteBroken, respondError, respondWhole } from './own-response.ts';
 import { receive } from './receive.ts';
-import { copyToDump } from './request-dump.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
@@ -25,7 +24,9 @@ export type Gateway = ReturnType<typeof createGateway>;
  */
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
-  const offered = offeredBy(deps);
+  const offered: Offered[] = [];
+  if (deps.verification !== undefined) offered.push('verification');
+  if (deps.createTranslator !== undefined) offered.push('responses');
   const open = new Set<Exchange>();
   const running = new Set<Exchange>(); // those that are work
   let settled = (): void => {};
@@ -36,7 +37,7 @@ export function createGateway(deps: GatewayDeps) {
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
-    const exchange = new Exchange(deps, req, res as AppResponse, offered, endIfOver); // the listener makes no others
+    const exchange = new Exchange(deps, req, res as AppResponse, offered); // the listener makes no others
     open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
@@ -45,10 +46,16 @@ export function createGateway(deps: GatewayDeps) {
       running.add(exchange);
       counters.inFlight = running.size;
     }
+    // Only when the response has been closed too, the gateway knows how the exchange ended.
+    let isConcluded = false;
     const over = (): void => {
-      exchange.concluded = true;
-      endIfOver(exchange);
+      isConcluded = true;
+      if (res.closed) end(exchange);
     };
+    res.once('close', () => {
+      exchange.closed();
+      if (isConcluded) end(exchange);
+    });
     const failed = (thrown: unknown): void => {
       concludeFailed(exchange, thrown);
       over();
@@ -62,13 +69,12 @@ export function createGateway(deps: GatewayDeps) {
     }
   }
 
-  /** Only when the response has been closed too, the gateway knows how the exchange ended. */
-  function endIfOver(exchange: Exchange): void {
-    if (!exchange.concluded || !exchange.closed) return;
+  function end(exchange: Exchange): void {
     open.delete(exchange);
     if (running.delete(exchange)) counters.inFlight = running.size;
     try {
-      exchange.permit?.release(exchange.tokens);
+      const { prompt = 0, completion = 0 } = exchange.stats.usage ?? {};
+      exchange.permit?.release(prompt + completion);
       reportEnd(exchange);
     } catch (fault) {
       deps.log.error({ err: fault }, 'An exchange could not be closed');
@@ -111,74 +117,59 @@ const isWork = ({ decision }: Exchange): boolean =>
 
 /** Responds as admission decided. Throws, or rejects with, the failure. */
 function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<void> | undefined {
-  const { deps, req, res, decision } = exchange;
+  const { deps, decision } = exchange;
   switch (decision.kind) {
     case 'endpoint':
-      if (deps.dumper !== undefined) copyToDump(req, res, deps.dumper);
+      deps.dump?.(exchange.req, exchange.res);
       deps.metrics.counters.requests += 1;
       return forward(exchange as ForwardedExchange);
-    case 'local':
-      if (decision.id === 'count_tokens') return respondTokenEstimate(exchange);
-      if (decision.id === 'verification') return respondVerification(exchange);
-      respondLocally(exchange, LOCAL_RESPONSES[decision.id](deps, offered));
-      return undefined;
+    case 'local': {
+      const give = ({ status, headers, body }: HealthResponse): void =>
+        respondWhole(exchange, {
+          status,
+          headers: { ...headers, ...INERT_HEADERS, ...exchange.headers },
+          body,
+        });
+      const page = PAGES[decision.id](exchange, offered);
+      return page instanceof Promise ? page.then(give) : void give(page);
+    }
     case 'preflight':
-      respondWhole(exchange, { status: 204, headers: decision.headers });
-      return undefined;
+      return void respondWhole(exchange, { status: 204, headers: decision.headers });
     case 'refusal':
       exchange.failed(decision.error);
-      respondError(exchange, decision.error, { allow: decision.allow });
-      return undefined;
-    case 'fault': // a fault of the program in one request must not end all the others
-      exchange.faulty(decision.thrown);
-      res.destroy();
-      return undefined;
+      return void respondError(exchange, decision.error, { allow: decision.allow });
   }
 }
 
-const offeredBy = ({ verification, createTranslator }: GatewayDeps): readonly Offered[] => [
-  ...(verification === undefined ? [] : (['verification'] as const)),
-  ...(createTranslator === undefined ? [] : (['responses'] as const)),
-];
-
-const respondLocally = (exchange: Exchange, own: HealthResponse): void =>
-  respondWhole(exchange, { ...own, headers: { ...own.headers, ...INERT_HEADERS, ...exchange.headers } });
-
 const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 
-async function respondVerification(exchange: Exchange): Promise<void> {
-  const body = await untilAborted(exchange.deps.verification?.(), exchange.signal);
-  if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');
-  respondLocally(exchange, { status: 200, headers: JSON_TYPE, body });
-}
-
-/**
- * Responds with an estimate, because the service counts no tokens and agents need a number to decide when to
- * compact a conversation.
- */
-async function respondTokenEstimate(exchange: Exchange): Promise<void> {
-  await enterGate(exchange);
-  const { tokens, release } = await receive(exchange, tokenEstimateReader);
-  release();
-  const { headers, body } = estimateResponse(tokens, exchange.requestId);
-  respondWhole(exchange, { status: 200, headers: { ...headers, ...exchange.headers }, body });
-}
-
-/** The responses of the proxy's own pages. */
-const LOCAL_RESPONSES: Record<
-  Exclude<LocalId, 'count_tokens' | 'verification'>,
-  (deps: GatewayDeps, offered: readonly Offered[]) => HealthResponse
+/** What the proxy answers by itself. */
+const PAGES: Record<
+  LocalId,
+  (exchange: Exchange, offered: readonly Offered[]) => HealthResponse | Promise<HealthResponse>
 > = {
   root: () => ({
     ...healthzResponse(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
   }),
-  api: ({ aliases }, offered) => {
+  api({ deps: { aliases } }, offered) {
     const own = { name: 'privatemode-proxy', version: VERSION, endpoints: served(offered) };
     const about = aliases === undefined ? own : { ...own, model_aliases: [...aliases.keys()] };
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
   hello: healthzResponse,
   healthz: healthzResponse,
-  readyz: ({ session }) => readyzResponse(session.standing()),
+  readyz: ({ deps }) => readyzResponse(deps.session.standing()),
+  async verification({ deps, signal }) {
+    const body = await untilAborted(deps.verification?.(), signal);
+    if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');
+    return { status: 200, headers: JSON_TYPE, body };
+  },
+  /** The service counts no tokens, and agents need a number to decide when to compact a conversation. */
+  async count_tokens(exchange) {
+    await enterGate(exchange);
+    const { tokens, release } = await receive(exchange, tokenEstimateReader);
+    release();
+    return { status: 200, ...estimateResponse(tokens, exchange.requestId) };
+  },
 };

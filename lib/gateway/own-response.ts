@@ -1,7 +1,4 @@
-/**
- * Writes the proxy's own responses, ends a response while the request body is still arriving, and ends an
- * exchange that failed.
- */
+/** Writes whole responses and the proxy's errors, and ends an exchange that failed. */
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
@@ -21,9 +18,8 @@ export function forCaller({ deps }: Pick<Exchange, 'deps'>, error: PrivatemodeEr
 }
 
 /**
- * Responds with one of our own errors, in the error format of the caller's API. `headers` are added. `status`
- * replaces that of the error, because an upstream's own error status says more than ours. The body never
- * quotes what the caller sent.
+ * Responds with one of our own errors, in the error format of the caller's API. `status` replaces that of the
+ * error, because an upstream's own says more. The body never quotes what the caller sent.
  */
 export function respondError(
   exchange: Exchange,
@@ -34,8 +30,7 @@ export function respondError(
   const { allow, status, headers } = extra;
   const { accept } = exchange.req.headers;
   const response = errorResponse(forCaller(exchange, error), { format, requestId, accept, allow, status });
-  const whole = { ...response.headers, ...exchange.headers, ...headers };
-  respondWhole(exchange, { status: response.status, headers: whole, body: response.body });
+  respondWhole(exchange, { ...response, headers: { ...response.headers, ...exchange.headers, ...headers } });
 }
 
 /**
@@ -70,8 +65,7 @@ const DISCARD_BYTES = 1024 * 1024;
 /**
  * Ends a complete response that was written while the request body is still arriving. If a connection closes
  * with unread bytes, the close becomes a reset, and the client loses the response before it has read it. So
- * the rest of the body is read and thrown away first: at most 1 MiB or one second of it. Then
- * the response ends. It is marked `Connection: close`, so the connection ends with it.
+ * the rest of the body is read and thrown away first: at most 1 MiB or one second of it.
  */
 function endAfterUpload({ deps, req, res }: Exchange): void {
   if (!isArriving(req)) {
@@ -109,17 +103,17 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
     const told = 'the service rejects the key of this gateway';
     error = new PrivatemodeError('service_key_rejected', told, { cause: error });
   }
-  if (res.headersSent) {
-    noteBroken(exchange, error);
-    breakConnection(exchange);
-    return;
-  }
-  exchange.failed(error);
   try {
+    if (res.headersSent) {
+      noteBroken(exchange, error);
+      breakConnection(exchange);
+      return;
+    }
+    exchange.failed(error);
     respondError(exchange, error);
     if (match !== undefined) exchange.done(res.statusCode);
   } catch (fault) {
-    exchange.faulty(fault);
+    exchange.failed(asPrivatemodeError(fault));
     res.destroy();
   }
 }

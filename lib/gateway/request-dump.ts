@@ -5,8 +5,9 @@
 import { randomInt } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import { createWriteStream } from 'node:fs';
-import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import { join } from 'node:path';
+import { finished } from 'node:stream/promises';
 import { makeDirectorySync } from '../files/make-directory.ts';
 import type { Logger } from '../observe/log.ts';
 import type { AppResponse } from './app-response.ts';
@@ -29,54 +30,53 @@ const CUT_OFF = '\n[dump cut off: the disk is slower than the traffic]\n';
 
 type Headers = readonly (readonly [name: string, value: string])[];
 
+/** Bytes of a dump that may wait for the disk. */
+const MOST_PENDING = 32 * 1024 * 1024;
+
+export type Dump = ReturnType<typeof createDump>;
+
 /**
- * Writes requests and responses as the application sees them (--dump-requests) to
- * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user
- * only. If that fails, it logs a warning and the exchange goes on: no method throws, and all return at once.
- * `now`: ms since 1970, with fractions. `mostPending`: bytes that may wait for the disk, per file; a dump
- * that falls further behind is cut off, the request is not.
+ * Makes a function that writes one exchange, exactly as the application sends and sees it, whichever module
+ * writes the response, to `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC,
+ * readable by this user only. If that fails, it logs a warning and the exchange goes on: it never throws, and
+ * waits for nothing. A dump that falls too far behind is cut off, the request is not. `now`: ms since 1970,
+ * with fractions.
  */
-export function createDumper({
+export function createDump({
   workspace,
   log,
   now = () => performance.timeOrigin + performance.now(),
-  mostPending = 32 * 1024 * 1024,
 }: {
   readonly workspace: string;
-  readonly log: Logger;
+  readonly log: Pick<Logger, 'warn'>;
   readonly now?: () => number;
-  readonly mostPending?: number;
 }) {
-  const complain = (path: string, error: unknown): void => {
-    log.warn({ path, err: error }, 'A request dump could not be written');
+  const complain = (path: string, err: unknown): void => {
+    log.warn({ path, err }, 'A request dump could not be written');
   };
 
-  function open(path: string) {
+  const open = (path: string) => {
     const stream = createWriteStream(path, { flags: 'wx', mode: 0o600 });
-    const closed = new Promise<void>((resolve) => stream.once('close', resolve)); // also after an error
     stream.on('error', (error) => complain(path, error));
     return {
       write(data: string | Uint8Array): void {
         if (stream.writableEnded || stream.destroyed) return;
-        if (stream.writableLength + data.length > mostPending) {
-          stream.end(CUT_OFF);
-          complain(path, 'the disk is slower than the traffic');
-          // A copy, because the caller may reuse its memory.
-        } else stream.write(typeof data === 'string' ? data : Buffer.from(data));
+        if (stream.writableLength <= MOST_PENDING) {
+          stream.write(typeof data === 'string' ? data : Buffer.from(data)); // its memory may be used again
+          return;
+        }
+        stream.end(CUT_OFF);
+        complain(path, 'the disk is slower than the traffic');
       },
       end(): Promise<void> {
         stream.end();
-        return closed;
+        return finished(stream).catch(() => {}); // `complain` has told
       },
     };
-  }
+  };
 
-  /** Begins the dump of one exchange, in plain text. */
-  function begin(asked: {
-    readonly method: string;
-    readonly target: string;
-    readonly rawHeaders: readonly string[];
-  }) {
+  return (req: IncomingMessage, res: AppResponse): void => {
+    const { method = '', url = '', rawHeaders } = req;
     const { day, name } = stamp(now());
     const folder = join(workspace, 'requests', day);
     try {
@@ -85,26 +85,20 @@ export function createDumper({
       complain(folder, error);
     }
     const request = open(join(folder, `${name}_req.txt`));
-    const line = `${asked.method} ${withoutCredentials(asked.target)} HTTP/1.1`;
-    request.write(head(line, pairs(asked.rawHeaders)));
+    request.write(head(`${method} ${withoutCredentials(url)} HTTP/1.1`, pairs(rawHeaders)));
+    // Readable.on('data') would start the flow; EventEmitter.on only listens.
+    EventEmitter.prototype.on.call(req, 'data', request.write);
     let response: ReturnType<typeof open> | undefined;
-    return {
-      requestBody: (chunk: Uint8Array): void => request.write(chunk),
-      responseHead(status: number, headers: Headers): void {
+    res.observers.push({
+      head(status, headers) {
         response ??= open(join(folder, `${name}_resp.txt`));
         response.write(head(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`, headers));
       },
-      responseBody: (chunk: string | Uint8Array): void => response?.write(chunk),
-      /** Resolves when both files are closed. */
-      async end(): Promise<void> {
-        await Promise.all([request.end(), response?.end()]);
-      },
-    };
-  }
-  return { begin };
+      update: (chunk) => response?.write(chunk),
+    });
+    res.once('close', () => Promise.all([request.end(), response?.end()]));
+  };
 }
-
-export type Dumper = ReturnType<typeof createDumper>;
 
 /** Start line and headers as text: Host first, the others by name, credentials redacted. */
 function head(startLine: string, headers: Headers): string {
@@ -151,17 +145,4 @@ function stamp(time: number): { readonly day: string; readonly name: string } {
   const microseconds = String(Math.floor((time % 1) * 1000)).padStart(3, '0');
   const random = String(randomInt(100)).padStart(2, '0');
   return { day, name: `${day}_${iso.slice(11, 23).replaceAll(':', '')}${microseconds}_${random}` };
-}
-
-/**
- * Copies one exchange into a dump of its own, exactly as the application sends and sees it, whichever module
- * writes the response.
- */
-export function copyToDump(req: IncomingMessage, res: ServerResponse, dumper: Dumper): void {
-  const { method = '', url = '', rawHeaders } = req;
-  const dump = dumper.begin({ method, target: url, rawHeaders });
-  // Readable.on('data') would start the flow; EventEmitter.on only listens.
-  EventEmitter.prototype.on.call(req, 'data', dump.requestBody);
-  (res as AppResponse).observe(dump);
-  res.once('close', () => void dump.end());
 }

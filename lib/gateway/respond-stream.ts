@@ -8,43 +8,31 @@ import { asPrivatemodeError } from '../errors.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { DecryptStream } from '../pipeline/decrypt-stream.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
-import type { Translator } from '../responses-api/translator.ts';
 import { ClientGone, type ForwardedExchange, isUndecryptable } from './exchange.ts';
 import { breakConnection, forCaller, noteBroken } from './own-response.ts';
-
-/** What a request asks for. */
-export interface Requested {
-  /** The kind of response that the body asks for. */
-  readonly asked: RequestFacts;
-  /** Translates the response; undefined: it goes to the application as it was decrypted. */
-  readonly translator: Translator | undefined;
-}
 
 /** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
 export async function respondStream(
   exchange: ForwardedExchange,
-  { asked, translator }: Requested,
-  { response, headers }: { readonly response: IncomingMessage; readonly headers: OutgoingHttpHeaders },
+  asked: RequestFacts,
+  response: IncomingMessage,
+  headers: OutgoingHttpHeaders,
 ): Promise<void> {
-  const { deps, res, match, stats, responseRoom } = exchange;
+  const { deps, res, match, translator, stats, responseRoom } = exchange;
   const { counters } = deps.metrics;
   beginStream(res, response.statusCode as number, headers);
 
   const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
-  exchange.phase = 'before_first_token';
   exchange.decrypter = translator?.decrypter(decrypter) ?? decrypter;
   const events = new DecryptStream(response, exchange.decrypter, {
     clock: deps.clock,
     deadline: exchange.deadline,
     idleTimeout: deps.settings.streamIdleTimeout,
     heard: (bytes) => {
-      exchange.heard(bytes);
+      stats.bytes.fromRemote += bytes;
       if (translator !== undefined) responseRoom.growTo(translator.held());
     },
-    decrypted: (bytes) => {
-      exchange.decrypted(bytes);
-      exchange.phase = 'mid_stream';
-    },
+    decrypted: (bytes) => exchange.decrypted(bytes),
     failed: (failure) => {
       if (!isUndecryptable(failure)) counters.truncatedStreams += 1;
       noteBroken(exchange, failure);

@@ -1,42 +1,30 @@
 /** The middle of the chain: sends one attempt of a request, the first or the second. */
-import type { RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders } from '../http-rules/headers.ts';
 import type { RetryRow } from '../http-rules/retry.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import type { EncryptedUpload } from '../pipeline/encrypt-stream.ts';
-import type { Epoch } from '../session/session.ts';
-import type { ForwardedExchange } from './exchange.ts';
+import type { SaltedBody } from '../pipeline/inject-salt.ts';
+import type { ForwardedExchange, SentAttempt } from './exchange.ts';
 
-/** What one attempt sends. */
-interface OutgoingAttempt {
-  readonly epoch: Epoch;
-  readonly cipher: RequestCipher | undefined;
-  /** For the headers of an encrypted request; its body itself is `sealed`. */
-  readonly model: string | undefined;
-  readonly shardKey: string | undefined;
+interface Outgoing extends Omit<SentAttempt, 'isTrial'>, Pick<SaltedBody, 'model' | 'shardKey'> {
   readonly sealed: EncryptedUpload | undefined;
-  readonly authorization: string | undefined;
-  /** The configured key of the proxy. */
-  readonly configuredKey: string | undefined;
-  /** The row that asks for a second attempt; undefined: this is the first. */
-  readonly retry: RetryRow | undefined;
 }
 
 /**
- * Sends one attempt, and resolves with the head of its response. Rejects with UpstreamFailure if no response
- * came.
+ * Sends one attempt, and resolves with the head of its response. `retry`: the row that asks for a second
+ * attempt; undefined: this is the first. Rejects with UpstreamFailure if no response came.
  */
 export function sendAttempt(
   exchange: ForwardedExchange,
-  outgoing: OutgoingAttempt,
+  { epoch, cipher, sealed, model, shardKey }: Outgoing,
+  retry: RetryRow | undefined,
 ): Promise<UpstreamResponse> {
-  const { deps, req, res, requestId, stats } = exchange;
-  const { epoch, cipher, model, shardKey, sealed, retry, authorization } = outgoing;
-  const { settings } = deps;
+  const { deps, req, res, authorization, requestId, stats } = exchange;
+  const { protocolVersion, gpuOcspAllowUnknown: allowUnknown } = deps.settings;
+  const { gpuOcspRevokedGracePeriodHours: gracePeriodHours } = deps.settings;
   const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
-  const hasKey = authorization !== undefined;
-  exchange.attempt = { epoch, cipher, isTrial, hasKey, ownKey: ownKeyOf(exchange, outgoing) };
+  exchange.attempt = { epoch, cipher, isTrial };
   if (retry !== undefined) {
     count(deps.metrics.counters.upstreamRetries, retry.id);
     exchange.log('warn', { retry: retry.id, why: retry.why }, 'Request failed, trying once more');
@@ -46,7 +34,7 @@ export function sendAttempt(
       headers: req.headers,
       host: deps.upstream.authority,
       authorization,
-      protocolVersion: settings.protocolVersion,
+      protocolVersion,
       requestId: cipher ? `${requestId}_${retry === undefined ? 0 : 1}` : requestId,
     },
     cipher && {
@@ -54,10 +42,7 @@ export function sendAttempt(
       key: epoch.key,
       model,
       shardKey,
-      gpuPolicy: {
-        allowUnknown: settings.gpuOcspAllowUnknown,
-        gracePeriodHours: settings.gpuOcspRevokedGracePeriodHours,
-      },
+      gpuPolicy: { allowUnknown, gracePeriodHours },
       nowMs: deps.clock.now(),
     },
     sealed,
@@ -81,19 +66,4 @@ export function sendAttempt(
   });
   exchange.interruptBy((reason) => sending.stop(reason));
   return sending.outcome;
-}
-
-/**
- * The key of the operator with which the request goes out: the configured one, or that of the client's entry
- * in the clients file. Undefined: a key of the application, or none.
- */
-function ownKeyOf(
-  { client }: ForwardedExchange,
-  { authorization, configuredKey }: OutgoingAttempt,
-): string | undefined {
-  // With --clients, no key of an application ever leaves.
-  const isOwn =
-    authorization !== undefined &&
-    (client !== undefined || (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`));
-  return isOwn ? authorization.slice('Bearer '.length) : undefined;
 }
