@@ -3,7 +3,7 @@ import { meant, parseTarget } from '../api/match-endpoint.ts';
 import { count, countError } from '../observe/counters.ts';
 import type { ReceiptOutcome, RequestReceipt } from '../receipts/receipt.ts';
 import type { Epoch } from '../session/session.ts';
-import { type Exchange, endpointOfReceipt } from './exchange.ts';
+import type { Exchange } from './exchange.ts';
 
 /**
  * How a request ended. `answered`: the client was given all of the response. `service_error`: it was given
@@ -127,7 +127,7 @@ export function pathForLog(rawTarget: string): string {
 
 /** Adds the receipt of the exchange (docs/receipts.md), if it gets one. */
 function addReceipt(exchange: Exchange, outcome: Outcome): void {
-  const { deps, requestId, decision, client, res, stats, bodies, attempt } = exchange;
+  const { deps, requestId, decision, match, client, res, stats, bodies, attempt } = exchange;
   if (bodies === undefined) return;
   const { startedAt, endedAt, usage, error, model, events } = stats;
   const { prompt = null, completion = null, cached = null } = usage ?? {};
@@ -135,7 +135,7 @@ function addReceipt(exchange: Exchange, outcome: Outcome): void {
     id: requestId,
     time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
     durationMs: Math.round(endedAt - startedAt),
-    endpoint: endpointOfReceipt(decision) ?? null,
+    endpoint: match?.endpoint.id ?? (decision.kind === 'local' ? decision.id : null),
     client: client?.name ?? null,
     model: model ?? null,
     status: res.headersSent ? res.statusCode : null,

@@ -34,6 +34,8 @@ export interface SentAttempt {
    * knows the secret.
    */
   readonly isTrial: boolean;
+  /** The body of its response, if the decision about a retry has read it. */
+  errorBody: Buffer | undefined;
 }
 
 /** An exchange whose request is forwarded to the service. */
@@ -73,10 +75,10 @@ export class Exchange {
   /** Memory for the body of the request, and for a response that is kept whole or translated. */
   readonly requestRoom: Room;
   readonly responseRoom: Room;
-  /** The header with the key with which the request leaves; undefined: it leaves without one. */
+  /** The header with the key that leaves; undefined: none does. */
   authorization: string | undefined;
-  /** The key in it if the operator's: the configured one, or that of the client's entry; else undefined. */
-  ownKey: string | undefined;
+  /** The key in it if it is the operator's. `of`: the client whose entry has it; undefined: --api-key. */
+  ownKey: { readonly value: string; readonly of: string | undefined } | undefined;
   /** The last attempt to send the request. */
   attempt: SentAttempt | undefined;
   /** The alias that gave the request its model: its name as it was configured. */
@@ -120,12 +122,15 @@ export class Exchange {
       this.headers['x-request-id'] = clientRequestId;
       this.headers[AUDIT_HEADERS.requestId] = this.requestId;
     }
-    const endpoint = deps.receipts && endpointOfReceipt(decision);
-    if (endpoint !== undefined) {
+    const isCounting = decision.kind === 'local' && decision.id === 'count_tokens';
+    const isAdmitted = this.match !== undefined || isCounting;
+    if (deps.receipts && (isAdmitted || decision.kind === 'refusal')) {
       this.bodies = { request: new BodyHash(), response: new BodyHash() };
       res.observers.push(this.bodies.response);
     }
-    if (endpoint) this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts?.instance}/${this.requestId}`;
+    // Requests that are not admitted are only counted, so there is no receipt that a header could name.
+    if (deps.receipts && isAdmitted)
+      this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts.instance}/${this.requestId}`;
     this.deadline = new Deadline(deps.clock);
     this.requestRoom = new Room(deps.memory.uploads);
     this.responseRoom = new Room(deps.memory.responses);
@@ -197,20 +202,16 @@ export class Exchange {
     this.log('error', { code, status, reason: message, remedy, err }, 'Request failed');
   }
 
-  /** The client whose entry has the key of the operator that the request left with; undefined: none. */
-  get keyOwner(): string | undefined {
-    return this.client?.apiKey === undefined ? undefined : this.client.name;
-  }
-
   /**
    * Called when a whole response was read: it proves that the service knows the secret and accepts the key. A
    * response that holds nothing encrypted proves nothing.
    */
   authentic(): void {
+    const { deps, ownKey } = this;
     const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
     if (!cipher?.hasOpened()) return;
-    if (isTrial) this.deps.session.authenticated(epoch.secretId);
-    if (this.ownKey !== undefined) this.deps.ownKeys?.answered(this.keyOwner, this.ownKey);
+    if (isTrial) deps.session.authenticated(epoch.secretId);
+    if (ownKey !== undefined) deps.ownKeys?.answered(ownKey.of, ownKey.value);
   }
 }
 
@@ -221,14 +222,3 @@ export class Exchange {
 export const isUndecryptable = (error: PrivatemodeError): boolean =>
   UNDECRYPTABLE.has(error.code) &&
   !(error instanceof UpstreamFailure || (error instanceof ForeignError && !error.opened));
-
-/**
- * The endpoint that the receipt of a request names; undefined: the request gets no receipt. Null for a
- * request that is not admitted: such requests are only counted (lib/receipts/receipt-log.ts), so there is no
- * receipt that a header could name.
- */
-export function endpointOfReceipt(decision: Admission): string | null | undefined {
-  if (decision.kind === 'endpoint') return decision.endpoint.id;
-  if (decision.kind === 'refusal') return null;
-  return decision.kind === 'local' && decision.id === 'count_tokens' ? decision.id : undefined;
-}

@@ -11,7 +11,7 @@ import { encryptStream } from '../pipeline/encrypt-stream.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { bodyReader, NOTHING_ASKED, type ParsedBody } from '../pipeline/request-body.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
-import type { Exchange, ForwardedExchange } from './exchange.ts';
+import type { Exchange, ForwardedExchange, SentAttempt } from './exchange.ts';
 import { isArriving } from './own-response.ts';
 import { LONGEST_PLAIN, readWhole, receive } from './receive.ts';
 import { respond } from './respond.ts';
@@ -52,8 +52,10 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   });
   exchange.authorization = authorization;
   // With --clients, no key of an application ever leaves.
-  if (client || (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`))
-    exchange.ownKey = authorization?.slice('Bearer '.length);
+  const isOwn =
+    client !== undefined || (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`);
+  const of = client?.apiKey === undefined ? undefined : client.name;
+  if (isOwn && authorization) exchange.ownKey = { value: authorization.slice('Bearer '.length), of };
   const entered = enterGate(exchange);
   if (entered !== undefined) await entered;
   const timeoutMs = deps.clock.times.epochWait;
@@ -70,10 +72,8 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const salt = client === undefined ? deps.salt : { shared: client.sharedSalt, mix: client.mixSalt };
   let salted = body && injectSalt(body, salt);
   const { model, shardKey } = salted ?? {};
-  let errorBody: Buffer | undefined; // of the last attempt
   const upstream = await withOneRetry(epoch, {
     attempt(epoch, retry) {
-      errorBody = undefined;
       // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain
       // members (lib/api/endpoints.ts).
       const secret = { id: epoch.secretId, key: epoch.key };
@@ -83,7 +83,8 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     },
     errorIn({ response }) {
       if (!match.endpoint.encrypted || !mayAskForRetry(response.statusCode as number)) return undefined;
-      return readWhole(exchange, response, LONGEST_PLAIN).then((text) => (errorBody = text));
+      const attempt = exchange.attempt as SentAttempt;
+      return readWhole(exchange, response, LONGEST_PLAIN).then((text) => (attempt.errorBody = text));
     },
     verified: acquire,
     renewed: deps.session.renewAfterRejection,
@@ -96,7 +97,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   body = undefined;
   salted = undefined;
 
-  await respond(exchange, asked, { ...upstream, errorBody });
+  await respond(exchange, asked, upstream);
 }
 
 /**

@@ -13,7 +13,7 @@ import type { GatewayDeps } from './deps.ts';
 import { reportEnd } from './end-of-request.ts';
 import { Exchange, type ForwardedExchange } from './exchange.ts';
 import { enterGate, forward } from './forward.ts';
-import { breakConnection, concludeFailed, noteBroken, respondError, respondWhole } from './own-response.ts';
+import { breakConnection, concludeFailed, noteBroken, respondWhole } from './own-response.ts';
 import { receive } from './receive.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
@@ -136,8 +136,7 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
     case 'preflight':
       return void respondWhole(exchange, { status: 204, headers: decision.headers });
     case 'refusal':
-      exchange.failed(decision.error);
-      return void respondError(exchange, decision.error, { allow: decision.allow });
+      throw decision.error;
   }
 }
 

@@ -24,11 +24,11 @@ export function forCaller({ deps }: Pick<Exchange, 'deps'>, error: PrivatemodeEr
 export function respondError(
   exchange: Exchange,
   error: PrivatemodeError,
-  extra: { headers?: OutgoingHttpHeaders; status?: number; allow?: readonly string[] | undefined } = {},
+  { headers, status }: { headers?: OutgoingHttpHeaders; status?: number } = {},
 ): void {
-  const { format, requestId } = exchange;
-  const { allow, status, headers } = extra;
+  const { format, requestId, decision } = exchange;
   const { accept } = exchange.req.headers;
+  const allow = decision.kind === 'refusal' ? decision.allow : undefined;
   const response = errorResponse(forCaller(exchange, error), { format, requestId, accept, allow, status });
   respondWhole(exchange, { ...response, headers: { ...response.headers, ...exchange.headers, ...headers } });
 }

@@ -20,7 +20,10 @@ export async function respondStream(
 ): Promise<void> {
   const { deps, res, match, translator, stats, responseRoom } = exchange;
   const { counters } = deps.metrics;
-  beginStream(res, response.statusCode as number, headers);
+  const ofStream = { 'cache-control': 'no-cache', 'x-accel-buffering': 'no' };
+  res.writeHead(response.statusCode as number, { ...headers, ...ofStream });
+  // Events that are there already leave in one piece with the head.
+  setImmediate(() => res.writableEnded || res.flushHeaders());
 
   const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
   exchange.decrypter = translator?.decrypter(decrypter) ?? decrypter;
@@ -68,15 +71,6 @@ export async function respondStream(
   const last = told && (translator?.fail(told) ?? errorEvent(told, exchange));
   stats.events = translator?.events() ?? decrypter.events + 1;
   res.write(last ?? '', () => breakConnection(exchange));
-}
-
-/** Writes the head of a stream now. Events that are there already leave in one piece with it. */
-function beginStream(res: ServerResponse, status: number, headers: OutgoingHttpHeaders): void {
-  res.writeHead(status, { ...headers, 'cache-control': 'no-cache', 'x-accel-buffering': 'no' });
-  const { socket } = res;
-  socket?.cork();
-  res.flushHeaders();
-  setImmediate(() => socket?.uncork());
 }
 
 /** Clients skip lines that begin with a colon. The blank line separates the comment from the next event. */

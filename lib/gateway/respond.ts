@@ -11,13 +11,10 @@ import type { UpstreamResponse } from '../network/upstream.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
-import type { ForwardedExchange } from './exchange.ts';
+import type { ForwardedExchange, SentAttempt } from './exchange.ts';
 import { respondError, respondWhole } from './own-response.ts';
 import { LONGEST_PLAIN, readWhole } from './receive.ts';
 import { respondStream } from './respond-stream.ts';
-
-/** The head of the service's response; `errorBody`: its body, if the decision about a retry has read it. */
-type ServiceResponse = UpstreamResponse & { readonly errorBody: Buffer | undefined };
 
 /**
  * Reads the upstream response in the way that its head asks for, and gives it to the application. `asked`:
@@ -28,9 +25,8 @@ type ServiceResponse = UpstreamResponse & { readonly errorBody: Buffer | undefin
 export function respond(
   exchange: ForwardedExchange,
   asked: RequestFacts,
-  upstream: ServiceResponse,
+  { response, request }: UpstreamResponse,
 ): Promise<void> | void {
-  const { response, request } = upstream;
   const status = response.statusCode as number;
   const { encrypted, terminal } = exchange.match.endpoint;
   const streaming = terminal !== undefined && asked.streaming; // other endpoints have no `stream`
@@ -45,8 +41,8 @@ export function respond(
     if (kind instanceof ForeignError) return respondForeign(exchange, response, kind);
     throw kind;
   }
-  if (kind === 'plain') return respondPlain(exchange, upstream);
-  if (kind === 'encrypted-body') return respondBody(exchange, asked, upstream);
+  if (kind === 'plain') return respondPlain(exchange, response);
+  if (kind === 'encrypted-body') return respondBody(exchange, asked, response);
   const headers = headersOf(exchange, response, 'text/event-stream', true);
   return respondStream(exchange, asked, response, headers);
 }
@@ -55,13 +51,10 @@ export function respond(
  * Gives the application a response that nothing authenticates: an error or a list of models. It is marked, so
  * that no stranger's text passes for ours.
  */
-async function respondPlain(
-  exchange: ForwardedExchange,
-  { response, errorBody }: ServiceResponse,
-): Promise<void> {
+async function respondPlain(exchange: ForwardedExchange, response: IncomingMessage): Promise<void> {
   const { aliases } = exchange.deps;
   const { endpoint, target } = exchange.match;
-  const text = errorBody ?? (await readWhole(exchange, response, LONGEST_PLAIN));
+  const text = exchange.attempt?.errorBody ?? (await readWhole(exchange, response, LONGEST_PLAIN));
   refuseIfOurs(exchange, response, text);
   // A list that continues another one has no aliases: the first one has them.
   const isFirstList = endpoint.id === 'models' && !/[?&](?:after|after_id|before_id)=/.test(target);
@@ -75,22 +68,22 @@ async function respondPlain(
  * asks for a newer client, api_key_rejected for a 401 to a key of the operator.
  */
 function refuseIfOurs(
-  { deps, ownKey, keyOwner }: ForwardedExchange,
+  { deps, ownKey }: ForwardedExchange,
   { statusCode = 0 }: IncomingMessage,
   text: Uint8Array,
 ): void {
   const tooOld = statusCode >= 400 ? clientTooOld(text, deps.settings.protocolVersion) : undefined;
   if (tooOld !== undefined) throw tooOld;
   if (statusCode !== 401 || ownKey === undefined) return;
-  deps.ownKeys?.refused(keyOwner, ownKey);
+  deps.ownKeys?.refused(ownKey.of, ownKey.value);
   throw new PrivatemodeError('api_key_rejected', 'the service rejects the API key');
 }
 
 /** Where the key comes from that the request left with: a text for the operator, never the key itself. */
-function keyOriginOf({ deps, authorization, ownKey, keyOwner }: ForwardedExchange): string | undefined {
+function keyOriginOf({ deps, authorization, ownKey }: ForwardedExchange): string | undefined {
   if (authorization === undefined) return 'none: the request left without a key';
   if (ownKey === undefined) return 'the request itself';
-  return keyOwner === undefined ? deps.key.origin?.() : 'the entry of the client in the file of --clients';
+  return ownKey.of === undefined ? deps.key.origin?.() : 'the entry of the client in the file of --clients';
 }
 
 /**
@@ -101,10 +94,10 @@ function keyOriginOf({ deps, authorization, ownKey, keyOwner }: ForwardedExchang
 async function respondBody(
   exchange: ForwardedExchange,
   asked: RequestFacts,
-  { response, errorBody }: ServiceResponse,
+  response: IncomingMessage,
 ): Promise<void> {
   const { match, stats, translator } = exchange;
-  const cipher = exchange.attempt?.cipher as RequestCipher;
+  const { cipher, errorBody } = exchange.attempt as SentAttempt & { readonly cipher: RequestCipher };
   const status = response.statusCode as number;
   const isError = status >= 400;
   const sealed = errorBody ?? (await readWhole(exchange, response, MAX_BODY_BYTES));

@@ -7,7 +7,7 @@ import type { EncryptedUpload } from '../pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { ForwardedExchange, SentAttempt } from './exchange.ts';
 
-interface Outgoing extends Omit<SentAttempt, 'isTrial'>, Pick<SaltedBody, 'model' | 'shardKey'> {
+interface Outgoing extends Pick<SentAttempt, 'epoch' | 'cipher'>, Pick<SaltedBody, 'model' | 'shardKey'> {
   readonly sealed: EncryptedUpload | undefined;
 }
 
@@ -24,7 +24,7 @@ export function sendAttempt(
   const { protocolVersion, gpuOcspAllowUnknown: allowUnknown } = deps.settings;
   const { gpuOcspRevokedGracePeriodHours: gracePeriodHours } = deps.settings;
   const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
-  exchange.attempt = { epoch, cipher, isTrial };
+  exchange.attempt = { epoch, cipher, isTrial, errorBody: undefined };
   if (retry !== undefined) {
     count(deps.metrics.counters.upstreamRetries, retry.id);
     exchange.log('warn', { retry: retry.id, why: retry.why }, 'Request failed, trying once more');
