@@ -24,29 +24,25 @@ import { Room } from './memory.ts';
 /** The application has left, so nobody is there to respond to. */
 export class ClientGone extends Error {}
 
-/** What a response to an attempt is read with, and whether it says something of the secret. */
+/** What a response to an attempt is read with. */
 export interface SentAttempt {
   readonly epoch: Epoch;
   /** Undefined: nothing is encrypted. */
   readonly cipher: RequestCipher | undefined;
-  /**
-   * Whether the request went out under a suspended secret. An authentic response then shows that the service
-   * knows the secret.
-   */
+  /** Whether it left under a suspended secret: an authentic response shows that the service knows it. */
   readonly isTrial: boolean;
   /** The body of its response, if the decision about a retry has read it. */
   errorBody: Buffer | undefined;
 }
 
-/** An exchange whose request is forwarded to the service. */
 export type ForwardedExchange = Exchange & { readonly match: EndpointMatch };
 
 /** An id that can neither end a header or a line of the log, nor hold a prompt. */
 const CLIENT_ID = /^[\w.:-]{1,128}$/;
 
 /**
- * Everything about one exchange that more than one step needs. The steps write the public members that are
- * not `readonly`, each when its time has come; the end of the exchange (end-of-request.ts) reads them all.
+ * Everything about one exchange that more than one step needs. The steps write the members that are not
+ * `readonly`, each when its time has come; the end of the exchange (end-of-request.ts) reads them all.
  */
 export class Exchange {
   readonly deps: GatewayDeps;
@@ -60,17 +56,16 @@ export class Exchange {
   /** The error format that the application understands. */
   readonly format: ErrorFormat;
   readonly requestId = newRequestId('proxy');
-  /** In each line of the log that is about this request. */
+  /** In each line of the log about this request. */
   readonly ids: Readonly<Record<'requestId' | 'clientRequestId' | 'client', string | undefined>>;
   /** Go into each response: for CORS, the application's own id, the receipt, the tools that were left out. */
   readonly headers: Record<string, string>;
-
   readonly stats = new RequestStats();
   /** Whether we break the connection on purpose, before the response is complete. */
   broken = false;
   /** Waits for the client, then for the service: one wait at a time. */
   readonly deadline: Deadline;
-  /** The permit of the gate, which the end of the exchange gives back. */
+  /** The end of the exchange gives it back. */
   permit: Permit | undefined;
   /** Memory for the body of the request, and for a response that is kept whole or translated. */
   readonly requestRoom: Room;
@@ -79,19 +74,18 @@ export class Exchange {
   authorization: string | undefined;
   /** The key in it if it is the operator's. `of`: the client whose entry has it; undefined: --api-key. */
   ownKey: { readonly value: string; readonly of: string | undefined } | undefined;
-  /** The last attempt to send the request. */
+  /** The last one. */
   attempt: SentAttempt | undefined;
-  /** The alias that gave the request its model: its name as it was configured. */
+  /** The alias that gave the request its model, as it was configured. */
   alias: string | undefined;
   /** Kinds of hosted tools that a translation left out. */
   toolsLeftOut: string | undefined;
-  /** Translates the Responses API; undefined: the response goes to the application as it was decrypted. */
+  /** Undefined: the response goes to the application as it was decrypted. */
   translator: Translator | undefined;
   /** Decrypts a stream. Its events and its usage count even if the response is cut off. */
   decrypter: Decrypter | undefined;
   /** What was sent and given; undefined: the exchange gets no receipt. */
   readonly bodies: { readonly request: BodyHash; readonly response: BodyHash } | undefined;
-
   /** Why the exchange ended early; undefined: it has not. */
   #endedBy: Error | undefined;
   /** Stops the step that runs. */
@@ -99,11 +93,10 @@ export class Exchange {
   #ending: AbortController | undefined;
 
   /**
-   * Decides whether the request is admitted. The request has two ids: ours and, if the application gave it
-   * one in `x-request-id`, that one. Responses show the application's id where the application looks for it,
-   * with ours beside it. It never goes to the service, because it may name a person or a session. An
-   * `x-request-id` that was sent more than once counts as none. `offered`: the optional paths that are
-   * served. Never throws.
+   * Decides whether the request is admitted. It has two ids: ours and, if the application gave it one in
+   * `x-request-id`, that one. Responses show the application's id where the application looks for it, with
+   * ours beside it. It never goes to the service, because it may name a person or a session. One that was
+   * sent more than once counts as none. `offered`: the optional paths that are served. Never throws.
    */
   constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse, offered: readonly Offered[]) {
     this.deps = deps;
@@ -153,8 +146,7 @@ export class Exchange {
 
   /**
    * Has `stop` called when the exchange ends early, at once if it has, in place of what was given before: one
-   * step runs at a time. `signal` says the same to those who need one; a listener on it costs a short request
-   * more.
+   * step runs at a time. `signal` says the same; a listener on it costs a short request more.
    */
   interruptBy(stop: ((reason: Error) => void) | undefined): void {
     this.#stop = stop;
@@ -189,9 +181,8 @@ export class Exchange {
   }
 
   /**
-   * Notes the error of the request, which its log line at the end names. An error that is the client's fault
-   * has that line only. Every other error is logged now. It is named by its code, never by the text of its
-   * cause. `status`: what the client gets; default: the status of the error.
+   * Notes the error of the request, which its log line at the end names. If it is not the client's fault, it
+   * is logged now, too: by its code, never by the text of its cause. `status`: what the client gets.
    */
   failed(error: PrivatemodeError, status = error.status): void {
     this.stats.error = error;
@@ -203,8 +194,8 @@ export class Exchange {
   }
 
   /**
-   * Called when a whole response was read: it proves that the service knows the secret and accepts the key. A
-   * response that holds nothing encrypted proves nothing.
+   * Called when a whole response was read: it proves that the service knows the secret and accepts the key,
+   * unless it holds nothing encrypted.
    */
   authentic(): void {
     const { deps, ownKey } = this;

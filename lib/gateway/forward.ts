@@ -2,20 +2,21 @@
 import { requireModel } from '../access/authenticate.ts';
 import { aliasIn } from '../api/model-aliases.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
-import { leftOutHeader } from '../http-rules/headers.ts';
-import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
+import { attemptHeaders, leftOutHeader } from '../http-rules/headers.ts';
+import { mayAskForRetry, type RetryRow, withOneRetry } from '../http-rules/retry.ts';
 import { untilAborted } from '../http-rules/until-aborted.ts';
 import type { Permit } from '../limits/limits.ts';
+import type { UpstreamResponse } from '../network/upstream.ts';
+import { count } from '../observe/counters.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
-import { encryptStream } from '../pipeline/encrypt-stream.ts';
-import { injectSalt } from '../pipeline/inject-salt.ts';
+import { type EncryptedUpload, encryptStream } from '../pipeline/encrypt-stream.ts';
+import { injectSalt, type SaltedBody } from '../pipeline/inject-salt.ts';
 import { bodyReader, NOTHING_ASKED, type ParsedBody } from '../pipeline/request-body.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
 import type { Exchange, ForwardedExchange, SentAttempt } from './exchange.ts';
 import { isArriving } from './own-response.ts';
 import { LONGEST_PLAIN, readWhole, receive } from './receive.ts';
 import { respond } from './respond.ts';
-import { sendAttempt } from './send-attempt.ts';
 
 /**
  * Forwards the request of the exchange to the service, and gives the service's response to the application:
@@ -37,8 +38,7 @@ import { sendAttempt } from './send-attempt.ts';
  * configured, and the session holds none, the key of the application may leave before its body has arrived:
  * the session verifies the service with it.
  *
- * Rejects with the error from which gateway.ts makes the response; if a head is out already, the connection
- * is broken instead, and if the application has left, nobody is told.
+ * Rejects with the error of which the gateway makes the response.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, client } = exchange;
@@ -79,7 +79,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       const secret = { id: epoch.secretId, key: epoch.key };
       const cipher = match.endpoint.encrypted ? createRequestCipher(secret) : undefined;
       const sealed = cipher && salted && encryptStream(salted, cipher);
-      return sendAttempt(exchange, { epoch, cipher, model, shardKey, sealed }, retry);
+      return sendAttempt(exchange, { epoch, cipher, model, shardKey, sealed, retry });
     },
     errorIn({ response }) {
       if (!match.endpoint.encrypted || !mayAskForRetry(response.statusCode as number)) return undefined;
@@ -102,9 +102,9 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
 
 /**
  * Waits for the permit of the exchange, which the end of the exchange gives back; returns undefined if there
- * is nothing to wait for. Nothing of the body is read before the permit is there. Throws, or rejects with,
- * the codes of the gate (lib/limits/request-gate.ts), and the reason of the exchange's signal. A permit that
- * comes after the abort is given back at once.
+ * is nothing to wait for. Nothing of the body is read before. Throws, or rejects with, the codes of the gate
+ * (lib/limits/request-gate.ts), and the reason for which the exchange ends early. A permit that comes after
+ * that is given back at once.
  */
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
   const { client, deps } = exchange;
@@ -119,11 +119,9 @@ export function enterGate(exchange: Exchange): Promise<void> | undefined {
 }
 
 /**
- * Begins to receive the request body of the exchange, if its endpoint has one.
- *
- * If no body belongs to the endpoint (GET requests may carry one), the body is read and dropped, and nothing
- * of it is forwarded. The response does not wait for it and ends the connection, because nothing limits how
- * long such a body takes.
+ * Begins to receive the request body of the exchange. If no body belongs to the endpoint (GET requests may
+ * carry one), it is read and dropped. The response does not wait for it and ends the connection, because
+ * nothing limits how long such a body takes.
  */
 function takeIn(exchange: ForwardedExchange) {
   const { deps, req, res, match } = exchange;
@@ -143,10 +141,7 @@ function takeIn(exchange: ForwardedExchange) {
   return receive(exchange, exchange.translator?.request(reader) ?? reader);
 }
 
-/**
- * Notes what the body says, and returns what it asks for. Throws client_forbidden if the client may not use
- * the model, and the codes of the memory of responses for a translated request.
- */
+/** Notes what the body says, and returns what it asks for. Throws client_forbidden, too_many_responses. */
 function takenIn(exchange: ForwardedExchange, body: ParsedBody | undefined): RequestFacts {
   if (body === undefined) return NOTHING_ASKED;
   const { model, streaming, choices, format, usage } = body;
@@ -159,4 +154,51 @@ function takenIn(exchange: ForwardedExchange, body: ParsedBody | undefined): Req
     exchange.responseRoom.growTo(translator.held()); // the response repeats parts of the request
   }
   return { streaming, choices, format, usage };
+}
+
+interface Outgoing extends Pick<SentAttempt, 'epoch' | 'cipher'>, Pick<SaltedBody, 'model' | 'shardKey'> {
+  readonly sealed: EncryptedUpload | undefined;
+  /** The row that asks for a second attempt; undefined: this is the first. */
+  readonly retry: RetryRow | undefined;
+}
+
+/** Resolves with the head of the response. Rejects with UpstreamFailure if none came. */
+function sendAttempt(exchange: ForwardedExchange, outgoing: Outgoing): Promise<UpstreamResponse> {
+  const { deps, req, res, authorization, requestId, stats } = exchange;
+  const { epoch, cipher, model, shardKey, sealed, retry } = outgoing;
+  const { protocolVersion, gpuOcspAllowUnknown: allowUnknown } = deps.settings;
+  const { gpuOcspRevokedGracePeriodHours: gracePeriodHours } = deps.settings;
+  const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
+  exchange.attempt = { epoch, cipher, isTrial, errorBody: undefined };
+  if (retry !== undefined) {
+    count(deps.metrics.counters.upstreamRetries, retry.id);
+    exchange.log('warn', { retry: retry.id, why: retry.why }, 'Request failed, trying once more');
+  }
+  const head = {
+    ...{ headers: req.headers, host: deps.upstream.authority, authorization, protocolVersion },
+    requestId: cipher ? `${requestId}_${retry === undefined ? 0 : 1}` : requestId,
+  };
+  const { secretId, key } = epoch;
+  const gpuPolicy = { allowUnknown, gracePeriodHours };
+  const protection = cipher && { secretId, key, model, shardKey, gpuPolicy, nowMs: deps.clock.now() };
+  const headers = attemptHeaders(head, protection, sealed);
+  if (sealed !== undefined) {
+    headers['content-length'] = String(sealed.contentLength);
+    stats.bytes.toRemote += sealed.contentLength;
+  }
+  const sending = deps.upstream.send(res, {
+    // HEAD is sent as GET, because not every server that knows GET knows HEAD. The body of the response goes
+    // no further than here.
+    method: req.method === 'HEAD' ? 'GET' : (req.method as string),
+    path: exchange.match.target,
+    headers,
+    body: sealed?.body,
+    sent: () => {
+      stats.sentAt ??= performance.now();
+    },
+    fresh: retry?.fresh === true,
+    deadline: exchange.deadline,
+  });
+  exchange.interruptBy((reason) => sending.stop(reason));
+  return sending.outcome;
 }

@@ -20,7 +20,7 @@ export type Gateway = ReturnType<typeof createGateway>;
 
 /**
  * Creates the gateway. `handle` is the listener for requests: it follows each request to its end, and never
- * throws. `active` counts the running exchanges (`isWork`).
+ * throws. `active` counts the running exchanges: those to which the gateway does not respond at once.
  */
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
@@ -28,7 +28,7 @@ export function createGateway(deps: GatewayDeps) {
   if (deps.verification !== undefined) offered.push('verification');
   if (deps.createTranslator !== undefined) offered.push('responses');
   const open = new Set<Exchange>();
-  const running = new Set<Exchange>(); // those that are work
+  const running = new Set<Exchange>();
   let settled = (): void => {};
   // One listener for all exchanges: each signal that derives from `terminate` would stay in memory
   // (docs/hazards.md 25).
@@ -41,11 +41,7 @@ export function createGateway(deps: GatewayDeps) {
     open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
-    if (isWork(exchange)) {
-      if (deps.terminate.aborted) exchange.abort(deps.terminate.reason);
-      running.add(exchange);
-      counters.inFlight = running.size;
-    }
+    if (deps.terminate.aborted) exchange.abort(deps.terminate.reason);
     // Only when the response has been closed too, the gateway knows how the exchange ended.
     let isConcluded = false;
     const over = (): void => {
@@ -62,8 +58,10 @@ export function createGateway(deps: GatewayDeps) {
     };
     try {
       const responded = respondTo(exchange, offered);
-      if (responded === undefined) over();
-      else responded.then(over, failed);
+      if (responded === undefined) return void over();
+      running.add(exchange);
+      counters.inFlight = running.size;
+      responded.then(over, failed);
     } catch (thrown) {
       failed(thrown);
     }
@@ -97,8 +95,8 @@ export function createGateway(deps: GatewayDeps) {
 }
 
 /**
- * Called when a connection has been idle for the time limit of the listener (`readerWait`). If bytes wait in
- * it, its client takes nothing of its response, and loses its place; else it waits for the service.
+ * Called when a connection has been idle for the listener's `readerWait`. If bytes wait in it, its client
+ * takes nothing of its response, and loses its place; else it waits for the service.
  */
 function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   if (writableLength === 0) return;
@@ -106,14 +104,6 @@ function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   noteBroken(exchange, new PrivatemodeError('response_not_read', message));
   breakConnection(exchange);
 }
-
-/**
- * Whether an exchange counts as running: it is forwarded, or it counts tokens or asks for the verification
- * document. The proxy's other pages do not count.
- */
-const isWork = ({ decision }: Exchange): boolean =>
-  decision.kind === 'endpoint' ||
-  (decision.kind === 'local' && (decision.id === 'count_tokens' || decision.id === 'verification'));
 
 /** Responds as admission decided. Throws, or rejects with, the failure. */
 function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<void> | undefined {

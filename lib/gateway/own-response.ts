@@ -34,8 +34,8 @@ export function respondError(
 }
 
 /**
- * Writes a whole response now, even while the request body is still arriving. A 204 has no body, and must not
- * have a Content-Length either (RFC 9110 8.6).
+ * Writes a whole response now, even while the request body is still arriving. A 204 must not have a
+ * Content-Length (RFC 9110 8.6).
  */
 export function respondWhole(
   exchange: Exchange,
@@ -50,10 +50,7 @@ export function respondWhole(
   endAfterUpload(exchange);
 }
 
-/**
- * Whether the request has a body that has not arrived completely. `complete` alone does not tell: a request
- * without a body is not complete at once either.
- */
+/** Whether the request has a body that has not arrived. Without one it is not `complete` at once either. */
 export function isArriving(req: IncomingMessage): boolean {
   if (req.complete || req.destroyed) return false;
   const { 'content-length': length, 'transfer-encoding': encoding } = req.headers;
@@ -67,27 +64,16 @@ const DISCARD_BYTES = 1024 * 1024;
  * with unread bytes, the close becomes a reset, and the client loses the response before it has read it. So
  * the rest of the body is read and thrown away first: at most 1 MiB or one second of it.
  */
-function endAfterUpload({ deps, req, res }: Exchange): void {
-  if (!isArriving(req)) {
-    res.end();
-    return;
-  }
+function endAfterUpload({ deps: { clock }, req, res }: Exchange): void {
+  const end = (): void => void res.end();
+  if (!isArriving(req)) return void end();
   let discarded = 0;
-  const end = (): void => {
-    stopWaiting();
-    req.off('data', discard);
-    req.off('end', end);
-    res.end();
-  };
   const discard = (chunk: Uint8Array): void => {
     discarded += chunk.length;
     if (discarded > DISCARD_BYTES) end();
   };
-  const stopWaiting = deps.clock.after(deps.clock.times.discardWait, end);
-  req.on('data', discard);
-  req.once('end', end);
-  res.once('close', stopWaiting);
-  req.resume();
+  res.once('close', clock.after(clock.times.discardWait, end));
+  req.on('data', discard).once('end', end).resume();
 }
 
 /** Ends an exchange that failed before its response was complete. Never throws. */
@@ -119,18 +105,15 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
 }
 
 /**
- * Marks the exchange as broken, and logs the failure. The log line comes before the error event, because an
- * application that does not read may leave before that event. breakConnection follows.
+ * Marks the exchange as broken, and logs the failure: before the error event, which an application that does
+ * not read may not wait for. breakConnection follows.
  */
 export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
   exchange.broken = true;
   exchange.failed(failure, exchange.res.statusCode);
 }
 
-/**
- * Ends the connection before the response is complete, so that no client can take a part of the response for
- * all of it. Call noteBroken before, or set `broken`.
- */
+/** Ends the connection, so that no client can take a part of the response for all of it. */
 export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
   // Only TCP has a reset: on a socket file Node throws (docs/hazards.md 12).

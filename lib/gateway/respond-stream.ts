@@ -26,8 +26,9 @@ export async function respondStream(
   setImmediate(() => res.writableEnded || res.flushHeaders());
 
   const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
-  exchange.decrypter = translator?.decrypter(decrypter) ?? decrypter;
-  const events = new DecryptStream(response, exchange.decrypter, {
+  const shown = translator?.decrypter(decrypter) ?? decrypter;
+  exchange.decrypter = shown;
+  const events = new DecryptStream(response, shown, {
     clock: deps.clock,
     deadline: exchange.deadline,
     idleTimeout: deps.settings.streamIdleTimeout,
@@ -48,10 +49,17 @@ export async function respondStream(
   const { streamKeepalive } = deps.settings;
   if (streamKeepalive > 0) keepAlive(events, res, streamKeepalive, deps.clock);
   try {
-    await toClient(events, res);
+    // stream.pipeline makes an AbortController and an AbortError for each stream: with it a short request
+    // costs a sixth more (bench row request_cpu).
+    await new Promise<void>((resolve, reject) => {
+      events.once('end', resolve);
+      events.once('close', () => reject(new ClientGone())); // without 'end' before it
+      events.pipe(res, { end: false });
+    });
+    events.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
   } finally {
     counters.streamEvents += decrypter.events;
-    stats.events = translator?.events() ?? decrypter.events;
+    stats.events = shown.events;
     stats.usage = decrypter.usage;
     stats.modelError = decrypter.modelError;
   }
@@ -59,26 +67,23 @@ export async function respondStream(
   if (failure === undefined) {
     exchange.done(res.statusCode);
     exchange.authentic();
-  }
-  // A chat ends normally if the service reports an error in it. A stream of the Responses API is then broken,
-  // so that nobody takes its end for that of a whole Response.
-  if (failure === undefined && (translator === undefined || !decrypter.modelError)) {
-    res.end();
-    return;
+    // A chat ends normally if the service reports an error in it. A stream of the Responses API is then
+    // broken, so that nobody takes its end for that of a whole Response.
+    if (translator === undefined || !decrypter.modelError) return void res.end();
   }
   exchange.broken = true;
   const told = failure && forCaller(exchange, failure);
   const last = told && (translator?.fail(told) ?? errorEvent(told, exchange));
-  stats.events = translator?.events() ?? decrypter.events + 1;
+  stats.events = translator === undefined ? decrypter.events + 1 : shown.events;
   res.write(last ?? '', () => breakConnection(exchange));
 }
 
-/** Clients skip lines that begin with a colon. The blank line separates the comment from the next event. */
+/** Clients skip lines that begin with a colon. */
 const COMMENT = ': keepalive\n\n';
 
 /**
  * Writes a comment whenever the events were silent for `interval` ms, for programs on the way that close
- * silent connections. Not while the client is behind with reading: then an event may be written in part.
+ * silent connections. Not while the client is behind with reading.
  */
 function keepAlive(events: Readable, res: ServerResponse, interval: number, clock: Clock): void {
   const silence = new Deadline(clock);
@@ -89,18 +94,4 @@ function keepAlive(events: Readable, res: ServerResponse, interval: number, cloc
   silence.wait(interval, comment);
   events.on('data', () => silence.refresh());
   events.once('close', () => silence.cancel());
-}
-
-/**
- * Gives the application all that the stream delivers; the response stays open. Throws ClientGone if the
- * stream is destroyed. It does not use stream.pipeline, which makes an AbortController and an AbortError for
- * each stream: a short request would cost a sixth more (bench row request_cpu).
- */
-async function toClient(stream: Readable, res: ServerResponse): Promise<void> {
-  await new Promise<void>((resolve, reject) => {
-    stream.once('end', resolve);
-    stream.once('close', () => reject(new ClientGone())); // without 'end' before it
-    stream.pipe(res, { end: false });
-  });
-  stream.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
 }
