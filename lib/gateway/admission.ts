@@ -20,10 +20,9 @@ const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'hello', 'healthz',
 
 /**
  * Checks in this order: an ambiguous head, a preflight, a foreign web page, a request that no table has. With
- * `clients`, it then refuses a stranger, and a client that may not use the endpoint. `client` is set if a
- * token or a certificate of the request identified it, even if it is refused what it asked for. `cors`: the
- * headers that each response gets. `offered`: the optional paths that are served. Never throws: a fault of
- * the program is a refusal too.
+ * `clients`, it then refuses a stranger, and a client that may not use the endpoint. `client` is set if the
+ * request identified it, even if it is refused what it asked for. `cors`: headers of each response.
+ * `offered`: the optional paths that are served. Never throws: a fault of the program is a refusal too.
  */
 export function admit(
   deps: Pick<GatewayDeps, 'cors' | 'clients' | 'key' | 'settings'>,
@@ -66,13 +65,10 @@ export function admit(
   return { decision, client, cors };
 }
 
-/** No client sends more. Each header costs a look at every stage of the request. */
+/** No client sends more. */
 const MOST_HEADERS = 256;
 
-/**
- * If one of these comes twice, two parsers can disagree on who sends the request, what it asks for, or where
- * its body ends.
- */
+/** If one comes twice, parsers can disagree on who asks, for what, or where the body ends. */
 const AT_MOST_ONCE = new Set([
   ...['host', 'authorization', 'x-api-key', 'content-length', 'transfer-encoding', 'content-type'],
   ...['origin', 'sec-fetch-site'],
@@ -82,8 +78,8 @@ const AT_MOST_ONCE = new Set([
 const HOST = /^(?:\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[\w.~-]+)(?::\d{0,5})?$/i;
 
 /**
- * Throws too_many_headers; ambiguous_header if a header that may come once comes twice; and invalid_host.
- * HTTP/1.1 needs a Host (RFC 9112 3.2). An older version, or an unknown one, does not.
+ * Throws too_many_headers, ambiguous_header and invalid_host. HTTP/1.1 needs a Host (RFC 9112 3.2); an older
+ * version, or an unknown one, does not.
  */
 export function checkHead(rawHeaders: readonly string[], httpVersion?: string): void {
   if (rawHeaders.length > 2 * MOST_HEADERS)
@@ -103,9 +99,9 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
 }
 
 /**
- * For a listener that knows no keys (--admin-address, --metrics-address), to which a credential proves
- * nothing. Throws origin_forbidden for a web page that is not its own, and what checkHead throws. Only
- * monitors and browsers use it, so an Accept-Language that states a preference shows a browser, too.
+ * For a listener that knows no keys (--admin-address, --metrics-address). Throws origin_forbidden for a web
+ * page that is not its own, and what checkHead throws. Only monitors and browsers use it, so an
+ * Accept-Language that states a preference shows a browser, too.
  */
 export function refuseForeignPage(
   { rawHeaders, headers }: Pick<IncomingMessage, 'rawHeaders' | 'headers'>,

@@ -6,11 +6,10 @@ import type { Epoch } from '../session/session.ts';
 import type { Exchange } from './exchange.ts';
 
 /**
- * How a request ended. `answered`: the client was given all of the response. `service_error`: it was given
- * all of the response, which reports an error of the service. `refused`: the proxy responded that the request
- * was wrong. `failed`: the proxy responded with an error that is not the client's. `broken_off`: the response
- * had begun, and its connection was broken. `client_aborted`: the client left before the end. With each: the
- * outcome in the receipt.
+ * How a request ended. `answered`: the client was given all of the response. `service_error`: so it was, and
+ * it reports an error of the service. `refused`: the proxy responded that the request was wrong. `failed`:
+ * with an error that is not the client's. `broken_off`: the response had begun, and its connection was broken.
+ * `client_aborted`: the client left before the end. With each: the outcome in the receipt.
  */
 const OUTCOMES = {
   answered: 'complete',
@@ -77,9 +76,8 @@ function phaseOf({ decrypter, stats }: Exchange) {
 }
 
 /**
- * More fields of the one log line of a request. Their names are an interface (docs/logs.md). The line quotes
- * nothing that a client sent, except for the model, which leaves unencrypted, and an origin that a browser
- * could have written.
+ * More fields of the log line. Their names are an interface (docs/logs.md). It quotes nothing that a client
+ * sent but the model, which leaves unencrypted, and an origin that a browser could have written.
  */
 function fieldsOf(exchange: Exchange, outcome: Outcome, firstTokenMs: number | undefined) {
   const { req, res, match, stats, alias, toolsLeftOut } = exchange;
@@ -108,12 +106,12 @@ function fieldsOf(exchange: Exchange, outcome: Outcome, firstTokenMs: number | u
 const ORIGIN =
   /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
 
-/** A segment that a log may show: a plain word or a version, nothing that could be an id, a key or a text. */
+/** A plain word or a version, nothing that could be an id, a key or a text. */
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
 
 /**
- * The path of a request as a log may show it: the path of the table's row that covers it, else its first
- * segment if that is a plain word (`/openai/*`), else `unknown`. Never the query.
+ * The path as a log may show it: that of the table's row that covers it, else its first segment if that is a
+ * plain word (`/openai/*`), else `unknown`. Never the query.
  */
 export function pathForLog(rawTarget: string): string {
   const parsed = parseTarget(rawTarget);

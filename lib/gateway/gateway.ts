@@ -41,7 +41,6 @@ export function createGateway(deps: GatewayDeps) {
     open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
-    if (deps.terminate.aborted) exchange.abort(deps.terminate.reason);
     // Only when the response has been closed too, the gateway knows how the exchange ended.
     let isConcluded = false;
     const over = (): void => {
@@ -61,6 +60,7 @@ export function createGateway(deps: GatewayDeps) {
       if (responded === undefined) return void over();
       running.add(exchange);
       counters.inFlight = running.size;
+      if (deps.terminate.aborted) exchange.abort(deps.terminate.reason);
       responded.then(over, failed);
     } catch (thrown) {
       failed(thrown);

@@ -64,12 +64,12 @@ export class Room {
     return taken;
   }
 
-  /** Grows to that many bytes in all, unless it has them. Throws as `grow` does. */
+  /** Grows to that many bytes in all. */
   growTo(bytes: number): void {
     if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
   }
 
-  /** Gives all bytes back, for good. May be called more than once. */
+  /** Gives all bytes back, for good. */
   release(): void {
     this.#isOver = true;
     this.#budget.used.bufferedBytes -= this.#bytes;
@@ -93,8 +93,8 @@ export class CollectedBody {
   }
 
   /**
-   * Copies the chunk behind the others. The memory doubles as the body arrives: what a head announces may
-   * never come. Throws as Room.grow does.
+   * Adds a copy of the chunk. The memory doubles as the body arrives: what a head announces may never come.
+   * Throws as Room.grow does.
    */
   push(chunk: Uint8Array): void {
     const needed = this.length + chunk.length;

@@ -4,10 +4,7 @@ import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 
-/**
- * The error as the application gets it: with --clients its remedy is the developer's. The log gets the error
- * itself, whose remedy is for the operator.
- */
+/** The error as the application gets it: with --clients its remedy is the developer's, not the operator's. */
 export function forCaller({ deps }: Pick<Exchange, 'deps'>, error: PrivatemodeError): PrivatemodeError {
   // An error of the Responses API names the place in the request, and what to send there.
   if (deps.clients === undefined || error.api !== undefined) return error;
@@ -116,10 +113,10 @@ export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void 
 /** Ends the connection, so that no client can take a part of the response for all of it. */
 export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
-  // Only TCP has a reset: on a socket file Node throws (docs/hazards.md 12).
+  // Only TCP has a reset: on a socket file Node throws (docs/hazards.md 12), and on a TLS socket, so the
+  // listener resets the connection below (lib/listener/connections.ts).
   const { socket } = res;
   const isTcp = socket !== null && 'family' in socket.address();
-  // On a TLS socket it throws too, so the listener resets the connection below (lib/listener/connections.ts).
   if (res.inChunks || !isTcp) res.destroy();
   else if ('encrypted' in socket) {
     if (!socket.emit('reset')) res.destroy();

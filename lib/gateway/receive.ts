@@ -11,9 +11,9 @@ export const LONGEST_PLAIN = 1024 * 1024;
 
 /**
  * Collects the request body of the exchange and, once it is complete, reads it with `read`. Rejects with
- * body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone if
- * the client has left, and the reason for which the exchange ends early. `release` frees the memory of the
- * body and gives its room back; the room is given back at the latest when the response is closed.
+ * body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone,
+ * and the reason for which the exchange ends early. `release` frees the memory of the body and its room; the
+ * end of the exchange frees the room at the latest.
  */
 export async function receive<T extends object>(
   exchange: Exchange,
@@ -69,8 +69,8 @@ const bodyTooLarge = (most: number): PrivatemodeError =>
 
 /**
  * Resolves with the body of the response when all of it has arrived. Rejects with response_too_large if it is
- * longer than `most` bytes, the codes of the memory of responses, the errors of a response that stalls or
- * breaks off, and the reason for which the exchange ends early. The response is destroyed then.
+ * longer than `most` bytes, too_many_responses, the errors of a response that stalls or breaks off, and the
+ * reason for which the exchange ends early. The response is destroyed then.
  */
 export function readWhole(exchange: Exchange, response: IncomingMessage, most: number): Promise<Buffer> {
   const { deps, deadline, stats, responseRoom } = exchange;
@@ -87,10 +87,7 @@ export function readWhole(exchange: Exchange, response: IncomingMessage, most: n
   return collect(exchange, response, body, take);
 }
 
-/**
- * Resolves with the body when all of it has arrived. Rejects with what `take` throws of a chunk, and the
- * reason for which the exchange ends early. It reads no further then, and drops a response.
- */
+/** Gives `take` each chunk. Rejects with what it throws, and as its callers say; it reads no further then. */
 function collect(
   exchange: Exchange,
   source: IncomingMessage,
@@ -125,11 +122,7 @@ function collect(
   });
 }
 
-/**
- * Makes a function to call between the parts of long work. It returns undefined if the work may go on.
- * Otherwise it returns a promise that resolves when others have had their turn, and rejects if the exchange
- * is over.
- */
+/** Lets others have their turn between the parts of long work. Rejects if the exchange is over. */
 function turnsOf(exchange: Exchange): Pause {
   const { clock } = exchange.deps;
   let since = clock.monotonic();

@@ -1,7 +1,4 @@
-/**
- * Writes each exchange into files, as the application sends and sees it but without credentials
- * (--dump-requests).
- */
+/** Writes each exchange into files, as the application sees it but without credentials (--dump-requests). */
 import { randomInt } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import { createWriteStream } from 'node:fs';
@@ -12,35 +9,31 @@ import { makeDirectorySync } from '../files/make-directory.ts';
 import type { Logger } from '../observe/log.ts';
 import type { AppResponse } from './app-response.ts';
 
-/** Written in the place of a credential, so that a dump can be passed on. */
 const REDACTED = '[redacted]';
 
 /**
- * The value of a header or query parameter is redacted if its name contains one of these, in any case
- * (`X-Goog-Api-Key`, `access_token`, `?sig=`). A dump may lack a value too many, but it must not hold a
- * credential.
+ * The value of a header or query parameter is redacted if its name contains one of these (`X-Goog-Api-Key`,
+ * `access_token`, `?sig=`). A dump may lack a value too many, but it must not hold a credential.
  */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
-/** Names of quotas, and of what the proxy itself says. They contain such a word but hold no credential. */
+/** They contain such a word but hold no credential. */
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-(?:secret-id|unauthenticated)$/i;
 /** A value that begins like this is a credential, in any header. */
 const SCHEME = /^\s*(Bearer|Basic)\s/i;
 
+/** Bytes of a dump that may wait for the disk. */
+const MOST_PENDING = 32 * 1024 * 1024;
 const CUT_OFF = '\n[dump cut off: the disk is slower than the traffic]\n';
 
 type Headers = readonly (readonly [name: string, value: string])[];
 
-/** Bytes of a dump that may wait for the disk. */
-const MOST_PENDING = 32 * 1024 * 1024;
-
 export type Dump = ReturnType<typeof createDump>;
 
 /**
- * Makes a function that writes one exchange, exactly as the application sends and sees it, whichever module
- * writes the response, to `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC,
- * readable by this user only. If that fails, it logs a warning and the exchange goes on: it never throws, and
- * waits for nothing. A dump that falls too far behind is cut off, the request is not. `now`: ms since 1970,
- * with fractions.
+ * Makes a function that writes one exchange, whichever module writes the response, to
+ * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user
+ * only. If that fails, it logs a warning and the exchange goes on. A dump that falls too far behind the
+ * traffic is cut off. `now`: ms since 1970, with fractions.
  */
 export function createDump({
   workspace,
@@ -100,7 +93,7 @@ export function createDump({
   };
 }
 
-/** Start line and headers as text: Host first, the others by name, credentials redacted. */
+/** As text: Host first, the others by name, credentials redacted. */
 function head(startLine: string, headers: Headers): string {
   const rank = (name: string): string => (name.toLowerCase() === 'host' ? '' : name.toLowerCase());
   const sorted = headers.toSorted(([a], [b]) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0));
@@ -108,7 +101,7 @@ function head(startLine: string, headers: Headers): string {
   return `${startLine.trimEnd()}\r\n${lines.join('')}\r\n`;
 }
 
-/** Keeps the scheme of an authorization, which a reader often looks for. */
+/** The value of a header. Keeps the scheme of an authorization, which a reader often looks for. */
 function redacted(name: string, value: string): string {
   const scheme = SCHEME.exec(value)?.[1];
   if (scheme !== undefined) return `${scheme} ${REDACTED}`;
@@ -116,21 +109,12 @@ function redacted(name: string, value: string): string {
   return name.toLowerCase() === 'referer' ? withoutCredentials(value) : value;
 }
 
-/** A request target or URL with the credentials in its query redacted. */
+/** A target or URL with the credentials in its query redacted; an escaped name may be that of one. */
 function withoutCredentials(target: string): string {
   // A name without a value is consumed, too. Otherwise each further `?` would begin a look at all the rest.
   return target.replace(/([?&;])([^=&;]*)(=[^&;]*)?/g, (whole, mark: string, name: string, value?: string) =>
-    value !== undefined && isCredential(decoded(name)) ? `${mark}${name}=${REDACTED}` : whole,
+    value !== undefined && (name.includes('%') || isCredential(name)) ? `${mark}${name}=${REDACTED}` : whole,
   );
-}
-
-/** Decodes the name of a parameter. A name that cannot be decoded counts as that of a credential. */
-function decoded(name: string): string {
-  try {
-    return decodeURIComponent(name);
-  } catch {
-    return 'secret';
-  }
 }
 
 const isCredential = (name: string): boolean => CREDENTIAL_WORDS.test(name) && !NO_CREDENTIALS.test(name);
@@ -140,9 +124,8 @@ const pairs = (rawHeaders: readonly string[]): Headers =>
 
 /** Day and name of a dump, in UTC with microseconds; two random digits keep names apart. */
 function stamp(time: number): { readonly day: string; readonly name: string } {
-  const iso = new Date(time).toISOString();
-  const day = iso.slice(0, 10);
+  const [day = '', clock = ''] = new Date(time).toISOString().slice(0, -1).split('T');
   const microseconds = String(Math.floor((time % 1) * 1000)).padStart(3, '0');
   const random = String(randomInt(100)).padStart(2, '0');
-  return { day, name: `${day}_${iso.slice(11, 23).replaceAll(':', '')}${microseconds}_${random}` };
+  return { day, name: `${day}_${clock.replaceAll(':', '')}${microseconds}_${random}` };
 }

@@ -17,44 +17,65 @@ import { LONGEST_PLAIN, readWhole } from './receive.ts';
 import { respondStream } from './respond-stream.ts';
 
 /**
- * Reads the upstream response in the way that its head asks for, and gives it to the application. `asked`:
- * what the request asks for. Rejects, with nothing written, if the application must not see the response.
- * Once the head is out, a failure ends the response with a visibly broken connection, and in a stream with an
- * error event before that. Rejects with ClientGone if the application has left.
+ * Reads the upstream response in the way that its head asks for, and gives it to the application, which sees
+ * nothing of a whole response before all of it is authentic. `asked`: what the request asks for. Rejects,
+ * with nothing written, if the application must not see the response. Once the head is out, a failure ends
+ * the response with a visibly broken connection, and in a stream with an error event before that. Rejects
+ * with ClientGone if the application has left.
  */
-export function respond(
+export async function respond(
   exchange: ForwardedExchange,
   asked: RequestFacts,
   { response, request }: UpstreamResponse,
-): Promise<void> | void {
+): Promise<void> {
+  const { endpoint } = exchange.match;
+  const { cipher, errorBody } = exchange.attempt as SentAttempt & { readonly cipher: RequestCipher };
   const status = response.statusCode as number;
-  const { encrypted, terminal } = exchange.match.endpoint;
-  const streaming = terminal !== undefined && asked.streaming; // other endpoints have no `stream`
-  if (status >= 400) {
+  const isError = status >= 400;
+  if (isError) {
     const keyFrom = status === 401 ? keyOriginOf(exchange) : undefined;
     const level = status >= 500 ? 'error' : 'warn';
     exchange.log(level, { status, keyFrom }, 'The service answered with an error status');
   }
-  const kind = responseKind(status, response.headers, encrypted, streaming);
+  const streaming = endpoint.terminal !== undefined && asked.streaming; // other endpoints have no `stream`
+  const kind = responseKind(status, response.headers, endpoint.encrypted, streaming);
   if (kind instanceof PrivatemodeError) {
     request.destroy();
     if (kind instanceof ForeignError) return respondForeign(exchange, response, kind);
     throw kind;
   }
-  if (kind === 'plain') return respondPlain(exchange, response);
-  if (kind === 'encrypted-body') return respondBody(exchange, asked, response);
-  const headers = headersOf(exchange, response, 'text/event-stream', true);
-  return respondStream(exchange, asked, response, headers);
+  if (kind === 'encrypted-stream')
+    return respondStream(exchange, asked, response, headersOf(exchange, response, 'text/event-stream', true));
+  const most = kind === 'plain' ? LONGEST_PLAIN : MAX_BODY_BYTES;
+  const text = errorBody ?? (await readWhole(exchange, response, most));
+  if (kind === 'plain') return respondPlain(exchange, response, text);
+  let opened: Awaited<ReturnType<typeof decryptBody>>;
+  try {
+    const opening = decryptBody(endpoint, cipher, isError ? undefined : asked, text);
+    opened = opening instanceof Promise ? await opening : opening;
+  } catch (thrown) {
+    const failure = asPrivatemodeError(thrown);
+    if (!isError) throw failure;
+    return respondForeign(exchange, response, new ForeignError(failure, status, cipher.hasOpened()), text);
+  }
+  let { body } = opened;
+  exchange.stats.usage = opened.usage;
+  if (isError) body = overflowBody(body, status, exchange.format) ?? body;
+  else if (exchange.translator !== undefined) {
+    body = exchange.translator.body(body);
+    exchange.responseRoom.grow(body.length);
+  }
+  giveWhole(exchange, response, 'application/json', body, true);
+  exchange.authentic();
 }
 
 /**
  * Gives the application a response that nothing authenticates: an error or a list of models. It is marked, so
  * that no stranger's text passes for ours.
  */
-async function respondPlain(exchange: ForwardedExchange, response: IncomingMessage): Promise<void> {
+function respondPlain(exchange: ForwardedExchange, response: IncomingMessage, text: Buffer): void {
   const { aliases } = exchange.deps;
   const { endpoint, target } = exchange.match;
-  const text = exchange.attempt?.errorBody ?? (await readWhole(exchange, response, LONGEST_PLAIN));
   refuseIfOurs(exchange, response, text);
   // A list that continues another one has no aliases: the first one has them.
   const isFirstList = endpoint.id === 'models' && !/[?&](?:after|after_id|before_id)=/.test(target);
@@ -64,8 +85,8 @@ async function respondPlain(exchange: ForwardedExchange, response: IncomingMessa
 }
 
 /**
- * Throws the error that replaces one of the service which nothing authenticates: client_too_old if its text
- * asks for a newer client, api_key_rejected for a 401 to a key of the operator.
+ * Throws what replaces an error that nothing authenticates: client_too_old if its text asks for a newer
+ * client, api_key_rejected for a 401 to a key of the operator.
  */
 function refuseIfOurs(
   { deps, ownKey }: ForwardedExchange,
@@ -79,7 +100,7 @@ function refuseIfOurs(
   throw new PrivatemodeError('api_key_rejected', 'the service rejects the API key');
 }
 
-/** Where the key comes from that the request left with: a text for the operator, never the key itself. */
+/** Where the key that left comes from: a text for the operator, never the key itself. */
 function keyOriginOf({ deps, authorization, ownKey }: ForwardedExchange): string | undefined {
   if (authorization === undefined) return 'none: the request left without a key';
   if (ownKey === undefined) return 'the request itself';
@@ -87,44 +108,8 @@ function keyOriginOf({ deps, authorization, ownKey }: ForwardedExchange): string
 }
 
 /**
- * Gives the application a whole JSON response. The application sees nothing of it before all of it is
- * authentic. An error that cannot be decrypted keeps its status. If it did not arrive completely, the reason
- * for that is the error.
- */
-async function respondBody(
-  exchange: ForwardedExchange,
-  asked: RequestFacts,
-  response: IncomingMessage,
-): Promise<void> {
-  const { match, stats, translator } = exchange;
-  const { cipher, errorBody } = exchange.attempt as SentAttempt & { readonly cipher: RequestCipher };
-  const status = response.statusCode as number;
-  const isError = status >= 400;
-  const sealed = errorBody ?? (await readWhole(exchange, response, MAX_BODY_BYTES));
-  let opened: Awaited<ReturnType<typeof decryptBody>>;
-  try {
-    const opening = decryptBody(match.endpoint, cipher, isError ? undefined : asked, sealed);
-    opened = opening instanceof Promise ? await opening : opening;
-  } catch (thrown) {
-    const failure = asPrivatemodeError(thrown);
-    if (!isError) throw failure;
-    return respondForeign(exchange, response, new ForeignError(failure, status, cipher.hasOpened()), sealed);
-  }
-  let body: Buffer = opened.body;
-  stats.usage = opened.usage;
-  if (isError) body = overflowBody(body, status, exchange.format) ?? body;
-  else if (translator !== undefined) {
-    body = translator.body(body);
-    exchange.responseRoom.grow(body.length);
-  }
-  giveWhole(exchange, response, 'application/json', body, true);
-  exchange.authentic();
-}
-
-/**
  * Gives the application an error in place of one that is neither marked as plain nor decrypted: its status,
- * Retry-After and rate limits. `text`: what is known of its text, which the application does not get. Throws
- * the error that replaces it (refuseIfOurs).
+ * Retry-After and rate limits, not its `text`. Throws as refuseIfOurs does.
  */
 function respondForeign(
   exchange: ForwardedExchange,
@@ -154,7 +139,6 @@ function giveWhole(
   exchange.done(status);
 }
 
-/** The headers of the response to the application. `isAuthentic`: whether its body is. */
 const headersOf = (
   { match, format, requestId, headers: own, attempt }: ForwardedExchange,
   { headers }: IncomingMessage,
