@@ -61,7 +61,7 @@ const DISCARD_BYTES = 1024 * 1024;
  * with unread bytes, the close becomes a reset, and the client loses the response before it has read it. So
  * the rest of the body is read and thrown away first: at most 1 MiB or one second of it.
  */
-function endAfterUpload({ deps: { clock }, req, res }: Exchange): void {
+function endAfterUpload({ deps, deadline, req, res }: Exchange): void {
   const end = (): void => void res.end();
   if (!isArriving(req)) return void end();
   let discarded = 0;
@@ -69,7 +69,7 @@ function endAfterUpload({ deps: { clock }, req, res }: Exchange): void {
     discarded += chunk.length;
     if (discarded > DISCARD_BYTES) end();
   };
-  res.once('close', clock.after(clock.times.discardWait, end));
+  deadline.wait(deps.clock.times.discardWait, end);
   req.on('data', discard).once('end', end).resume();
 }
 
