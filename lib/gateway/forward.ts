@@ -84,7 +84,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     errorIn({ response }) {
       if (!match.endpoint.encrypted || !mayAskForRetry(response.statusCode as number)) return undefined;
       const attempt = exchange.attempt as SentAttempt;
-      return readWhole(exchange, response, LONGEST_PLAIN).then((text) => (attempt.errorBody = text));
+      return readWhole(exchange, response, LONGEST_PLAIN).then((body) => (attempt.errorBody = body.bytes()));
     },
     verified: acquire,
     renewed: deps.session.renewAfterRejection,

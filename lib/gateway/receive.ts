@@ -19,11 +19,9 @@ export async function receive<T extends object>(
   exchange: Exchange,
   read: BodyReader<T>,
 ): Promise<T & { release(): void }> {
-  const { deps, req, res, stats, bodies, deadline, requestRoom: room } = exchange;
-  const { maxBodyBytes: most, minUploadRate } = deps.settings;
-  const { bytes } = stats;
-  const announced = Number(req.headers['content-length'] ?? most);
-  if (announced > most) throw bodyTooLarge(most);
+  const { deps, req, res, stats, deadline, requestRoom } = exchange;
+  const { maxBodyBytes, minUploadRate } = deps.settings;
+  if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) throw tooLarge(true, maxBodyBytes);
   // Node undoes chunking and no other encoding. A compressed body would be sealed as if it were the body
   // itself.
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
@@ -31,19 +29,13 @@ export async function receive<T extends object>(
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
-  const body = new CollectedBody(room, announced);
-  const take = (chunk: Uint8Array): void => {
-    bytes.fromClient += chunk.length;
-    bodies?.request.update(chunk);
-    if (bytes.fromClient > most) throw bodyTooLarge(most);
-    body.push(chunk);
-  };
   // Not the average since the start: a client with a fast beginning could then trickle for an hour.
   let before = 0;
   const { uploadSpan } = deps.clock.times;
   const look = (): void => {
-    const isSlow = bytes.fromClient - before < (minUploadRate * uploadSpan) / 1000;
-    before = bytes.fromClient;
+    const { fromClient } = stats.bytes;
+    const isSlow = fromClient - before < (minUploadRate * uploadSpan) / 1000;
+    before = fromClient;
     const message = `the body arrives slower than ${minUploadRate} bytes/s`;
     if (isSlow) exchange.interrupt(new PrivatemodeError('upload_too_slow', message));
     else deadline.wait(uploadSpan, look);
@@ -51,11 +43,11 @@ export async function receive<T extends object>(
   deadline.wait(uploadSpan, look);
   // Answers `Expect: 100-continue`. The listener refuses any other expectation, and HTTP/1.0 has none.
   if (req.headers.expect !== undefined && req.httpVersionMinor === 1) res.writeContinue();
+  const body = await collect(exchange, req, maxBodyBytes);
+  stats.uploadedAt = performance.now();
   try {
-    const text = await collect(exchange, req, body, take);
-    stats.uploadedAt = performance.now();
-    const hold = (more: number): void => void room.grow(more);
-    const result = read(text, { hold, pause: turnsOf(exchange) });
+    const hold = (bytes: number): void => void requestRoom.grow(bytes);
+    const result = read(body.bytes(), { hold, pause: turnsOf(exchange) });
     const facts = result instanceof Promise ? await result : result;
     return { ...facts, release: () => body.release() };
   } catch (thrown) {
@@ -64,63 +56,58 @@ export async function receive<T extends object>(
   }
 }
 
-const bodyTooLarge = (most: number): PrivatemodeError =>
-  new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`);
-
 /**
  * Resolves with the body of the response when all of it has arrived. Rejects with response_too_large if it is
  * longer than `most` bytes, too_many_responses, the errors of a response that stalls or breaks off, and the
  * reason for which the exchange ends early. The response is destroyed then.
  */
-export function readWhole(exchange: Exchange, response: IncomingMessage, most: number): Promise<Buffer> {
-  const { deps, deadline, stats, responseRoom } = exchange;
-  const announced = Number(response.headers['content-length'] ?? most);
-  const body = new CollectedBody(responseRoom, Math.min(announced, most));
-  const take = (chunk: Uint8Array): void => {
-    deadline.refresh();
-    stats.bytes.fromRemote += chunk.length;
-    if (body.length + chunk.length > most)
-      throw new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
-    body.push(chunk);
-  };
-  deadline.wait(deps.settings.streamIdleTimeout, () => exchange.interrupt(stalled()));
-  return collect(exchange, response, body, take);
+export function readWhole(exchange: Exchange, response: IncomingMessage, most: number) {
+  exchange.deadline.wait(exchange.deps.settings.streamIdleTimeout, () => exchange.interrupt(stalled()));
+  return collect(exchange, response, most);
 }
 
-/** Gives `take` each chunk. Rejects with what it throws, and as its callers say; it reads no further then. */
-function collect(
-  exchange: Exchange,
-  source: IncomingMessage,
-  body: CollectedBody,
-  take: (chunk: Uint8Array) => void,
-): Promise<Buffer> {
+/** Collects what comes; after a failure it reads no further, and frees what has come. */
+function collect(exchange: Exchange, source: IncomingMessage, most: number): Promise<CollectedBody> {
+  const { deadline, stats, bodies, requestRoom, responseRoom } = exchange;
   const isRequest = source === exchange.req;
+  const announced = Number(source.headers['content-length'] ?? most);
+  const body = new CollectedBody(isRequest ? requestRoom : responseRoom, Math.min(announced, most));
   return new Promise((resolve, reject) => {
     const settle = (failure?: Error): void => {
-      source.off('data', taking);
+      source.off('data', take);
       source.off('end', settle);
       source.off('close', gone);
       exchange.interruptBy(undefined);
-      exchange.deadline.rest();
-      if (failure !== undefined && !isRequest) source.destroy();
-      if (failure === undefined) resolve(body.bytes());
-      else reject(failure);
+      deadline.rest();
+      if (failure === undefined) return void resolve(body);
+      body.release();
+      if (!isRequest) source.destroy();
+      reject(failure);
     };
-    const taking = (chunk: Uint8Array): void => {
+    const take = (chunk: Uint8Array): void => {
+      stats.bytes[isRequest ? 'fromClient' : 'fromRemote'] += chunk.length;
+      if (isRequest) bodies?.request.update(chunk);
+      else deadline.refresh();
       try {
-        take(chunk);
+        if (body.length + chunk.length > most) throw tooLarge(isRequest, most);
+        body.push(chunk);
       } catch (thrown) {
         settle(thrown as Error);
       }
     };
     const gone = (): void => settle(isRequest ? new ClientGone() : brokenOff());
-    source.on('data', taking);
+    source.on('data', take);
     source.once('end', settle);
     source.once('close', gone);
     if (source.destroyed && !source.readableEnded) gone();
     else exchange.interruptBy(settle);
   });
 }
+
+const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
+  isRequest
+    ? new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`)
+    : new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
 
 /** Lets others have their turn between the parts of long work. Rejects if the exchange is over. */
 function turnsOf(exchange: Exchange): Pause {

@@ -47,7 +47,7 @@ export async function respond(
   if (kind === 'encrypted-stream')
     return respondStream(exchange, asked, response, headersOf(exchange, response, 'text/event-stream', true));
   const most = kind === 'plain' ? LONGEST_PLAIN : MAX_BODY_BYTES;
-  const text = errorBody ?? (await readWhole(exchange, response, most));
+  const text = errorBody ?? (await readWhole(exchange, response, most)).bytes();
   if (kind === 'plain') return respondPlain(exchange, response, text);
   let opened: Awaited<ReturnType<typeof decryptBody>>;
   try {

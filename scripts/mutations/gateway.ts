@@ -18,7 +18,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the size of a body that does not announce it: there is no limit',
     file: 'lib/gateway/receive.ts',
-    edits: [{ find: 'if (bytes.fromClient > most) throw', replace: 'if (Date.now() < 0) throw' }],
+    edits: [{ find: 'if (body.length + chunk.length > most) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/gateway/early-refusals.test.ts',
