@@ -22,38 +22,56 @@ const OUTCOMES = {
 
 type Outcome = keyof typeof OUTCOMES;
 
-/** Logs and counts an exchange whose response has been closed, and adds its receipt. */
+/**
+ * Logs and counts an exchange whose response has been closed, and adds its receipt. The names in the log are
+ * an interface (docs/logs.md). It quotes nothing that a client sent but the model, which leaves unencrypted,
+ * and an origin that a browser could have written.
+ */
 export function reportEnd(exchange: Exchange): void {
-  const { deps, req, res, match, client, requestId, stats } = exchange;
+  const { deps, req, res, match, client, requestId, stats, alias, toolsLeftOut } = exchange;
   const { counters, observe } = deps.metrics;
   stats.endedAt = performance.now();
-  const { error, startedAt, firstChunkAt } = stats;
+  const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt, usage, error, model } = stats;
+  const since = (at: number | undefined) => (at === undefined ? undefined : Math.round(at - startedAt));
   const outcome = outcomeOf(exchange);
   const method = req.method as string;
   const path = match?.endpoint.path ?? pathForLog(req.url as string);
   const phase = phaseOf(exchange);
-  const isStream = phase === 'mid_stream' && firstChunkAt !== undefined;
-  const firstTokenMs = isStream ? Math.round(firstChunkAt - startedAt) : undefined;
+  const firstTokenMs = phase === 'mid_stream' ? since(firstChunkAt) : undefined;
+  const { origin } = req.headers;
   // The proxy's own pages, which probes ask for mostly, and preflights are not worth a line at level info.
   const level = match === undefined && error === undefined ? 'debug' : 'info';
-  if (deps.log.isLevelEnabled(level)) {
-    const line = { method, path, outcome, ...fieldsOf(exchange, outcome, firstTokenMs) };
-    exchange.log(level, line, 'Request ended');
-  }
+  const line = {
+    method,
+    path,
+    outcome,
+    durationMs: since(endedAt),
+    status: res.headersSent ? res.statusCode : undefined,
+    receivedMs: since(uploadedAt),
+    sentMs: since(sentAt),
+    firstTokenMs,
+    tokensIn: usage?.prompt,
+    tokensCached: usage?.cached,
+    tokensOut: usage?.completion,
+    model,
+    alias,
+    toolsLeftOut,
+    code: error?.code,
+    // Other errors have a line of their own, above level info.
+    reason: error?.blame === 'client' ? error.message : undefined,
+    origin: outcome === 'refused' && origin !== undefined ? originForLog(origin) : undefined,
+    phase: match && outcome === 'client_aborted' ? phase : undefined,
+  };
+  if (deps.log.isLevelEnabled(level)) exchange.log(level, line, 'Request ended');
   if (error !== undefined) countError(counters, client?.name, error.code);
   if (match !== undefined && !res.writableFinished && !exchange.broken) count(counters.clientAborts, phase);
   addReceipt(exchange, outcome);
   if (level === 'debug') return;
-  const { id: route, encrypted, operation } = match?.endpoint ?? NO_ENDPOINT;
-  observe({
-    ...{ route, method, path, stats, requestId, outcome, firstTokenMs },
-    status: res.headersSent ? res.statusCode : 0,
-    operation: encrypted ? operation : undefined,
-    client: client?.name,
-  });
+  const route = match?.endpoint.id ?? 'none';
+  const operation = match?.endpoint.encrypted ? match.endpoint.operation : undefined;
+  const ended = { method, path, status: line.status ?? 0, outcome, firstTokenMs };
+  observe({ ...ended, route, operation, stats, client: client?.name, requestId });
 }
-
-const NO_ENDPOINT = { id: 'none', encrypted: false, operation: '' };
 
 /** If the client was told an error and left afterwards, the error counts. */
 function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
@@ -75,36 +93,11 @@ function phaseOf({ decrypter, stats }: Exchange) {
   return stats.firstChunkAt === undefined ? 'before_first_token' : 'mid_stream';
 }
 
-/**
- * More fields of the log line. Their names are an interface (docs/logs.md). It quotes nothing that a client
- * sent but the model, which leaves unencrypted, and an origin that a browser could have written.
- */
-function fieldsOf(exchange: Exchange, outcome: Outcome, firstTokenMs: number | undefined) {
-  const { req, res, match, stats, alias, toolsLeftOut } = exchange;
-  const { startedAt, uploadedAt, sentAt, endedAt, usage, error, model } = stats;
-  const since = (at: number | undefined) => (at === undefined ? undefined : Math.round(at - startedAt));
-  const { origin } = req.headers;
-  return {
-    durationMs: since(endedAt),
-    status: res.headersSent ? res.statusCode : undefined,
-    receivedMs: since(uploadedAt),
-    sentMs: since(sentAt),
-    firstTokenMs,
-    tokensIn: usage?.prompt,
-    tokensCached: usage?.cached,
-    tokensOut: usage?.completion,
-    ...{ model, alias, toolsLeftOut },
-    code: error?.code,
-    // Other errors have a line of their own, above level info.
-    reason: error?.blame === 'client' ? error.message : undefined,
-    origin: outcome !== 'refused' || !origin || ORIGIN.test(origin) ? origin : 'unknown',
-    phase: match && outcome === 'client_aborted' ? phaseOf(exchange) : undefined,
-  };
-}
-
 /** Browsers write origins in lower case: `https://host.example:8443`, `null`. */
 const ORIGIN =
   /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
+
+const originForLog = (origin: string): string => (ORIGIN.test(origin) ? origin : 'unknown');
 
 /** A plain word or a version, nothing that could be an id, a key or a text. */
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;

@@ -174,10 +174,9 @@ function sendAttempt(exchange: ForwardedExchange, outgoing: Outgoing): Promise<U
     count(deps.metrics.counters.upstreamRetries, retry.id);
     exchange.log('warn', { retry: retry.id, why: retry.why }, 'Request failed, trying once more');
   }
-  const head = {
-    ...{ headers: req.headers, host: deps.upstream.authority, authorization, protocolVersion },
-    requestId: cipher ? `${requestId}_${retry === undefined ? 0 : 1}` : requestId,
-  };
+  const sentId = cipher ? `${requestId}_${retry === undefined ? 0 : 1}` : requestId;
+  const { authority: host } = deps.upstream;
+  const head = { headers: req.headers, host, authorization, protocolVersion, requestId: sentId };
   const { secretId, key } = epoch;
   const gpuPolicy = { allowUnknown, gracePeriodHours };
   const protection = cipher && { secretId, key, model, shardKey, gpuPolicy, nowMs: deps.clock.now() };

@@ -139,14 +139,13 @@ function giveWhole(
   exchange.done(status);
 }
 
-const headersOf = (
+function headersOf(
   { match, format, requestId, headers: own, attempt }: ForwardedExchange,
   { headers }: IncomingMessage,
   contentType: string,
   isAuthentic: boolean,
-): Record<string, string | string[]> =>
-  responseHeaders({
-    ...{ format, requestId, headers, contentType, own },
-    encrypted: match.endpoint.encrypted,
-    epoch: isAuthentic ? attempt?.epoch : undefined,
-  });
+): Record<string, string> {
+  const { encrypted } = match.endpoint;
+  const epoch = isAuthentic ? attempt?.epoch : undefined;
+  return responseHeaders({ format, requestId, headers, contentType, own, encrypted, epoch });
+}
