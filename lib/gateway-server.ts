@@ -66,7 +66,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
       uploads: { of: 'uploads', limit: bytes, used: metrics.counters },
       responses: { of: 'responses', limit: bytes, used: { bufferedBytes: 0 } },
     },
-    dump: config.dumpRequests ? createDump({ workspace, log }) : undefined,
+    dump: config.dumpRequests ? createDump(workspace, log) : undefined,
     aliases: config.modelAlias.size === 0 ? undefined : config.modelAlias,
     createTranslator: config.responsesApi
       ? (await import('./responses-api/translator.ts')).createTranslator

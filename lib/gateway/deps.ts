@@ -1,4 +1,4 @@
-/** What all exchanges of the gateway share. lib/gateway-server.ts makes it. */
+/** What all exchanges share (lib/gateway-server.ts makes it). Undefined: no flag asks for it. */
 import type { Clients } from '../access/clients.ts';
 import type { AliasTable } from '../api/model-aliases.ts';
 import type { Clock } from '../clock.ts';
@@ -42,14 +42,10 @@ export interface GatewayDeps {
   readonly ownKeys?: Pick<OwnKeys, 'refused' | 'answered'> | undefined;
   /** `shared`: the salt of requests that bring none; undefined: each of them gets a random one. */
   readonly salt: { readonly shared: string | undefined };
-  /** Undefined without --model-alias. */
   readonly aliases?: AliasTable | undefined;
-  /** Undefined without --responses-api. */
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;
   readonly cors: () => CorsPolicy;
-  /** Undefined without --clients: everybody who reaches the gateway may use it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
-  /** Undefined without --clients and --max-in-flight. */
   readonly gate?: RequestGate | undefined;
   readonly memory: { readonly uploads: MemoryBudget; readonly responses: MemoryBudget };
   readonly log: Logger;
@@ -58,11 +54,9 @@ export interface GatewayDeps {
     /** Called once per exchange, when it is over. */
     readonly observe: (observation: RequestObservation) => void;
   };
-  /** The text of GET /verification as it is now; undefined without --expose-verification. */
+  /** The text of GET /verification as it is now. */
   readonly verification?: (() => Promise<string>) | undefined;
-  /** Undefined without --receipts. */
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
-  /** Undefined without --dump-requests. */
   readonly dump?: Dump | undefined;
   /** Aborted when the grace period of a shutdown is over. Its reason is the error that applications get. */
   readonly terminate: AbortSignal;

@@ -8,8 +8,8 @@ import type { Exchange } from './exchange.ts';
 /**
  * How a request ended. `answered`: the client was given all of the response. `service_error`: so it was, and
  * it reports an error of the service. `refused`: the proxy responded that the request was wrong. `failed`:
- * with an error that is not the client's. `broken_off`: the response had begun, and its connection was broken.
- * `client_aborted`: the client left before the end. With each: the outcome in the receipt.
+ * with an error that is not the client's. `broken_off`: the connection was broken after the response had
+ * begun. `client_aborted`: the client left before the end. With each: the outcome in the receipt.
  */
 const OUTCOMES = {
   answered: 'complete',

@@ -51,9 +51,8 @@ export class Exchange {
   readonly decision: Admission;
   /** The endpoint that the request is forwarded to; undefined: the proxy responds by itself. */
   readonly match: EndpointMatch | undefined;
-  /** The client that was identified; undefined without --clients. */
+  /** Undefined without --clients. */
   readonly client: Client | undefined;
-  /** The error format that the application understands. */
   readonly format: ErrorFormat;
   readonly requestId = newRequestId('proxy');
   /** In each line of the log about this request. */
@@ -84,7 +83,7 @@ export class Exchange {
   translator: Translator | undefined;
   /** Decrypts a stream. Its events and its usage count even if the response is cut off. */
   decrypter: Decrypter | undefined;
-  /** What was sent and given; undefined: the exchange gets no receipt. */
+  /** Undefined: the exchange gets no receipt. */
   readonly bodies: { readonly request: BodyHash; readonly response: BodyHash } | undefined;
   /** Why the exchange ended early; undefined: it has not. */
   #endedBy: Error | undefined;
@@ -93,10 +92,9 @@ export class Exchange {
   #ending: AbortController | undefined;
 
   /**
-   * Decides whether the request is admitted. It has two ids: ours and, if the application gave it one in
-   * `x-request-id`, that one. Responses show the application's id where the application looks for it, with
-   * ours beside it. It never goes to the service, because it may name a person or a session. One that was
-   * sent more than once counts as none. `offered`: the optional paths that are served. Never throws.
+   * Decides whether the request is admitted. An id that the application gave it in `x-request-id` is shown
+   * where the application looks for it, with ours beside it. It never goes to the service, because it may
+   * name a person or a session. `offered`: the optional paths that are served. Never throws.
    */
   constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse, offered: readonly Offered[]) {
     this.deps = deps;
@@ -153,12 +151,12 @@ export class Exchange {
     if (this.#endedBy !== undefined) stop?.(this.#endedBy);
   }
 
-  /** Stops the step that runs, which fails with this reason; the exchange goes on. */
+  /** The step that runs fails with this reason; the exchange goes on. */
   interrupt(reason: Error): void {
     this.#stop?.(reason);
   }
 
-  /** Ends everything that still runs for the exchange. `reason`: the error that it ends with. */
+  /** Ends everything that still runs for the exchange, with this error. */
   abort(reason: Error): void {
     this.#endedBy ??= reason; // the application may leave after a shutdown has begun
     this.interrupt(reason);
@@ -169,7 +167,7 @@ export class Exchange {
     this.deps.log[level]({ ...this.ids, ...fields }, message);
   }
 
-  /** Counts decrypted bytes of the response, which go to the application. */
+  /** Counts bytes that go to the application. */
   decrypted(bytes: number): void {
     this.stats.firstChunkAt ??= performance.now();
     this.stats.bytes.toClient += bytes;
@@ -186,7 +184,11 @@ export class Exchange {
    */
   failed(error: PrivatemodeError, status = error.status): void {
     this.stats.error = error;
-    if (isUndecryptable(error)) count(this.deps.metrics.counters.decryptFailures, error.code);
+    // An attempt that failed before the head of its response had nothing to decrypt, nor had an error of a
+    // gateway.
+    const hadNothing = error instanceof UpstreamFailure || (error instanceof ForeignError && !error.opened);
+    if (UNDECRYPTABLE.has(error.code) && !hadNothing)
+      count(this.deps.metrics.counters.decryptFailures, error.code);
     if (error.blame === 'client') return;
     const { code, message, remedy } = error;
     const err = code === 'internal' ? error.cause : undefined;
@@ -205,11 +207,3 @@ export class Exchange {
     if (ownKey !== undefined) deps.ownKeys?.answered(ownKey.of, ownKey.value);
   }
 }
-
-/**
- * Whether the error says that a response could not be decrypted. An attempt that failed before the head of
- * its response had nothing to decrypt, and neither had an error of a gateway, so they do not count.
- */
-export const isUndecryptable = (error: PrivatemodeError): boolean =>
-  UNDECRYPTABLE.has(error.code) &&
-  !(error instanceof UpstreamFailure || (error instanceof ForeignError && !error.opened));

@@ -101,10 +101,9 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
 }
 
 /**
- * Waits for the permit of the exchange, which the end of the exchange gives back; returns undefined if there
- * is nothing to wait for. Nothing of the body is read before. Throws, or rejects with, the codes of the gate
- * (lib/limits/request-gate.ts), and the reason for which the exchange ends early. A permit that comes after
- * that is given back at once.
+ * Waits for the permit of the exchange; undefined: there is nothing to wait for. Nothing of the body is read
+ * before. Throws, or rejects with, the codes of the gate (lib/limits/request-gate.ts), and the reason for
+ * which the exchange ends early; a permit that comes later is given back at once.
  */
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
   const { client, deps } = exchange;

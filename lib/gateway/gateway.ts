@@ -83,7 +83,7 @@ export function createGateway(deps: GatewayDeps) {
   return {
     handle,
     active: (): number => running.size,
-    /** Resolves when all exchanges are over and reported, a moment after their connections have closed. */
+    /** Resolves when all exchanges are over and reported. */
     settled: (): Promise<void> =>
       new Promise((resolve) => {
         if (open.size === 0) resolve();

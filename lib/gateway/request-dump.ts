@@ -18,7 +18,7 @@ const REDACTED = '[redacted]';
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
 /** They contain such a word but hold no credential. */
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-(?:secret-id|unauthenticated)$/i;
-/** A value that begins like this is a credential, in any header. */
+/** How any value of a header begins that is a credential. */
 const SCHEME = /^\s*(Bearer|Basic)\s/i;
 
 /** Bytes of a dump that may wait for the disk. */
@@ -35,15 +35,11 @@ export type Dump = ReturnType<typeof createDump>;
  * only. If that fails, it logs a warning and the exchange goes on. A dump that falls too far behind the
  * traffic is cut off. `now`: ms since 1970, with fractions.
  */
-export function createDump({
-  workspace,
-  log,
+export function createDump(
+  workspace: string,
+  log: Pick<Logger, 'warn'>,
   now = () => performance.timeOrigin + performance.now(),
-}: {
-  readonly workspace: string;
-  readonly log: Pick<Logger, 'warn'>;
-  readonly now?: () => number;
-}) {
+) {
   const complain = (path: string, err: unknown): void => {
     log.warn({ path, err }, 'A request dump could not be written');
   };

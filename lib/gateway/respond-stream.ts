@@ -5,10 +5,11 @@ import { errorEvent } from '../api/error-response.ts';
 import { type Clock, Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError } from '../errors.ts';
+import { UNDECRYPTABLE } from '../observe/counters.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { DecryptStream } from '../pipeline/decrypt-stream.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
-import { ClientGone, type ForwardedExchange, isUndecryptable } from './exchange.ts';
+import { ClientGone, type ForwardedExchange } from './exchange.ts';
 import { breakConnection, forCaller, noteBroken } from './own-response.ts';
 
 /** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
@@ -38,7 +39,7 @@ export async function respondStream(
     },
     decrypted: (bytes) => exchange.decrypted(bytes),
     failed: (failure) => {
-      if (!isUndecryptable(failure)) counters.truncatedStreams += 1;
+      if (!UNDECRYPTABLE.has(failure.code)) counters.truncatedStreams += 1;
       noteBroken(exchange, failure);
     },
   });

@@ -36,8 +36,7 @@ describe('request dumps', () => {
     const req = Object.assign(new EventEmitter(), REQUEST, asked);
     const observers: ResponseObserver[] = [];
     const res = Object.assign(new EventEmitter(), { observers });
-    const options = now === undefined ? { workspace, log } : { workspace, log, now };
-    createDump(options)(req as unknown as IncomingMessage, res as unknown as AppResponse);
+    createDump(workspace, log, now)(req as unknown as IncomingMessage, res as unknown as AppResponse);
     return {
       req,
       observer: observers[0] as Required<ResponseObserver>,

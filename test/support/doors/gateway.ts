@@ -164,7 +164,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     clock,
     metrics: { counters, observe: (observation) => observations.push(observation) },
     log,
-    dump: config.dumpRequests ? createDump({ workspace: directory, log }) : undefined,
+    dump: config.dumpRequests ? createDump(directory, log) : undefined,
     upstream: wrapUpstream(upstream),
     cors: () => options.cors ?? { allowedOrigins: [], ownNames: [] },
     memory: {
