@@ -46,42 +46,45 @@ export async function respond(
   }
   if (kind === 'encrypted-stream')
     return respondStream(exchange, asked, response, headersOf(exchange, response, 'text/event-stream', true));
-  const most = kind === 'plain' ? LONGEST_PLAIN : MAX_BODY_BYTES;
+  const isPlain = kind === 'plain';
+  const most = isPlain ? LONGEST_PLAIN : MAX_BODY_BYTES;
   const text = errorBody ?? (await readWhole(exchange, response, most)).bytes();
-  if (kind === 'plain') return respondPlain(exchange, response, text);
-  let opened: Awaited<ReturnType<typeof decryptBody>>;
-  try {
-    const opening = decryptBody(endpoint, cipher, isError ? undefined : asked, text);
-    opened = opening instanceof Promise ? await opening : opening;
-  } catch (thrown) {
-    const failure = asPrivatemodeError(thrown);
-    if (!isError) throw failure;
-    return respondForeign(exchange, response, new ForeignError(failure, status, cipher.hasOpened()), text);
+  let body: Buffer;
+  if (isPlain) body = plainBody(exchange, response, text);
+  else {
+    try {
+      const opening = decryptBody(endpoint, cipher, isError ? undefined : asked, text);
+      const opened = opening instanceof Promise ? await opening : opening;
+      body = opened.body;
+      exchange.stats.usage = opened.usage;
+    } catch (thrown) {
+      const failure = asPrivatemodeError(thrown);
+      if (!isError) throw failure;
+      return respondForeign(exchange, response, new ForeignError(failure, status, cipher.hasOpened()), text);
+    }
+    if (isError) body = overflowBody(body, status, exchange.format) ?? body;
+    else if (exchange.translator !== undefined) {
+      body = exchange.translator.body(body);
+      exchange.responseRoom.grow(body.length);
+    }
   }
-  let { body } = opened;
-  exchange.stats.usage = opened.usage;
-  if (isError) body = overflowBody(body, status, exchange.format) ?? body;
-  else if (exchange.translator !== undefined) {
-    body = exchange.translator.body(body);
-    exchange.responseRoom.grow(body.length);
-  }
-  giveWhole(exchange, response, 'application/json', body, true);
+  exchange.decrypted(body.length);
+  const contentType = isPlain ? plainContentType(response.headers['content-type']) : 'application/json';
+  const headers = headersOf(exchange, response, contentType, !isPlain);
+  respondWhole(exchange, { status, headers, body });
+  exchange.done(status);
   exchange.authentic();
 }
 
-/**
- * Gives the application a response that nothing authenticates: an error or a list of models. It is marked, so
- * that no stranger's text passes for ours.
- */
-function respondPlain(exchange: ForwardedExchange, response: IncomingMessage, text: Buffer): void {
+/** The body of a response that nothing authenticates: an error or a list of models. */
+function plainBody(exchange: ForwardedExchange, response: IncomingMessage, text: Buffer): Buffer {
   const { aliases } = exchange.deps;
   const { endpoint, target } = exchange.match;
   refuseIfOurs(exchange, response, text);
   // A list that continues another one has no aliases: the first one has them.
   const isFirstList = endpoint.id === 'models' && !/[?&](?:after|after_id|before_id)=/.test(target);
-  const isList = aliases !== undefined && response.statusCode === 200 && isFirstList;
-  const body = (isList && listWithAliases(aliases, text)) || text;
-  giveWhole(exchange, response, plainContentType(response.headers['content-type']), body, false);
+  if (aliases === undefined || response.statusCode !== 200 || !isFirstList) return text;
+  return listWithAliases(aliases, text) ?? text;
 }
 
 /**
@@ -125,20 +128,7 @@ function respondForeign(
   exchange.done(status);
 }
 
-function giveWhole(
-  exchange: ForwardedExchange,
-  response: IncomingMessage,
-  contentType: string,
-  body: Buffer,
-  isAuthentic: boolean,
-): void {
-  const status = response.statusCode as number;
-  exchange.decrypted(body.length);
-  const headers = headersOf(exchange, response, contentType, isAuthentic);
-  respondWhole(exchange, { status, headers, body });
-  exchange.done(status);
-}
-
+/** `isAuthentic`: whether the body is; another one is marked, so that no stranger's text passes for ours. */
 function headersOf(
   { match, format, requestId, headers: own, attempt }: ForwardedExchange,
   { headers }: IncomingMessage,
