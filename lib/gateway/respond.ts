@@ -1,6 +1,9 @@
 /** The last step of the chain: decrypts the upstream response and gives it to the application. */
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Readable } from 'node:stream';
+import { errorEvent } from '../api/error-response.ts';
 import { listWithAliases } from '../api/model-aliases.ts';
+import { type Clock, Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
@@ -8,13 +11,15 @@ import { responseKind } from '../http-rules/response-kind.ts';
 import { ForeignError, plainContentType } from '../http-rules/unauthenticated.ts';
 import { clientTooOld } from '../network/client-too-old.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
+import { UNDECRYPTABLE } from '../observe/counters.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
+import { EventDecrypter } from '../pipeline/decrypt-events.ts';
+import { DecryptStream } from '../pipeline/decrypt-stream.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
-import type { ForwardedExchange, SentAttempt } from './exchange.ts';
-import { respondError, respondWhole } from './own-response.ts';
+import { ClientGone, type ForwardedExchange, type SentAttempt } from './exchange.ts';
+import { breakConnection, forCaller, noteBroken, respondError, respondWhole } from './own-response.ts';
 import { LONGEST_PLAIN, readWhole } from './receive.ts';
-import { respondStream } from './respond-stream.ts';
 
 /**
  * Reads the upstream response in the way that its head asks for, and gives it to the application, which sees
@@ -44,8 +49,7 @@ export async function respond(
     if (kind instanceof ForeignError) return respondForeign(exchange, response, kind);
     throw kind;
   }
-  if (kind === 'encrypted-stream')
-    return respondStream(exchange, asked, response, headersOf(exchange, response, 'text/event-stream', true));
+  if (kind === 'encrypted-stream') return respondStream(exchange, asked, response);
   const isPlain = kind === 'plain';
   const most = isPlain ? LONGEST_PLAIN : MAX_BODY_BYTES;
   const text = errorBody ?? (await readWhole(exchange, response, most)).bytes();
@@ -138,4 +142,89 @@ function headersOf(
   const { encrypted } = match.endpoint;
   const epoch = isAuthentic ? attempt?.epoch : undefined;
   return responseHeaders({ format, requestId, headers, contentType, own, encrypted, epoch });
+}
+
+/** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
+async function respondStream(
+  exchange: ForwardedExchange,
+  asked: RequestFacts,
+  response: IncomingMessage,
+): Promise<void> {
+  const { deps, res, match, translator, stats, responseRoom } = exchange;
+  const { counters } = deps.metrics;
+  const headers = headersOf(exchange, response, 'text/event-stream', true);
+  Object.assign(headers, { 'cache-control': 'no-cache', 'x-accel-buffering': 'no' });
+  res.writeHead(response.statusCode as number, headers);
+  // Events that are there already leave in one piece with the head.
+  setImmediate(() => res.writableEnded || res.flushHeaders());
+
+  const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
+  const shown = translator?.decrypter(decrypter) ?? decrypter;
+  exchange.decrypter = shown;
+  const events = new DecryptStream(response, shown, {
+    clock: deps.clock,
+    deadline: exchange.deadline,
+    idleTimeout: deps.settings.streamIdleTimeout,
+    heard: (bytes) => {
+      stats.bytes.fromRemote += bytes;
+      if (translator !== undefined) responseRoom.growTo(translator.held());
+    },
+    decrypted: (bytes) => exchange.decrypted(bytes),
+    failed: (failure) => {
+      if (!UNDECRYPTABLE.has(failure.code)) counters.truncatedStreams += 1;
+      noteBroken(exchange, failure);
+    },
+  });
+  exchange.interruptBy((reason) => {
+    if (reason instanceof ClientGone) events.destroy();
+    else events.stop(asPrivatemodeError(reason));
+  });
+  const { streamKeepalive } = deps.settings;
+  if (streamKeepalive > 0) keepAlive(events, res, streamKeepalive, deps.clock);
+  try {
+    // stream.pipeline makes an AbortController and an AbortError for each stream: with it a short request
+    // costs a sixth more (bench row request_cpu).
+    await new Promise<void>((resolve, reject) => {
+      events.once('end', resolve);
+      events.once('close', () => reject(new ClientGone())); // without 'end' before it
+      events.pipe(res, { end: false });
+    });
+    events.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
+  } finally {
+    counters.streamEvents += decrypter.events;
+    stats.events = shown.events;
+    stats.usage = decrypter.usage;
+    stats.modelError = decrypter.modelError;
+  }
+  const { failure } = events;
+  if (failure === undefined) {
+    exchange.done(res.statusCode);
+    exchange.authentic();
+    // A chat ends normally if the service reports an error in it. A stream of the Responses API is then
+    // broken, so that nobody takes its end for that of a whole Response.
+    if (translator === undefined || !decrypter.modelError) return void res.end();
+  }
+  exchange.broken = true;
+  const told = failure && forCaller(exchange, failure);
+  const last = told && (translator?.fail(told) ?? errorEvent(told, exchange));
+  stats.events = translator === undefined ? decrypter.events + 1 : shown.events;
+  res.write(last ?? '', () => breakConnection(exchange));
+}
+
+/** Clients skip lines that begin with a colon. */
+const COMMENT = ': keepalive\n\n';
+
+/**
+ * Writes a comment whenever the events were silent for `interval` ms, for programs on the way that close
+ * silent connections. Not while the client is behind with reading.
+ */
+function keepAlive(events: Readable, res: ServerResponse, interval: number, clock: Clock): void {
+  const silence = new Deadline(clock);
+  const comment = (): void => {
+    if (!res.writableNeedDrain) res.write(COMMENT);
+    silence.wait(interval, comment);
+  };
+  silence.wait(interval, comment);
+  events.on('data', () => silence.refresh());
+  events.once('close', () => silence.cancel());
 }

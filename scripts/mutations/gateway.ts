@@ -167,7 +167,7 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: after an error of the service the connection ends as after a whole response',
-    file: 'lib/gateway/respond-stream.ts',
+    file: 'lib/gateway/respond.ts',
     edits: [{ find: '(translator === undefined || !decrypter.modelError)', replace: '(Date.now() > 0)' }],
     tests: [
       {
