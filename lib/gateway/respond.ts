@@ -156,7 +156,9 @@ async function respondStream(
   Object.assign(headers, { 'cache-control': 'no-cache', 'x-accel-buffering': 'no' });
   res.writeHead(response.statusCode as number, headers);
   // Events that are there already leave in one piece with the head.
-  setImmediate(() => res.writableEnded || res.flushHeaders());
+  setImmediate(() => {
+    if (stats.firstChunkAt === undefined && !res.writableEnded) res.flushHeaders();
+  });
 
   const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
   const shown = translator?.decrypter(decrypter) ?? decrypter;
