@@ -114,12 +114,10 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
       deps.metrics.counters.requests += 1;
       return forward(exchange as ForwardedExchange);
     case 'local': {
-      const give = ({ status, headers, body }: HealthResponse): void =>
-        respondWhole(exchange, {
-          status,
-          headers: { ...headers, ...INERT_HEADERS, ...exchange.headers },
-          body,
-        });
+      const give = (page: HealthResponse): void => {
+        const headers = { ...page.headers, ...INERT_HEADERS, ...exchange.headers };
+        respondWhole(exchange, { ...page, headers });
+      };
       const page = PAGES[decision.id](exchange, offered);
       return page instanceof Promise ? page.then(give) : void give(page);
     }
@@ -132,11 +130,10 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
 
 const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 
+type Page = (exchange: Exchange, offered: readonly Offered[]) => HealthResponse | Promise<HealthResponse>;
+
 /** What the proxy answers by itself. */
-const PAGES: Record<
-  LocalId,
-  (exchange: Exchange, offered: readonly Offered[]) => HealthResponse | Promise<HealthResponse>
-> = {
+const PAGES: Readonly<Record<LocalId, Page>> = {
   root: () => ({
     ...healthzResponse(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,

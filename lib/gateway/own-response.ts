@@ -76,10 +76,7 @@ function endAfterUpload({ deps, deadline, req, res }: Exchange): void {
 /** Ends an exchange that failed before its response was complete. Never throws. */
 export function concludeFailed(exchange: Exchange, thrown: unknown): void {
   const { res, match, client } = exchange;
-  if (thrown instanceof ClientGone || res.destroyed) {
-    res.destroy();
-    return;
-  }
+  if (thrown instanceof ClientGone || res.destroyed) return void res.destroy();
   let error = asPrivatemodeError(thrown);
   if (client !== undefined && error.code === 'api_key_rejected') {
     // The application has a token and no key of the service: a 401 would make people look at their token.
@@ -89,8 +86,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
   try {
     if (res.headersSent) {
       noteBroken(exchange, error);
-      breakConnection(exchange);
-      return;
+      return void breakConnection(exchange);
     }
     exchange.failed(error);
     respondError(exchange, error);
