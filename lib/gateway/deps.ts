@@ -45,6 +45,7 @@ export interface GatewayDeps {
   readonly aliases?: AliasTable | undefined;
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;
   readonly cors: () => CorsPolicy;
+  /** Undefined: everybody who reaches the gateway may use it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
   readonly gate?: RequestGate | undefined;
   readonly memory: { readonly uploads: MemoryBudget; readonly responses: MemoryBudget };

@@ -37,7 +37,7 @@ export interface SentAttempt {
 
 export type ForwardedExchange = Exchange & { readonly match: EndpointMatch };
 
-/** An id that can neither end a header or a line of the log, nor hold a prompt. */
+/** An id that can neither end a header or a line of the log, nor hold a prompt. Two of them are none. */
 const CLIENT_ID = /^[\w.:-]{1,128}$/;
 
 /**
@@ -73,7 +73,7 @@ export class Exchange {
   authorization: string | undefined;
   /** The key in it if it is the operator's. `of`: the client whose entry has it; undefined: --api-key. */
   ownKey: { readonly value: string; readonly of: string | undefined } | undefined;
-  /** The last one. */
+  /** The one that was sent last. */
   attempt: SentAttempt | undefined;
   /** The alias that gave the request its model, as it was configured. */
   alias: string | undefined;
