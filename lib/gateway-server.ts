@@ -7,8 +7,7 @@ import { AppResponse } from './gateway/app-response.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import type { GatewayDeps } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
-import { MemoryBudget } from './gateway/memory.ts';
-import { createDumper } from './gateway/request-dump.ts';
+import { createDump } from './gateway/request-dump.ts';
 import { drain } from './listener/drain.ts';
 import { type Listener, listen } from './listener/listen.ts';
 import { sharePort } from './listener/shared-port.ts';
@@ -22,7 +21,7 @@ import { type ConditionSink, whileUnusable } from './observe/conditions.ts';
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
 
 /** The parts of the gateway that this file makes from the configuration, beside `settings`. */
-type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'dumper' | 'terminate';
+type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'dump' | 'terminate';
 
 export interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
   readonly outbound: Outbound;
@@ -51,10 +50,10 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     settings: config,
     upstream,
     memory: {
-      uploads: new MemoryBudget('uploads', bytes, metrics.counters),
-      responses: new MemoryBudget('responses', bytes),
+      uploads: { of: 'uploads', limit: bytes, used: metrics.counters },
+      responses: { of: 'responses', limit: bytes, used: { bufferedBytes: 0 } },
     },
-    dumper: config.dumpRequests ? createDumper({ workspace, log }) : undefined,
+    dump: config.dumpRequests ? createDump(workspace, log) : undefined,
     aliases: config.modelAlias.size === 0 ? undefined : config.modelAlias,
     createTranslator: config.responsesApi
       ? (await import('./responses-api/translator.ts')).createTranslator

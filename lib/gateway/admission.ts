@@ -1,21 +1,13 @@
 /** Decides from the head of a request what it is, before anything is done for it. */
 import type { IncomingMessage } from 'node:http';
 import { type Client, requireEndpoint } from '../access/authenticate.ts';
-import type { Clients } from '../access/clients.ts';
 import type { LocalId, Offered } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-response.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { type FallbackMode, isReplaced, ownKey } from '../pipeline/rewrite-auth.ts';
-import { type CorsPolicy, foreignPage, preflightHeaders, saysBrowser } from './cors.ts';
-
-interface Rules {
-  /** The optional paths that are served. */
-  readonly offered: readonly Offered[];
-  readonly clients?: Pick<Clients, 'authenticate'> | undefined;
-  readonly configuredKey: () => string | undefined;
-  readonly fallback: FallbackMode;
-}
+import { isReplaced, ownKey } from '../pipeline/rewrite-auth.ts';
+import { type CorsPolicy, corsHeaders, foreignPage, preflightHeaders, saysBrowser } from './cors.ts';
+import type { GatewayDeps } from './deps.ts';
 
 export type Admission =
   | EndpointMatch
@@ -28,52 +20,55 @@ const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'healthz', 'readyz'
 
 /**
  * Checks in this order: an ambiguous head, a preflight, a foreign web page, a request that no table has. With
- * `clients`, it then refuses a stranger, and a client that may not use the endpoint. `client` is set if a
- * token of the request identified it, even if it is refused what it asked for.
+ * `clients`, it then refuses a stranger, and a client that may not use the endpoint. `client` is set if the
+ * request identified it, even if it is refused what it asked for. `cors`: headers of each response.
+ * `offered`: the optional paths that are served. Never throws: a fault of the program is a refusal too.
  */
 export function admit(
-  { method, url, headers, rawHeaders, httpVersion }: IncomingMessage,
-  policy: CorsPolicy,
-  { offered, clients, configuredKey, fallback }: Rules,
-): { readonly admission: Admission; readonly client: Client | undefined } {
-  const found = matchEndpoint(method as string, url as string, offered, headers.upgrade);
-  const { format } = found;
-  const sent = {
-    authorization: headers.authorization,
-    apiKeyHeader: headers['x-api-key'] as string | undefined,
-  };
-  const isOpen = found.kind === 'refusal' || (found.kind === 'local' && OPEN.has(found.id));
-  const needsClient = clients !== undefined && !isOpen;
-  // A page under a rebound name cannot have a key that somebody judges. One that the configured key replaces,
-  // or that nobody looks at, could be any text.
-  const leaves =
-    found.kind === 'endpoint' && !isReplaced({ ...sent, configuredKey: configuredKey(), fallback });
-  const keyDecides = (needsClient || leaves) && ownKey(sent) !== undefined;
+  deps: Pick<GatewayDeps, 'cors' | 'clients' | 'key' | 'settings'>,
+  { method = '', url = '', headers, rawHeaders, httpVersion }: IncomingMessage,
+  offered: readonly Offered[],
+) {
+  let decision: Admission;
+  let format: ErrorFormat = 'plain';
   let client: Client | undefined;
+  let cors: Readonly<Record<string, string>> = {};
   try {
+    const policy = deps.cors();
+    cors = corsHeaders(headers.origin, policy);
+    const found = matchEndpoint(method, url, offered, headers.upgrade);
+    decision = found;
+    format = found.format;
+    const { 'x-api-key': apiKeyHeader, authorization } = headers;
+    const sent = { authorization, apiKeyHeader: apiKeyHeader as string | undefined };
+    const isOpen = found.kind === 'refusal' || (found.kind === 'local' && OPEN.has(found.id));
+    const needsClient = deps.clients !== undefined && !isOpen;
+    // A page under a rebound name cannot have a key that somebody judges. One that the configured key
+    // replaces, or that nobody looks at, could be any text.
+    const { apiKeyFallback: fallback } = deps.settings;
+    const leaves =
+      found.kind === 'endpoint' && !isReplaced({ ...sent, configuredKey: deps.key.value(), fallback });
+    const keyDecides = (needsClient || leaves) && ownKey(sent) !== undefined;
     checkHead(rawHeaders, httpVersion);
-    const preflight = preflightHeaders(method as string, headers, policy);
-    if (preflight !== undefined)
-      return { admission: { kind: 'preflight', format, headers: preflight }, client };
+    const preflight = preflightHeaders(method, headers, policy);
     const foreign = foreignPage(headers, policy, saysBrowser(headers) && !keyDecides);
-    if (foreign !== undefined) throw foreign;
-    if (!needsClient) return { admission: found, client };
-    client = clients.authenticate(sent);
-    if (found.kind === 'endpoint') requireEndpoint(client, found.endpoint.id);
-    else if (found.id === 'count_tokens') requireEndpoint(client, 'messages');
-    return { admission: found, client };
+    if (preflight !== undefined) decision = { kind: 'preflight', format, headers: preflight };
+    else if (foreign !== undefined) throw foreign;
+    else if (needsClient) {
+      client = deps.clients.authenticate(sent);
+      if (found.kind === 'endpoint') requireEndpoint(client, found.endpoint.id);
+      else if (found.id === 'count_tokens') requireEndpoint(client, 'messages');
+    }
   } catch (thrown) {
-    return { admission: { kind: 'refusal', error: asPrivatemodeError(thrown), format }, client };
+    decision = { kind: 'refusal', error: asPrivatemodeError(thrown), format };
   }
+  return { decision, client, cors };
 }
 
-/** No client sends more. Each header costs a look at every stage of the request. */
+/** No client sends more. */
 const MOST_HEADERS = 256;
 
-/**
- * If one of these comes twice, two parsers can disagree on who sends the request, what it asks for, or where
- * its body ends.
- */
+/** If one comes twice, parsers can disagree on who asks, for what, or where the body ends. */
 const AT_MOST_ONCE = new Set([
   ...['host', 'authorization', 'x-api-key', 'content-length', 'transfer-encoding', 'content-type'],
   ...['origin', 'sec-fetch-site'],
@@ -83,8 +78,8 @@ const AT_MOST_ONCE = new Set([
 const HOST = /^(?:\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[\w.~-]+)(?::\d{0,5})?$/i;
 
 /**
- * Throws too_many_headers; ambiguous_header if a header that may come once comes twice; and invalid_host.
- * HTTP/1.1 needs a Host (RFC 9112 3.2). An older version, or an unknown one, does not.
+ * Throws too_many_headers, ambiguous_header and invalid_host. HTTP/1.1 needs a Host (RFC 9112 3.2); an older
+ * version, or an unknown one, does not.
  */
 export function checkHead(rawHeaders: readonly string[], httpVersion?: string): void {
   if (rawHeaders.length > 2 * MOST_HEADERS)
@@ -104,9 +99,9 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
 }
 
 /**
- * For a listener that knows no keys (--admin-address, --metrics-address), to which a credential proves
- * nothing. Throws origin_forbidden for a web page that is not its own, and what checkHead throws. Only
- * monitors and browsers use it, so an Accept-Language that states a preference shows a browser, too.
+ * For a listener that knows no keys (--admin-address, --metrics-address). Throws origin_forbidden for a web
+ * page that is not its own, and what checkHead throws. Only monitors and browsers use it, so an
+ * Accept-Language that states a preference shows a browser, too.
  */
 export function refuseForeignPage(
   { rawHeaders, headers }: Pick<IncomingMessage, 'rawHeaders' | 'headers'>,

@@ -3,8 +3,14 @@ import { createHash } from 'node:crypto';
 import { type IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { BodyDigest } from '../receipts/receipt.ts';
 
+/** Gets what the application gets, as it is written. */
+export interface ResponseObserver {
+  head?(status: number, headers: readonly (readonly [name: string, value: string])[]): void;
+  update(chunk: Uint8Array | string): void;
+}
+
 /** Hashes bytes with SHA-256 as they come, and counts them. */
-export class BodyHash {
+export class BodyHash implements ResponseObserver {
   readonly #hash = createHash('sha256');
   #bytes = 0;
 
@@ -19,52 +25,40 @@ export class BodyHash {
   }
 }
 
-/** Gets what the application gets, as it is written. */
-export interface ResponseObserver {
-  responseHead?(status: number, headers: readonly (readonly [name: string, value: string])[]): void;
-  responseBody(chunk: Uint8Array | string): void;
-}
-
 type Method<Result> = (...args: unknown[]) => Result;
 const LAST_CHUNK = '0\r\n\r\n';
 
 /**
  * Takes the place of Node's response. Node hands the size, the data and the line end of a chunk (RFC 9112
  * 7.1) to the socket one by one. Here the head is Node's, and the chunks are written as one buffer each,
- * which saves 7 % of what a token costs (`stream_cpu_per_token`).
+ * which saves 7 % of what a token costs (`stream_cpu_per_token`). Texts are UTF-8.
  */
 export class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
-  readonly #observers: ResponseObserver[] = [];
-  #inChunks = false;
-
+  /** Are shown all that is written from now on. */
+  readonly observers: ResponseObserver[] = [];
   /** Whether the body ends visibly, because its chunks say where: true once a head has said so. */
-  get inChunks(): boolean {
-    return this.#inChunks;
-  }
-
-  /** Shows the observer all that is written from now on. */
-  observe(observer: ResponseObserver): void {
-    this.#observers.push(observer);
-  }
+  inChunks = false;
 
   override writeHead(...args: unknown[]): this {
     (super.writeHead as Method<this>)(...args);
-    this.#inChunks = this.chunkedEncoding;
+    this.inChunks = this.chunkedEncoding;
     this.chunkedEncoding = false; // the head is made: this only keeps Node from writing chunks of its own
-    if (this.#observers.length === 0) return this;
+    if (this.observers.length === 0) return this;
     const given = args.at(-1);
     const headers = Object.entries(
       typeof given === 'object' ? (given as OutgoingHttpHeaders) : this.getHeaders(),
     ).flatMap(([name, value]) => [value ?? ''].flat().map((one) => [name, String(one)] as const));
-    for (const observer of this.#observers) observer.responseHead?.(this.statusCode, headers);
+    for (const observer of this.observers) observer.head?.(this.statusCode, headers);
     return this;
   }
 
-  override write(chunk: unknown, ...more: unknown[]): boolean {
+  override write(chunk: Uint8Array | string, ...callback: unknown[]): boolean {
     if (!this.headersSent) this.writeHead(this.statusCode);
-    this.#show(chunk);
-    const written = this.#inChunks ? inOneBuffer(chunk, more[0]) : chunk;
-    const hasRoom = (super.write as Method<boolean>)(written, ...more);
+    // Node drops the body of a response to HEAD, and everything after the end.
+    if (!this.writableEnded && !this.destroyed && this.req.method !== 'HEAD')
+      for (const observer of this.observers) observer.update(chunk);
+    const written = this.inChunks ? inOneBuffer(chunk) : chunk;
+    const hasRoom = (super.write as Method<boolean>)(written, ...callback);
     if (!hasRoom) this.#holdClient();
     return hasRoom;
   }
@@ -80,37 +74,16 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
     socket.once('drain', () => socket.resume());
   }
 
-  override end(...args: unknown[]): this {
-    const isFramed = this.#inChunks && !this.writableEnded;
-    const [chunk, encoding] = args;
-    if (isFramed && isData(chunk)) this.write(chunk, encoding);
-    else this.#show(chunk);
-    const rest = isFramed ? [LAST_CHUNK, ...args.filter((arg) => typeof arg === 'function')] : args;
-    return (super.end as Method<this>)(...rest);
-  }
-
-  /**
-   * Shows the observers a chunk that Node will send. Node drops the body of a response to HEAD, and
-   * everything after the end.
-   */
-  #show(chunk: unknown): void {
-    if (this.#observers.length === 0 || this.writableEnded || this.destroyed) return;
-    if (this.req.method === 'HEAD') return;
-    if (!isData(chunk)) return;
-    for (const observer of this.#observers) observer.responseBody(chunk);
+  /** The last data are written before. */
+  override end(): this {
+    return this.inChunks && !this.writableEnded ? super.end(LAST_CHUNK) : super.end();
   }
 }
 
-const isData = (chunk: unknown): chunk is Uint8Array | string =>
-  chunk instanceof Uint8Array || typeof chunk === 'string';
-
 /** The chunk: its size in hex, line end, data, line end. What has no byte is none, and stays as it is. */
-function inOneBuffer(chunk: unknown, encoding: unknown): unknown {
-  const data =
-    typeof chunk === 'string'
-      ? Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8')
-      : chunk;
-  if (!(data instanceof Uint8Array) || data.length === 0) return chunk;
+function inOneBuffer(chunk: Uint8Array | string): Uint8Array | string {
+  if (chunk.length === 0) return chunk;
+  const data = typeof chunk === 'string' ? Buffer.from(chunk) : chunk;
   const size = `${data.length.toString(16)}\r\n`;
   const buffer = Buffer.allocUnsafe(size.length + data.length + 2);
   buffer.write(size, 'latin1');

@@ -1,7 +1,4 @@
-/**
- * Decides which web pages may use the proxy and which host names are ours (DNS rebinding), and makes the CORS
- * headers that tell browsers so.
- */
+/** Which web pages may use the proxy, which host names are ours (DNS rebinding), and the CORS headers. */
 import { X509Certificate } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
@@ -56,7 +53,7 @@ const ANY = { 'access-control-allow-origin': '*', 'access-control-expose-headers
 /** Also for an origin that is not allowed: a cache must not give the response for one origin to another. */
 const VARY = { vary: 'Origin' };
 
-/** The CORS headers of every response, errors included. */
+/** The headers of every response, errors included. */
 export function corsHeaders(
   origin: string | undefined,
   policy: CorsPolicy,
@@ -67,7 +64,7 @@ export function corsHeaders(
   return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
 }
 
-/** The headers of the response to a CORS preflight (status 204); undefined: the request is no preflight. */
+/** The headers of the response to a preflight; undefined: the request is none. */
 export function preflightHeaders(
   method: string,
   requested: IncomingHttpHeaders,
@@ -97,7 +94,7 @@ export function ownNames(listenAddress: string, certificate?: string | Buffer): 
 const isAllowed = (origin: string, { allowedOrigins }: CorsPolicy): boolean =>
   allowedOrigins.includes('*') || allowedOrigins.includes(origin.toLowerCase());
 
-/** Whether both name the same host and port. Browsers leave the scheme's default port out of both. */
+/** Browsers leave the scheme's default port out of both. */
 function originIsHost(origin: string, host: string | undefined): boolean {
   const [, scheme = '', ofOrigin] = /^(https?):\/\/([^/]+)$/i.exec(origin) ?? [];
   if (ofOrigin === undefined || host === undefined) return false;

@@ -1,17 +1,15 @@
 /** Reports a request that is over: one line of the log, one observation for the metrics, one receipt. */
 import { meant, parseTarget } from '../api/match-endpoint.ts';
 import { count, countError } from '../observe/counters.ts';
-import type { TokenUsage } from '../pipeline/decrypter.ts';
 import type { ReceiptOutcome, RequestReceipt } from '../receipts/receipt.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Exchange } from './exchange.ts';
 
 /**
- * How a request ended. `answered`: the client was given all of the response. `service_error`: it was given
- * all of the response, which reports an error of the service. `refused`: the proxy responded that the request
- * was wrong. `failed`: the proxy responded with an error that is not the client's. `broken_off`: the response
- * had begun, and its connection was broken. `client_aborted`: the client left before the end. With each: the
- * outcome in the receipt.
+ * How a request ended. `answered`: the client was given all of the response. `service_error`: so it was, and
+ * it reports an error of the service. `refused`: the proxy responded that the request was wrong. `failed`:
+ * with an error that is not the client's. `broken_off`: the connection was broken after the response had
+ * begun. `client_aborted`: the client left before the end. With each: the outcome in the receipt.
  */
 const OUTCOMES = {
   answered: 'complete',
@@ -24,37 +22,56 @@ const OUTCOMES = {
 
 type Outcome = keyof typeof OUTCOMES;
 
-/** Logs and counts an exchange whose response has been closed, and adds its receipt. */
+/**
+ * Logs and counts an exchange whose response has been closed, and adds its receipt. The names in the log are
+ * an interface (docs/logs.md). It quotes nothing that a client sent but the model, which leaves unencrypted,
+ * and an origin that a browser could have written.
+ */
 export function reportEnd(exchange: Exchange): void {
-  const { deps, req, res, match, client, stats } = exchange;
+  const { deps, req, res, match, client, requestId, stats, alias, toolsLeftOut } = exchange;
   const { counters, observe } = deps.metrics;
   stats.endedAt = performance.now();
-  const { error } = stats;
+  const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt, usage, error, model } = stats;
+  const since = (at: number | undefined) => (at === undefined ? undefined : Math.round(at - startedAt));
   const outcome = outcomeOf(exchange);
+  const method = req.method as string;
+  const path = match?.endpoint.path ?? pathForLog(req.url as string);
+  const phase = phaseOf(exchange);
+  const firstTokenMs = phase === 'mid_stream' ? since(firstChunkAt) : undefined;
+  const { origin } = req.headers;
   // The proxy's own pages, which probes ask for mostly, and preflights are not worth a line at level info.
   const level = match === undefined && error === undefined ? 'debug' : 'info';
-  if (deps.log.isLevelEnabled(level)) exchange.log(level, requestLine(exchange, outcome), 'Request ended');
-  if (error !== undefined) countError(counters, client?.name, error.code);
-  if (match !== undefined && !res.writableFinished && !exchange.broken)
-    count(counters.clientAborts, exchange.phase);
-  addReceipt(exchange, outcome);
-  if (match === undefined && error === undefined) return;
-  const { id: route, operation } = match?.endpoint ?? NO_ENDPOINT;
-  observe({
-    route,
-    method: req.method as string,
-    path: pathOf(exchange),
-    status: res.headersSent ? res.statusCode : 0,
-    stats,
-    operation,
-    requestId: exchange.requestId,
-    client: client?.name,
+  const line = {
+    method,
+    path,
     outcome,
-    firstTokenMs: firstTokenMs(exchange),
-  });
+    durationMs: since(endedAt),
+    status: res.headersSent ? res.statusCode : undefined,
+    receivedMs: since(uploadedAt),
+    sentMs: since(sentAt),
+    firstTokenMs,
+    tokensIn: usage?.prompt,
+    tokensCached: usage?.cached,
+    tokensOut: usage?.completion,
+    model,
+    alias,
+    toolsLeftOut,
+    code: error?.code,
+    // Other errors have a line of their own, above level info.
+    reason: error?.blame === 'client' ? error.message : undefined,
+    origin: outcome === 'refused' && origin !== undefined ? originForLog(origin) : undefined,
+    phase: match && outcome === 'client_aborted' ? phase : undefined,
+  };
+  if (deps.log.isLevelEnabled(level)) exchange.log(level, line, 'Request ended');
+  if (error !== undefined) countError(counters, client?.name, error.code);
+  if (match !== undefined && !res.writableFinished && !exchange.broken) count(counters.clientAborts, phase);
+  addReceipt(exchange, outcome);
+  if (level === 'debug') return;
+  const route = match?.endpoint.id ?? 'none';
+  const operation = match?.endpoint.encrypted ? match.endpoint.operation : undefined;
+  const ended = { method, path, status: line.status ?? 0, outcome, firstTokenMs };
+  observe({ ...ended, route, operation, stats, client: client?.name, requestId });
 }
-
-const NO_ENDPOINT = { id: 'none', operation: undefined };
 
 /** If the client was told an error and left afterwards, the error counts. */
 function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
@@ -70,53 +87,24 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
   return isError ? 'service_error' : 'answered';
 }
 
-/**
- * The fields of the one log line of a request. Their names are an interface (docs/logs.md). The line
- * quotes nothing that a client sent, except for the model, which leaves unencrypted, and an origin that a
- * browser could have written.
- */
-function requestLine(exchange: Exchange, outcome: Outcome) {
-  const { req, res, match, stats } = exchange;
-  const { startedAt, uploadedAt, sentAt, endedAt, usage, error, model } = stats;
-  const since = (at: number | undefined) => (at === undefined ? undefined : Math.round(at - startedAt));
-  return {
-    method: req.method as string,
-    path: pathOf(exchange),
-    outcome,
-    durationMs: since(endedAt),
-    status: res.headersSent ? res.statusCode : undefined,
-    receivedMs: since(uploadedAt),
-    sentMs: since(sentAt),
-    firstTokenMs: firstTokenMs(exchange),
-    tokensIn: usage?.prompt,
-    tokensCached: usage?.cached,
-    tokensOut: usage?.completion,
-    model,
-    alias: exchange.alias,
-    toolsLeftOut: exchange.toolsLeftOut,
-    code: error?.code,
-    // Other errors have a line of their own, above level info.
-    reason: error?.blame === 'client' ? error.message : undefined,
-    origin: outcome === 'refused' ? originForLog(req.headers.origin) : undefined,
-    phase: match && outcome === 'client_aborted' ? exchange.phase : undefined,
-  };
+/** How far the response came. A whole one leaves in one piece. */
+function phaseOf({ decrypter, stats }: Exchange) {
+  if (decrypter === undefined) return 'before_headers';
+  return stats.firstChunkAt === undefined ? 'before_first_token' : 'mid_stream';
 }
 
-/** ms from the head of a request to the first piece of its stream; undefined: there was none. */
-function firstTokenMs({ phase, stats: { startedAt, firstChunkAt } }: Exchange): number | undefined {
-  const isStream = phase === 'mid_stream' && firstChunkAt !== undefined;
-  return isStream ? Math.round(firstChunkAt - startedAt) : undefined;
-}
+/** Browsers write origins in lower case: `https://host.example:8443`, `null`. */
+const ORIGIN =
+  /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
 
-/** The path for the log, never the query. */
-const pathOf = ({ match, req }: Exchange): string => match?.endpoint.path ?? pathForLog(req.url as string);
+const originForLog = (origin: string): string => (ORIGIN.test(origin) ? origin : 'unknown');
 
-/** A segment that a log may show: a plain word or a version, nothing that could be an id, a key or a text. */
+/** A plain word or a version, nothing that could be an id, a key or a text. */
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
 
 /**
- * The path of a request as a log may show it: the path of the table's row that covers it, else its first
- * segment if that is a plain word (`/openai/*`), else `unknown`. Never the query.
+ * The path as a log may show it: that of the table's row that covers it, else its first segment if that is a
+ * plain word (`/openai/*`), else `unknown`. Never the query.
  */
 export function pathForLog(rawTarget: string): string {
   const parsed = parseTarget(rawTarget);
@@ -128,50 +116,30 @@ export function pathForLog(rawTarget: string): string {
   return rest.length === 0 ? `/${first}` : `/${first}/*`;
 }
 
-/** Browsers write origins in lower case: `https://host.example:8443`, `null`. */
-const ORIGIN =
-  /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
-
-const originForLog = (origin: string | undefined): string | undefined =>
-  origin === undefined || ORIGIN.test(origin) ? origin : 'unknown';
-
 /** Adds the receipt of the exchange (docs/receipts.md), if it gets one. */
 function addReceipt(exchange: Exchange, outcome: Outcome): void {
-  const { deps, requestId, client, res, stats, receipt, attempt } = exchange;
-  if (receipt === undefined) return;
-  const { startedAt, endedAt, usage, error } = stats;
-  const { endpoint, request, response } = receipt;
+  const { deps, requestId, decision, match, client, res, stats, bodies, attempt } = exchange;
+  if (bodies === undefined) return;
+  const { startedAt, endedAt, usage, error, model, events } = stats;
+  const { prompt = null, completion = null, cached = null } = usage ?? {};
   deps.receipts?.add({
     id: requestId,
     time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
     durationMs: Math.round(endedAt - startedAt),
-    endpoint,
+    endpoint: match?.endpoint.id ?? (decision.kind === 'local' ? decision.id : null),
     client: client?.name ?? null,
-    model: stats.model ?? null,
+    model: model ?? null,
     status: res.headersSent ? res.statusCode : null,
-    request: request.digest(),
-    response: { ...response.digest(), events: stats.events },
-    tokens: usage === undefined ? null : tokensOf(usage),
+    request: bodies.request.digest(),
+    response: { ...bodies.response.digest(), events },
+    tokens: usage === undefined ? null : { in: prompt, out: completion, cached },
     epoch: attempt?.cipher === undefined ? null : epochOf(attempt.epoch),
     outcome: OUTCOMES[outcome],
     code: error?.code ?? null,
   });
 }
 
-const tokensOf = ({ prompt, completion, cached }: TokenUsage): RequestReceipt['tokens'] => ({
-  in: prompt ?? null,
-  out: completion ?? null,
-  cached: cached ?? null,
-});
-
-const epochOf = ({
-  secretId,
-  manifestSha256,
-  verdictSha256,
-  exchangeSha256,
-}: Epoch): RequestReceipt['epoch'] => ({
-  secretId,
-  manifestSha256,
-  verdictSha256,
-  ...(exchangeSha256 === undefined ? {} : { exchangeSha256 }),
-});
+const epochOf = (epoch: Epoch): RequestReceipt['epoch'] => {
+  const { secretId, manifestSha256, verdictSha256, exchangeSha256 } = epoch;
+  return { secretId, manifestSha256, verdictSha256, exchangeSha256 };
+};

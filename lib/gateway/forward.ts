@@ -3,33 +3,32 @@ import { requireModel } from '../access/authenticate.ts';
 import { aliasIn } from '../api/model-aliases.ts';
 import { untilAborted } from '../clock.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
-import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
+import { attemptHeaders, leftOutHeader } from '../http-rules/headers.ts';
+import { mayAskForRetry, type RetryRow, withOneRetry } from '../http-rules/retry.ts';
 import type { Permit } from '../limits/limits.ts';
+import type { UpstreamResponse } from '../network/upstream.ts';
+import { count } from '../observe/counters.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
-import { encryptStream } from '../pipeline/encrypt-stream.ts';
-import { injectSalt } from '../pipeline/inject-salt.ts';
+import { type EncryptedUpload, encryptStream } from '../pipeline/encrypt-stream.ts';
+import { injectSalt, type SaltedBody } from '../pipeline/inject-salt.ts';
 import { bodyReader, NOTHING_ASKED, type ParsedBody } from '../pipeline/request-body.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
-import type { Translator } from '../responses-api/translator.ts';
-import type { Exchange, ForwardedExchange } from './exchange.ts';
+import type { Exchange, ForwardedExchange, SentAttempt } from './exchange.ts';
 import { isArriving } from './own-response.ts';
-import { LONGEST_PLAIN, readWhole } from './read-whole.ts';
-import { receive } from './receive.ts';
+import { LONGEST_PLAIN, readWhole, receive } from './receive.ts';
 import { respond } from './respond.ts';
-import { sendAttempt } from './send-attempt.ts';
 
 /**
- * Forwards the request of the exchange to the service, and gives the service's response to the application.
- * The steps:
+ * Forwards the request of the exchange to the service, and gives the service's response to the application:
  *
  * - `rewriteAuth` chooses the key that leaves with the request. It refuses nobody.
- * - `enterGate` waits for the permit of the request. It rejects if a limit refuses the request.
+ * - `enterGate` waits for the permit of the request.
  * - `takeIn` receives the body, and refuses a bad one. It puts the real model in place of an alias, and
  *   translates a request of the Responses API.
  * - `acquire` gives the epoch of the verified service, or waits for it while the body arrives, and once more
  *   after that: a slow upload may outlive the first epoch.
  * - `injectSalt` gives the body its cache salt and its shard key.
- * - `encryptStream` makes a stream that encrypts the body with the cipher of one attempt.
+ * - `encryptStream` encrypts the body with the cipher of one attempt.
  * - `sendAttempt` sends one attempt, and waits for the head of its response. `withOneRetry` calls it twice at
  *   most; lib/http-rules/retry.ts says when. A retry has a new cipher, and the epoch that is in force then.
  * - `respond` decrypts the response and writes it to the application.
@@ -39,9 +38,7 @@ import { sendAttempt } from './send-attempt.ts';
  * configured, and the session holds none, the key of the application may leave before its body has arrived:
  * the session verifies the service with it.
  *
- * Rejects with an error, from which the gateway (gateway.ts) makes the response; if a head is out already,
- * the gateway breaks the connection instead. If the application has left, it rejects with the error of the
- * step that this interrupted, and the gateway responds to nobody.
+ * Rejects with the error of which the gateway makes the response.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, client } = exchange;
@@ -53,37 +50,41 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     fallback: deps.settings.apiKeyFallback,
     client,
   });
+  exchange.authorization = authorization;
+  // With --clients, no key of an application ever leaves.
+  const isOwn =
+    client !== undefined || (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`);
+  const of = client?.apiKey === undefined ? undefined : client.name;
+  if (isOwn && authorization) exchange.ownKey = { value: authorization.slice('Bearer '.length), of };
   const entered = enterGate(exchange);
   if (entered !== undefined) await entered;
   const timeoutMs = deps.clock.times.epochWait;
   const acquire = () => deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange });
 
-  const { taking, translator } = takeIn(exchange);
+  const taking = takeIn(exchange);
   const early = acquire();
   // The first failure of the two becomes the response; that of the other step is ignored.
   let body = early instanceof Promise ? (await Promise.all([taking, early]))[0] : await taking;
-  const asked = takenIn(exchange, body, translator);
+  const asked = takenIn(exchange, body);
   const newest = acquire();
   const epoch = newest instanceof Promise ? await newest : newest;
 
   const salt = client === undefined ? deps.salt : { shared: client.sharedSalt, mix: client.mixSalt };
   let salted = body && injectSalt(body, salt);
   const { model, shardKey } = salted ?? {};
-  let errorBody: Buffer | undefined; // of the last attempt
   const upstream = await withOneRetry(epoch, {
     attempt(epoch, retry) {
-      errorBody = undefined;
       // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain
       // members (lib/api/endpoints.ts).
       const secret = { id: epoch.secretId, key: epoch.key };
       const cipher = match.endpoint.encrypted ? createRequestCipher(secret) : undefined;
       const sealed = cipher && salted && encryptStream(salted, cipher);
-      const outgoing = { epoch, cipher, model, shardKey, sealed, retry, authorization, configuredKey };
-      return sendAttempt(exchange, outgoing);
+      return sendAttempt(exchange, { epoch, cipher, model, shardKey, sealed, retry });
     },
     errorIn({ response }) {
       if (!match.endpoint.encrypted || !mayAskForRetry(response.statusCode as number)) return undefined;
-      return readWhole(exchange, response, LONGEST_PLAIN).then((text) => (errorBody = text));
+      const attempt = exchange.attempt as SentAttempt;
+      return readWhole(exchange, response, LONGEST_PLAIN).then((body) => (attempt.errorBody = body.bytes()));
     },
     verified: acquire,
     renewed: deps.session.renewAfterRejection,
@@ -96,19 +97,18 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   body = undefined;
   salted = undefined;
 
-  await respond(exchange, { asked, translator }, { ...upstream, errorBody });
+  await respond(exchange, asked, upstream);
 }
 
 /**
- * Waits for the permit of the exchange, which the end of the exchange gives back; returns undefined if there
- * is nothing to wait for. Nothing of the body is read before the permit is there. Throws, or rejects with,
- * the codes of the gate (lib/limits/request-gate.ts), and the reason of the exchange's signal. A permit that
- * comes after the abort is given back at once.
+ * Waits for the permit of the exchange; undefined: there is nothing to wait for. Nothing of the body is read
+ * before. Throws, or rejects with, the codes of the gate (lib/limits/request-gate.ts), and the reason for
+ * which the exchange ends early; a permit that comes later is given back at once.
  */
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
   const { client, deps } = exchange;
   const keep = (permit: Permit): void => {
-    if (exchange.closed) permit.release(0);
+    if (exchange.res.closed) permit.release(0);
     else exchange.permit = permit;
   };
   const entering = deps.gate?.enter({ client, signal: exchange.signal });
@@ -118,12 +118,9 @@ export function enterGate(exchange: Exchange): Promise<void> | undefined {
 }
 
 /**
- * Begins to receive the request body of the exchange, if its endpoint has one. `translator`: of a request of
- * the Responses API.
- *
- * If no body belongs to the endpoint (GET requests may carry one), the body is read and dropped, and nothing
- * of it is forwarded. The response does not wait for it and ends the connection, because nothing limits how
- * long such a body takes.
+ * Begins to receive the request body of the exchange. If no body belongs to the endpoint (GET requests may
+ * carry one), it is read and dropped. The response does not wait for it and ends the connection, because
+ * nothing limits how long such a body takes.
  */
 function takeIn(exchange: ForwardedExchange) {
   const { deps, req, res, match } = exchange;
@@ -136,29 +133,70 @@ function takeIn(exchange: ForwardedExchange) {
   if (reader === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
     req.resume();
-    return { taking: undefined, translator: undefined };
+    return undefined;
   }
   const isTranslated = match.endpoint.translatedTo !== undefined;
-  const translator = isTranslated ? deps.createTranslator?.(exchange.requestId) : undefined;
-  return { taking: receive(exchange, translator?.request(reader) ?? reader), translator };
+  exchange.translator = isTranslated ? deps.createTranslator?.(exchange.requestId) : undefined;
+  return receive(exchange, exchange.translator?.request(reader) ?? reader);
 }
 
-/**
- * Notes what the body says, and returns what it asks for. Throws client_forbidden if the client may not use
- * the model, and the codes of the memory of responses for a translated request.
- */
-function takenIn(
-  exchange: ForwardedExchange,
-  body: ParsedBody | undefined,
-  translator: Translator | undefined,
-): RequestFacts {
+/** Notes what the body says, and returns what it asks for. Throws client_forbidden, too_many_responses. */
+function takenIn(exchange: ForwardedExchange, body: ParsedBody | undefined): RequestFacts {
   if (body === undefined) return NOTHING_ASKED;
   const { model, streaming, choices, format, usage } = body;
+  const { client, translator } = exchange;
   exchange.stats.model = model;
-  if (exchange.client !== undefined) requireModel(exchange.client, model, exchange.alias);
+  if (client !== undefined) requireModel(client, model, exchange.alias);
   if (translator !== undefined) {
-    exchange.leavesOut(translator.leftOut());
+    exchange.toolsLeftOut = translator.leftOut();
+    Object.assign(exchange.headers, leftOutHeader(exchange.toolsLeftOut));
     exchange.responseRoom.growTo(translator.held()); // the response repeats parts of the request
   }
   return { streaming, choices, format, usage };
+}
+
+interface Outgoing extends Pick<SentAttempt, 'epoch' | 'cipher'>, Pick<SaltedBody, 'model' | 'shardKey'> {
+  readonly sealed: EncryptedUpload | undefined;
+  /** The row that asks for a second attempt; undefined: this is the first. */
+  readonly retry: RetryRow | undefined;
+}
+
+/** Resolves with the head of the response. Rejects with UpstreamFailure if none came. */
+function sendAttempt(exchange: ForwardedExchange, outgoing: Outgoing): Promise<UpstreamResponse> {
+  const { deps, req, res, authorization, requestId, stats } = exchange;
+  const { epoch, cipher, model, shardKey, sealed, retry } = outgoing;
+  const { protocolVersion, gpuOcspAllowUnknown: allowUnknown } = deps.settings;
+  const { gpuOcspRevokedGracePeriodHours: gracePeriodHours } = deps.settings;
+  const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
+  exchange.attempt = { epoch, cipher, isTrial, errorBody: undefined };
+  if (retry !== undefined) {
+    count(deps.metrics.counters.upstreamRetries, retry.id);
+    exchange.log('warn', { retry: retry.id, why: retry.why }, 'Request failed, trying once more');
+  }
+  const sentId = cipher ? `${requestId}_${retry === undefined ? 0 : 1}` : requestId;
+  const { authority: host } = deps.upstream;
+  const head = { headers: req.headers, host, authorization, protocolVersion, requestId: sentId };
+  const { secretId, key } = epoch;
+  const gpuPolicy = { allowUnknown, gracePeriodHours };
+  const protection = cipher && { secretId, key, model, shardKey, gpuPolicy, nowMs: deps.clock.now() };
+  const headers = attemptHeaders(head, protection, sealed);
+  if (sealed !== undefined) {
+    headers['content-length'] = String(sealed.contentLength);
+    stats.bytes.toRemote += sealed.contentLength;
+  }
+  const sending = deps.upstream.send(res, {
+    // HEAD is sent as GET, because not every server that knows GET knows HEAD. The body of the response goes
+    // no further than here.
+    method: req.method === 'HEAD' ? 'GET' : (req.method as string),
+    path: exchange.match.target,
+    headers,
+    body: sealed?.body,
+    sent: () => {
+      stats.sentAt ??= performance.now();
+    },
+    fresh: retry?.fresh === true,
+    deadline: exchange.deadline,
+  });
+  exchange.interruptBy((reason) => sending.stop(reason));
+  return sending.outcome;
 }

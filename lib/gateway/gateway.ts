@@ -13,21 +13,22 @@ import type { GatewayDeps } from './deps.ts';
 import { reportEnd } from './end-of-request.ts';
 import { Exchange, type ForwardedExchange } from './exchange.ts';
 import { enterGate, forward } from './forward.ts';
-import { breakConnection, concludeFailed, noteBroken, respondError, respondWhole } from './own-response.ts';
+import { breakConnection, concludeFailed, noteBroken, respondWhole } from './own-response.ts';
 import { receive } from './receive.ts';
-import { copyToDump } from './request-dump.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
 /**
  * Creates the gateway. `handle` is the listener for requests: it follows each request to its end, and never
- * throws. `active` counts the running exchanges (`isWork`).
+ * throws. `active` counts the running exchanges: those to which the gateway does not respond at once.
  */
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
-  const offered = offeredBy(deps);
+  const offered: Offered[] = [];
+  if (deps.verification !== undefined) offered.push('verification');
+  if (deps.createTranslator !== undefined) offered.push('responses');
   const open = new Set<Exchange>();
-  const running = new Set<Exchange>(); // those that are work
+  const running = new Set<Exchange>();
   let settled = (): void => {};
   // One listener for all exchanges: each signal that derives from `terminate` would stay in memory
   // (docs/hazards.md 25).
@@ -36,39 +37,42 @@ export function createGateway(deps: GatewayDeps) {
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
-    const exchange = new Exchange(deps, req, res as AppResponse, offered, endIfOver); // the listener makes no others
+    const exchange = new Exchange(deps, req, res as AppResponse, offered); // the listener makes no others
     open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
-    if (isWork(exchange)) {
-      if (deps.terminate.aborted) exchange.abort(deps.terminate.reason);
-      running.add(exchange);
-      counters.inFlight = running.size;
-    }
+    // Only when the response has been closed too, the gateway knows how the exchange ended.
+    let isConcluded = false;
     const over = (): void => {
-      exchange.concluded = true;
-      endIfOver(exchange);
+      isConcluded = true;
+      if (res.closed) end(exchange);
     };
+    res.once('close', () => {
+      exchange.closed();
+      if (isConcluded) end(exchange);
+    });
     const failed = (thrown: unknown): void => {
       concludeFailed(exchange, thrown);
       over();
     };
     try {
       const responded = respondTo(exchange, offered);
-      if (responded === undefined) over();
-      else responded.then(over, failed);
+      if (responded === undefined) return void over();
+      running.add(exchange);
+      counters.inFlight = running.size;
+      if (deps.terminate.aborted) exchange.abort(deps.terminate.reason);
+      responded.then(over, failed);
     } catch (thrown) {
       failed(thrown);
     }
   }
 
-  /** Only when the response has been closed too, the gateway knows how the exchange ended. */
-  function endIfOver(exchange: Exchange): void {
-    if (!exchange.concluded || !exchange.closed) return;
+  function end(exchange: Exchange): void {
     open.delete(exchange);
     if (running.delete(exchange)) counters.inFlight = running.size;
     try {
-      exchange.permit?.release(exchange.tokens);
+      const { prompt = 0, completion = 0 } = exchange.stats.usage ?? {};
+      exchange.permit?.release(prompt + completion);
       reportEnd(exchange);
     } catch (fault) {
       deps.log.error({ err: fault }, 'An exchange could not be closed');
@@ -79,7 +83,7 @@ export function createGateway(deps: GatewayDeps) {
   return {
     handle,
     active: (): number => running.size,
-    /** Resolves when all exchanges are over and reported, a moment after their connections have closed. */
+    /** Resolves when all exchanges are over and reported. */
     settled: (): Promise<void> =>
       new Promise((resolve) => {
         if (open.size === 0) resolve();
@@ -91,8 +95,8 @@ export function createGateway(deps: GatewayDeps) {
 }
 
 /**
- * Called when a connection has been idle for the time limit of the listener (`readerWait`). If bytes wait in
- * it, its client takes nothing of its response, and loses its place; else it waits for the service.
+ * Called when a connection has been idle for the listener's `readerWait`. If bytes wait in it, its client
+ * takes nothing of its response, and loses its place; else it waits for the service.
  */
 function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   if (writableLength === 0) return;
@@ -101,83 +105,56 @@ function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   breakConnection(exchange);
 }
 
-/**
- * Whether an exchange counts as running: it is forwarded, or it counts tokens or asks for the verification
- * document. The proxy's other pages do not count.
- */
-const isWork = ({ decision }: Exchange): boolean =>
-  decision.kind === 'endpoint' ||
-  (decision.kind === 'local' && (decision.id === 'count_tokens' || decision.id === 'verification'));
-
 /** Responds as admission decided. Throws, or rejects with, the failure. */
 function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<void> | undefined {
-  const { deps, req, res, decision } = exchange;
+  const { deps, decision } = exchange;
   switch (decision.kind) {
     case 'endpoint':
-      if (deps.dumper !== undefined) copyToDump(req, res, deps.dumper);
+      deps.dump?.(exchange.req, exchange.res);
       deps.metrics.counters.requests += 1;
       return forward(exchange as ForwardedExchange);
-    case 'local':
-      if (decision.id === 'count_tokens') return respondTokenEstimate(exchange);
-      if (decision.id === 'verification') return respondVerification(exchange);
-      respondLocally(exchange, LOCAL_RESPONSES[decision.id](deps, offered));
-      return undefined;
+    case 'local': {
+      const give = (page: HealthResponse): void => {
+        const headers = { ...page.headers, ...INERT_HEADERS, ...exchange.headers };
+        respondWhole(exchange, { ...page, headers });
+      };
+      const page = PAGES[decision.id](exchange, offered);
+      return page instanceof Promise ? page.then(give) : void give(page);
+    }
     case 'preflight':
-      respondWhole(exchange, { status: 204, headers: decision.headers });
-      return undefined;
+      return void respondWhole(exchange, { status: 204, headers: decision.headers });
     case 'refusal':
-      exchange.failed(decision.error);
-      respondError(exchange, decision.error, { allow: decision.allow });
-      return undefined;
-    case 'fault': // a fault of the program in one request must not end all the others
-      exchange.faulty(decision.thrown);
-      res.destroy();
-      return undefined;
+      throw decision.error;
   }
 }
 
-const offeredBy = ({ verification, createTranslator }: GatewayDeps): readonly Offered[] => [
-  ...(verification === undefined ? [] : (['verification'] as const)),
-  ...(createTranslator === undefined ? [] : (['responses'] as const)),
-];
-
-const respondLocally = (exchange: Exchange, own: HealthResponse): void =>
-  respondWhole(exchange, { ...own, headers: { ...own.headers, ...INERT_HEADERS, ...exchange.headers } });
-
 const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 
-async function respondVerification(exchange: Exchange): Promise<void> {
-  const body = await untilAborted(exchange.deps.verification?.(), exchange.signal);
-  if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');
-  respondLocally(exchange, { status: 200, headers: JSON_TYPE, body });
-}
+type Page = (exchange: Exchange, offered: readonly Offered[]) => HealthResponse | Promise<HealthResponse>;
 
-/**
- * Responds with an estimate, because the service counts no tokens and agents need a number to decide when to
- * compact a conversation.
- */
-async function respondTokenEstimate(exchange: Exchange): Promise<void> {
-  await enterGate(exchange);
-  const { tokens, release } = await receive(exchange, tokenEstimateReader);
-  release();
-  const { headers, body } = estimateResponse(tokens, exchange.requestId);
-  respondWhole(exchange, { status: 200, headers: { ...headers, ...exchange.headers }, body });
-}
-
-/** The responses of the proxy's own pages. */
-const LOCAL_RESPONSES: Record<
-  Exclude<LocalId, 'count_tokens' | 'verification'>,
-  (deps: GatewayDeps, offered: readonly Offered[]) => HealthResponse
-> = {
+/** What the proxy answers by itself. */
+const PAGES: Readonly<Record<LocalId, Page>> = {
   root: () => ({
     ...healthzResponse(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
   }),
-  api: ({ aliases }, offered) => {
+  api({ deps: { aliases } }, offered) {
     const own = { name: 'privatemode-proxy', version: VERSION, endpoints: served(offered) };
     const about = aliases === undefined ? own : { ...own, model_aliases: [...aliases.keys()] };
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
   healthz: healthzResponse,
-  readyz: ({ session }) => readyzResponse(session.standing()),
+  readyz: ({ deps }) => readyzResponse(deps.session.standing()),
+  async verification({ deps, signal }) {
+    const body = await untilAborted(deps.verification?.(), signal);
+    if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');
+    return { status: 200, headers: JSON_TYPE, body };
+  },
+  /** The service counts no tokens, and agents need a number to decide when to compact a conversation. */
+  async count_tokens(exchange) {
+    await enterGate(exchange);
+    const { tokens, release } = await receive(exchange, tokenEstimateReader);
+    release();
+    return { status: 200, ...estimateResponse(tokens, exchange.requestId) };
+  },
 };

@@ -6,16 +6,12 @@ import { PrivatemodeError } from '../errors.ts';
 /** The errors of each budget: others use it, or one body is larger than all of it. */
 const REFUSALS = {
   uploads: {
-    tooMany: 'too_many_uploads',
-    tooLarge: 'body_too_large',
-    what: 'request bodies',
-    one: 'the body',
+    tooMany: ['too_many_uploads', 'other request bodies use all the memory reserved for them'],
+    tooLarge: ['body_too_large', 'the body is larger than'],
   },
   responses: {
-    tooMany: 'too_many_responses',
-    tooLarge: 'response_too_large',
-    what: 'responses',
-    one: 'the response',
+    tooMany: ['too_many_responses', 'other responses use all the memory reserved for them'],
+    tooLarge: ['response_too_large', 'the response is larger than'],
   },
 } as const;
 
@@ -24,52 +20,18 @@ const SMALL = 1024 * 1024;
 /** The share that large bodies may fill: a few of them that arrive slowly shut out no small one. */
 const FOR_LARGE = 7 / 8;
 
-/** A budget of bytes. Nobody waits for room: what finds none is refused, and its client tries again. */
-export class MemoryBudget {
-  readonly #limit: number;
-  readonly #of: keyof typeof REFUSALS;
-  readonly #used: { bufferedBytes: number };
-
-  /** `used`: where the budget keeps the number of bytes that are taken. */
-  constructor(of: keyof typeof REFUSALS, limit: number, used = { bufferedBytes: 0 }) {
-    this.#of = of;
-    this.#limit = limit;
-    this.#used = used;
-  }
-
-  /**
-   * Takes `bytes` more for a body that has `own` bytes already; `wish` instead, if large bodies leave room
-   * for that. Returns how many. Throws the codes of REFUSALS.
-   */
-  take(own: number, bytes: number, wish = bytes): number {
-    const { tooMany, tooLarge, what, one } = REFUSALS[this.#of];
-    const { bufferedBytes } = this.#used;
-    const forLarge = this.#limit * FOR_LARGE;
-    const all = own + bytes;
-    if (all > this.#limit)
-      throw new PrivatemodeError(
-        tooLarge,
-        `${one} is larger than ${this.#limit} bytes (--max-buffered-bytes)`,
-      );
-    const isAlone = bufferedBytes === own;
-    if (bufferedBytes + bytes > (isAlone || all <= SMALL ? this.#limit : forLarge)) {
-      // Not the same for all: they would all come back in the same second.
-      const retryAfter = randomInt(2, 6);
-      throw new PrivatemodeError(tooMany, `other ${what} use all the memory reserved for them`, {
-        retryAfter,
-      });
-    }
-    const taken = bufferedBytes + wish <= forLarge ? wish : bytes;
-    this.#used.bufferedBytes += taken;
-    return taken;
-  }
-
-  giveBack(bytes: number): void {
-    this.#used.bufferedBytes -= bytes;
-  }
+export interface MemoryBudget {
+  readonly of: keyof typeof REFUSALS;
+  /** Bytes. */
+  readonly limit: number;
+  /** Where the number of bytes is kept that are taken. */
+  readonly used: { bufferedBytes: number };
 }
 
-/** The part of a budget that one request or response has. */
+/**
+ * The part of a budget that one request or response has. Nobody waits for room: what finds none is refused,
+ * and its client tries again.
+ */
 export class Room {
   readonly #budget: MemoryBudget;
   #bytes = 0;
@@ -79,23 +41,38 @@ export class Room {
     this.#budget = budget;
   }
 
-  /** Grows by that many bytes, or by `wish`. Returns by how many. Throws the codes of the budget. */
+  /**
+   * Grows by that many bytes, or by `wish` if large bodies leave room for that. Returns by how many. Throws
+   * the codes of REFUSALS.
+   */
   grow(bytes: number, wish = bytes): number {
     if (this.#isOver) return bytes; // the client has left, and what still runs for it ends soon
-    const taken = this.#budget.take(this.#bytes, bytes, wish);
+    const { of, limit, used } = this.#budget;
+    const { tooMany, tooLarge } = REFUSALS[of];
+    const forLarge = limit * FOR_LARGE;
+    const all = this.#bytes + bytes;
+    if (all > limit)
+      throw new PrivatemodeError(tooLarge[0], `${tooLarge[1]} ${limit} bytes (--max-buffered-bytes)`);
+    const isAlone = used.bufferedBytes === this.#bytes;
+    if (used.bufferedBytes + bytes > (isAlone || all <= SMALL ? limit : forLarge)) {
+      // Not the same pause for all: they would all come back in the same second.
+      throw new PrivatemodeError(tooMany[0], tooMany[1], { retryAfter: randomInt(2, 6) });
+    }
+    const taken = used.bufferedBytes + wish <= forLarge ? wish : bytes;
+    used.bufferedBytes += taken;
     this.#bytes += taken;
     return taken;
   }
 
-  /** Grows to that many bytes in all, unless it has them. Throws the codes of the budget. */
+  /** Grows to that many bytes in all. */
   growTo(bytes: number): void {
     if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
   }
 
-  /** Gives all bytes back, for good. May be called more than once. */
+  /** Gives all bytes back, for good. */
   release(): void {
     this.#isOver = true;
-    this.#budget.giveBack(this.#bytes);
+    this.#budget.used.bufferedBytes -= this.#bytes;
     this.#bytes = 0;
   }
 }
@@ -116,8 +93,8 @@ export class CollectedBody {
   }
 
   /**
-   * Copies the chunk behind the others. The memory doubles as the body arrives: what a head announces may
-   * never come. Throws the codes of the budget.
+   * Adds a copy of the chunk. The memory doubles as the body arrives: what a head announces may never come.
+   * Throws as Room.grow does.
    */
   push(chunk: Uint8Array): void {
     const needed = this.length + chunk.length;

@@ -1,36 +1,52 @@
-/** Receives the body of a request within its limits. */
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+/** Collects a body within its limits: that of a request, or that of a response which is read whole. */
+import type { IncomingMessage } from 'node:http';
+import { PrivatemodeError } from '../errors.ts';
+import { brokenOff, stalled } from '../network/failures.ts';
 import type { BodyReader, Pause } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 import { CollectedBody } from './memory.ts';
 
+/** Bytes of the longest response that nothing authenticates: an error, or a list of models. */
+export const LONGEST_PLAIN = 1024 * 1024;
+
 /**
  * Collects the request body of the exchange and, once it is complete, reads it with `read`. Rejects with
- * body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone if
- * the client has left, and the reason for which the exchange ends early. `release` frees the memory of the body and
- * gives its room back; the room is given back at the latest when the response is closed.
+ * body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone,
+ * and the reason for which the exchange ends early. `release` frees the memory of the body and its room; the
+ * end of the exchange frees the room at the latest.
  */
 export async function receive<T extends object>(
   exchange: Exchange,
   read: BodyReader<T>,
 ): Promise<T & { release(): void }> {
-  const { deps, req } = exchange;
-  const { maxBodyBytes } = deps.settings;
-  const { 'content-length': length, 'content-encoding': encoding = 'identity' } = req.headers;
-  const announced = length === undefined ? maxBodyBytes : Number(length);
-  if (announced > maxBodyBytes) throw tooLarge(maxBodyBytes);
+  const { deps, req, res, stats, deadline, requestRoom } = exchange;
+  const { maxBodyBytes, minUploadRate } = deps.settings;
+  if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) throw tooLarge(true, maxBodyBytes);
   // Node undoes chunking and no other encoding. A compressed body would be sealed as if it were the body
   // itself.
-  const transfer = req.headers['transfer-encoding'] ?? 'chunked';
+  const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
+    req.headers;
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
-  const { requestRoom: room } = exchange;
-  const body = new CollectedBody(room, announced);
+  // Not the average since the start: a client with a fast beginning could then trickle for an hour.
+  let before = 0;
+  const { uploadSpan } = deps.clock.times;
+  const look = (): void => {
+    const { fromClient } = stats.bytes;
+    const isSlow = fromClient - before < (minUploadRate * uploadSpan) / 1000;
+    before = fromClient;
+    const message = `the body arrives slower than ${minUploadRate} bytes/s`;
+    if (isSlow) exchange.interrupt(new PrivatemodeError('upload_too_slow', message));
+    else deadline.wait(uploadSpan, look);
+  };
+  deadline.wait(uploadSpan, look);
+  // Answers `Expect: 100-continue`. The listener refuses any other expectation, and HTTP/1.0 has none.
+  if (req.headers.expect !== undefined && req.httpVersionMinor === 1) res.writeContinue();
+  const body = await collect(exchange, req, maxBodyBytes);
+  stats.uploadedAt = performance.now();
   try {
-    await collect(exchange, body);
-    exchange.stats.uploadedAt = performance.now();
-    const hold = (bytes: number): void => void room.grow(bytes);
+    const hold = (bytes: number): void => void requestRoom.grow(bytes);
     const result = read(body.bytes(), { hold, pause: turnsOf(exchange) });
     const facts = result instanceof Promise ? await result : result;
     return { ...facts, release: () => body.release() };
@@ -40,56 +56,60 @@ export async function receive<T extends object>(
   }
 }
 
-/** Resolves when all of the body has arrived. Rejects as `receive` does, and reads no further then. */
-function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
-  const { deps, req, res, deadline, stats } = exchange;
-  const { maxBodyBytes, minUploadRate } = deps.settings;
+/**
+ * Resolves with the body of the response when all of it has arrived. Rejects with response_too_large if it is
+ * longer than `most` bytes, too_many_responses, the errors of a response that stalls or breaks off, and the
+ * reason for which the exchange ends early. The response is destroyed then.
+ */
+export function readWhole(exchange: Exchange, response: IncomingMessage, most: number) {
+  exchange.deadline.wait(exchange.deps.settings.streamIdleTimeout, () => exchange.interrupt(stalled()));
+  return collect(exchange, response, most);
+}
+
+/** Collects what comes; after a failure it reads no further, and frees what has come. */
+function collect(exchange: Exchange, source: IncomingMessage, most: number): Promise<CollectedBody> {
+  const { deadline, stats, bodies, requestRoom, responseRoom } = exchange;
+  const isRequest = source === exchange.req;
+  const announced = Number(source.headers['content-length'] ?? most);
+  const body = new CollectedBody(isRequest ? requestRoom : responseRoom, Math.min(announced, most));
   return new Promise((resolve, reject) => {
     const settle = (failure?: Error): void => {
-      req.off('data', take);
-      req.off('end', settle);
-      req.off('close', gone);
+      source.off('data', take);
+      source.off('end', settle);
+      source.off('close', gone);
       exchange.interruptBy(undefined);
       deadline.rest();
-      if (failure === undefined) resolve();
-      else reject(failure);
+      if (failure === undefined) return void resolve(body);
+      body.release();
+      if (!isRequest) source.destroy();
+      reject(failure);
     };
     const take = (chunk: Uint8Array): void => {
-      exchange.received(chunk);
+      stats.bytes[isRequest ? 'fromClient' : 'fromRemote'] += chunk.length;
+      if (isRequest) bodies?.request.update(chunk);
+      else deadline.refresh();
       try {
-        if (stats.bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
+        if (body.length + chunk.length > most) throw tooLarge(isRequest, most);
         body.push(chunk);
       } catch (thrown) {
-        settle(asPrivatemodeError(thrown));
+        settle(thrown as Error);
       }
     };
-    const gone = (): void => settle(new ClientGone());
-    // Not the average since the start: a client with a fast beginning could then trickle for an hour.
-    let before = 0;
-    const { uploadSpan } = deps.clock.times;
-    const look = (): void => {
-      const { fromClient } = stats.bytes;
-      const isSlow = fromClient - before < (minUploadRate * uploadSpan) / 1000;
-      before = fromClient;
-      if (isSlow) settle(tooSlow(minUploadRate));
-      else deadline.wait(uploadSpan, look);
-    };
-    deadline.wait(uploadSpan, look);
-    // Answers `Expect: 100-continue`. The listener refuses any other expectation, and HTTP/1.0 has none.
-    if (req.headers.expect !== undefined && req.httpVersionMinor === 1) res.writeContinue();
-    req.on('data', take);
-    req.once('end', settle);
-    req.once('close', gone);
-    if (req.destroyed && !req.readableEnded) gone();
+    const gone = (): void => settle(isRequest ? new ClientGone() : brokenOff());
+    source.on('data', take);
+    source.once('end', settle);
+    source.once('close', gone);
+    if (source.destroyed && !source.readableEnded) gone();
     else exchange.interruptBy(settle);
   });
 }
 
-/**
- * Makes a function to call between the parts of long work. It returns undefined if the work may go on.
- * Otherwise it returns a promise that resolves when others have had their turn, and rejects if the exchange
- * is over.
- */
+const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
+  isRequest
+    ? new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`)
+    : new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
+
+/** Lets others have their turn between the parts of long work. Rejects if the exchange is over. */
 function turnsOf(exchange: Exchange): Pause {
   const { clock } = exchange.deps;
   let since = clock.monotonic();
@@ -101,9 +121,3 @@ function turnsOf(exchange: Exchange): Pause {
     });
   };
 }
-
-const tooLarge = (most: number): PrivatemodeError =>
-  new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`);
-
-const tooSlow = (least: number): PrivatemodeError =>
-  new PrivatemodeError('upload_too_slow', `the body arrives slower than ${least} bytes/s`);

@@ -1,177 +1,233 @@
 /** The last step of the chain: decrypts the upstream response and gives it to the application. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Readable } from 'node:stream';
+import { errorEvent } from '../api/error-response.ts';
 import { listWithAliases } from '../api/model-aliases.ts';
+import { type Clock, Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { ForeignError, plainContentType, responseKind } from '../http-rules/response-kind.ts';
 import { clientTooOld } from '../network/failures.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
+import { UNDECRYPTABLE } from '../observe/counters.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
-import type { Exchange, ForwardedExchange, SentAttempt } from './exchange.ts';
-import { respondError, respondWhole } from './own-response.ts';
-import { LONGEST_PLAIN, readWhole } from './read-whole.ts';
-import { type Requested, respondStream } from './respond-stream.ts';
-
-/** The head of the service's response; `errorBody`: its body, if the decision about a retry has read it. */
-type ServiceResponse = UpstreamResponse & { readonly errorBody: Buffer | undefined };
+import { EventDecrypter } from '../pipeline/decrypt-events.ts';
+import { DecryptStream } from '../pipeline/decrypt-stream.ts';
+import type { RequestFacts } from '../pipeline/decrypter.ts';
+import { ClientGone, type ForwardedExchange, type SentAttempt } from './exchange.ts';
+import { breakConnection, forCaller, noteBroken, respondError, respondWhole } from './own-response.ts';
+import { LONGEST_PLAIN, readWhole } from './receive.ts';
 
 /**
- * Reads the upstream response in the way that its head asks for, and gives it to the application. Rejects,
+ * Reads the upstream response in the way that its head asks for, and gives it to the application, which sees
+ * nothing of a whole response before all of it is authentic. `asked`: what the request asks for. Rejects,
  * with nothing written, if the application must not see the response. Once the head is out, a failure ends
  * the response with a visibly broken connection, and in a stream with an error event before that. Rejects
  * with ClientGone if the application has left.
  */
-export function respond(
+export async function respond(
   exchange: ForwardedExchange,
-  requested: Requested,
-  upstream: ServiceResponse,
-): Promise<void> | void {
-  const { response, request } = upstream;
+  asked: RequestFacts,
+  { response, request }: UpstreamResponse,
+): Promise<void> {
+  const { endpoint } = exchange.match;
+  const { cipher, errorBody } = exchange.attempt as SentAttempt & { readonly cipher: RequestCipher };
   const status = response.statusCode as number;
-  const { encrypted, terminal } = exchange.match.endpoint;
-  const streaming = terminal !== undefined && requested.asked.streaming; // other endpoints have no `stream`
-  if (status >= 400) {
+  const isError = status >= 400;
+  if (isError) {
     const keyFrom = status === 401 ? keyOriginOf(exchange) : undefined;
     const level = status >= 500 ? 'error' : 'warn';
     exchange.log(level, { status, keyFrom }, 'The service answered with an error status');
   }
-  const kind = responseKind(status, response.headers, encrypted, streaming);
+  const streaming = endpoint.terminal !== undefined && asked.streaming; // other endpoints have no `stream`
+  const kind = responseKind(status, response.headers, endpoint.encrypted, streaming);
   if (kind instanceof PrivatemodeError) {
     request.destroy();
-    if (kind instanceof ForeignError) return respondForeign(exchange, upstream, kind);
+    if (kind instanceof ForeignError) return respondForeign(exchange, response, kind);
     throw kind;
   }
-  if (kind === 'plain') return respondPlain(exchange, upstream);
-  if (kind === 'encrypted-body') return respondBody(exchange, requested, upstream);
-  const headers = headersOf(exchange, upstream, { contentType: 'text/event-stream', authenticated: true });
-  return respondStream(exchange, requested, { response, headers });
+  if (kind === 'encrypted-stream') return respondStream(exchange, asked, response);
+  const isPlain = kind === 'plain';
+  const most = isPlain ? LONGEST_PLAIN : MAX_BODY_BYTES;
+  const text = errorBody ?? (await readWhole(exchange, response, most)).bytes();
+  let body: Buffer;
+  if (isPlain) body = plainBody(exchange, response, text);
+  else {
+    try {
+      const opening = decryptBody(endpoint, cipher, isError ? undefined : asked, text);
+      const opened = opening instanceof Promise ? await opening : opening;
+      body = opened.body;
+      exchange.stats.usage = opened.usage;
+    } catch (thrown) {
+      const failure = asPrivatemodeError(thrown);
+      if (!isError) throw failure;
+      return respondForeign(exchange, response, new ForeignError(failure, status, cipher.hasOpened()), text);
+    }
+    if (isError) body = overflowBody(body, status, exchange.format) ?? body;
+    else if (exchange.translator !== undefined) {
+      body = exchange.translator.body(body);
+      exchange.responseRoom.grow(body.length);
+    }
+  }
+  exchange.decrypted(body.length);
+  const contentType = isPlain ? plainContentType(response.headers['content-type']) : 'application/json';
+  const headers = headersOf(exchange, response, contentType, !isPlain);
+  respondWhole(exchange, { status, headers, body });
+  exchange.done(status);
+  exchange.authentic();
+}
+
+/** The body of a response that nothing authenticates: an error or a list of models. */
+function plainBody(exchange: ForwardedExchange, response: IncomingMessage, text: Buffer): Buffer {
+  const { aliases } = exchange.deps;
+  const { endpoint, target } = exchange.match;
+  refuseIfOurs(exchange, response, text);
+  // A list that continues another one has no aliases: the first one has them.
+  const isFirstList = endpoint.id === 'models' && !/[?&](?:after|after_id|before_id)=/.test(target);
+  if (aliases === undefined || response.statusCode !== 200 || !isFirstList) return text;
+  return listWithAliases(aliases, text) ?? text;
 }
 
 /**
- * Gives the application a response that nothing authenticates: an error or a list of models. It is marked, so
- * that no stranger's text passes for ours.
+ * Throws what replaces an error that nothing authenticates: client_too_old if its text asks for a newer
+ * client, api_key_rejected for a 401 to a key of the operator.
  */
-async function respondPlain(exchange: ForwardedExchange, upstream: ServiceResponse): Promise<void> {
-  const { deps, match } = exchange;
-  const { response, errorBody } = upstream;
-  const status = response.statusCode as number;
-  const text = errorBody ?? (await readWhole(exchange, response, LONGEST_PLAIN));
-  if (status >= 400) refuseIfOurs(exchange, upstream, text);
-  const isList = deps.aliases !== undefined && status === 200 && isFirstList(match);
-  const body = (isList && listWithAliases(deps.aliases, text)) || text;
-  const contentType = plainContentType(response.headers['content-type']);
-  giveWhole(exchange, upstream, { contentType, authenticated: false, body });
-}
-
-/** Whether the response is a list of models that continues no other one: the first one has the aliases. */
-const isFirstList = ({ endpoint, target }: ForwardedExchange['match']): boolean =>
-  endpoint.id === 'models' && !/[?&](?:after|after_id|before_id)=/.test(target);
-
-/**
- * Throws the error that replaces one of the service which nothing authenticates: client_too_old if its text
- * asks for a newer client, api_key_rejected for a 401 to a key of the operator.
- */
-function refuseIfOurs(exchange: Exchange, { response }: ServiceResponse, text: Uint8Array): void {
-  const { ownKey } = exchange.attempt as SentAttempt;
-  const tooOld = clientTooOld(text, exchange.deps.settings.protocolVersion);
+function refuseIfOurs(
+  { deps, ownKey }: ForwardedExchange,
+  { statusCode = 0 }: IncomingMessage,
+  text: Uint8Array,
+): void {
+  const tooOld = statusCode >= 400 ? clientTooOld(text, deps.settings.protocolVersion) : undefined;
   if (tooOld !== undefined) throw tooOld;
-  if (response.statusCode !== 401 || ownKey === undefined) return;
-  exchange.deps.ownKeys?.refused(exchange.keyOwner, ownKey);
+  if (statusCode !== 401 || ownKey === undefined) return;
+  deps.ownKeys?.refused(ownKey.of, ownKey.value);
   throw new PrivatemodeError('api_key_rejected', 'the service rejects the API key');
 }
 
-/** Where the key comes from that the request left with: a text for the operator, never the key itself. */
-function keyOriginOf(exchange: Exchange): string | undefined {
-  const { ownKey, hasKey } = exchange.attempt as SentAttempt;
-  if (ownKey === undefined) return hasKey ? 'the request itself' : 'none: the request left without a key';
-  return exchange.keyOwner !== undefined
-    ? 'the entry of the client in the file of --clients'
-    : exchange.deps.key.origin?.();
-}
-
-/**
- * Gives the application a whole JSON response. The application sees nothing of it before all of it is
- * authentic. An error that cannot be decrypted keeps its status. If it did not arrive completely, the reason
- * for that is the error.
- */
-async function respondBody(
-  exchange: ForwardedExchange,
-  { asked, translator }: Requested,
-  upstream: ServiceResponse,
-): Promise<void> {
-  const { match, stats } = exchange;
-  const { response, errorBody } = upstream;
-  const cipher = exchange.attempt?.cipher as RequestCipher;
-  const status = response.statusCode as number;
-  const isError = status >= 400;
-  const sealed = errorBody ?? (await readWhole(exchange, response, MAX_BODY_BYTES));
-  let opened: Awaited<ReturnType<typeof decryptBody>>;
-  try {
-    const opening = decryptBody(match.endpoint, cipher, isError ? undefined : asked, sealed);
-    opened = opening instanceof Promise ? await opening : opening;
-  } catch (thrown) {
-    const failure = asPrivatemodeError(thrown);
-    if (!isError) throw failure;
-    return respondForeign(exchange, upstream, new ForeignError(failure, status, cipher.hasOpened()), sealed);
-  }
-  let body: Buffer = opened.body;
-  stats.usage = opened.usage;
-  if (isError) body = overflowBody(body, status, exchange.format) ?? body;
-  else if (translator !== undefined) {
-    body = translator.body(body);
-    exchange.responseRoom.grow(body.length);
-  }
-  giveWhole(exchange, upstream, { contentType: 'application/json', authenticated: true, body });
-  exchange.authentic();
+/** Where the key that left comes from: a text for the operator, never the key itself. */
+function keyOriginOf({ deps, authorization, ownKey }: ForwardedExchange): string | undefined {
+  if (authorization === undefined) return 'none: the request left without a key';
+  if (ownKey === undefined) return 'the request itself';
+  return ownKey.of === undefined ? deps.key.origin?.() : 'the entry of the client in the file of --clients';
 }
 
 /**
  * Gives the application an error in place of one that is neither marked as plain nor decrypted: its status,
- * Retry-After and rate limits. `text`: what is known of its text, which the application does not get. Throws
- * the error that replaces it (refuseIfOurs).
+ * Retry-After and rate limits, not its `text`. Throws as refuseIfOurs does.
  */
 function respondForeign(
   exchange: ForwardedExchange,
-  upstream: ServiceResponse,
+  response: IncomingMessage,
   foreign: ForeignError,
   text: Uint8Array = Buffer.alloc(0),
 ): void {
-  const { response } = upstream;
   const status = response.statusCode as number;
-  if (!foreign.opened) refuseIfOurs(exchange, upstream, text);
+  if (!foreign.opened) refuseIfOurs(exchange, response, text);
   exchange.failed(foreign, status);
-  respondError(exchange, foreign, {
-    status,
-    headers: remoteHeaders(response.headers, { authenticated: false }),
-  });
+  const headers = remoteHeaders(response.headers, { authenticated: false });
+  respondError(exchange, foreign, { status, headers });
   exchange.done(status);
 }
 
-function giveWhole(
-  exchange: ForwardedExchange,
-  upstream: ServiceResponse,
-  given: { readonly contentType: string; readonly authenticated: boolean; readonly body: Buffer },
-): void {
-  const { body } = given;
-  const status = upstream.response.statusCode as number;
-  exchange.decrypted(body.length);
-  respondWhole(exchange, { status, headers: headersOf(exchange, upstream, given), body });
-  exchange.done(status);
-}
-
-/** The headers of the response to the application. `authenticated`: whether its body is. */
-const headersOf = (
+/** `isAuthentic`: whether the body is; another one is marked, so that no stranger's text passes for ours. */
+function headersOf(
   { match, format, requestId, headers: own, attempt }: ForwardedExchange,
-  { response: { headers } }: ServiceResponse,
-  { contentType, authenticated }: { readonly contentType: string; readonly authenticated: boolean },
-): Record<string, string | string[]> =>
-  responseHeaders({
-    format,
-    requestId,
-    headers,
-    contentType,
-    own,
-    encrypted: match.endpoint.encrypted,
-    epoch: authenticated ? attempt?.epoch : undefined,
+  { headers }: IncomingMessage,
+  contentType: string,
+  isAuthentic: boolean,
+): Record<string, string> {
+  const { encrypted } = match.endpoint;
+  const epoch = isAuthentic ? attempt?.epoch : undefined;
+  return responseHeaders({ format, requestId, headers, contentType, own, encrypted, epoch });
+}
+
+/** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
+async function respondStream(
+  exchange: ForwardedExchange,
+  asked: RequestFacts,
+  response: IncomingMessage,
+): Promise<void> {
+  const { deps, res, match, translator, stats, responseRoom } = exchange;
+  const { counters } = deps.metrics;
+  const headers = headersOf(exchange, response, 'text/event-stream', true);
+  Object.assign(headers, { 'cache-control': 'no-cache', 'x-accel-buffering': 'no' });
+  res.writeHead(response.statusCode as number, headers);
+  // Events that are there already leave in one piece with the head.
+  setImmediate(() => {
+    if (stats.firstChunkAt === undefined && !res.writableEnded) res.flushHeaders();
   });
+
+  const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
+  const shown = translator?.decrypter(decrypter) ?? decrypter;
+  exchange.decrypter = shown;
+  const events = new DecryptStream(response, shown, {
+    clock: deps.clock,
+    deadline: exchange.deadline,
+    idleTimeout: deps.settings.streamIdleTimeout,
+    heard: (bytes) => {
+      stats.bytes.fromRemote += bytes;
+      if (translator !== undefined) responseRoom.growTo(translator.held());
+    },
+    decrypted: (bytes) => exchange.decrypted(bytes),
+    failed: (failure) => {
+      if (!UNDECRYPTABLE.has(failure.code)) counters.truncatedStreams += 1;
+      noteBroken(exchange, failure);
+    },
+  });
+  exchange.interruptBy((reason) => {
+    if (reason instanceof ClientGone) events.destroy();
+    else events.stop(asPrivatemodeError(reason));
+  });
+  const { streamKeepalive } = deps.settings;
+  if (streamKeepalive > 0) keepAlive(events, res, streamKeepalive, deps.clock);
+  try {
+    // stream.pipeline makes an AbortController and an AbortError for each stream: with it a short request
+    // costs a sixth more (bench row request_cpu).
+    await new Promise<void>((resolve, reject) => {
+      events.once('end', resolve);
+      events.once('close', () => {
+        if (!events.readableEnded) reject(new ClientGone());
+      });
+      events.pipe(res, { end: false });
+    });
+    events.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
+  } finally {
+    counters.streamEvents += decrypter.events;
+    stats.events = shown.events;
+    stats.usage = decrypter.usage;
+    stats.modelError = decrypter.modelError;
+  }
+  const { failure } = events;
+  if (failure === undefined) {
+    exchange.done(res.statusCode);
+    exchange.authentic();
+    // A chat ends normally if the service reports an error in it. A stream of the Responses API is then
+    // broken, so that nobody takes its end for that of a whole Response.
+    if (translator === undefined || !decrypter.modelError) return void res.end();
+  }
+  exchange.broken = true;
+  const told = failure && forCaller(exchange, failure);
+  const last = told && (translator?.fail(told) ?? errorEvent(told, exchange));
+  stats.events = translator === undefined ? decrypter.events + 1 : shown.events;
+  res.write(last ?? '', () => breakConnection(exchange));
+}
+
+/** Clients skip lines that begin with a colon. */
+const COMMENT = ': keepalive\n\n';
+
+/**
+ * Writes a comment whenever the events were silent for `interval` ms, for programs on the way that close
+ * silent connections. Not while the client is behind with reading.
+ */
+function keepAlive(events: Readable, res: ServerResponse, interval: number, clock: Clock): void {
+  const silence = new Deadline(clock);
+  const comment = (): void => {
+    if (!res.writableNeedDrain) res.write(COMMENT);
+    silence.wait(interval, comment);
+  };
+  silence.wait(interval, comment);
+  events.on('data', () => silence.refresh());
+  events.once('close', () => silence.cancel());
+}

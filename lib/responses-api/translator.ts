@@ -75,8 +75,6 @@ export function createTranslator(requestId: string) {
      * delivered already.
      */
     fail: (failure: PrivatemodeError): Uint8Array => (stream as ResponseStream).fail(failure),
-    /** How many events the Response has so far; the number of chat events differs. */
-    events: (): number => stream?.events ?? 0,
     /**
      * Translates the whole body of a success. Throws errors that `failure` of a decrypter may be
      * (translateBody).

@@ -5,7 +5,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the origin check: any web page may ask',
     file: 'lib/gateway/admission.ts',
-    edits: [{ find: 'if (foreign !== undefined) throw foreign;', replace: '' }],
+    edits: [{ find: 'else if (foreign !== undefined) throw foreign;', replace: '' }],
     tests: [
       {
         file: 'test/gateway/cors.test.ts',
@@ -18,9 +18,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the size of a body that does not announce it: there is no limit',
     file: 'lib/gateway/receive.ts',
-    edits: [
-      { find: 'if (stats.bytes.fromClient > maxBodyBytes) throw', replace: 'if (Date.now() < 0) throw' },
-    ],
+    edits: [{ find: 'if (body.length + chunk.length > most) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/gateway/early-refusals.test.ts',
@@ -52,7 +50,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the memory of uploads: large ones may take all of it',
     file: 'lib/gateway/memory.ts',
-    edits: [{ find: 'this.#limit * FOR_LARGE', replace: 'this.#limit' }],
+    edits: [{ find: 'limit * FOR_LARGE', replace: 'limit' }],
     tests: [
       {
         file: 'test/gateway/memory.test.ts',
@@ -85,7 +83,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'DNS rebinding: a key that is replaced counts as proof of a client',
     file: 'lib/gateway/admission.ts',
-    edits: [{ find: '!isReplaced({ ...sent, configuredKey: configuredKey(), fallback })', replace: 'true' }],
+    edits: [{ find: '!isReplaced({ ...sent, configuredKey: deps.key.value(), fallback })', replace: 'true' }],
     tests: [
       {
         file: 'test/gateway/cors.test.ts',
@@ -129,7 +127,9 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'an upload that goes on: with it a service keeps a response open that is silent',
     file: 'lib/network/upstream.ts',
-    edits: [{ find: 'if (!this.#isSettled) this.#deadline.refresh();', replace: 'this.#deadline.refresh();' }],
+    edits: [
+      { find: 'if (!this.#isSettled) this.#deadline.refresh();', replace: 'this.#deadline.refresh();' },
+    ],
     tests: [
       {
         file: 'test/gateway/time-limits.test.ts',
@@ -141,7 +141,7 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'a proxy without a key: a client whose key is `undefined` passes for the operator',
-    file: 'lib/gateway/send-attempt.ts',
+    file: 'lib/gateway/forward.ts',
     edits: [{ find: 'configuredKey !== undefined && ', replace: '' }],
     tests: [
       {
@@ -167,8 +167,8 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: after an error of the service the connection ends as after a whole response',
-    file: 'lib/gateway/respond-stream.ts',
-    edits: [{ find: '(translator === undefined || !decrypter.modelError)', replace: 'Date.now() > 0' }],
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: '(translator === undefined || !decrypter.modelError)', replace: '(Date.now() > 0)' }],
     tests: [
       {
         file: 'test/gateway/responses-api.test.ts',

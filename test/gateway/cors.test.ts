@@ -10,6 +10,7 @@ import {
   ownNames,
   preflightHeaders,
 } from '../../lib/gateway/cors.ts';
+import type { GatewayOptions } from '../../lib/gateway/deps.ts';
 import { refused } from '../support/doors/config.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
@@ -133,9 +134,10 @@ it('a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, an
     // A page that tells neither, and that its browser lets pass for a program, is known by nothing.
     const isSilent = !('origin' in page || 'sec-fetch-site' in page);
     const poses = isSilent && set['user-agent'] !== undefined;
-    const keys = { configuredKey: () => configuredKey, fallback, offered: [] };
-    const { admission } = admit(req as IncomingMessage, OFF, keys);
-    const refused = admission.kind === 'refusal' && admission.error.code === 'origin_forbidden';
+    const settings = { apiKeyFallback: fallback } as GatewayOptions;
+    const deps = { cors: () => OFF, key: { value: () => configuredKey }, settings };
+    const { decision } = admit(deps, req as IncomingMessage, []);
+    const refused = decision.kind === 'refusal' && decision.error.code === 'origin_forbidden';
     assert.equal(refused, !(isSilent && decides) && !poses, 'the gateway');
     const asksAdmin = (): void => refuseForeignPage(req as IncomingMessage, OFF);
     if (poses && set['accept-language'] === '*') asksAdmin();

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { CollectedBody, MemoryBudget, Room } from '../../lib/gateway/memory.ts';
+import { CollectedBody, Room } from '../../lib/gateway/memory.ts';
 
 const MIB = 1024 * 1024;
 
 const rooms = (count: number, used = { bufferedBytes: 0 }) => {
-  const budget = new MemoryBudget('uploads', 80 * MIB, used);
+  const budget = { of: 'uploads', limit: 80 * MIB, used } as const;
   return { used, all: Array.from({ length: count }, () => new Room(budget)) };
 };
 

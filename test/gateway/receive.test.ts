@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import { type Clock, Deadline } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { ClientGone, type Exchange } from '../../lib/gateway/exchange.ts';
-import { MemoryBudget, Room } from '../../lib/gateway/memory.ts';
+import { Room } from '../../lib/gateway/memory.ts';
 import { receive as receiveBody } from '../../lib/gateway/receive.ts';
 import { RequestStats } from '../../lib/observe/counters.ts';
 import type { BodyReader } from '../../lib/pipeline/request-body.ts';
@@ -35,16 +35,14 @@ function receive(
     deps: { clock, settings: { maxBodyBytes: 1_000_000, minUploadRate } },
     req: Object.assign(req, { headers: {} }),
     res: new EventEmitter(),
-    requestRoom: new Room(new MemoryBudget('uploads', 1_000_000, used)),
+    requestRoom: new Room({ of: 'uploads', limit: 1_000_000, used }),
     deadline: new Deadline(clock),
     stats,
     interruptBy(stop: typeof stopNow) {
       stopNow = stop;
       if (endedBy !== undefined) stop?.(endedBy);
     },
-    received(chunk: Uint8Array) {
-      stats.bytes.fromClient += chunk.length;
-    },
+    interrupt: (reason: Error) => stopNow?.(reason),
   };
   return { body: receiveBody(exchange as unknown as Exchange, read), used, stop: () => stopNow };
 }

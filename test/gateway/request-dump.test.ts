@@ -1,14 +1,17 @@
 import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { createDumper } from '../../lib/gateway/request-dump.ts';
+import type { AppResponse, ResponseObserver } from '../../lib/gateway/app-response.ts';
+import { createDump } from '../../lib/gateway/request-dump.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 
 const REQUEST = {
   method: 'POST',
-  target: '/v1/chat/completions?x=1',
+  url: '/v1/chat/completions?x=1',
   rawHeaders: ['User-Agent', 'curl', 'authorization', 'Bearer CANARY-KEY', 'Host', 'localhost:8080'],
 };
 
@@ -28,25 +31,32 @@ describe('request dumps', () => {
       .map((entry) => join(entry.parentPath, entry.name))
       .sort();
 
-  async function dumped(
-    options: { body?: string; mostPending?: number } = {},
-  ): Promise<{ req: string; resp: string; paths: string[] }> {
+  /** Begins to dump an exchange. Its `end` resolves when the dump is complete. */
+  function begin(asked: Partial<typeof REQUEST> = {}, now?: () => number) {
+    const req = Object.assign(new EventEmitter(), REQUEST, asked);
+    const observers: ResponseObserver[] = [];
+    const res = Object.assign(new EventEmitter(), { observers });
+    createDump(workspace, log, now)(req as unknown as IncomingMessage, res as unknown as AppResponse);
+    return {
+      req,
+      observer: observers[0] as Required<ResponseObserver>,
+      async end(): Promise<void> {
+        await res.listeners('close')[0]?.();
+      },
+    };
+  }
+
+  async function dumped(): Promise<{ req: string; resp: string; paths: string[] }> {
     const time = Date.UTC(2026, 10, 21, 4, 5, 6, 789) + 0.25;
-    const { mostPending } = options;
-    const dump = createDumper({
-      workspace,
-      log,
-      now: () => time,
-      ...(mostPending ? { mostPending } : {}),
-    }).begin(REQUEST);
-    for (const part of (options.body ?? '{"a":|1}').split('|')) dump.requestBody(Buffer.from(part));
-    dump.responseHead(200, [
+    const { req, observer, end } = begin({}, () => time);
+    for (const part of ['{"a":', '1}']) req.emit('data', Buffer.from(part));
+    observer.head(200, [
       ['Set-Cookie', 'CANARY-KEY'],
       ['content-type', 'text/event-stream'],
     ]);
-    dump.responseBody(Buffer.from('data: 1\n\n'));
-    dump.responseBody(Buffer.from('data: [DONE]\n\n'));
-    await dump.end();
+    observer.update(Buffer.from('data: 1\n\n'));
+    observer.update(Buffer.from('data: [DONE]\n\n'));
+    await end();
     const paths = await written();
     const read = async (ending: string) =>
       readFile(paths.find((path) => path.endsWith(ending)) as string, 'utf8');
@@ -67,8 +77,7 @@ describe('request dumps', () => {
 
   /** The value of a header as a dump shows it. */
   async function shown(name: string, value: string): Promise<string> {
-    const dump = createDumper({ workspace, log }).begin({ ...REQUEST, rawHeaders: [name, value] });
-    await dump.end();
+    await begin({ rawHeaders: [name, value] }).end();
     const [path = ''] = await written();
     const [, header = ''] = (await readFile(path, 'utf8')).split('\r\n');
     await rm(path);
@@ -108,7 +117,7 @@ describe('request dumps', () => {
   ];
   for (const [target, dumpedTarget] of targets) {
     it(`the target ${target} is written as ${dumpedTarget}`, async () => {
-      await createDumper({ workspace, log }).begin({ method: 'GET', target, rawHeaders: [] }).end();
+      await begin({ method: 'GET', url: target, rawHeaders: [] }).end();
       const text = await readFile((await written())[0] as string, 'utf8');
       assert.equal(text, `GET ${dumpedTarget} HTTP/1.1\r\n\r\n`);
     });
@@ -139,33 +148,33 @@ describe('request dumps', () => {
   });
 
   it('hold the original bytes even if the caller overwrites its buffer later', async () => {
-    const dump = createDumper({ workspace, log }).begin(REQUEST);
+    const { req, end } = begin();
     const chunk = Buffer.from('original');
-    dump.requestBody(chunk);
+    req.emit('data', chunk);
     chunk.fill('x');
-    await dump.end();
+    await end();
     assert.match(await readFile((await written())[0] as string, 'utf8'), /original$/);
   });
 
   it('only cause a warning in the log, without their contents, if they cannot be written', async () => {
     await writeFile(join(workspace, 'requests'), 'a file in the way');
-    const dump = createDumper({ workspace, log }).begin(REQUEST);
-    dump.requestBody(Buffer.from('CANARY-PROMPT'));
-    dump.responseHead(200, []);
-    dump.responseBody(Buffer.from('CANARY-PROMPT'));
-    await dump.end();
+    const { req, observer, end } = begin();
+    req.emit('data', Buffer.from('CANARY-PROMPT'));
+    observer.head(200, []);
+    observer.update(Buffer.from('CANARY-PROMPT'));
+    await end();
     assert.ok(lines.length >= 1);
     assert.ok(lines.every((line) => line['level'] === 'WARN'));
     assert.ok(!JSON.stringify(lines).includes('CANARY'));
   });
 
   it('are cut off, with a note in the file, if too much of them waits for the disk', async () => {
-    const { req } = await dumped({
-      body: `${'a'.repeat(600)}|${'b'.repeat(600)}|${'c'.repeat(600)}`,
-      mostPending: 1_500,
-    });
-    assert.match(req, /a{600}b{600}\n\[dump cut off/);
-    assert.ok(!req.includes('c'.repeat(600)));
+    const { req, end } = begin();
+    for (const part of ['a'.repeat(32 * 1024 * 1024), 'b'.repeat(600), 'c'.repeat(600)])
+      req.emit('data', Buffer.from(part));
+    await end();
+    const text = await readFile((await written())[0] as string, 'utf8');
+    assert.match(text.slice(-1_000), /^a+\n\[dump cut off/);
     assert.equal(lines.length, 1);
   });
 });

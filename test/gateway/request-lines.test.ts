@@ -162,6 +162,15 @@ const SCENES: readonly Scene[] = [
     ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example/a-secret'] })),
   ),
   scene(
+    'a web page that may ask, whose origin it does not name',
+    { ...CHAT, outcome: 'answered', status: 200, model: 'm' },
+    async ({ upstream, ask }) => {
+      upstream.answers(completion);
+      await ask(post(undefined, { headers: ['Origin: https://page.example'] }));
+    },
+    { cors: { allowedOrigins: ['*'], ownNames: [] } },
+  ),
+  scene(
     'a body that is too large, even if the client leaves while it reads the refusal',
     refused(413, 'body_too_large', 'the body is larger than 1048576 bytes (--max-body-bytes)'),
     async ({ sending }) => {

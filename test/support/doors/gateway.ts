@@ -7,8 +7,7 @@ import { AppResponse } from '../../../lib/gateway/app-response.ts';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
-import { MemoryBudget } from '../../../lib/gateway/memory.ts';
-import { createDumper } from '../../../lib/gateway/request-dump.ts';
+import { createDump } from '../../../lib/gateway/request-dump.ts';
 import { connectUpstream } from '../../../lib/gateway-server.ts';
 import { drain } from '../../../lib/listener/drain.ts';
 import { listen } from '../../../lib/listener/listen.ts';
@@ -165,12 +164,12 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     clock,
     metrics: { counters, observe: (observation) => observations.push(observation) },
     log,
-    dumper: config.dumpRequests ? createDumper({ workspace: directory, log }) : undefined,
+    dump: config.dumpRequests ? createDump(directory, log) : undefined,
     upstream: wrapUpstream(upstream),
     cors: () => options.cors ?? { allowedOrigins: [], ownNames: [] },
     memory: {
-      uploads: new MemoryBudget('uploads', config.maxBufferedBytes, counters),
-      responses: new MemoryBudget('responses', config.maxBufferedBytes, heldResponses),
+      uploads: { of: 'uploads', limit: config.maxBufferedBytes, used: counters },
+      responses: { of: 'responses', limit: config.maxBufferedBytes, used: heldResponses },
     },
     terminate: terminate.signal,
     ...options.deps,
