@@ -62,11 +62,12 @@ export class ServiceAgent extends Agent {
 
   /** Begins or stops to keep idle connections ready: the service is verified, or no longer. */
   keep(ready: boolean): void {
-    if (ready === (this.#stopLooking !== undefined)) return;
-    const { clock } = this.#way;
+    const { service, clock } = this.#way;
+    const looks = ready && service !== undefined && service.count > 0;
+    if (looks === (this.#stopLooking !== undefined)) return;
     this.#stopLooking?.();
-    this.#stopLooking = ready ? every(clock, clock.times.warmLook, () => this.#look()) : undefined;
-    if (ready) this.#look();
+    this.#stopLooking = looks ? every(clock, clock.times.warmLook, () => this.#look()) : undefined;
+    if (looks) this.#look();
   }
 
   /**
