@@ -61,10 +61,8 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const timeoutMs = deps.clock.times.epochWait;
   const acquire = () => deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange });
 
-  const taking = takeIn(exchange);
-  const early = acquire();
-  // The first failure of the two becomes the response; that of the other step is ignored.
-  let body = early instanceof Promise ? (await Promise.all([taking, early]))[0] : await taking;
+  // No constant names the promise of the body: it would keep the body while the response is read.
+  let body = await whileAcquiring(takeIn(exchange), acquire());
   const asked = takenIn(exchange, body);
   const newest = acquire();
   const epoch = newest instanceof Promise ? await newest : newest;
@@ -99,6 +97,10 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
 
   await respond(exchange, asked, upstream);
 }
+
+/** The body, once it and the epoch are there. The first failure of the two counts, and the other one does not. */
+const whileAcquiring = <Body>(taking: Promise<Body> | undefined, early: unknown) =>
+  early instanceof Promise ? Promise.all([taking, early]).then(([body]) => body) : taking;
 
 /**
  * Waits for the permit of the exchange; undefined: there is nothing to wait for. Nothing of the body is read
