@@ -27,10 +27,9 @@ export interface Shared {
 }
 
 /**
- * Opens the table of clients (undefined without --clients), the watch over the operator's keys, and the gate
- * that gives requests their permits (undefined without --clients and --max-in-flight). `salt`: that of the shared prompt cache, if
- * there is one. `authorities`: the certificates, in PEM, that outbound connections trust. Throws
- * config_invalid.
+ * Opens the clients (undefined without --clients), the watch over the operator's keys, and the gate that
+ * gives requests their permits (undefined without --clients and --max-in-flight). `salt`: that of the shared
+ * prompt cache. `authorities`: in PEM, those that outbound connections trust. Throws config_invalid.
  */
 export async function openAccess(
   config: Config,
@@ -52,8 +51,7 @@ export async function openAccess(
       : await openClients({
           path,
           clock,
-          // The key, once configured, never goes away: a bad key file leaves the old one.
-          needsKeys: key.value() === undefined,
+          needsKeys: key.value() === undefined, // a configured key never goes away
           sharedSalt: salt,
           changed(count) {
             log.info({ clients: count }, 'The clients file, or a key in it, was read again');
@@ -69,10 +67,7 @@ export async function openAccess(
   return { clients, ownKeys, gate };
 }
 
-/**
- * Opens the counts of the clients' requests and tokens. They are kept in a Redis, or in the memory of this
- * process, which begins with the counts that were stored in the workspace.
- */
+/** Opens the counts of requests and tokens: in a Redis, or in memory, beginning with those in the workspace. */
 async function openCounts(
   { workspace, limitsStore, limitsStoreFailure }: Config,
   { clock, log, counters, conditions }: Shared,
@@ -96,14 +91,13 @@ async function openCounts(
       },
     });
   }
-  const stored = await openCountLog({
+  const { before, unreadable, add, close } = await openCountLog({
     workspace,
     clock,
     onFailure: (error) => conditions.set('counts_waiting', diskFailure(resolve(workspace), error)),
     onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
   });
-  const { before, unreadable: lines, add: record, close } = stored;
-  const unreadable = 'Some lines of the counts of the limits cannot be read, and are left out';
-  if (lines > 0) log.warn({ lines }, unreadable);
-  return { ...createRequestCounts({ clock, before, record }), close };
+  const leftOut = 'Some lines of the counts of the limits cannot be read, and are left out';
+  if (unreadable > 0) log.warn({ lines: unreadable }, leftOut);
+  return { ...createRequestCounts({ clock, before, record: add }), close };
 }

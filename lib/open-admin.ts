@@ -8,6 +8,7 @@ import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { urlHost } from './network/addresses.ts';
 import { startAdmin } from './observe/admin.ts';
+import type { ConditionId } from './observe/conditions.ts';
 import { statusReport } from './observe/status-report.ts';
 import type { createVerification } from './observe/verification-document.ts';
 import { watchRequests } from './observe/watch-requests.ts';
@@ -18,12 +19,15 @@ import type { Standing } from './session/standing.ts';
 import { VERSION } from './version.ts';
 
 const DAY_MS = 86_400_000;
+const UNPRUNED = 'Old exchanges beside the receipts could not be removed; the next verification tries again';
 
 /** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
 export async function openReceipts(
   { workspace }: Config,
   { clock, log, counters, conditions, opened }: Shared,
 ): Promise<ReceiptLog> {
+  const forADay = (id: ConditionId, message: string, fields?: { readonly lost: number }): void =>
+    conditions.set(id, message, { lasts: DAY_MS, fields });
   const receipts = await openReceiptLog({
     workspace,
     version: VERSION,
@@ -34,24 +38,14 @@ export async function openReceipts(
       conditions.set('receipts_waiting', diskFailure(resolve(workspace), error), { remedy });
     },
     onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
-    onLoss(lost) {
-      const message = `${counters.receipts.lost} since the start`;
-      conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost } });
-    },
-    onUnpruned: ({ message: reason }) =>
-      log.warn(
-        { reason },
-        'Old exchanges beside the receipts could not be removed; the next verification tries again',
-      ),
-    onReplaced: () =>
-      conditions.set('receipts_moved', `${workspace}/receipts lacked the key`, { lasts: DAY_MS }),
+    onLoss: (lost) => forADay('receipts_lost', `${counters.receipts.lost} since the start`, { lost }),
+    onUnpruned: ({ message: reason }) => log.warn({ reason }, UNPRUNED),
+    onReplaced: () => forADay('receipts_moved', `${workspace}/receipts lacked the key`),
   });
   opened.defer(() => receipts.close());
   const { instance, publicKey, isKeyChanged } = receipts;
-  if (isKeyChanged) {
-    const message = `${workspace}/receipts named another public key, or has receipts whose public key is not in its keys`;
-    conditions.set('receipts_key_changed', message, { lasts: DAY_MS });
-  }
+  const changed = `${workspace}/receipts named another public key, or has receipts whose public key is not in its keys`;
+  if (isKeyChanged) forADay('receipts_key_changed', changed);
   log.info({ instance, publicKey }, 'Each request gets a receipt, signed with this key');
   return receipts;
 }
@@ -69,13 +63,12 @@ export async function openAdmin(
     readonly standing: () => Standing;
     readonly verification: Pick<ReturnType<typeof createVerification>, 'document'>;
     readonly clients: Pick<Clients, 'sha256'> | undefined;
-    /** The instance whose chain has the receipts; undefined without --receipts. */
-    readonly instance: string | undefined;
+    readonly receipts: Pick<ReceiptLog, 'instance'> | undefined;
     /** Serves the applications; undefined before it listens. */
     readonly server: () => GatewayServer | undefined;
   },
 ) {
-  const { session, standing, verification, clients, instance, server } = shown;
+  const { session, standing, verification, clients, receipts, server } = shown;
   const listeners = [
     ['admin-address', adminAddress, 'Serving status page and metrics'],
     ['metrics-address', metricsAddress, 'Serving metrics'],
@@ -103,7 +96,7 @@ export async function openAdmin(
       conditions: conditions.list(),
       traffic: watch.traffic.snapshot(),
       clientsFile: clients?.sha256(),
-      receipts: instance === undefined ? undefined : { instance, ...counters.receipts },
+      receipts: receipts && { instance: receipts.instance, ...counters.receipts },
     };
     return statusReport(about, standing(), session.current());
   };

@@ -7,10 +7,8 @@ import { prepareWorkspace, readManifestFile } from './config/files.ts';
 import { inheritedSocket } from './config/inherited-socket.ts';
 import { openListeners } from './config/open-listeners.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
-import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { type GatewayServer, startGatewayServer } from './gateway-server.ts';
-import { claimSocket } from './listener/listen.ts';
 import { createManifestLog } from './manifest-log/manifest-log.ts';
 import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
@@ -28,20 +26,18 @@ import { randomSalt } from './pipeline/inject-salt.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
-import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
+import { createSession } from './session/session.ts';
 import { recordExchange } from './verdict/saved-exchange.ts';
 
 export type RunningProxy = Awaited<ReturnType<typeof startProxy>>;
 
-export interface ProxyEnvironment {
-  /** SSL_CERT_FILE, https_proxy and no_proxy are read from here. */
+interface ProxyEnvironment {
   readonly env: Environment;
   readonly log: Logger;
   /** Called on errors that a retry cannot fix; the process is expected to end. */
   readonly onPermanent?: (error: PrivatemodeError) => void;
-  /** A terminal for the line that changes during the start; undefined: none. */
+  /** A terminal for the line that changes during the start. */
   readonly status?: StatusOutput | undefined;
-  /** Tests hand in another one. */
   readonly clock?: Clock;
 }
 
@@ -53,8 +49,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const { env, log, status, onPermanent = () => {}, clock = systemClock } = environment;
   await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
-  const socket = socketPath(config.listenAddress);
-  if (fd === undefined && socket !== undefined) await claimSocket(socket);
   prepareWorkspace(config.workspace);
   const counters = createCounters();
   const conditions = createConditions({ log, clock });
@@ -72,13 +66,17 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const receipts = config.receipts ? await openReceipts(config, shared) : undefined;
 
   let server: GatewayServer | undefined; // set last, because it needs all the rest
-  const report = reportStart({ clock, log, status, statusPage: statusPageOf(config) });
+  const { adminAddress: admin } = config;
+  // With port 0 the address is not known yet.
+  const statusPage = admin?.port ? `http://${urlHost(reachableHost(admin.host))}:${admin.port}/` : undefined;
+  const report = reportStart({ clock, log, status, statusPage });
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
   const noteStanding = watchStanding({ conditions, log });
   let isPending = false; // whether the renewal that gave the last verdict may still give another
-  const session = await openSession(config, outbound, {
-    clock,
+  const session = createSession({
+    ...(await sessionParts(config, clock, outbound)),
+    recordExchange: receipts && ((asked) => recordExchange(asked, serviceUrl(config.apiEndpoint))),
     apiKey: key.value(),
     onPermanent: (error) => onPermanent(named(error)),
     observe(event) {
@@ -106,9 +104,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const verification = createVerification(config, session, clock);
   session.start();
 
-  const { clients } = access;
-  const instance = receipts?.instance;
-  const shown = { session, standing, verification, clients, instance, server: () => server };
+  const shown = { ...access, session, standing, verification, receipts, server: () => server };
   const observe = await openAdmin(config, shared, shown);
   server = await startGatewayServer(config, {
     ...shared,
@@ -156,7 +152,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       void access.clients?.reload();
       void keyWatch?.reload();
     },
-    /** Does what `announceStop` of the server does, and makes /readyz 503. */
+    /** As of the server, and makes /readyz 503. */
     announceStop() {
       session.announceEnd();
       announceStop();
@@ -165,37 +161,22 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   };
 }
 
-/** Where a browser here finds the status page; undefined: nowhere, or its port is not known yet. */
-function statusPageOf({ adminAddress }: Config): string | undefined {
-  if (adminAddress === undefined || adminAddress.port === 0) return undefined;
-  return `http://${urlHost(reachableHost(adminAddress.host))}:${adminAddress.port}/`;
-}
-
-/** A session with the connections and files of `config`. Throws config_invalid, unsafe_roots_refused. */
-async function openSession(
-  config: Config,
-  outbound: Outbound,
-  rest: Pick<SessionDeps, 'clock' | 'apiKey' | 'onPermanent' | 'observe'>,
-): Promise<AttestedSession> {
-  const { clock } = rest;
+/** What a session works with, by `config`. Throws config_invalid, unsafe_roots_refused. */
+async function sessionParts(config: Config, clock: Clock, { call }: Outbound) {
   const { apiEndpoint: endpoint, manifestPath, workspace } = config;
-  const roots = trustRoots(config);
-  const control = { ...config, endpoint, clock, call: outbound.call };
+  const control = { ...config, endpoint, clock, call };
   const store = createCollateralStore(join(workspace, 'collateral'));
-  return createSession({
-    ...rest,
+  return {
+    clock,
     random: Math.random,
     host: endpoint.host,
+    roots: trustRoots(config),
     control: createControlApi(control),
-    roots,
     collateral: createCollateralCache({ ...control, store }),
     manifests:
       manifestPath === undefined
         ? managedManifest(control)
         : staticManifest(await readManifestFile(manifestPath)),
     manifestLog: createManifestLog(workspace),
-    recordExchange: config.receipts
-      ? (collateral) => recordExchange(collateral, serviceUrl(endpoint))
-      : undefined,
-  });
+  };
 }

@@ -3,16 +3,14 @@ import { type Clock, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Listener } from './listen.ts';
 
-type LogLine = (fields: Readonly<Record<string, unknown>>, message: string) => void;
-
 /** What the listener needs of a log. */
-export type ListenerLog = Readonly<Record<'info' | 'warn', LogLine>>;
+export type ListenerLog = Record<'info' | 'warn', (fields: Record<string, number>, message: string) => void>;
 
 /**
- * Stops accepting connections, logs how many exchanges are `active`, and lets them finish for `grace` ms, or
- * until `hurry`. Then it aborts `terminate`, upon which the remaining exchanges send their clients an error,
- * and two seconds later it cuts off the clients that have not read that error. Resolves when all connections
- * are gone and `settled` has (each exchange has its log line and its receipt), or two seconds later.
+ * Stops accepting connections, and lets the `active` exchanges finish for `grace` ms, or until `hurry`. Then
+ * aborts `terminate`, upon which the remaining ones send their clients an error, and two seconds later cuts
+ * off the clients that have not read it. Resolves when all connections are gone and `settled` has (each
+ * exchange has its log line and its receipt), or two seconds later.
  */
 export async function drain(
   listener: Listener,
@@ -27,7 +25,6 @@ export async function drain(
   },
 ): Promise<void> {
   const { active, settled, grace, hurry, terminate, log, clock } = options;
-  const { farewell } = clock.times;
   const unfinished = active();
   const waiting = 'Waiting for responses to end; a second signal ends them now';
   const message = unfinished === 0 ? 'No response is under way' : waiting;
@@ -40,9 +37,9 @@ export async function drain(
     log.warn({ unfinished: active() }, 'Ending the responses that are left');
     const why = 'the proxy was shut down before the response was complete';
     terminate.abort(new PrivatemodeError('shutting_down', why));
-    await pause(clock, farewell, drained.signal, 'waiting').catch(() => {});
+    await pause(clock, clock.times.farewell, drained.signal, 'waiting').catch(() => {});
     listener.destroy();
     await gone;
   }
-  await Promise.race([settled(), pause(clock, farewell)]);
+  await Promise.race([settled(), pause(clock, clock.times.farewell)]);
 }

@@ -19,7 +19,7 @@ const TLS_ON_HTTP =
 const TLS_HANDSHAKE = 0x16;
 
 /**
- * Refuses bytes that are no HTTP request: sends a status, and neither keeps nor echoes any of the bytes.
+ * Sends a status in reply to bytes that are no HTTP request, and neither keeps nor echoes any of them.
  * `hasBegunResponse`: as of trackConnections. `onWrongScheme` gets advice for the log, at most once a minute.
  */
 export function refuseMalformed(
@@ -31,8 +31,7 @@ export function refuseMalformed(
   const { strangerLinger, wrongSchemePause } = clock.times;
   let reportedAt = Number.NEGATIVE_INFINITY;
   const report = (advice: string): void => {
-    // A client that retries must not fill the log.
-    if (clock.monotonic() - reportedAt < wrongSchemePause) return;
+    if (clock.monotonic() - reportedAt < wrongSchemePause) return; // clients retry
     reportedAt = clock.monotonic();
     onWrongScheme(advice);
   };
@@ -41,16 +40,13 @@ export function refuseMalformed(
     if (socket.writableEnded) return; // it ends already
     // The status would end up in the middle of a response that is on its way.
     if (!socket.writable || hasBegunResponse(socket)) return void socket.destroy();
-    const error = { message, type: 'invalid_request_error', code: 'malformed_request' };
-    const body = JSON.stringify({ error });
-    const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\n`;
+    const code = 'malformed_request';
+    const body = JSON.stringify({ error: { message, type: 'invalid_request_error', code } });
+    const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: ${code}\r\nConnection: close\r\n`;
     const about = `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`;
     socket.end(head + about + body);
-    // To close with unread bytes sends a reset, which may overtake the status.
-    socket.once(
-      'close',
-      clock.after(strangerLinger, () => socket.destroy()),
-    );
+    const cancel = clock.after(strangerLinger, () => socket.destroy()); // sooner: docs/hazards.md 13
+    socket.once('close', cancel);
   };
 
   server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {

@@ -14,9 +14,8 @@ interface Sharing {
 }
 
 /**
- * Opens the port of `listener` (one with `reusePort`) while a secret is in force, and closes it while none
- * is: the system spreads connections evenly over all processes that listen, also over one that could only
- * refuse their requests. The connections that are open stay.
+ * Opens the port of `listener` (one with `reusePort`) while a secret is in force, and closes it otherwise:
+ * the system spreads connections over all processes that listen, also over one that could only refuse.
  */
 export function sharePort(
   listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>,
@@ -28,19 +27,17 @@ export function sharePort(
   let cancelLook = (): void => {};
 
   /** Called whenever the state of the session may have changed. */
-  function look(): void {
+  async function look(): Promise<void> {
     cancelLook();
     const ends = hasEnded ? undefined : secretEnds();
     // No event reports the end of a secret. The timer also keeps the process alive while nothing listens.
     const wait = ends === undefined ? clock.times.standingLook : ends - clock.monotonic();
     if (!hasEnded) cancelLook = clock.after(wait, look, 'waiting');
-    if (ends !== undefined) return void open();
-    if (listener.isOpen())
-      log.info({}, hasEnded ? 'The port is closed' : 'The port is closed: no secret is in force');
-    listener.shut();
-  }
-
-  async function open(): Promise<void> {
+    if (ends === undefined) {
+      if (listener.isOpen())
+        log.info({}, hasEnded ? 'The port is closed' : 'The port is closed: no secret is in force');
+      return void listener.shut();
+    }
     if (isOpening || listener.isOpen()) return;
     isOpening = true;
     const failure = await listener.open().catch(asPrivatemodeError);
@@ -48,15 +45,17 @@ export function sharePort(
     if (failure !== undefined) return failed(failure);
     log.info({}, 'The port is open: a secret is in force');
     first.resolve();
-    look(); // the secret may have gone meanwhile
+    return look(); // the secret may have gone meanwhile
   }
 
-  /** Closes the port for good. */
-  function end(): void {
-    hasEnded = true;
-    look();
-  }
-
-  /** `opened`: resolved once the port has been open. */
-  return { opened: first.promise, look, end };
+  return {
+    /** Resolved once the port has been open. */
+    opened: first.promise,
+    look,
+    /** Closes the port for good. */
+    end(): void {
+      hasEnded = true;
+      void look();
+    },
+  };
 }

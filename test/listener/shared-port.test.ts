@@ -15,8 +15,8 @@ import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 describe('a listener whose port is shared', () => {
   async function sharing(t: TestContext, port: number, name: string) {
-    const options = { listenAddress: '127.0.0.1', port, reusePort: true, tls: undefined, fd: undefined };
-    const listener = await listen({ ...options, clock: systemClock }, (_req, res) => res.end(name));
+    const at = { host: '127.0.0.1', port, reusePort: true };
+    const listener = await listen({ at, clock: systemClock }, (_req, res) => res.end(name));
     t.after(() => {
       listener.destroy();
       return listener.drain();

@@ -176,14 +176,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     ...options.deps,
   });
   const listener = await listen(
-    {
-      listenAddress: '127.0.0.1',
-      port: 0,
-      tls: undefined,
-      fd: undefined,
-      response: AppResponse,
-      clock,
-    },
+    { at: { host: '127.0.0.1', port: 0 }, response: AppResponse, clock },
     gateway.handle,
   );
   return {
