@@ -9,9 +9,8 @@ import type { GatewayDeps } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { MemoryBudget } from './gateway/memory.ts';
 import { createDumper } from './gateway/request-dump.ts';
-import { drain } from './listener/drain.ts';
 import { claimSocket, listen } from './listener/listen.ts';
-import { sharePort } from './listener/shared-port.ts';
+import { drain, sharePort } from './listener/serving.ts';
 import { expiryWarning, firstToEnd, loadTls, type TlsMaterial } from './listener/tls.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
@@ -21,37 +20,30 @@ import { watchFiles } from './watch-files.ts';
 
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
 
-/** What this file makes from the configuration. */
-type Made =
-  | 'settings'
-  | 'upstream'
-  | 'aliases'
-  | 'createTranslator'
-  | 'cors'
-  | 'memory'
-  | 'dumper'
-  | 'terminate';
+/** What this file makes from the configuration, beside `settings`. */
+type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'dumper' | 'terminate';
 
-interface GatewayServerDeps extends Omit<GatewayDeps, Made> {
+interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
   readonly outbound: Outbound;
   readonly conditions: ConditionSink;
-  /** A socket that listens already; undefined: none. */
+  /** As of `listen`. */
   readonly fd: number | undefined;
-  /** With --reuse-port: called with listen_failed if the port cannot be opened. */
+  /** As of `sharePort`. */
   readonly onPermanent: (error: PrivatemodeError) => void;
 }
 
-/**
- * Opens the application side. The port is open when it resolves, with --reuse-port as soon as a secret is in
- * force. Throws config_invalid and listen_failed.
- */
+/** Opens the port, with --reuse-port once a secret is in force. Throws config_invalid, listen_failed. */
 export async function startGatewayServer(config: Config, deps: GatewayServerDeps) {
-  const { clock, log, session, metrics, outbound, fd, onPermanent } = deps;
-  const { listenAddress, port: wanted, reusePort, workspace, maxBufferedBytes: bytes } = config;
+  const { clock, log, session, metrics, outbound, fd } = deps;
+  const { listenAddress, listenMode: mode, reusePort, workspace, maxBufferedBytes: bytes } = config;
   const { tlsCertPath: certPath, tlsKeyPath: keyPath } = config;
   const files = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
   const tls = files && loadTls(files);
-  let cors = corsPolicy(config, tls?.cert);
+  const corsPolicy = (cert?: string): CorsPolicy => ({
+    allowedOrigins: config.corsAllowedOrigins,
+    ownNames: [...ownNames(listenAddress, cert), ...config.allowedHosts],
+  });
+  let cors = corsPolicy(tls?.cert);
   const { upstream, agent } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
   const hurry = new AbortController();
@@ -73,20 +65,18 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   });
   const path = socketPath(listenAddress);
   if (fd === undefined && path !== undefined) await claimSocket(path);
-  const at =
-    path === undefined ? { host: listenAddress, port: wanted, reusePort } : { path, mode: config.listenMode };
+  const at = path === undefined ? { host: listenAddress, port: config.port, reusePort } : { path, mode };
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen({ at, fd, tls, response: AppResponse, onWrongScheme, clock }, gateway.handle);
-  const { address, port, isOpen } = listener;
+  const { address, port } = listener;
   // A socket file that was inherited does not say where it is.
   const host = fd === undefined ? listenAddress : address || `unix:${path ?? ''}`;
   const replaced = (next: TlsMaterial): void => {
-    cors = corsPolicy(config, next.cert);
+    cors = corsPolicy(next.cert);
     listener.replaceTls(next);
   };
   const tlsWatch = files && tls && followTls(files, tls, replaced, deps);
-  const sharing = { secretEnds: () => session.current()?.expiresMonotonic, failed: onPermanent, log, clock };
-  const sharedPort = reusePort ? sharePort(listener, sharing) : undefined;
+  const sharedPort = reusePort ? sharePort(listener, deps) : undefined;
   const sessionChanged = (): void => {
     agent.keep(session.current() !== undefined);
     sharedPort?.look();
@@ -100,7 +90,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     port,
     /** Resolved once the port has been open. */
     opened: sharedPort?.opened ?? Promise.resolve(),
-    isOpen,
+    isOpen: listener.isOpen,
     sessionChanged,
     events: gateway.events,
     /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
@@ -135,11 +125,6 @@ export function connectUpstream(
   const freshAgent = outbound.agent({ keepAlive: false });
   const limits = { connectTimeout, firstByteTimeout, clock };
   return { upstream: createUpstream({ ...apiEndpoint, agent, freshAgent, ...limits }), agent };
-}
-
-function corsPolicy(config: Config, cert: string | undefined): CorsPolicy {
-  const names = [...ownNames(config.listenAddress, cert), ...config.allowedHosts];
-  return { allowedOrigins: config.corsAllowedOrigins, ownNames: names };
 }
 
 /**

@@ -8,7 +8,6 @@ import { diskFailure } from './files/disk-failure.ts';
 import { openCountLog } from './limits/count-log.ts';
 import { createRequestCounts } from './limits/count-requests.ts';
 import { createFairQueue } from './limits/fair-queue.ts';
-import type { RequestCounts } from './limits/limits.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
 import { createRequestGate } from './limits/request-gate.ts';
 import type { Conditions } from './observe/conditions.ts';
@@ -40,25 +39,15 @@ export async function openAccess(
 ) {
   const { clock, log, conditions, opened } = shared;
   const { clients: path, maxInFlight } = config;
-  const ownKeys = watchOwnKeys({
-    conditions,
-    keyOf: (client) => (client === undefined ? key.value() : clients?.keyOf(client)),
-    origin: key.origin,
-  });
-  const clients =
-    path === undefined
-      ? undefined
-      : await openClients({
-          path,
-          clock,
-          needsKeys: key.value() === undefined, // a configured key never goes away
-          sharedSalt: salt,
-          changed(count) {
-            log.info({ clients: count }, 'The clients file, or a key in it, was read again');
-            ownKeys.replaced();
-          },
-          conditions,
-        });
+  const keyOf = (client?: string) => (client === undefined ? key.value() : clients?.keyOf(client));
+  const ownKeys = watchOwnKeys({ conditions, keyOf, origin: key.origin });
+  const changed = (count: number): void => {
+    log.info({ clients: count }, 'The clients file, or a key in it, was read again');
+    ownKeys.replaced();
+  };
+  const needsKeys = key.value() === undefined; // a configured key never goes away
+  const options = { needsKeys, sharedSalt: salt, changed, conditions, clock };
+  const clients = path === undefined ? undefined : await openClients({ path, ...options });
   opened.defer(() => clients?.close());
   const counts = clients && (await openCounts(config, shared, authorities));
   opened.defer(() => counts?.close());
@@ -67,12 +56,12 @@ export async function openAccess(
   return { clients, ownKeys, gate };
 }
 
-/** Opens the counts of requests and tokens: in a Redis, or in memory, beginning with those in the workspace. */
+/** Opens the counts of requests and tokens: in a Redis, or in memory, beginning with what was stored. */
 async function openCounts(
   { workspace, limitsStore, limitsStoreFailure }: Config,
   { clock, log, counters, conditions }: Shared,
   authorities: readonly string[],
-): Promise<RequestCounts> {
+) {
   if (limitsStore !== undefined) {
     const store = new URL(limitsStore).host;
     return openRedisCounts({
@@ -86,9 +75,7 @@ async function openCounts(
       unusable: (client, reason) =>
         conditions.set('client_counts_unusable', `${client}: ${reason}`, { of: client, fields: { client } }),
       usable: (client) => conditions.clear('client_counts_unusable', { of: client }),
-      uncounted() {
-        counters.uncounted += 1;
-      },
+      uncounted: () => counters.uncounted++,
     });
   }
   const { before, unreadable, add, close } = await openCountLog({

@@ -1,21 +1,18 @@
 /** Opens what operators read: the receipts, and the listeners with status page and metrics. */
 import { resolve } from 'node:path';
-import type { Clients } from './access/clients.ts';
 import type { Config } from './config/config.ts';
 import { PrivatemodeError } from './errors.ts';
 import { diskFailure } from './files/disk-failure.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { urlHost } from './network/addresses.ts';
-import { startAdmin } from './observe/admin.ts';
+import { type Shown, startAdmin } from './observe/admin.ts';
 import type { ConditionId } from './observe/conditions.ts';
 import { statusReport } from './observe/status-report.ts';
-import type { createVerification } from './observe/verification-document.ts';
 import { watchRequests } from './observe/watch-requests.ts';
 import type { Shared } from './open-access.ts';
 import { openReceiptLog, type ReceiptLog } from './receipts/receipt-log.ts';
 import type { Session } from './session/session.ts';
-import type { Standing } from './session/standing.ts';
 import { VERSION } from './version.ts';
 
 const DAY_MS = 86_400_000;
@@ -57,18 +54,18 @@ export async function openReceipts(
 export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
   { clock, log, counters, conditions, opened }: Shared,
-  shown: {
-    readonly session: Pick<Session, 'current'>;
-    /** The state of the session now, its error as the operator should read it. */
-    readonly standing: () => Standing;
-    readonly verification: Pick<ReturnType<typeof createVerification>, 'document'>;
-    readonly clients: Pick<Clients, 'sha256'> | undefined;
+  seen: {
+    /** Its error is the one that the operator should read. */
+    readonly session: Pick<Session, 'current' | 'standing'>;
+    readonly verification: { readonly document: Shown['verification'] };
+    readonly clients: { sha256(): string } | undefined;
     readonly receipts: Pick<ReceiptLog, 'instance'> | undefined;
     /** Serves the applications; undefined before it listens. */
     readonly server: () => GatewayServer | undefined;
   },
 ) {
-  const { session, standing, verification, clients, receipts, server } = shown;
+  const { verification, clients, receipts, server } = seen;
+  const { current, standing } = seen.session;
   const listeners = [
     ['admin-address', adminAddress, 'Serving status page and metrics'],
     ['metrics-address', metricsAddress, 'Serving metrics'],
@@ -82,7 +79,7 @@ export async function openAdmin(
     events: () => server()?.events() ?? 0,
     conditions: conditions.list,
     certificateEnds: () => server()?.certificateEnds(),
-    protection: session.current,
+    protection: current,
     serverAddress: apiEndpoint.host,
     maxBufferedBytes,
     clients: clients !== undefined,
@@ -98,7 +95,7 @@ export async function openAdmin(
       clientsFile: clients?.sha256(),
       receipts: receipts && { instance: receipts.instance, ...counters.receipts },
     };
-    return statusReport(about, standing(), session.current());
+    return statusReport(about, standing(), current());
   };
   for (const [flag, address, what] of listeners) {
     if (address === undefined) continue;

@@ -12,7 +12,7 @@ import { type GatewayServer, startGatewayServer } from './gateway-server.ts';
 import { createManifestLog } from './manifest-log/manifest-log.ts';
 import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
-import { createOutbound, type Outbound } from './network/outbound.ts';
+import { createOutbound } from './network/outbound.ts';
 import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { createConditions, whileUnusable } from './observe/conditions.ts';
 import { createCounters } from './observe/counters.ts';
@@ -47,9 +47,10 @@ interface ProxyEnvironment {
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment) {
   const { env, log, status, onPermanent = () => {}, clock = systemClock } = environment;
+  const { apiEndpoint: endpoint, adminAddress: admin, manifestPath, workspace } = config;
   await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
-  prepareWorkspace(config.workspace);
+  prepareWorkspace(workspace);
   const counters = createCounters();
   const conditions = createConditions({ log, clock });
   opened.defer(() => conditions.close());
@@ -66,7 +67,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const receipts = config.receipts ? await openReceipts(config, shared) : undefined;
 
   let server: GatewayServer | undefined; // set last, because it needs all the rest
-  const { adminAddress: admin } = config;
   // With port 0 the address is not known yet.
   const statusPage = admin?.port ? `http://${urlHost(reachableHost(admin.host))}:${admin.port}/` : undefined;
   const report = reportStart({ clock, log, status, statusPage });
@@ -74,9 +74,19 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
   const noteStanding = watchStanding({ conditions, log });
   let isPending = false; // whether the renewal that gave the last verdict may still give another
+  const control = { ...config, endpoint, clock, call: outbound.call };
+  const store = createCollateralStore(join(workspace, 'collateral'));
+  const manifest = manifestPath === undefined ? undefined : await readManifestFile(manifestPath);
   const session = createSession({
-    ...(await sessionParts(config, clock, outbound)),
-    recordExchange: receipts && ((asked) => recordExchange(asked, serviceUrl(config.apiEndpoint))),
+    clock,
+    random: Math.random,
+    host: endpoint.host,
+    roots: trustRoots(config),
+    control: createControlApi(control),
+    collateral: createCollateralCache({ ...control, store }),
+    manifests: manifest === undefined ? managedManifest(control) : staticManifest(manifest),
+    manifestLog: createManifestLog(workspace),
+    recordExchange: receipts && ((asked) => recordExchange(asked, serviceUrl(endpoint))),
     apiKey: key.value(),
     onPermanent: (error) => onPermanent(named(error)),
     observe(event) {
@@ -104,8 +114,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const verification = createVerification(config, session, clock);
   session.start();
 
-  const shown = { ...access, session, standing, verification, receipts, server: () => server };
-  const observe = await openAdmin(config, shared, shown);
+  const seen = { ...access, verification, receipts, session: { ...session, standing }, server: () => server };
+  const observe = await openAdmin(config, shared, seen);
   server = await startGatewayServer(config, {
     ...shared,
     ...access,
@@ -119,7 +129,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     verification: config.exposeVerification ? verification.text : undefined,
     onPermanent,
   });
-  const { url, host, reload, announceStop, ...running } = server;
+  const { url, host, announceStop } = server;
   opened.defer(server.close);
   const kind = config.tlsCertPath === undefined ? 'HTTP server without TLS' : 'HTTPS server';
   log.info({ endpoint: url }, `Starting ${kind}`);
@@ -142,15 +152,12 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   opened.defer(() => keyWatch?.close());
   const parts = opened.move();
   return {
-    ...running,
-    url,
+    ...server,
     session,
     counters,
     /** Looks now at each followed file. */
     reload() {
-      void reload();
-      void access.clients?.reload();
-      void keyWatch?.reload();
+      for (const followed of [server, access.clients, keyWatch]) void followed?.reload();
     },
     /** As of the server, and makes /readyz 503. */
     announceStop() {
@@ -158,25 +165,5 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       announceStop();
     },
     close: () => parts.disposeAsync(),
-  };
-}
-
-/** What a session works with, by `config`. Throws config_invalid, unsafe_roots_refused. */
-async function sessionParts(config: Config, clock: Clock, { call }: Outbound) {
-  const { apiEndpoint: endpoint, manifestPath, workspace } = config;
-  const control = { ...config, endpoint, clock, call };
-  const store = createCollateralStore(join(workspace, 'collateral'));
-  return {
-    clock,
-    random: Math.random,
-    host: endpoint.host,
-    roots: trustRoots(config),
-    control: createControlApi(control),
-    collateral: createCollateralCache({ ...control, store }),
-    manifests:
-      manifestPath === undefined
-        ? managedManifest(control)
-        : staticManifest(await readManifestFile(manifestPath)),
-    manifestLog: createManifestLog(workspace),
   };
 }

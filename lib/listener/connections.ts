@@ -1,4 +1,4 @@
-/** The connections of a listener: which are open, which responses are under way on each, and how they end. */
+/** The connections of a listener: which are open, the responses under way on each, and how they end. */
 import type { Server, ServerResponse } from 'node:http';
 import { Server as HttpsServer } from 'node:https';
 import type { Socket } from 'node:net';
@@ -8,7 +8,7 @@ import type { Clock } from '../clock.ts';
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
   `${remoteAddress} ${remotePort} ${localAddress}`;
 
-/** Says in the response that its connection ends after it, upon which Node ends it. */
+/** Says that the connection ends after this response, upon which Node ends it. */
 function sayClose(res: ServerResponse): void {
   if (!res.headersSent) res.setHeader('connection', 'close');
 }
@@ -19,8 +19,7 @@ function sayClose(res: ServerResponse): void {
  */
 export function trackConnections(server: Server, clock: Clock) {
   const isTls = server instanceof HttpsServer;
-  /** Open connection → the responses under way on it; undefined before its first request. */
-  const connections = new Map<Socket, Set<ServerResponse> | undefined>();
+  const connections = new Map<Socket, Set<ServerResponse> | undefined>(); // undefined: no request yet
   const handshakes = new Map<string, Socket>(); // accepted sockets that shake hands, by their addresses
   let isAnnounced = false; // each further response ends its connection
   let isEnding = false; // so does each response that is under way
@@ -60,7 +59,7 @@ export function trackConnections(server: Server, clock: Clock) {
     });
   });
 
-  /** From now on each response whose head has not left yet ends its connection. */
+  /** From now on each response ends its connection, unless its head has left. */
   function announceEnd(): void {
     isAnnounced = true;
     for (const responses of connections.values()) responses?.forEach(sayClose);
@@ -72,10 +71,12 @@ export function trackConnections(server: Server, clock: Clock) {
       [...(connections.get(socket) ?? [])].some(({ headersSent }) => headersSent),
     announceEnd,
     /**
-     * Ends each connection after the responses that are under way on it, but one without a request yet a
-     * second later, since one may be on its way. Cuts TLS handshakes.
+     * Refuses connections, cuts handshakes, and ends each open connection after its responses. One without a
+     * request ends a second later, since it may be on its way. Resolves when the last has gone.
      */
-    endOpen(): void {
+    drain(): Promise<void> {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      server.close(() => resolve());
       announceEnd();
       isEnding = true;
       for (const [socket, responses] of connections) if (responses?.size === 0) socket.destroy();
@@ -83,6 +84,9 @@ export function trackConnections(server: Server, clock: Clock) {
       clock.after(clock.times.firstRequest, () => {
         for (const [socket, responses] of connections) if (responses === undefined) socket.destroy();
       });
+      return promise;
     },
+    /** Ends every connection now. */
+    destroy: (): void => server.closeAllConnections(),
   };
 }

@@ -12,13 +12,13 @@ import type { TlsMaterial } from './tls.ts';
 
 export interface ListenerOptions {
   /**
-   * A port, which with `reusePort` other processes may have too (SO_REUSEPORT; Linux alone), and which then
-   * begins closed. Or a socket file, its `mode` as for chmod, on a path that `claimSocket` has made free.
+   * `reusePort`: other processes may have the port too (SO_REUSEPORT; Linux alone), which begins closed.
+   * `path`: a socket file that is not there (see `claimSocket`). `mode`: as for chmod.
    */
   readonly at:
     | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
     | { readonly path: string; readonly mode: number };
-  /** A socket of the same kind that listens already (socket activation), in place of `at`. */
+  /** In place of `at` a socket of that kind that listens already (socket activation). */
   readonly fd?: number | undefined;
   readonly tls?: TlsMaterial | undefined;
   readonly response?: typeof ServerResponse;
@@ -28,13 +28,7 @@ export interface ListenerOptions {
 }
 
 export type Listener = Awaited<ReturnType<typeof listen>>;
-
-const MALFORMED = {
-  'privatemode-proxy-error': 'malformed_request',
-  connection: 'close',
-  'content-length': 0,
-};
-
+const ERROR = { 'privatemode-proxy-error': 'malformed_request', connection: 'close', 'content-length': 0 };
 const contextOptions = ({ cert, key }: TlsMaterial) => ({ cert, key, minVersion: 'TLSv1.2' as const });
 
 // Their close() leaves idle connections alone: connections.ts knows better which are idle.
@@ -45,13 +39,12 @@ class TlsServer extends HttpsServer {
   override closeIdleConnections(): void {}
 }
 
-function createServer({ tls, response = ServerResponse, clock }: ListenerOptions) {
-  const { headTimeout, headLook, keepAliveTimeout, readerWait } = clock.times;
+function createServer({ tls, response = ServerResponse, clock: { times } }: ListenerOptions) {
   const options = {
     requestTimeout: 0, // lib/gateway/receive.ts enforces a minimum rate instead
-    headersTimeout: headTimeout,
-    connectionsCheckingInterval: headLook,
-    keepAliveTimeout,
+    headersTimeout: times.headTimeout,
+    connectionsCheckingInterval: times.headLook,
+    keepAliveTimeout: times.keepAliveTimeout,
     maxHeaderSize: 64 * 1024,
     insecureHTTPParser: false,
     requireHostHeader: false, // lib/gateway/admission.ts refuses it, in the error format of the API
@@ -60,8 +53,8 @@ function createServer({ tls, response = ServerResponse, clock }: ListenerOptions
   const server: HttpServer | HttpsServer =
     tls === undefined
       ? new PlainServer(options)
-      : new TlsServer({ ...options, ...contextOptions(tls), handshakeTimeout: headTimeout });
-  server.timeout = readerWait; // the gateway ends a connection if its client takes nothing of a response
+      : new TlsServer({ ...options, ...contextOptions(tls), handshakeTimeout: times.headTimeout });
+  server.timeout = times.readerWait; // the gateway ends a connection if its client takes nothing of a response
   server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
   server.on('error', () => {}); // one connection that could not be accepted must not end the others
   return server;
@@ -92,10 +85,7 @@ export function listenFailed(where: string, port: number | undefined, cause: Err
 const OTHER_SOCKET =
   '--listen-address=unix:… keeps other users of this machine out and --tls-cert-path is for a port, but the socket that systemd opened is of the other kind: change the ListenStream= of its unit, or drop the flag';
 
-/**
- * Opens the port for applications. Throws listen_failed, and config_invalid for an inherited socket that is a
- * file in place of a port, or a port in place of a file.
- */
+/** Opens the port for applications. Throws listen_failed, and config_invalid if `fd` is of the other kind. */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
   const { at, fd, tls, clock } = options;
   const server = createServer(options);
@@ -103,9 +93,9 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   server.on('request', (req, res) => {
     // Node takes a request line without a version for HTTP/0.9 (docs/hazards.md 27).
     if (req.httpVersionMajor === 1) handle(req, res);
-    else res.writeHead(505, MALFORMED).end();
+    else res.writeHead(505, ERROR).end();
   });
-  server.on('checkExpectation', (_req, res) => res.writeHead(417, MALFORMED).end());
+  server.on('checkExpectation', (_req, res) => res.writeHead(417, ERROR).end());
   // lib/gateway/receive.ts sends 100 Continue when it wants the body of an admitted request.
   server.on('checkContinue', (req, res) => server.emit('request', req, res));
   refuseMalformed(server, connections.hasBegunResponse, clock, options.onWrongScheme);
@@ -127,7 +117,6 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   }
   const isShared = 'host' in at && at.reusePort === true;
   if (!isShared) await open();
-
   const bound = isShared ? { address: at.host, port: at.port } : server.address();
   const { address, port } = bound !== null && typeof bound === 'object' ? bound : { address: '', port: 0 };
   if (port === 0 ? tls : 'path' in at) {
@@ -135,26 +124,16 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     throw new PrivatemodeError('config_invalid', OTHER_SOCKET);
   }
   return {
+    ...connections,
     /** Empty for a socket in the file system, whose port is 0. */
     address,
     port,
     isOpen: (): boolean => server.listening,
     /** Opens the port of a listener with `reusePort`. Throws listen_failed. */
     open,
-    /** Closes that port until the next `open`. Its connections stay. */
+    /** Closes that port. Its connections stay. */
     shut: (): unknown => server.close(),
     /** For new connections. */
     replaceTls: (next: TlsMaterial): void => (server as HttpsServer).setSecureContext(contextOptions(next)),
-    /** Still accepts connections, but ends each of them after its next response. */
-    announceEnd: connections.announceEnd,
-    /** Refuses connections, and ends each open one after its responses. Resolves when the last has gone. */
-    drain(): Promise<void> {
-      const { promise, resolve } = Promise.withResolvers<void>();
-      server.close(() => resolve());
-      connections.endOpen();
-      return promise;
-    },
-    /** Ends every connection now. */
-    destroy: (): void => server.closeAllConnections(),
   };
 }

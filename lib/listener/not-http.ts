@@ -15,8 +15,7 @@ const NO_PROXY =
 const HTTP_ON_TLS = 'A client speaks plain HTTP to the HTTPS port: its base URL has to begin with https://';
 const TLS_ON_HTTP =
   'A client speaks TLS to the plain HTTP port: its base URL has to begin with http://, or give --tls-cert-path and --tls-key-path';
-/** First byte of a TLS record that carries a handshake; no HTTP method begins with it. */
-const TLS_HANDSHAKE = 0x16;
+const TLS_HANDSHAKE = 0x16; // the first byte of a TLS record with a handshake, and of no HTTP method
 
 /**
  * Sends a status in reply to bytes that are no HTTP request, and neither keeps nor echoes any of them.
@@ -28,10 +27,9 @@ export function refuseMalformed(
   clock: Clock,
   onWrongScheme: (advice: string) => void = () => {},
 ): void {
-  const { strangerLinger, wrongSchemePause } = clock.times;
   let reportedAt = Number.NEGATIVE_INFINITY;
   const report = (advice: string): void => {
-    if (clock.monotonic() - reportedAt < wrongSchemePause) return; // clients retry
+    if (clock.monotonic() - reportedAt < clock.times.wrongSchemePause) return; // clients retry
     reportedAt = clock.monotonic();
     onWrongScheme(advice);
   };
@@ -45,8 +43,8 @@ export function refuseMalformed(
     const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: ${code}\r\nConnection: close\r\n`;
     const about = `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`;
     socket.end(head + about + body);
-    const cancel = clock.after(strangerLinger, () => socket.destroy()); // sooner: docs/hazards.md 13
-    socket.once('close', cancel);
+    const cut = (): unknown => socket.destroy(); // not at once: docs/hazards.md 13
+    socket.once('close', clock.after(clock.times.strangerLinger, cut));
   };
 
   server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {

@@ -4,9 +4,8 @@ import { promisify } from 'node:util';
 import { type Clock, every } from '../clock.ts';
 
 /**
- * Tells the service manager that NOTIFY_SOCKET names, by `systemd-notify`, because Node opens no datagram
- * socket in the file system; the unit needs NotifyAccess=all for it. `onFailure` gets the reason if that
- * fails, once until a message has arrived again.
+ * Tells the manager that NOTIFY_SOCKET names, by `systemd-notify` (NotifyAccess=all), because Node opens no
+ * datagram socket in the file system. `onFailure` gets a reason once, until a message has arrived again.
  */
 export function serviceManager(
   env: NodeJS.ProcessEnv,

@@ -6,7 +6,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import type { PrivatemodeError } from '../../lib/errors.ts';
 import { listen } from '../../lib/listener/listen.ts';
-import { sharePort } from '../../lib/listener/shared-port.ts';
+import { sharePort } from '../../lib/listener/serving.ts';
 import { get } from '../support/doors/gateway-fixture.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
@@ -69,8 +69,13 @@ describe('a shared port', () => {
       },
     };
     const port = sharePort(listener, {
-      secretEnds: () => (clock.monotonic() < (state.ends ?? 0) ? state.ends : undefined),
-      failed: (error) => failures.push(error),
+      session: {
+        current() {
+          const { ends: expiresMonotonic = 0 } = state;
+          return clock.monotonic() < expiresMonotonic ? { expiresMonotonic } : undefined;
+        },
+      },
+      onPermanent: (error) => failures.push(error),
       log: recordingLogger().log,
       clock,
     });
