@@ -8,9 +8,8 @@ import type { Clock } from '../clock.ts';
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
   `${remoteAddress} ${remotePort} ${localAddress}`;
 
-/** Says that the connection ends after this response, upon which Node ends it. */
 function sayClose(res: ServerResponse): void {
-  if (!res.headersSent) res.setHeader('connection', 'close');
+  if (!res.headersSent) res.setHeader('connection', 'close'); // upon which Node ends the connection
 }
 
 /**
@@ -86,7 +85,6 @@ export function trackConnections(server: Server, clock: Clock) {
       });
       return promise;
     },
-    /** Ends every connection now. */
     destroy: (): void => server.closeAllConnections(),
   };
 }

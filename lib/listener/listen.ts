@@ -133,7 +133,6 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     open,
     /** Closes that port. Its connections stay. */
     shut: (): unknown => server.close(),
-    /** For new connections. */
     replaceTls: (next: TlsMaterial): void => (server as HttpsServer).setSecureContext(contextOptions(next)),
   };
 }
