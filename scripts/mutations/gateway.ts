@@ -355,7 +355,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a port that systemd opened: a proxy that should have a socket file serves every user on it',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: "if (port === 0 ? tls : 'path' in at) {", replace: 'if (port === 0 && tls) {' }],
+    edits: [{ find: "port === 0 ? tls : 'path' in at", replace: 'port === 0 && tls' }],
     tests: [
       {
         file: 'test/config/inherited-socket.test.ts',
