@@ -54,7 +54,7 @@ function createServer({ tls, response = ServerResponse, clock: { times } }: List
     tls === undefined
       ? new PlainServer(options)
       : new TlsServer({ ...options, ...contextOptions(tls), handshakeTimeout: times.headTimeout });
-  server.timeout = times.readerWait; // the gateway ends a connection if its client takes nothing of a response
+  server.timeout = times.readerWait; // the gateway ends a connection whose client takes nothing
   server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
   server.on('error', () => {}); // one connection that could not be accepted must not end the others
   return server;
