@@ -8,7 +8,6 @@ import { diskFailure } from './files/disk-failure.ts';
 import { openCountLog } from './limits/count-log.ts';
 import { createRequestCounts } from './limits/count-requests.ts';
 import { createFairQueue } from './limits/fair-queue.ts';
-import type { RequestCounts } from './limits/limits.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
 import { createRequestGate } from './limits/request-gate.ts';
 import type { Conditions } from './observe/conditions.ts';
@@ -27,10 +26,9 @@ export interface Shared {
 }
 
 /**
- * Opens the table of clients (undefined without --clients), the watch over the operator's keys, and the gate
- * that gives requests their permits (undefined without --clients and --max-in-flight). `salt`: that of the shared prompt cache, if
- * there is one. `authorities`: the certificates, in PEM, that outbound connections trust. Throws
- * config_invalid.
+ * Opens the clients (undefined without --clients), the watch over the operator's keys, and the gate that
+ * gives requests their permits (undefined without --clients and --max-in-flight). `salt`: that of the shared
+ * prompt cache. `authorities`: in PEM, those that outbound connections trust. Throws config_invalid.
  */
 export async function openAccess(
   config: Config,
@@ -41,26 +39,15 @@ export async function openAccess(
 ) {
   const { clock, log, conditions, opened } = shared;
   const { clients: path, maxInFlight } = config;
-  const ownKeys = watchOwnKeys({
-    conditions,
-    keyOf: (client) => (client === undefined ? key.value() : clients?.keyOf(client)),
-    origin: key.origin,
-  });
-  const clients =
-    path === undefined
-      ? undefined
-      : await openClients({
-          path,
-          clock,
-          // The key, once configured, never goes away: a bad key file leaves the old one.
-          needsKeys: key.value() === undefined,
-          sharedSalt: salt,
-          changed(count) {
-            log.info({ clients: count }, 'The clients file, or a key in it, was read again');
-            ownKeys.replaced();
-          },
-          conditions,
-        });
+  const keyOf = (client?: string) => (client === undefined ? key.value() : clients?.keyOf(client));
+  const ownKeys = watchOwnKeys({ conditions, keyOf, origin: key.origin });
+  const changed = (count: number): void => {
+    log.info({ clients: count }, 'The clients file, or a key in it, was read again');
+    ownKeys.replaced();
+  };
+  const needsKeys = key.value() === undefined; // a configured key never goes away
+  const options = { needsKeys, sharedSalt: salt, changed, conditions, clock };
+  const clients = path === undefined ? undefined : await openClients({ path, ...options });
   opened.defer(() => clients?.close());
   const counts = clients && (await openCounts(config, shared, authorities));
   opened.defer(() => counts?.close());
@@ -69,15 +56,12 @@ export async function openAccess(
   return { clients, ownKeys, gate };
 }
 
-/**
- * Opens the counts of the clients' requests and tokens. They are kept in a Redis, or in the memory of this
- * process, which begins with the counts that were stored in the workspace.
- */
+/** Opens the counts of requests and tokens: in a Redis, or in memory, beginning with what was stored. */
 async function openCounts(
   { workspace, limitsStore, limitsStoreFailure }: Config,
   { clock, log, counters, conditions }: Shared,
   authorities: readonly string[],
-): Promise<RequestCounts> {
+) {
   if (limitsStore !== undefined) {
     const store = new URL(limitsStore).host;
     return openRedisCounts({
@@ -91,19 +75,16 @@ async function openCounts(
       unusable: (client, reason) =>
         conditions.set('client_counts_unusable', `${client}: ${reason}`, { of: client, fields: { client } }),
       usable: (client) => conditions.clear('client_counts_unusable', { of: client }),
-      uncounted() {
-        counters.uncounted += 1;
-      },
+      uncounted: () => counters.uncounted++,
     });
   }
-  const stored = await openCountLog({
+  const { before, unreadable, add, close } = await openCountLog({
     workspace,
     clock,
     onFailure: (error) => conditions.set('counts_waiting', diskFailure(resolve(workspace), error)),
     onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
   });
-  const { before, unreadable: lines, add: record, close } = stored;
-  const unreadable = 'Some lines of the counts of the limits cannot be read, and are left out';
-  if (lines > 0) log.warn({ lines }, unreadable);
-  return { ...createRequestCounts({ clock, before, record }), close };
+  const leftOut = 'Some lines of the counts of the limits cannot be read, and are left out';
+  if (unreadable > 0) log.warn({ lines: unreadable }, leftOut);
+  return { ...createRequestCounts({ clock, before, record: add }), close };
 }

@@ -1,29 +1,30 @@
 /** Opens what operators read: the receipts, and the listeners with status page and metrics. */
 import { resolve } from 'node:path';
-import type { Clients } from './access/clients.ts';
 import type { Config } from './config/config.ts';
 import { PrivatemodeError } from './errors.ts';
 import { diskFailure } from './files/disk-failure.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { urlHost } from './network/addresses.ts';
-import { startAdmin } from './observe/admin.ts';
+import { type Shown, startAdmin } from './observe/admin.ts';
+import type { ConditionId } from './observe/conditions.ts';
 import { statusReport } from './observe/status-report.ts';
-import type { createVerification } from './observe/verification-document.ts';
 import { watchRequests } from './observe/watch-requests.ts';
 import type { Shared } from './open-access.ts';
 import { openReceiptLog, type ReceiptLog } from './receipts/receipt-log.ts';
 import type { Session } from './session/session.ts';
-import type { Standing } from './session/standing.ts';
 import { VERSION } from './version.ts';
 
 const DAY_MS = 86_400_000;
+const UNPRUNED = 'Old exchanges beside the receipts could not be removed; the next verification tries again';
 
 /** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
 export async function openReceipts(
   { workspace }: Config,
   { clock, log, counters, conditions, opened }: Shared,
 ): Promise<ReceiptLog> {
+  const forADay = (id: ConditionId, message: string, fields?: { readonly lost: number }): void =>
+    conditions.set(id, message, { lasts: DAY_MS, fields });
   const receipts = await openReceiptLog({
     workspace,
     version: VERSION,
@@ -34,24 +35,14 @@ export async function openReceipts(
       conditions.set('receipts_waiting', diskFailure(resolve(workspace), error), { remedy });
     },
     onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
-    onLoss(lost) {
-      const message = `${counters.receipts.lost} since the start`;
-      conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost } });
-    },
-    onUnpruned: ({ message: reason }) =>
-      log.warn(
-        { reason },
-        'Old exchanges beside the receipts could not be removed; the next verification tries again',
-      ),
-    onReplaced: () =>
-      conditions.set('receipts_moved', `${workspace}/receipts lacked the key`, { lasts: DAY_MS }),
+    onLoss: (lost) => forADay('receipts_lost', `${counters.receipts.lost} since the start`, { lost }),
+    onUnpruned: ({ message: reason }) => log.warn({ reason }, UNPRUNED),
+    onReplaced: () => forADay('receipts_moved', `${workspace}/receipts lacked the key`),
   });
   opened.defer(() => receipts.close());
   const { instance, publicKey, isKeyChanged } = receipts;
-  if (isKeyChanged) {
-    const message = `${workspace}/receipts named another public key, or has receipts whose public key is not in its keys`;
-    conditions.set('receipts_key_changed', message, { lasts: DAY_MS });
-  }
+  const changed = `${workspace}/receipts named another public key, or has receipts whose public key is not in its keys`;
+  if (isKeyChanged) forADay('receipts_key_changed', changed);
   log.info({ instance, publicKey }, 'Each request gets a receipt, signed with this key');
   return receipts;
 }
@@ -63,19 +54,18 @@ export async function openReceipts(
 export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
   { clock, log, counters, conditions, opened }: Shared,
-  shown: {
-    readonly session: Pick<Session, 'current'>;
-    /** The state of the session now, its error as the operator should read it. */
-    readonly standing: () => Standing;
-    readonly verification: Pick<ReturnType<typeof createVerification>, 'document'>;
-    readonly clients: Pick<Clients, 'sha256'> | undefined;
-    /** The instance whose chain has the receipts; undefined without --receipts. */
-    readonly instance: string | undefined;
+  seen: {
+    /** Its error is the one that the operator should read. */
+    readonly session: Pick<Session, 'current' | 'standing'>;
+    readonly verification: { readonly document: Shown['verification'] };
+    readonly clients: { sha256(): string } | undefined;
+    readonly receipts: Pick<ReceiptLog, 'instance'> | undefined;
     /** Serves the applications; undefined before it listens. */
     readonly server: () => GatewayServer | undefined;
   },
 ) {
-  const { session, standing, verification, clients, instance, server } = shown;
+  const { verification, clients, receipts, server } = seen;
+  const { current, standing } = seen.session;
   const listeners = [
     ['admin-address', adminAddress, 'Serving status page and metrics'],
     ['metrics-address', metricsAddress, 'Serving metrics'],
@@ -89,7 +79,7 @@ export async function openAdmin(
     events: () => server()?.events() ?? 0,
     conditions: conditions.list,
     certificateEnds: () => server()?.certificateEnds(),
-    protection: session.current,
+    protection: current,
     serverAddress: apiEndpoint.host,
     maxBufferedBytes,
     clients: clients !== undefined,
@@ -103,9 +93,9 @@ export async function openAdmin(
       conditions: conditions.list(),
       traffic: watch.traffic.snapshot(),
       clientsFile: clients?.sha256(),
-      receipts: instance === undefined ? undefined : { instance, ...counters.receipts },
+      receipts: receipts && { instance: receipts.instance, ...counters.receipts },
     };
-    return statusReport(about, standing(), session.current());
+    return statusReport(about, standing(), current());
   };
   for (const [flag, address, what] of listeners) {
     if (address === undefined) continue;

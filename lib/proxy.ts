@@ -7,14 +7,12 @@ import { prepareWorkspace, readManifestFile } from './config/files.ts';
 import { inheritedSocket } from './config/inherited-socket.ts';
 import { openListeners } from './config/open-listeners.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
-import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { type GatewayServer, startGatewayServer } from './gateway-server.ts';
-import { claimSocket } from './listener/listen.ts';
 import { createManifestLog } from './manifest-log/manifest-log.ts';
 import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
-import { createOutbound, type Outbound } from './network/outbound.ts';
+import { createOutbound } from './network/outbound.ts';
 import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { createConditions, whileUnusable } from './observe/conditions.ts';
 import { createCounters } from './observe/counters.ts';
@@ -28,20 +26,18 @@ import { randomSalt } from './pipeline/inject-salt.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
-import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
+import { createSession } from './session/session.ts';
 import { recordExchange } from './verdict/saved-exchange.ts';
 
 export type RunningProxy = Awaited<ReturnType<typeof startProxy>>;
 
-export interface ProxyEnvironment {
-  /** SSL_CERT_FILE, https_proxy and no_proxy are read from here. */
+interface ProxyEnvironment {
   readonly env: Environment;
   readonly log: Logger;
   /** Called on errors that a retry cannot fix; the process is expected to end. */
   readonly onPermanent?: (error: PrivatemodeError) => void;
-  /** A terminal for the line that changes during the start; undefined: none. */
+  /** A terminal for the line that changes during the start. */
   readonly status?: StatusOutput | undefined;
-  /** Tests hand in another one. */
   readonly clock?: Clock;
 }
 
@@ -51,11 +47,10 @@ export interface ProxyEnvironment {
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment) {
   const { env, log, status, onPermanent = () => {}, clock = systemClock } = environment;
+  const { apiEndpoint: endpoint, adminAddress: admin, manifestPath, workspace } = config;
   await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
-  const socket = socketPath(config.listenAddress);
-  if (fd === undefined && socket !== undefined) await claimSocket(socket);
-  prepareWorkspace(config.workspace);
+  prepareWorkspace(workspace);
   const counters = createCounters();
   const conditions = createConditions({ log, clock });
   opened.defer(() => conditions.close());
@@ -72,13 +67,26 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const receipts = config.receipts ? await openReceipts(config, shared) : undefined;
 
   let server: GatewayServer | undefined; // set last, because it needs all the rest
-  const report = reportStart({ clock, log, status, statusPage: statusPageOf(config) });
+  // With port 0 the address is not known yet.
+  const statusPage = admin?.port ? `http://${urlHost(reachableHost(admin.host))}:${admin.port}/` : undefined;
+  const report = reportStart({ clock, log, status, statusPage });
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
   const noteStanding = watchStanding({ conditions, log });
   let isPending = false; // whether the renewal that gave the last verdict may still give another
-  const session = await openSession(config, outbound, {
+  const control = { ...config, endpoint, clock, call: outbound.call };
+  const store = createCollateralStore(join(workspace, 'collateral'));
+  const manifest = manifestPath === undefined ? undefined : await readManifestFile(manifestPath);
+  const session = createSession({
     clock,
+    random: Math.random,
+    host: endpoint.host,
+    roots: trustRoots(config),
+    control: createControlApi(control),
+    collateral: createCollateralCache({ ...control, store }),
+    manifests: manifest === undefined ? managedManifest(control) : staticManifest(manifest),
+    manifestLog: createManifestLog(workspace),
+    recordExchange: receipts && ((asked) => recordExchange(asked, serviceUrl(endpoint))),
     apiKey: key.value(),
     onPermanent: (error) => onPermanent(named(error)),
     observe(event) {
@@ -106,10 +114,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const verification = createVerification(config, session, clock);
   session.start();
 
-  const { clients } = access;
-  const instance = receipts?.instance;
-  const shown = { session, standing, verification, clients, instance, server: () => server };
-  const observe = await openAdmin(config, shared, shown);
+  const seen = { ...access, verification, receipts, session: { ...session, standing }, server: () => server };
+  const observe = await openAdmin(config, shared, seen);
   server = await startGatewayServer(config, {
     ...shared,
     ...access,
@@ -123,7 +129,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     verification: config.exposeVerification ? verification.text : undefined,
     onPermanent,
   });
-  const { url, host, reload, announceStop, ...running } = server;
+  const { url, host, announceStop } = server;
   opened.defer(server.close);
   const kind = config.tlsCertPath === undefined ? 'HTTP server without TLS' : 'HTTPS server';
   log.info({ endpoint: url }, `Starting ${kind}`);
@@ -146,56 +152,18 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   opened.defer(() => keyWatch?.close());
   const parts = opened.move();
   return {
-    ...running,
-    url,
+    ...server,
     session,
     counters,
     /** Looks now at each followed file. */
     reload() {
-      void reload();
-      void access.clients?.reload();
-      void keyWatch?.reload();
+      for (const followed of [server, access.clients, keyWatch]) void followed?.reload();
     },
-    /** Does what `announceStop` of the server does, and makes /readyz 503. */
+    /** As of the server, and makes /readyz 503. */
     announceStop() {
       session.announceEnd();
       announceStop();
     },
     close: () => parts.disposeAsync(),
   };
-}
-
-/** Where a browser here finds the status page; undefined: nowhere, or its port is not known yet. */
-function statusPageOf({ adminAddress }: Config): string | undefined {
-  if (adminAddress === undefined || adminAddress.port === 0) return undefined;
-  return `http://${urlHost(reachableHost(adminAddress.host))}:${adminAddress.port}/`;
-}
-
-/** A session with the connections and files of `config`. Throws config_invalid, unsafe_roots_refused. */
-async function openSession(
-  config: Config,
-  outbound: Outbound,
-  rest: Pick<SessionDeps, 'clock' | 'apiKey' | 'onPermanent' | 'observe'>,
-): Promise<AttestedSession> {
-  const { clock } = rest;
-  const { apiEndpoint: endpoint, manifestPath, workspace } = config;
-  const roots = trustRoots(config);
-  const control = { ...config, endpoint, clock, call: outbound.call };
-  const store = createCollateralStore(join(workspace, 'collateral'));
-  return createSession({
-    ...rest,
-    random: Math.random,
-    host: endpoint.host,
-    control: createControlApi(control),
-    roots,
-    collateral: createCollateralCache({ ...control, store }),
-    manifests:
-      manifestPath === undefined
-        ? managedManifest(control)
-        : staticManifest(await readManifestFile(manifestPath)),
-    manifestLog: createManifestLog(workspace),
-    recordExchange: config.receipts
-      ? (collateral) => recordExchange(collateral, serviceUrl(endpoint))
-      : undefined,
-  });
 }

@@ -1,11 +1,8 @@
-/**
- * Text for people: escapes what a terminal would obey, counts nouns, colours text, and finds what a mistyped
- * name was meant to be.
- */
+/** Text for people: escaped for terminals, counted, coloured, and matched with what was meant. */
 
 /**
- * Characters that a terminal obeys or nobody sees: control characters (C0, DEL, C1), formats (bidi controls,
- * invisible characters), lone surrogates, private characters, and the separators of lines and paragraphs.
+ * What a terminal obeys or nobody sees: control characters (C0, DEL, C1), formats (bidi controls, invisible
+ * characters), lone surrogates, private characters, and the separators of lines and paragraphs.
  */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
 
@@ -19,19 +16,15 @@ export function printable(text: string, limit = 1000): string {
 export const printableLines = (text: string): string =>
   text.replace(/[^\n]+/g, (line) => printable(line, Number.POSITIVE_INFINITY));
 
-/** Whether the text has no unprintable character. */
 export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
 
-/**
- * Escapes, as `\u009b`, unprintable characters that JSON leaves as they are; the JSON means the same. Its
- * line ends stay, since they stand between values only.
- */
+/** Escapes, as `\u009b`, what JSON leaves unprintable. Line ends stay: they stand between values only. */
 export const printableJson = (json: string): string =>
   json.replace(UNPRINTABLE, (character) =>
     character.replace(/[^\n]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
   );
 
-/** The value as JSON without any character that a terminal obeys. */
+/** As JSON without any character that a terminal obeys. */
 export const safeJson = (value: unknown, indentation?: number): string =>
   printableJson(JSON.stringify(value, undefined, indentation));
 
@@ -42,17 +35,13 @@ export const shellWord = (word: string): string =>
 /** As `1 check`, `2 checks`. */
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
-/**
- * Whether to colour the text of an output: it is a terminal that shows colours, and the user has not refused
- * them (https://no-color.org).
- */
+/** Whether an output is a terminal with colours, which the user has not refused (https://no-color.org). */
 export const hasColours = (
   { isTTY }: { readonly isTTY?: boolean | undefined },
   env: Readonly<Record<string, string | undefined>>,
 ): boolean => isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
 
 const STYLES = { good: 32, bad: 31, caution: 33, plain: 2, bold: 1 } as const;
-
 export type Style = keyof typeof STYLES;
 export type Paint = (style: Style, text: string) => string;
 
@@ -62,10 +51,7 @@ export const painter =
   (style, text) =>
     colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text;
 
-/**
- * The first candidate that is at most `mistakes` typing mistakes away from `word`: letters inserted, left
- * out, replaced, or swapped with their neighbour. Undefined if there is none.
- */
+/** The first candidate within `mistakes` letters inserted, left out, replaced or swapped with the next. */
 export const nearest = (word: string, candidates: readonly string[], mistakes = 1): string | undefined =>
   candidates.find((meant) => isWithin(word, meant, mistakes));
 

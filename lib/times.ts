@@ -116,7 +116,6 @@ export const TIMES = Object.freeze({
   /** Between two log lines about clients that speak the wrong scheme. */
   wrongSchemePause: 60_000,
   certificateLook: 10_000,
-  expiryLook: 3_600_000,
   /** The expiry of a certificate becomes a condition this long before it. */
   expirySoon: 14 * 86_400_000,
   /** For a message to the service manager. */

@@ -7,14 +7,13 @@ import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
 
 export type FileWatch = ReturnType<typeof watchFiles>;
 
-/** Called for a followed file until `close`. */
 export interface Follower<T> {
   /** Gets what the file holds if that is new. */
   readonly changed: (next: T) => void;
   /** Gets, at each look, the reason why the file cannot be used. What it held before stays in force. */
   readonly failed: (error: PrivatemodeError) => void;
   /** Called, before `changed`, at each look at a file that can be used. */
-  readonly usable?: (() => void) | undefined;
+  readonly usable?: () => void;
   readonly clock: Clock;
 }
 
@@ -22,12 +21,7 @@ export interface Follower<T> {
  * Calls `read` every `interval` ms and on `reload()`. What it returned at the start is `first`. File watching
  * would miss the renames and turned links by which mounted secrets and certificates are replaced.
  */
-export function watchFiles<T>(
-  first: T,
-  read: () => T | Promise<T>,
-  interval: number,
-  { changed, failed, usable, clock }: Follower<T>,
-) {
+export function watchFiles<T>(first: T, read: () => T | Promise<T>, interval: number, on: Follower<T>) {
   let known = first;
   let isClosed = false;
   let isQueued = false; // a read that has not begun
@@ -39,18 +33,18 @@ export function watchFiles<T>(
     try {
       const next = await read();
       if (isClosed) return;
-      usable?.();
+      on.usable?.();
       if (isDeepStrictEqual(next, known)) return;
       known = next;
-      changed(next);
+      on.changed(next);
     } catch (thrown) {
-      if (!isClosed) failed(asPrivatemodeError(thrown));
+      if (!isClosed) on.failed(asPrivatemodeError(thrown));
     }
   }
 
   /**
-   * Reads now, or once more after the read that runs, and resolves after that. One read runs at a time: on a
-   * disk that hangs, more would take all threads of libuv, and the old content could come back.
+   * Reads now or once more after the read that runs, and resolves then. Never two at a time: on a disk that
+   * hangs they would take all threads of libuv, and the old content could come back.
    */
   function reload(): Promise<void> {
     if (!isQueued) last = last.then(look);
@@ -58,30 +52,24 @@ export function watchFiles<T>(
     return last;
   }
 
-  const stop = every(clock, interval, reload);
-  return {
-    reload,
-    close(): void {
-      isClosed = true;
-      stop();
-    },
-  };
+  const stop = every(on.clock, interval, reload);
+  function close(): void {
+    isClosed = true;
+    stop();
+  }
+  return { reload, close };
 }
 
-/** Bytes of the largest file that is followed. */
-export const MOST_BYTES = 1024 * 1024;
+export const MOST_BYTES = 1024 * 1024; // of a file that is followed
 
-/**
- * Throws for a pipe, which holds its content only once and keeps a thread waiting that host names are looked
- * up with, and for a file that would fill the memory. A read of a directory fails by itself, in better words.
- */
+/** Throws for a large file, and for a pipe, which blocks a thread. Directories fail by themselves. */
 function demandSmall(file: Stats): void {
   if (!file.isFile() && !file.isDirectory())
     throw new Error('it is not a regular file; name one, because it is read again and again');
   if (file.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
 }
 
-/** The bytes of a file that is followed. Throws as `demandSmall` does, and what the file system throws. */
+/** Reads a file that is followed. Throws for a pipe, a large file, and what the file system throws. */
 export async function readSmall(path: string): Promise<Buffer> {
   demandSmall(await stat(path));
   return readFile(path);

@@ -92,11 +92,11 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'observe',
     'responses-api',
     'listener',
+    'watch-files',
   ],
   'open-admin': [
     'errors',
     'version',
-    'access',
     'config',
     'files',
     'gateway',

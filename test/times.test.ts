@@ -68,10 +68,7 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[node.keepAliveTimeout, MINUTE, t.keepAliveTimeout], 'load balancers keep idle connections for 60 s'],
   [[node.keepAliveTimeout, t.relayKeepAlive], 'an agent that thinks for a while keeps its connection'],
   [[t.firstRequest, t.farewell], 'a request may still come while the last responses end'],
-  [
-    [t.certificateLook, t.expiryLook, t.expirySoon],
-    'an expiry is told in time, and a new certificate is seen sooner',
-  ],
+  [[t.certificateLook, t.expirySoon], 'an expiry is told in time'],
 
   [[2 * t.farewell, t.stopMargin], 'the gateway drains before the program ends itself'],
   [[t.managerTimeout, t.stopMargin], 'a message to the service manager does not end in SIGKILL'],

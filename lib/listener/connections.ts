@@ -1,5 +1,6 @@
-/** The connections of a listener: which are open, which responses are under way on each, and how they end. */
+/** The connections of a listener: which are open, the responses under way on each, and how they end. */
 import type { Server, ServerResponse } from 'node:http';
+import { Server as HttpsServer } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 
@@ -7,19 +8,17 @@ import type { Clock } from '../clock.ts';
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
   `${remoteAddress} ${remotePort} ${localAddress}`;
 
-/** Says in the response that its connection ends after it, upon which Node ends it. */
 function sayClose(res: ServerResponse): void {
-  if (!res.headersSent) res.setHeader('connection', 'close');
+  if (!res.headersSent) res.setHeader('connection', 'close'); // upon which Node ends the connection
 }
 
 /**
- * Tracks every connection of `server`, with the responses under way on it. It must be called before the
- * server gets its request listener, and with `tls` only for a TCP port. Node's own list of connections is not
- * enough (docs/hazards.md 28).
+ * Tracks every connection of `server`, because Node forgets some (docs/hazards.md 28). Must be called before
+ * the server gets its request listener. A server with TLS must listen on a TCP port.
  */
-export function trackConnections(server: Server, { tls }: { readonly tls: boolean }, clock: Clock) {
-  /** Open connection → the responses under way on it; undefined before its first request. */
-  const connections = new Map<Socket, Set<ServerResponse> | undefined>();
+export function trackConnections(server: Server, clock: Clock) {
+  const isTls = server instanceof HttpsServer;
+  const connections = new Map<Socket, Set<ServerResponse> | undefined>(); // undefined: no request yet
   const handshakes = new Map<string, Socket>(); // accepted sockets that shake hands, by their addresses
   let isAnnounced = false; // each further response ends its connection
   let isEnding = false; // so does each response that is under way
@@ -40,16 +39,14 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   function addSecured(socket: Socket): void {
     const addresses = addressesOf(socket);
     const accepted = handshakes.get(addresses);
-    // Its client has gone, and Node may never notice (docs/hazards.md 43).
-    if (accepted === undefined) return void socket.destroy();
+    if (accepted === undefined) return void socket.destroy(); // its client has gone (docs/hazards.md 43)
     handshakes.delete(addresses);
     add(socket);
-    // The gateway asks for it, because `resetAndDestroy` of a TLS socket throws (docs/hazards.md 12).
-    socket.on('reset', () => accepted.resetAndDestroy());
+    socket.on('reset', () => accepted.resetAndDestroy()); // the gateway asks for it (docs/hazards.md 12)
   }
 
-  server.on('connection', tls ? addHandshake : add);
-  if (tls) server.on('secureConnection', addSecured);
+  server.on('connection', isTls ? addHandshake : add);
+  if (isTls) server.on('secureConnection', addSecured);
   server.on('request', ({ socket }, res) => {
     if (!connections.has(socket)) return; // it is gone already
     const responses = connections.get(socket) ?? new Set();
@@ -61,7 +58,7 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     });
   });
 
-  /** From now on each response whose head has not left yet ends its connection. The others stay open. */
+  /** From now on each response ends its connection, unless its head has left. */
   function announceEnd(): void {
     isAnnounced = true;
     for (const responses of connections.values()) responses?.forEach(sayClose);
@@ -73,10 +70,12 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
       [...(connections.get(socket) ?? [])].some(({ headersSent }) => headersSent),
     announceEnd,
     /**
-     * Ends each connection after the responses that are under way on it: at once if there are none, but a
-     * second later if it has had no request yet, since one may be on its way. Cuts TLS handshakes.
+     * Refuses connections, cuts handshakes, and ends each open connection after its responses. One without a
+     * request ends a second later, since it may be on its way. Resolves when the last has gone.
      */
-    endOpen(): void {
+    drain(): Promise<void> {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      server.close(() => resolve());
       announceEnd();
       isEnding = true;
       for (const [socket, responses] of connections) if (responses?.size === 0) socket.destroy();
@@ -84,6 +83,8 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
       clock.after(clock.times.firstRequest, () => {
         for (const [socket, responses] of connections) if (responses === undefined) socket.destroy();
       });
+      return promise;
     },
+    destroy: (): void => server.closeAllConnections(),
   };
 }

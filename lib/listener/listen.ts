@@ -11,33 +11,27 @@ import { refuseMalformed } from './not-http.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export interface ListenerOptions {
-  readonly listenAddress: string;
-  readonly port: number;
-  /** Other processes may have the same port (SO_REUSEPORT; Linux alone), which begins closed: see `open`. */
-  readonly reusePort?: boolean | undefined;
-  /** Used in place of address and port, on a path that `claimSocket` has made free. `mode`: as for chmod. */
-  readonly socketFile?: { readonly path: string; readonly mode: number } | undefined;
-  readonly tls: TlsMaterial | undefined;
-  /** A socket that listens already (socket activation), and whose address and port count then. */
-  readonly fd: number | undefined;
-  readonly response?: typeof ServerResponse | undefined;
-  /** Called with advice for the log if a client speaks TLS to a plain port, or plain HTTP to one with TLS. */
+  /**
+   * `reusePort`: other processes may have the port too (SO_REUSEPORT; Linux alone), which begins closed.
+   * `path`: a socket file that is not there (see `claimSocket`). `mode`: as for chmod.
+   */
+  readonly at:
+    | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
+    | { readonly path: string; readonly mode: number };
+  /** In place of `at` a socket of that kind that listens already (socket activation). */
+  readonly fd?: number | undefined;
+  readonly tls?: TlsMaterial | undefined;
+  readonly response?: typeof ServerResponse;
+  /** As of refuseMalformed. */
   readonly onWrongScheme?: (advice: string) => void;
   readonly clock: Clock;
 }
 
 export type Listener = Awaited<ReturnType<typeof listen>>;
-
-const MALFORMED = {
-  'privatemode-proxy-error': 'malformed_request',
-  connection: 'close',
-  'content-length': 0,
-} as const;
-
-/** The options of a TLS context, which a new context needs again when it replaces the first. */
+const ERROR = { 'privatemode-proxy-error': 'malformed_request', connection: 'close', 'content-length': 0 };
 const contextOptions = ({ cert, key }: TlsMaterial) => ({ cert, key, minVersion: 'TLSv1.2' as const });
 
-/** Their close() leaves idle connections alone: connections.ts knows better which connections are idle. */
+// Their close() leaves idle connections alone: connections.ts knows better which are idle.
 class PlainServer extends HttpServer {
   override closeIdleConnections(): void {}
 }
@@ -45,13 +39,12 @@ class TlsServer extends HttpsServer {
   override closeIdleConnections(): void {}
 }
 
-function createServer({ tls, response = ServerResponse, clock }: ListenerOptions) {
-  const { headTimeout, headLook, keepAliveTimeout, readerWait } = clock.times;
+function createServer({ tls, response = ServerResponse, clock: { times } }: ListenerOptions) {
   const options = {
     requestTimeout: 0, // lib/gateway/receive.ts enforces a minimum rate instead
-    headersTimeout: headTimeout,
-    connectionsCheckingInterval: headLook,
-    keepAliveTimeout,
+    headersTimeout: times.headTimeout,
+    connectionsCheckingInterval: times.headLook,
+    keepAliveTimeout: times.keepAliveTimeout,
     maxHeaderSize: 64 * 1024,
     insecureHTTPParser: false,
     requireHostHeader: false, // lib/gateway/admission.ts refuses it, in the error format of the API
@@ -60,9 +53,8 @@ function createServer({ tls, response = ServerResponse, clock }: ListenerOptions
   const server: HttpServer | HttpsServer =
     tls === undefined
       ? new PlainServer(options)
-      : new TlsServer({ ...options, ...contextOptions(tls), handshakeTimeout: headTimeout });
-  // For a connection on which nothing moves: the gateway ends it if its client takes nothing of a response.
-  server.timeout = readerWait;
+      : new TlsServer({ ...options, ...contextOptions(tls), handshakeTimeout: times.headTimeout });
+  server.timeout = times.readerWait; // the gateway ends a connection whose client takes nothing
   server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
   server.on('error', () => {}); // one connection that could not be accepted must not end the others
   return server;
@@ -73,92 +65,74 @@ export async function claimSocket(path: string): Promise<void> {
   const found = await lstat(path).catch(() => undefined);
   if (!found?.isSocket()) return;
   const connection = createConnection(path);
-  const isStale = await once(connection, 'connect').then(
-    () => false,
-    ({ code }) => code === 'ECONNREFUSED',
-  );
+  const failure = await once(connection, 'connect').catch(({ code }) => code);
   connection.destroy();
-  if (isStale) await rm(path, { force: true }).catch(() => {});
+  if (failure === 'ECONNREFUSED') await rm(path, { force: true }).catch(() => {});
 }
 
-/** A command that names the program which listens on `port`. */
+/** A command that names the program on `port`. */
 export const WHO_LISTENS = (port: number): string =>
   process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;
 
 /** The error listen_failed for `where`, as `127.0.0.1 port 8080`. `port`: undefined for a socket file. */
 export function listenFailed(where: string, port: number | undefined, cause: Error): PrivatemodeError {
   const isTaken = port !== undefined && 'code' in cause && cause.code === 'EADDRINUSE';
-  const why = isTaken
-    ? `EADDRINUSE; another program has the port, and this shows which: ${WHO_LISTENS(port)}`
-    : cause.message;
+  const taken = 'EADDRINUSE; another program has the port, and this shows which:';
+  const why = isTaken ? `${taken} ${WHO_LISTENS(port)}` : cause.message;
   return new PrivatemodeError('listen_failed', `listening on ${where}: ${why}`, { cause });
 }
 
 const OTHER_SOCKET =
   '--listen-address=unix:… keeps other users of this machine out and --tls-cert-path is for a port, but the socket that systemd opened is of the other kind: change the ListenStream= of its unit, or drop the flag';
 
-/**
- * Opens the port for applications. Resolves with a listener that has the bound address. Throws listen_failed,
- * and config_invalid for an inherited socket that is a file in place of a port, or a port in place of a file.
- */
+/** Opens the port for applications. Throws listen_failed, and config_invalid if `fd` is of the other kind. */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
-  const { listenAddress: host, port: wanted, reusePort = false, socketFile, fd, tls, clock } = options;
+  const { at, fd, tls, clock } = options;
   const server = createServer(options);
-  const connections = trackConnections(server, { tls: tls !== undefined }, clock);
+  const connections = trackConnections(server, clock);
   server.on('request', (req, res) => {
-    // Node takes a request line without a version for HTTP/0.9, which has no headers and no error status.
+    // Node takes a request line without a version for HTTP/0.9 (docs/hazards.md 27).
     if (req.httpVersionMajor === 1) handle(req, res);
-    else res.writeHead(505, MALFORMED).end();
+    else res.writeHead(505, ERROR).end();
   });
-  server.on('checkExpectation', (_req, res) => res.writeHead(417, MALFORMED).end());
+  server.on('checkExpectation', (_req, res) => res.writeHead(417, ERROR).end());
   // lib/gateway/receive.ts sends 100 Continue when it wants the body of an admitted request.
   server.on('checkContinue', (req, res) => server.emit('request', req, res));
   refuseMalformed(server, connections.hasBegunResponse, clock, options.onWrongScheme);
 
   async function open(): Promise<void> {
     if (fd !== undefined) server.listen({ fd });
-    else if (socketFile === undefined) server.listen({ host, port: wanted, reusePort });
+    else if ('host' in at) server.listen(at);
     else {
-      // The umask alone gives the file its mode: nobody can connect before it has it, and no link is followed
-      // that somebody has put in its place.
-      const umask = process.umask(0o777 & ~socketFile.mode);
-      server.listen({ path: socketFile.path });
+      // The umask alone gives the file its mode: nobody can connect before, and no link there is followed.
+      const umask = process.umask(0o777 & ~at.mode);
+      server.listen(at);
       process.umask(umask);
     }
     await once(server, 'listening').catch((cause) => {
       if (fd !== undefined) throw listenFailed('the socket of systemd', undefined, cause);
-      if (socketFile !== undefined) throw listenFailed(socketFile.path, undefined, cause);
-      throw listenFailed(`${host} port ${wanted}`, wanted, cause);
+      if ('path' in at) throw listenFailed(at.path, undefined, cause);
+      throw listenFailed(`${at.host} port ${at.port}`, at.port, cause);
     });
   }
-  if (!reusePort) await open();
-
-  const bound = reusePort ? { address: host, port: wanted } : server.address();
+  const isShared = 'host' in at && at.reusePort === true;
+  if (!isShared) await open();
+  const bound = isShared ? { address: at.host, port: at.port } : server.address();
   const { address, port } = bound !== null && typeof bound === 'object' ? bound : { address: '', port: 0 };
-  if (port === 0 ? tls : socketFile) {
+  if (port === 0 ? tls : 'path' in at) {
     server.close();
     throw new PrivatemodeError('config_invalid', OTHER_SOCKET);
   }
   return {
+    ...connections,
     /** Empty for a socket in the file system, whose port is 0. */
     address,
     port,
     isOpen: (): boolean => server.listening,
     /** Opens the port of a listener with `reusePort`. Throws listen_failed. */
     open,
-    /** Closes that port until the next `open`. Its connections stay. */
+    /** Closes that port. Its connections stay. */
     shut: (): unknown => server.close(),
-    /** Replaces certificate and key for new connections. */
     replaceTls: (next: TlsMaterial): void => (server as HttpsServer).setSecureContext(contextOptions(next)),
-    /** Still accepts connections, but ends each of them after its next response. */
-    announceEnd: connections.announceEnd,
-    /** Refuses connections, and ends each open one after its responses. Resolves when the last has gone. */
-    async drain(): Promise<void> {
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      connections.endOpen();
-      await closed;
-    },
-    /** Ends every connection now. */
-    destroy: (): void => server.closeAllConnections(),
   };
 }

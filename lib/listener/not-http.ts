@@ -15,11 +15,10 @@ const NO_PROXY =
 const HTTP_ON_TLS = 'A client speaks plain HTTP to the HTTPS port: its base URL has to begin with https://';
 const TLS_ON_HTTP =
   'A client speaks TLS to the plain HTTP port: its base URL has to begin with http://, or give --tls-cert-path and --tls-key-path';
-/** First byte of a TLS record that carries a handshake; no HTTP method begins with it. */
-const TLS_HANDSHAKE = 0x16;
+const TLS_HANDSHAKE = 0x16; // the first byte of a TLS record with a handshake, and of no HTTP method
 
 /**
- * Refuses bytes that are no HTTP request: sends a status, and neither keeps nor echoes any of the bytes.
+ * Sends a status in reply to bytes that are no HTTP request, and neither keeps nor echoes any of them.
  * `hasBegunResponse`: as of trackConnections. `onWrongScheme` gets advice for the log, at most once a minute.
  */
 export function refuseMalformed(
@@ -28,11 +27,9 @@ export function refuseMalformed(
   clock: Clock,
   onWrongScheme: (advice: string) => void = () => {},
 ): void {
-  const { strangerLinger, wrongSchemePause } = clock.times;
   let reportedAt = Number.NEGATIVE_INFINITY;
   const report = (advice: string): void => {
-    // A client that retries must not fill the log.
-    if (clock.monotonic() - reportedAt < wrongSchemePause) return;
+    if (clock.monotonic() - reportedAt < clock.times.wrongSchemePause) return; // clients retry
     reportedAt = clock.monotonic();
     onWrongScheme(advice);
   };
@@ -41,16 +38,13 @@ export function refuseMalformed(
     if (socket.writableEnded) return; // it ends already
     // The status would end up in the middle of a response that is on its way.
     if (!socket.writable || hasBegunResponse(socket)) return void socket.destroy();
-    const error = { message, type: 'invalid_request_error', code: 'malformed_request' };
-    const body = JSON.stringify({ error });
-    const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\n`;
+    const code = 'malformed_request';
+    const body = JSON.stringify({ error: { message, type: 'invalid_request_error', code } });
+    const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: ${code}\r\nConnection: close\r\n`;
     const about = `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`;
     socket.end(head + about + body);
-    // To close with unread bytes sends a reset, which may overtake the status.
-    socket.once(
-      'close',
-      clock.after(strangerLinger, () => socket.destroy()),
-    );
+    const cut = (): unknown => socket.destroy(); // not at once: docs/hazards.md 13
+    socket.once('close', clock.after(clock.times.strangerLinger, cut));
   };
 
   server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {

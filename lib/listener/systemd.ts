@@ -3,19 +3,16 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { type Clock, every } from '../clock.ts';
 
-const run = promisify(execFile);
-
 /**
- * Tells the service manager that NOTIFY_SOCKET names, by `systemd-notify`, because Node opens no datagram
- * socket in the file system; the unit needs NotifyAccess=all for it. If that fails, `onFailure` gets the
- * reason, once until a message has arrived again, and the service goes on.
+ * Tells the manager that NOTIFY_SOCKET names, by `systemd-notify` (NotifyAccess=all), because Node opens no
+ * datagram socket in the file system. `onFailure` gets a reason once, until a message has arrived again.
  */
 export function serviceManager(
   env: NodeJS.ProcessEnv,
   onFailure: (reason: string) => void,
   clock: Clock,
   send = (variables: readonly string[]): Promise<unknown> =>
-    run('systemd-notify', variables, { timeout: clock.times.managerTimeout }),
+    promisify(execFile)('systemd-notify', variables, { timeout: clock.times.managerTimeout }),
 ) {
   let failed = false;
   let stop = (): void => {};
@@ -36,13 +33,9 @@ export function serviceManager(
       const { WATCHDOG_USEC: microseconds, WATCHDOG_PID: watched = process.pid } = env;
       if (!(Number(microseconds) > 0) || Number(watched) !== process.pid) return;
       // A timer that fires is the proof of life: it needs the event loop that everything else needs.
-      const half = Math.max(Number(microseconds) / 2_000, 1);
-      stop = every(clock, half, () => void tell('WATCHDOG=1'));
+      stop = every(clock, Math.max(Number(microseconds) / 2_000, 1), () => void tell('WATCHDOG=1'));
     },
-    /**
-     * Called when the proxy begins to stop, which may take `ms` and a margin: without asking for that time, a
-     * proxy with a long --shutdown-grace would be killed after TimeoutStopSec. Ends the keep-alives.
-     */
+    /** Ends the keep-alives, and asks for `ms` and a margin; TimeoutStopSec might be too short to stop. */
     async stopping(ms: number): Promise<void> {
       stop();
       await tell('STOPPING=1', `EXTEND_TIMEOUT_USEC=${(ms + clock.times.stopMargin) * 1000}`);

@@ -1,24 +1,16 @@
-/** The certificate of the listener and its key: reads and follows both, and warns before it expires. */
+/** The certificate of the listener and its key: reads both, and tells when the certificate expires. */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
-import { type FileWatch, type Follower, readSmallSync, watchFiles } from '../watch-files.ts';
-
-interface TlsFiles {
-  readonly certPath: string;
-  readonly keyPath: string;
-}
+import { readSmallSync } from '../watch-files.ts';
 
 /** Both in PEM. */
-export interface TlsMaterial {
-  readonly cert: string;
-  readonly key: string;
-}
+export type TlsMaterial = Readonly<Record<'cert' | 'key', string>>;
 
 /** Reads the pair and checks that the two belong together. Throws config_invalid naming the files. */
-export function loadTls({ certPath, keyPath }: TlsFiles): TlsMaterial {
+export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', string>): TlsMaterial {
   const cert = read(certPath, '--tls-cert-path');
   const key = read(keyPath, '--tls-key-path');
   try {
@@ -42,12 +34,8 @@ function read(path: string, flag: string): string {
   }
 }
 
-/** Reads the pair again and again, with the callbacks of `watchFiles`. */
-export const watchTls = (files: TlsFiles, known: TlsMaterial, on: Follower<TlsMaterial>): FileWatch =>
-  watchFiles(known, () => loadTls(files), on.clock.times.certificateLook, on);
-
 /** Finds the certificate that expires first in a PEM text that has been loaded before. */
-export function firstToEnd(pem: string): { readonly subject: string; readonly ends: Date } {
+export function firstToEnd(pem: string) {
   const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [pem];
   const all = blocks.map((block) => new X509Certificate(block));
   const first = all.reduce((first, next) => (next.validToDate < first.validToDate ? next : first));
@@ -55,17 +43,10 @@ export function firstToEnd(pem: string): { readonly subject: string; readonly en
   return { subject: name.replaceAll('\n', ', '), ends: first.validToDate };
 }
 
-/**
- * What to say of a certificate in its last 14 days, and, as something critical, once it has expired;
- * undefined before. `path`: its file.
- */
-export function expiryWarning(
-  path: string,
-  { subject, ends }: ReturnType<typeof firstToEnd>,
-  { now, times }: Pick<Clock, 'now' | 'times'>,
-) {
-  const left = ends.getTime() - now();
-  if (left > times.expirySoon) return undefined;
+/** What to say of a certificate, in the file `path`, in its last 14 days and afterwards; undefined before. */
+export function expiryWarning(path: string, { subject, ends }: ReturnType<typeof firstToEnd>, clock: Clock) {
+  const left = ends.getTime() - clock.now();
+  if (left > clock.times.expirySoon) return undefined;
   const severity = left > 0 ? ('warning' as const) : ('critical' as const);
   const at = `${left > 0 ? 'expires' : 'expired'} on ${ends.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
   return { message: `the certificate of ${subject} in ${path} ${at}`, severity };

@@ -127,9 +127,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'an upload that goes on: with it a service keeps a response open that is silent',
     file: 'lib/network/upstream.ts',
-    edits: [
-      { find: 'if (!this.#isSettled) this.#deadline.refresh();', replace: 'this.#deadline.refresh();' },
-    ],
+    edits: [{ find: 'if (!this.#isSettled) this.#deadline', replace: 'this.#deadline' }],
     tests: [
       {
         file: 'test/gateway/time-limits.test.ts',
@@ -353,7 +351,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a port that systemd opened: a proxy that should have a socket file serves every user on it',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: 'if (port === 0 ? tls : socketFile) {', replace: 'if (port === 0 && tls) {' }],
+    edits: [{ find: "port === 0 ? tls : 'path' in at", replace: 'port === 0 && tls' }],
     tests: [
       {
         file: 'test/config/inherited-socket.test.ts',
@@ -392,7 +390,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a socket file: others may connect before it has its mode',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: 'process.umask(0o777 & ~socketFile.mode)', replace: 'process.umask(0o022)' }],
+    edits: [{ find: 'process.umask(0o777 & ~at.mode)', replace: 'process.umask(0o022)' }],
     tests: [
       {
         file: 'test/listener/socket-file.test.ts',

@@ -106,8 +106,8 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
   });
 
   it('names the socket of systemd if it cannot listen on what it inherited', async () => {
-    const options = { listenAddress: '127.0.0.1', port: 1, tls: undefined, clock: systemClock };
-    const listening = listen({ ...options, fd: openSync('/dev/null', 'r') }, () => {});
+    const options = { at: { host: '127.0.0.1', port: 1 }, fd: openSync('/dev/null', 'r') };
+    const listening = listen({ ...options, clock: systemClock }, () => {});
     await assert.rejects(listening, {
       code: 'listen_failed',
       message: /^listening on the socket of systemd: .*EINVAL/,

@@ -181,7 +181,7 @@ describe('a CONNECT, as programs send it that have the proxy in HTTPS_PROXY', { 
 
   it('does not end the proxy if its connection is reset', async (t) => {
     const server = createServer();
-    const { hasBegunResponse } = trackConnections(server, { tls: false }, systemClock);
+    const { hasBegunResponse } = trackConnections(server, systemClock);
     refuseMalformed(server, hasBegunResponse, systemClock);
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');

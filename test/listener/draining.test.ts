@@ -25,7 +25,7 @@ function asking(t: TestContext, port: number, request: string | Buffer): RawClie
 it('a listener that announces its end ends each connection after its next response, and still accepts new ones', async (t) => {
   const [held, arrived] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const listener = await listen(
-    { listenAddress: '127.0.0.1', port: 0, tls: undefined, fd: undefined, clock: systemClock },
+    { at: { host: '127.0.0.1', port: 0 }, clock: systemClock },
     async (req, res) => {
       if (req.url === '/held') {
         arrived.resolve();

@@ -6,7 +6,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import type { PrivatemodeError } from '../../lib/errors.ts';
 import { listen } from '../../lib/listener/listen.ts';
-import { sharePort } from '../../lib/listener/shared-port.ts';
+import { sharePort } from '../../lib/listener/serving.ts';
 import { get } from '../support/doors/gateway-fixture.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
@@ -15,8 +15,8 @@ import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 describe('a listener whose port is shared', () => {
   async function sharing(t: TestContext, port: number, name: string) {
-    const options = { listenAddress: '127.0.0.1', port, reusePort: true, tls: undefined, fd: undefined };
-    const listener = await listen({ ...options, clock: systemClock }, (_req, res) => res.end(name));
+    const at = { host: '127.0.0.1', port, reusePort: true };
+    const listener = await listen({ at, clock: systemClock }, (_req, res) => res.end(name));
     t.after(() => {
       listener.destroy();
       return listener.drain();
@@ -69,8 +69,13 @@ describe('a shared port', () => {
       },
     };
     const port = sharePort(listener, {
-      secretEnds: () => (clock.monotonic() < (state.ends ?? 0) ? state.ends : undefined),
-      failed: (error) => failures.push(error),
+      session: {
+        current() {
+          const { ends: expiresMonotonic = 0 } = state;
+          return clock.monotonic() < expiresMonotonic ? { expiresMonotonic } : undefined;
+        },
+      },
+      onPermanent: (error) => failures.push(error),
       log: recordingLogger().log,
       clock,
     });

@@ -39,18 +39,7 @@ async function leaveStale(path: string): Promise<void> {
   assert.ok(statSync(path).isSocket());
 }
 
-const opening = (path: string, mode = 0o600) =>
-  listen(
-    {
-      listenAddress: '',
-      port: 0,
-      tls: undefined,
-      fd: undefined,
-      clock: systemClock,
-      socketFile: { path, mode },
-    },
-    () => {},
-  );
+const opening = (path: string, mode = 0o600) => listen({ at: { path, mode }, clock: systemClock }, () => {});
 
 describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
   let remote: Remote;

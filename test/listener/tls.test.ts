@@ -13,7 +13,8 @@ import { systemClock } from '../../lib/clock.ts';
 import type { AppResponse } from '../../lib/gateway/app-response.ts';
 import { breakConnection } from '../../lib/gateway/own-response.ts';
 import { type ListenerOptions, listen } from '../../lib/listener/listen.ts';
-import { expiryWarning, firstToEnd, loadTls, watchTls } from '../../lib/listener/tls.ts';
+import { expiryWarning, firstToEnd, loadTls } from '../../lib/listener/tls.ts';
+import { watchFiles } from '../../lib/watch-files.ts';
 import { get } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -32,7 +33,7 @@ async function listening(
   handle: Parameters<typeof listen>[1] = (_req, res) => res.end('answered'),
   options: Partial<ListenerOptions> = {},
 ) {
-  const usual = { listenAddress: '127.0.0.1', port: 0, tls: FIRST, fd: undefined, clock: systemClock };
+  const usual = { at: { host: '127.0.0.1', port: 0 }, tls: FIRST, clock: systemClock };
   const listener = await listen({ ...usual, ...options }, handle);
   t.after(() => {
     listener.destroy();
@@ -122,9 +123,9 @@ describe('TLS', { concurrency: true }, () => {
   });
 
   it('is refused on a socket file, where the two sockets of a connection could not be matched', async (t) => {
-    const socketFile = { path: join(temporaryDirectory('privatemode-tls-'), 'socket'), mode: 0o600 };
+    const at = { path: join(temporaryDirectory('privatemode-tls-'), 'socket'), mode: 0o600 };
     const refused = { code: 'config_invalid', message: /--tls-cert-path is for a port/ };
-    await assert.rejects(listening(t, undefined, { socketFile }), refused);
+    await assert.rejects(listening(t, undefined, { at }), refused);
   });
 });
 
@@ -197,7 +198,7 @@ describe('certificate and key files', { concurrency: true }, () => {
     const clock = createFakeClock();
     const changed: string[] = [];
     const failed: string[] = [];
-    const watch = watchTls(pair, FIRST, {
+    const watch = watchFiles(FIRST, () => loadTls(pair), 10_000, {
       changed: ({ cert }) => changed.push(cert),
       failed: ({ code }) => failed.push(code),
       clock,

@@ -9,8 +9,8 @@ import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
 import { createDump } from '../../../lib/gateway/request-dump.ts';
 import { connectUpstream } from '../../../lib/gateway-server.ts';
-import { drain } from '../../../lib/listener/drain.ts';
 import { listen } from '../../../lib/listener/listen.ts';
+import { drain } from '../../../lib/listener/serving.ts';
 import { createOutbound } from '../../../lib/network/outbound.ts';
 import type { Upstream } from '../../../lib/network/upstream.ts';
 import { type Counters, createCounters } from '../../../lib/observe/counters.ts';
@@ -175,14 +175,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     ...options.deps,
   });
   const listener = await listen(
-    {
-      listenAddress: '127.0.0.1',
-      port: 0,
-      tls: undefined,
-      fd: undefined,
-      response: AppResponse,
-      clock,
-    },
+    { at: { host: '127.0.0.1', port: 0 }, response: AppResponse, clock },
     gateway.handle,
   );
   return {
