@@ -23,8 +23,6 @@ export interface Value {
   readonly isPlain: boolean;
 }
 
-export type EncryptedBody = ReturnType<typeof encryptBody>;
-
 /** Slices of 64 KiB take twice as long over TLS. */
 const SLICE_BYTES = 512 * 1024;
 /** Bytes sealed or copied in one go. V8 frees what a larger step leaves behind only in a full collection. */
@@ -39,10 +37,7 @@ type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSeal
  * slices, each of which stays valid until two more have been pulled. The values of a long body are sealed
  * when their slice is pulled. Throws as the cipher does, and `internal` if the slices have another length.
  */
-export function encryptBody(
-  { values, end, contentType }: Pick<Content, 'values' | 'end' | 'contentType'>,
-  cipher: RequestCipher,
-) {
+export function encryptBody({ values, end, contentType }: Content, cipher: RequestCipher) {
   const secret = encryptionOrder(values.filter(({ isPlain }) => !isPlain));
   const messages = cipher.seal(secret.map(({ bytes }) => bytes));
   const sealed = new Map(secret.map((value, i) => [value, messages[i]!]));
@@ -50,11 +45,10 @@ export function encryptBody(
   let contentLength = end.length;
   for (const value of values) {
     const { before, bytes, isPlain } = value;
-    const message = isPlain ? '' : sealed.get(value)!;
+    const message = isPlain ? bytes : sealed.get(value)!;
     contentLength += before.length + (isPlain ? bytes.length : cipher.sealedLength(bytes.length));
     steps.push([before]);
-    if (isPlain) steps.push([bytes]);
-    else if (typeof message === 'string') steps.push([message]);
+    if (message instanceof Uint8Array || typeof message === 'string') steps.push([message]);
     else steps.push([message.head], [bytes, message], [() => message.final()]);
   }
   steps.push([end]);
@@ -63,7 +57,7 @@ export function encryptBody(
 }
 
 /** What the steps make, in slices of at most 512 KiB. Two buffers alternate. */
-function* slicesOf(steps: readonly Step[], contentLength: number): Generator<Uint8Array, void> {
+function* slicesOf(steps: readonly Step[], contentLength: number): Generator<Buffer, void> {
   let left = contentLength;
   let used = 0;
   let slice: Buffer = Buffer.allocUnsafe(Math.min(left, SLICE_BYTES));
