@@ -13,7 +13,7 @@ export interface FormPart {
   readonly bytes: Buffer;
 }
 
-/** Most fields and files of a form: each costs a cipher context when it is sealed. */
+/** Each costs a cipher context when it is sealed. */
 const MAX_PARTS = 1000;
 /** Of the header lines of one part, and of the blanks behind a boundary. */
 const MAX_HEAD_BYTES = 16 * 1024;
@@ -28,7 +28,7 @@ const HEADER = /\r\n(?<name>[!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(?<bare>[^\0-\x08
 const invalid = (message: string) => new PrivatemodeError('invalid_multipart', message);
 const malformed = () => invalid('the form is malformed or cut off');
 
-/** What all of the text consists of: values by names in lower case, none twice. Throws invalid_multipart. */
+/** What all of the text consists of: values by names in lower case, none twice. */
 function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   const pairs = new Map<string, string>();
   let end = 0;
@@ -42,7 +42,7 @@ function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   return pairs;
 }
 
-/** The parameters of a header value, and under `*` what stands before them. Throws invalid_multipart. */
+/** The parameters of a header value, and under `*` what stands before them. */
 const parametersOf = (value: string) => pairsIn(`;*=${value}`, PARAMETER);
 
 /** The boundary that the content type names (RFC 2046 5.1.1). Throws invalid_multipart if it names none. */
@@ -55,10 +55,7 @@ export function boundaryOf(contentType = ''): string {
   return boundary;
 }
 
-/**
- * The name of a part with these header lines, and whether it is a file. It must say that it is a field,
- * because the service would drop any other part. Throws invalid_multipart.
- */
+/** What a part is by its header lines. It must say that it is a field: the service drops any other. */
 function describe(head: string) {
   const headers = pairsIn(head, HEADER);
   const parameters = parametersOf(headers.get('content-disposition') ?? '');
@@ -71,7 +68,7 @@ function describe(head: string) {
   return { name, isFile: Boolean(parameters.get('filename')) || parameters.has('filename*') };
 }
 
-/** The position of `bytes` in the form, from `from` to `to`. Throws invalid_multipart if there is none. */
+/** Where `bytes` stand in the form, from `from` to `to`. */
 function find(form: Buffer, bytes: string | Buffer, from: number, to: number): number {
   const at = form.indexOf(bytes, from, 'latin1');
   if (at < 0 || at > to) throw malformed();
@@ -108,13 +105,13 @@ export function readForm(form: Buffer, boundary: string): FormPart[] {
   return parts;
 }
 
-/** Quotes the name for a header parameter, where a line break would begin another header. */
+/** A name as a header parameter, where a line break would begin another header. */
 const quoted = (name: string): string =>
   `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
 
 /**
- * The form that leaves (docs/protocol/inference.md 6.3). Fields come first, by the bytes of their names, then
- * files likewise. Its boundary is random: no value can hold it.
+ * The form that leaves (docs/protocol/inference.md 6.3): first the fields, by the bytes of their names, then
+ * the files likewise. No value can hold its boundary, which is random.
  */
 export function formContent(parts: readonly FormPart[], plain: ReadonlySet<string>): Content {
   const boundary = randomBytes(30).toString('hex');

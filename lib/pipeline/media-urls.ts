@@ -1,17 +1,18 @@
 /**
- * Looks in the messages of a request for media URLs that the service refuses: its refusal would quote the
- * URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22).
+ * Looks in messages for media URLs that the service refuses: its refusal would quote the URL, in clear, to the
+ * gateway (docs/protocol/inference.md 5.6 and 14.22).
  */
 import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
+import { isObject } from './decrypter.ts';
 
 /** Bytes of the longest element that is parsed. */
 const LONGEST = 32 * 1024 * 1024;
 
 /**
- * Parses those elements of a list that may hold what is `wanted`, and gives each to `check`; any other member
- * has none. Each byte becomes one character (latin1). Yields as the scan does. Throws body_too_large if such
- * an element holds too much to be parsed in one go (isParsable, 32 MiB), and what `check` throws.
+ * Parses those elements of a list that may hold what is `wanted`, each byte as one character (latin1), and
+ * gives each to `check`. Throws what that throws, and body_too_large if such an element holds too much to be
+ * parsed in one go (isParsable, 32 MiB).
  */
 export function* checkElements(
   body: Buffer,
@@ -32,21 +33,18 @@ export function* checkElements(
   }
 }
 
-type Held = Readonly<Record<string, unknown>>;
-
-const urlOf = (holder: unknown): unknown =>
-  typeof holder === 'object' && holder !== null ? (holder as Held)['url'] : undefined;
+const urlOf = (holder: unknown): unknown => (isObject(holder) ? holder['url'] : undefined);
 
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 /**
  * Throws media_url_refused, without the URL, if a content part has a URL that the service refuses. A message
- * holds such parts as some parts do. The types of parts and sources do not count, since the service does not
- * read them. Of a key that is repeated the last value counts: only the sender of the URL could write it.
+ * holds such parts as some parts do. The service does not read the types of parts and sources. Of a key that
+ * is repeated the last value counts: only the sender of the URL could write it.
  */
 export function checkMediaUrls(part: unknown): void {
-  if (typeof part !== 'object' || part === null || Array.isArray(part)) return;
-  const { image_url: image, source, audio_url: audio, video_url: video, content } = part as Held;
+  if (!isObject(part)) return;
+  const { image_url: image, source, audio_url: audio, video_url: video, content } = part;
   for (const url of [image, urlOf(image), urlOf(source)]) {
     if (typeof url === 'string' && !isAcceptedImage(url)) {
       throw refused('an image URL is neither https nor data, or cannot be parsed');
@@ -58,15 +56,14 @@ export function checkMediaUrls(part: unknown): void {
   if (Array.isArray(content)) for (const each of content) checkMediaUrls(each);
 }
 
-/** Scheme, authority, path and fragment. */
+/** Scheme, authority, path, fragment. */
 const PARTS = /^(https|data):(?:\/\/([^/?#]*))?([^?#]*)(?:\?[^#]*)?(#.*)?$/is;
 const CONTROL = /[\x00-\x1f\x7f]/;
-/** A percent sign without two hex digits behind it. */
 const CUT_ESCAPE = /%(?![\dA-Fa-f]{2})/;
 
 /**
- * Whether Go 1.26's net/url parses the URL (docs/protocol/inference.md 5.6). In a path and in a fragment,
- * percent escapes must be whole; in a query, and behind a scheme without a slash, anything may stand.
+ * Whether Go 1.26's net/url parses the URL (docs/protocol/inference.md 5.6). Escapes must be whole in a path
+ * and in a fragment; in a query, and behind a scheme without a slash, anything may stand.
  */
 function isAcceptedImage(url: string): boolean {
   const [, scheme, authority, path = '', fragment = ''] = PARTS.exec(url) ?? [];
@@ -89,7 +86,7 @@ const ZONE_ESCAPES = String.raw`%(?:2[0-24-9A-Ea-e]|3[\dA-Ea-e]|[46][1-9A-Fa-f]|
 const ZONE = String.raw`(?:[\w!"$&'()*+,\-.:;<=>\]~\x80-\xff]|${ZONE_ESCAPES})+`;
 const IP_LITERAL = authorityOf(String.raw`\[([\dA-Fa-f:.]*)(?:%25${ZONE})?\](?::\d*)?`);
 
-/** Characters: no DNS name is longer than 253, and no user name or zone needs the rest. */
+/** Characters. No DNS name is longer than 253, and no user name or zone needs the rest. */
 const MAX_AUTHORITY = 8192;
 
 /** Whether Go accepts `userinfo@host:port` in an https URL, or in another one. */

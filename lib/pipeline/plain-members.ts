@@ -1,7 +1,6 @@
 /**
- * Which values the unencrypted members of a request may hold, and what they ask for. Any other value is
- * refused: text of a client would travel in clear, and a value that the service reads in another way than
- * this proxy leads to a wrong response (docs/protocol/inference.md 5.4).
+ * Which values the plain members of a request may hold, and what they ask for (docs/protocol/inference.md
+ * 5.4). Any other would be text in clear, or something that the service reads in another way than this proxy.
  */
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
@@ -15,14 +14,12 @@ const MOST_BYTES = 4096;
 
 /** The end of a message "… must be …", and whether a value is as it says. */
 type Rule = readonly [accepted: string, holds: (value: unknown) => boolean];
-
-/** `2.0` and `1e3` are integers. */
 const COUNT: Rule = [
   'an integer from 0, a string of at most 10 digits, or null',
   (value) =>
     typeof value === 'string'
       ? /^[0-9]{1,10}$/.test(value)
-      : value === null || (Number.isSafeInteger(value) && (value as number) >= 0),
+      : value === null || (Number.isSafeInteger(value) && Number(value) >= 0),
 ];
 const FLAG: Rule = ['true, false or null', (value) => value === null || typeof value === 'boolean'];
 const NAMES = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
@@ -33,7 +30,6 @@ const OPTIONS: Rule = [
     Object.entries(value ?? {}).every(([name, flag]) => NAMES.includes(name) && typeof flag === 'boolean'),
 ];
 
-/** The rule of each plain member but `model`. */
 const RULES: ReadonlyMap<string, Rule> = new Map([
   ['n', COUNT],
   ['max_tokens', COUNT],
@@ -45,10 +41,9 @@ const RULES: ReadonlyMap<string, Rule> = new Map([
 ]);
 
 /**
- * Returns the model name, which leaves as a header. Throws missing_model if it is absent or blank, and
- * invalid_model if it is no string of at most 256 bytes of UTF-8, holds control characters or lone
- * surrogates, or has blanks around it: a parser of headers drops them, and reads another name than the body
- * has. C1 controls pass: their bytes in UTF-8, C2 80 to C2 9F, are header characters.
+ * Returns the model name, which leaves as a header. Throws missing_model if it is absent or blank;
+ * invalid_model if it is no string of at most 256 bytes of UTF-8, has control characters (not C1, whose bytes
+ * a header may have) or lone surrogates, or blanks around it, which a parser of headers drops.
  */
 export function modelNamed(model: unknown): string {
   if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
@@ -60,7 +55,7 @@ export function modelNamed(model: unknown): string {
   throw new PrivatemodeError('invalid_model', message);
 }
 
-/** Reads a member of a JSON object. A list is NaN, and an object with a repeated name, or an object in it. */
+/** The value of a member; NaN for a list, and for an object with a repeated name, or an object in it. */
 export function memberIn(body: Buffer, members: readonly Member[], wanted: string): unknown {
   const member = members.find(({ name }) => name === wanted);
   if (member === undefined) return undefined;
@@ -71,7 +66,7 @@ export function memberIn(body: Buffer, members: readonly Member[], wanted: strin
   return kind !== 'array' && objectMembers === own ? value : Number.NaN;
 }
 
-/** Reads a field of a form: a text, or a flag, which is `true` or `false` in any letter case. */
+/** The value of a field of a form: a text, or a flag, which is `true` or `false` in any letter case. */
 export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   const part = parts.find(({ name, isFile }) => name === wanted && !isFile);
   if (part === undefined) return undefined;
@@ -85,9 +80,8 @@ export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
 const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/;
 
 /**
- * Counts the prompts of a completions request, each of which gets `n` choices. A string is one prompt, and so
- * is an array of token ids; any other array has as many prompts as elements. What the service refuses gets
- * some count. Yields and throws as the scan does.
+ * How many prompts a completions request has: each gets `n` choices. A string is one, and so is an array of
+ * token ids; any other array has one in each element. What the service refuses gets some count.
  */
 export function* countPrompts(body: Buffer, members: readonly Member[]): Generator<undefined, number> {
   let prompts = 0;
@@ -101,9 +95,8 @@ export function* countPrompts(body: Buffer, members: readonly Member[]): Generat
 }
 
 /**
- * What the members of `plain` ask for. `read` gives the value of each; undefined if it is absent. Throws
- * missing_model and invalid_model, invalid_plain_member if the value of a member breaks its rule, and
- * `internal` if no rule says what a member may hold.
+ * What the members of `plain` ask for; `read` gives the value of each. Throws as modelNamed does,
+ * invalid_plain_member if a value breaks its rule, and `internal` if a member has no rule.
  */
 export function askedIn(read: (name: string) => unknown, plain: ReadonlySet<string>) {
   const model = modelNamed(read('model'));
@@ -122,7 +115,6 @@ export function askedIn(read: (name: string) => unknown, plain: ReadonlySet<stri
   const isSet = (name: string): boolean => options[name] === true || values.get(`stream_${name}`) === true;
   let usage: UsageWanted = 'every';
   if (values.has('stream_options') || values.has('stream_include_usage')) {
-    // The flag for continuous usage has no effect alone.
     if (!isSet('include_usage')) usage = 'none';
     else if (!isSet('continuous_usage_stats')) usage = 'last';
   }
