@@ -2,8 +2,7 @@
 import { Readable } from 'node:stream';
 import { encryptBody } from './encrypt-body.ts';
 
-/** Bytes of a body that is sealed at once. A stream costs a short request more than its encryption. */
-const SHORT_BODY = 64 * 1024;
+const SHORT_BODY = 64 * 1024; // bytes; a stream costs such a request more than its encryption
 
 export type EncryptedUpload = ReturnType<typeof encryptStream>;
 
@@ -14,10 +13,7 @@ export function encryptStream(...input: Parameters<typeof encryptBody>) {
   return { ...announced, body: isShort ? slices.next().value! : new SliceStream(slices) };
 }
 
-/**
- * Seals a slice when the reader wants it and the previous one is gone. Others have a turn before each, so
- * that a large upload does not stall their tokens. A stream that is over keeps nothing of the body.
- */
+/** Before each slice is sealed, others have a turn: a large upload must not stall their tokens. */
 class SliceStream extends Readable {
   #slices: Iterator<Uint8Array> | undefined;
 
@@ -36,10 +32,7 @@ class SliceStream extends Readable {
     });
   }
 
-  /**
-   * Writes a slice when the one before it has left, and ends `destination` when all have: ended earlier, Node
-   * would make one more write, which hides the reset of a connection (docs/hazards.md 3).
-   */
+  /** Ends `destination` when all slices have left: an earlier end may hide a reset (docs/hazards.md 3). */
   override pipe<T extends NodeJS.WritableStream>(destination: T): T {
     this.on('data', (slice: Uint8Array) => {
       this.pause();
@@ -50,7 +43,7 @@ class SliceStream extends Readable {
   }
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
-    this.#slices = undefined;
+    this.#slices = undefined; // a stream that is over keeps nothing of the body
     callback(error);
   }
 }

@@ -1,28 +1,22 @@
-/**
- * Takes a multipart form apart (RFC 7578, RFC 2046 5.1), and builds the form that leaves. A runtime's own
- * `formData()` would change bytes that are not UTF-8, undo transfer encodings, and differ from the next one.
- */
+// Reads multipart forms (RFC 7578, RFC 2046 5.1), and builds those that leave. A runtime's own `formData()`
+// would change bytes that are not UTF-8, undo transfer encodings, and differ from the next one.
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Content, Value } from './encrypt-body.ts';
 
 export interface FormPart {
   readonly name: string;
-  /** File names and content types do not reach the service (docs/protocol/inference.md 6.3). */
-  readonly isFile: boolean;
+  readonly isFile: boolean; // its file name and content type do not leave
   readonly bytes: Buffer;
 }
 
-/** Each costs a cipher context when it is sealed. */
-const MAX_PARTS = 1000;
-/** Of the header lines of one part, and of the blanks behind a boundary. */
-const MAX_HEAD_BYTES = 16 * 1024;
-
+const MAX_PARTS = 1000; // each costs a cipher context
+const MAX_HEAD_BYTES = 16 * 1024; // of the header lines of a part, and of the blanks behind a boundary
 const FORM = /^multipart\/(?:form-data|mixed)$/i;
-/** One parameter: its name, and its value quoted or not. Behind the last one a semicolon may stand. */
+// One parameter. Behind the last one a semicolon may stand.
 const PARAMETER =
   /[ \t]*;[ \t]*(?<name>[^\s;=]+)[ \t]*=[ \t]*(?:"(?<quoted>(?:[^"\\]|\\.)*)"|(?<bare>[^\s;"]*))(?:[ \t]*(?:;[ \t]*)?$)?/gsy;
-/** One header line: its name (RFC 9110 5.6.2), and a value without control characters but tabs. */
+// One header line: its name (RFC 9110 5.6.2), and a value without control characters but tabs.
 const HEADER = /\r\n(?<name>[!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(?<bare>[^\0-\x08\x0a-\x1f\x7f]*)/gy;
 
 const invalid = (message: string) => new PrivatemodeError('invalid_multipart', message);
@@ -68,17 +62,13 @@ function describe(head: string) {
   return { name, isFile: Boolean(parameters.get('filename')) || parameters.has('filename*') };
 }
 
-/** Where `bytes` stand in the form, from `from` to `to`. */
 function find(form: Buffer, bytes: string | Buffer, from: number, to: number): number {
   const at = form.indexOf(bytes, from, 'latin1');
   if (at < 0 || at > to) throw malformed();
   return at;
 }
 
-/**
- * Takes a form with that boundary apart; what stands behind its last boundary does not count. Throws
- * repeated_form_field, and invalid_multipart, also if the form is cut off or has more than 1,000 parts.
- */
+/** The parts of a form, without what is behind it. Throws invalid_multipart and repeated_form_field. */
 export function readForm(form: Buffer, boundary: string): FormPart[] {
   const parts: FormPart[] = [];
   const delimiter = Buffer.from(`\r\n--${boundary}`);
@@ -105,14 +95,11 @@ export function readForm(form: Buffer, boundary: string): FormPart[] {
   return parts;
 }
 
-/** A name as a header parameter, where a line break would begin another header. */
+// A line break would begin another header.
 const quoted = (name: string): string =>
   `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
 
-/**
- * The form that leaves (docs/protocol/inference.md 6.3): first the fields, by the bytes of their names, then
- * the files likewise. No value can hold its boundary, which is random.
- */
+/** The form that leaves (docs/protocol/inference.md 6.3). No value can hold its boundary, which is random. */
 export function formContent(parts: readonly FormPart[], plain: ReadonlySet<string>): Content {
   const boundary = randomBytes(30).toString('hex');
   const sorted = parts.toSorted(

@@ -1,7 +1,4 @@
-/**
- * Gives a request its cache salt, and its shard key: a fingerprint of the salted prompt, link by link. By it
- * the service finds the machine that has the prompt's prefix cached (docs/protocol/inference.md 8).
- */
+/** Cache salt, and shard key: by it the service finds a cached prompt (docs/protocol/inference.md 8). */
 import { sha256, sha256Latin1 } from '#crypto/digest';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -9,26 +6,22 @@ import type { Value } from './encrypt-body.ts';
 import type { ParsedBody } from './request-body.ts';
 
 export interface SaltedBody extends ParsedBody {
-  /** Undefined if no salt is known beyond this request. */
-  readonly shardKey: string | undefined;
+  readonly shardKey: string | undefined; // none if no salt is known beyond this request
 }
 
 interface SaltRule {
-  /** The salt of requests that bring none; undefined: each of them gets a random one. */
-  readonly shared: string | undefined;
+  readonly shared: string | undefined; // for requests without a salt; undefined: each gets a random one
   /** Makes the salt that replaces the `own` one of a body, given as its text in UTF-8. */
   readonly mix?: ((own: Uint8Array) => string) | undefined;
 }
 
 const SALT_MEMBER = 'cache_salt';
-/** Of the shortest salt, and of a random one before it becomes base64. */
-export const SALT_BYTES = 32;
+export const SALT_BYTES = 32; // of the shortest salt, and of a random one before it becomes base64
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
- * Returns the body with its shard key and its salt: its own, or the one that is mixed from it. A body without
- * a salt gets the shared one; if there is none, it gets a random salt and no shard key. Throws
- * context_too_large, and salt_too_short if the body's own salt has 1 to 31 bytes.
+ * Returns the body with its shard key and its salt: its own, or one mixed from it; else the shared one, or a
+ * random one and no shard key. Throws context_too_large, and salt_too_short for 1 to 31 bytes.
  */
 export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltRule): B & SaltedBody {
   const { values, salted } = body;
@@ -59,13 +52,9 @@ function numberText(written: string): string {
 
 /** Decoding holds up all others. No prompt that may be hashed is longer: 4 MB, each byte six if escaped. */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
-
 const EMPTY = Buffer.alloc(0);
 
-/**
- * The text of a member in UTF-8, as the service reads it (docs/protocol/inference.md 8, "text()"). Throws
- * context_too_large for a string or a number of more than 24 MiB.
- */
+/** The text of a member in UTF-8, as the service reads it: text() of docs/protocol/inference.md 8. */
 function textOf(values: readonly Value[], name: string): Buffer {
   const raw = values.find((value) => value.name === name)?.bytes ?? EMPTY;
   const first = raw.toString('latin1', 0, 1);
@@ -79,13 +68,11 @@ function textOf(values: readonly Value[], name: string): Buffer {
   return raw.includes('\\') ? Buffer.from(JSON.parse(raw.toString('utf8'))) : raw.subarray(1, -1);
 }
 
-/** Their texts are hashed in this order. */
-const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix'];
+const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix']; // in the order of hashing
 const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
 const DIGEST_BYTES = 32;
 const TOKEN_BYTES = 4;
 const TOKEN_LIMIT = 1_000_000;
-
 /** How many tokens the link from this one on covers. */
 const linkFrom = (token: number): number => (token >= 100_096 ? 512 : token >= 1024 ? 128 : 16);
 
@@ -94,8 +81,7 @@ export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
   const texts = CONTENT_MEMBERS.map((name) => textOf(values, name));
   const tokens = Math.floor(texts.reduce((sum, { length }) => sum + length, 0) / TOKEN_BYTES);
   if (tokens > TOKEN_LIMIT) {
-    // Agents compact a conversation at the first words (docs/decisions.md 47), and Claude Code drops as many
-    // tokens as a message says are too many: here nobody knows how many.
+    // Agents compact at the first words (docs/decisions.md 47). How many are too many is not known here.
     const message = `prompt is too long: more than ${TOKEN_LIMIT} tokens, of which a shared prompt cache counts one for each four bytes, images included`;
     throw new PrivatemodeError('context_too_large', message);
   }

@@ -1,18 +1,13 @@
-/**
- * Looks in messages for media URLs that the service refuses: its refusal would quote the URL, in clear, to the
- * gateway (docs/protocol/inference.md 5.6 and 14.22).
- */
+/** Refuses media URLs as the service would, which quotes them in clear (docs/protocol/inference.md 5.6). */
 import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 import { isObject } from './decrypter.ts';
 
-/** Bytes of the longest element that is parsed. */
-const LONGEST = 32 * 1024 * 1024;
+const LONGEST = 32 * 1024 * 1024; // bytes of an element that is parsed
 
 /**
- * Parses those elements of a list that may hold what is `wanted`, each byte as one character (latin1), and
- * gives each to `check`. Throws what that throws, and body_too_large if such an element holds too much to be
- * parsed in one go (isParsable, 32 MiB).
+ * Parses those elements of a list that may hold what is `wanted`, each byte as one character (latin1), for
+ * `check`. Throws what that throws, and body_too_large if one holds too much to be parsed in one go.
  */
 export function* checkElements(
   body: Buffer,
@@ -34,13 +29,11 @@ export function* checkElements(
 }
 
 const urlOf = (holder: unknown): unknown => (isObject(holder) ? holder['url'] : undefined);
-
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 /**
- * Throws media_url_refused, without the URL, if a content part has a URL that the service refuses. A message
- * holds such parts as some parts do. The service does not read the types of parts and sources. Of a key that
- * is repeated the last value counts: only the sender of the URL could write it.
+ * Throws media_url_refused, without the URL. A message holds parts as some parts do, of whose types the
+ * service reads none. Of a repeated key the last value counts: only the sender of the URL could write it.
  */
 export function checkMediaUrls(part: unknown): void {
   if (!isObject(part)) return;
@@ -56,15 +49,12 @@ export function checkMediaUrls(part: unknown): void {
   if (Array.isArray(content)) for (const each of content) checkMediaUrls(each);
 }
 
-/** Scheme, authority, path, fragment. */
+// Scheme, authority, path, fragment.
 const PARTS = /^(https|data):(?:\/\/([^/?#]*))?([^?#]*)(?:\?[^#]*)?(#.*)?$/is;
 const CONTROL = /[\x00-\x1f\x7f]/;
 const CUT_ESCAPE = /%(?![\dA-Fa-f]{2})/;
 
-/**
- * Whether Go 1.26's net/url parses the URL (docs/protocol/inference.md 5.6). Escapes must be whole in a path
- * and in a fragment; in a query, and behind a scheme without a slash, anything may stand.
- */
+/** As Go 1.26's net/url. In a query, and behind a scheme without a slash, escapes may be cut. */
 function isAcceptedImage(url: string): boolean {
   const [, scheme, authority, path = '', fragment = ''] = PARTS.exec(url) ?? [];
   if (scheme === undefined || CONTROL.test(url) || CUT_ESCAPE.test(fragment)) return false;
@@ -74,22 +64,19 @@ function isAcceptedImage(url: string): boolean {
 
 const USERINFO = String.raw`(?:(?:[\w\-.:~!$&'()*+,;=@]|%[\dA-Fa-f]{2})*@)?`;
 const authorityOf = (host: string): RegExp => new RegExp(`^${USERINFO}${host}$`);
-
 // Go accepts escapes in a host name only for bytes beyond ASCII and for the percent sign itself.
 const NAME = String.raw`[\w!"$&'()*+,\-.;<=>\]~\x80-\xff]|%25|%[89A-Fa-f][\dA-Fa-f]`;
 const NAMED = authorityOf(String.raw`(?:${NAME})*(?::\d*)?`);
-/** Only the last colon begins a port: Go tolerates the others unless the scheme is http or https. */
+// Only the last colon begins a port: Go tolerates the others unless the scheme is http or https.
 const WITH_COLONS = authorityOf(String.raw`(?:${NAME}|:)*:\d*`);
-
 // In a zone, the characters that a name may contain may be escaped, and so may blanks.
 const ZONE_ESCAPES = String.raw`%(?:2[0-24-9A-Ea-e]|3[\dA-Ea-e]|[46][1-9A-Fa-f]|5[\dABDFabdf]|7[\dAEae])`;
 const ZONE = String.raw`(?:[\w!"$&'()*+,\-.:;<=>\]~\x80-\xff]|${ZONE_ESCAPES})+`;
 const IP_LITERAL = authorityOf(String.raw`\[([\dA-Fa-f:.]*)(?:%25${ZONE})?\](?::\d*)?`);
 
-/** Characters. No DNS name is longer than 253, and no user name or zone needs the rest. */
-const MAX_AUTHORITY = 8192;
+const MAX_AUTHORITY = 8192; // characters; a DNS name has 253, and no user name or zone needs the rest
 
-/** Whether Go accepts `userinfo@host:port` in an https URL, or in another one. */
+/** `text`: `userinfo@host:port`. */
 function isAuthority(text: string, https: boolean): boolean {
   if (text.length > MAX_AUTHORITY) return false;
   const authority = text.replace(/[^\x00-\xff]/g, '\xff'); // any byte beyond ASCII stands for another

@@ -1,7 +1,4 @@
-/**
- * Which values the plain members of a request may hold, and what they ask for (docs/protocol/inference.md
- * 5.4). Any other would be text in clear, or something that the service reads in another way than this proxy.
- */
+/** Which values may leave in clear: no text, and none with two readings (docs/protocol/inference.md 5.4). */
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
 import type { FormPart } from './form.ts';
@@ -9,9 +6,7 @@ import type { FormPart } from './form.ts';
 /** Which chunks of a stream have `usage`. `last`: the closing one alone, which is left out if it has none. */
 export type UsageWanted = 'every' | 'last' | 'none';
 
-/** Bytes of the longest value that is read here. A longer one is read as NaN, which no rule accepts. */
-const MOST_BYTES = 4096;
-
+const MOST_BYTES = 4096; // a longer value is read as NaN, which no rule accepts
 /** The end of a message "… must be …", and whether a value is as it says. */
 type Rule = readonly [accepted: string, holds: (value: unknown) => boolean];
 const COUNT: Rule = [
@@ -41,9 +36,8 @@ const RULES: ReadonlyMap<string, Rule> = new Map([
 ]);
 
 /**
- * Returns the model name, which leaves as a header. Throws missing_model if it is absent or blank;
- * invalid_model if it is no string of at most 256 bytes of UTF-8, has control characters (not C1, whose bytes
- * a header may have) or lone surrogates, or blanks around it, which a parser of headers drops.
+ * The model name, which leaves as a header: its parser drops blanks around it, and accepts the bytes of C1
+ * controls. Throws missing_model and invalid_model.
  */
 export function modelNamed(model: unknown): string {
   if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
@@ -76,13 +70,9 @@ export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   return isFlag ? text.toLowerCase() === 'true' : text;
 }
 
-/** Behind the bracket of a list of token ids, which is one prompt. */
-const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/;
+const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/; // a list of them is one prompt
 
-/**
- * How many prompts a completions request has: each gets `n` choices. A string is one, and so is an array of
- * token ids; any other array has one in each element. What the service refuses gets some count.
- */
+/** How many prompts a completions request has; 1 if it has none. What the service refuses gets some count. */
 export function* countPrompts(body: Buffer, members: readonly Member[]): Generator<undefined, number> {
   let prompts = 0;
   for (const { name, kind, start, end } of members) {
@@ -91,13 +81,10 @@ export function* countPrompts(body: Buffer, members: readonly Member[]): Generat
     if (isList) prompts += (yield* scanInTurns(body.subarray(start, end), { array: true })).members.length;
     else if (kind === 'array' || kind === 'string') prompts += 1;
   }
-  return prompts;
+  return prompts || 1;
 }
 
-/**
- * What the members of `plain` ask for; `read` gives the value of each. Throws as modelNamed does,
- * invalid_plain_member if a value breaks its rule, and `internal` if a member has no rule.
- */
+/** What the members of `plain` ask for. Throws as modelNamed does, invalid_plain_member, and `internal`. */
 export function askedIn(read: (name: string) => unknown, plain: ReadonlySet<string>) {
   const model = modelNamed(read('model'));
   const values = new Map<string, unknown>();

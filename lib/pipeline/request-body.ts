@@ -10,10 +10,7 @@ import { askedIn, countPrompts, fieldIn, memberIn, type UsageWanted } from './pl
 /** Called within long work: undefined if it may go on, else resolves when others have had their turn. */
 export type Pause = () => Promise<void> | undefined;
 
-/**
- * Reads a complete body, and throws, or rejects with, a typed 400. The result has views of `bytes`. `hold`
- * reserves memory for what is kept beside the body, or throws.
- */
+/** Reads a complete body, or throws a typed 400. The result has views of it; `hold` reserves other memory. */
 export type BodyReader<T = ParsedBody> = (
   bytes: Buffer,
   on: { readonly hold?: (bytes: number) => void; readonly pause?: Pause },
@@ -29,13 +26,10 @@ export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | P
 }
 
 export interface ParsedBody extends Content {
-  /** Undefined where the endpoint names none. */
-  readonly model: string | undefined;
+  readonly model: string | undefined; // undefined where the endpoint names none
   readonly streaming: boolean;
-  /** How many choices an honest response has: `n` for each prompt, or 1 if the API has no choices. */
-  readonly choices: number;
-  /** Of a transcription: it decides which members the response has. */
-  readonly format: string | undefined;
+  readonly choices: number; // of an honest response: `n` for each prompt, or 1 if the API has no choices
+  readonly format: string | undefined; // of a transcription: it decides which members the response has
   readonly usage: UsageWanted;
 }
 
@@ -46,9 +40,8 @@ type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 type Rename = (model: string) => string | undefined;
 
 /**
- * Makes what reads the bodies of that endpoint; returns undefined if the endpoint takes none. `rename` gives
- * the model to which a request goes instead, if to another. Throws invalid_multipart if the endpoint takes a
- * form and the content type is not one.
+ * Makes what reads the bodies of that endpoint, if it takes any. `rename` gives the model to which a request
+ * goes instead, if to another. Throws invalid_multipart if the content type is not the form that is wanted.
  */
 export function bodyReader(
   endpoint: BodyRules,
@@ -74,7 +67,7 @@ function readRaw(bytes: Buffer): ParsedBody {
 function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<undefined, ParsedBody> {
   const { id, requestPlain: plain, salted } = rules;
   const { members } = yield* scanInTurns(body);
-  const prompts = id === 'completions' ? yield* countPrompts(body, members) : 0;
+  const prompts = id === 'completions' ? yield* countPrompts(body, members) : 1;
   const asked = askedIn((name) => memberIn(body, members, name), plain);
   const model = rename(asked.model);
   const values: Value[] = [];
@@ -89,15 +82,14 @@ function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<un
     values.push({ name, before: body.subarray(at, start), bytes, isPlain: plain.has(name) });
     at = end;
   }
-  const choices = asked.choices * (prompts || 1); // no prompt counts as one
+  const choices = asked.choices * prompts;
   const end = body.subarray(at);
   return { ...asked, model: model ?? asked.model, choices, format: undefined, values, end, salted };
 }
 
 const mayHoldUrl = (member: Member): boolean => member.mayHoldUrl;
-/** The type of Anthropic's web search may be written with escapes of letters. */
 const mayBeHosted = (_: Member, bytes: Buffer): boolean =>
-  bytes.includes('web_search_') || bytes.includes('\\u00');
+  bytes.includes('web_search_') || bytes.includes('\\u00'); // the escape of a letter
 
 /** The model server has no web search, and its error says only that a member is missing. */
 function checkTool(tool: unknown): void {

@@ -4,9 +4,8 @@ import { bearerToken } from '../api/ids.ts';
 export type FallbackMode = 'never' | 'always' | 'if-placeholder';
 
 interface AuthInput {
-  /** The application's headers Authorization and x-api-key, if it sent them. */
   readonly authorization: string | undefined;
-  readonly apiKeyHeader: string | undefined;
+  readonly apiKeyHeader: string | undefined; // x-api-key
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
   /** The client of --clients that sends the request, and its key for the service, if it has one. */
@@ -16,10 +15,9 @@ interface AuthInput {
 const bearer = (key: string | undefined): string | undefined => (key ? `Bearer ${key}` : undefined);
 
 /**
- * Returns the header `authorization` for the remote, if any, and as `offeredKey` the application's or
- * client's own key, which may attest if no key is configured. An Authorization header decides alone, whatever
- * it holds; else `x-api-key` counts, and leaves as a bearer token: a key for another vendor cannot leak. What
- * a `client` sent is a token of this gateway, and stays here: its own key replaces it, or the configured one.
+ * Returns the header for the remote, and as `offeredKey` the application's or client's own key, which may
+ * attest if none is configured. Authorization decides alone, whatever it holds; else x-api-key leaves as a
+ * bearer token: no key for another vendor leaks. What a `client` sent, a token of this gateway, stays here.
  */
 export function rewriteAuth(input: AuthInput) {
   const { client, configuredKey } = input;
@@ -31,7 +29,7 @@ export function rewriteAuth(input: AuthInput) {
   };
 }
 
-/** The Authorization header that the application's own key makes; undefined if it sent none. */
+/** The Authorization header that the application's own key makes. */
 export const ownKey = (sent: Pick<AuthInput, 'authorization' | 'apiKeyHeader'>): string | undefined =>
   sent.authorization ?? bearer(sent.apiKeyHeader);
 
