@@ -1,7 +1,6 @@
 /** Refuses media URLs as the service would, which quotes them in clear (docs/protocol/inference.md 5.6). */
 import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
-import { isObject } from './decrypter.ts';
 
 const LONGEST = 32 * 1024 * 1024; // bytes of an element that is parsed
 
@@ -28,7 +27,7 @@ export function* checkElements(
   }
 }
 
-const urlOf = (holder: unknown): unknown => (isObject(holder) ? holder['url'] : undefined);
+const urlOf = (holder: unknown): unknown => (holder as { readonly url?: unknown } | null | undefined)?.url;
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 /**
@@ -36,8 +35,8 @@ const refused = (message: string) => new PrivatemodeError('media_url_refused', m
  * service reads none. Of a repeated key the last value counts: only the sender of the URL could write it.
  */
 export function checkMediaUrls(part: unknown): void {
-  if (!isObject(part)) return;
-  const { image_url: image, source, audio_url: audio, video_url: video, content } = part;
+  const members = (part ?? {}) as Readonly<Record<string, unknown>>; // what is no object has none of these
+  const { image_url: image, source, audio_url: audio, video_url: video, content } = members;
   for (const url of [image, urlOf(image), urlOf(source)]) {
     if (typeof url === 'string' && !isAcceptedImage(url)) {
       throw refused('an image URL is neither https nor data, or cannot be parsed');
