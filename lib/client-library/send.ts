@@ -6,7 +6,7 @@ import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders } from '../http-rules/headers.ts';
 import { noResponse, UpstreamFailure, upstreamFailure } from '../network/failures.ts';
-import { type EncryptedBody, encryptBody } from '../pipeline/encrypt-body.ts';
+import { encryptBody } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';
 import { causeOf, HERE_ONLY, runtimeLimit, unreachable } from './control-call.ts';
@@ -113,7 +113,7 @@ function failureOf(
 }
 
 /** The whole body as bytes, because browsers send no stream over HTTP/1.1. */
-function bytesOf({ contentLength, slices }: EncryptedBody): Uint8Array<ArrayBuffer> {
+function bytesOf({ contentLength, slices }: ReturnType<typeof encryptBody>): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(contentLength);
   let filled = 0;
   for (const slice of slices) {

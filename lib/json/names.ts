@@ -1,29 +1,20 @@
 /** Which member names the service can address, and in which order the values of members are encrypted. */
 import { BACKSLASH, invalidJson, refusal } from './tokens.ts';
 
-// The service finds members with a path library. To this library the names here mean something else
-// (docs/protocol/inference.md 5.4).
+// To the path library of the service these names mean something else (docs/protocol/inference.md 5.4).
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
-
-/** Most members of an object. Each of a request costs a cipher context; no API has more than a hundred. */
+/** Of an object. Each of a request costs a cipher context; no API has more than a hundred. */
 const MAX_MEMBERS = 1000;
-/** Most bytes of a name as written. Decoding a longer name would hold up every other request. */
+/** Of a name as written: to decode a longer one would hold up every other request. */
 const MAX_NAME_BYTES = 4096;
 
 /**
- * Decodes the name that stands from `start` to `end`, and adds it to those that its object has `taken`.
- * Throws duplicate_member; invalid_json if the name is too long or the object has 1,000 already;
- * unsupported_member_name if the name must be `addressed`, and cannot be. A lone surrogate becomes U+FFFD, as
- * the service decodes it, so two names that differ only there are one name.
+ * Decodes a name, and adds it to those that its object has `taken`. Throws duplicate_member; invalid_json
+ * beyond 4,096 bytes or 1,000 members; unsupported_member_name if it must be `addressed`, and cannot be. A
+ * lone surrogate becomes U+FFFD, as the service decodes it: names that differ only there are the same.
  */
-export function takeName(
-  taken: Set<string>,
-  bytes: Buffer,
-  start: number,
-  end: number,
-  addressed: boolean,
-): string {
+export function takeName(taken: Set<string>, bytes: Buffer, start: number, end: number, addressed: boolean) {
   if (end - start > MAX_NAME_BYTES) throw invalidJson(end, 'a name is too long');
   const text = bytes.toString('utf8', start, end);
   const name = text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
@@ -37,10 +28,7 @@ export function takeName(
   return name;
 }
 
-/**
- * Whether the name that stands from `start` to `end` may be that of a media URL, or of an object with one:
- * `source`, a word that ends in `_url`, or any name with an escape.
- */
+/** Whether a name may be that of a media URL or its object: `source`, `…_url`, or any with an escape. */
 export function mayNameUrl(bytes: Buffer, start: number, end: number): boolean {
   for (let i = start; i < end; i++) if (bytes[i] === BACKSLASH) return true;
   if (bytes[end - 1] === 0x6c) return bytes.toString('latin1', end - 4, end) === '_url';
@@ -48,14 +36,12 @@ export function mayNameUrl(bytes: Buffer, start: number, end: number): boolean {
 }
 
 /** What the sort compares: a backslash stands before each `.`, `?` and `*`, each character is a byte. */
-function sortKey(name: string): string {
-  if (/^\w*$/.test(name)) return name;
-  return Buffer.from(name.replace(/[.?*]/g, '\\$&'), 'utf8').toString('latin1');
-}
+const sortKey = (name: string): string =>
+  /^\w*$/.test(name) ? name : Buffer.from(name.replace(/[.?*]/g, '\\$&'), 'utf8').toString('latin1');
 
 /**
- * The items in the order of their sequence numbers (docs/protocol/inference.md 5.2): sorted by the bytes of
- * the escaped name, not by UTF-16 units or a locale. Items of the same name keep their order.
+ * The items in the order of their sequence numbers (docs/protocol/inference.md 5.2): by the bytes of the
+ * escaped name, not by UTF-16 units or a locale. Items of the same name keep their order.
  */
 export function encryptionOrder<T extends { readonly name: string }>(items: readonly T[]): T[] {
   const keyed = items.map((item) => ({ item, key: sortKey(item.name) }));

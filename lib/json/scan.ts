@@ -1,36 +1,18 @@
 /**
  * One strict pass over the bytes of a JSON text. It says where the members of the top-level object stand and
- * how much is in each, without parsing a value: the raw text of each is encrypted (docs/protocol/inference.md
- * 4), and JSON.parse may see a text only after its size is known. The grammar is that of JSON.parse (RFC
- * 8259) on valid UTF-8 without a byte order mark, because a body that is not JSON must never leave.
+ * how much is in each, without parsing a value: the raw text of each is encrypted, and JSON.parse may see a
+ * text only after its size is known. The grammar is that of JSON.parse (RFC 8259) on valid UTF-8 without a
+ * byte order mark, because a body that is not JSON must never leave.
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';
 import { mayNameUrl, takeName } from './names.ts';
-import {
-  ARRAY,
-  invalidJson,
-  type JsonKind,
-  KINDS,
-  literalEnd,
-  numberEnd,
-  OBJECT,
-  QUOTE,
-  quoteAt,
-  TO_CLOSER,
-} from './tokens.ts';
+import { invalidJson, type JsonKind, KINDS, literalEnd, numberEnd, QUOTE, quoteAt } from './tokens.ts';
 
-/** How much is in a value. */
-export interface Counts {
-  /** Values of any kind, the value itself included. */
-  readonly values: number;
-  /** Members of all objects. */
-  readonly objectMembers: number;
-  /** Objects and arrays inside each other; 0 for any other value. */
-  readonly depth: number;
-}
+/** In a value: values, itself included; members of all objects; objects and arrays inside each other. */
+export type Counts = Readonly<Record<'values' | 'objectMembers' | 'depth', number>>;
 
-/** A member of the top-level object, or an element of the top-level array, and how much is in its value. */
+/** A member of the top-level object, or an element of the top-level array. */
 export interface Member extends Counts {
   /** Decoded name; for an element, its index as text. */
   readonly name: string;
@@ -44,10 +26,7 @@ export interface Member extends Counts {
   readonly mayHoldUrl: boolean;
 }
 
-export interface Scanned extends Counts {
-  readonly members: readonly Member[];
-}
-
+export type Scanned = Counts & { readonly members: readonly Member[] };
 type Writable<T> = { -readonly [K in keyof T]: T[K] };
 
 /** Whether JSON.parse may see a text: 8 MiB of objects with different names would take more than a second. */
@@ -67,28 +46,21 @@ const COLON = 4;
 const COMMA = 8;
 const CLOSER = 16;
 
-interface ScanOptions {
-  /** The text may also be an array. */
-  readonly array?: boolean;
-  /** The text may end too early; only the members that are complete are found. */
-  readonly partial?: boolean;
-  /** Names must differ in each object. Default: only at the top, where the service must address them. */
-  readonly unique?: boolean;
-}
+type ScanOptions = { readonly [option in 'array' | 'partial' | 'unique']?: boolean };
 
 /**
- * Scans the whole text, and yields after each 512 KiB of it. Throws invalid_json, also beyond 100,000
+ * Scans the whole text, and yields after each 512 KiB of it. Options: it may also be an `array`; it may end
+ * too early (`partial`), and only complete members are found; names must differ in each object (`unique`),
+ * not only at the top, where the service must address them. Throws invalid_json, also beyond 100,000
  * elements or 10,000 levels, and as takeName does for the names that must differ.
  */
-export function* scanInTurns(
-  bytes: Buffer,
-  { array = false, partial = false, unique = false }: ScanOptions = {},
-): Generator<undefined, Scanned> {
+export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generator<undefined, Scanned> {
+  const { array, partial, unique } = options;
   const size = bytes.length;
   if (!isUtf8(bytes)) throw new PrivatemodeError('invalid_json', 'the body is not UTF-8');
   const view = new DataView(bytes.buffer, bytes.byteOffset, size);
   const members: Member[] = [];
-  const open: number[] = []; // the opening brackets of the objects and arrays around `i`
+  const open: JsonKind[] = []; // the objects and arrays around `i`
   const names: (Set<string> | undefined)[] = []; // in each of them, where they must differ
   let next = VALUE;
   let values = 0;
@@ -108,27 +80,23 @@ export function* scanInTurns(
       i += 1;
       continue;
     }
+    const from = i;
+    const kind = next & VALUE ? KINDS[byte] : undefined;
+    const isName = byte === QUOTE && (next & NAME) !== 0;
     if (open.length === 0) {
       if (next === 0) throw invalidJson(i, 'text after the object');
-      if (byte !== OBJECT && !(array && byte === ARRAY)) throw invalidJson(i, 'no object');
+      if (kind !== 'object' && !(array && kind === 'array')) throw invalidJson(i, 'no object');
     }
-    const from = i;
-    const kind: JsonKind | undefined = next & VALUE ? KINDS[byte] : undefined;
-    const isName = byte === QUOTE && (next & NAME) !== 0;
-    if (kind !== undefined) {
-      if (open.length === 1) {
-        if (members.length === MAX_ELEMENTS) throw invalidJson(i, 'too many elements');
-        if (open[0] === ARRAY) name = String(members.length);
-        const sums = { values, objectMembers, depth: 0 };
-        member = { name, kind, start: i, end: i, ...sums, numbers: [], mayHoldUrl: false };
-      }
-      values += 1;
+    if (kind !== undefined && open.length === 1) {
+      if (members.length === MAX_ELEMENTS) throw invalidJson(i, 'too many elements');
+      if (open[0] === 'array') name = String(members.length);
+      const sums = { values, objectMembers, depth: 0 };
+      member = { name, kind, start: i, end: i, ...sums, numbers: [], mayHoldUrl: false };
     }
     if (kind === 'object' || kind === 'array') {
       if (open.length === MAX_DEPTH) throw invalidJson(i, 'nesting is too deep');
-      open.push(byte);
-      const mustDiffer = kind === 'object' && (open.length === 1 || unique);
-      names.push(mustDiffer ? new Set() : undefined);
+      open.push(kind);
+      names.push(kind === 'object' && (open.length === 1 || unique) ? new Set() : undefined);
       if (member !== undefined) member.depth = Math.max(member.depth, open.length - 1);
       next = kind === 'object' ? NAME + CLOSER : VALUE + CLOSER;
       i += 1;
@@ -148,13 +116,13 @@ export function* scanInTurns(
     } else if (kind !== undefined) {
       i = literalEnd(bytes, i, kind);
     } else {
-      const bracket = open.at(-1)!;
+      const inObject = open.at(-1) === 'object';
       i += 1;
-      if (next & CLOSER && byte === bracket + TO_CLOSER) {
+      if (next & CLOSER && byte === (inObject ? 0x7d : 0x5d)) {
         open.pop();
         names.pop();
       } else {
-        if (next & COMMA && byte === 0x2c) next = bracket === OBJECT ? NAME : VALUE;
+        if (next & COMMA && byte === 0x2c) next = inObject ? NAME : VALUE;
         else if (next & COLON && byte === 0x3a) next = VALUE;
         else throw invalidJson(from);
         continue;
@@ -170,6 +138,7 @@ export function* scanInTurns(
       continue;
     }
     // A value has ended.
+    values += 1;
     next = open.length === 0 ? 0 : COMMA + CLOSER;
     if (open.length === 1 && member !== undefined) {
       member.end = i;

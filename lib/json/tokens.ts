@@ -1,11 +1,9 @@
 /**
- * The tokens of JSON text: strings, numbers and literals (RFC 8259). scan.ts puts them together. Each
- * function returns where its token, or a part of it, ends, and a position at or after the end of the text if
- * the token has no end there. It throws invalid_json at the first byte that the token cannot have.
+ * The tokens of JSON text (RFC 8259), which scan.ts puts together. Each function returns where its token, or
+ * a part of it, ends; a position at or after the end of the text if the token has no end there. It throws
+ * invalid_json at the first byte that the token cannot have.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-
-export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
 
 /** What is wrong with a text. `position`: bytes from its start. The message quotes nothing of the text. */
 export const refusal = (code: ErrorCode, message: string, position: number) =>
@@ -16,31 +14,28 @@ export const invalidJson = (position: number, words = 'unexpected byte') =>
 
 export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;
-/** The opening brackets. */
-export const ARRAY = 0x5b;
-export const OBJECT = 0x7b;
-/** Added to the byte of an opening bracket, it gives the byte of the closing one. */
-export const TO_CLOSER = 2;
+const [MINUS, ZERO, POINT, SMALL_U] = Buffer.from('-0.u');
 
-const ZERO = 0x30;
-const MINUS = 0x2d;
-const POINT = 0x2e;
-const SMALL_U = 0x75;
-
+/** By which bytes the values of each kind begin. */
+const FIRST = {
+  string: '"',
+  number: '-0123456789',
+  object: '{',
+  array: '[',
+  true: 't',
+  false: 'f',
+  null: 'n',
+};
+export type JsonKind = keyof typeof FIRST;
 /** The kind of a value by its first byte. */
 export const KINDS: (JsonKind | undefined)[] = Array(256).fill(undefined);
-for (const byte of Buffer.from('-0123456789')) KINDS[byte] = 'number';
-for (const literal of ['true', 'false', 'null'] as const) KINDS[literal.charCodeAt(0)] = literal;
-KINDS[QUOTE] = 'string';
-KINDS[OBJECT] = 'object';
-KINDS[ARRAY] = 'array';
+for (const [kind, first] of Object.entries(FIRST)) {
+  for (const byte of Buffer.from(first)) KINDS[byte] = kind as JsonKind;
+}
 
 /** A table of all bytes: 1 for those of the text. */
-function setOf(text: string): Uint8Array {
-  const set = new Uint8Array(256);
-  for (const byte of Buffer.from(text)) set[byte] = 1;
-  return set;
-}
+const setOf = (text: string): Uint8Array =>
+  Uint8Array.from({ length: 256 }, (_, byte) => Number(text.includes(String.fromCharCode(byte))));
 const DIGITS = setOf('0123456789');
 const EXPONENT = setOf('eE');
 const SIGN = setOf('+-');
@@ -87,19 +82,17 @@ function escapeEnd(bytes: Uint8Array, from: number): number {
 }
 
 /**
- * Marks the bytes of `word` that end a run, in their top bits; 0 if there is none. `^ 0x02` exchanges the
- * quote, 0x22, for the blank, 0x20. After it the quote and the bytes below 0x20 are below 0x21, so the
- * subtraction borrows into their top bit; the backslash is found in the same way. A borrow can also mark the
- * byte above.
+ * Marks the bytes of `word` that end a run, in their top bits; 0 if there is none. `^ 0x02` brings the quote,
+ * 0x22, to the bytes below 0x21, so that the subtraction borrows into their top bits. The backslash is found
+ * in the same way. A borrow can also mark the byte above.
  */
 const stopsIn = (word: number): number =>
   (((word ^ 0x02020202) - 0x21212121) | ((word ^ 0x5c5c5c5c) - 0x01010101)) & ~word & 0x80808080;
 
 /**
- * The position of the quote that ends the string, of which the text before `from` has been read. A position
- * at or after `until` if that comes first: it is not within an escape, and the caller goes on there. `view`
- * must be a view of `bytes`. Most bytes of a request are characters of long strings, so the loop looks at
- * eight bytes at a time.
+ * The quote that ends the string which has been read up to `from`. A position at or after `until` if that
+ * comes first: it is not within an escape, and the caller goes on there. `view` must be one of `bytes`. Most
+ * bytes of a request are characters of long strings: the loop takes eight at a time.
  */
 export function quoteAt(bytes: Uint8Array, view: DataView, from: number, until: number): number {
   let i = from;

@@ -7,10 +7,8 @@ import { encryptionOrder } from '../json/names.ts';
 export interface Content {
   readonly values: readonly Value[];
   readonly end: Uint8Array;
-  /** Whether the endpoint has a salt. */
-  readonly salted: boolean;
-  /** Of a form that leaves, with its boundary. */
-  readonly contentType?: string;
+  readonly salted: boolean; // whether the endpoint has a salt
+  readonly contentType?: string; // of a form that leaves, with its boundary
 }
 
 /** The value of a member of an object, or of a field of a form; a body of any kind is one value. */
@@ -19,14 +17,10 @@ export interface Value {
   readonly name: string;
   readonly before: Uint8Array;
   readonly bytes: Buffer;
-  /** Whether it leaves as it is, and not as a message. */
-  readonly isPlain: boolean;
+  readonly isPlain: boolean; // leaves as it is, and not as a message
 }
 
-export type EncryptedBody = ReturnType<typeof encryptBody>;
-
-/** Slices of 64 KiB take twice as long over TLS. */
-const SLICE_BYTES = 512 * 1024;
+const SLICE_BYTES = 512 * 1024; // 64 KiB take twice as long over TLS
 /** Bytes sealed or copied in one go. V8 frees what a larger step leaves behind only in a full collection. */
 const STEP_BYTES = 32 * 1024;
 
@@ -34,15 +28,11 @@ const STEP_BYTES = 32 * 1024;
 type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSealer];
 
 /**
- * Encrypts the body for one attempt. Messages are numbered as docs/protocol/inference.md 5.2 and 6.3 say.
- * Returns the exact length, the content type that replaces the request's own, if any, and the bytes in
- * slices, each of which stays valid until two more have been pulled. The values of a long body are sealed
- * when their slice is pulled. Throws as the cipher does, and `internal` if the slices have another length.
+ * Encrypts the body for one attempt; docs/protocol/inference.md 5.2 and 6.3 number the messages. Returns the
+ * exact length, a content type that replaces the request's own, and the bytes in slices, each valid until two
+ * more have been pulled. Long values are sealed when pulled. Throws `internal` if the length is another.
  */
-export function encryptBody(
-  { values, end, contentType }: Pick<Content, 'values' | 'end' | 'contentType'>,
-  cipher: RequestCipher,
-) {
+export function encryptBody({ values, end, contentType }: Content, cipher: RequestCipher) {
   const secret = encryptionOrder(values.filter(({ isPlain }) => !isPlain));
   const messages = cipher.seal(secret.map(({ bytes }) => bytes));
   const sealed = new Map(secret.map((value, i) => [value, messages[i]!]));
@@ -50,11 +40,10 @@ export function encryptBody(
   let contentLength = end.length;
   for (const value of values) {
     const { before, bytes, isPlain } = value;
-    const message = isPlain ? '' : sealed.get(value)!;
+    const message = isPlain ? bytes : sealed.get(value)!;
     contentLength += before.length + (isPlain ? bytes.length : cipher.sealedLength(bytes.length));
     steps.push([before]);
-    if (isPlain) steps.push([bytes]);
-    else if (typeof message === 'string') steps.push([message]);
+    if (message instanceof Uint8Array || typeof message === 'string') steps.push([message]);
     else steps.push([message.head], [bytes, message], [() => message.final()]);
   }
   steps.push([end]);
@@ -63,7 +52,7 @@ export function encryptBody(
 }
 
 /** What the steps make, in slices of at most 512 KiB. Two buffers alternate. */
-function* slicesOf(steps: readonly Step[], contentLength: number): Generator<Uint8Array, void> {
+function* slicesOf(steps: readonly Step[], contentLength: number): Generator<Buffer, void> {
   let left = contentLength;
   let used = 0;
   let slice: Buffer = Buffer.allocUnsafe(Math.min(left, SLICE_BYTES));

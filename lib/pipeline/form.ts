@@ -1,34 +1,28 @@
-/**
- * Takes a multipart form apart (RFC 7578, RFC 2046 5.1), and builds the form that leaves. A runtime's own
- * `formData()` would change bytes that are not UTF-8, undo transfer encodings, and differ from the next one.
- */
+// Reads multipart forms (RFC 7578, RFC 2046 5.1), and builds those that leave. A runtime's own `formData()`
+// would change bytes that are not UTF-8, undo transfer encodings, and differ from the next one.
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Content, Value } from './encrypt-body.ts';
 
 export interface FormPart {
   readonly name: string;
-  /** File names and content types do not reach the service (docs/protocol/inference.md 6.3). */
-  readonly isFile: boolean;
+  readonly isFile: boolean; // its file name and content type do not leave
   readonly bytes: Buffer;
 }
 
-/** Most fields and files of a form: each costs a cipher context when it is sealed. */
-const MAX_PARTS = 1000;
-/** Of the header lines of one part, and of the blanks behind a boundary. */
-const MAX_HEAD_BYTES = 16 * 1024;
-
+const MAX_PARTS = 1000; // each costs a cipher context
+const MAX_HEAD_BYTES = 16 * 1024; // of the header lines of a part, and of the blanks behind a boundary
 const FORM = /^multipart\/(?:form-data|mixed)$/i;
-/** One parameter: its name, and its value quoted or not. Behind the last one a semicolon may stand. */
+// One parameter. Behind the last one a semicolon may stand.
 const PARAMETER =
   /[ \t]*;[ \t]*(?<name>[^\s;=]+)[ \t]*=[ \t]*(?:"(?<quoted>(?:[^"\\]|\\.)*)"|(?<bare>[^\s;"]*))(?:[ \t]*(?:;[ \t]*)?$)?/gsy;
-/** One header line: its name (RFC 9110 5.6.2), and a value without control characters but tabs. */
+// One header line: its name (RFC 9110 5.6.2), and a value without control characters but tabs.
 const HEADER = /\r\n(?<name>[!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(?<bare>[^\0-\x08\x0a-\x1f\x7f]*)/gy;
 
 const invalid = (message: string) => new PrivatemodeError('invalid_multipart', message);
 const malformed = () => invalid('the form is malformed or cut off');
 
-/** What all of the text consists of: values by names in lower case, none twice. Throws invalid_multipart. */
+/** What all of the text consists of: values by names in lower case, none twice. */
 function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   const pairs = new Map<string, string>();
   let end = 0;
@@ -42,7 +36,7 @@ function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   return pairs;
 }
 
-/** The parameters of a header value, and under `*` what stands before them. Throws invalid_multipart. */
+/** The parameters of a header value, and under `*` what stands before them. */
 const parametersOf = (value: string) => pairsIn(`;*=${value}`, PARAMETER);
 
 /** The boundary that the content type names (RFC 2046 5.1.1). Throws invalid_multipart if it names none. */
@@ -55,10 +49,7 @@ export function boundaryOf(contentType = ''): string {
   return boundary;
 }
 
-/**
- * The name of a part with these header lines, and whether it is a file. It must say that it is a field,
- * because the service would drop any other part. Throws invalid_multipart.
- */
+/** What a part is by its header lines. It must say that it is a field: the service drops any other. */
 function describe(head: string) {
   const headers = pairsIn(head, HEADER);
   const parameters = parametersOf(headers.get('content-disposition') ?? '');
@@ -71,17 +62,13 @@ function describe(head: string) {
   return { name, isFile: Boolean(parameters.get('filename')) || parameters.has('filename*') };
 }
 
-/** The position of `bytes` in the form, from `from` to `to`. Throws invalid_multipart if there is none. */
 function find(form: Buffer, bytes: string | Buffer, from: number, to: number): number {
   const at = form.indexOf(bytes, from, 'latin1');
   if (at < 0 || at > to) throw malformed();
   return at;
 }
 
-/**
- * Takes a form with that boundary apart; what stands behind its last boundary does not count. Throws
- * repeated_form_field, and invalid_multipart, also if the form is cut off or has more than 1,000 parts.
- */
+/** The parts of a form, without what is behind it. Throws invalid_multipart and repeated_form_field. */
 export function readForm(form: Buffer, boundary: string): FormPart[] {
   const parts: FormPart[] = [];
   const delimiter = Buffer.from(`\r\n--${boundary}`);
@@ -108,14 +95,11 @@ export function readForm(form: Buffer, boundary: string): FormPart[] {
   return parts;
 }
 
-/** Quotes the name for a header parameter, where a line break would begin another header. */
+// A line break would begin another header.
 const quoted = (name: string): string =>
   `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
 
-/**
- * The form that leaves (docs/protocol/inference.md 6.3). Fields come first, by the bytes of their names, then
- * files likewise. Its boundary is random: no value can hold it.
- */
+/** The form that leaves (docs/protocol/inference.md 6.3). No value can hold its boundary, which is random. */
 export function formContent(parts: readonly FormPart[], plain: ReadonlySet<string>): Content {
   const boundary = randomBytes(30).toString('hex');
   const sorted = parts.toSorted(

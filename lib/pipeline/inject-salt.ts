@@ -1,7 +1,4 @@
-/**
- * Gives a request its cache salt, and its shard key: a fingerprint of the salted prompt, link by link. By it
- * the service finds the machine that has the prompt's prefix cached (docs/protocol/inference.md 8).
- */
+/** Cache salt, and shard key: by it the service finds a cached prompt (docs/protocol/inference.md 8). */
 import { sha256, sha256Latin1 } from '#crypto/digest';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -9,51 +6,40 @@ import type { Value } from './encrypt-body.ts';
 import type { ParsedBody } from './request-body.ts';
 
 export interface SaltedBody extends ParsedBody {
-  /** Undefined if no salt is known beyond this request. */
-  readonly shardKey: string | undefined;
+  readonly shardKey: string | undefined; // none if no salt is known beyond this request
 }
 
-/** Which salts requests get. */
-export interface SaltRule {
-  /** The salt of requests that bring none; undefined: each of them gets a random one. */
-  readonly shared: string | undefined;
+interface SaltRule {
+  readonly shared: string | undefined; // for requests without a salt; undefined: each gets a random one
   /** Makes the salt that replaces the `own` one of a body, given as its text in UTF-8. */
   readonly mix?: ((own: Uint8Array) => string) | undefined;
 }
 
 const SALT_MEMBER = 'cache_salt';
-/** Bytes of the shortest salt. */
-export const SALT_BYTES = 32;
-
-/** 32 random bytes as base64, 44 characters. */
+export const SALT_BYTES = 32; // of the shortest salt, and of a random one before it becomes base64
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
- * Returns the body with its shard key and its salt: its own, or the one that is mixed from it. A body without
- * a salt gets the shared one; if there is none, it gets a random salt and no shard key. Throws
- * context_too_large, and salt_too_short if the body's own salt has 1 to 31 bytes.
+ * Returns the body with its shard key and its salt: its own, or one mixed from it; else the shared one, or a
+ * random one and no shard key. Throws context_too_large, and salt_too_short for 1 to 31 bytes.
  */
 export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltRule): B & SaltedBody {
-  if (!body.salted) return { ...body, shardKey: undefined };
-  const own = textOf(body.values, SALT_MEMBER);
+  const { values, salted } = body;
+  if (!salted) return { ...body, shardKey: undefined };
+  const own = textOf(values, SALT_MEMBER);
   const hasOwn = own.length > 0; // null and an empty string are no salt
   if (hasOwn && own.length < SALT_BYTES) {
     throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
   }
   const other = hasOwn ? mix?.(own) : shared;
   const known = other === undefined ? own : Buffer.from(other);
-  const shardKey = known.length > 0 ? shardKeyOf(body.values, known) : undefined;
+  const shardKey = known.length > 0 ? shardKeyOf(values, known) : undefined;
   if (hasOwn && other === undefined) return { ...body, shardKey };
-  return { ...body, shardKey, values: withSalt(body.values, other ?? randomSalt()) };
-}
-
-/** Puts the salt in the place of the one that the body has, or behind the last member. */
-function withSalt(values: readonly Value[], salt: string): readonly Value[] {
-  const bytes = Buffer.from(JSON.stringify(salt));
   const at = values.findIndex(({ name }) => name === SALT_MEMBER);
-  if (at >= 0) return values.with(at, { ...values[at]!, bytes });
-  const before = Buffer.from(`,"${SALT_MEMBER}":`); // every body has a model before it
-  return [...values, { name: SALT_MEMBER, before, bytes, isPlain: false }];
+  const before = values[at]?.before ?? Buffer.from(`,"${SALT_MEMBER}":`); // every body has a model before it
+  const bytes = Buffer.from(JSON.stringify(other ?? randomSalt()));
+  const salt = { name: SALT_MEMBER, before, bytes, isPlain: false };
+  return { ...body, shardKey, values: at < 0 ? [...values, salt] : values.with(at, salt) };
 }
 
 /** Integers as written, else the shortest plain decimal: `1.50` becomes `1.5`, `1e3` becomes `1000`. */
@@ -66,14 +52,9 @@ function numberText(written: string): string {
 
 /** Decoding holds up all others. No prompt that may be hashed is longer: 4 MB, each byte six if escaped. */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
-
 const EMPTY = Buffer.alloc(0);
 
-/**
- * The text of the member of that name as the service reads it (docs/protocol/inference.md 8, "text()"), in
- * UTF-8: a string decoded, arrays, objects and flags raw; empty for null, and if there is no such member.
- * Throws context_too_large for a string or a number of more than 24 MiB.
- */
+/** The text of a member in UTF-8, as the service reads it: text() of docs/protocol/inference.md 8. */
 function textOf(values: readonly Value[], name: string): Buffer {
   const raw = values.find((value) => value.name === name)?.bytes ?? EMPTY;
   const first = raw.toString('latin1', 0, 1);
@@ -87,14 +68,12 @@ function textOf(values: readonly Value[], name: string): Buffer {
   return raw.includes('\\') ? Buffer.from(JSON.parse(raw.toString('utf8'))) : raw.subarray(1, -1);
 }
 
-/** The members whose texts are hashed, in this order. */
-const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix'];
+const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix']; // in the order of hashing
 const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
 const DIGEST_BYTES = 32;
 const TOKEN_BYTES = 4;
 const TOKEN_LIMIT = 1_000_000;
-
-/** How many tokens the link from this token on covers. */
+/** How many tokens the link from this one on covers. */
 const linkFrom = (token: number): number => (token >= 100_096 ? 512 : token >= 1024 ? 128 : 16);
 
 /** The shard key of a prompt under that salt (UTF-8). Throws context_too_large beyond a million tokens. */
@@ -102,8 +81,7 @@ export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
   const texts = CONTENT_MEMBERS.map((name) => textOf(values, name));
   const tokens = Math.floor(texts.reduce((sum, { length }) => sum + length, 0) / TOKEN_BYTES);
   if (tokens > TOKEN_LIMIT) {
-    // Agents compact a conversation at the first words (docs/decisions.md 47). Claude Code would drop as many
-    // tokens as the message says are too many, and their number is not known here.
+    // Agents compact at the first words (docs/decisions.md 47). How many are too many is not known here.
     const message = `prompt is too long: more than ${TOKEN_LIMIT} tokens, of which a shared prompt cache counts one for each four bytes, images included`;
     throw new PrivatemodeError('context_too_large', message);
   }

@@ -1,17 +1,12 @@
-/**
- * Looks in the messages of a request for media URLs that the service refuses: its refusal would quote the
- * URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22).
- */
+/** Refuses media URLs as the service would, which quotes them in clear (docs/protocol/inference.md 5.6). */
 import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
-/** Bytes of the longest element that is parsed. */
-const LONGEST = 32 * 1024 * 1024;
+const LONGEST = 32 * 1024 * 1024; // bytes of an element that is parsed
 
 /**
- * Parses those elements of a list that may hold what is `wanted`, and gives each to `check`; any other member
- * has none. Each byte becomes one character (latin1). Yields as the scan does. Throws body_too_large if such
- * an element holds too much to be parsed in one go (isParsable, 32 MiB), and what `check` throws.
+ * Parses those elements of a list that may hold what is `wanted`, each byte as one character (latin1), for
+ * `check`. Throws what that throws, and body_too_large if one holds too much to be parsed in one go.
  */
 export function* checkElements(
   body: Buffer,
@@ -32,21 +27,16 @@ export function* checkElements(
   }
 }
 
-type Held = Readonly<Record<string, unknown>>;
-
-const urlOf = (holder: unknown): unknown =>
-  typeof holder === 'object' && holder !== null ? (holder as Held)['url'] : undefined;
-
+const urlOf = (holder: unknown): unknown => (holder as { readonly url?: unknown } | null | undefined)?.url;
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 /**
- * Throws media_url_refused, without the URL, if a content part has a URL that the service refuses. A message
- * holds such parts as some parts do. The types of parts and sources do not count, since the service does not
- * read them. Of a key that is repeated the last value counts: only the sender of the URL could write it.
+ * Throws media_url_refused, without the URL. A message holds parts as some parts do, of whose types the
+ * service reads none. Of a repeated key the last value counts: only the sender of the URL could write it.
  */
 export function checkMediaUrls(part: unknown): void {
-  if (typeof part !== 'object' || part === null || Array.isArray(part)) return;
-  const { image_url: image, source, audio_url: audio, video_url: video, content } = part as Held;
+  const members = (part ?? {}) as Readonly<Record<string, unknown>>; // what is no object has none of these
+  const { image_url: image, source, audio_url: audio, video_url: video, content } = members;
   for (const url of [image, urlOf(image), urlOf(source)]) {
     if (typeof url === 'string' && !isAcceptedImage(url)) {
       throw refused('an image URL is neither https nor data, or cannot be parsed');
@@ -58,16 +48,12 @@ export function checkMediaUrls(part: unknown): void {
   if (Array.isArray(content)) for (const each of content) checkMediaUrls(each);
 }
 
-/** Scheme, authority, path and fragment. */
+// Scheme, authority, path, fragment.
 const PARTS = /^(https|data):(?:\/\/([^/?#]*))?([^?#]*)(?:\?[^#]*)?(#.*)?$/is;
 const CONTROL = /[\x00-\x1f\x7f]/;
-/** A percent sign without two hex digits behind it. */
 const CUT_ESCAPE = /%(?![\dA-Fa-f]{2})/;
 
-/**
- * Whether Go 1.26's net/url parses the URL (docs/protocol/inference.md 5.6). In a path and in a fragment,
- * percent escapes must be whole; in a query, and behind a scheme without a slash, anything may stand.
- */
+/** As Go 1.26's net/url. In a query, and behind a scheme without a slash, escapes may be cut. */
 function isAcceptedImage(url: string): boolean {
   const [, scheme, authority, path = '', fragment = ''] = PARTS.exec(url) ?? [];
   if (scheme === undefined || CONTROL.test(url) || CUT_ESCAPE.test(fragment)) return false;
@@ -77,22 +63,19 @@ function isAcceptedImage(url: string): boolean {
 
 const USERINFO = String.raw`(?:(?:[\w\-.:~!$&'()*+,;=@]|%[\dA-Fa-f]{2})*@)?`;
 const authorityOf = (host: string): RegExp => new RegExp(`^${USERINFO}${host}$`);
-
 // Go accepts escapes in a host name only for bytes beyond ASCII and for the percent sign itself.
 const NAME = String.raw`[\w!"$&'()*+,\-.;<=>\]~\x80-\xff]|%25|%[89A-Fa-f][\dA-Fa-f]`;
 const NAMED = authorityOf(String.raw`(?:${NAME})*(?::\d*)?`);
-/** Only the last colon begins a port: Go tolerates the others unless the scheme is http or https. */
+// Only the last colon begins a port: Go tolerates the others unless the scheme is http or https.
 const WITH_COLONS = authorityOf(String.raw`(?:${NAME}|:)*:\d*`);
-
 // In a zone, the characters that a name may contain may be escaped, and so may blanks.
 const ZONE_ESCAPES = String.raw`%(?:2[0-24-9A-Ea-e]|3[\dA-Ea-e]|[46][1-9A-Fa-f]|5[\dABDFabdf]|7[\dAEae])`;
 const ZONE = String.raw`(?:[\w!"$&'()*+,\-.:;<=>\]~\x80-\xff]|${ZONE_ESCAPES})+`;
 const IP_LITERAL = authorityOf(String.raw`\[([\dA-Fa-f:.]*)(?:%25${ZONE})?\](?::\d*)?`);
 
-/** Characters: no DNS name is longer than 253, and no user name or zone needs the rest. */
-const MAX_AUTHORITY = 8192;
+const MAX_AUTHORITY = 8192; // characters; a DNS name has 253, and no user name or zone needs the rest
 
-/** Whether Go accepts `userinfo@host:port` in an https URL, or in another one. */
+/** `text`: `userinfo@host:port`. */
 function isAuthority(text: string, https: boolean): boolean {
   if (text.length > MAX_AUTHORITY) return false;
   const authority = text.replace(/[^\x00-\xff]/g, '\xff'); // any byte beyond ASCII stands for another

@@ -1,8 +1,4 @@
-/**
- * Which values the unencrypted members of a request may hold, and what they ask for. Any other value is
- * refused: text of a client would travel in clear, and a value that the service reads in another way than
- * this proxy leads to a wrong response (docs/protocol/inference.md 5.4).
- */
+/** Which values may leave in clear: no text, and none with two readings (docs/protocol/inference.md 5.4). */
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
 import type { FormPart } from './form.ts';
@@ -10,19 +6,15 @@ import type { FormPart } from './form.ts';
 /** Which chunks of a stream have `usage`. `last`: the closing one alone, which is left out if it has none. */
 export type UsageWanted = 'every' | 'last' | 'none';
 
-/** Bytes of the longest value that is read here. A longer one is read as NaN, which no rule accepts. */
-const MOST_BYTES = 4096;
-
+const MOST_BYTES = 4096; // a longer value is read as NaN, which no rule accepts
 /** The end of a message "… must be …", and whether a value is as it says. */
 type Rule = readonly [accepted: string, holds: (value: unknown) => boolean];
-
-/** `2.0` and `1e3` are integers. */
 const COUNT: Rule = [
   'an integer from 0, a string of at most 10 digits, or null',
   (value) =>
     typeof value === 'string'
       ? /^[0-9]{1,10}$/.test(value)
-      : value === null || (Number.isSafeInteger(value) && (value as number) >= 0),
+      : value === null || (Number.isSafeInteger(value) && Number(value) >= 0),
 ];
 const FLAG: Rule = ['true, false or null', (value) => value === null || typeof value === 'boolean'];
 const NAMES = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
@@ -33,7 +25,6 @@ const OPTIONS: Rule = [
     Object.entries(value ?? {}).every(([name, flag]) => NAMES.includes(name) && typeof flag === 'boolean'),
 ];
 
-/** The rule of each plain member but `model`. */
 const RULES: ReadonlyMap<string, Rule> = new Map([
   ['n', COUNT],
   ['max_tokens', COUNT],
@@ -45,10 +36,8 @@ const RULES: ReadonlyMap<string, Rule> = new Map([
 ]);
 
 /**
- * Returns the model name, which leaves as a header. Throws missing_model if it is absent or blank, and
- * invalid_model if it is no string of at most 256 bytes of UTF-8, holds control characters or lone
- * surrogates, or has blanks around it: a parser of headers drops them, and reads another name than the body
- * has. C1 controls pass: their bytes in UTF-8, C2 80 to C2 9F, are header characters.
+ * The model name, which leaves as a header: its parser drops blanks around it, and accepts the bytes of C1
+ * controls. Throws missing_model and invalid_model.
  */
 export function modelNamed(model: unknown): string {
   if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
@@ -60,7 +49,7 @@ export function modelNamed(model: unknown): string {
   throw new PrivatemodeError('invalid_model', message);
 }
 
-/** Reads a member of a JSON object. A list is NaN, and an object with a repeated name, or an object in it. */
+/** The value of a member; NaN for a list, and for an object with a repeated name, or an object in it. */
 export function memberIn(body: Buffer, members: readonly Member[], wanted: string): unknown {
   const member = members.find(({ name }) => name === wanted);
   if (member === undefined) return undefined;
@@ -71,7 +60,7 @@ export function memberIn(body: Buffer, members: readonly Member[], wanted: strin
   return kind !== 'array' && objectMembers === own ? value : Number.NaN;
 }
 
-/** Reads a field of a form: a text, or a flag, which is `true` or `false` in any letter case. */
+/** The value of a field of a form: a text, or a flag, which is `true` or `false` in any letter case. */
 export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   const part = parts.find(({ name, isFile }) => name === wanted && !isFile);
   if (part === undefined) return undefined;
@@ -81,14 +70,9 @@ export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   return isFlag ? text.toLowerCase() === 'true' : text;
 }
 
-/** Behind the bracket of a list of token ids, which is one prompt. */
-const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/;
+const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/; // a list of them is one prompt
 
-/**
- * Counts the prompts of a completions request, each of which gets `n` choices. A string is one prompt, and so
- * is an array of token ids; any other array has as many prompts as elements. What the service refuses gets
- * some count. Yields and throws as the scan does.
- */
+/** How many prompts a completions request has; 1 if it has none. What the service refuses gets some count. */
 export function* countPrompts(body: Buffer, members: readonly Member[]): Generator<undefined, number> {
   let prompts = 0;
   for (const { name, kind, start, end } of members) {
@@ -97,14 +81,10 @@ export function* countPrompts(body: Buffer, members: readonly Member[]): Generat
     if (isList) prompts += (yield* scanInTurns(body.subarray(start, end), { array: true })).members.length;
     else if (kind === 'array' || kind === 'string') prompts += 1;
   }
-  return prompts;
+  return prompts || 1;
 }
 
-/**
- * What the members of `plain` ask for. `read` gives the value of each; undefined if it is absent. Throws
- * missing_model and invalid_model, invalid_plain_member if the value of a member breaks its rule, and
- * `internal` if no rule says what a member may hold.
- */
+/** What the members of `plain` ask for. Throws as modelNamed does, invalid_plain_member, and `internal`. */
 export function askedIn(read: (name: string) => unknown, plain: ReadonlySet<string>) {
   const model = modelNamed(read('model'));
   const values = new Map<string, unknown>();
@@ -122,7 +102,6 @@ export function askedIn(read: (name: string) => unknown, plain: ReadonlySet<stri
   const isSet = (name: string): boolean => options[name] === true || values.get(`stream_${name}`) === true;
   let usage: UsageWanted = 'every';
   if (values.has('stream_options') || values.has('stream_include_usage')) {
-    // The flag for continuous usage has no effect alone.
     if (!isSet('include_usage')) usage = 'none';
     else if (!isSet('continuous_usage_stats')) usage = 'last';
   }

@@ -10,10 +10,7 @@ import { askedIn, countPrompts, fieldIn, memberIn, type UsageWanted } from './pl
 /** Called within long work: undefined if it may go on, else resolves when others have had their turn. */
 export type Pause = () => Promise<void> | undefined;
 
-/**
- * Reads a complete body, and throws, or rejects with, a typed 400. The result has views of `bytes`. `hold`
- * reserves memory for what is kept beside the body, or throws.
- */
+/** Reads a complete body, or throws a typed 400. The result has views of it; `hold` reserves other memory. */
 export type BodyReader<T = ParsedBody> = (
   bytes: Buffer,
   on: { readonly hold?: (bytes: number) => void; readonly pause?: Pause },
@@ -29,60 +26,48 @@ export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | P
 }
 
 export interface ParsedBody extends Content {
-  /** Undefined where the endpoint names none. */
-  readonly model: string | undefined;
-  /** Whether the response shall be an event stream. */
+  readonly model: string | undefined; // undefined where the endpoint names none
   readonly streaming: boolean;
-  /** How many choices an honest response has: `n` for each prompt, or 1 if the API has no choices. */
-  readonly choices: number;
-  /** Of a transcription: it decides which members the response has. */
-  readonly format: string | undefined;
+  readonly choices: number; // of an honest response: `n` for each prompt, or 1 if the API has no choices
+  readonly format: string | undefined; // of a transcription: it decides which members the response has
   readonly usage: UsageWanted;
 }
 
 /** What a request that says nothing asks for. */
 export const NOTHING_ASKED = { streaming: false, choices: 1, format: undefined, usage: 'every' } as const;
 
-/** The model to which a request for `model` goes instead, if to another. */
+type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 type Rename = (model: string) => string | undefined;
 
-type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
-
 /**
- * Makes what reads the bodies of that endpoint; returns undefined if the endpoint takes none. Throws
- * invalid_multipart if the endpoint takes a form and the content type is not one.
+ * Makes what reads the bodies of that endpoint, if it takes any. `rename` gives the model to which a request
+ * goes instead, if to another. Throws invalid_multipart if the content type is not the form that is wanted.
  */
 export function bodyReader(
   endpoint: BodyRules,
   contentType: string | undefined,
   rename: Rename = () => undefined,
 ): BodyReader | undefined {
-  switch (endpoint.codec) {
-    case 'json':
-      return (bytes, { pause }) => inTurns(readJson(bytes, endpoint, rename), pause);
-    case 'multipart': {
-      const boundary = boundaryOf(contentType);
-      return (bytes) => readFields(readForm(bytes, boundary), endpoint.requestPlain, rename);
-    }
-    case 'raw': // one message, also where the body is empty (docs/protocol/inference.md 6.4)
-      return (bytes) => {
-        const end = bytes.subarray(0, 0);
-        const values = [{ name: '', before: end, bytes, isPlain: false }];
-        return { ...NOTHING_ASKED, model: undefined, values, end, salted: false };
-      };
-    case 'none':
-      return undefined;
-  }
+  const { codec, requestPlain } = endpoint;
+  if (codec === 'none') return undefined;
+  if (codec === 'json') return (bytes, { pause }) => inTurns(readJson(bytes, endpoint, rename), pause);
+  if (codec === 'raw') return readRaw;
+  const boundary = boundaryOf(contentType);
+  return (bytes) => readFields(readForm(bytes, boundary), requestPlain, rename);
 }
 
-/** Reads a JSON object. Throws media_url_refused, hosted_tool_refused, and as the scan and askedIn do. */
-function* readJson(
-  body: Buffer,
-  { id, requestPlain: plain, salted }: BodyRules,
-  rename: Rename,
-): Generator<undefined, ParsedBody> {
+/** One message, also where the body is empty (docs/protocol/inference.md 6.4). */
+function readRaw(bytes: Buffer): ParsedBody {
+  const end = bytes.subarray(0, 0);
+  const values = [{ name: '', before: end, bytes, isPlain: false }];
+  return { ...NOTHING_ASKED, model: undefined, values, end, salted: false };
+}
+
+/** Throws media_url_refused, hosted_tool_refused, and as the scan and askedIn do. */
+function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<undefined, ParsedBody> {
+  const { id, requestPlain: plain, salted } = rules;
   const { members } = yield* scanInTurns(body);
-  const prompts = id === 'completions' ? yield* countPrompts(body, members) : 0;
+  const prompts = id === 'completions' ? yield* countPrompts(body, members) : 1;
   const asked = askedIn((name) => memberIn(body, members, name), plain);
   const model = rename(asked.model);
   const values: Value[] = [];
@@ -97,20 +82,16 @@ function* readJson(
     values.push({ name, before: body.subarray(at, start), bytes, isPlain: plain.has(name) });
     at = end;
   }
-  const choices = asked.choices * (prompts || 1); // no prompt counts as one
+  const choices = asked.choices * prompts;
   const end = body.subarray(at);
   return { ...asked, model: model ?? asked.model, choices, format: undefined, values, end, salted };
 }
 
 const mayHoldUrl = (member: Member): boolean => member.mayHoldUrl;
-/** The type of Anthropic's web search may be written with escapes of letters. */
 const mayBeHosted = (_: Member, bytes: Buffer): boolean =>
-  bytes.includes('web_search_') || bytes.includes('\\u00');
+  bytes.includes('web_search_') || bytes.includes('\\u00'); // the escape of a letter
 
-/**
- * Throws hosted_tool_refused if the tool is Anthropic's web search: the model server has no such tool, and
- * its error says only that a member is missing. Clients may give such a name to a tool of their own.
- */
+/** The model server has no web search, and its error says only that a member is missing. */
 function checkTool(tool: unknown): void {
   const type = (tool as { readonly type?: unknown } | null)?.type;
   if (typeof type === 'string' && type.startsWith('web_search_')) {

@@ -3,13 +3,9 @@ import { bearerToken } from '../api/ids.ts';
 
 export type FallbackMode = 'never' | 'always' | 'if-placeholder';
 
-/** The application's Authorization header, if it sent one, and its x-api-key header. */
-interface SentKeys {
+interface AuthInput {
   readonly authorization: string | undefined;
-  readonly apiKeyHeader: string | undefined;
-}
-
-interface AuthInput extends SentKeys {
+  readonly apiKeyHeader: string | undefined; // x-api-key
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
   /** The client of --clients that sends the request, and its key for the service, if it has one. */
@@ -19,11 +15,9 @@ interface AuthInput extends SentKeys {
 const bearer = (key: string | undefined): string | undefined => (key ? `Bearer ${key}` : undefined);
 
 /**
- * Returns `authorization`, the header for the remote, if there is one, and `offeredKey`, the own key of the
- * application or client: attestation may use it if no key is configured. An Authorization header decides
- * alone, whatever it holds. `x-api-key` counts only if there is no such header, and leaves as a bearer token,
- * so that a key for another vendor cannot leak. A `client` has sent a token of this gateway, which stays
- * here: the client's own key replaces it, or else the configured key.
+ * Returns the header for the remote, and as `offeredKey` the application's or client's own key, which may
+ * attest if none is configured. Authorization decides alone, whatever it holds; else x-api-key leaves as a
+ * bearer token: no key for another vendor leaks. What a `client` sent, a token of this gateway, stays here.
  */
 export function rewriteAuth(input: AuthInput) {
   const { client, configuredKey } = input;
@@ -35,12 +29,12 @@ export function rewriteAuth(input: AuthInput) {
   };
 }
 
-/** The Authorization header that the application's own key makes; undefined if it sent none. */
-export const ownKey = (sent: SentKeys): string | undefined => sent.authorization ?? bearer(sent.apiKeyHeader);
+/** The Authorization header that the application's own key makes. */
+export const ownKey = (sent: Pick<AuthInput, 'authorization' | 'apiKeyHeader'>): string | undefined =>
+  sent.authorization ?? bearer(sent.apiKeyHeader);
 
 /** Whether the configured key replaces what the application sent, which then does not count as a key. */
-export function isReplaced(input: Omit<AuthInput, 'client'>): boolean {
-  const { configuredKey, fallback } = input;
-  const isPlaceholder = fallback === 'if-placeholder' && ownKey(input) === 'Bearer placeholder';
+export function isReplaced({ configuredKey, fallback, ...sent }: Omit<AuthInput, 'client'>): boolean {
+  const isPlaceholder = fallback === 'if-placeholder' && ownKey(sent) === 'Bearer placeholder';
   return configuredKey !== undefined && (fallback === 'always' || isPlaceholder);
 }

@@ -3,15 +3,13 @@ import { isParsable, scanInTurns } from '../json/scan.ts';
 import { memberIn, modelNamed } from './plain-members.ts';
 import { type BodyReader, inTurns } from './request-body.ts';
 
-/**
- * With o200k_base, program text and prose in Latin script have 3.9 to 4.8 bytes per token, other scripts up
- * to 7.9, JSON 2.5, digits and hex 1.7. The value is lower than most of these: an estimate that is too high
- * compacts early, but one that is too low overruns the context.
- */
+// With o200k_base, program text and prose in Latin script have 3.9 to 4.8, other scripts up to 7.9, JSON 2.5,
+// digits 1.7. An estimate that is too high compacts early, but one that is too low overruns the context.
 const BYTES_PER_TOKEN = 3.5;
 /** The most that Anthropic's rule (width × height ÷ 750, after scaling down) gives for one image. */
 const TOKENS_PER_MEDIUM = 1_600;
 const MEDIA_SOURCES: readonly unknown[] = ['base64', 'url', 'file'];
+const LONGEST = 8 * 1024 * 1024; // bytes of a member that is parsed
 
 /** UTF-8 bytes of all strings in the value of a member, names included; of a medium, those of its tokens. */
 function bytesIn(value: unknown, name: string): number {
@@ -26,18 +24,12 @@ function bytesIn(value: unknown, name: string): number {
   return bytes;
 }
 
-/** Bytes of the longest member that is parsed. */
-const LONGEST = 8 * 1024 * 1024;
-
-/**
- * Estimates the tokens of a request of the Messages API: the bytes of all strings in `system`, `messages` and
- * `tools` ÷ 3.5, rounded up, and 1600 for each image or document, whose data are no text. A member that holds
- * too much to be parsed counts with all its bytes. Throws as the scan does, missing_model and invalid_model.
- */
+/** Reads a request of the Messages API. Throws as the scan and modelNamed do. */
 export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (body, { pause }) =>
   inTurns(estimate(body), pause);
 
-function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number }> {
+/** A member that holds too much to be parsed counts with all its bytes. */
+function* estimate(body: Buffer) {
   const { members } = yield* scanInTurns(body);
   modelNamed(memberIn(body, members, 'model'));
   let bytes = 0;
