@@ -1,19 +1,15 @@
-/** One HTTPS request on the control path, with its limits, and its failures as our errors. */
-import type { Dispatcher } from 'undici';
+/** What holds a request on the control path to its limits, and a host to its pauses. */
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
-import { transportError } from './failures.ts';
 
 export interface HttpRequest {
   readonly method: 'GET' | 'POST';
   readonly url: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
-  /** Bytes of the response's body; one more is an error. */
-  readonly maxBytes: number;
-  /** ms until the whole response must be here. */
-  readonly timeout: number;
+  readonly maxBytes: number; // of the response's body; one more is an error
+  readonly timeout: number; // ms until the whole response must be here
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -29,8 +25,8 @@ export interface HttpResponse {
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
 /**
- * The pause that a response asks for, in seconds. `random`, from 0 to 1, makes it up to a fifth longer,
- * because a host counts the requests of all machines behind one address together.
+ * The pause that a response asks for, in seconds. It is up to a fifth longer, because a host counts the
+ * requests of all machines behind one address together.
  */
 export function pauseOf(
   { status, headers }: HttpResponse,
@@ -43,25 +39,22 @@ export function pauseOf(
   return Math.min(Math.max(seconds, 1), times.longestPause / 1000) * (1 + random / 5);
 }
 
-/** Sends one request. If the body of its response is left early, the connection must end. */
-type Send = (
-  request: HttpRequest,
-  host: string,
-  signal: AbortSignal,
-) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>;
-
 /**
- * Holds `send` to the limits of each request. During a pause that a host wants, the call resolves with the
- * response that asked for it, and sends nothing. Throws upstream_connect_timeout, control_api_failed for a
- * body over `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
+ * Holds `send` to the limits of each request; it ends the connection if the body is left early. During a
+ * pause that a host wants, the call resolves with the response that asked for it, and sends nothing. Throws
+ * upstream_connect_timeout, control_api_failed for a body over `maxBytes`, the signal's reason, and for any
+ * other failure what `failureOf` returns.
  */
 export function limitedControlCall(
-  send: Send,
+  send: (
+    request: HttpRequest,
+    host: string,
+    signal: AbortSignal,
+  ) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>,
   failureOf: (host: string, thrown: unknown) => unknown,
   clock: Clock,
 ): ControlCall {
   const paused = new Map<string, { readonly until: number; readonly response: HttpResponse }>();
-
   return async (request) => {
     const { method, url, headers, maxBytes, timeout, signal: caller } = request;
     const { host, origin, pathname } = new URL(url);
@@ -106,28 +99,4 @@ export async function readAll(body: AsyncIterable<Uint8Array>, most: number): Pr
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
-}
-
-/**
- * Sends requests over `dispatcher`, which has no time limits of its own; resolves with a response of any
- * status but a redirect. Throws the codes of lib/network/failures.ts, upstream_connect_timeout for a response
- * that takes too long, upstream_redirect (credentials follow none), control_api_failed for one over its limit
- * or in an encoding nobody asked for, and the signal's reason. No message quotes what was sent.
- */
-export function createControlCall(dispatcher: Dispatcher, clock: Clock): ControlCall {
-  const send: Send = async ({ method, url, headers, body = null }, host, signal) => {
-    const { origin, pathname, search } = new URL(url);
-    const path = pathname + search;
-    const identity = { 'accept-encoding': 'identity', ...headers };
-    const response = await dispatcher.request({ origin, path, method, headers: identity, body, signal });
-    const { statusCode: status, headers: answered, body: bytes } = response;
-    const redirect = status >= 300 && status < 400;
-    if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
-      return { status, headers: answered, body: bytes };
-    bytes.on('error', () => {}).destroy();
-    throw redirect
-      ? new PrivatemodeError('upstream_redirect', `${host} answered with a redirect (status ${status})`)
-      : new PrivatemodeError('control_api_failed', `${host} answered in an encoding nobody asked for`);
-  };
-  return limitedControlCall(send, transportError, clock);
 }

@@ -5,16 +5,12 @@ import { getCACertificates } from 'node:tls';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
 
-/** SSL_CERT_FILE, https_proxy and no_proxy of the process's environment decide how the remote is reached. */
 export type Environment = Readonly<Record<string, string | undefined>>;
-
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
 /**
- * The authorities that may sign for outbound TLS connections: PEM, one certificate each. If SSL_CERT_FILE is
- * set and not empty, exactly the certificates of that file, read once (docs/protocol/inference.md 1).
- * Otherwise the system's store and the one that ships with Node, which alone trusts only the latter. Throws
- * config_invalid.
+ * PEM, one certificate each: exactly those of the file SSL_CERT_FILE, if that is set and not empty
+ * (docs/protocol/inference.md 1); else the stores of the system and of Node. Throws config_invalid.
  */
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
@@ -25,7 +21,7 @@ export function loadTrustStore(env: Environment): readonly string[] {
   } catch (cause) {
     throw fileUnreadable(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path, cause);
   }
-  // An entry of a bundle that cannot be read is left out; a bundle of nothing but such entries is a mistake.
+  // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
   const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);
   if (certificates.length > 0) return certificates;
   throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
