@@ -4,7 +4,6 @@ import { isIP, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { type Clock, every } from '../clock.ts';
-import { watchCertificate } from './failures.ts';
 import type { Through } from './outbound-proxy.ts';
 
 export interface Way {
@@ -25,11 +24,10 @@ type Connected = (error: Error | null, socket?: TLSSocket) => void;
 export class ServiceAgent extends Agent {
   readonly #way: Way;
   readonly #clock: Clock;
-  /** Connections opened ahead that had no request yet, also in their handshake. */
+  /** Opened ahead, also in their handshake, without a request yet. */
   readonly #ahead = new Set<TLSSocket>();
-  /** In ms since 1970: that clock goes on while the machine sleeps. */
+  /** ms since 1970: that clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
-  #lookedAt = 0;
   #stopLooking: (() => void) | undefined;
   /** By the monotonic clock; Infinity while one is opened. */
   #pausedUntil = 0;
@@ -49,7 +47,7 @@ export class ServiceAgent extends Agent {
     callback?.(null, ready.ref());
   }
 
-  /** Returns whether the connection is kept, which the declared type of Node's method leaves out. */
+  /** Returns whether the connection is kept, which Node's type leaves out. */
   override keepSocketAlive(socket: Duplex): boolean {
     this.#idleSince.set(socket, this.#clock.now());
     return super.keepSocketAlive(socket) as unknown as boolean;
@@ -61,7 +59,7 @@ export class ServiceAgent extends Agent {
     super.destroy();
   }
 
-  /** Begins or stops to keep idle connections ready: the service is verified, or no longer. */
+  /** `ready`: the service is verified. */
   keep(ready: boolean): void {
     if (ready === (this.#stopLooking !== undefined)) return;
     this.#stopLooking?.();
@@ -70,16 +68,9 @@ export class ServiceAgent extends Agent {
     if (ready) this.#look();
   }
 
-  /** Closes, once in a second, the connections that have idled for too long. To be called before a request. */
-  dropOutlived(): void {
-    const since = this.#clock.now() - this.#lookedAt;
-    if (Math.abs(since) >= this.#clock.times.warmLook) this.#closeOutlived();
-  }
-
-  /** Returns how many idle ones are left. */
-  #closeOutlived(): number {
+  /** Closes what has idled for too long, and returns how many are left. To be called before each request. */
+  dropOutlived(): number {
     const now = this.#clock.now();
-    this.#lookedAt = now;
     const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
     let left = 0;
     for (const socket of [...kept, ...this.#ahead]) {
@@ -94,9 +85,9 @@ export class ServiceAgent extends Agent {
     return left;
   }
 
-  /** Opens a connection if one is missing: more at a time would hold up the first request after a start. */
+  /** Opens a connection if one is missing; more at a time would hold up a request. */
   #look(): void {
-    const left = this.#closeOutlived();
+    const left = this.dropOutlived();
     const clock = this.#clock;
     const { host = '', port, count = 0 } = this.#way.service ?? {};
     if (left >= count || clock.monotonic() < this.#pausedUntil) return;
@@ -121,17 +112,16 @@ export class ServiceAgent extends Agent {
 
   /** Calls `done` once the handshake has begun, or with the error of the HTTP proxy. */
   #connect(options: CreateConnection[0], done: Connected): undefined {
-    const host = String(options.host);
-    const secure = (socket?: Socket): void => {
+    const secure = (socket?: Socket): TLSSocket => {
       const created = super.createConnection({ ...options, socket } as typeof options) as TLSSocket;
-      watchCertificate(created, host);
-      done(null, created);
+      done(null, created); // at once: an error may come before a promise resolves
+      return created;
     };
-    this.#way.through(host, Number(options.port), secure, done);
+    this.#way.through(String(options.host), Number(options.port), secure).catch(done);
   }
 }
 
-/** The service spoke before it was asked. */
+/** The service speaks unasked. */
 function refuseUnasked(this: TLSSocket): void {
   this.destroy();
 }

@@ -15,19 +15,14 @@ export interface HttpRequest {
 
 export interface HttpResponse {
   readonly status: number;
-  /** Names in lower case. */
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>; // by lower-case names
   readonly body: Uint8Array;
-  /** Seconds for which the host wants no such request; undefined if it does not say so. */
-  readonly pause?: number | undefined;
+  readonly pause?: number | undefined; // seconds for which the host wants no such request, if it says so
 }
 
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
-/**
- * The pause that a response asks for, in seconds. It is up to a fifth longer, because a host counts the
- * requests of all machines behind one address together.
- */
+/** The pause that a response asks for, in seconds, and up to a fifth more, so that machines do not come together. */
 export function pauseOf(
   { status, headers }: HttpResponse,
   times: Pick<Times, 'usualPause' | 'longestPause'>,
@@ -40,10 +35,9 @@ export function pauseOf(
 }
 
 /**
- * Holds `send` to the limits of each request; it ends the connection if the body is left early. During a
- * pause that a host wants, the call resolves with the response that asked for it, and sends nothing. Throws
- * upstream_connect_timeout, control_api_failed for a body over `maxBytes`, the signal's reason, and for any
- * other failure what `failureOf` returns.
+ * Holds `send` to the limits of each request. During a pause that a host wants, nothing is sent, and the
+ * response that asked for it comes again. Throws upstream_connect_timeout, control_api_failed for a body over
+ * `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
  */
 export function limitedControlCall(
   send: (

@@ -1,4 +1,4 @@
-/** Turns what Node, undici, OpenSSL and the service itself say about a failure into our errors. */
+/** What Node, undici, OpenSSL and the service say about a failure, as our errors. */
 import type { TLSSocket } from 'node:tls';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
@@ -20,7 +20,7 @@ const DONE: readonly Row[] = [
   [/^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/, 'upstream_reset', 'closed the connection before it answered'],
   [/^(?:ETIMED|UND_ERR_CONNECT_TIME)OUT$/, 'upstream_connect_timeout', 'could not be connected to in time'],
 ];
-/** The same for a request of an application. Attestation only waits for a better time (session/epoch.ts). */
+/** The same for a request of an application. Attestation waits (lib/session/epoch.ts). */
 const DONE_TO_REQUEST: readonly Row[] = [
   [/^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/, 'resources_exhausted', NOTHING_LEFT],
   [/^HPE_/, 'response_malformed', 'answered with something that is not HTTP'],
@@ -46,31 +46,25 @@ const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'ear
 /** What a server showed, by the error of its refusal, which undici and node:https hand on unchanged. */
 const presentedBy = new WeakMap<object, string>();
 
-/**
- * Remembers the certificate that `socket` is shown, in case Node refuses it. Node ends the connection before
- * it reports the refusal, so this looks at 'secure', when nothing is judged yet.
- */
-export function watchCertificate(socket: TLSSocket, host: string): void {
+/** Remembers the certificate that `socket` is shown. When Node reports a refusal, the connection has ended. */
+export function watchCertificate(socket: TLSSocket, host: string): TLSSocket {
   let presented: string | undefined;
   socket.prependListener('secure', () => {
     const { subject, issuer } = socket.getPeerCertificate() ?? {};
     presented = `${host} presented a certificate for "${nameOf(subject)}" issued by "${nameOf(issuer)}"`;
   });
-  socket.prependListener('error', (error: Error) => {
+  return socket.prependListener('error', (error: Error) => {
     if (presented !== undefined) presentedBy.set(error, presented);
   });
 }
 
-/** Names a certificate's party in a text that is printable and short, whatever the certificate holds. */
+/** Names a party of a certificate, in printable and short text whatever it says. */
 function nameOf(party: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined) {
   const name = [party?.CN ?? party?.O ?? 'nobody'].flat().join(', ');
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }
 
-/**
- * upstream_tls_untrusted if `thrown` is about a refused certificate; else undefined. `host`: who showed it, if
- * the connection was not watched.
- */
+/** upstream_tls_untrusted for a refused certificate; else undefined. `host`: its name unless it was watched. */
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;
@@ -112,10 +106,7 @@ interface AttemptState {
   readonly times: Pick<Times, 'staleWithin'>;
 }
 
-/**
- * The failure of an attempt, from what node:https or fetch threw, or the error with which we ended it: such a
- * request is never sent again, and none after the first byte of a response.
- */
+/** The failure of an attempt, from what node:https or fetch threw, or the error with which we ended it. */
 export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamFailure {
   if (thrown instanceof PrivatemodeError) return new UpstreamFailure(thrown);
   const { host, heard, reused, age, sent, times } = state;
@@ -135,7 +126,6 @@ export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamF
   return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
 }
 
-/** The errors of waits that are over, and of a response whose connection ended before it did. */
 export const noConnection = () =>
   new PrivatemodeError('upstream_connect_timeout', 'no connection to the service in time');
 export const noResponse = () =>
@@ -151,8 +141,8 @@ export const MOST_SEARCHED = 4096;
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
 
 /**
- * client_too_old if the plain body of an error asks for a newer client than the `announced` one; else
- * undefined. Nothing authenticates that body, so the message quotes only the digits of the version.
+ * client_too_old if the plain body of an error asks for a newer client; else undefined. Nothing authenticates
+ * that body, so the message quotes only the digits of the version.
  */
 export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
   if (body.length > MOST_SEARCHED) return undefined;

@@ -21,24 +21,21 @@ interface ProxyOptions {
 }
 
 /**
- * Calls `begin` with a raw connection to `host:port` through the proxy, or at once with none if there is to
- * be no proxy; `failed` with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, and
- * the name of the proxy without its credentials.
+ * Resolves with the TLS connection that `secure` begins over a raw one to `host:port` through the proxy or,
+ * given none, directly. Rejects with upstream_unreachable, upstream_connect_timeout or
+ * upstream_tls_untrusted; the message names the proxy, never its credentials.
  */
 export type Through = (
   host: string,
   port: number,
-  begin: (socket?: Socket) => void,
-  failed: (error: Error) => void,
-) => void;
+  secure: (socket?: Socket) => TLSSocket,
+) => Promise<TLSSocket>;
 
 /**
- * The proxy of `https_proxy`/`HTTPS_PROXY`, without the exceptions of `no_proxy`/`NO_PROXY`; the lower-case
- * spelling wins. `http_proxy` is not for TLS connections. Undefined: all connections are direct. Throws
- * config_invalid without quoting the value, which may hold a password.
- *
- * `no_proxy` is a list separated by commas or blanks: `*`, host names, IP addresses, CIDR blocks. A host name
- * covers itself and all below it; with a leading dot or `*.`, only what is below. All but a block may end in
+ * The proxy of `https_proxy`, except for what `no_proxy` covers; the lower-case spelling wins over the upper.
+ * Undefined: all connections are direct. Throws config_invalid without quoting the value, which may hold a
+ * password. `no_proxy`: `*`, host names, IP addresses and CIDR blocks, separated by commas or blanks. A name
+ * covers itself and all below it; with a leading dot or `*.`, only what is below. All but blocks may end in
  * `:port`.
  */
 export function proxyFromEnvironment(env: Environment) {
@@ -63,13 +60,11 @@ export function proxyFromEnvironment(env: Environment) {
   }
 }
 
-/** The way through the proxy of `env`, which is read once. Throws as proxyFromEnvironment does. */
-export function outboundProxy(
-  env: Environment,
-  { secureContext, connectTimeout, clock, closed }: ProxyOptions,
-): Through {
+/** Throws as proxyFromEnvironment does. */
+export function outboundProxy(env: Environment, options: ProxyOptions): Through {
+  const { secureContext, connectTimeout, clock, closed } = options;
   const rule = proxyFromEnvironment(env);
-  if (rule === undefined) return (_host, _port, begin) => begin();
+  if (rule === undefined) return async (target, _port, secure) => watchCertificate(secure(), target);
   const { proxy, credentials, exempts } = rule;
   const name = `the HTTP proxy ${proxy.host}`;
   const isSecure = proxy.protocol === 'https:';
@@ -86,7 +81,7 @@ export function outboundProxy(
     signal: closed,
   };
 
-  /** Asks the proxy for a raw connection (CONNECT, RFC 9110 9.3.6). The name goes there unresolved. */
+  /** CONNECT: RFC 9110 9.3.6. The name goes to the proxy unresolved. */
   async function open(authority: string): Promise<Socket> {
     const asked = send({ ...to, path: authority, headers: { host: authority, ...credentials } });
     if (isSecure) asked.once('socket', (socket) => watchCertificate(socket as TLSSocket, name));
@@ -110,13 +105,13 @@ export function outboundProxy(
     }
   }
 
-  return (target, port, begin, failed) => {
-    if (exempts(target, port)) begin();
-    else open(`${urlHost(target)}:${port}`).then(begin, failed);
+  return async (target, port, secure) => {
+    const socket = exempts(target, port) ? undefined : await open(`${urlHost(target)}:${port}`);
+    return watchCertificate(secure(socket), target);
   };
 }
 
-/** Whether an entry of `no_proxy` covers a host, which is in lower case and without brackets. */
+/** Whether an entry of `no_proxy` covers `host`, which plainHost has made. */
 function covers(entry: string, host: string, port: number): boolean {
   const family = isIP(host);
   const [, address = '', prefix] = /^([^/]*)\/(\d{1,3})$/.exec(entry) ?? [];

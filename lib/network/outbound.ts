@@ -8,7 +8,7 @@ import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { ServiceAgent, type Way } from './agent.ts';
 import { limitedControlCall } from './control-call.ts';
-import { transportError, watchCertificate } from './failures.ts';
+import { transportError } from './failures.ts';
 import { outboundProxy } from './outbound-proxy.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
 
@@ -42,20 +42,19 @@ export function createOutbound(
     connect(options, callback) {
       const { protocol, hostname, port } = options;
       if (protocol !== 'https:') return connect(options, callback);
-      const secure = (httpSocket?: Socket): void => {
+      const secure = (httpSocket?: Socket): TLSSocket => {
         // The declared type hides it, but the connector hands out its socket.
         const socket: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
-        watchCertificate(addAbortSignal(closed.signal, socket as TLSSocket), hostname);
+        return addAbortSignal(closed.signal, socket as TLSSocket);
       };
-      through(hostname, Number(port || 443), secure, (error) => callback(error, null));
+      through(hostname, Number(port || 443), secure).catch((error) => callback(error, null));
     },
   });
 
   return {
     /**
-     * The control path: manifest, attestation, secret exchange, collateral. Throws also the codes of
-     * lib/network/failures.ts, upstream_redirect, because credentials follow none, and control_api_failed.
-     * No message quotes what was sent.
+     * The control path. Throws also what transportError returns, and upstream_redirect: credentials follow
+     * none. No message quotes what was sent.
      */
     call: limitedControlCall(
       async ({ method, url, headers, body = null }, host, signal) => {
@@ -79,7 +78,7 @@ export function createOutbound(
       closed.signal.addEventListener('abort', () => agent.destroy());
       return agent;
     },
-    /** Ends all connections, also those of the agents and those that are being opened; requests fail. */
+    /** Ends all connections, those of the agents too, and those that are being opened; requests fail. */
     async close(): Promise<void> {
       await dispatcher.destroy();
       closed.abort();

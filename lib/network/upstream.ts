@@ -11,26 +11,20 @@ import { noConnection, noResponse, upstreamFailure } from './failures.ts';
 interface UpstreamOptions {
   readonly host: string;
   readonly port: number;
-  /** ms from the start of the attempt to a usable connection, its TLS handshake included. */
-  readonly connectTimeout: number;
-  /** ms from the last piece of the upload that left until the response headers come. */
-  readonly firstByteTimeout: number;
+  readonly connectTimeout: number; // ms from the start of the attempt, the TLS handshake included
+  readonly firstByteTimeout: number; // ms from the last piece of the upload that left
   readonly agent: ServiceAgent;
-  /** Opens a connection for every request: for the retry after a stale one. */
-  readonly freshAgent: ServiceAgent;
+  readonly freshAgent: ServiceAgent; // opens a connection each time: for the retry after a stale one
   readonly clock: Clock;
 }
 
 /** What one attempt sends. Nothing of the application's own head goes out. */
 interface Attempt {
   readonly method: string;
-  /** Canonical path of the endpoint table, and the allowed query. */
-  readonly path: string;
+  readonly path: string; // canonical, of the endpoint table, and the allowed query
   readonly headers: OutgoingHttpHeaders;
-  /** Encrypted. */
-  readonly body: Uint8Array | Readable | undefined;
-  /** Called when all of the upload has left. */
-  readonly sent: () => void;
+  readonly body: Uint8Array | Readable | undefined; // encrypted
+  readonly sent: () => void; // called when all of the upload has left
   readonly fresh: boolean;
   readonly deadline: Deadline;
 }
@@ -45,7 +39,6 @@ export type Upstream = ReturnType<typeof createUpstream>;
 export function createUpstream(options: UpstreamOptions) {
   delete process.env['FORCE_FETCH_PATH']; // docs/hazards.md 26
   const { host, port } = options;
-  const name = urlHost(host);
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
   // The library has a Sending in place of the application's request, and names it in each of its events.
@@ -55,8 +48,8 @@ export function createUpstream(options: UpstreamOptions) {
   proxy.on('error', (error, its) => sendingOf(its).stop(error));
 
   return {
-    /** The value of Host: with the port if that is not 443, with brackets around IPv6. */
-    authority: port === 443 ? name : `${name}:${port}`,
+    /** The value of Host. */
+    authority: urlHost(host) + (port === 443 ? '' : `:${port}`),
     /**
      * Sends one attempt for the application that waits for `res`. `outcome` rejects with UpstreamFailure.
      * `stop` ends the attempt, also once it has a response; a PrivatemodeError becomes its failure.
@@ -94,10 +87,6 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
   let connectedAt: number | undefined;
   let reused = false; // the connection idled before, and may have been closed meanwhile
 
-  const settle = (): void => {
-    isSettled = true;
-    deadline.rest();
-  };
   const release = (): void => {
     if (body instanceof Readable) body.destroy();
     body = undefined;
@@ -106,7 +95,8 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
   const stop = (thrown: unknown): void => {
     request?.destroy(); // also after a response: the rest of the body is not sent
     if (isSettled) return;
-    settle();
+    isSettled = true;
+    deadline.rest();
     release();
     const heard = (connection?.bytesRead ?? 0) > readBefore;
     const age = connectedAt && clock.monotonic() - connectedAt;
@@ -134,8 +124,7 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     socket: {},
     outcome: outcome.promise,
     stop,
-    /** http-proxy-3 listens for errors of the body, which `pipe` handles. */
-    on(): void {},
+    on(): void {}, // `pipe` handles the errors of the body
     pipe(made: ClientRequest): void {
       request = made.once('finish', sent).once('close', () => {
         // An error costs 9 us of a short request's 620, because of its stack.
@@ -149,15 +138,15 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     hasSocket(socket: TLSSocket): void {
       connection = socket;
       readBefore = socket.bytesRead;
-      // Behind an outbound proxy, `reusedSocket` may be true before the handshake (docs/hazards.md 40).
-      reused = socket.authorized;
+      reused = socket.authorized; // not `reusedSocket` (docs/hazards.md 40)
       if (reused) connected();
       else socket.once('secureConnect', connected);
     },
     hasResponse(response: IncomingMessage): void {
       const its = request as ClientRequest;
       if (isSettled) return void response.destroy();
-      settle();
+      isSettled = true;
+      deadline.rest();
       // A response that is over before the upload is all that will come: the rest of the upload stays here.
       if (body instanceof Readable) response.once('end', () => its.writableFinished || its.destroy());
       outcome.resolve({ response, request: its });
