@@ -32,10 +32,9 @@ function authentic<T>(opened: T | undefined): T {
 }
 
 /**
- * Makes the cipher of one attempt: a random nonce and two counters. Throws `internal` unless the key holds 32
- * bytes; the cipher throws it after 2^32 messages. Its nonce and counter authenticate a response, so the texts
- * of id and nonce need not. `options`, for tests only: nonce and source of ivs, 12 bytes each, and the first
- * number of both counters.
+ * Makes the cipher of one attempt: a random nonce and two counters, which authenticate a response, so the id
+ * and the nonce that stand in it need not. Throws `internal` unless the key holds 32 bytes; the cipher throws
+ * it after 2^32 messages. `options`, for tests only: nonce and ivs of 12 bytes, the first of both counters.
  */
 export function createRequestCipher(
   { id, key }: InferenceSecret,
@@ -48,24 +47,18 @@ export function createRequestCipher(
   const aad = Buffer.alloc(AAD_BYTES); // the nonce, which is as long as an iv, and a number
   aad.set(nonce);
   let received = first;
-  let opening = false;
   let met = false; // a response message, whether it opens or not
   let failure: unknown;
-  // In hex. A gateway could send our own messages back: they share key, nonce and numbering with a response.
-  const sentIvs: string[] = [];
+  const sentIvs: string[] = []; // in hex: a gateway could send our own messages back as a response
   let head = prefix.slice(1); // of the last message: most of a response have the same one
 
-  // Little endian, unlike everything else on this wire.
   const aadFor = (sequence: number): Buffer => {
     if (sequence >= SEQUENCE_LIMIT) throw internal('the message counter is exhausted');
-    aad.writeUInt32LE(sequence, IV_BYTES);
+    aad.writeUInt32LE(sequence, IV_BYTES); // unlike everything else on this wire
     return aad;
   };
 
-  /**
-   * Decodes the next response message, and its AAD, into the slot; a long ciphertext into memory of its own,
-   * which is returned, with `slot.size` bytes of ciphertext and a tag.
-   */
+  /** Decodes the next response message into the slot; a long one into the memory that is returned. */
   const receive = (message: string, slot: Slot): Buffer => {
     // startsWith takes six times as long
     if (message.slice(0, head.length) !== head) {
@@ -104,7 +97,7 @@ export function createRequestCipher(
   const sealBatch = (plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] => {
     const short: Uint8Array[] = [];
     const messages = plaintexts.map((plaintext) => {
-      if (opening) throw internal('sealing after the response began');
+      if (met || failure !== undefined) throw internal('sealing after the response began');
       const iv = ivs();
       const ivText = Buffer.from(iv).toString('hex');
       const messageHead = `${prefix}${ivText}:`;
@@ -127,12 +120,11 @@ export function createRequestCipher(
   };
 
   return {
-    secretId: id,
     /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
     sealedLength: (plaintextBytes: number): number => overhead + 2 * plaintextBytes,
     /**
      * Makes the next request messages, in this order: of a short plaintext the message with its quotes, of a
-     * longer one its sealer. Throws `internal` once a response message was opened.
+     * longer one its sealer. Throws `internal` once a response message came.
      */
     seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
       const messages: (string | MessageSealer)[] = [];
@@ -149,7 +141,6 @@ export function createRequestCipher(
      */
     open(messages: readonly string[]): string[] {
       if (failure !== undefined) throw failure;
-      opening = true;
       const opened: string[] = [];
       let filled = 0;
       const openFilled = (): void => {

@@ -22,7 +22,7 @@ export interface HttpResponse {
 
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
-/** The pause that a response asks for, in seconds, and up to a fifth more, so that machines do not come together. */
+/** The pause that a response asks for, in seconds, and up to a fifth more: machines share an address. */
 export function pauseOf(
   { status, headers }: HttpResponse,
   times: Pick<Times, 'usualPause' | 'longestPause'>,

@@ -4,7 +4,6 @@ import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
 
 type Row = readonly [codes: RegExp, code: ErrorCode, text: string];
-
 const HTTP2_ONLY = 'offers HTTP/2 only, and this program speaks HTTP/1.1';
 const NOTHING_LEFT = 'cannot be connected to: no file descriptor or local port is left';
 const BROKEN_OFF = 'the connection to the service broke in the middle of the answer';
@@ -46,7 +45,7 @@ const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'ear
 /** What a server showed, by the error of its refusal, which undici and node:https hand on unchanged. */
 const presentedBy = new WeakMap<object, string>();
 
-/** Remembers the certificate that `socket` is shown. When Node reports a refusal, the connection has ended. */
+/** Remembers the certificate that `socket` is shown: when Node reports a refusal, it is gone. */
 export function watchCertificate(socket: TLSSocket, host: string): TLSSocket {
   let presented: string | undefined;
   socket.prependListener('secure', () => {
@@ -64,7 +63,7 @@ function nameOf(party: { readonly CN?: string | string[]; readonly O?: string | 
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }
 
-/** upstream_tls_untrusted for a refused certificate; else undefined. `host`: its name unless it was watched. */
+/** upstream_tls_untrusted for a refused certificate; else undefined. `host`: who showed it. */
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;

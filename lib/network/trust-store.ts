@@ -15,15 +15,13 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
   if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
-  let text: string;
   try {
-    text = readFileSync(path, 'latin1');
+    // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
+    const certificates = (readFileSync(path, 'latin1').match(CERTIFICATE) ?? []).filter(isCertificate);
+    if (certificates.length > 0) return certificates;
   } catch (cause) {
     throw fileUnreadable(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path, cause);
   }
-  // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
-  const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);
-  if (certificates.length > 0) return certificates;
   throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
 }
 
