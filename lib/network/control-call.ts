@@ -12,11 +12,12 @@ export interface HttpRequest {
   readonly timeout: number; // ms until the whole response must be here
   readonly signal?: AbortSignal | undefined;
 }
+type Chunks = AsyncIterable<Uint8Array>;
 
-export interface HttpResponse {
+export interface HttpResponse<Body = Uint8Array> {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>; // by lower-case names
-  readonly body: Uint8Array;
+  readonly body: Body;
   readonly pause?: number | undefined; // seconds for which the host wants no such request, if it says so
 }
 
@@ -40,11 +41,7 @@ export function pauseOf(
  * `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
  */
 export function limitedControlCall(
-  send: (
-    request: HttpRequest,
-    host: string,
-    signal: AbortSignal,
-  ) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>,
+  send: (request: HttpRequest, host: string, signal: AbortSignal) => Promise<HttpResponse<Chunks>>,
   failureOf: (host: string, thrown: unknown) => unknown,
   clock: Clock,
 ): ControlCall {
@@ -84,7 +81,7 @@ export function limitedControlCall(
 }
 
 /** All bytes of a body; undefined, and the body is left early, if they are more than `most`. */
-export async function readAll(body: AsyncIterable<Uint8Array>, most: number): Promise<Buffer | undefined> {
+export async function readAll(body: Chunks, most: number): Promise<Buffer | undefined> {
   const chunks: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of body) {

@@ -11,7 +11,8 @@ import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { plainHost, urlHost } from './addresses.ts';
 import { describeRefusal, watchCertificate } from './failures.ts';
-import type { Environment } from './trust-store.ts';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
 
 interface ProxyOptions {
   readonly secureContext: SecureContext; // for a proxy that itself speaks TLS

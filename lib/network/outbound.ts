@@ -1,16 +1,18 @@
 /** How this process reaches the outside: the connections of the control path and of the data path. */
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
-import { createSecureContext, type TLSSocket } from 'node:tls';
+import { createSecureContext, getCACertificates, type TLSSocket } from 'node:tls';
 import { buildConnector, Agent as ControlAgent, request } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { fileUnreadable } from '../files/path-refusal.ts';
 import { ServiceAgent, type Way } from './agent.ts';
 import { limitedControlCall } from './control-call.ts';
 import { transportError } from './failures.ts';
-import { outboundProxy } from './outbound-proxy.ts';
-import { type Environment, loadTrustStore } from './trust-store.ts';
+import { type Environment, outboundProxy } from './outbound-proxy.ts';
 
 export type Outbound = ReturnType<typeof createOutbound>;
 
@@ -21,12 +23,9 @@ export type Outbound = ReturnType<typeof createOutbound>;
  */
 export function createOutbound(
   env: Environment,
-  {
-    connectTimeout,
-    clock,
-    authorities = loadTrustStore(env),
-  }: { readonly connectTimeout: number; readonly clock: Clock; readonly authorities?: readonly string[] },
+  options: { connectTimeout: number; clock: Clock; authorities?: readonly string[] },
 ) {
+  const { connectTimeout, clock, authorities = loadTrustStore(env) } = options;
   // All connections share it: to parse a system's authorities costs more than a handshake.
   const secureContext = createSecureContext({ ca: [...authorities] });
   // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
@@ -84,4 +83,31 @@ export function createOutbound(
       closed.abort();
     },
   };
+}
+
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
+
+/**
+ * PEM, one certificate each: exactly those of the file SSL_CERT_FILE, if that is set and not empty
+ * (docs/protocol/inference.md 1); else the stores of the system and of Node. Throws config_invalid.
+ */
+export function loadTrustStore(env: Environment): readonly string[] {
+  const path = env['SSL_CERT_FILE'];
+  if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
+  try {
+    // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
+    const certificates = (readFileSync(path, 'latin1').match(CERTIFICATE) ?? []).filter(isCertificate);
+    if (certificates.length > 0) return certificates;
+  } catch (cause) {
+    throw fileUnreadable(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path, cause);
+  }
+  throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
+}
+
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.length > 0;
+  } catch {
+    return false;
+  }
 }

@@ -41,11 +41,7 @@ export function createUpstream(options: UpstreamOptions) {
   const { host, port } = options;
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
-  // The library has a Sending in place of the application's request, and names it in each of its events.
-  const sendingOf = (request: unknown): Sending => request as Sending;
-  proxy.on('proxyReq', (_, its, _res, _options, socket) => sendingOf(its).hasSocket(socket as TLSSocket));
-  proxy.on('proxyRes', (response, its) => sendingOf(its).hasResponse(response));
-  proxy.on('error', (error, its) => sendingOf(its).stop(error));
+  proxy.on('error', () => {}); // an attempt listens to its own request
 
   return {
     /** The value of Host. */
@@ -104,6 +100,11 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     const failure = { host, heard, reused, age, sent: hasLeft, times: clock.times };
     outcome.reject(upstreamFailure(thrown, failure));
   };
+  const closed = (): void => {
+    // An error costs 9 us of a short request's 620, because of its stack.
+    if (!isSettled) stop(new Error('closed without a response'));
+    release();
+  };
   const connected = (): void => {
     connectedAt = clock.monotonic();
     deadline.wait(firstByteTimeout, () => stop(noResponse()));
@@ -113,6 +114,13 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
       if (!isSettled) deadline.refresh();
     };
     request?.on('drain', left).once('finish', left);
+  };
+  const assigned = (socket: TLSSocket): void => {
+    connection = socket;
+    readBefore = socket.bytesRead;
+    reused = socket.authorized; // not `reusedSocket` (docs/hazards.md 40)
+    if (reused) connected();
+    else socket.once('secureConnect', connected);
   };
   // Not the timers of the socket (docs/hazards.md 10).
   deadline.wait(connectTimeout, () => stop(noConnection()));
@@ -126,30 +134,19 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     stop,
     on(): void {}, // `pipe` handles the errors of the body
     pipe(made: ClientRequest): void {
-      request = made.once('finish', sent).once('close', () => {
-        // An error costs 9 us of a short request's 620, because of its stack.
-        if (!isSettled) stop(new Error('closed without a response'));
-        release();
+      request = made;
+      made.once('socket', assigned).on('error', stop).once('finish', sent).once('close', closed);
+      made.once('response', (response) => {
+        if (isSettled) return void response.destroy();
+        isSettled = true;
+        deadline.rest();
+        // A response that is over before the upload is all that will come: the rest of the upload stays here.
+        if (body instanceof Readable) response.once('end', () => made.writableFinished || made.destroy());
+        outcome.resolve({ response, request: made });
       });
       // If the body fails, pipe() would leave the request open.
       if (body instanceof Readable) body.once('error', stop).pipe(made);
       else made.end(body);
-    },
-    hasSocket(socket: TLSSocket): void {
-      connection = socket;
-      readBefore = socket.bytesRead;
-      reused = socket.authorized; // not `reusedSocket` (docs/hazards.md 40)
-      if (reused) connected();
-      else socket.once('secureConnect', connected);
-    },
-    hasResponse(response: IncomingMessage): void {
-      const its = request as ClientRequest;
-      if (isSettled) return void response.destroy();
-      isSettled = true;
-      deadline.rest();
-      // A response that is over before the upload is all that will come: the rest of the upload stays here.
-      if (body instanceof Readable) response.once('end', () => its.writableFinished || its.destroy());
-      outcome.resolve({ response, request: its });
     },
   };
 }
