@@ -1,13 +1,10 @@
-/**
- * Seals and opens messages of the form `"id:nonce:iv:ciphertext+tag"` (docs/protocol/inference.md, section
- * 4): AES-256-GCM, with nonce, iv and ciphertext+tag in hex.
- */
+/** Messages `"id:nonce:iv:ciphertext+tag"`: AES-256-GCM, hex after the id (docs/protocol/inference.md 4). */
 import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from '#crypto/aead';
 import { AAD_BYTES, openSlots, SHORT_BYTES, type Slot, sealSlots, slots } from '#crypto/short-messages';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** The secret shared with the attested service (docs/protocol/inference.md, section 10). */
+/** Shared with the attested service. */
 export interface InferenceSecret {
   readonly id: string; // base64(SHA-256(HPKE public key))
   readonly key: SecretKey; // 32 bytes
@@ -34,7 +31,7 @@ function authentic<T>(opened: T | undefined): T {
 /**
  * Makes the cipher of one attempt: a random nonce and two counters, which authenticate a response, so the id
  * and the nonce that stand in it need not. Throws `internal` unless the key holds 32 bytes; the cipher throws
- * it after 2^32 messages. `options`, for tests only: nonce and ivs of 12 bytes, the first of both counters.
+ * it after 2^32 messages. `options`, for tests: nonce and ivs of 12 bytes, and the start of both counters.
  */
 export function createRequestCipher(
   { id, key }: InferenceSecret,
@@ -122,10 +119,7 @@ export function createRequestCipher(
   return {
     /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
     sealedLength: (plaintextBytes: number): number => overhead + 2 * plaintextBytes,
-    /**
-     * Makes the next request messages, in this order: of a short plaintext the message with its quotes, of a
-     * longer one its sealer. Throws `internal` once a response message came.
-     */
+    /** Gives messages in quotes; a long one as its sealer. Throws `internal` after a response message. */
     seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
       const messages: (string | MessageSealer)[] = [];
       for (let i = 0; i < plaintexts.length; i += slots.length)
@@ -186,9 +180,8 @@ function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>) 
 /** Bytes from which releasing costs less than it saves. */
 const WORTH_RELEASING = 4 * 1024;
 /**
- * Frees the memory of bytes that nobody reads any more, unless they are short or a part of others; left to
- * the garbage collector, it costs a full collection (docs/hazards.md 25). Do not release bytes that the
- * network or the disk still works on: they would read freed memory.
+ * Frees the memory of bytes that nobody reads, nor the network or the disk, which would read freed memory.
+ * Left to the garbage collector, it costs a full collection (docs/hazards.md 25).
  */
 export function releaseMemory({ buffer, length }: Uint8Array): void {
   if (length < WORTH_RELEASING || length !== buffer.byteLength) return;

@@ -1,7 +1,4 @@
-/**
- * The interface of the body protection: the announced protocol version, the headers of an attempt, and its
- * cipher. Another generation of the protocol changes this room alone.
- */
+/** The interface of the body protection: another generation of the protocol changes this room alone. */
 import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
 
 export { createRequestCipher, type InferenceSecret, type RequestCipher } from './message-cipher.ts';

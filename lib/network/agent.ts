@@ -28,6 +28,7 @@ export class ServiceAgent extends Agent {
   readonly #ahead = new Set<TLSSocket>();
   /** ms since 1970: that clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
+  #lookedAt = 0; // ms since 1970
   #stopLooking: (() => void) | undefined;
   /** By the monotonic clock; Infinity while one is opened. */
   #pausedUntil = 0;
@@ -68,46 +69,44 @@ export class ServiceAgent extends Agent {
     if (ready) this.#look();
   }
 
-  /** Closes what has idled for too long, and returns how many are left. To be called before each request. */
-  dropOutlived(): number {
+  /** Closes, once in a second, what has idled for too long. To be called before each request. */
+  dropOutlived(): void {
     const now = this.#clock.now();
+    if (Math.abs(now - this.#lookedAt) < this.#clock.times.warmLook) return;
+    this.#lookedAt = now;
     const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
-    let left = 0;
     for (const socket of [...kept, ...this.#ahead]) {
       // If the clock was set back, what it was set back by counts.
       const idle = Math.abs(now - (this.#idleSince.get(socket) as number));
-      if (idle < this.#clock.times.warmRenew) left++;
-      else {
-        this.#ahead.delete(socket.destroy());
-        socket.emit('agentRemove'); // docs/hazards.md 32
-      }
+      if (idle < this.#clock.times.warmRenew) continue;
+      this.#ahead.delete(socket.destroy());
+      socket.emit('agentRemove'); // docs/hazards.md 32
     }
-    return left;
   }
 
   /** Opens a connection if one is missing; more at a time would hold up a request. */
   #look(): void {
-    const left = this.dropOutlived();
+    this.dropOutlived();
     const clock = this.#clock;
+    const idle = Object.values(this.freeSockets).flat().length + this.#ahead.size;
     const { host = '', port, count = 0 } = this.#way.service ?? {};
-    if (left >= count || clock.monotonic() < this.#pausedUntil) return;
+    if (idle >= count || clock.monotonic() < this.#pausedUntil) return;
     const to = { host, port, servername: isIP(host) ? '' : host };
     const probe = { keepAlive: true, keepAliveInitialDelay: clock.times.keepAliveProbe };
+    const failed = (): void => {
+      this.#pausedUntil = clock.monotonic() + clock.times.warmPause;
+    };
     this.#pausedUntil = Number.POSITIVE_INFINITY;
     this.#connect({ ...this.options, ...probe, ...to }, (_error, socket) => {
-      if (socket === undefined) return this.#failed();
+      if (socket === undefined) return failed();
       this.#pausedUntil = 0;
       if (this.#stopLooking === undefined) return void socket.destroy();
       this.#idleSince.set(socket, clock.now());
       socket.on('data', refuseUnasked).on('error', () => {});
       this.#ahead.add(socket.unref());
       // Unless a request has it, it could not be opened, or the service does not keep it.
-      socket.once('close', () => this.#ahead.delete(socket) && this.#failed());
+      socket.once('close', () => this.#ahead.delete(socket) && failed());
     });
-  }
-
-  #failed(): void {
-    this.#pausedUntil = this.#clock.monotonic() + this.#clock.times.warmPause;
   }
 
   /** Calls `done` once the handshake has begun, or with the error of the HTTP proxy. */

@@ -139,10 +139,7 @@ export const MOST_SEARCHED = 4096;
 /** docs/protocol/inference.md 11. */
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
 
-/**
- * client_too_old if the plain body of an error asks for a newer client; else undefined. Nothing authenticates
- * that body, so the message quotes only the digits of the version.
- */
+/** client_too_old if a plain error asks for it. Nothing authenticates it, so only its digits are quoted. */
 export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
   if (body.length > MOST_SEARCHED) return undefined;
   const wanted = MINIMUM.exec(new TextDecoder('latin1').decode(body))?.[1];

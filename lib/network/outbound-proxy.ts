@@ -1,6 +1,6 @@
 /**
- * The HTTP proxy of the environment: which connections go through it, and how it opens them. Those of Node
- * and undici read no_proxy in two ways, trust their own stores, and do not say which certificate was refused.
+ * The HTTP proxy of the environment. The ways of Node and undici differ in how they read no_proxy, trust
+ * their own stores, and do not say which certificate was refused.
  */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
@@ -22,15 +22,10 @@ interface ProxyOptions {
 }
 
 /**
- * Resolves with the TLS connection that `secure` begins over a raw one to `host:port` through the proxy or,
- * given none, directly. Rejects with upstream_unreachable, upstream_connect_timeout or
- * upstream_tls_untrusted; the message names the proxy, never its credentials.
+ * Gives `secure` a raw connection through the proxy or, for a direct one, calls it at once without. Rejects
+ * with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, without the credentials.
  */
-export type Through = (
-  host: string,
-  port: number,
-  secure: (socket?: Socket) => TLSSocket,
-) => Promise<TLSSocket>;
+export type Through = (host: string, port: number, secure: (raw?: Socket) => TLSSocket) => Promise<TLSSocket>;
 
 /**
  * The proxy of `https_proxy`, except for what `no_proxy` covers; the lower-case spelling wins over the upper.

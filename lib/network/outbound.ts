@@ -51,10 +51,7 @@ export function createOutbound(
   });
 
   return {
-    /**
-     * The control path. Throws also what transportError returns, and upstream_redirect: credentials follow
-     * none. No message quotes what was sent.
-     */
+    /** The control path. Throws also upstream_redirect and transportError's; no text quotes what was sent. */
     call: limitedControlCall(
       async ({ method, url, headers, body = null }, host, signal) => {
         const identity = { 'accept-encoding': 'identity', ...headers };

@@ -47,8 +47,8 @@ export function createUpstream(options: UpstreamOptions) {
     /** The value of Host. */
     authority: urlHost(host) + (port === 443 ? '' : `:${port}`),
     /**
-     * Sends one attempt for the application that waits for `res`. `outcome` rejects with UpstreamFailure.
-     * `stop` ends the attempt, also once it has a response; a PrivatemodeError becomes its failure.
+     * Sends one attempt for the application of `res`. `outcome` rejects with UpstreamFailure. `stop` ends the
+     * attempt, also once it has a response; a PrivatemodeError becomes its failure.
      */
     send(res: ServerResponse, attempt: Attempt): Pick<Sending, 'outcome' | 'stop'> {
       const agent = attempt.fresh ? options.freshAgent : options.agent;
@@ -69,8 +69,7 @@ type Sending = ReturnType<typeof beginSending>;
 
 /**
  * One attempt, until the head of its response or the first cause of its failure. http-proxy-3 takes it for an
- * application's request and its body: it reads the first four members, calls `on`, and calls `pipe` with the
- * request that it sends, before anything is sent (docs/hazards.md 1).
+ * application's request and body: it calls `pipe` before anything is sent (docs/hazards.md 1).
  */
 function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByteTimeout }: UpstreamOptions) {
   const { method, path: url, headers, sent, deadline } = attempt;
