@@ -142,7 +142,8 @@ const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)
 /** client_too_old if a plain error asks for it. Nothing authenticates it, so only its digits are quoted. */
 export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
   if (body.length > MOST_SEARCHED) return undefined;
-  const wanted = MINIMUM.exec(new TextDecoder('latin1').decode(body))?.[1];
+  const message = new TextDecoder('latin1').decode(body);
+  const wanted = MINIMUM.exec(message)?.[1];
   if (wanted === undefined) return undefined;
   const text = `the service says, in a text that nothing authenticates, that it wants a client of version ${wanted} or newer; this one announces ${announced}`;
   return new PrivatemodeError('client_too_old', text);

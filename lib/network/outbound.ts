@@ -68,7 +68,6 @@ export function createOutbound(
       transportError,
       clock,
     ),
-    /** An agent for the data path. Trust store and proxy are added to `options`. */
     agent(options: AgentOptions = {}, service?: Way['service']): ServiceAgent {
       const agent = new ServiceAgent({ ...options, ...trusting }, { through, clock, service });
       closed.signal.addEventListener('abort', () => agent.destroy());
