@@ -14,7 +14,6 @@ export type RequestCipher = ReturnType<typeof createRequestCipher>;
 /** Makes the message of one long plaintext, in ASCII: `head`, what `update` writes, and `final`. */
 export type MessageSealer = ReturnType<typeof longSealer>;
 
-const SEQUENCE_LIMIT = 2 ** 32;
 /** `id:nonce:` of a message. Nothing compares them, but a JSON string must hold them as they stand. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
 
@@ -50,7 +49,7 @@ export function createRequestCipher(
   let head = prefix.slice(1); // of the last message: most of a response have the same one
 
   const aadFor = (sequence: number): Buffer => {
-    if (sequence >= SEQUENCE_LIMIT) throw internal('the message counter is exhausted');
+    if (sequence >= 2 ** 32) throw internal('the message counter is exhausted');
     aad.writeUInt32LE(sequence, IV_BYTES); // unlike everything else on this wire
     return aad;
   };
