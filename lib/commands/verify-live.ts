@@ -13,7 +13,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { serviceUrl } from '../network/addresses.ts';
 import type { ControlCall } from '../network/control-call.ts';
 import { createOutbound } from '../network/outbound.ts';
-import type { Environment } from '../network/trust-store.ts';
+import type { Environment } from '../network/outbound-proxy.ts';
 import { attest, type Step } from '../session/attest.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';

@@ -2,7 +2,7 @@
  * Settings from environment variables: which variable sets which flag, which variables are ignored with a
  * warning, and which are refused.
  */
-import type { Environment } from '../network/trust-store.ts';
+import type { Environment } from '../network/outbound-proxy.ts';
 import { nearest } from '../text.ts';
 import { peekFlag } from './argv.ts';
 import { FLAGS } from './flags.ts';

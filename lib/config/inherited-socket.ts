@@ -1,5 +1,5 @@
 /** The open socket that systemd gives to a service. */
-import type { Environment } from '../network/trust-store.ts';
+import type { Environment } from '../network/outbound-proxy.ts';
 import { invalid } from './values.ts';
 
 /** The descriptor of the first inherited socket (sd_listen_fds(3)). */

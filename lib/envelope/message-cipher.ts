@@ -1,39 +1,18 @@
-/**
- * Seals and opens messages of the form `"id:nonce:iv:ciphertext+tag"` (docs/protocol/inference.md, section
- * 4): AES-256-GCM, with nonce, iv and ciphertext+tag in hex. An attempt has one random nonce and two sequence
- * counters; each message has an iv of its own.
- */
+/** Messages `"id:nonce:iv:ciphertext+tag"`: AES-256-GCM, hex after the id (docs/protocol/inference.md 4). */
 import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from '#crypto/aead';
-import {
-  AAD_BYTES,
-  openSlots,
-  SHORT_BYTES,
-  SLOTS,
-  type Slot,
-  sealSlots,
-  slots,
-} from '#crypto/short-messages';
+import { AAD_BYTES, openSlots, SHORT_BYTES, type Slot, sealSlots, slots } from '#crypto/short-messages';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** The secret shared with the attested service (docs/protocol/inference.md, section 10). */
+/** Shared with the attested service. */
 export interface InferenceSecret {
-  /** base64(SHA-256(HPKE public key)). */
-  readonly id: string;
-  /** 32 bytes. */
-  readonly key: SecretKey;
+  readonly id: string; // base64(SHA-256(HPKE public key))
+  readonly key: SecretKey; // 32 bytes
 }
 
-/**
- * The cipher of one attempt of one request: a fresh nonce and the two sequence counters. Nothing outside this
- * room knows how a message is built.
- */
 export type RequestCipher = ReturnType<typeof createRequestCipher>;
-
 /** Makes the message of one long plaintext, in ASCII: `head`, what `update` writes, and `final`. */
 export type MessageSealer = ReturnType<typeof longSealer>;
-
-const SEQUENCE_LIMIT = 2 ** 32;
 
 /** `id:nonce:` of a message. Nothing compares them, but a JSON string must hold them as they stand. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
@@ -49,10 +28,9 @@ function authentic<T>(opened: T | undefined): T {
 }
 
 /**
- * Makes the cipher of one attempt. Throws `internal` unless `secret.key` holds 32 bytes; the cipher throws
- * `internal` after 2^32 messages. It does not compare the id and nonce texts of a response: the cipher's own
- * nonce and counter authenticate the response. `options` is for tests only: the nonce and the source of ivs,
- * 12 bytes each, and where both counters start.
+ * Makes the cipher of one attempt: a random nonce and two counters, which authenticate a response, so the id
+ * and the nonce that stand in it need not. Throws `internal` unless the key holds 32 bytes; the cipher throws
+ * it after 2^32 messages. `options`, for tests: nonce and ivs of 12 bytes, and the start of both counters.
  */
 export function createRequestCipher(
   { id, key }: InferenceSecret,
@@ -65,29 +43,21 @@ export function createRequestCipher(
   const aad = Buffer.alloc(AAD_BYTES); // the nonce, which is as long as an iv, and a number
   aad.set(nonce);
   let received = first;
-  let opening = false;
   let met = false; // a response message, whether it opens or not
   let failure: unknown;
-  // In hex. Requests and responses share key, nonce and numbering, so a gateway could send our own messages
-  // back as a response.
-  const sentIvs: string[] = [];
+  const sentIvs: string[] = []; // in hex: a gateway could send our own messages back as a response
   let head = prefix.slice(1); // of the last message: most of a response have the same one
 
-  // Little endian, unlike everything else on this wire.
   const aadFor = (sequence: number): Buffer => {
-    if (sequence >= SEQUENCE_LIMIT) throw internal('the message counter is exhausted');
-    aad.writeUInt32LE(sequence, IV_BYTES);
+    if (sequence >= 2 ** 32) throw internal('the message counter is exhausted');
+    aad.writeUInt32LE(sequence, IV_BYTES); // unlike everything else on this wire
     return aad;
   };
 
-  /**
-   * Decodes the next response message: its iv, tag and size into the slot, its ciphertext into the slot's
-   * bytes or, if it is long, into memory of its own. Takes the next number for it, and puts its AAD into the
-   * slot. Returns the memory of the ciphertext, which ends `slot.size` bytes behind its beginning.
-   */
+  /** Decodes the next response message into the slot; a long one into the memory that is returned. */
   const receive = (message: string, slot: Slot): Buffer => {
+    // startsWith takes six times as long
     if (message.slice(0, head.length) !== head) {
-      // startsWith takes six times as long
       const nonceAt = message.indexOf(':') + 1;
       head = message.slice(0, message.indexOf(':', nonceAt) + 1);
       if (!HEAD.test(head)) throw malformed();
@@ -119,11 +89,11 @@ export function createRequestCipher(
   const openLong = ({ iv, bytes, size, tag }: Slot, body: Buffer): Buffer =>
     authentic(gcmDecrypt(key, iv, bytes.subarray(0, AAD_BYTES), body.subarray(0, size), tag));
 
-  /** Seals as many plaintexts as there are slots, or fewer: the short ones together. */
+  /** Seals at most as many plaintexts as there are slots: the short ones together. */
   const sealBatch = (plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] => {
     const short: Uint8Array[] = [];
     const messages = plaintexts.map((plaintext) => {
-      if (opening) throw internal('sealing after the response began');
+      if (met || failure !== undefined) throw internal('sealing after the response began');
       const iv = ivs();
       const ivText = Buffer.from(iv).toString('hex');
       const messageHead = `${prefix}${ivText}:`;
@@ -146,35 +116,24 @@ export function createRequestCipher(
   };
 
   return {
-    secretId: id,
     /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
     sealedLength: (plaintextBytes: number): number => overhead + 2 * plaintextBytes,
-
-    /**
-     * Makes the next request messages, numbered in this order. For a short plaintext, returns the sealed
-     * message with its quotes; for a longer one, the sealer of its message. Throws `internal` once the first
-     * response message was opened.
-     */
+    /** Gives messages in quotes; a long one as its sealer. Throws `internal` after a response message. */
     seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
       const messages: (string | MessageSealer)[] = [];
-      for (let i = 0; i < plaintexts.length; i += SLOTS) {
-        messages.push(...sealBatch(plaintexts.slice(i, i + SLOTS)));
-      }
+      for (let i = 0; i < plaintexts.length; i += slots.length)
+        messages.push(...sealBatch(plaintexts.slice(i, i + slots.length)));
       return messages;
     },
-
     /** Whether a response message was opened, or failed to open. Text in place of one does not count. */
     hasOpened: (): boolean => met,
-
     /**
-     * Opens the next response messages, given without their quotes in the order in which they were sealed.
-     * Returns the plaintexts, each byte as one character (latin1). If one message fails, all do: throws
-     * response_malformed, or response_not_authentic if a tag is wrong or a message is one of the request's
-     * own, sent back. Every later use throws the same error.
+     * Opens the next response messages, without their quotes, in the order in which they were sealed. Returns
+     * each byte as one character (latin1). If one fails, all do: throws response_malformed, or
+     * response_not_authentic for a wrong tag or a message of the request; later calls throw the same.
      */
     open(messages: readonly string[]): string[] {
       if (failure !== undefined) throw failure;
-      opening = true;
       const opened: string[] = [];
       let filled = 0;
       const openFilled = (): void => {
@@ -188,7 +147,7 @@ export function createRequestCipher(
           if (slot.size > SHORT_BYTES) {
             openFilled();
             opened.push(openLong(slot, body).toString('latin1'));
-          } else if (++filled === SLOTS) openFilled();
+          } else if (++filled === slots.length) openFilled();
         }
         openFilled();
         return opened;
@@ -202,11 +161,8 @@ export function createRequestCipher(
 
 function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>) {
   return {
-    /** `"id:nonce:iv:` */
-    head,
-    /**
-     * Encrypts `plaintext`, and writes the ciphertext as hex, twice as many bytes, to `target` from `at` on.
-     */
+    head, // `"id:nonce:iv:`
+    /** Writes the ciphertext as hex, twice as many bytes, to `target` from `at` on. */
     update(plaintext: Uint8Array, target: Buffer, at: number): void {
       const ciphertext = encryption.update(plaintext);
       target.write(ciphertext.toString('hex'), at, 'latin1');
@@ -222,12 +178,9 @@ function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>) 
 
 /** Bytes from which releasing costs less than it saves. */
 const WORTH_RELEASING = 4 * 1024;
-
 /**
- * Frees at once the memory of bytes that nobody reads any more; the buffer is empty afterwards. Left to the
- * garbage collector, the prompts and ciphertexts of a few uploads cause a full collection, for which every
- * stream waits. Short buffers, and parts of larger ones, are left to it all the same. Do not release bytes
- * that the network or the disk still works on: they would read freed memory.
+ * Frees the memory of bytes that nobody reads, nor the network or the disk, which would read freed memory.
+ * Left to the garbage collector, it costs a full collection (docs/hazards.md 25).
  */
 export function releaseMemory({ buffer, length }: Uint8Array): void {
   if (length < WORTH_RELEASING || length !== buffer.byteLength) return;

@@ -5,19 +5,13 @@ import { join } from 'node:path';
 import { inTime, replace } from '../files/durable-file.ts';
 import { makeDirectory } from '../files/make-directory.ts';
 
-/** A piece of collateral as AMD or Intel sent it. */
 export interface Collateral {
   readonly body: Uint8Array;
-  /** The PEM chain of its signer, where a header carries it; else empty. */
-  readonly issuerChain: string;
-  /** Wall clock, ms since 1970. */
-  readonly fetchedAt: number;
+  readonly issuerChain: string; // PEM, of its signer, where a header carries it; else empty
+  readonly fetchedAt: number; // wall clock, ms since 1970
 }
 
-/**
- * Keeps collateral, which is not secret, by its URL, as a Map does. If it cannot read or write within 10 s,
- * the collateral is fetched again. Never throws.
- */
+/** Keeps collateral, which is not secret, by its URL, as a Map does. Never throws. */
 export interface CollateralStore {
   get(url: string): Collateral | undefined | Promise<Collateral | undefined>;
   set(url: string, collateral: Collateral): unknown;
@@ -26,8 +20,8 @@ export interface CollateralStore {
 
 /**
  * A store on disk, one file per URL: the SHA-256 of its second line in hex, and that line, JSON with the body
- * in base64. So damage is noticed here, and not taken for forged evidence later. Ignores files that are
- * damaged or about another URL.
+ * in base64. Ignores what is damaged, which would be taken for forged evidence later, and what cannot be read
+ * or written within 10 s.
  */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);

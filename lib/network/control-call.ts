@@ -1,37 +1,29 @@
-/** One HTTPS request on the control path, with its limits, and its failures as our errors. */
-import type { Dispatcher } from 'undici';
+/** What holds a request on the control path to its limits, and a host to its pauses. */
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
-import { transportError } from './failures.ts';
 
 export interface HttpRequest {
   readonly method: 'GET' | 'POST';
   readonly url: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
-  /** Bytes of the response's body; one more is an error. */
-  readonly maxBytes: number;
-  /** ms until the whole response must be here. */
-  readonly timeout: number;
+  readonly maxBytes: number; // of the response's body; one more is an error
+  readonly timeout: number; // ms until the whole response must be here
   readonly signal?: AbortSignal | undefined;
 }
+type Chunks = AsyncIterable<Uint8Array>;
 
-export interface HttpResponse {
+export interface HttpResponse<Body = Uint8Array> {
   readonly status: number;
-  /** Names in lower case. */
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  readonly body: Uint8Array;
-  /** Seconds for which the host wants no such request; undefined if it does not say so. */
-  readonly pause?: number | undefined;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>; // by lower-case names
+  readonly body: Body;
+  readonly pause?: number | undefined; // seconds for which the host wants no such request, if it says so
 }
 
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
-/**
- * The pause that a response asks for, in seconds. `random`, from 0 to 1, makes it up to a fifth longer,
- * because a host counts the requests of all machines behind one address together.
- */
+/** The pause that a response asks for, in seconds, and up to a fifth more: machines share an address. */
 export function pauseOf(
   { status, headers }: HttpResponse,
   times: Pick<Times, 'usualPause' | 'longestPause'>,
@@ -43,25 +35,17 @@ export function pauseOf(
   return Math.min(Math.max(seconds, 1), times.longestPause / 1000) * (1 + random / 5);
 }
 
-/** Sends one request. If the body of its response is left early, the connection must end. */
-type Send = (
-  request: HttpRequest,
-  host: string,
-  signal: AbortSignal,
-) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>;
-
 /**
- * Holds `send` to the limits of each request. During a pause that a host wants, the call resolves with the
- * response that asked for it, and sends nothing. Throws upstream_connect_timeout, control_api_failed for a
- * body over `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
+ * Holds `send` to the limits of each request. During a pause that a host wants, nothing is sent, and the
+ * response that asked for it comes again. Throws upstream_connect_timeout, control_api_failed for a body over
+ * `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
  */
 export function limitedControlCall(
-  send: Send,
+  send: (request: HttpRequest, host: string, signal: AbortSignal) => Promise<HttpResponse<Chunks>>,
   failureOf: (host: string, thrown: unknown) => unknown,
   clock: Clock,
 ): ControlCall {
   const paused = new Map<string, { readonly until: number; readonly response: HttpResponse }>();
-
   return async (request) => {
     const { method, url, headers, maxBytes, timeout, signal: caller } = request;
     const { host, origin, pathname } = new URL(url);
@@ -97,7 +81,7 @@ export function limitedControlCall(
 }
 
 /** All bytes of a body; undefined, and the body is left early, if they are more than `most`. */
-export async function readAll(body: AsyncIterable<Uint8Array>, most: number): Promise<Buffer | undefined> {
+export async function readAll(body: Chunks, most: number): Promise<Buffer | undefined> {
   const chunks: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of body) {
@@ -106,28 +90,4 @@ export async function readAll(body: AsyncIterable<Uint8Array>, most: number): Pr
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
-}
-
-/**
- * Sends requests over `dispatcher`, which has no time limits of its own; resolves with a response of any
- * status but a redirect. Throws the codes of lib/network/failures.ts, upstream_connect_timeout for a response
- * that takes too long, upstream_redirect (credentials follow none), control_api_failed for one over its limit
- * or in an encoding nobody asked for, and the signal's reason. No message quotes what was sent.
- */
-export function createControlCall(dispatcher: Dispatcher, clock: Clock): ControlCall {
-  const send: Send = async ({ method, url, headers, body = null }, host, signal) => {
-    const { origin, pathname, search } = new URL(url);
-    const path = pathname + search;
-    const identity = { 'accept-encoding': 'identity', ...headers };
-    const response = await dispatcher.request({ origin, path, method, headers: identity, body, signal });
-    const { statusCode: status, headers: answered, body: bytes } = response;
-    const redirect = status >= 300 && status < 400;
-    if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
-      return { status, headers: answered, body: bytes };
-    bytes.on('error', () => {}).destroy();
-    throw redirect
-      ? new PrivatemodeError('upstream_redirect', `${host} answered with a redirect (status ${status})`)
-      : new PrivatemodeError('control_api_failed', `${host} answered in an encoding nobody asked for`);
-  };
-  return limitedControlCall(send, transportError, clock);
 }

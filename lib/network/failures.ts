@@ -1,14 +1,13 @@
-/** Turns what Node, undici, OpenSSL and the service itself say about a failure into our errors. */
+/** What Node, undici, OpenSSL and the service say about a failure, as our errors. */
 import type { TLSSocket } from 'node:tls';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
 
 type Row = readonly [codes: RegExp, code: ErrorCode, text: string];
-
 const HTTP2_ONLY = 'offers HTTP/2 only, and this program speaks HTTP/1.1';
 const NOTHING_LEFT = 'cannot be connected to: no file descriptor or local port is left';
-const CLOSED = 'the service closed the connection while the request was sent';
 const BROKEN_OFF = 'the connection to the service broke in the middle of the answer';
+const CLOSED = 'the service closed the connection while the request was sent';
 
 /** What a host did, by the code of the error. */
 const DONE: readonly Row[] = [
@@ -20,7 +19,7 @@ const DONE: readonly Row[] = [
   [/^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/, 'upstream_reset', 'closed the connection before it answered'],
   [/^(?:ETIMED|UND_ERR_CONNECT_TIME)OUT$/, 'upstream_connect_timeout', 'could not be connected to in time'],
 ];
-/** The same for a request of an application. Attestation only waits for a better time (session/epoch.ts). */
+/** The same for a request of an application. Attestation waits (lib/session/epoch.ts). */
 const DONE_TO_REQUEST: readonly Row[] = [
   [/^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/, 'resources_exhausted', NOTHING_LEFT],
   [/^HPE_/, 'response_malformed', 'answered with something that is not HTTP'],
@@ -33,12 +32,8 @@ function did(host: string, code: string, rows: readonly Row[], cause?: unknown):
   return new PrivatemodeError(ours, `${host} ${text}`, { cause });
 }
 
-/** Codes for a chain that ends at no authority we trust. */
 const UNKNOWN_AUTHORITY = /^(?:UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_UNTRUSTED$|CERT_SIGNATURE_FAILURE$)/;
-/**
- * The codes of OpenSSL and Node for a refused certificate: why it is refused, and how the clock of this
- * machine is wrong if that is the likeliest cause.
- */
+/** Refused certificates: the codes of OpenSSL and Node, why, and how our clock is likely to be wrong. */
 const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'early' | 'late'])[] = [
   [UNKNOWN_AUTHORITY],
   [/^CERT_HAS_EXPIRED$/, 'it has expired', 'late'],
@@ -47,34 +42,28 @@ const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'ear
   [/^(?:CERT_|ERROR_IN_CERT_|INVALID_CA$|INVALID_PURPOSE$|PATH_LENGTH_EXCEEDED$)/],
 ];
 
-/** What a server showed, keyed by the error of its refusal, which undici and node:https hand on unchanged. */
+/** What a server showed, by the error of its refusal, which undici and node:https hand on unchanged. */
 const presentedBy = new WeakMap<object, string>();
 
-/**
- * Remembers the certificate that `socket` is shown, in case Node refuses it. Node tears the connection down
- * before it reports the refusal, so this looks at 'secure', when the handshake is done and nothing is judged.
- */
-export function watchCertificate(socket: TLSSocket, host: string): void {
+/** Remembers the certificate that `socket` is shown: when Node reports a refusal, it is gone. */
+export function watchCertificate(socket: TLSSocket, host: string): TLSSocket {
   let presented: string | undefined;
   socket.prependListener('secure', () => {
     const { subject, issuer } = socket.getPeerCertificate() ?? {};
     presented = `${host} presented a certificate for "${nameOf(subject)}" issued by "${nameOf(issuer)}"`;
   });
-  socket.prependListener('error', (error: Error) => {
+  return socket.prependListener('error', (error: Error) => {
     if (presented !== undefined) presentedBy.set(error, presented);
   });
 }
 
-/** The common name (else the organisation) of a certificate's party: foreign text, so printable and short. */
+/** Names a party of a certificate, in printable and short text whatever it says. */
 function nameOf(party: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined) {
   const name = [party?.CN ?? party?.O ?? 'nobody'].flat().join(', ');
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }
 
-/**
- * The error for a certificate that was refused, upstream_tls_untrusted: who showed which, and what to do.
- * Undefined if `thrown` is about something else. `host` is the name if the connection was not one of ours.
- */
+/** upstream_tls_untrusted for a refused certificate; else undefined. `host`: who showed it. */
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;
@@ -93,15 +82,11 @@ export function describeRefusal(thrown: unknown, host: string): PrivatemodeError
 export function transportError(host: string, thrown: unknown): unknown {
   if (thrown instanceof PrivatemodeError) return thrown;
   const { code } = (thrown ?? {}) as { readonly code?: unknown };
-  const refused = describeRefusal(thrown, host);
-  if (refused !== undefined || typeof code !== 'string') return refused ?? thrown;
-  return did(host, code, DONE, thrown);
+  const known = typeof code === 'string' ? did(host, code, DONE, thrown) : thrown;
+  return describeRefusal(thrown, host) ?? known;
 }
 
-/**
- * Why an attempt failed before any response header. `retry`: the reason why the request may be sent again;
- * undefined: it may not.
- */
+/** Why an attempt failed before any response header. `retry`: why it may be sent again, if it may. */
 export class UpstreamFailure extends PrivatemodeError {
   declare readonly retry: 'connection_reset' | 'stale_connection' | undefined;
 
@@ -111,7 +96,6 @@ export class UpstreamFailure extends PrivatemodeError {
   }
 }
 
-/** The facts about an attempt when it fails. */
 interface AttemptState {
   readonly host: string;
   readonly heard: boolean; // any byte of a response, an informational one included
@@ -121,10 +105,7 @@ interface AttemptState {
   readonly times: Pick<Times, 'staleWithin'>;
 }
 
-/**
- * The failure of an attempt, from what node:https or fetch threw or the error with which we ended it. The
- * request is never sent again if we ended the attempt ourselves, or after the first byte of a response.
- */
+/** The failure of an attempt, from what node:https or fetch threw, or the error with which we ended it. */
 export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamFailure {
   if (thrown instanceof PrivatemodeError) return new UpstreamFailure(thrown);
   const { host, heard, reused, age, sent, times } = state;
@@ -133,42 +114,32 @@ export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamF
   const known = hasRow || (age === undefined && code !== '') ? code : 'ECONNRESET'; // a connection was there
   let error = describeRefusal(thrown, host) ?? did('the service', known, DONE_TO_REQUEST);
   const whileWriting = code === 'EPIPE' || (code === 'ECONNRESET' && syscall === 'write');
-  // It is chance whether a reset shows while reading or while writing. During the upload it may hide a
-  // response: the service may have sent a 413 and closed the connection.
+  // It is chance whether a reset shows while reading or writing. It may hide a response (docs/hazards.md 6).
   if (whileWriting || (error.code === 'upstream_reset' && age !== undefined && !sent))
     error = new PrivatemodeError('upstream_closed_during_upload', CLOSED);
   if (heard) return new UpstreamFailure(error);
   if (reused && age !== undefined && age < times.staleWithin)
     return new UpstreamFailure(error, 'stale_connection');
-  // "read: connection reset by peer" (docs/protocol/inference.md 10). In Node, only `syscall` tells it from a
-  // reset while writing.
+  // "read: connection reset by peer" (docs/protocol/inference.md 10).
   const readReset = error.code === 'upstream_reset' && code === 'ECONNRESET' && syscall === 'read';
   return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
 }
 
-/** The error for a response whose head did not come in time. */
-export const noResponse = (): PrivatemodeError =>
+export const noConnection = () =>
+  new PrivatemodeError('upstream_connect_timeout', 'no connection to the service in time');
+export const noResponse = () =>
   new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time');
-
-/** The error for a response of which nothing more came in time. */
-export const stalled = (): PrivatemodeError =>
+export const stalled = () =>
   new PrivatemodeError('stream_idle_timeout', 'the service stopped sending in the middle of the answer');
-
-/** The error for a response whose connection ended before it did. */
-export const brokenOff = (cause?: unknown): PrivatemodeError =>
+export const brokenOff = (cause?: unknown) =>
   new PrivatemodeError('stream_unfinished', BROKEN_OFF, { cause });
 
 /** Bytes. An error that asks for a newer client is short, so a longer text is not searched. */
 export const MOST_SEARCHED = 4096;
-
-/** What the service writes unencrypted if it wants a newer client (docs/protocol/inference.md 11). */
+/** docs/protocol/inference.md 11. */
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
 
-/**
- * client_too_old if the plain body of an error asks for a newer client than the one that the request
- * `announced`; else undefined. Nothing authenticates that body. So the message quotes only the digits of the
- * version, and nothing but this one response follows from it.
- */
+/** client_too_old if a plain error asks for it. Nothing authenticates it, so only its digits are quoted. */
 export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
   if (body.length > MOST_SEARCHED) return undefined;
   const message = new TextDecoder('latin1').decode(body);

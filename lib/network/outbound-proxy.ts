@@ -1,7 +1,6 @@
 /**
- * The HTTP proxy of the environment: which connections go through it, and how it opens them. Node's
- * `proxyEnv` and undici's EnvHttpProxyAgent read no_proxy in two different ways, trust their own store for a
- * proxy that speaks TLS, and keep to themselves which certificate was refused behind the proxy.
+ * The HTTP proxy of the environment. The ways of Node and undici differ in how they read no_proxy, trust
+ * their own stores, and do not say which certificate was refused.
  */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
@@ -12,38 +11,28 @@ import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { plainHost, urlHost } from './addresses.ts';
 import { describeRefusal, watchCertificate } from './failures.ts';
-import type { Environment } from './trust-store.ts';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
 
 interface ProxyOptions {
-  /** For a proxy that itself speaks TLS. */
-  readonly secureContext: SecureContext;
-  /** ms until the proxy must have opened a connection. */
-  readonly connectTimeout: number;
+  readonly secureContext: SecureContext; // for a proxy that itself speaks TLS
+  readonly connectTimeout: number; // ms until the proxy must have opened a connection
   readonly clock: Clock;
-  /** Ends the connections that the proxy has not opened yet. */
-  readonly closed: AbortSignal;
+  readonly closed: AbortSignal; // ends the connections that the proxy has not opened yet
 }
 
 /**
- * Calls `begin` with a raw connection to `host:port` through the proxy, or at once with none if the
- * connection is made directly. Calls `failed` with upstream_unreachable, upstream_connect_timeout or
- * upstream_tls_untrusted; the message names the proxy, never its credentials.
+ * Gives `secure` a raw connection through the proxy or, for a direct one, calls it at once without. Rejects
+ * with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, without the credentials.
  */
-export type Through = (
-  host: string,
-  port: number,
-  begin: (socket?: Socket) => void,
-  failed: (error: Error) => void,
-) => void;
+export type Through = (host: string, port: number, secure: (raw?: Socket) => TLSSocket) => Promise<TLSSocket>;
 
 /**
- * The proxy of `https_proxy`/`HTTPS_PROXY`, without the exceptions of `no_proxy`/`NO_PROXY`; the lower-case
- * spelling wins. This program opens only TLS connections, so `http_proxy` counts for nothing. The proxy must
- * speak HTTP CONNECT, over http or https. Undefined: all connections are direct.
- *
- * `no_proxy` is a list separated by commas or blanks: `*`, host names, IP addresses, CIDR blocks. A host name
- * covers the name and everything below it; with a leading dot or `*.`, only what is below it. Each name or
- * address may end in `:port`. Throws config_invalid without quoting the value, which may hold a password.
+ * The proxy of `https_proxy`, except for what `no_proxy` covers; the lower-case spelling wins over the upper.
+ * Undefined: all connections are direct. Throws config_invalid without quoting the value, which may hold a
+ * password. `no_proxy`: `*`, host names, IP addresses and CIDR blocks, separated by commas or blanks. A name
+ * covers itself and all below it; with a leading dot or `*.`, only what is below. All but blocks may end in
+ * `:port`.
  */
 export function proxyFromEnvironment(env: Environment) {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
@@ -52,14 +41,26 @@ export function proxyFromEnvironment(env: Environment) {
   const exceptions = (env['no_proxy'] || env['NO_PROXY'] || '').split(/[,\s]+/);
   const exempts = (host: string, port: number): boolean =>
     exceptions.some((entry) => covers(entry, plainHost(host), port));
-  return { ...parseProxy(variable, value), exempts };
+  // A value without a scheme must have a port, because a lone word is more likely a mistake than a host.
+  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
+  try {
+    const proxy = new URL(hasScheme ? value : `http://${value}`);
+    if (!/^https?:$/.test(proxy.protocol) || !(hasScheme || /:\d+\/?$/.test(value)))
+      throw new Error('no proxy');
+    const pair = `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`;
+    const authorization = `Basic ${Buffer.from(pair).toString('base64')}`;
+    return { proxy, credentials: pair === ':' ? {} : { 'proxy-authorization': authorization }, exempts };
+  } catch {
+    const message = `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; in user and password %25 stands for %, %40 for @, %3A for : and %2F for /`;
+    throw new PrivatemodeError('config_invalid', message);
+  }
 }
 
-/** The way through the proxy of `env`, which is read once. Throws as proxyFromEnvironment does. */
+/** Throws as proxyFromEnvironment does. */
 export function outboundProxy(env: Environment, options: ProxyOptions): Through {
   const { secureContext, connectTimeout, clock, closed } = options;
   const rule = proxyFromEnvironment(env);
-  if (rule === undefined) return (_host, _port, begin) => begin();
+  if (rule === undefined) return async (target, _port, secure) => watchCertificate(secure(), target);
   const { proxy, credentials, exempts } = rule;
   const name = `the HTTP proxy ${proxy.host}`;
   const isSecure = proxy.protocol === 'https:';
@@ -72,12 +73,11 @@ export function outboundProxy(env: Environment, options: ProxyOptions): Through 
     servername: isIP(host) ? '' : host,
     secureContext,
     ALPNProtocols: ['http/1.1'],
-    // A new agent each time: it has no TLS session to resume, so that the proxy shows its certificate.
-    agent: false as const,
+    agent: false as const, // so that there is no TLS session to resume, and the proxy shows its certificate
     signal: closed,
   };
 
-  /** Asks the proxy for a raw connection (CONNECT, RFC 9110 9.3.6). The name goes there unresolved. */
+  /** CONNECT: RFC 9110 9.3.6. The name goes to the proxy unresolved. */
   async function open(authority: string): Promise<Socket> {
     const asked = send({ ...to, path: authority, headers: { host: authority, ...credentials } });
     if (isSecure) asked.once('socket', (socket) => watchCertificate(socket as TLSSocket, name));
@@ -101,29 +101,13 @@ export function outboundProxy(env: Environment, options: ProxyOptions): Through 
     }
   }
 
-  return (target, port, begin, failed) => {
-    if (exempts(target, port)) begin();
-    else open(`${urlHost(target)}:${port}`).then(begin, failed);
+  return async (target, port, secure) => {
+    const socket = exempts(target, port) ? undefined : await open(`${urlHost(target)}:${port}`);
+    return watchCertificate(secure(socket), target);
   };
 }
 
-/** A value without a scheme must have a port, because a lone word is more likely a mistake than a host. */
-function parseProxy(variable: string, value: string) {
-  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
-  try {
-    const proxy = new URL(hasScheme ? value : `http://${value}`);
-    if (!/^https?:$/.test(proxy.protocol) || !(hasScheme || /:\d+\/?$/.test(value)))
-      throw new Error('no proxy');
-    const pair = `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`;
-    const authorization = `Basic ${Buffer.from(pair).toString('base64')}`;
-    return { proxy, credentials: pair === ':' ? {} : { 'proxy-authorization': authorization } };
-  } catch {
-    const message = `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; in user and password %25 stands for %, %40 for @, %3A for : and %2F for /`;
-    throw new PrivatemodeError('config_invalid', message);
-  }
-}
-
-/** Whether an entry of `no_proxy` covers a host, which is in lower case and without brackets. */
+/** Whether an entry of `no_proxy` covers `host`, which plainHost has made. */
 function covers(entry: string, host: string, port: number): boolean {
   const family = isIP(host);
   const [, address = '', prefix] = /^([^/]*)\/(\d{1,3})$/.exec(entry) ?? [];

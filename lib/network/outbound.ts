@@ -1,74 +1,109 @@
 /** How this process reaches the outside: the connections of the control path and of the data path. */
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
-import { createSecureContext, type TLSSocket } from 'node:tls';
-import { buildConnector, Agent as ControlAgent } from 'undici';
+import { createSecureContext, getCACertificates, type TLSSocket } from 'node:tls';
+import { buildConnector, Agent as ControlAgent, request } from 'undici';
 import type { Clock } from '../clock.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { fileUnreadable } from '../files/path-refusal.ts';
 import { ServiceAgent, type Way } from './agent.ts';
-import { createControlCall } from './control-call.ts';
-import { watchCertificate } from './failures.ts';
-import { outboundProxy } from './outbound-proxy.ts';
-import { type Environment, loadTrustStore } from './trust-store.ts';
+import { limitedControlCall } from './control-call.ts';
+import { transportError } from './failures.ts';
+import { type Environment, outboundProxy } from './outbound-proxy.ts';
 
 export type Outbound = ReturnType<typeof createOutbound>;
 
-interface OutboundOptions {
-  /** ms to a usable connection on the control path, and to a response of the HTTP proxy. */
-  readonly connectTimeout: number;
-  readonly clock: Clock;
-  /** The certificates to trust, in PEM; default: those that the environment names. */
-  readonly authorities?: readonly string[];
-}
-
 /**
- * Creates the connections to the outside. Reads https_proxy and no_proxy (either case) from `env`, once for
- * all connections. The authorities become one secure context that all connections share, because parsing a
- * system's authorities anew for each would cost more than the handshake. Throws config_invalid.
+ * Creates the connections to the outside, by https_proxy and no_proxy (either case) in `env`, which is read
+ * once. `connectTimeout`: ms to a usable connection on the control path, and to a response of the HTTP proxy.
+ * `authorities`: the certificates to trust, in PEM. Throws config_invalid.
  */
 export function createOutbound(
   env: Environment,
-  { connectTimeout, clock, authorities = loadTrustStore(env) }: OutboundOptions,
+  options: { connectTimeout: number; clock: Clock; authorities?: readonly string[] },
 ) {
+  const { connectTimeout, clock, authorities = loadTrustStore(env) } = options;
+  // All connections share it: to parse a system's authorities costs more than a handshake.
   const secureContext = createSecureContext({ ca: [...authorities] });
   // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
   const trusting = { secureContext, maxCachedSessions: 0, ALPNProtocols: ['http/1.1'] };
   const closed = new AbortController(); // ends what is being opened, which undici leaves alone
   const through = outboundProxy(env, { secureContext, connectTimeout, clock, closed: closed.signal });
   const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
-  const agents: ServiceAgent[] = [];
-
-  const connectThrough: buildConnector.connector = (options, callback) => {
-    const { protocol, hostname, port } = options;
-    if (protocol !== 'https:') return connect(options, callback);
-    const secure = (httpSocket?: Socket): void => {
-      // The declared type hides it, but the connector hands out its socket.
-      const socket: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
-      watchCertificate(addAbortSignal(closed.signal, socket as TLSSocket), hostname);
-    };
-    through(hostname, Number(port || 443), secure, (error) => callback(error, null));
-  };
-  // The limit of each call replaces undici's timers, which start anew with every byte.
-  const untimed = { headersTimeout: 0, bodyTimeout: 0 };
-  const dispatcher = new ControlAgent({ connect: connectThrough, allowH2: false, ...untimed });
+  const dispatcher = new ControlAgent({
+    allowH2: false,
+    // The limit of each call replaces undici's timers, which start anew with every byte.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    connect(options, callback) {
+      const { protocol, hostname, port } = options;
+      if (protocol !== 'https:') return connect(options, callback);
+      const secure = (httpSocket?: Socket): TLSSocket => {
+        // The declared type hides it, but the connector hands out its socket.
+        const socket: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
+        return addAbortSignal(closed.signal, socket as TLSSocket);
+      };
+      through(hostname, Number(port || 443), secure).catch((error) => callback(error, null));
+    },
+  });
 
   return {
-    /** The control path: manifest, attestation, secret exchange, collateral. */
-    call: createControlCall(dispatcher, clock),
-    /** An agent for the data path. Trust store and proxy are added to `options`. */
+    /** The control path. Throws also upstream_redirect and transportError's; no text quotes what was sent. */
+    call: limitedControlCall(
+      async ({ method, url, headers, body = null }, host, signal) => {
+        const identity = { 'accept-encoding': 'identity', ...headers };
+        const response = await request(url, { dispatcher, method, headers: identity, body, signal });
+        const { statusCode: status, headers: answered, body: bytes } = response;
+        const redirect = status >= 300 && status < 400;
+        if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
+          return { status, headers: answered, body: bytes };
+        bytes.on('error', () => {}).destroy();
+        throw redirect
+          ? new PrivatemodeError('upstream_redirect', `${host} answered with a redirect (status ${status})`)
+          : new PrivatemodeError('control_api_failed', `${host} answered in an encoding nobody asked for`);
+      },
+      transportError,
+      clock,
+    ),
     agent(options: AgentOptions = {}, service?: Way['service']): ServiceAgent {
       const agent = new ServiceAgent({ ...options, ...trusting }, { through, clock, service });
-      agents.push(agent);
+      closed.signal.addEventListener('abort', () => agent.destroy());
       return agent;
     },
-    /**
-     * Ends all connections, of the agents too, and those that are being opened; pending requests fail. Any
-     * connection that stayed would keep the process alive.
-     */
+    /** Ends all connections, those of the agents too, and those that are being opened; requests fail. */
     async close(): Promise<void> {
-      for (const agent of agents) agent.destroy();
       await dispatcher.destroy();
       closed.abort();
     },
   };
+}
+
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
+
+/**
+ * PEM, one certificate each: exactly those of the file SSL_CERT_FILE, if that is set and not empty
+ * (docs/protocol/inference.md 1); else the stores of the system and of Node. Throws config_invalid.
+ */
+export function loadTrustStore(env: Environment): readonly string[] {
+  const path = env['SSL_CERT_FILE'];
+  if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
+  try {
+    // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
+    const certificates = (readFileSync(path, 'latin1').match(CERTIFICATE) ?? []).filter(isCertificate);
+    if (certificates.length > 0) return certificates;
+  } catch (cause) {
+    throw fileUnreadable(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path, cause);
+  }
+  throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
+}
+
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.length > 0;
+  } catch {
+    return false;
+  }
 }

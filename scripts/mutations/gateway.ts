@@ -127,7 +127,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'an upload that goes on: with it a service keeps a response open that is silent',
     file: 'lib/network/upstream.ts',
-    edits: [{ find: 'if (!this.#isSettled) this.#deadline', replace: 'this.#deadline' }],
+    edits: [{ find: 'if (!isSettled) deadline.refresh();', replace: 'deadline.refresh();' }],
     tests: [
       {
         file: 'test/gateway/time-limits.test.ts',
@@ -231,7 +231,7 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'a redirect of the control path: a key may go elsewhere',
-    file: 'lib/network/control-call.ts',
+    file: 'lib/network/outbound.ts',
     edits: [
       {
         find: 'const redirect = status >= 300 && status < 400;',
@@ -321,7 +321,7 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'SSL_CERT_FILE: others than those in the file are trusted too',
-    file: 'lib/network/trust-store.ts',
+    file: 'lib/network/outbound.ts',
     edits: [
       {
         find: 'return certificates;',
@@ -330,7 +330,7 @@ export const GATEWAY: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/network/trust-store.test.ts',
+        file: 'test/network/outbound.test.ts',
         names: ['trust store is exactly the file that SSL_CERT_FILE names'],
       },
     ],

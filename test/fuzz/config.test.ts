@@ -5,8 +5,8 @@ import fc from 'fast-check';
 import { parseConfig } from '../../lib/config/config.ts';
 import { FLAGS } from '../../lib/config/flags.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { loadTrustStore } from '../../lib/network/outbound.ts';
 import { proxyFromEnvironment } from '../../lib/network/outbound-proxy.ts';
-import { loadTrustStore } from '../../lib/network/trust-store.ts';
 
 /**
  * What `read` gives, or undefined where it refuses, as `config_invalid` and without the text that may be

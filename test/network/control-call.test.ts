@@ -3,16 +3,15 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
-import { Agent } from 'undici';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import {
-  createControlCall,
   type HttpRequest,
   type HttpResponse,
   limitedControlCall,
   pauseOf,
 } from '../../lib/network/control-call.ts';
+import { createOutbound } from '../../lib/network/outbound.ts';
 import { TIMES } from '../../lib/times.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 import { serveHttps } from '../support/remote/loopback.ts';
@@ -30,11 +29,12 @@ async function calling(t: TestContext, listener: Parameters<typeof serveHttps>[2
     seen.push(`${req.method} ${req.url}`);
     listener(req, res);
   });
-  const dispatcher = new Agent({ connect: { ca: authority.pem }, allowH2: false });
-  t.after(() => dispatcher.destroy());
+  const trusting = { connectTimeout: 2000, authorities: [authority.pem] };
+  const outbound = createOutbound({}, { clock: systemClock, ...trusting });
+  t.after(outbound.close);
   const url = `https://localhost:${port}/path?token=canary`;
-  const made = createControlCall(dispatcher, systemClock);
-  const call: Call = (request) => made({ method: 'GET', url, maxBytes: 1000, timeout: 2000, ...request });
+  const call: Call = (request) =>
+    outbound.call({ method: 'GET', url, maxBytes: 1000, timeout: 2000, ...request });
   return { call, seen };
 }
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
-import { createSecureContext } from 'node:tls';
+import { createSecureContext, type TLSSocket } from 'node:tls';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { outboundProxy, proxyFromEnvironment } from '../../lib/network/outbound-proxy.ts';
@@ -109,20 +109,19 @@ describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
       server.close();
       closed.abort();
     });
-    const tunnelTo = (host: string, port: number) =>
-      new Promise<Socket | undefined>((resolve, reject) => through(host, port, resolve, reject));
+    const tunnelTo = (host: string, port: number) => through(host, port, (socket) => socket as TLSSocket);
     return { heads, tunnelTo };
   }
 
   it('is asked for by CONNECT, with the name and the port', async (t) => {
     const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 Connection established\r\n\r\n');
-    (await tunnelTo('api.example', 443))?.destroy();
+    (await tunnelTo('api.example', 443)).destroy();
     assert.match(heads[0] ?? '', /^CONNECT api\.example:443 HTTP\/1\.1\r\nhost: api\.example:443\r\n/i);
   });
 
   it('names an IPv6 address in brackets', async (t) => {
     const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 OK\r\n\r\n');
-    (await tunnelTo('::1', 8443))?.destroy();
+    (await tunnelTo('::1', 8443)).destroy();
     assert.match(heads[0] ?? '', /^CONNECT \[::1\]:8443 /);
   });
 

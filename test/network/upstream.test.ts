@@ -31,7 +31,7 @@ const endless = (): Readable => {
 
 /** An agent of the data path without a proxy. */
 const agentWith = (options: AgentOptions): ServiceAgent =>
-  new ServiceAgent(options, { through: (_host, _port, begin) => begin(), clock: systemClock });
+  new ServiceAgent(options, { through: async (_host, _port, secure) => secure(), clock: systemClock });
 
 /**
  * A function that sends attempts; each belongs to an exchange of its own, which is over when `res` closes.
