@@ -3,7 +3,6 @@
  * bench:micro`.
  */
 import { createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
-import type { Readable } from 'node:stream';
 import { bench, run } from 'mitata';
 import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
 import { TDX } from '../lib/attestation/tdx/verify-tdx.ts';
@@ -11,7 +10,7 @@ import { verify } from '../lib/attestation/verify-evidence.ts';
 import { createRequestCipher, type MessageSealer } from '../lib/envelope/message-cipher.ts';
 import { scanJson } from '../lib/json/scan.ts';
 import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
-import { encryptStream } from '../lib/pipeline/encrypt-stream.ts';
+import { encryptBody } from '../lib/pipeline/encrypt-body.ts';
 import { injectSalt, shardKeyOf } from '../lib/pipeline/inject-salt.ts';
 import { bodyReader } from '../lib/pipeline/request-body.ts';
 import { startSecretExchange } from '../lib/session/secret-exchange.ts';
@@ -67,8 +66,7 @@ for (const [name, salt] of [
 ] as const) {
   bench(`take in and seal 1 MB of chat, ${name}`, async () => {
     const salted = injectSalt(await bodyReader(chat, undefined)!(body, {}), { shared: salt });
-    const { body: sealed } = encryptStream(salted, createRequestCipher(secret));
-    for await (const slice of sealed as Readable) slice.at(0);
+    for (const slice of encryptBody(salted, createRequestCipher(secret)).slices) slice.at(0);
   });
 }
 

@@ -98,7 +98,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   await respond(exchange, asked, upstream);
 }
 
-/** The body, once it and the epoch are there. The first failure of the two counts, and the other one does not. */
+/** The body, once it and the epoch are there. The first failure of the two counts. */
 const whileAcquiring = <Body>(taking: Promise<Body> | undefined, early: unknown) =>
   early instanceof Promise ? Promise.all([taking, early]).then(([body]) => body) : taking;
 

@@ -1,5 +1,4 @@
 /** Gives each request its epoch, and lets it wait for the next one. */
-
 import { type Clock, type Present, pause, presentOf } from '../clock.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Epoch } from './epoch.ts';
@@ -15,8 +14,7 @@ export interface AcquireOptions {
   /** The bearer token of the request, used for attestation only where no key is configured. */
   readonly offeredKey?: string | undefined;
   readonly timeoutMs: number;
-  /** Asked for the signal that ends its wait only if it has to wait. */
-  readonly waiter?: { readonly signal: AbortSignal };
+  readonly waiter?: { readonly signal: AbortSignal }; // asked for its signal only if it has to wait
 }
 
 interface WaitingDeps {
