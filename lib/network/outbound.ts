@@ -5,7 +5,7 @@ import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
 import { createSecureContext, getCACertificates, type TLSSocket } from 'node:tls';
-import { buildConnector, Agent as ControlAgent, request } from 'undici';
+import { buildConnector, Agent as ControlAgent } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
@@ -55,7 +55,9 @@ export function createOutbound(
     call: limitedControlCall(
       async ({ method, url, headers, body = null }, host, signal) => {
         const identity = { 'accept-encoding': 'identity', ...headers };
-        const response = await request(url, { dispatcher, method, headers: identity, body, signal });
+        const { origin, pathname, search } = new URL(url);
+        const to = { origin, path: pathname + search }; // the program has no more of undici than its dispatcher
+        const response = await dispatcher.request({ ...to, method, headers: identity, body, signal });
         const { statusCode: status, headers: answered, body: bytes } = response;
         const redirect = status >= 300 && status < 400;
         if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
