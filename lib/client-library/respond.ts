@@ -48,7 +48,7 @@ export class UnreadError extends Error {
     super(shown.message);
     this.cause = shown;
     this.status = status;
-    this.headers = remoteHeaders(Object.fromEntries(headers), { authenticated: false });
+    this.headers = remoteHeaders(Object.fromEntries(headers), false);
   }
 }
 

@@ -141,10 +141,7 @@ function respondForeign(
   const status = response.statusCode as number;
   if (!foreign.opened) refuseIfOurs(exchange, upstream, text);
   exchange.failed(foreign, status);
-  respondError(exchange, foreign, {
-    status,
-    headers: remoteHeaders(response.headers, { authenticated: false }),
-  });
+  respondError(exchange, foreign, { status, headers: remoteHeaders(response.headers, false) });
   exchange.done(status);
 }
 

@@ -9,7 +9,8 @@ import {
   responseHeaders,
 } from '../../lib/http-rules/headers.ts';
 
-const HEAD = { host: 'api.example', authorization: undefined, requestId: 'proxy_1_0' };
+const VERSION = { protocolVersion: 'v1.40.0' };
+const HEAD = { ...VERSION, host: 'api.example', authorization: undefined, requestId: 'proxy_1_0' };
 const toRemote = (headers: ReceivedHeaders): Record<string, string> =>
   attemptHeaders({ ...HEAD, headers }, undefined, {});
 const ADDED = Object.keys(toRemote({}));
@@ -94,7 +95,7 @@ describe('response headers towards the application', () => {
       date: '2',
       'request-id': '\u0416',
     };
-    assert.deepEqual(remoteHeaders(headers, { authenticated: true }), { date: '2' });
+    assert.deepEqual(remoteHeaders(headers, true), { date: '2' });
   });
 
   it('name the secret, the manifest, the time of attestation and the request that an authentic body belongs to', () => {
