@@ -67,9 +67,9 @@ function scanned(text: Buffer, most: number, refuse: Refuse): Scanned {
   }
 }
 
-/** What JSON.parse puts in the place of a value. It has the source of numbers since ES2026. */
+/** What JSON.parse puts in the place of a value. Without the source of a number nothing accepts it. */
 function strictValue(_name: string, value: unknown, context?: { readonly source?: string }): JsonValue {
-  if (typeof value === 'number') return new JsonNumber(context?.source ?? ''); // which nothing accepts
+  if (typeof value === 'number') return new JsonNumber(context?.source ?? '');
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value as JsonValue;
   return new JsonObject(Object.entries(value));
 }

@@ -33,7 +33,9 @@ export async function respondStream(
   const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
   exchange.phase = 'before_first_token';
   exchange.decrypter = translator?.decrypter(decrypter) ?? decrypter;
-  const events = new DecryptStream(response, exchange.decrypter, {
+  const events = new DecryptStream({
+    upstream: response,
+    decrypter: exchange.decrypter,
     clock: deps.clock,
     deadline: exchange.deadline,
     idleTimeout: deps.settings.streamIdleTimeout,

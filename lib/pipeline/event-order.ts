@@ -1,6 +1,6 @@
 /**
- * The order of a stream's events. Those that end it (`[DONE]`, `message_stop`) are plain: a gateway could
- * forge them. So they count only after authenticated content has said that the response is complete.
+ * The order of a stream's events. Those that end it (`[DONE]`, `message_stop`) are plain, and a gateway could
+ * forge them: they count only after authenticated content has said that the response is complete.
  */
 import { isObject, type Members, notAuthentic } from './decrypter.ts';
 import type { ResponseGrammar } from './response-grammar.ts';
@@ -11,6 +11,10 @@ import type { ResponseGrammar } from './response-grammar.ts';
  * if the event cannot come here.
  */
 export type EventOrder = (type: string, content: unknown, index: unknown) => boolean;
+
+/** The order of one stream. `choices`: how many the request asked for, at least 1. */
+export const orderOf = ({ order }: Pick<ResponseGrammar, 'order'>, choices: number): EventOrder =>
+  order === 'blocks' ? blocksOrder() : chunksOrder(order === 'audio', choices);
 
 const isSet = (value: unknown): boolean => value !== undefined && value !== null;
 
@@ -24,17 +28,14 @@ function isRoleOnly({ delta }: Members): boolean {
 /**
  * Chat and completions: choices 0 to `wanted` - 1 finish once each, and nothing follows the finish of a
  * choice. The closing chunk without choices comes last. After it, a choice that is the only one and got no
- * token needs no finish (vLLM 0.20 sends none). Of several choices all must finish, since the closing chunk
- * could be that of a run that was asked for fewer.
- *
- * Transcriptions: each stretch of audio finishes, so only the closing chunk says that all have finished.
+ * token needs no finish (vLLM 0.20 sends none). Of several all must finish: that chunk could be of a run that
+ * was asked for fewer. Of transcriptions each stretch of audio finishes, so the closing chunk alone counts.
  */
 function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
   const states = new Map<number, 'role' | 'content' | 'finished'>();
   let finished = 0;
   let began = false;
   let closed = false;
-
   return (type, content) => {
     if (type !== 'chunk') return false;
     if (closed) throw notAuthentic('the stream goes on after its last chunk');
@@ -68,9 +69,8 @@ const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next
 ]);
 
 /**
- * Messages: first the start; then blocks 0, 1, ..., each begun, continued by deltas of its index, and
- * stopped; then the deltas of the message, the last of which has a stop_reason; then the end. `ping` and
- * `error` may come at any time.
+ * Messages: the start; blocks 0, 1, ..., each begun, continued by deltas of its index, and stopped; deltas of
+ * the message, the last with a stop_reason; the end. `ping` and `error` may come at any time.
  */
 function blocksOrder(): EventOrder {
   let state = 'new';
@@ -85,7 +85,3 @@ function blocksOrder(): EventOrder {
     return state === 'stopped';
   };
 }
-
-/** The order of one stream. `choices`: how many the request asked for, at least 1. */
-export const orderOf = ({ order }: Pick<ResponseGrammar, 'order'>, choices: number): EventOrder =>
-  order === 'blocks' ? blocksOrder() : chunksOrder(order === 'audio', choices);

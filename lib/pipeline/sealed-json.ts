@@ -3,8 +3,8 @@
  * (docs/protocol/inference.md, section 6). Nothing authenticates this text. So it is read by a grammar much
  * narrower than JSON, and never parsed as a whole: hostile text costs no more than honest text of its length.
  *
- * Nearly all objects are written like an earlier one, of this stream or another. So their values are cut out
- * first; what is left, the frame, is understood once. Frames are only compared: nobody has to trust them.
+ * Nearly all objects are written like an earlier one. So their values are cut out first; what is left, the
+ * frame, is understood once. Frames are only compared: nobody has to trust them.
  */
 import { encryptionOrder } from '../json/names.ts';
 import { jsonOf, type Members, malformed, notAuthentic } from './decrypter.ts';
@@ -15,10 +15,7 @@ const MAX_ELEMENTS = 100_000; // of an array: a document, some dozens per page
 const MAX_PLAIN_BYTES = 16 * 1024; // of a plain member: counts and short names, unless a gateway is hostile
 const MAX_LAYOUTS = 64; // that are kept; a stream has about four, a gateway could make more by its blanks
 
-/**
- * A member without its value, and few blanks. No API has names that are not plain words, and some decoders
- * fold or split such names in ways of their own.
- */
+/** A member without its value. No API has names that are not plain words, which some decoders fold or split. */
 const MEMBER = /[ \t\n\r]{0,64}([{,])[ \t\n\r]{0,64}"([\w.-]{1,256})"[ \t\n\r]{0,64}:[ \t\n\r]{0,64}("")?/gy;
 const END = /^[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/;
 /** Any other plain value: a literal, a number, a string with escapes, an object of at most three levels. */
@@ -30,8 +27,8 @@ const BLANK = 0x20;
 const noJson = () => malformed('the response is not the JSON that was agreed');
 const wrongPlain = () => malformed('a plain member of the response is not what it should be');
 
-/** The members that are not encrypted, and the kinds of value that they may have. */
-export type PlainMembers = Members<readonly ('string' | 'number' | 'object' | 'null')[]>;
+/** The members that are not encrypted, and the kinds of value that they may have: of `typeof`, or `null`. */
+export type PlainMembers = Members<readonly string[]>;
 
 /** What objects with the same frame have in common. */
 export interface Layout {
@@ -50,7 +47,7 @@ export interface SealedObject {
   readonly layout: Layout;
   /** By index: of a plain member its JSON text, of any other its message without quotes. */
   readonly values: string[];
-  /** The plain members of these names, if they are there: as it was written, without quotes; and parsed. */
+  /** The plain members of these names: as it was written, without quotes; and parsed. */
   readonly type?: string | undefined;
   readonly usage?: unknown;
 }
@@ -93,14 +90,6 @@ function cut(text: string, values: string[], plain: PlainMembers): string {
   }
 }
 
-/** The parsed value of a plain member with that JSON text. */
-function plainValue(text: string, kinds: readonly string[]): unknown {
-  if (text.length > MAX_PLAIN_BYTES || !PRINTABLE.test(text)) throw wrongPlain();
-  const value = jsonOf(text, wrongPlain);
-  if (!kinds.includes(value === null ? 'null' : typeof value)) throw wrongPlain();
-  return value;
-}
-
 /**
  * Makes what reads the objects of an API with these plain members: each all of its text, with 1 to 64
  * members, none twice. A plain member is JSON of its kinds, in printable ASCII, of at most 16 KiB. Throws
@@ -122,7 +111,9 @@ export function sealedReader(plain: PlainMembers): (text: string) => SealedObjec
     for (const { name, at, quote } of layout.plain) {
       if (name === 'type') type = values[at];
       const written = `${quote}${values[at]!}${quote}`;
-      const value = plainValue(written, plain[name]!);
+      if (written.length > MAX_PLAIN_BYTES || !PRINTABLE.test(written)) throw wrongPlain();
+      const value = jsonOf(written, wrongPlain);
+      if (!plain[name]!.includes(value === null ? 'null' : typeof value)) throw wrongPlain();
       values[at] = written.replace(/[\t\n\r]/g, ' '); // an object may be laid out
       if (name === 'usage') usage = value;
     }

@@ -37,7 +37,7 @@ function run(stream: EventDecrypter, chunks: Iterable<Uint8Array>) {
   return {
     text: Buffer.concat(delivered).toString('utf8'),
     failure: stream.failure?.code,
-    finished: stream.finished,
+    finished: stream.finished && stream.failure === undefined,
   };
 }
 

@@ -7,7 +7,7 @@ import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { Deadline } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { type DecryptOptions, DecryptStream } from '../../lib/pipeline/decrypt-stream.ts';
+import { DecryptStream, type Source } from '../../lib/pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import { keptOfEach } from '../support/processes/kept.ts';
 import { createFakeClock, settle } from '../support/remote/fake-clock.ts';
@@ -38,13 +38,15 @@ function decrypting({
   reads = true,
   more = {} as Partial<Decrypter>,
   ...on
-}: Partial<DecryptOptions> & {
+}: Partial<Source> & {
   reads?: boolean;
   more?: Partial<Decrypter>;
 } = {}) {
   const clock = createFakeClock();
   const remote = new Readable({ read() {} });
-  const stream = new DecryptStream(remote, decrypterWith(more), {
+  const stream = new DecryptStream({
+    upstream: remote,
+    decrypter: decrypterWith(more),
     clock,
     deadline: new Deadline(clock),
     heard() {},
