@@ -1,10 +1,7 @@
-/**
- * Rewrites errors about a full context window into those that agents act on (docs/decisions.md 47). The model
- * server (vLLM) gives these errors no code of their own, so this table recognizes its sentences.
- */
+/** Rewrites errors about a full context window into those that agents act on (docs/decisions.md 47). */
 import type { ErrorFormat } from '../api/error-response.ts';
 
-/** The size of the window, as vLLM's sentences about a full one name it. They differ by version and model. */
+/** The size of the window in vLLM's sentences about a full one: they have no code, and differ by version. */
 const LIMIT =
   /(?:maximum context length (?:is |\()|maximum model length of |context length is only )(?<window>\d+)/;
 
@@ -24,12 +21,10 @@ const LEAST_ROOM = 4000; // tokens: Claude Code asks for 1,000 fewer than are fr
 const LONGEST = 64 * 1024; // bytes of an error that may be about the window
 
 /**
- * The body to show in place of an error of the service; undefined: it stays. The error must be authentic: a
- * forged one would make agents drop what they remember.
- *
- * In OpenAI's format it gets the code `context_length_exceeded`, at which Codex compacts. In Anthropic's it
- * gets one of Anthropic's sentences: that of an output that is too large, if less output may be enough, or
- * that of a prompt that is too long, at which agents compact. They know only some of vLLM's.
+ * The body to show in place of an error, which must be authentic: a forged one would make agents drop what
+ * they remember. Undefined: it stays. In OpenAI's format it gets a code at which Codex compacts; in
+ * Anthropic's, one of Anthropic's sentences: that of an output that is too large, if less output may be
+ * enough, or that of a prompt that is too long, at which agents compact. They know only some of vLLM's.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
   if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;

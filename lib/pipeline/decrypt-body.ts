@@ -16,7 +16,7 @@ const TURN = { messages: 256, bytes: 512 * 1024 };
 /** Throws unless the plain members are those of an error. Its sealed ones may be any JSON. */
 function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
   if (sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
-  const isKnown = (name: string): boolean =>
+  const isKnown = (name: string) =>
     name === 'id' || name === 'usage' || (name === 'type' && type === 'error');
   if (!plain.every(({ name }) => isKnown(name))) {
     throw malformed('an error of the service has a plain member that errors do not have');
@@ -40,7 +40,7 @@ function checkSuccess(
 }
 
 /**
- * Opens the messages of a whole JSON body, checks what they hold, and writes the body anew, in the same order.
+ * Opens the messages of a whole JSON body, checks what they hold, and writes the body anew in the same order.
  * `asked` is what a success must be; undefined for an error, which may hold any sealed members. Throws, or
  * rejects with, response_malformed, response_not_authentic (a wrong tag, or a body that breaks the grammar),
  * or `internal` if the endpoint's responses are not encrypted. Others have their turns in between: a body of

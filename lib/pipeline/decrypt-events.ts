@@ -1,4 +1,3 @@
-/** Decrypts event streams, event by event (docs/protocol/inference.md 6.2). */
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
@@ -10,14 +9,13 @@ import { fitsRow, type GrammarRow, grammarOf, hasNames, type ResponseGrammar } f
 import { objectText, type SealedObject } from './sealed-json.ts';
 
 const MAX_BYTES = 32 * 1024 * 1024; // of an event on the wire; a larger one is not held in memory
-const EMPTY = Buffer.alloc(0);
 const LINE_END = /\r\n|\r|\n/g;
 
 /**
- * Parses each event, opens and checks its messages, and writes it anew from what was understood. `feed`
- * returns complete events: `data` in one line, and `retry`. Comments pass without their text; ids and unknown
- * fields do not. Nobody authenticates the name of an event, and clients skip events by it, so only events of
- * messages keep theirs, which must agree with their plain member `type`.
+ * Decrypts an event stream (docs/protocol/inference.md 6.2): parses each event, opens and checks its
+ * messages, and writes it anew from what was understood. `feed` returns complete events: `data` in one line, and
+ * `retry`. Comments pass without their text; ids and unknown fields do not. Nobody authenticates the name of
+ * an event, by which clients skip it: so only events of messages keep theirs, which must be their `type`.
  *
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
  * that breaks the grammar), response_malformed, response_too_large or stream_unfinished; events before the
@@ -65,7 +63,7 @@ export class EventDecrypter implements Decrypter {
   }
 
   feed(chunk: Uint8Array): Uint8Array {
-    if (this.finished) return EMPTY;
+    if (this.finished) return Buffer.alloc(0);
     try {
       this.#unended += chunk.length;
       this.#parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
@@ -83,11 +81,10 @@ export class EventDecrypter implements Decrypter {
     return Buffer.from(delivered, 'latin1');
   }
 
-  end(): Uint8Array {
+  end(): void {
     if (!this.finished && !this.modelError) {
       this.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
     }
-    return EMPTY;
   }
 
   #deliver(text: string): void {

@@ -8,10 +8,9 @@ import type { Decrypter } from './decrypter.ts';
 export interface Source {
   readonly upstream: Readable;
   readonly decrypter: Decrypter;
-  /** Waits for each next byte, so many ms; then the response counts as stalled. */
-  readonly deadline: Deadline;
-  readonly idleTimeout: number;
   readonly clock: Clock;
+  readonly deadline: Deadline; // waits for each next byte
+  readonly idleTimeout: number; // ms without a byte, after which the response counts as stalled
   /** Gets the size of each chunk that came. A PrivatemodeError that it throws ends the response. */
   readonly heard: (bytes: number) => void;
   /** Gets the size of what goes on for it, before that does. */
@@ -30,8 +29,7 @@ export interface Source {
 export class DecryptStream extends Readable {
   /** Why the response is not whole. Read it when the stream has ended. */
   failure: PrivatemodeError | undefined;
-  /** Undefined once the response is over. */
-  #source: Source | undefined;
+  #source: Source | undefined; // undefined once the response is over
 
   constructor(source: Source) {
     super();
@@ -75,7 +73,9 @@ export class DecryptStream extends Readable {
     deadline.refresh();
     try {
       heard(chunk.length);
-      const hasRoom = this.#deliver(decrypter.feed(chunk), decrypted);
+      const bytes = decrypter.feed(chunk);
+      if (bytes.length > 0) decrypted(bytes.length);
+      const hasRoom = bytes.length === 0 || this.push(bytes);
       if (decrypter.failure !== undefined || decrypter.finished) this.stop(decrypter.failure);
       else if (!hasRoom) upstream.pause();
     } catch (thrown) {
@@ -84,8 +84,8 @@ export class DecryptStream extends Readable {
   };
 
   readonly #over = (): void => {
-    const { decrypter, decrypted } = this.#source!;
-    this.#deliver(decrypter.end(), decrypted);
+    const { decrypter } = this.#source!;
+    decrypter.end();
     this.stop(decrypter.failure);
   };
 
@@ -99,13 +99,6 @@ export class DecryptStream extends Readable {
       deadline.wait(idleTimeout, this.#silent); // a slow reader keeps the remote waiting
     else this.stop(stalled());
   };
-
-  /** Returns whether the reader can take more. */
-  #deliver(bytes: Uint8Array, decrypted: Source['decrypted']): boolean {
-    if (bytes.length === 0) return true;
-    decrypted(bytes.length);
-    return this.push(bytes);
-  }
 
   /** Releases the source; returns it, unless it was released before. */
   #settle(): Source | undefined {

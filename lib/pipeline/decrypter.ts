@@ -7,8 +7,8 @@ import type { ParsedBody } from './request-body.ts';
 export interface Decrypter {
   /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */
   feed(chunk: Uint8Array): Uint8Array;
-  /** Called once, when the wire has ended. Returns the rest. Sets `failure` if the end came too early. */
-  end(): Uint8Array;
+  /** Called once, when the wire has ended. Sets `failure` if the end came too early. */
+  end(): void;
   /** Set once the stream turns out to be wrong. What was delivered before stays good; nothing comes after. */
   readonly failure: PrivatemodeError | undefined;
   /** True once no more bytes are looked at, be it after a failure. */
@@ -21,7 +21,6 @@ export interface Decrypter {
   readonly usage: TokenUsage | undefined;
 }
 
-/** What opens the messages of one response. */
 export type Opener = Pick<RequestCipher, 'open'>;
 
 /** The kind of response that the request asked for; a genuine response has this kind. */
@@ -30,10 +29,7 @@ export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' |
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
-/**
- * Parses an opened text, or throws `refusal`. Each byte is one character (latin1): only strings have bytes
- * beyond ASCII, and no check reads those.
- */
+/** Parses a text (latin1), or throws `refusal`. Only strings have bytes beyond ASCII; no check reads those. */
 export function jsonOf(text: string, refusal = () => notAuthentic('a value of the response is not JSON')) {
   try {
     return JSON.parse(text) as unknown;
@@ -51,10 +47,7 @@ export const isObject = (value: unknown): value is Members =>
 export const own = <T>(members: Members<T>, name: string): T | undefined =>
   Object.hasOwn(members, name) ? members[name] : undefined;
 
-/**
- * Tokens that the service says it counted; nothing authenticates the numbers of most responses. `prompt`: all
- * of the prompt. `cached`: those of them that came from the service's cache.
- */
+/** Tokens that the service says it counted; mostly nothing authenticates them. `cached`: of the prompt. */
 export type TokenUsage = Readonly<Record<'prompt' | 'completion' | 'cached', number | undefined>>;
 
 function countIn(counts: unknown, name: string): number | undefined {
@@ -65,9 +58,8 @@ function countIn(counts: unknown, name: string): number | undefined {
 }
 
 /**
- * The counts in `usage`, a parsed member of that name, and those of `earlier` that it does not repeat.
- * Undefined if there are none: a transcription may count seconds. OpenAI's `prompt_tokens` include the cached
- * tokens. Anthropic's `input_tokens` leave out the tokens that its cache gave or took in.
+ * The counts in a parsed `usage`, and those of `earlier` that it does not repeat; undefined without any.
+ * OpenAI's `prompt_tokens` include the cached ones; Anthropic's `input_tokens` leave out all of the cache's.
  */
 export function tokenUsage(usage: unknown, earlier?: TokenUsage): TokenUsage | undefined {
   const whole = countIn(usage, 'prompt_tokens');

@@ -1,14 +1,11 @@
-/**
- * The order of a stream's events. Those that end it (`[DONE]`, `message_stop`) are plain, and a gateway could
- * forge them: they count only after authenticated content has said that the response is complete.
- */
+/** The order of a stream's events, and when the event that ends it counts. */
 import { isObject, type Members, notAuthentic } from './decrypter.ts';
 import type { ResponseGrammar } from './response-grammar.ts';
 
 /**
- * Takes the next event: its type and, if it has them, the parsed values of its content (choices or delta) and
- * of `index`. Returns whether the event that ends the stream would be true now. Throws response_not_authentic
- * if the event cannot come here.
+ * Takes the next event: its type and, if it has them, its parsed content (choices or delta) and `index`.
+ * Returns whether `[DONE]` or `message_stop` would be true now: anybody could forge these, since they are
+ * plain. Throws response_not_authentic if the event cannot come here.
  */
 export type EventOrder = (type: string, content: unknown, index: unknown) => boolean;
 
@@ -32,9 +29,9 @@ function isRoleOnly({ delta }: Members): boolean {
  * was asked for fewer. Of transcriptions each stretch of audio finishes, so the closing chunk alone counts.
  */
 function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
-  const states = new Map<number, 'role' | 'content' | 'finished'>();
-  let finished = 0;
+  const finished = new Set<number>();
   let began = false;
+  let isEmpty = false; // the only choice got no token
   let closed = false;
   return (type, content) => {
     if (type !== 'chunk') return false;
@@ -45,17 +42,14 @@ function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
       if (!(Number.isInteger(index) && index >= 0 && index < wanted)) {
         throw notAuthentic('a choice of the stream was not asked for');
       }
-      const state = states.get(index);
-      if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
-      const isFinish = isSet(choice['finish_reason']);
-      if (isFinish) finished += 1;
-      const begun = state === undefined && isRoleOnly(choice) ? 'role' : 'content';
-      states.set(index, isFinish ? 'finished' : begun);
+      if (finished.has(index)) throw notAuthentic('a choice of the stream goes on after its end');
+      if (isSet(choice['finish_reason'])) finished.add(index);
+      isEmpty = wanted === 1 && !began && isRoleOnly(choice);
+      began = true;
     }
     closed = began && choices.length === 0;
     began ||= choices.length > 0;
-    const isOver = finished === wanted || (closed && wanted === 1 && states.get(0) === 'role');
-    return isAudio ? closed : isOver;
+    return isAudio ? closed : finished.size === wanted || (closed && isEmpty);
   };
 }
 

@@ -1,10 +1,9 @@
 /**
- * What an honest response consists of, in one table by endpoint and event (docs/protocol/grammar.md).
- *
- * Values are authenticated and numbered. Names of members, types of events and plain members are not, so a
- * gateway could hide content under a name that clients skip, or pass one member off as another. To hide an
- * event, the gateway must put all of its messages somewhere. So it is enough to refuse one message that each
- * event has, wherever else it turns up.
+ * What an honest response consists of, in one table by endpoint and event (docs/protocol/grammar.md). Values
+ * are authenticated and numbered. Names of members, types of events and plain members are not, so a gateway
+ * could hide content under a name that clients skip, or pass one member off as another. To hide an event, it
+ * must put all of its messages somewhere. So it is enough to refuse one message that each event has, wherever
+ * else it turns up.
  */
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -53,30 +52,23 @@ export const isElement = objectOf(({ type, element_id, text }) => [type, element
 
 /** The sealed members of one event or whole body. */
 export interface GrammarRow {
-  /** Each must be there, once. */
-  readonly required: Kinds;
-  /** Each may be there, and may be null. */
-  readonly optional?: Kinds;
+  readonly required: Kinds; // each must be there, once
+  readonly optional?: Kinds; // each may be there, and may be null
   /** The value of `object`. In a stream, required members except `choices` are then equal in all events. */
   readonly object?: string;
-  /** The value of the plain member `type` of a whole body. */
-  readonly type?: string;
+  readonly type?: string; // the value of the plain member `type` of a whole body
   /** Others that pass: any that do not look like content, or null, `[]` and `{}` only. Default: none. */
   readonly others?: 'harmless' | 'empty';
 }
 
 export interface ResponseGrammar {
   readonly plain: PlainMembers;
-  /** Reads the outer JSON of an event or whole body. */
-  readonly read: (text: string) => SealedObject;
-  /** The order of the events of a stream, if there are streams (event-order.ts). */
-  readonly order?: 'choices' | 'audio' | 'blocks';
+  readonly read: (text: string) => SealedObject; // the outer JSON of an event or whole body
+  readonly order?: 'choices' | 'audio' | 'blocks'; // of the events, if there are streams (event-order.ts)
   /** By type: of `blocks` the plain member `type`, as in the `event:` line; else `chunk` or `error`. */
   readonly events?: Members<GrammarRow>;
-  /** The row of a success. Undefined: an array of elements. */
-  readonly whole?: GrammarRow;
-  /** Other rows of a success, by the `response_format` that was asked for. */
-  readonly formats?: Members<GrammarRow>;
+  readonly whole?: GrammarRow; // the row of a success; undefined: an array of elements
+  readonly formats?: Members<GrammarRow>; // other such rows, by the `response_format` that was asked for
 }
 
 const withPlain = (plain: PlainMembers) => ({ plain, read: sealedReader(plain) });
@@ -144,10 +136,9 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   embeddings: {
     ...OPENAI,
     whole: {
+      ...harmless({ data: 'array', model: 'string?', object: 'string' }),
       object: 'list',
-      required: { data: 'array', model: 'string?', object: 'string' },
       optional: { created: 'integer' },
-      others: 'harmless',
     },
   },
   transcription: {

@@ -15,7 +15,7 @@ const MAX_ELEMENTS = 100_000; // of an array: a document, some dozens per page
 const MAX_PLAIN_BYTES = 16 * 1024; // of a plain member: counts and short names, unless a gateway is hostile
 const MAX_LAYOUTS = 64; // that are kept; a stream has about four, a gateway could make more by its blanks
 
-/** A member without its value. No API has names that are not plain words, which some decoders fold or split. */
+/** A member without its value. No API has names other than plain words, which some decoders fold or split. */
 const MEMBER = /[ \t\n\r]{0,64}([{,])[ \t\n\r]{0,64}"([\w.-]{1,256})"[ \t\n\r]{0,64}:[ \t\n\r]{0,64}("")?/gy;
 const END = /^[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/;
 /** Any other plain value: a literal, a number, a string with escapes, an object of at most three levels. */
@@ -32,14 +32,11 @@ export type PlainMembers = Members<readonly string[]>;
 
 /** What objects with the same frame have in common. */
 export interface Layout {
-  /** In the order in which they were written; none of an array. */
-  readonly names: readonly string[];
-  /** The indices of the messages, in the order in which they were sealed. */
-  readonly sealed: readonly number[];
+  readonly names: readonly string[]; // in the order in which they were written; none of an array
+  readonly sealed: readonly number[]; // indices of the messages, in the order in which they were sealed
   /** The plain members, and the quote at both ends of the value, if that is a string. */
   readonly plain: readonly { readonly name: string; readonly at: number; readonly quote: string }[];
-  /** The row of the grammar that is known to have these names. */
-  row: object | undefined;
+  row: object | undefined; // of the grammar, which is known to have these names
 }
 
 /** What the gateway sent. Each character of it is one byte (latin1). */
@@ -47,9 +44,8 @@ export interface SealedObject {
   readonly layout: Layout;
   /** By index: of a plain member its JSON text, of any other its message without quotes. */
   readonly values: string[];
-  /** The plain members of these names: as it was written, without quotes; and parsed. */
-  readonly type?: string | undefined;
-  readonly usage?: unknown;
+  readonly type?: string | undefined; // the plain member of that name, as it was written, without quotes
+  readonly usage?: unknown; // the plain member of that name, parsed
 }
 
 function layoutOf(frame: string, plain: PlainMembers): Layout {

@@ -70,8 +70,9 @@ export class ResponseStream implements Decrypter {
     return this.#translate(this.#chat.feed(chunk));
   }
 
-  end(): Uint8Array {
-    return this.#translate(this.#chat.end());
+  end(): void {
+    this.#chat.end();
+    this.#translate(new Uint8Array());
   }
 
   /** Returns the bytes that end the stream because of this failure; none if the stream is over already. */

@@ -290,7 +290,7 @@ export const PIPELINE: readonly Mutation[] = [
     file: 'lib/pipeline/event-order.ts',
     edits: [
       { find: 'index < wanted', replace: 'index < 99' },
-      { find: 'finished === wanted ||', replace: 'finished > 0 ||' },
+      { find: 'finished.size === wanted ||', replace: 'finished.size > 0 ||' },
     ],
     tests: [
       {

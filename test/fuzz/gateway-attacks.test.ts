@@ -93,7 +93,7 @@ function opened(opener: Decrypter, text: string, cuts: readonly number[]): Opene
   const wire = Buffer.from(text);
   const at = cuts.map((cut) => cut % (wire.length + 1)).sort((a, b) => a - b);
   const parts = cutAt(wire, at).map((chunk) => Buffer.from(opener.feed(chunk)));
-  parts.push(Buffer.from(opener.end()));
+  opener.end();
   return { text: Buffer.concat(parts).toString('utf8'), failure: opener.failure?.code };
 }
 
