@@ -49,7 +49,6 @@ export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refus
   return value;
 }
 
-/** What a refusal of the scan is called here. */
 const DEFECTS: ReadonlyMap<string, readonly [JsonDefect['kind'], string]> = new Map([
   ['duplicate_member', ['repeated', 'a member appears twice']],
   ['body_too_large', ['values', 'too many values']],

@@ -31,8 +31,7 @@ export interface ErrorContext {
   readonly accept?: string | undefined;
   /** The status that the response has in place of the error's own: that of an error of the service. */
   readonly status?: number | undefined;
-  /** The methods for the header Allow, with method_not_allowed. */
-  readonly allow?: readonly string[] | undefined;
+  readonly allow?: readonly string[] | undefined; // with method_not_allowed
 }
 
 /** A whole response that reports one error. Names of headers are in lower case; content-length is there. */

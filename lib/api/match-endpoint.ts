@@ -3,7 +3,6 @@ import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, type Offered, served } from './endpoints.ts';
 import type { ErrorFormat } from './error-response.ts';
 
-/** `format`: the error format of the path. */
 type Match<Kind> = { readonly kind: Kind; readonly format: ErrorFormat };
 
 /**

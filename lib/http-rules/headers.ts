@@ -10,6 +10,8 @@ export type ReceivedHeaders = Readonly<Record<string, string | readonly string[]
  * would also let out keys and ids of other accounts (`openai-organization`, `anthropic-user-id`).
  */
 const TO_REMOTE = ['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta'];
+/** Of the remote's headers, those that come beside an authenticated body alone (remoteHeaders). */
+const IF_AUTHENTICATED = ['x-request-id', 'request-id', 'cache-control', 'date'];
 
 const GO_NAMES: Readonly<Record<string, string>> = { win32: 'windows', x64: 'amd64', ppc64: 'ppc64le' };
 
@@ -90,8 +92,6 @@ export function responseHeaders(head: {
   const ours = { 'content-type': head.contentType };
   return Object.assign(requestIdHeader(head), passed, INERT_HEADERS, ours, head.own, marks);
 }
-
-const IF_AUTHENTICATED = ['x-request-id', 'request-id', 'cache-control', 'date'];
 
 /**
  * The remote's headers that reach the application. When to try again, and how much of a quota is left, steer

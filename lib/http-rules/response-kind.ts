@@ -41,7 +41,6 @@ export const plainContentType = (declared = ''): string =>
     ? 'application/json'
     : 'text/plain; charset=utf-8';
 
-/** What to do about an error of which only the status is known. */
 function remedyAt(status: number): string {
   if (status === 401) return 'Check the API key that the request was sent with.';
   if (status === 429 || status === 503)

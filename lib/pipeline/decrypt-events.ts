@@ -1,3 +1,4 @@
+/** Decrypts event streams (docs/protocol/inference.md 6.2). */
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
@@ -12,10 +13,10 @@ const MAX_BYTES = 32 * 1024 * 1024; // of an event on the wire; a larger one is 
 const LINE_END = /\r\n|\r|\n/g;
 
 /**
- * Decrypts an event stream (docs/protocol/inference.md 6.2): parses each event, opens and checks its
- * messages, and writes it anew from what was understood. `feed` returns complete events: `data` in one line, and
- * `retry`. Comments pass without their text; ids and unknown fields do not. Nobody authenticates the name of
- * an event, by which clients skip it: so only events of messages keep theirs, which must be their `type`.
+ * Parses each event, opens and checks its messages, and writes it anew from what was understood. `feed`
+ * returns complete events: `data` in one line, and `retry`. Comments pass without their text; ids and unknown
+ * fields do not. Nobody authenticates the name of an event, by which clients skip it: so only events of
+ * messages keep theirs, which must be their `type`.
  *
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
  * that breaks the grammar), response_malformed, response_too_large or stream_unfinished; events before the

@@ -29,7 +29,7 @@ export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' |
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
-/** Parses a text (latin1), or throws `refusal`. Only strings have bytes beyond ASCII; no check reads those. */
+/** Parses a latin1 text, or throws `refusal`. Only strings have bytes beyond ASCII; no check reads those. */
 export function jsonOf(text: string, refusal = () => notAuthentic('a value of the response is not JSON')) {
   try {
     return JSON.parse(text) as unknown;
