@@ -55,14 +55,14 @@ export class DecryptStream extends Readable {
     this.push(null);
   }
 
-  /** Runs when the reader can take more. Silence of a remote that was paused was the reader's. */
+  /** The reader can take more. Silence of a remote that was paused was the reader's. */
   override _read(): void {
     if (!this.#source?.upstream.isPaused()) return;
     this.#source.deadline.refresh();
     this.#source.upstream.resume();
   }
 
-  /** Runs when the application went away, or all has been read. */
+  /** The application went away, or all has been read. */
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     this.#settle()?.upstream.destroy();
     done(error);

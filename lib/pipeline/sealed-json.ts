@@ -1,10 +1,8 @@
 /**
- * Reads the outer JSON of a response as the gateway sends it: messages, beside few plain members
- * (docs/protocol/inference.md, section 6). Nothing authenticates this text. So it is read by a grammar much
- * narrower than JSON, and never parsed as a whole: hostile text costs no more than honest text of its length.
- *
- * Nearly all objects are written like an earlier one. So their values are cut out first; what is left, the
- * frame, is understood once. Frames are only compared: nobody has to trust them.
+ * Reads the outer JSON of a response: messages, beside few plain members (docs/protocol/inference.md 6).
+ * Nothing authenticates it. So it is read by a grammar much narrower than JSON, and never parsed as a whole:
+ * hostile text costs no more than honest text of its length. Nearly all objects are written like an earlier
+ * one. So their values are cut out first; what is left, the frame, is understood once, and only compared.
  */
 import { encryptionOrder } from '../json/names.ts';
 import { jsonOf, type Members, malformed, notAuthentic } from './decrypter.ts';
@@ -22,7 +20,6 @@ const END = /^[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/;
 const PLAIN =
   /^(?:[\w.+-]+|"(?:[ !#-[\]-~]|\\[ -~])*"|\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*\}[\t\n\r -z|~]*)*\}[\t\n\r -z|~]*)*\})/;
 const PRINTABLE = /^[\t\n\r -~]*$/; // of JSON text, whose strings hold no line ends
-const BLANK = 0x20;
 
 const noJson = () => malformed('the response is not the JSON that was agreed');
 const wrongPlain = () => malformed('a plain member of the response is not what it should be');
@@ -68,7 +65,7 @@ function cut(text: string, values: string[], plain: PlainMembers): string {
   for (let at = 0; ; ) {
     const colon = text.indexOf(':', at);
     let start = colon < 0 ? text.length : colon + 1;
-    while (start - at < MAX_BETWEEN && text.charCodeAt(start) <= BLANK) start += 1;
+    while (start - at < MAX_BETWEEN && text.charCodeAt(start) <= 0x20) start += 1;
     if (start - at > MAX_BETWEEN || values.length > MAX_MEMBERS) throw noJson();
     const quote = text[start] === '"' ? text.indexOf('"', start + 1) : 0;
     const isCut = quote !== 0 && text[quote - 1] !== '\\'; // the cipher refuses messages with a backslash
