@@ -61,7 +61,6 @@ export class ResponseStream implements Decrypter {
     return this.#chat.usage;
   }
 
-  /** Events of the Response so far. */
   get events(): number {
     return this.#translation.log.events;
   }

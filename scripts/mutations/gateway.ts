@@ -129,9 +129,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'an upload that goes on: with it a service keeps a response open that is silent',
     file: 'lib/network/upstream.ts',
-    edits: [
-      { find: 'if (!this.#isSettled) this.#deadline.refresh();', replace: 'this.#deadline.refresh();' },
-    ],
+    edits: [{ find: 'if (!this.#isSettled) this.#deadline.refresh()', replace: 'this.#deadline.refresh()' }],
     tests: [
       {
         file: 'test/gateway/time-limits.test.ts',

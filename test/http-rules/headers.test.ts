@@ -9,8 +9,7 @@ import {
   responseHeaders,
 } from '../../lib/http-rules/headers.ts';
 
-const VERSION = { protocolVersion: 'v1.40.0' };
-const HEAD = { ...VERSION, host: 'api.example', authorization: undefined, requestId: 'proxy_1_0' };
+const HEAD = { host: 'api.example', authorization: undefined, requestId: 'proxy_1_0', protocolVersion: 'v1' };
 const toRemote = (headers: ReceivedHeaders): Record<string, string> =>
   attemptHeaders({ ...HEAD, headers }, undefined, {});
 const ADDED = Object.keys(toRemote({}));
@@ -50,7 +49,7 @@ describe('request headers towards the remote', () => {
     const ours = {
       host: 'api.example',
       'accept-encoding': 'identity',
-      'Privatemode-Version': 'v1.40.0',
+      'Privatemode-Version': 'v1',
       ...announced({ platform, arch }),
       'privatemode-user-request-id': 'proxy_1_0',
     };
