@@ -55,7 +55,6 @@ export function attemptHeaders(
   return Object.assign(headers, protection && protectionHeaders(protection, head.protocolVersion));
 }
 
-/** Names of the headers by which a response can be audited. */
 export const AUDIT_HEADERS = {
   secretId: 'Privatemode-Proxy-Secret-Id',
   manifestSha256: 'Privatemode-Proxy-Manifest-Sha256',
