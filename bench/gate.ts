@@ -63,7 +63,8 @@ async function opened(text: string, unary: boolean): Promise<string> {
   const wire = Buffer.from(text, 'latin1');
   if (unary) return (await decryptBody({ id: 'chat' }, cipher, asked, wire)).body.toString();
   const opener = new EventDecrypter({ id: 'chat' }, cipher, asked);
-  const bytes = [opener.feed(wire), opener.end()];
+  const bytes = opener.feed(wire);
+  opener.end();
   if (opener.failure !== undefined) throw opener.failure;
-  return Buffer.concat(bytes).toString('utf8');
+  return Buffer.from(bytes).toString('utf8');
 }

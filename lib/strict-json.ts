@@ -8,8 +8,7 @@ import { type Scanned, scanJson } from './json/scan.ts';
 export type JsonValue = null | boolean | string | JsonNumber | readonly JsonValue[] | JsonObject;
 
 export class JsonObject extends Map<string, JsonValue> {
-  /** Of a member of the object at the top, the text from which it was read: a signature may cover it. */
-  source = '';
+  source = ''; // of a member of the object at the top, the text that was read: a signature may cover it
 }
 
 /** A number as its source text: integers above 2^53 and fractions survive. */
@@ -23,22 +22,19 @@ export class JsonNumber {
 /** Names of members and indices of items, from the whole value to a part of it. */
 export type Path = readonly (string | number)[];
 
-/** `depth`: objects and arrays inside each other. `values`: values of any kind in the whole text. */
-type Limits = Readonly<Record<'depth' | 'values', number>>;
-
-/** What is wrong with a text, for code to decide on. `refuse` also gets a sentence about it, for people. */
+/** What is wrong with a text. `position`: where reading ended, in UTF-16 units from its beginning. */
 export interface JsonDefect {
   readonly kind: 'syntax' | 'depth' | 'values' | 'repeated';
-  /** Where the text is refused, in UTF-16 units from its beginning; 0 for the other kinds. */
   readonly position: number;
 }
 
+type Limits = Readonly<Record<'depth' | 'values', number>>;
 type Refuse = (reason: string, defect: JsonDefect) => Error;
 
 /**
- * Parses a text that consists of one object or array. `refuse` makes the error to throw. It gets a reason
- * that says what is wrong, and where. JSON.parse sees the text only after its size is known. It gives the
- * source of numbers, which JavaScript has since ES2026 (Node 21, Chrome 114, Firefox 135, Safari 18.4).
+ * Parses a text that consists of one object or array, with at most so many objects and arrays inside each
+ * other (`depth`), and so many values: JSON.parse sees it only after its size is known. `refuse` makes the
+ * error to throw; its reason is a sentence that says what is wrong, and where.
  */
 export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refuse): JsonValue {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
@@ -46,11 +42,9 @@ export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refus
   if (depth > limits.depth) throw refuse('nested too deeply', { kind: 'depth', position: 0 });
   if (values > limits.values) throw refuse('too many values', { kind: 'values', position: 0 });
   const value = JSON.parse(text.toString('utf8'), strictValue) as JsonValue;
-  if (value instanceof JsonObject) {
-    for (const { name, start, end } of members) {
-      const member = value.get(name);
-      if (member instanceof JsonObject) member.source = text.toString('utf8', start, end);
-    }
+  for (const { name, start, end } of members) {
+    const member = value instanceof JsonObject ? value.get(name) : undefined;
+    if (member instanceof JsonObject) member.source = text.toString('utf8', start, end);
   }
   return value;
 }
@@ -68,7 +62,7 @@ function scanned(text: Buffer, refuse: Refuse): Scanned {
   }
 }
 
-/** What JSON.parse puts in the place of a value. Without the source of a number, nothing will accept it. */
+/** What JSON.parse puts in the place of a value. Without the source of a number nothing accepts it. */
 function strictValue(_name: string, value: unknown, context?: { readonly source?: string }): JsonValue {
   if (typeof value === 'number') return new JsonNumber(context?.source ?? '');
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value as JsonValue;

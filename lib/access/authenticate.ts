@@ -1,7 +1,7 @@
 /** Finds the client that sends a request, by the token in its head, or throws the error to respond with. */
 import { createHash } from 'node:crypto';
 import type { EndpointId } from '../api/endpoints.ts';
-import { bearerToken } from '../api/ids.ts';
+import { bearerToken } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ClientEntry } from './clients-file.ts';
 

@@ -1,24 +1,20 @@
-/**
- * The endpoint table: which paths are forwarded, answered here, or refused with an error of their own, and
- * how each is treated. match-endpoint.ts finds the row of a request.
- */
+/** The endpoint table: which paths are forwarded or answered here, and how. match-endpoint.ts finds a row. */
 
 /** Paths that are served only if the caller of `matchEndpoint` offers them. */
 export type Offered = 'verification' | 'responses';
 
-export interface PathRow {
+interface PathRow {
   /** Exact, unless it ends with `/*`, for every path below, or with `/{id}`, for those with an id. */
   readonly path: string;
   readonly methods: readonly string[];
-  /** Served only if the caller of `matchEndpoint` offers this. */
   readonly optional?: Offered;
 }
 
 const POST = ['POST'];
 const GET = ['GET', 'HEAD'];
 
-type GenerationId = 'chat' | 'responses' | 'completions' | 'messages';
-export type EndpointId = GenerationId | 'embeddings' | 'transcription' | 'unstructured' | 'models' | 'model';
+type Generation = 'chat' | 'responses' | 'completions' | 'messages';
+export type EndpointId = Generation | 'embeddings' | 'transcription' | 'unstructured' | 'models' | 'model';
 
 export interface Endpoint extends PathRow {
   readonly id: EndpointId;
@@ -29,14 +25,14 @@ export interface Endpoint extends PathRow {
   /** Whether the body gets a cache salt and the headers get a shard key (docs/protocol/inference.md 8). */
   readonly salted: boolean;
   /** The event that ends a complete stream (docs/protocol/inference.md 6.2). */
-  readonly terminal: '[DONE]' | 'message_stop' | undefined;
+  readonly terminal?: '[DONE]' | 'message_stop';
   /** False exactly if the codec is `none`: nothing is sealed or opened; only the rules for headers apply. */
   readonly encrypted: boolean;
-  /** Query parameters that the remote gets; match-endpoint.ts drops all others. */
+  /** Query parameters that the remote gets; all others are dropped. */
   readonly query: readonly string[];
   /** `gen_ai.operation.name` of the OpenTelemetry conventions; undefined where nothing is inferred. */
-  readonly operation: string | undefined;
-  /** The path for a request that is translated before it is encrypted; undefined: its own path, unchanged. */
+  readonly operation?: string;
+  /** The path for a request that is translated before it is encrypted; undefined: its own. */
   readonly translatedTo?: string;
 }
 
@@ -46,11 +42,9 @@ const INFERENCE = {
   codec: 'json',
   requestPlain: new Set<string>(),
   salted: false,
-  terminal: undefined,
   encrypted: true,
   query: [],
 } as const;
-
 const GENERATION = {
   ...INFERENCE,
   requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
@@ -58,27 +52,15 @@ const GENERATION = {
   terminal: '[DONE]',
   operation: 'chat',
 } as const;
+const MODEL = new Set(['model']);
+const CHAT = { ...GENERATION, id: 'chat', path: '/v1/chat/completions' } as const;
+const PAGES = ['limit', 'after', 'after_id', 'before_id', 'order'];
+const LISTING = { ...INFERENCE, methods: GET, codec: 'none', encrypted: false } as const;
 
-const LISTING = {
-  ...INFERENCE,
-  methods: GET,
-  codec: 'none',
-  encrypted: false,
-  operation: undefined,
-} as const;
-
-/**
- * The forwarded endpoints. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1).
- */
+/** The forwarded endpoints. Nothing else is ever forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
-  { ...GENERATION, id: 'chat', path: '/v1/chat/completions' },
-  {
-    ...GENERATION,
-    id: 'responses',
-    path: '/v1/responses',
-    optional: 'responses',
-    translatedTo: '/v1/chat/completions',
-  },
+  CHAT,
+  { ...CHAT, id: 'responses', path: '/v1/responses', optional: 'responses', translatedTo: CHAT.path },
   { ...GENERATION, id: 'completions', path: '/v1/completions', operation: 'text_completion' },
   {
     ...GENERATION,
@@ -88,13 +70,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     terminal: 'message_stop',
     query: ['beta'],
   },
-  {
-    ...INFERENCE,
-    id: 'embeddings',
-    path: '/v1/embeddings',
-    requestPlain: new Set(['model']),
-    operation: 'embeddings',
-  },
+  { ...INFERENCE, id: 'embeddings', path: '/v1/embeddings', requestPlain: MODEL, operation: 'embeddings' },
   {
     ...INFERENCE,
     id: 'transcription',
@@ -105,12 +81,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     operation: 'transcription',
   },
   { ...INFERENCE, id: 'unstructured', path: '/unstructured/*', codec: 'raw', operation: 'unstructured' },
-  {
-    ...LISTING,
-    id: 'models',
-    path: '/v1/models',
-    query: ['limit', 'after', 'after_id', 'before_id', 'order'],
-  },
+  { ...LISTING, id: 'models', path: '/v1/models', query: PAGES },
   { ...LISTING, id: 'model', path: '/v1/models/{id}' },
 ];
 

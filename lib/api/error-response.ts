@@ -1,10 +1,7 @@
 /** How an error reaches a client: the status, headers, body or event of each API style. */
 import { ERRORS, type PrivatemodeError } from '../errors.ts';
 
-/**
- * The API style a client speaks, and so the form in which it understands errors. That of `responses` is
- * `openai`, but an error that comes before the first event of a response is never an event.
- */
+/** The API style of a client. `responses` is `openai`, but before a response begins no error is an event. */
 export type ErrorFormat = 'openai' | 'responses' | 'anthropic' | 'plain';
 
 /** In every response: no browser guesses another type for the body, or runs anything in it. */
@@ -25,27 +22,19 @@ const TYPES: Readonly<Record<number, readonly [openai: string, anthropic: string
 };
 const ANY_4XX = ['invalid_request_error', 'invalid_request_error'] as const;
 const ANY_5XX = ['server_error', 'api_error'] as const;
-/**
- * For a 400 that is not the client's fault. After a 400 Claude Code sends the request up to five times more,
- * each time without another one of its betas, unless the type says that a policy refused it.
- */
+// For a 400 that is not the client's fault. Any other 400 Claude Code repeats, with fewer betas each time.
 const REFUSED = ['invalid_request_error', 'policy_blocked'] as const;
 
 export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
-  /** The client's Accept header. */
   readonly accept?: string | undefined;
   /** The status that the response has in place of the error's own: that of an error of the service. */
   readonly status?: number | undefined;
-  /** The methods for the header Allow, with method_not_allowed. */
-  readonly allow?: readonly string[] | undefined;
+  readonly allow?: readonly string[] | undefined; // with method_not_allowed
 }
 
-/**
- * A whole response that reports one error in the client's format: what happened, what to do, and the request
- * id. Names of headers are in lower case; content-length is one of them.
- */
+/** A whole response that reports one error. Names of headers are in lower case; content-length is there. */
 export function errorResponse(error: PrivatemodeError, context: ErrorContext) {
   const [contentType, text] = shown(error, context);
   const body = Buffer.from(text);
@@ -84,11 +73,17 @@ export const estimateResponse = (tokens: number, requestId: string) => ({
     'content-type': 'application/json',
     'cache-control': 'no-store',
     'privatemode-proxy-estimate': 'true',
-    ...requestIdHeader({ format: 'anthropic', requestId }),
+    'request-id': requestId,
     ...INERT_HEADERS,
   },
   body: JSON.stringify({ input_tokens: tokens }),
 });
+
+/** `proxy_<UUIDv7>` or `sdk_…` (RFC 9562 5.7; docs/protocol/inference.md 2). `now`: ms since 1970. */
+export function newRequestId(client: 'proxy' | 'sdk', now: number = Date.now()): string {
+  const time = now.toString(16).padStart(12, '0');
+  return `${client}_${time.slice(0, 8)}-${time.slice(8)}-7${crypto.randomUUID().slice('xxxxxxxx-xxxx-4'.length)}`;
+}
 
 /** The request id where the SDKs of the format look for it. */
 export const requestIdHeader = (of: Pick<ErrorContext, 'format' | 'requestId'>): Record<string, string> => ({
@@ -106,8 +101,7 @@ function jsonOf(error: PrivatemodeError, context: ErrorContext): string {
   const { code, blame, api } = error;
   const status = context.status ?? error.status;
   const isRefused = context.status === undefined && status === 400 && blame !== 'client';
-  const ofStatus = TYPES[status] ?? (status < 500 ? ANY_4XX : ANY_5XX);
-  const [openai, anthropic] = isRefused ? REFUSED : ofStatus;
+  const [openai, anthropic] = isRefused ? REFUSED : (TYPES[status] ?? (status < 500 ? ANY_4XX : ANY_5XX));
   const message = sentence(error, context);
   const ofOpenai = { message, type: openai, param: api?.param ?? null, code: api?.code ?? code };
   if (context.format !== 'anthropic') return JSON.stringify({ error: ofOpenai });

@@ -1,35 +1,25 @@
-/** Finds the row of the endpoint table that a request line means, or says why there is none. */
+/** What the head of a request means: the row of the endpoint table, or why there is none; and its token. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, type Offered, served } from './endpoints.ts';
 import type { ErrorFormat } from './error-response.ts';
 
-interface Match<Kind> {
-  readonly kind: Kind;
-  /** The error format of the path. */
-  readonly format: ErrorFormat;
-}
-
-export interface EndpointMatch extends Match<'endpoint'> {
-  readonly endpoint: Endpoint;
-  /**
-   * The target to send upstream: the canonical path, or that of the API to which the request is translated,
-   * and the allowed parameters of the query, exactly as received.
-   */
-  readonly target: string;
-}
-
-export type LocalMatch = Match<'local'> & { readonly id: LocalId };
-
-export interface Refusal extends Match<'refusal'> {
-  readonly error: PrivatemodeError;
-  /** With method_not_allowed: the value of `Allow`. */
-  readonly allow?: readonly string[];
-}
+type Match<Kind> = { readonly kind: Kind; readonly format: ErrorFormat };
 
 /**
- * Decides what a request line means. `rawTarget`: the target exactly as it came over the wire. `offered`: the
- * optional rows that are served. `upgrade`: the header of that name. An OPTIONS is a wrong method here: who
- * answers preflights looks at them before (lib/gateway/admission.ts).
+ * `target`: what is sent upstream: the path of the row, or that of the API to which the request is
+ * translated, and the allowed parameters of the query, exactly as received.
+ */
+export type EndpointMatch = Match<'endpoint'> & { readonly endpoint: Endpoint; readonly target: string };
+export type LocalMatch = Match<'local'> & { readonly id: LocalId };
+/** `allow`: with method_not_allowed, the value of `Allow`. */
+export type Refusal = Match<'refusal'> & {
+  readonly error: PrivatemodeError;
+  readonly allow?: readonly string[];
+};
+
+/**
+ * Decides what a request line means. `rawTarget`: as it came over the wire. `offered`: the optional rows that
+ * are served. `upgrade`: the header. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
  */
 export function matchEndpoint(
   method: string,
@@ -37,29 +27,27 @@ export function matchEndpoint(
   offered: readonly Offered[] = [],
   upgrade?: string,
 ): EndpointMatch | LocalMatch | Refusal {
-  const parsed = parseTarget(rawTarget);
-  if (typeof parsed === 'string') return refuse('plain', 'invalid_path', parsed);
-  const found = meant(parsed.path);
-  const format = formatOf(found?.path ?? parsed.path);
-  const unknown = (): Refusal => {
+  const read = readTarget(rawTarget);
+  if (typeof read === 'string') return refuse('plain', 'invalid_path', read);
+  const { row, path, query } = read;
+  const format = formatOf(path);
+  const isOffered = row?.optional === undefined || offered.includes(row.optional);
+  const hasMethod = row?.methods.includes(method);
+  if (row?.id === 'responses' && !isOffered)
+    return refuse(format, 'not_supported', 'the service has no Responses API');
+  if (row?.id === 'responses' && !hasMethod && upgrade?.toLowerCase() === 'websocket')
+    return refuse(format, 'websocket_unsupported', 'responses do not come over a WebSocket here');
+  // No response is stored that could be read or deleted.
+  if (row === undefined || !isOffered || (row.id === 'responses' && !hasMethod)) {
     const remedy = `Use one of these: ${served(offered).join(', ')}.`;
     return refuse(format, 'unknown_path', 'there is no such endpoint here', remedy);
-  };
-  if (found === undefined) return unknown();
-  const { row, path } = found;
-  if (row.optional !== undefined && !offered.includes(row.optional)) {
-    if (row.optional === 'verification') return unknown();
-    return refuse(format, 'not_supported', 'the service has no Responses API');
   }
-  if (!row.methods.includes(method)) {
-    if (row.id === 'responses' && upgrade?.toLowerCase() === 'websocket')
-      return refuse(format, 'websocket_unsupported', 'responses do not come over a WebSocket here');
-    if (row.id === 'responses') return unknown(); // nothing is stored that could be read or deleted
+  if (!hasMethod) {
     const message = `this path takes ${row.methods.join(', ')} only, not ${method}`;
     return { ...refuse(format, 'method_not_allowed', message), allow: row.methods };
   }
   if (!('codec' in row)) return { kind: 'local', id: row.id, format };
-  const target = (row.translatedTo ?? path) + filterQuery(parsed.query, row.query);
+  const target = (row.translatedTo ?? path) + filterQuery(query, row.query);
   return { kind: 'endpoint', endpoint: row, format, target };
 }
 
@@ -69,21 +57,47 @@ const refuse = (format: ErrorFormat, code: ErrorCode, message: string, remedy?: 
   format,
 });
 
+/** Clients of the message style understand errors only in their own format. */
+function formatOf(path: string): ErrorFormat {
+  if (/^\/v1\/messages(?:\/|$)/.test(path)) return 'anthropic';
+  if (/^\/v1\/responses(?:\/|$)/.test(path)) return 'responses';
+  return /^\/(?:v1(?:\/|$)|unstructured\/)/.test(path) ? 'openai' : 'plain';
+}
+
+/** A backslash, an escaped one, a percent sign that starts no escape, and escaped control characters. */
+const ODD_PATH = /\\|%5c|%(?![0-9a-f]{2})|%[01][0-9a-f]|%7f/i;
+
+/**
+ * Reads the target of a request line, or returns a message that refuses what a later parser could read
+ * differently: nothing is sealed for one path and delivered to another. The message quotes nothing of it.
+ * `path` has no doubled slashes, and begins with `/v1` at most once: `//v1/x` and `/v1/v1/x` mean `/v1/x`. If
+ * a `row` covers it, it is written as there. `query` is empty, or begins with its question mark, as received.
+ */
+export function readTarget(raw: string) {
+  if (!raw.startsWith('/'))
+    return 'the request target is not a path; this proxy goes into the base URL of a client, not into its proxy settings';
+  const sent = raw.split('?', 1)[0] as string;
+  const segments = sent.replace(/%2e/gi, '.').split(/\/|%2f/i);
+  if (/[^\x21-\x7e]|#/.test(raw) || ODD_PATH.test(sent) || segments.some((each) => /^\.\.?$/.test(each)))
+    return 'the request target could be read in two ways';
+  const path = sent.replace(/\/{2,}/g, '/').replace(/^(?:\/v1)+(?=\/v1(?:\/|$))/, '');
+  return { ...meant(path), query: raw.slice(sent.length) };
+}
+
 const ROWS = [...ENDPOINTS, ...LOCAL];
 
 /**
- * The row that a path means, and the path as that row would write it: with `/v1`, because base URLs are
- * pasted with and without it, and without a slash at the end. Below `/*` the path belongs to another API, so
- * every byte of it stays.
+ * The row that a path means, with or without `/v1` and a slash at the end, because base URLs are pasted in
+ * all ways. Below `/*` the path belongs to another API, so every byte of it stays.
  */
-export function meant(path: string) {
+function meant(path: string) {
   const trimmed = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
   for (const row of ROWS) {
     const written = row.path.endsWith('/*') ? path : trimmed;
     if (covers(row.path, written)) return { row, path: written };
     if (covers(row.path, `/v1${written}`)) return { row, path: `/v1${written}` };
   }
-  return undefined;
+  return { row: undefined, path };
 }
 
 function covers(row: string, path: string): boolean {
@@ -92,37 +106,9 @@ function covers(row: string, path: string): boolean {
   return path === row;
 }
 
-/** Clients of the message style understand errors only in their own format. */
-function formatOf(path: string): ErrorFormat {
-  if (/^\/v1\/messages(?:\/|$)/.test(path)) return 'anthropic';
-  if (/^\/v1\/responses(?:\/|$)/.test(path)) return 'responses';
-  return /^\/(?:v1(?:\/|$)|unstructured\/)/.test(path) ? 'openai' : 'plain';
-}
-
 /**
- * Reads the target of a request line exactly as it came over the wire, or returns a message that refuses it.
- * It refuses what a later parser could read differently, so that nothing is sealed for one path and delivered
- * to another. The message quotes nothing of the target, which may hold anything.
- * `path` has no doubled slashes, and begins with `/v1` at most once: `//v1/x` and `/v1/v1/x` mean `/v1/x`.
- * `query` is empty, or begins with its question mark and is exactly as received.
- */
-export function parseTarget(raw: string): { readonly path: string; readonly query: string } | string {
-  if (!raw.startsWith('/'))
-    return 'the request target is not a path; this proxy goes into the base URL of a client, not into its proxy settings';
-  const path = raw.split('?', 1)[0] as string;
-  const segments = path.replace(/%2e/gi, '.').split(/\/|%2f/i);
-  if (/[^\x21-\x7e]|#/.test(raw) || ODD_PATH.test(path) || segments.some((each) => /^\.\.?$/.test(each)))
-    return 'the request target could be read in two ways';
-  const canonical = path.replace(/\/{2,}/g, '/').replace(/^(?:\/v1)+(?=\/v1(?:\/|$))/, '');
-  return { path: canonical, query: raw.slice(path.length) };
-}
-
-/** A backslash, an escaped one, a percent sign that starts no escape, and escaped control characters. */
-const ODD_PATH = /\\|%5c|%(?![0-9a-f]{2})|%[01][0-9a-f]|%7f/i;
-
-/**
- * The parameters of a query whose names are allowed, each as received, with the question mark; or nothing. An
- * escaped name is not recognised. A parameter with `;`, where some parsers begin another one, is dropped.
+ * The allowed parameters of a query, each as received, with the question mark; or nothing. An escaped name is
+ * not recognised. A parameter with `;`, where some parsers begin another one, is dropped.
  */
 function filterQuery(query: string, allowed: readonly string[]): string {
   const isKept = (parameter: string): boolean =>
@@ -130,3 +116,7 @@ function filterQuery(query: string, allowed: readonly string[]): string {
   const kept = query.slice(1).split('&').filter(isKept);
   return kept.length === 0 ? '' : `?${kept.join('&')}`;
 }
+
+/** The token of a bearer header: exactly two words, the scheme in any case (RFC 9110 11.1). */
+export const bearerToken = (authorization = ''): string | undefined =>
+  /^bearer ([^ ]+)$/i.exec(authorization)?.[1];

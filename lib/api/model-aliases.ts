@@ -24,32 +24,24 @@ export function aliasIn(table: AliasTable, wanted: string) {
 
 /**
  * The list of models in a body, with the aliases that are whole names: each has the entry of its model, and
- * takes the place of a model of the service with its name. Undefined if the body is no list, or more than
- * JSON.parse may see.
+ * takes the place of a model with its name. Undefined: it is no list, or more than JSON.parse may see.
  */
 export function listWithAliases(table: AliasTable, body: Buffer): Buffer | undefined {
-  const list = listIn(body);
-  if (list === undefined) return undefined;
+  let list: { readonly data?: unknown } | undefined;
+  try {
+    if (isParsable(scanJson(body))) list = JSON.parse(body.toString());
+  } catch {} // it is no object
+  if (!Array.isArray(list?.data)) return undefined;
+  const models: readonly ({ readonly id?: unknown } | null)[] = list.data;
   const added = [...table]
     .filter(([name, model]) => !name.endsWith('*') && name !== model)
     .map(([name, model]) => ({
       object: 'model',
       created: 0,
-      ...(list.data.find((entry) => idOf(entry) === model) as object | undefined),
+      ...models.find((entry) => entry?.id === model),
       id: name,
       owned_by: `privatemode-proxy: alias of ${model}`,
     }));
-  const others = list.data.filter((entry) => added.every(({ id }) => id !== idOf(entry)));
+  const others = models.filter((entry) => added.every(({ id }) => id !== entry?.id));
   return Buffer.from(JSON.stringify({ ...list, data: [...others, ...added] }));
-}
-
-const idOf = (entry: unknown): unknown => (entry as { id?: unknown } | null)?.id;
-
-function listIn(body: Buffer): { readonly data: readonly unknown[] } | undefined {
-  try {
-    const list = isParsable(scanJson(body)) ? JSON.parse(body.toString()) : undefined;
-    return Array.isArray(list?.data) ? list : undefined;
-  } catch {
-    return undefined;
-  }
 }

@@ -2,7 +2,7 @@
  * createPrivatemodeFetch: a fetch for any SDK that verifies the service and encrypts before anything leaves.
  */
 
-import { newRequestId } from '../api/ids.ts';
+import { newRequestId } from '../api/error-response.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { forward } from './forward.ts';
 import { ownOptions } from './option-names.ts';

@@ -48,7 +48,7 @@ export class UnreadError extends Error {
     super(shown.message);
     this.cause = shown;
     this.status = status;
-    this.headers = remoteHeaders(Object.fromEntries(headers), { authenticated: false });
+    this.headers = remoteHeaders(Object.fromEntries(headers), false);
   }
 }
 
@@ -196,10 +196,7 @@ async function* decrypted(
       if (bytes.length > 0) yield bytes;
       if (decrypter.failure !== undefined || decrypter.finished) break;
     }
-    if (decrypter.failure === undefined && !decrypter.finished) {
-      const bytes = decrypter.end();
-      if (bytes.length > 0) yield bytes;
-    }
+    if (decrypter.failure === undefined && !decrypter.finished) decrypter.end();
     failure = decrypter.failure;
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;

@@ -3,7 +3,7 @@
  */
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { Deadline } from '../clock.ts';
-import type { RequestCipher } from '../envelope/protection.ts';
+import { PROTOCOL_VERSION, type RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders } from '../http-rules/headers.ts';
 import { noResponse, UpstreamFailure, upstreamFailure } from '../network/failures.ts';
 import { encryptBody } from '../pipeline/encrypt-body.ts';
@@ -49,6 +49,7 @@ export async function send(
   const { model, shardKey } = body ?? {};
   const head = {
     client: 'SDK' as const,
+    protocolVersion: PROTOCOL_VERSION,
     host: undefined,
     headers: Object.fromEntries(request.headers),
     requestId,

@@ -1,5 +1,5 @@
 /** Reports a request that is over: one line of the log, one observation for the metrics, one receipt. */
-import { meant, parseTarget } from '../api/match-endpoint.ts';
+import { readTarget } from '../api/match-endpoint.ts';
 import { count, countError } from '../observe/counters.ts';
 import type { ReceiptOutcome, RequestReceipt } from '../receipts/receipt.ts';
 import type { Epoch } from '../session/session.ts';
@@ -107,11 +107,10 @@ const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
  * plain word (`/openai/*`), else `unknown`. Never the query.
  */
 export function pathForLog(rawTarget: string): string {
-  const parsed = parseTarget(rawTarget);
-  if (typeof parsed === 'string') return 'unknown';
-  const known = meant(parsed.path);
-  if (known !== undefined) return known.row.path;
-  const [, first = '', ...rest] = parsed.path.split('/');
+  const read = readTarget(rawTarget);
+  if (typeof read === 'string') return 'unknown';
+  if (read.row !== undefined) return read.row.path;
+  const [, first = '', ...rest] = read.path.split('/');
   if (!PLAIN_SEGMENT.test(first)) return 'unknown';
   return rest.length === 0 ? `/${first}` : `/${first}/*`;
 }

@@ -2,8 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Client } from '../access/authenticate.ts';
 import type { Offered } from '../api/endpoints.ts';
-import type { ErrorFormat } from '../api/error-response.ts';
-import { newRequestId } from '../api/ids.ts';
+import { type ErrorFormat, newRequestId } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';

@@ -126,8 +126,7 @@ function respondForeign(
   const status = response.statusCode as number;
   if (!foreign.opened) refuseIfOurs(exchange, response, text);
   exchange.failed(foreign, status);
-  const headers = remoteHeaders(response.headers, { authenticated: false });
-  respondError(exchange, foreign, { status, headers });
+  respondError(exchange, foreign, { status, headers: remoteHeaders(response.headers, false) });
   exchange.done(status);
 }
 
@@ -162,7 +161,9 @@ async function respondStream(
   const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
   const shown = translator?.decrypter(decrypter) ?? decrypter;
   exchange.decrypter = shown;
-  const events = new DecryptStream(response, shown, {
+  const events = new DecryptStream({
+    upstream: response,
+    decrypter: shown,
     clock: deps.clock,
     deadline: exchange.deadline,
     idleTimeout: deps.settings.streamIdleTimeout,

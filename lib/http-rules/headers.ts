@@ -1,25 +1,21 @@
-/**
- * Headers by allow-list: which of the application's go out, which of the remote's come back, and which ones
- * we add.
- */
+/** Headers by allow-list: which of the application's go out, which of the remote's come back, and ours. */
 import { type ErrorFormat, INERT_HEADERS, requestIdHeader } from '../api/error-response.ts';
-import { PROTOCOL_VERSION, type ProtectedAttempt, protectionHeaders } from '../envelope/protection.ts';
-import { plainMarks } from './response-kind.ts';
+import { ENCRYPTED_HEADER, type ProtectedAttempt, protectionHeaders } from '../envelope/protection.ts';
 
 /** Headers as they were received, by lower-case name; repeated ones are joined by commas, as Node does. */
 export type ReceivedHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /**
- * The application's headers that the remote gets, by exact name. They decide what the response is, and say
- * nothing about who asks. A prefix would also let out keys and ids of other accounts (`openai-organization`,
- * `anthropic-user-id`).
+ * The application's headers that the remote gets, by exact name: they decide what the response is. A prefix
+ * would also let out keys and ids of other accounts (`openai-organization`, `anthropic-user-id`).
  */
 const TO_REMOTE = ['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta'];
+/** Of the remote's headers, those that come beside an authenticated body alone (remoteHeaders). */
+const IF_AUTHENTICATED = ['x-request-id', 'request-id', 'cache-control', 'date'];
 
-/** Operating systems and architectures for which Go has other names than Node. */
 const GO_NAMES: Readonly<Record<string, string>> = { win32: 'windows', x64: 'amd64', ppc64: 'ppc64le' };
 
-/** What the proxy announces of its machine (docs/protocol/inference.md 2). */
+/** What the proxy announces of its machine, by the names of Go (docs/protocol/inference.md 2). */
 export const announced = ({ platform = '', arch = '' }: { platform?: string; arch?: string }) => ({
   'privatemode-os': GO_NAMES[platform] ?? platform,
   'privatemode-architecture': GO_NAMES[arch] ?? arch,
@@ -29,24 +25,20 @@ export const announced = ({ platform = '', arch = '' }: { platform?: string; arc
 /** The client library sends none of it: in a page of a browser there is no `process`. */
 const OF_PROXY = announced(globalThis.process ?? {});
 
-interface RequestHead {
-  readonly headers: ReceivedHeaders;
-  readonly host: string | undefined;
-  readonly protocolVersion?: string | undefined;
-  readonly client?: 'SDK';
-  readonly authorization: string | undefined;
-  readonly requestId: string;
-}
-
 /**
- * All headers of one attempt except its length. `headers`: the application's. `host`: the authority of the
- * remote, its port unless that is 443; undefined if the runtime sets the header itself. `client`: undefined
- * if the proxy sends the request. `requestId`: `proxy_<uuidv7>_<attempt>`, without the attempt if nothing is
- * encrypted (docs/protocol/inference.md 2); then `protection` is undefined. `body`: what leaves, undefined
- * for nothing, with its content type unless the application's stays. Throws as protectionHeaders does.
+ * All headers of one attempt except its length. `protection` is undefined if nothing is encrypted. `body`:
+ * what leaves, undefined for nothing, with its content type unless the application's stays. Throws as
+ * protectionHeaders does.
  */
 export function attemptHeaders(
-  head: RequestHead,
+  head: {
+    readonly headers: ReceivedHeaders; // the application's
+    readonly host: string | undefined; // of the remote, its port unless 443; undefined: the runtime sets it
+    readonly protocolVersion: string;
+    readonly client?: 'SDK'; // undefined: the proxy
+    readonly authorization: string | undefined;
+    readonly requestId: string; // with `_<attempt>` if encrypted (docs/protocol/inference.md 2)
+  },
   protection: ProtectedAttempt | undefined,
   body: { readonly contentType?: string } | undefined,
 ): Record<string, string> {
@@ -56,14 +48,13 @@ export function attemptHeaders(
   if (head.host !== undefined) headers['host'] = head.host;
   headers['accept-encoding'] = 'identity'; // a compressed response could not be decrypted event by event
   if (head.authorization !== undefined) headers['authorization'] = head.authorization;
-  headers['Privatemode-Version'] = head.protocolVersion ?? PROTOCOL_VERSION;
+  headers['Privatemode-Version'] = head.protocolVersion;
   if (head.client !== undefined) headers['privatemode-client'] = head.client;
   else Object.assign(headers, OF_PROXY);
   headers['privatemode-user-request-id'] = head.requestId;
   return Object.assign(headers, protection && protectionHeaders(protection, head.protocolVersion));
 }
 
-/** Names of the headers by which a response can be audited. */
 export const AUDIT_HEADERS = {
   secretId: 'Privatemode-Proxy-Secret-Id',
   manifestSha256: 'Privatemode-Proxy-Manifest-Sha256',
@@ -72,24 +63,17 @@ export const AUDIT_HEADERS = {
   receipt: 'Privatemode-Proxy-Receipt',
 } as const;
 
-interface ResponseHead {
+/** The headers of a response. Its request id is the application's (`own`), else the service's, else ours. */
+export function responseHeaders(head: {
   readonly format: ErrorFormat;
   readonly requestId: string;
-  readonly headers: ReceivedHeaders;
+  readonly headers: ReceivedHeaders; // of the upstream response
   readonly contentType: string;
-  readonly own?: Readonly<Record<string, string>>;
-  readonly encrypted: boolean;
+  readonly own?: Readonly<Record<string, string>>; // which each response to the application has
+  readonly encrypted: boolean; // whether the responses of the endpoint are
+  /** Of the attempt; undefined if nothing authenticates the body. `attestedAt`: ms since 1970. */
   readonly epoch: { secretId: string; manifestSha256: string; attestedAt: number } | undefined;
-}
-
-/**
- * The headers of a response. `headers`: those of the upstream response. The content type is ours, and so are
- * the marks by which a person can audit what protected the response. `epoch`: that of the attempt that led to
- * the response (`attestedAt`: ms since 1970); undefined if nothing authenticates the body. `encrypted`:
- * whether the responses of the endpoint are. A request id of the service replaces ours, and one of the
- * application, among the headers that each response to it has (`own`), replaces both.
- */
-export function responseHeaders(head: ResponseHead): Record<string, string> {
+}): Record<string, string> {
   const { epoch } = head;
   const marks = epoch
     ? {
@@ -98,27 +82,22 @@ export function responseHeaders(head: ResponseHead): Record<string, string> {
         [AUDIT_HEADERS.attestedAt]: new Date(epoch.attestedAt).toISOString(),
         [AUDIT_HEADERS.requestId]: head.requestId,
       }
-    : plainMarks(head.encrypted);
-  const passed = remoteHeaders(head.headers, { authenticated: epoch !== undefined });
+    : {
+        'cache-control': 'no-store',
+        'privatemode-proxy-unauthenticated': 'true',
+        ...(head.encrypted ? { [ENCRYPTED_HEADER]: 'false' } : {}),
+      };
+  const passed = remoteHeaders(head.headers, epoch !== undefined);
   const ours = { 'content-type': head.contentType };
   return Object.assign(requestIdHeader(head), passed, INERT_HEADERS, ours, head.own, marks);
 }
 
 /**
- * Headers of the remote that reach the application only beside an authenticated body. Anybody may have
- * written another one: an id would pass for that of a real response, and a date or a rule for caches would
- * make caches keep the forgery.
+ * The remote's headers that reach the application. When to try again, and how much of a quota is left, steer
+ * no browser and no program elsewhere. Others come beside an authenticated body alone: a stranger's id would
+ * pass for that of a real response, and a date or a rule for caches would make caches keep a forgery.
  */
-const IF_AUTHENTICATED = ['x-request-id', 'request-id', 'cache-control', 'date'];
-
-/**
- * The remote's headers that reach the application, by lower-case name. When to try again, and how much of a
- * quota is left, always pass: they steer no browser and no program elsewhere.
- */
-export function remoteHeaders(
-  headers: ReceivedHeaders,
-  { authenticated }: { readonly authenticated: boolean },
-): Record<string, string> {
+export function remoteHeaders(headers: ReceivedHeaders, authenticated: boolean): Record<string, string> {
   const limits = Object.keys(headers).filter((name) => /^(?:x|anthropic)-ratelimit-/.test(name));
   return listed(headers, ['retry-after', ...limits, ...(authenticated ? IF_AUTHENTICATED : [])]);
 }
@@ -128,13 +107,11 @@ export const leftOutHeader = (kinds: string | undefined): Record<string, string>
   kinds === undefined ? {} : { 'privatemode-proxy-tools-left-out': kinds };
 
 /**
- * The headers with these names, except those that `Connection` names, because they belong to one connection.
- * A value that Node would refuse is left out, rather than throw in the middle of a request: all but latin1
- * without control characters other than tab.
+ * The headers with these names, except those of one connection, which `Connection` names. A value that Node
+ * would refuse in the middle of a request is left out: all but latin1 without controls other than tab.
  */
 function listed(headers: ReceivedHeaders, names: readonly string[]): Record<string, string> {
-  const { connection } = headers;
-  const perConnection = connection === undefined ? [] : `${connection}`.toLowerCase().split(/[ \t]*,[ \t]*/);
+  const perConnection = `${headers['connection'] ?? ''}`.toLowerCase().split(/[ \t]*,[ \t]*/);
   const passed: Record<string, string> = {};
   for (const name of names) {
     const value = headers[name];

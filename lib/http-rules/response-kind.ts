@@ -1,25 +1,13 @@
-/**
- * How an upstream response is read, judged by its head, and what the application sees of one that nothing
- * authenticates.
- */
+/** How an upstream response is read, and what is shown of one that nothing authenticates. */
 import { ENCRYPTED_HEADER } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 
 const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
 /**
- * How an upstream response is read (docs/protocol/inference.md 6), or the error with which it is refused.
- * `headers`: by lower-case name. `plain`: it is shown as it is, because the endpoint is not encrypted or an
- * error marks itself as unencrypted. `streaming`: whether the request asked for an event stream. An error of
- * the service is a body, whatever its content type says: no service sends errors as streams, but gateways do.
- *
- * Nothing authenticates the head. So a success that is marked as unencrypted is forged. A success of the
- * other kind than the request asked for is refused, because it would look empty: a body that is read as a
- * stream has no events, a stream that is read as a body has no members. Of 204 and 205 no client reads the
- * body. Some clients raise for 400 to 599 only, and would take a plain error above that for a success.
- *
- * A compressed response is not decompressed. An error becomes a ForeignError, because clients act on its
- * status and its Retry-After.
+ * How an upstream response is read (docs/protocol/inference.md 6), or the error that refuses it, judged by
+ * its head, which nothing authenticates. `headers`: by lower-case name. `encrypted`: whether the endpoint is.
+ * `streaming`: whether an event stream was asked for. `plain` is shown as it is.
  */
 export function responseKind(
   status: number,
@@ -29,6 +17,7 @@ export function responseKind(
 ): 'encrypted-stream' | 'encrypted-body' | 'plain' | PrivatemodeError {
   if (status >= 300 && status < 400)
     return new PrivatemodeError('upstream_redirect', `the service answered with a redirect (${status})`);
+  // No client reads the body of 204 and 205. Above 599, some take a plain error for a success.
   if (status < 200 || status > 599 || status === 204 || status === 205)
     return malformed('the service answered with a status that it does not have');
   if (String(headers['content-encoding'] ?? 'identity').toLowerCase() !== 'identity') {
@@ -39,32 +28,19 @@ export function responseKind(
   if (!encrypted || (isMarkedPlain && status >= 400)) return 'plain';
   const forged = 'the service answered a success that is not encrypted';
   if (isMarkedPlain) return new PrivatemodeError('response_not_encrypted', forged);
-  if (status >= 400) return 'encrypted-body';
+  if (status >= 400) return 'encrypted-body'; // whatever its type: gateways send errors as streams, too
   const isStream = headers['content-type']?.includes('event-stream') === true;
+  // A body read as a stream has no events, and a stream read as a body no members: both would look empty.
   if (isStream !== streaming) return malformed('the answer is not of the kind that was asked for');
   return isStream ? 'encrypted-stream' : 'encrypted-body';
 }
 
-/**
- * Headers that mark a response which nothing authenticates, and forbid caches to store it. `encrypted`:
- * whether the responses of its endpoint are encrypted.
- */
-export const plainMarks = (encrypted: boolean): Record<string, string> => ({
-  'cache-control': 'no-store',
-  'privatemode-proxy-unauthenticated': 'true',
-  ...(encrypted ? { [ENCRYPTED_HEADER]: 'false' } : {}),
-});
-
-/**
- * Our own content type for a body that the service sent in plain text, by the type it declares: JSON, or text
- * that no browser renders and no client reads as events.
- */
+/** Our content type for a plain body: JSON if declared so, else text that is neither rendered nor events. */
 export const plainContentType = (declared = ''): string =>
   /^\s*application\/(?:[\w.-]+\+)?json\s*(?:;|$)/i.test(declared)
     ? 'application/json'
     : 'text/plain; charset=utf-8';
 
-/** What to do about an error of which only the status is known. */
 function remedyAt(status: number): string {
   if (status === 401) return 'Check the API key that the request was sent with.';
   if (status === 429 || status === 503)
@@ -74,10 +50,9 @@ function remedyAt(status: number): string {
 }
 
 /**
- * The error to show in place of an error of the service that is neither marked as plain nor decrypted. The
- * response keeps the status, Retry-After and rate limits, not the text. `opened`: a part of the text was
- * authentic, so somebody has changed the rest. Otherwise a gateway before the service may have answered
- * (docs/protocol/inference.md 6.1), and the code says nothing of tampering.
+ * Replaces an error of the service that is neither marked as plain nor decrypted. The status, Retry-After and
+ * rate limits stay: clients act on them. `opened`: a part of the text was authentic, so somebody changed the
+ * rest. Otherwise it may be a gateway's (docs/protocol/inference.md 6.1): nothing is said of tampering.
  */
 export class ForeignError extends PrivatemodeError {
   readonly opened: boolean;

@@ -6,35 +6,27 @@ import { type Clock, pause, untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { UpstreamFailure } from '../network/failures.ts';
 
-export interface RetryRow {
-  readonly id: 'no_secret' | 'connection_reset' | 'stale_connection';
-  readonly why: string;
-  /** Whether the second attempt gets a connection of its own; otherwise it gets a new secret. */
-  readonly fresh: boolean;
-}
-
-const FORGOTTEN = { id: 'no_secret', why: 'the service does not know the secret', fresh: false } as const;
-
-const RETRIES: readonly RetryRow[] = [
-  FORGOTTEN,
+/** `fresh`: the second attempt gets a connection of its own; otherwise it gets a new secret. */
+const RETRIES = [
+  { id: 'no_secret', why: 'the service does not know the secret', fresh: false },
   { id: 'connection_reset', why: 'the connection was reset while reading', fresh: true },
   { id: 'stale_connection', why: 'an idle connection had been closed', fresh: true },
-];
+] as const;
+export type RetryRow = (typeof RETRIES)[number];
 
 /**
- * Calls `attempt` and, if a row of RETRIES asks for it, calls it once more with that row. Resolves with the
- * result of the last attempt. `errorIn` reads the error in it that may ask for a retry. `verified` gives a
- * usable epoch, `renewed` the epoch that replaces a rejected secret.
- *
- * Rejects with the failure of the last attempt, with what `errorIn` and `renewed` throw, with secret_denied
- * if the service denies the second attempt too, and with the reason of the waiter's signal. A client never gets the
- * service's "no secret for ID", because it can do nothing about it.
+ * Calls `attempt` and, if a row of RETRIES asks for it, once more with that row. Resolves with the result of
+ * the last attempt. Rejects with its failure, with what `errorIn` and `renewed` throw, with the reason of the
+ * waiter's signal, and with secret_denied if the service denies the second attempt too: a client can do
+ * nothing about the service's "no secret for ID", and never gets it.
  */
 export async function withOneRetry<Epoch extends { readonly secretId: string }, Answer>(
   epoch: Epoch,
   by: {
     readonly attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>;
+    /** The error in an answer that may ask for a retry. */
     readonly errorIn: (answer: Answer) => Promise<Uint8Array | undefined> | undefined;
+    /** A usable epoch, and the one that replaces a rejected secret. */
     readonly verified: () => Epoch | Promise<Epoch>;
     readonly renewed: (rejected: string) => Promise<Epoch>;
     /** Asked for its signal only if there is something to wait for. */
@@ -43,7 +35,7 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
   },
 ): Promise<Answer> {
   const { attempt, errorIn, verified, renewed, clock } = by;
-  let row: RetryRow = FORGOTTEN;
+  let row: RetryRow = RETRIES[0];
   let failure: unknown; // of the first attempt
   try {
     const answer = await attempt(epoch);
@@ -55,7 +47,6 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
     row = asking;
     failure = thrown;
   }
-
   const { signal } = by.waiter;
   signal.throwIfAborted();
   let next: Epoch;
@@ -74,13 +65,8 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
   throw new PrivatemodeError('secret_denied', denied);
 }
 
-/**
- * Whether the body of a response may ask for a retry, if its endpoint is encrypted. Nothing authenticates the
- * header that marks an error as plain, and a gateway on the way may drop it, so the header does not count.
- */
+/** Whether an encrypted endpoint's response may ask for a retry. A mark of plain errors is not authentic. */
 export const mayAskForRetry = (status: number): boolean => status === 500;
 
-const NO_SECRET = 'no secret for ID';
-
 const isDenial = (body: Uint8Array | undefined): boolean =>
-  body !== undefined && new TextDecoder('latin1').decode(body).includes(NO_SECRET);
+  body !== undefined && new TextDecoder('latin1').decode(body).includes('no secret for ID');

@@ -1,10 +1,7 @@
-/**
- * Rewrites errors about a full context window into those that agents act on (docs/decisions.md 47). The model
- * server (vLLM) gives these errors no code of their own, so this table recognizes its sentences.
- */
+/** Rewrites errors about a full context window into those that agents act on (docs/decisions.md 47). */
 import type { ErrorFormat } from '../api/error-response.ts';
 
-/** The size of the window, as vLLM's sentences about a full one name it. They differ by version and model. */
+/** The size of the window in vLLM's sentences about a full one: they have no code, and differ by version. */
 const LIMIT =
   /(?:maximum context length (?:is |\()|maximum model length of |context length is only )(?<window>\d+)/;
 
@@ -20,19 +17,14 @@ const PARTS = [
   /is too large: (?<output>\d+)\. .* your request has (?<prompt>\d+) input tokens/,
 ];
 
-/** Tokens that the prompt must leave free: Claude Code then asks for 1,000 fewer, and for at least 3,000. */
-const LEAST_ROOM = 4000;
-/** Bytes. A longer error is not about the window. */
-const LONGEST = 64 * 1024;
+const LEAST_ROOM = 4000; // tokens: Claude Code asks for 1,000 fewer than are free, and for at least 3,000
+const LONGEST = 64 * 1024; // bytes of an error that may be about the window
 
 /**
- * The body to show in place of an error of the service; undefined: it stays. The error must be authentic: a
- * forged one would make agents drop what they remember.
- *
- * In OpenAI's format it gets the code `context_length_exceeded`, at which Codex compacts. In Anthropic's it
- * gets Anthropic's own sentence if less output may be enough: at vLLM's, Claude Code would compact for
- * nothing. Any other gets the beginning of Anthropic's sentence about a prompt that is too long, at which
- * agents compact: they know only some of vLLM's.
+ * The body to show in place of an error, which must be authentic: a forged one would make agents drop what
+ * they remember. Undefined: it stays. In OpenAI's format it gets a code at which Codex compacts; in
+ * Anthropic's, one of Anthropic's sentences: that of an output that is too large, if less output may be
+ * enough, or that of a prompt that is too long, at which agents compact. They know only some of vLLM's.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
   if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
@@ -41,16 +33,16 @@ export function overflowBody(body: Uint8Array, status: number, format: ErrorForm
   return error && Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
-/** The same for `error` alone. In a stream none asks for less output: Claude Code acts on that at a 400 only. */
+/** The same for `error` alone. In a stream none asks for less output: Claude Code needs a 400 for that. */
 export function overflowError(error: unknown, format: ErrorFormat, inStream = true): object | undefined {
   const { message } = (error ?? {}) as { message?: unknown };
   if (typeof message !== 'string' || message.length > LONGEST) return undefined;
   const window = Number(LIMIT.exec(message)?.groups?.['window'] ?? 0);
   if (window === 0) return undefined;
-  const lessOutput = inStream ? undefined : outputTooLarge(message, window);
+  const tooLong = `prompt is too long: ${message}`;
   const changed =
     format === 'anthropic'
-      ? { message: lessOutput ?? `prompt is too long: ${message}` }
+      ? { message: inStream ? tooLong : (outputTooLarge(message, window) ?? tooLong) }
       : { code: 'context_length_exceeded' };
   return { ...(error as object), type: 'invalid_request_error', ...changed };
 }

@@ -1,18 +1,8 @@
-/**
- * Decrypts whole responses: opens the messages, checks what they hold, and writes the body anew from that
- * (docs/protocol/inference.md, section 6.1).
- */
+/** Decrypts whole responses (docs/protocol/inference.md 6.1). */
 import type { Endpoint } from '../api/endpoints.ts';
 import { nextTurn } from '../clock.ts';
-import {
-  jsonOf,
-  malformed,
-  notAuthentic,
-  type Opener,
-  own,
-  type RequestFacts,
-  tokenUsage,
-} from './decrypter.ts';
+import type { Opener, RequestFacts } from './decrypter.ts';
+import { jsonOf, malformed, notAuthentic, own, tokenUsage } from './decrypter.ts';
 import { inTurns } from './request-body.ts';
 import { fitsRow, grammarOf, hasNames, isElement, type ResponseGrammar } from './response-grammar.ts';
 import { objectText, type SealedObject, sealedElements } from './sealed-json.ts';
@@ -26,7 +16,7 @@ const TURN = { messages: 256, bytes: 512 * 1024 };
 /** Throws unless the plain members are those of an error. Its sealed ones may be any JSON. */
 function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
   if (sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
-  const isKnown = (name: string): boolean =>
+  const isKnown = (name: string) =>
     name === 'id' || name === 'usage' || (name === 'type' && type === 'error');
   if (!plain.every(({ name }) => isKnown(name))) {
     throw malformed('an error of the service has a plain member that errors do not have');
@@ -50,11 +40,11 @@ function checkSuccess(
 }
 
 /**
- * Decrypts a whole JSON body of that endpoint. Its members come out in the order in which they came. `asked`
- * is what a success must be; undefined for an error, which may hold any sealed members. Throws, or rejects
- * with, response_malformed (not the JSON of section 6.1), response_not_authentic (a wrong tag, or a body that
- * breaks the grammar), or `internal` if the endpoint's responses are not encrypted. Others have their turns
- * in between: a body of 8 MiB never holds them up for 50 ms. A short one is opened without a promise.
+ * Opens the messages of a whole JSON body, checks what they hold, and writes the body anew in the same order.
+ * `asked` is what a success must be; undefined for an error, which may hold any sealed members. Throws, or
+ * rejects with, response_malformed, response_not_authentic (a wrong tag, or a body that breaks the grammar),
+ * or `internal` if the endpoint's responses are not encrypted. Others have their turns in between: a body of
+ * 8 MiB never holds them up for 50 ms. A short one is opened without a promise.
  */
 export const decryptBody = (...response: Parameters<typeof openBody>) =>
   inTurns(openBody(...response), nextTurn);
@@ -69,8 +59,8 @@ function* openBody(
   const text = bytes.toString('latin1');
   const isArray = grammar.whole === undefined && /^[ \t\n\r]{0,64}\[/.test(text);
   const body = isArray ? sealedElements(text) : grammar.read(text);
-  const { layout, values } = body;
-  const { names, sealed } = layout;
+  const { values } = body;
+  const { names, sealed } = body.layout;
   const isMember = asked === undefined ? () => true : checkSuccess(body, grammar, asked);
   for (let next = 0; next < sealed.length; ) {
     if (next > 0) yield;
@@ -89,6 +79,6 @@ function* openBody(
   }
   // At last, because what was opened tells an altered error from one of somebody else.
   if (asked === undefined) checkError(body);
-  const written = isArray ? `[${values.join()}]` : objectText(layout, values);
+  const written = isArray ? `[${values.join()}]` : objectText(body.layout, values);
   return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(body.usage) };
 }

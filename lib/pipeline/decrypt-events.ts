@@ -1,41 +1,27 @@
-/**
- * Decrypts an event stream: parses each event, opens its messages, checks them against the grammar, and
- * writes the event anew from what was understood (docs/protocol/inference.md, section 6.2).
- */
+/** Decrypts event streams (docs/protocol/inference.md 6.2). */
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { overflowError } from './context-overflow.ts';
-import {
-  type Decrypter,
-  jsonOf,
-  malformed,
-  notAuthentic,
-  type Opener,
-  own,
-  type RequestFacts,
-  tokenUsage,
-} from './decrypter.ts';
+import type { Decrypter, Opener, RequestFacts } from './decrypter.ts';
+import { jsonOf, malformed, notAuthentic, own, tokenUsage } from './decrypter.ts';
 import { type EventOrder, orderOf } from './event-order.ts';
 import { fitsRow, type GrammarRow, grammarOf, hasNames, type ResponseGrammar } from './response-grammar.ts';
 import { objectText, type SealedObject } from './sealed-json.ts';
 
-/** Bytes of an event on the wire; a larger one is not held in memory. */
-const MAX_BYTES = 32 * 1024 * 1024;
-
-const EMPTY = Buffer.alloc(0);
+const MAX_BYTES = 32 * 1024 * 1024; // of an event on the wire; a larger one is not held in memory
 const LINE_END = /\r\n|\r|\n/g;
 
 /**
- * Decrypts an event stream of that endpoint as it arrives. `feed` returns complete events: `data` in one
- * line, its members in the order in which they came, and `retry`. Comments are passed on without their text;
- * ids and unknown fields are dropped. Nobody authenticates the name of an event, and clients skip events by
- * it, so only events of messages keep theirs, which must agree with their plain member `type`.
+ * Parses each event, opens and checks its messages, and writes it anew from what was understood. `feed`
+ * returns complete events: `data` in one line, and `retry`. Comments pass without their text; ids and unknown
+ * fields do not. Nobody authenticates the name of an event, by which clients skip it: so only events of
+ * messages keep theirs, which must be their `type`.
  *
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
- * that breaks the grammar), response_malformed, response_too_large or stream_unfinished. Events before the
- * failing one are delivered, even those of the same chunk. The constructor throws response_malformed if the
- * endpoint has no streams, `internal` if its responses are not encrypted. `maxBytes` is for tests only.
+ * that breaks the grammar), response_malformed, response_too_large or stream_unfinished; events before the
+ * failing one are delivered. The constructor throws response_malformed if the endpoint has no streams,
+ * `internal` if its responses are not encrypted. `maxBytes` is for tests only.
  */
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
@@ -55,8 +41,7 @@ export class EventDecrypter implements Decrypter {
     onRetry: (milliseconds) => this.#deliver(`retry: ${milliseconds}\n`),
     onComment: () => this.#deliver(':\n\n'), // keeps the connection alive
   });
-  /** By member: its value, which is the same in all events that have it. */
-  readonly #constants = new Map<string, string>();
+  readonly #constants = new Map<string, string>(); // by member: its value in all events that have it
   #complete = false; // the event that ends the stream would be true now
   #delivered = ''; // by the chunk that is being read; each character is one byte
   #unended = 0; // bytes on the wire since the last event
@@ -78,13 +63,8 @@ export class EventDecrypter implements Decrypter {
     return tokenUsage(this.#usage, tokenUsage(this.#startUsage));
   }
 
-  /** Whether no more bytes are looked at. */
-  get #isOver(): boolean {
-    return this.finished || this.failure !== undefined;
-  }
-
   feed(chunk: Uint8Array): Uint8Array {
-    if (this.#isOver) return EMPTY;
+    if (this.finished) return Buffer.alloc(0);
     try {
       this.#unended += chunk.length;
       this.#parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
@@ -94,23 +74,22 @@ export class EventDecrypter implements Decrypter {
         throw new PrivatemodeError('response_too_large', message);
       }
     } catch (thrown) {
-      if (this.modelError) this.finished = true;
-      else this.failure = asPrivatemodeError(thrown);
+      this.finished = true;
+      if (!this.modelError) this.failure = asPrivatemodeError(thrown);
     }
     const delivered = this.#delivered;
     this.#delivered = '';
     return Buffer.from(delivered, 'latin1');
   }
 
-  end(): Uint8Array {
-    if (!this.#isOver && !this.modelError) {
+  end(): void {
+    if (!this.finished && !this.modelError) {
       this.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
     }
-    return EMPTY;
   }
 
   #deliver(text: string): void {
-    if (!this.#isOver) this.#delivered += text;
+    if (!this.finished) this.#delivered += text;
   }
 
   /** Delivers an event. Throws if it ends a stream that is unfinished: clients take it for success. */
@@ -125,10 +104,10 @@ export class EventDecrypter implements Decrypter {
 
   #onEvent({ data, event: name }: EventSourceMessage): void {
     this.#unended = 0;
-    if (this.#isOver || data === '') return; // an empty one is a heartbeat: nothing sealed can hide in it
+    if (this.finished || data === '') return; // an empty one is a heartbeat: nothing sealed can hide in it
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
-      // Part of the OpenAI-style APIs only; elsewhere it means nothing and is dropped.
-      if (!this.#named) this.#write('data: [DONE]\n\n', true); // some clients know it in capitals only
+      // Elsewhere it means nothing. Some clients know it in capitals only.
+      if (!this.#named) this.#write('data: [DONE]\n\n', true);
       return;
     }
     if (this.modelError) return;
@@ -165,9 +144,7 @@ export class EventDecrypter implements Decrypter {
    * parsed value of the required member that is neither `index` nor the same in all events.
    */
   #open(type: string, row: GrammarRow, { layout: { names, sealed }, values }: SealedObject): unknown {
-    const messages: string[] = [];
-    for (const at of sealed) messages.push(values[at]!);
-    const opened = this.#cipher.open(messages);
+    const opened = this.#cipher.open(sealed.map((at) => values[at]!));
     let content: unknown;
     let index: unknown;
     for (let k = 0; k < sealed.length; k++) {
@@ -175,8 +152,8 @@ export class EventDecrypter implements Decrypter {
       const text = opened[k]!;
       values[sealed[k]!] = text;
       const first = this.#constants.get(name);
-      if (first !== undefined && text !== first) throw notAuthentic('the events are not of one response');
-      if (first !== undefined) continue;
+      if (text === first) continue;
+      if (first !== undefined) throw notAuthentic('the events are not of one response');
       const value = jsonOf(text);
       if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
       if (!Object.hasOwn(row.required, name)) continue;

@@ -5,12 +5,12 @@ import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { brokenOff, stalled } from '../network/failures.ts';
 import type { Decrypter } from './decrypter.ts';
 
-export interface DecryptOptions {
-  /** ms without a byte from upstream after which the response counts as stalled. */
-  readonly idleTimeout: number;
-  /** Waits for each next byte. */
-  readonly deadline: Deadline;
+export interface Source {
+  readonly upstream: Readable;
+  readonly decrypter: Decrypter;
   readonly clock: Clock;
+  readonly deadline: Deadline; // waits for each next byte
+  readonly idleTimeout: number; // ms without a byte, after which the response counts as stalled
   /** Gets the size of each chunk that came. A PrivatemodeError that it throws ends the response. */
   readonly heard: (bytes: number) => void;
   /** Gets the size of what goes on for it, before that does. */
@@ -19,111 +19,92 @@ export interface DecryptOptions {
   readonly failed: (failure: PrivatemodeError) => void;
 }
 
-interface Source {
-  readonly upstream: Readable;
-  readonly decrypter: Decrypter;
-  readonly options: DecryptOptions;
-}
-
 /**
- * Reads `upstream` and is readable as its decrypted bytes, one piece for each network chunk. The stream never
- * errors, because a stream that errors drops the bytes that it has enqueued. What ends a response early
- * (tampering, reset, stall, missing end, shutdown) is a value, `failure`, and the bytes decrypted before it
- * are delivered. A decrypter that is `finished` ends the stream there. It is no Transform: the writable half
- * of one costs a short request as much as the decryption (bench row request_cpu), and keeps all that it
- * refers to until a full collection (docs/hazards.md 25).
+ * Reads `upstream` and is readable as its decrypted bytes, one piece for each network chunk, until the
+ * decrypter is `finished`. A stream that errors drops the bytes that it has enqueued. So this one never does:
+ * what ends a response early (tampering, reset, stall, missing end, shutdown) is a value, `failure`. It is no
+ * Transform: the writable half of one costs a short request as much as the decryption (bench row
+ * request_cpu), and keeps what it refers to (docs/hazards.md 25).
  */
 export class DecryptStream extends Readable {
   /** Why the response is not whole. Read it when the stream has ended. */
   failure: PrivatemodeError | undefined;
-  /** Undefined once the response is over. */
-  #source: Source | undefined;
-  readonly #idle: Deadline;
+  #source: Source | undefined; // undefined once the response is over
 
-  constructor(upstream: Readable, decrypter: Decrypter, options: DecryptOptions) {
+  constructor(source: Source) {
     super();
-    this.#source = { upstream, decrypter, options };
-    this.#idle = options.deadline.wait(options.idleTimeout, this.#silent);
-    upstream.on('error', this.#broken);
-    upstream.on('close', this.#broken);
-    upstream.on('end', this.#over);
-    upstream.on('data', this.#take);
+    this.#source = source;
+    source.deadline.wait(source.idleTimeout, this.#silent);
+    source.upstream.on('error', this.#broken);
+    source.upstream.on('close', this.#broken);
+    source.upstream.on('end', this.#over);
+    source.upstream.on('data', this.#take);
   }
 
-  /** Ends the response early, with this failure. */
-  stop(failure: PrivatemodeError): void {
-    this.#end(failure);
+  /** Ends the response, early with a failure. */
+  stop(failure?: PrivatemodeError): void {
+    const source = this.#settle();
+    if (source === undefined) return;
+    const { upstream, decrypter, clock } = source;
+    if (failure === undefined || decrypter.modelError) letGo(upstream, clock);
+    else {
+      this.failure = failure;
+      upstream.destroy();
+      source.failed(failure);
+    }
+    this.push(null);
   }
 
-  /** Runs when the reader can take more. If the remote was paused, the silence until then was the reader's. */
+  /** The reader can take more. Silence of a remote that was paused was the reader's. */
   override _read(): void {
-    const { upstream } = this.#source ?? {};
-    if (!upstream?.isPaused()) return;
-    this.#idle.refresh();
-    upstream.resume();
+    if (!this.#source?.upstream.isPaused()) return;
+    this.#source.deadline.refresh();
+    this.#source.upstream.resume();
   }
 
-  /** Runs when the application went away, or all has been read. */
+  /** The application went away, or all has been read. */
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     this.#settle()?.upstream.destroy();
     done(error);
   }
 
   readonly #take = (chunk: Uint8Array): void => {
-    const { upstream, decrypter, options } = this.#source as Source;
-    this.#idle.refresh();
+    const { upstream, decrypter, deadline, heard, decrypted } = this.#source!;
+    deadline.refresh();
     try {
-      options.heard(chunk.length);
-      const hasRoom = this.#deliver(decrypter.feed(chunk), options);
-      if (decrypter.failure !== undefined || decrypter.finished) this.#end(decrypter.failure);
+      heard(chunk.length);
+      const bytes = decrypter.feed(chunk);
+      if (bytes.length > 0) decrypted(bytes.length);
+      const hasRoom = bytes.length === 0 || this.push(bytes);
+      if (decrypter.failure !== undefined || decrypter.finished) this.stop(decrypter.failure);
       else if (!hasRoom) upstream.pause();
     } catch (thrown) {
-      this.#end(asPrivatemodeError(thrown));
+      this.stop(asPrivatemodeError(thrown));
     }
   };
 
   readonly #over = (): void => {
-    const { decrypter, options } = this.#source as Source;
-    this.#deliver(decrypter.end(), options);
-    this.#end(decrypter.failure);
+    const { decrypter } = this.#source!;
+    decrypter.end();
+    this.stop(decrypter.failure);
   };
 
   readonly #broken = (): void => {
-    if (this.#source?.upstream.readableEnded === false) this.#end(brokenOff());
+    if (this.#source?.upstream.readableEnded === false) this.stop(brokenOff());
   };
 
-  // Silence does not count while a slow reader keeps the remote waiting.
   readonly #silent = (): void => {
-    const { upstream, options } = this.#source as Source;
-    if (upstream.isPaused()) this.#idle.wait(options.idleTimeout, this.#silent);
-    else this.#end(stalled());
+    const { upstream, deadline, idleTimeout } = this.#source!;
+    if (upstream.isPaused())
+      deadline.wait(idleTimeout, this.#silent); // a slow reader keeps the remote waiting
+    else this.stop(stalled());
   };
-
-  /** Returns whether the reader can take more. */
-  #deliver(bytes: Uint8Array, { decrypted }: DecryptOptions): boolean {
-    if (bytes.length === 0) return true;
-    decrypted(bytes.length);
-    return this.push(bytes);
-  }
-
-  #end(reason?: PrivatemodeError): void {
-    const source = this.#settle();
-    if (source === undefined) return;
-    const { upstream, decrypter, options } = source;
-    if (reason === undefined || decrypter.modelError) letGo(upstream, options.clock);
-    else {
-      this.failure = reason;
-      upstream.destroy();
-      options.failed(reason);
-    }
-    this.push(null);
-  }
 
   /** Releases the source; returns it, unless it was released before. */
   #settle(): Source | undefined {
     const source = this.#source;
     this.#source = undefined;
-    this.#idle.rest();
+    source?.deadline.rest();
     source?.upstream.off('data', this.#take).off('end', this.#over);
     return source;
   }
@@ -132,9 +113,7 @@ export class DecryptStream extends Readable {
 /** Drops what upstream still sends, for some seconds at most: then the connection can be used again. */
 function letGo(upstream: Readable, clock: Clock): void {
   if (upstream.readableEnded || upstream.destroyed) return;
-  upstream.once(
-    'close',
-    clock.after(clock.times.upstreamLinger, () => upstream.destroy()),
-  );
+  const cancel = clock.after(clock.times.upstreamLinger, () => upstream.destroy());
+  upstream.once('close', cancel);
   upstream.resume();
 }

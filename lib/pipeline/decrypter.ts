@@ -3,18 +3,15 @@ import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 
-/**
- * Decrypts one event stream while it arrives. Its states are properties, or accessors of a class: V8 keeps
- * what the accessors of an object literal see until a full collection.
- */
+/** Decrypts one event stream. Its states are properties, or accessors of a class (docs/hazards.md 25). */
 export interface Decrypter {
   /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */
   feed(chunk: Uint8Array): Uint8Array;
-  /** Call it once, when the wire has ended. Returns the rest. Sets `failure` if the end came too early. */
-  end(): Uint8Array;
+  /** Called once, when the wire has ended. Sets `failure` if the end came too early. */
+  end(): void;
   /** Set once the stream turns out to be wrong. What was delivered before stays good; nothing comes after. */
   readonly failure: PrivatemodeError | undefined;
-  /** True once no more bytes are expected. Bytes that still come are dropped. */
+  /** True once no more bytes are looked at, be it after a failure. */
   readonly finished: boolean;
   /** Whether the model reported an error: a `[DONE]` may follow, but the stream is whole without it. */
   readonly modelError: boolean;
@@ -24,7 +21,6 @@ export interface Decrypter {
   readonly usage: TokenUsage | undefined;
 }
 
-/** What opens the messages of one response. */
 export type Opener = Pick<RequestCipher, 'open'>;
 
 /** The kind of response that the request asked for; a genuine response has this kind. */
@@ -33,15 +29,10 @@ export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' |
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
-const notJson = () => notAuthentic('a value of the response is not JSON');
-
-/**
- * Parses an opened text, or throws `refusal`. Each byte is one character (latin1): only strings have bytes
- * beyond ASCII, and no check reads those.
- */
-export function jsonOf(text: string, refusal = notJson): unknown {
+/** Parses a latin1 text, or throws `refusal`. Only strings have bytes beyond ASCII; no check reads those. */
+export function jsonOf(text: string, refusal = () => notAuthentic('a value of the response is not JSON')) {
   try {
-    return JSON.parse(text);
+    return JSON.parse(text) as unknown;
   } catch {
     throw refusal();
   }
@@ -56,39 +47,31 @@ export const isObject = (value: unknown): value is Members =>
 export const own = <T>(members: Members<T>, name: string): T | undefined =>
   Object.hasOwn(members, name) ? members[name] : undefined;
 
-/**
- * Tokens that the service says it counted; nothing authenticates the numbers of most responses. `prompt`: all
- * of the prompt. `cached`: those of them that came from the service's cache.
- */
+/** Tokens that the service says it counted; mostly nothing authenticates them. `cached`: of the prompt. */
 export type TokenUsage = Readonly<Record<'prompt' | 'completion' | 'cached', number | undefined>>;
-
-/** A larger number is not taken for a count: whoever wrote it could have written anything. */
-const MOST_TOKENS = 1_000_000_000;
 
 function countIn(counts: unknown, name: string): number | undefined {
   const value = isObject(counts) ? own(counts, name) : undefined;
-  const isCount = typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MOST_TOKENS;
+  // A larger number is not taken for a count: whoever wrote it could have written anything.
+  const isCount = typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 1e9;
   return isCount ? value : undefined;
 }
 
 /**
- * The counts in `usage`, a parsed member of that name, and those of `earlier` that it does not repeat.
- * Undefined if there are none: a transcription may count seconds. OpenAI's `prompt_tokens` include the cached
- * tokens. Anthropic's `input_tokens` leave out the tokens that its cache gave or took in.
+ * The counts in a parsed `usage`, and those of `earlier` that it does not repeat; undefined without any.
+ * OpenAI's `prompt_tokens` include the cached ones; Anthropic's `input_tokens` leave out all of the cache's.
  */
 export function tokenUsage(usage: unknown, earlier?: TokenUsage): TokenUsage | undefined {
-  if (!isObject(usage)) return earlier;
   const whole = countIn(usage, 'prompt_tokens');
+  const details = isObject(usage) ? usage['prompt_tokens_details'] : undefined;
   const read =
-    whole === undefined
-      ? countIn(usage, 'cache_read_input_tokens')
-      : countIn(usage['prompt_tokens_details'], 'cached_tokens');
+    whole === undefined ? countIn(usage, 'cache_read_input_tokens') : countIn(details, 'cached_tokens');
   const uncached = countIn(usage, 'input_tokens');
   const written = countIn(usage, 'cache_creation_input_tokens') ?? 0;
   const told = whole ?? (uncached === undefined ? undefined : uncached + (read ?? 0) + written);
+  const prompt = told ?? earlier?.prompt;
   const completion =
     countIn(usage, 'completion_tokens') ?? countIn(usage, 'output_tokens') ?? earlier?.completion;
-  const prompt = told ?? earlier?.prompt;
   if (prompt === undefined && completion === undefined) return undefined;
   const cached = told === undefined ? earlier?.cached : read;
   return { prompt, completion, cached: cached !== undefined && cached <= prompt! ? cached : undefined };

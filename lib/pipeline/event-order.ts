@@ -1,16 +1,17 @@
-/**
- * The order of a stream's events. Those that end it (`[DONE]`, `message_stop`) are plain: a gateway could
- * forge them. So they count only after authenticated content has said that the response is complete.
- */
+/** The order of a stream's events, and when the event that ends it counts. */
 import { isObject, type Members, notAuthentic } from './decrypter.ts';
 import type { ResponseGrammar } from './response-grammar.ts';
 
 /**
- * Takes the next event: its type and, if it has them, the parsed values of its content (choices or delta) and
- * of `index`. Returns whether the event that ends the stream would be true now. Throws response_not_authentic
- * if the event cannot come here.
+ * Takes the next event: its type and, if it has them, its parsed content (choices or delta) and `index`.
+ * Returns whether `[DONE]` or `message_stop` would be true now: anybody could forge these, since they are
+ * plain. Throws response_not_authentic if the event cannot come here.
  */
 export type EventOrder = (type: string, content: unknown, index: unknown) => boolean;
+
+/** The order of one stream. `choices`: how many the request asked for, at least 1. */
+export const orderOf = ({ order }: Pick<ResponseGrammar, 'order'>, choices: number): EventOrder =>
+  order === 'blocks' ? blocksOrder() : chunksOrder(order === 'audio', choices);
 
 const isSet = (value: unknown): boolean => value !== undefined && value !== null;
 
@@ -24,17 +25,14 @@ function isRoleOnly({ delta }: Members): boolean {
 /**
  * Chat and completions: choices 0 to `wanted` - 1 finish once each, and nothing follows the finish of a
  * choice. The closing chunk without choices comes last. After it, a choice that is the only one and got no
- * token needs no finish (vLLM 0.20 sends none). Of several choices all must finish, since the closing chunk
- * could be that of a run that was asked for fewer.
- *
- * Transcriptions: each stretch of audio finishes, so only the closing chunk says that all have finished.
+ * token needs no finish (vLLM 0.20 sends none). Of several all must finish: that chunk could be of a run that
+ * was asked for fewer. Of transcriptions each stretch of audio finishes, so the closing chunk alone counts.
  */
 function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
-  const states = new Map<number, 'role' | 'content' | 'finished'>();
-  let finished = 0;
+  const finished = new Set<number>();
   let began = false;
+  let isEmpty = false; // the only choice got no token
   let closed = false;
-
   return (type, content) => {
     if (type !== 'chunk') return false;
     if (closed) throw notAuthentic('the stream goes on after its last chunk');
@@ -44,17 +42,14 @@ function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
       if (!(Number.isInteger(index) && index >= 0 && index < wanted)) {
         throw notAuthentic('a choice of the stream was not asked for');
       }
-      const state = states.get(index);
-      if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
-      const isFinish = isSet(choice['finish_reason']);
-      if (isFinish) finished += 1;
-      const begun = state === undefined && isRoleOnly(choice) ? 'role' : 'content';
-      states.set(index, isFinish ? 'finished' : begun);
+      if (finished.has(index)) throw notAuthentic('a choice of the stream goes on after its end');
+      if (isSet(choice['finish_reason'])) finished.add(index);
+      isEmpty = wanted === 1 && !began && isRoleOnly(choice);
+      began = true;
     }
     closed = began && choices.length === 0;
     began ||= choices.length > 0;
-    const isOver = finished === wanted || (closed && wanted === 1 && states.get(0) === 'role');
-    return isAudio ? closed : isOver;
+    return isAudio ? closed : finished.size === wanted || (closed && isEmpty);
   };
 }
 
@@ -68,9 +63,8 @@ const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next
 ]);
 
 /**
- * Messages: first the start; then blocks 0, 1, ..., each begun, continued by deltas of its index, and
- * stopped; then the deltas of the message, the last of which has a stop_reason; then the end. `ping` and
- * `error` may come at any time.
+ * Messages: the start; blocks 0, 1, ..., each begun, continued by deltas of its index, and stopped; deltas of
+ * the message, the last with a stop_reason; the end. `ping` and `error` may come at any time.
  */
 function blocksOrder(): EventOrder {
   let state = 'new';
@@ -85,7 +79,3 @@ function blocksOrder(): EventOrder {
     return state === 'stopped';
   };
 }
-
-/** The order of one stream. `choices`: how many the request asked for, at least 1. */
-export const orderOf = ({ order }: Pick<ResponseGrammar, 'order'>, choices: number): EventOrder =>
-  order === 'blocks' ? blocksOrder() : chunksOrder(order === 'audio', choices);

@@ -1,10 +1,9 @@
 /**
- * What an honest response consists of, in one table by endpoint and event (docs/protocol/grammar.md).
- *
- * Values are authenticated and numbered. Names of members, types of events and plain members are not, so a
- * gateway could hide content under a name that clients skip, or pass one member off as another. To hide an
- * event, the gateway must put all of its messages somewhere. So it is enough to refuse one message that each
- * event has, wherever else it turns up.
+ * What an honest response consists of, in one table by endpoint and event (docs/protocol/grammar.md). Values
+ * are authenticated and numbered. Names of members, types of events and plain members are not, so a gateway
+ * could hide content under a name that clients skip, or pass one member off as another. To hide an event, it
+ * must put all of its messages somewhere. So it is enough to refuse one message that each event has, wherever
+ * else it turns up.
  */
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -16,11 +15,9 @@ type Is<T = unknown> = (value: T) => boolean;
 function objectOf(is: Is<Members>): Is {
   return (value) => isObject(value) && is(value);
 }
-
 function listOf(is: Is<Members>): Is {
   return (value) => Array.isArray(value) && value.every(objectOf(is));
 }
-
 const isText = (value: unknown): value is string => typeof value === 'string';
 const endsInDelta = ({ type }: Members): boolean => isText(type) && type.endsWith('_delta');
 
@@ -32,8 +29,7 @@ const KINDS = {
   object: isObject,
   array: Array.isArray,
   'array?': (value) => Array.isArray(value) || value === null,
-  // A choice of a whole body has finished; a choice of a chunk has a piece of one. The gateway can make the
-  // service send either.
+  // A choice of a whole body has finished, one of a chunk may not have. The gateway can have either sent.
   chat_choices: listOf(({ message, finish_reason }) => isObject(message) && isText(finish_reason)),
   text_choices: listOf(({ text, finish_reason }) => isText(text) && isText(finish_reason)),
   chat_deltas: listOf(({ delta }) => isObject(delta)),
@@ -49,49 +45,37 @@ const KINDS = {
   message_delta: objectOf((delta) => Object.hasOwn(delta, 'stop_reason') && !isText(delta['type'])),
 } satisfies Members<Is>;
 
-type Kind = keyof typeof KINDS;
-type Kinds = Members<Kind>;
+type Kinds = Members<keyof typeof KINDS>;
 
 /** Whether a value is an element of a document. An error, which it could be made of, lacks two of these. */
 export const isElement = objectOf(({ type, element_id, text }) => [type, element_id, text].every(isText));
 
 /** The sealed members of one event or whole body. */
 export interface GrammarRow {
-  /** Each must be there, once. */
-  readonly required: Kinds;
-  /** Each may be there, and may be null. */
-  readonly optional?: Kinds;
+  readonly required: Kinds; // each must be there, once
+  readonly optional?: Kinds; // each may be there, and may be null
   /** The value of `object`. In a stream, required members except `choices` are then equal in all events. */
   readonly object?: string;
-  /** The value of the plain member `type` of a whole body. */
-  readonly type?: string;
+  readonly type?: string; // the value of the plain member `type` of a whole body
   /** Others that pass: any that do not look like content, or null, `[]` and `{}` only. Default: none. */
   readonly others?: 'harmless' | 'empty';
 }
 
 export interface ResponseGrammar {
   readonly plain: PlainMembers;
-  /** Reads the outer JSON of an event or whole body. */
-  readonly read: (text: string) => SealedObject;
-  /** The order of the events of a stream, if there are streams (event-order.ts). */
-  readonly order?: 'choices' | 'audio' | 'blocks';
-  /**
-   * The rows by type of event. Those of `blocks` are named: their plain member `type` gives their type, and
-   * the `event:` line repeats it. Of all others, the types are `chunk` and `error`.
-   */
+  readonly read: (text: string) => SealedObject; // the outer JSON of an event or whole body
+  readonly order?: 'choices' | 'audio' | 'blocks'; // of the events, if there are streams (event-order.ts)
+  /** By type: of `blocks` the plain member `type`, as in the `event:` line; else `chunk` or `error`. */
   readonly events?: Members<GrammarRow>;
-  /** The row of a success. Undefined: an array of elements. */
-  readonly whole?: GrammarRow;
-  /** Other rows of a success, by the `response_format` that was asked for. */
-  readonly formats?: Members<GrammarRow>;
+  readonly whole?: GrammarRow; // the row of a success; undefined: an array of elements
+  readonly formats?: Members<GrammarRow>; // other such rows, by the `response_format` that was asked for
 }
 
 const withPlain = (plain: PlainMembers) => ({ plain, read: sealedReader(plain) });
-
 const OPENAI = withPlain({ id: ['string', 'null'], usage: ['object', 'null'] });
 
-/** A chunk or whole body of the OpenAI style, with `more` required members. */
-const ofChoices = (object: string, choices: Kind, more: Kinds = {}): GrammarRow => ({
+/** A chunk or whole body of the OpenAI style. */
+const ofChoices = (object: string, choices: Kinds[string], more: Kinds = {}): GrammarRow => ({
   object,
   required: { created: 'integer', model: 'string', object: 'string', choices, ...more },
   optional: {
@@ -108,12 +92,8 @@ const ofChoices = (object: string, choices: Kind, more: Kinds = {}): GrammarRow 
 });
 
 /** Events of chunks. The model server's error stands alone in its event. */
-const ofChunks = (chunk: GrammarRow): Members<GrammarRow> => ({
-  chunk,
-  error: { required: { error: 'error' }, others: 'harmless' },
-});
-
-const transcript = (required: Kinds): GrammarRow => ({ required, others: 'harmless' });
+const ofChunks = (chunk: GrammarRow) => ({ chunk, error: harmless({ error: 'error' }) });
+const harmless = (required: Kinds): GrammarRow => ({ required, others: 'harmless' });
 
 const CHAT: ResponseGrammar = {
   ...OPENAI,
@@ -149,28 +129,26 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
       // A message without a reason why it stopped is unfinished.
       required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
       optional: { ec_transfer_params: 'object', kv_transfer_params: 'object', stop_sequence: 'string' },
-      // If any name could hold text, the gateway could give the reason another name, and the sequence the
-      // name of the reason.
+      // Else the gateway could rename the reason, and give its name to the sequence.
       others: 'empty',
     },
   },
   embeddings: {
     ...OPENAI,
     whole: {
+      ...harmless({ data: 'array', model: 'string?', object: 'string' }),
       object: 'list',
-      required: { data: 'array', model: 'string?', object: 'string' },
       optional: { created: 'integer' },
-      others: 'harmless',
     },
   },
   transcription: {
     ...withPlain({ duration: ['string', 'number', 'null'], usage: ['object', 'null'] }),
     order: 'audio',
     events: ofChunks(ofChoices('transcription.chunk', 'chat_deltas', { id: 'string' })),
-    whole: transcript({ text: 'string' }),
+    whole: harmless({ text: 'string' }),
     formats: {
-      verbose_json: transcript({ language: 'string', segments: 'array?', text: 'string', words: 'array?' }),
-      diarized_json: transcript({ segments: 'array', task: 'string', text: 'string' }),
+      verbose_json: harmless({ language: 'string', segments: 'array?', text: 'string', words: 'array?' }),
+      diarized_json: harmless({ segments: 'array', task: 'string', text: 'string' }),
     },
   },
   unstructured: withPlain({}),
@@ -186,7 +164,7 @@ export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar 
 /** Members by which a choice, or its counterpart in another API style, is recognised. */
 const CHOICE_MEMBERS = ['index', 'delta', 'text', 'message', 'finish_reason'];
 
-/** Whether it could be the content of another event: the `object` of this one, a list of choices, an error. */
+/** Whether it could be content of another event: the `object` of this one, a list of choices, an error. */
 function looksLikeContent(value: unknown, object: string | undefined): boolean {
   if (typeof value === 'string') return value === object;
   if (Array.isArray(value)) {

@@ -1,5 +1,5 @@
 /** Decides with which key a request leaves: that of the application, of its client, or the configured one. */
-import { bearerToken } from '../api/ids.ts';
+import { bearerToken } from '../api/match-endpoint.ts';
 
 export type FallbackMode = 'never' | 'always' | 'if-placeholder';
 

@@ -1,10 +1,8 @@
 /**
- * Reads the outer JSON of a response as the gateway sends it: messages, beside few plain members
- * (docs/protocol/inference.md, section 6). Nothing authenticates this text. So it is read by a grammar much
- * narrower than JSON, and never parsed as a whole: hostile text costs no more than honest text of its length.
- *
- * Nearly all objects are written like an earlier one, of this stream or another. So their values are cut out
- * first; what is left, the frame, is understood once. Frames are only compared: nobody has to trust them.
+ * Reads the outer JSON of a response: messages, beside few plain members (docs/protocol/inference.md 6).
+ * Nothing authenticates it. So it is read by a grammar much narrower than JSON, and never parsed as a whole:
+ * hostile text costs no more than honest text of its length. Nearly all objects are written like an earlier
+ * one. So their values are cut out first; what is left, the frame, is understood once, and only compared.
  */
 import { encryptionOrder } from '../json/names.ts';
 import { jsonOf, type Members, malformed, notAuthentic } from './decrypter.ts';
@@ -15,34 +13,27 @@ const MAX_ELEMENTS = 100_000; // of an array: a document, some dozens per page
 const MAX_PLAIN_BYTES = 16 * 1024; // of a plain member: counts and short names, unless a gateway is hostile
 const MAX_LAYOUTS = 64; // that are kept; a stream has about four, a gateway could make more by its blanks
 
-/**
- * A member without its value, and few blanks. No API has names that are not plain words, and some decoders
- * fold or split such names in ways of their own.
- */
+/** A member without its value. No API has names other than plain words, which some decoders fold or split. */
 const MEMBER = /[ \t\n\r]{0,64}([{,])[ \t\n\r]{0,64}"([\w.-]{1,256})"[ \t\n\r]{0,64}:[ \t\n\r]{0,64}("")?/gy;
 const END = /^[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/;
 /** Any other plain value: a literal, a number, a string with escapes, an object of at most three levels. */
 const PLAIN =
   /^(?:[\w.+-]+|"(?:[ !#-[\]-~]|\\[ -~])*"|\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*\}[\t\n\r -z|~]*)*\}[\t\n\r -z|~]*)*\})/;
 const PRINTABLE = /^[\t\n\r -~]*$/; // of JSON text, whose strings hold no line ends
-const BLANK = 0x20;
 
 const noJson = () => malformed('the response is not the JSON that was agreed');
 const wrongPlain = () => malformed('a plain member of the response is not what it should be');
 
-/** The members that are not encrypted, and the kinds of value that they may have. */
-export type PlainMembers = Members<readonly ('string' | 'number' | 'object' | 'null')[]>;
+/** The members that are not encrypted, and the kinds of value that they may have: of `typeof`, or `null`. */
+export type PlainMembers = Members<readonly string[]>;
 
 /** What objects with the same frame have in common. */
 export interface Layout {
-  /** In the order in which they were written; none of an array. */
-  readonly names: readonly string[];
-  /** The indices of the messages, in the order in which they were sealed. */
-  readonly sealed: readonly number[];
+  readonly names: readonly string[]; // in the order in which they were written; none of an array
+  readonly sealed: readonly number[]; // indices of the messages, in the order in which they were sealed
   /** The plain members, and the quote at both ends of the value, if that is a string. */
   readonly plain: readonly { readonly name: string; readonly at: number; readonly quote: string }[];
-  /** The row of the grammar that is known to have these names. */
-  row: object | undefined;
+  row: object | undefined; // of the grammar, which is known to have these names
 }
 
 /** What the gateway sent. Each character of it is one byte (latin1). */
@@ -50,9 +41,8 @@ export interface SealedObject {
   readonly layout: Layout;
   /** By index: of a plain member its JSON text, of any other its message without quotes. */
   readonly values: string[];
-  /** The plain members of these names, if they are there: as it was written, without quotes; and parsed. */
-  readonly type?: string | undefined;
-  readonly usage?: unknown;
+  readonly type?: string | undefined; // the plain member of that name, as it was written, without quotes
+  readonly usage?: unknown; // the plain member of that name, parsed
 }
 
 function layoutOf(frame: string, plain: PlainMembers): Layout {
@@ -75,7 +65,7 @@ function cut(text: string, values: string[], plain: PlainMembers): string {
   for (let at = 0; ; ) {
     const colon = text.indexOf(':', at);
     let start = colon < 0 ? text.length : colon + 1;
-    while (start - at < MAX_BETWEEN && text.charCodeAt(start) <= BLANK) start += 1;
+    while (start - at < MAX_BETWEEN && text.charCodeAt(start) <= 0x20) start += 1;
     if (start - at > MAX_BETWEEN || values.length > MAX_MEMBERS) throw noJson();
     const quote = text[start] === '"' ? text.indexOf('"', start + 1) : 0;
     const isCut = quote !== 0 && text[quote - 1] !== '\\'; // the cipher refuses messages with a backslash
@@ -91,14 +81,6 @@ function cut(text: string, values: string[], plain: PlainMembers): string {
     at = start + length;
     values.push(text.slice(start, at));
   }
-}
-
-/** The parsed value of a plain member with that JSON text. */
-function plainValue(text: string, kinds: readonly string[]): unknown {
-  if (text.length > MAX_PLAIN_BYTES || !PRINTABLE.test(text)) throw wrongPlain();
-  const value = jsonOf(text, wrongPlain);
-  if (!kinds.includes(value === null ? 'null' : typeof value)) throw wrongPlain();
-  return value;
 }
 
 /**
@@ -122,7 +104,9 @@ export function sealedReader(plain: PlainMembers): (text: string) => SealedObjec
     for (const { name, at, quote } of layout.plain) {
       if (name === 'type') type = values[at];
       const written = `${quote}${values[at]!}${quote}`;
-      const value = plainValue(written, plain[name]!);
+      if (written.length > MAX_PLAIN_BYTES || !PRINTABLE.test(written)) throw wrongPlain();
+      const value = jsonOf(written, wrongPlain);
+      if (!plain[name]!.includes(value === null ? 'null' : typeof value)) throw wrongPlain();
       values[at] = written.replace(/[\t\n\r]/g, ' '); // an object may be laid out
       if (name === 'usage') usage = value;
     }

@@ -61,7 +61,6 @@ export class ResponseStream implements Decrypter {
     return this.#chat.usage;
   }
 
-  /** Events of the Response so far. */
   get events(): number {
     return this.#translation.log.events;
   }
@@ -70,8 +69,9 @@ export class ResponseStream implements Decrypter {
     return this.#translate(this.#chat.feed(chunk));
   }
 
-  end(): Uint8Array {
-    return this.#translate(this.#chat.end());
+  end(): void {
+    this.#chat.end();
+    this.#translate(new Uint8Array());
   }
 
   /** Returns the bytes that end the stream because of this failure; none if the stream is over already. */

@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it, mock } from 'node:test';
 import fc from 'fast-check';
 import { Agent, fetch as undiciFetch } from 'undici';
-import { newRequestId } from '../../lib/api/ids.ts';
+import { newRequestId } from '../../lib/api/error-response.ts';
 import { forward } from '../../lib/client-library/forward.ts';
 import { type ClientConfig, readOptions } from '../../lib/client-library/options.ts';
 import { createTranslator } from '../../lib/responses-api/translator.ts';

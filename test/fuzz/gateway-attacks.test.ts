@@ -93,7 +93,7 @@ function opened(opener: Decrypter, text: string, cuts: readonly number[]): Opene
   const wire = Buffer.from(text);
   const at = cuts.map((cut) => cut % (wire.length + 1)).sort((a, b) => a - b);
   const parts = cutAt(wire, at).map((chunk) => Buffer.from(opener.feed(chunk)));
-  parts.push(Buffer.from(opener.end()));
+  opener.end();
   return { text: Buffer.concat(parts).toString('utf8'), failure: opener.failure?.code };
 }
 
@@ -308,7 +308,7 @@ it('only hints among the headers of a gateway pass; ids, date and cache rules al
     const names = head.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase());
     const passing = names.filter((name) => hint.test(name) || (authenticated && ofTheAnswer.test(name)));
     const headers = Object.fromEntries(names.map((name, index) => [name, head[2 * index + 1]]));
-    assert.deepEqual(new Set(Object.keys(remoteHeaders(headers, { authenticated }))), new Set(passing));
+    assert.deepEqual(new Set(Object.keys(remoteHeaders(headers, authenticated))), new Set(passing));
   });
   fc.assert(property, { seed: 20261122, numRuns: 2_000 });
 });

@@ -9,7 +9,7 @@ import {
   responseHeaders,
 } from '../../lib/http-rules/headers.ts';
 
-const HEAD = { host: 'api.example', authorization: undefined, requestId: 'proxy_1_0' };
+const HEAD = { host: 'api.example', authorization: undefined, requestId: 'proxy_1_0', protocolVersion: 'v1' };
 const toRemote = (headers: ReceivedHeaders): Record<string, string> =>
   attemptHeaders({ ...HEAD, headers }, undefined, {});
 const ADDED = Object.keys(toRemote({}));
@@ -49,7 +49,7 @@ describe('request headers towards the remote', () => {
     const ours = {
       host: 'api.example',
       'accept-encoding': 'identity',
-      'Privatemode-Version': 'v1.40.0',
+      'Privatemode-Version': 'v1',
       ...announced({ platform, arch }),
       'privatemode-user-request-id': 'proxy_1_0',
     };
@@ -94,7 +94,7 @@ describe('response headers towards the application', () => {
       date: '2',
       'request-id': '\u0416',
     };
-    assert.deepEqual(remoteHeaders(headers, { authenticated: true }), { date: '2' });
+    assert.deepEqual(remoteHeaders(headers, true), { date: '2' });
   });
 
   it('name the secret, the manifest, the time of attestation and the request that an authentic body belongs to', () => {

@@ -7,7 +7,7 @@ import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { Deadline } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { type DecryptOptions, DecryptStream } from '../../lib/pipeline/decrypt-stream.ts';
+import { DecryptStream, type Source } from '../../lib/pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import { keptOfEach } from '../support/processes/kept.ts';
 import { createFakeClock, settle } from '../support/remote/fake-clock.ts';
@@ -24,7 +24,7 @@ const shutdown = new PrivatemodeError('shutting_down', 'the proxy was shut down'
 /** Passes on what it is fed. */
 const decrypterWith = (more: Partial<Decrypter> = {}): Decrypter => ({
   feed: (chunk) => chunk,
-  end: () => Buffer.alloc(0),
+  end() {},
   failure: undefined,
   finished: false,
   modelError: false,
@@ -38,13 +38,15 @@ function decrypting({
   reads = true,
   more = {} as Partial<Decrypter>,
   ...on
-}: Partial<DecryptOptions> & {
+}: Partial<Source> & {
   reads?: boolean;
   more?: Partial<Decrypter>;
 } = {}) {
   const clock = createFakeClock();
   const remote = new Readable({ read() {} });
-  const stream = new DecryptStream(remote, decrypterWith(more), {
+  const stream = new DecryptStream({
+    upstream: remote,
+    decrypter: decrypterWith(more),
     clock,
     deadline: new Deadline(clock),
     heard() {},
@@ -121,7 +123,7 @@ describe('the reports of the stream of a response', () => {
     const pieces = ['', 'de', '', 'crypted'];
     const seen: unknown[] = [];
     const { remote, ended } = decrypting({
-      more: { feed: () => Buffer.from(pieces.shift() ?? ''), end: () => Buffer.from('end') },
+      more: { feed: () => Buffer.from(pieces.shift() ?? '') },
       heard: (bytes) => seen.push(['heard', bytes]),
       decrypted: (bytes) => seen.push(['decrypted', bytes]),
       failed: () => seen.push('failed'),
@@ -139,7 +141,6 @@ describe('the reports of the stream of a response', () => {
       ['heard', 1],
       ['heard', 4],
       ['decrypted', 7],
-      ['decrypted', 3],
     ]);
   });
 
@@ -232,7 +233,7 @@ describe('back-pressure', () => {
 describe('what comes after a complete response', () => {
   /** Complete with its first piece. */
   async function complete() {
-    const running = decrypting({ more: { finished: true, end: () => Buffer.from('the end') } });
+    const running = decrypting({ more: { finished: true, end: assert.fail } });
     running.remote.push('all of it');
     assert.equal(await running.ended, undefined);
     running.remote.push('and more');

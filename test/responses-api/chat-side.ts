@@ -81,10 +81,9 @@ export function plainChat(): Decrypter {
       told += Buffer.from(bytes).toString('latin1');
       return bytes;
     },
-    end(): Uint8Array {
+    end(): void {
       if (!told.endsWith('data: [DONE]\n\n'))
         chat.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
-      return new Uint8Array();
     },
   };
   return chat;
@@ -94,7 +93,7 @@ export function plainChat(): Decrypter {
 export function run(pieces: readonly (string | Uint8Array)[], request: object = {}) {
   const stream = new ResponseStream(plainChat(), translated(request).context, 'r-1');
   const out: Uint8Array[] = pieces.map((piece) => stream.feed(Buffer.from(piece)));
-  out.push(stream.end());
+  stream.end();
   const { failure } = stream;
   if (failure !== undefined) out.push(stream.fail(failure));
   const text = Buffer.concat(out).toString();

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { newRequestId } from '../../lib/api/ids.ts';
+import { newRequestId } from '../../lib/api/error-response.ts';
 
 const NOW = 0x0123456789ab;
 const UUID = /^proxy_01234567-89ab-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
