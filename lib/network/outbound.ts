@@ -56,7 +56,7 @@ export function createOutbound(
       async ({ method, url, headers, body = null }, host, signal) => {
         const identity = { 'accept-encoding': 'identity', ...headers };
         const { origin, pathname, search } = new URL(url);
-        const to = { origin, path: pathname + search }; // the program has no more of undici than its dispatcher
+        const to = { origin, path: pathname + search }; // the bundle has no more of undici than this
         const response = await dispatcher.request({ ...to, method, headers: identity, body, signal });
         const { statusCode: status, headers: answered, body: bytes } = response;
         const redirect = status >= 300 && status < 400;
