@@ -12,19 +12,18 @@ export interface CorsPolicy {
   readonly ownNames: readonly string[];
 }
 
-/** Whether the user agent is that of a browser. Pages can change it in Firefox alone. */
+/** Pages can change the user agent in Firefox alone. */
 export const saysBrowser = (headers: IncomingHttpHeaders): boolean =>
   headers['user-agent']?.startsWith('Mozilla/') === true;
 
 /**
- * Refuses the request of a web page that may not spend our key. Programs send neither Origin nor
- * Sec-Fetch-Site, and pass. An allowed origin passes, too. Otherwise only our own pages pass: Sec-Fetch-Site
- * says `same-origin`, or `none` for the address bar; if a browser does not send it, Origin equals Host.
+ * Returns origin_forbidden for the request of a web page that may not spend our key. Programs, which send
+ * neither Origin nor Sec-Fetch-Site, and allowed origins pass. Otherwise only our own pages pass:
+ * Sec-Fetch-Site says `same-origin`, or `none` for the address bar; without it, Origin equals Host.
  *
- * A rebound DNS name makes a foreign page look like our own. So this holds only for localhost, IP literals
- * and names known to be ours. Over plain HTTP under a rebound name, browsers send neither header with a
- * same-origin GET; for such requests, `looksLikeBrowser` says who sent them. Returns origin_forbidden, whose
- * message names the flag; undefined: the request may go on.
+ * A rebound DNS name makes a foreign page look like our own, so this holds only for localhost, IP literals
+ * and names known to be ours. Under a rebound name over plain HTTP, browsers send neither header with a
+ * same-origin GET; for such requests, `looksLikeBrowser` says who sent them.
  */
 export function foreignPage(
   headers: IncomingHttpHeaders,
@@ -50,7 +49,7 @@ const EXPOSED = [
   'Privatemode-Proxy-Tools-Left-Out, Privatemode-Encrypted, Retry-After, Request-Id, X-Request-Id',
 ].join(', ');
 const ANY = { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED };
-/** Also for an origin that is not allowed: a cache must not give the response for one origin to another. */
+/** A cache must not give the response for one origin to another. */
 const VARY = { vary: 'Origin' };
 
 /** The headers of every response, errors included. */
@@ -64,7 +63,7 @@ export function corsHeaders(
   return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
 }
 
-/** The headers of the response to a preflight; undefined: the request is none. */
+/** Undefined: the request is no preflight. */
 export function preflightHeaders(
   method: string,
   requested: IncomingHttpHeaders,

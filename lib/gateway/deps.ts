@@ -16,7 +16,7 @@ import type { CorsPolicy } from './cors.ts';
 import type { MemoryBudget } from './memory.ts';
 import type { Dump } from './request-dump.ts';
 
-/** The settings (lib/config/flags.ts) that an exchange needs; the names and units are those of `Config`. */
+/** The settings that an exchange needs; the names and units are those of `Config`. */
 export interface GatewayOptions {
   readonly apiKeyFallback: FallbackMode;
   readonly maxBodyBytes: number;
@@ -33,7 +33,7 @@ export interface GatewayDeps {
   readonly upstream: Upstream;
   readonly settings: GatewayOptions;
   readonly clock: Clock;
-  /** The configured key and where it comes from; asked for anew each time, because a key file may change. */
+  /** Asked for anew each time, because a key file may change. `origin`: where the key comes from. */
   readonly key: {
     readonly value: () => string | undefined;
     readonly origin?: (() => string | undefined) | undefined;

@@ -15,23 +15,19 @@ const REFUSALS = {
   },
 } as const;
 
-/** Bytes up to which a body counts as small. */
 const SMALL = 1024 * 1024;
-/** The share that large bodies may fill: a few of them that arrive slowly shut out no small one. */
+/** The share for bodies that are not small: a few of them that arrive slowly shut out no small one. */
 const FOR_LARGE = 7 / 8;
 
 export interface MemoryBudget {
   readonly of: keyof typeof REFUSALS;
   /** Bytes. */
   readonly limit: number;
-  /** Where the number of bytes is kept that are taken. */
+  /** The bytes that are taken. */
   readonly used: { bufferedBytes: number };
 }
 
-/**
- * The part of a budget that one request or response has. Nobody waits for room: what finds none is refused,
- * and its client tries again.
- */
+/** The part of a budget that one request or response has. Nobody waits: what finds none is refused. */
 export class Room {
   readonly #budget: MemoryBudget;
   #bytes = 0;
@@ -41,10 +37,7 @@ export class Room {
     this.#budget = budget;
   }
 
-  /**
-   * Grows by that many bytes, or by `wish` if large bodies leave room for that. Returns by how many. Throws
-   * the codes of REFUSALS.
-   */
+  /** Returns by how many bytes it grew: `wish` if large bodies leave room. Throws the codes of REFUSALS. */
   grow(bytes: number, wish = bytes): number {
     if (this.#isOver) return bytes; // the client has left, and what still runs for it ends soon
     const { of, limit, used } = this.#budget;
@@ -55,7 +48,7 @@ export class Room {
       throw new PrivatemodeError(tooLarge[0], `${tooLarge[1]} ${limit} bytes (--max-buffered-bytes)`);
     const isAlone = used.bufferedBytes === this.#bytes;
     if (used.bufferedBytes + bytes > (isAlone || all <= SMALL ? limit : forLarge)) {
-      // Not the same pause for all: they would all come back in the same second.
+      // not the same pause for all, who would come back in the same second
       throw new PrivatemodeError(tooMany[0], tooMany[1], { retryAfter: randomInt(2, 6) });
     }
     const taken = used.bufferedBytes + wish <= forLarge ? wish : bytes;
@@ -64,7 +57,6 @@ export class Room {
     return taken;
   }
 
-  /** Grows to that many bytes in all. */
   growTo(bytes: number): void {
     if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
   }
@@ -79,23 +71,20 @@ export class Room {
 
 const FIRST_BYTES = 4 * 1024;
 
-/** A body that arrives in chunks, in one piece of memory, whose room grows with it. */
+/** A body that arrives in chunks, in one piece of memory. */
 export class CollectedBody {
   length = 0;
   readonly #room: Room;
   readonly #most: number;
   #memory = Buffer.alloc(0);
 
-  /** `most`: the length that the head announces or, if it does not, the most that the body may have. */
+  /** `most`: the length that the head announces, or else the most that the body may have. */
   constructor(room: Room, most: number) {
     this.#room = room;
     this.#most = most;
   }
 
-  /**
-   * Adds a copy of the chunk. The memory doubles as the body arrives: what a head announces may never come.
-   * Throws as Room.grow does.
-   */
+  /** Copies the chunk. The memory doubles: what a head announces may never come. Throws as Room.grow does. */
   push(chunk: Uint8Array): void {
     const needed = this.length + chunk.length;
     if (needed > this.#memory.length) this.#grow(needed);
@@ -119,7 +108,7 @@ export class CollectedBody {
     return this.#memory.subarray(0, this.length);
   }
 
-  /** Frees the memory at once, and gives the room back. Nobody may read the bytes afterwards. */
+  /** Nobody may read the bytes afterwards. */
   release(): void {
     releaseMemory(this.#memory);
     this.#memory = Buffer.alloc(0);
