@@ -3,13 +3,14 @@ import { createHash } from 'node:crypto';
 import { type IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { BodyDigest } from '../receipts/receipt.ts';
 
+export type ShownHeaders = readonly (readonly [name: string, value: string])[];
+
 /** Gets what the application gets, as it is written. */
 export interface ResponseObserver {
-  head?(status: number, headers: readonly (readonly [name: string, value: string])[]): void;
+  head?(status: number, headers: ShownHeaders): void;
   update(chunk: Uint8Array | string): void;
 }
 
-/** SHA-256 and length of what comes. */
 export class BodyHash implements ResponseObserver {
   readonly #hash = createHash('sha256');
   #bytes = 0;
@@ -19,14 +20,12 @@ export class BodyHash implements ResponseObserver {
     this.#bytes += Buffer.byteLength(chunk);
   }
 
-  /** Call it once. */
   digest(): BodyDigest {
     return { sha256: this.#hash.digest('hex'), bytes: this.#bytes };
   }
 }
 
 type Method<Result> = (...args: unknown[]) => Result;
-const LAST_CHUNK = '0\r\n\r\n';
 
 /**
  * Node hands the size, the data and the line end of a chunk (RFC 9112 7.1) to the socket one by one. As one
@@ -70,9 +69,8 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
     socket.once('drain', () => socket.resume());
   }
 
-  /** The last data are written before. */
   override end(): this {
-    return this.inChunks && !this.writableEnded ? super.end(LAST_CHUNK) : super.end();
+    return this.inChunks && !this.writableEnded ? super.end('0\r\n\r\n') : super.end();
   }
 }
 

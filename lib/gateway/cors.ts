@@ -48,9 +48,6 @@ const EXPOSED = [
   'Privatemode-Proxy-Error, Privatemode-Proxy-Unauthenticated, Privatemode-Proxy-Estimate',
   'Privatemode-Proxy-Tools-Left-Out, Privatemode-Encrypted, Retry-After, Request-Id, X-Request-Id',
 ].join(', ');
-const ANY = { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED };
-/** A cache must not give the response for one origin to another. */
-const VARY = { vary: 'Origin' };
 
 /** The headers of every response, errors included. */
 export function corsHeaders(
@@ -58,9 +55,11 @@ export function corsHeaders(
   policy: CorsPolicy,
 ): Readonly<Record<string, string>> {
   if (policy.allowedOrigins.length === 0) return {};
-  if (policy.allowedOrigins.includes('*')) return ANY;
-  if (origin === undefined || !isAllowed(origin, policy)) return VARY;
-  return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
+  const exposed = { 'access-control-expose-headers': EXPOSED };
+  if (policy.allowedOrigins.includes('*')) return { 'access-control-allow-origin': '*', ...exposed };
+  const vary = 'Origin'; // a cache must not give the response for one origin to another
+  if (origin === undefined || !isAllowed(origin, policy)) return { vary };
+  return { 'access-control-allow-origin': origin, ...exposed, vary };
 }
 
 /** Undefined: the request is no preflight. */

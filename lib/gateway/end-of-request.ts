@@ -32,7 +32,7 @@ export function reportEnd(exchange: Exchange): void {
   const path = match?.endpoint.path ?? pathForLog(req.url as string);
   const phase = phaseOf(exchange);
   const firstTokenMs = phase === 'mid_stream' ? since(firstChunkAt) : undefined;
-  const { origin } = req.headers;
+  const origin = outcome === 'refused' ? req.headers.origin : undefined;
   // The proxy's own pages, which probes ask for mostly, and preflights are not worth a line at level info.
   const level = match === undefined && error === undefined ? 'debug' : 'info';
   const line = {
@@ -53,7 +53,7 @@ export function reportEnd(exchange: Exchange): void {
     code: error?.code,
     // Other errors have a line of their own, above level info.
     reason: error?.blame === 'client' ? error.message : undefined,
-    origin: outcome === 'refused' && origin !== undefined ? originForLog(origin) : undefined,
+    origin: origin === undefined || ORIGIN.test(origin) ? origin : 'unknown',
     phase: match && outcome === 'client_aborted' ? phase : undefined,
   };
   if (deps.log.isLevelEnabled(level)) exchange.log(level, line, 'Request ended');
@@ -76,8 +76,7 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
   // A translated stream that is broken because the service reports an error in it is not cut.
   const isCut = !res.writableFinished && !(broken && stats.modelError);
   if (isCut) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
-  const isError = match && (res.statusCode >= 400 || stats.modelError);
-  return isError ? 'service_error' : 'answered';
+  return match && (res.statusCode >= 400 || stats.modelError) ? 'service_error' : 'answered';
 }
 
 /** How far the response came. A whole one leaves in one piece. */
@@ -89,8 +88,6 @@ function phaseOf({ decrypter, stats }: Exchange) {
 /** Browsers write origins in lower case: `https://host.example:8443`, `null`. */
 const ORIGIN =
   /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
-
-const originForLog = (origin: string): string => (ORIGIN.test(origin) ? origin : 'unknown');
 
 /** A plain word or a version, nothing that could be an id, a key or a text. */
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;

@@ -2,7 +2,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { Client } from '../access/authenticate.ts';
 import type { Offered } from '../api/endpoints.ts';
-import type { ErrorFormat } from '../api/error-response.ts';
 import { newRequestId } from '../api/ids.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { Deadline } from '../clock.ts';
@@ -24,7 +23,6 @@ import { Room } from './memory.ts';
 /** The application has left, so nobody is there to respond to. */
 export class ClientGone extends Error {}
 
-/** What a response to an attempt is read with. */
 export interface SentAttempt {
   readonly epoch: Epoch;
   /** Undefined: nothing is encrypted. */
@@ -48,9 +46,8 @@ export class Exchange {
   readonly decision: Admission;
   /** Undefined: the proxy responds by itself. */
   readonly match: EndpointMatch | undefined;
-  /** Undefined without --clients. */
   readonly client: Client | undefined;
-  readonly format: ErrorFormat;
+  readonly format: Admission['format'];
   readonly requestId = newRequestId('proxy');
   /** In each line of the log about this request. */
   readonly ids: Readonly<Record<'requestId' | 'clientRequestId' | 'client', string | undefined>>;
@@ -62,22 +59,17 @@ export class Exchange {
   /** Waits for the client, then for the service: one wait at a time. */
   readonly deadline: Deadline;
   permit: Permit | undefined;
-  /** Memory for the body of the request, and for a response that is kept whole or translated. */
   readonly requestRoom: Room;
   readonly responseRoom: Room;
   /** With the key that leaves; undefined: none does. */
   authorization: string | undefined;
   /** The key in it if it is the operator's. `of`: the client whose entry has it; undefined: --api-key. */
   ownKey: { readonly value: string; readonly of: string | undefined } | undefined;
-  /** The one that was sent last. */
   attempt: SentAttempt | undefined;
-  /** The one that gave the request its model, as it was configured. */
   alias: string | undefined;
-  /** Kinds of hosted tools that a translation left out. */
   toolsLeftOut: string | undefined;
   /** Undefined: the response goes to the application as it was decrypted. */
   translator: Translator | undefined;
-  /** Of a stream. */
   decrypter: Decrypter | undefined;
   /** Undefined: the exchange gets no receipt. */
   readonly bodies: { readonly request: BodyHash; readonly response: BodyHash } | undefined;
@@ -111,10 +103,9 @@ export class Exchange {
     if (deps.receipts && (isAdmitted || decision.kind === 'refusal')) {
       this.bodies = { request: new BodyHash(), response: new BodyHash() };
       res.observers.push(this.bodies.response);
+      // Requests that are not admitted are only counted, and have no receipt to name.
+      if (isAdmitted) this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts.instance}/${this.requestId}`;
     }
-    // Requests that are not admitted are only counted, and have no receipt to name.
-    if (deps.receipts && isAdmitted)
-      this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts.instance}/${this.requestId}`;
     this.deadline = new Deadline(deps.clock);
     this.requestRoom = new Room(deps.memory.uploads);
     this.responseRoom = new Room(deps.memory.responses);
@@ -149,7 +140,6 @@ export class Exchange {
     this.#stop?.(reason);
   }
 
-  /** Ends everything that still runs for the exchange. */
   abort(reason: Error): void {
     this.#endedBy ??= reason; // the application may leave after a shutdown has begun
     this.interrupt(reason);
@@ -160,7 +150,6 @@ export class Exchange {
     this.deps.log[level]({ ...this.ids, ...fields }, message);
   }
 
-  /** Counts bytes that go to the application. */
   decrypted(bytes: number): void {
     this.stats.firstChunkAt ??= performance.now();
     this.stats.bytes.toClient += bytes;

@@ -3,16 +3,10 @@ import { randomInt } from 'node:crypto';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** The errors of each budget: others use it, or one body is larger than all of it. */
+/** The errors of each budget: others use it, or one is larger than all of it; and the words of their texts. */
 const REFUSALS = {
-  uploads: {
-    tooMany: ['too_many_uploads', 'other request bodies use all the memory reserved for them'],
-    tooLarge: ['body_too_large', 'the body is larger than'],
-  },
-  responses: {
-    tooMany: ['too_many_responses', 'other responses use all the memory reserved for them'],
-    tooLarge: ['response_too_large', 'the response is larger than'],
-  },
+  uploads: ['too_many_uploads', 'body_too_large', 'request bodies', 'body'],
+  responses: ['too_many_responses', 'response_too_large', 'responses', 'response'],
 } as const;
 
 const SMALL = 1024 * 1024;
@@ -41,15 +35,16 @@ export class Room {
   grow(bytes: number, wish = bytes): number {
     if (this.#isOver) return bytes; // the client has left, and what still runs for it ends soon
     const { of, limit, used } = this.#budget;
-    const { tooMany, tooLarge } = REFUSALS[of];
+    const [tooMany, tooLarge, others, one] = REFUSALS[of];
     const forLarge = limit * FOR_LARGE;
     const all = this.#bytes + bytes;
     if (all > limit)
-      throw new PrivatemodeError(tooLarge[0], `${tooLarge[1]} ${limit} bytes (--max-buffered-bytes)`);
+      throw new PrivatemodeError(tooLarge, `the ${one} is larger than ${limit} bytes (--max-buffered-bytes)`);
     const isAlone = used.bufferedBytes === this.#bytes;
     if (used.bufferedBytes + bytes > (isAlone || all <= SMALL ? limit : forLarge)) {
       // not the same pause for all, who would come back in the same second
-      throw new PrivatemodeError(tooMany[0], tooMany[1], { retryAfter: randomInt(2, 6) });
+      const message = `other ${others} use all the memory reserved for them`;
+      throw new PrivatemodeError(tooMany, message, { retryAfter: randomInt(2, 6) });
     }
     const taken = used.bufferedBytes + wish <= forLarge ? wish : bytes;
     used.bufferedBytes += taken;

@@ -16,16 +16,12 @@ export function forCaller({ deps }: Exchange, error: PrivatemodeError): Privatem
 }
 
 /** Responds with one of our own errors. `status`: an upstream's own, which says more than that of the error. */
-export function respondError(
-  exchange: Exchange,
-  error: PrivatemodeError,
-  { headers, status }: { headers?: OutgoingHttpHeaders; status?: number } = {},
-): void {
+export function respondError(exchange: Exchange, error: PrivatemodeError, status?: number): void {
   const { format, requestId, decision } = exchange;
   const { accept } = exchange.req.headers;
   const allow = 'allow' in decision ? decision.allow : undefined;
   const response = errorResponse(forCaller(exchange, error), { format, requestId, accept, allow, status });
-  respondWhole(exchange, { ...response, headers: { ...response.headers, ...exchange.headers, ...headers } });
+  respondWhole(exchange, { ...response, headers: { ...response.headers, ...exchange.headers } });
 }
 
 /** Writes a whole response, even while the request body arrives. A 204 has no Content-Length (RFC 9110 8.6). */

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { finished } from 'node:stream/promises';
 import { makeDirectorySync } from '../files/make-directory.ts';
 import type { Logger } from '../observe/log.ts';
-import type { AppResponse } from './app-response.ts';
+import type { AppResponse, ShownHeaders } from './app-response.ts';
 
 const REDACTED = '[redacted]';
 
@@ -19,9 +19,6 @@ const SCHEME = /^\s*(Bearer|Basic)\s/i;
 
 /** Bytes of a dump that may wait for the disk. */
 const MOST_PENDING = 32 * 1024 * 1024;
-const CUT_OFF = '\n[dump cut off: the disk is slower than the traffic]\n';
-
-type Headers = readonly (readonly [name: string, value: string])[];
 
 export type Dump = ReturnType<typeof createDump>;
 
@@ -48,7 +45,7 @@ export function createDump(
           stream.write(typeof data === 'string' ? data : Buffer.from(data)); // its memory may be used again
           return;
         }
-        stream.end(CUT_OFF);
+        stream.end('\n[dump cut off: the disk is slower than the traffic]\n');
         complain(path, 'the disk is slower than the traffic');
       },
       end(): Promise<void> {
@@ -84,7 +81,7 @@ export function createDump(
 }
 
 /** Host first, the others by name. */
-function head(startLine: string, headers: Headers): string {
+function head(startLine: string, headers: ShownHeaders): string {
   const rank = (name: string): string => (name.toLowerCase() === 'host' ? '' : name.toLowerCase());
   const sorted = headers.toSorted(([a], [b]) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0));
   const lines = sorted.map(([name, value]) => `${name}: ${redacted(name, value)}\r\n`);
@@ -109,11 +106,11 @@ function withoutCredentials(target: string): string {
 
 const isCredential = (name: string): boolean => CREDENTIAL_WORDS.test(name) && !NO_CREDENTIALS.test(name);
 
-const pairs = (rawHeaders: readonly string[]): Headers =>
+const pairs = (rawHeaders: readonly string[]): ShownHeaders =>
   rawHeaders.flatMap((name, i) => (i % 2 === 0 ? [[name, rawHeaders[i + 1] ?? '']] : []));
 
 /** Two random digits keep names apart. */
-function stamp(time: number): { readonly day: string; readonly name: string } {
+function stamp(time: number) {
   const [day = '', clock = ''] = new Date(time).toISOString().slice(0, -1).split('T');
   const microseconds = String(Math.floor((time % 1) * 1000)).padStart(3, '0');
   const random = String(randomInt(100)).padStart(2, '0');

@@ -114,8 +114,8 @@ function respondForeign(
   const status = response.statusCode as number;
   if (!foreign.opened) refuseIfOurs(exchange, response, text);
   exchange.failed(foreign, status);
-  const headers = remoteHeaders(response.headers, { authenticated: false });
-  respondError(exchange, foreign, { status, headers });
+  Object.assign(exchange.headers, remoteHeaders(response.headers, { authenticated: false }));
+  respondError(exchange, foreign, status);
 }
 
 /** `epoch`: of an authentic body; another one is marked, so that no stranger's text passes for ours. */
