@@ -94,11 +94,9 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
  * For a listener that knows no keys (--admin-address, --metrics-address): throws origin_forbidden, and what
  * checkHead throws. Only monitors and browsers use it, and a preferred language shows a browser, too.
  */
-export function refuseForeignPage(
-  { rawHeaders, headers }: Pick<IncomingMessage, 'rawHeaders' | 'headers'>,
-  policy: CorsPolicy,
-): void {
-  checkHead(rawHeaders);
+export function refuseForeignPage(req: Pick<IncomingMessage, 'rawHeaders' | 'headers'>, policy: CorsPolicy) {
+  const { headers } = req;
+  checkHead(req.rawHeaders);
   const hasLanguage = (headers['accept-language'] ?? '*') !== '*'; // Node's fetch sends `*`, and pages may
   const refusal = foreignPage(headers, policy, saysBrowser(headers) || hasLanguage);
   if (refusal !== undefined) throw refusal;

@@ -25,11 +25,7 @@ export const saysBrowser = (headers: IncomingHttpHeaders): boolean =>
  * and names known to be ours. Under a rebound name over plain HTTP, browsers send neither header with a
  * same-origin GET; for such requests, `looksLikeBrowser` says who sent them.
  */
-export function foreignPage(
-  headers: IncomingHttpHeaders,
-  policy: CorsPolicy,
-  looksLikeBrowser = saysBrowser(headers),
-): PrivatemodeError | undefined {
+export function foreignPage(headers: IncomingHttpHeaders, policy: CorsPolicy, looksLikeBrowser: boolean) {
   const { origin, host, 'sec-fetch-site': site } = headers;
   if (origin !== undefined && isAllowed(origin, policy)) return undefined;
   const isOrigin = origin === undefined || originIsHost(origin, host);
@@ -50,10 +46,7 @@ const EXPOSED = [
 ].join(', ');
 
 /** The headers of every response, errors included. */
-export function corsHeaders(
-  origin: string | undefined,
-  policy: CorsPolicy,
-): Readonly<Record<string, string>> {
+export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<string, string> {
   if (policy.allowedOrigins.length === 0) return {};
   const exposed = { 'access-control-expose-headers': EXPOSED };
   if (policy.allowedOrigins.includes('*')) return { 'access-control-allow-origin': '*', ...exposed };
@@ -63,11 +56,7 @@ export function corsHeaders(
 }
 
 /** Undefined: the request is no preflight. */
-export function preflightHeaders(
-  method: string,
-  requested: IncomingHttpHeaders,
-  policy: CorsPolicy,
-): Record<string, string> | undefined {
+export function preflightHeaders(method: string, requested: IncomingHttpHeaders, policy: CorsPolicy) {
   const { origin, 'access-control-request-headers': wanted } = requested;
   if (method !== 'OPTIONS' || origin === undefined || !isAllowed(origin, policy)) return undefined;
   if (requested['access-control-request-method'] === undefined) return undefined;

@@ -6,7 +6,6 @@ import { createRequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders, leftOutHeader } from '../http-rules/headers.ts';
 import { mayAskForRetry, type RetryRow, withOneRetry } from '../http-rules/retry.ts';
 import type { Permit } from '../limits/limits.ts';
-import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
 import { encryptStream } from '../pipeline/encrypt-stream.ts';
@@ -86,8 +85,7 @@ const whileAcquiring = <Body>(taking: Promise<Body> | undefined, early: unknown)
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
   const { client, deps } = exchange;
   const keep = (permit: Permit): void => {
-    if (exchange.res.closed)
-      permit.release(0); // it came too late
+    if (exchange.res.closed) permit.release(0);
     else exchange.permit = permit;
   };
   const entering = deps.gate?.enter({ client, signal: exchange.signal });
@@ -134,12 +132,7 @@ function takenIn(exchange: ForwardedExchange, body: ParsedBody | undefined): Req
 }
 
 /** Resolves with the head of the response. Rejects with UpstreamFailure if none came. `retry`: of a second. */
-function sendAttempt(
-  exchange: ForwardedExchange,
-  epoch: Epoch,
-  salted: SaltedBody | undefined,
-  retry: RetryRow | undefined,
-): Promise<UpstreamResponse> {
+function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedBody, retry?: RetryRow) {
   const { deps, req, res, match, authorization, requestId, stats } = exchange;
   const { secretId, key } = epoch;
   // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain members

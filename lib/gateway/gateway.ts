@@ -79,8 +79,8 @@ export function createGateway(deps: GatewayDeps) {
     handle,
     active: (): number => running.size,
     /** Resolves when all exchanges are over and reported. */
-    settled: (): Promise<void> =>
-      new Promise((resolve) => {
+    settled: () =>
+      new Promise<void>((resolve) => {
         if (open.size === 0) resolve();
         else settled = resolve;
       }),

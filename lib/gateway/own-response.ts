@@ -24,11 +24,10 @@ export function respondError(exchange: Exchange, error: PrivatemodeError, status
   respondWhole(exchange, { ...response, headers: { ...response.headers, ...exchange.headers } });
 }
 
+type WholeResponse = { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array };
+
 /** Writes a whole response, even while the request body arrives. A 204 has no Content-Length (RFC 9110 8.6). */
-export function respondWhole(
-  exchange: Exchange,
-  { status, headers, body }: { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array },
-): void {
+export function respondWhole(exchange: Exchange, { status, headers, body }: WholeResponse): void {
   const { deps, req, res, match } = exchange;
   if (res.headersSent || res.destroyed) return;
   if (body !== undefined && status !== 204) headers['content-length'] = Buffer.byteLength(body);

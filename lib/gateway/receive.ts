@@ -14,10 +14,7 @@ export const LONGEST_PLAIN = 1024 * 1024;
  * too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone, and the reason for which the
  * exchange ends early. `release` frees the memory of the body, and its room.
  */
-export async function receive<T extends object>(
-  exchange: Exchange,
-  read: BodyReader<T>,
-): Promise<T & { release(): void }> {
+export async function receive<T extends object>(exchange: Exchange, read: BodyReader<T>) {
   const { deps, req, res, stats, deadline, requestRoom } = exchange;
   const { maxBodyBytes, minUploadRate } = deps.settings;
   if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) throw tooLarge(true, maxBodyBytes);

@@ -16,23 +16,21 @@ import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { DecryptStream } from '../pipeline/decrypt-stream.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
-import type { Epoch } from '../session/session.ts';
-import { ClientGone, type ForwardedExchange, type SentAttempt } from './exchange.ts';
+import { ClientGone, type Exchange, type ForwardedExchange, type SentAttempt } from './exchange.ts';
 import { breakConnection, forCaller, noteBroken, respondError, respondWhole } from './own-response.ts';
 import { LONGEST_PLAIN, readWhole } from './receive.ts';
+
+type Encrypted = SentAttempt & { readonly cipher: RequestCipher };
 
 /**
  * Gives the upstream response to the application, which sees nothing of a whole one before all of it is
  * authentic. Rejects with nothing written if the application must not see it, and with ClientGone. A failure
  * after the head ends a stream with an error event and a visibly broken connection.
  */
-export async function respond(
-  exchange: ForwardedExchange,
-  asked: RequestFacts,
-  { response, request }: UpstreamResponse,
-): Promise<void> {
+export async function respond(exchange: ForwardedExchange, asked: RequestFacts, upstream: UpstreamResponse) {
+  const { response, request } = upstream;
   const { endpoint } = exchange.match;
-  const { cipher, epoch, errorBody } = exchange.attempt as SentAttempt & { readonly cipher: RequestCipher };
+  const { cipher, epoch, errorBody } = exchange.attempt as Encrypted;
   const status = response.statusCode as number;
   const isError = status >= 400;
   if (isError) {
@@ -72,7 +70,7 @@ export async function respond(
   }
   exchange.decrypted(body.length);
   const contentType = isPlain ? plainContentType(response.headers['content-type']) : 'application/json';
-  const headers = headersOf(exchange, response, contentType, isPlain ? undefined : epoch);
+  const headers = headersOf(exchange, response, { contentType, epoch: isPlain ? undefined : epoch });
   respondWhole(exchange, { status, headers, body });
   exchange.authentic();
 }
@@ -88,7 +86,7 @@ function plainBody(exchange: ForwardedExchange, response: IncomingMessage, text:
 }
 
 /** Throws what replaces an error that nothing authenticates: client_too_old, api_key_rejected. */
-function refuseIfOurs(exchange: ForwardedExchange, { statusCode = 0 }: IncomingMessage, text: Uint8Array) {
+function refuseIfOurs(exchange: Exchange, { statusCode = 0 }: IncomingMessage, text: Uint8Array) {
   const { deps, ownKey } = exchange;
   const tooOld = statusCode >= 400 ? clientTooOld(text, deps.settings.protocolVersion) : undefined;
   if (tooOld !== undefined) throw tooOld;
@@ -105,48 +103,28 @@ function keyOriginOf({ deps, authorization, ownKey }: ForwardedExchange): string
 }
 
 /** Of an error that is neither plain nor decrypted, the application gets the head, not the `text`. */
-function respondForeign(
-  exchange: ForwardedExchange,
-  response: IncomingMessage,
-  foreign: ForeignError,
-  text: Uint8Array = Buffer.alloc(0),
-): void {
+function respondForeign(exchange: Exchange, response: IncomingMessage, foreign: ForeignError, text?: Buffer) {
   const status = response.statusCode as number;
-  if (!foreign.opened) refuseIfOurs(exchange, response, text);
+  if (!foreign.opened) refuseIfOurs(exchange, response, text ?? Buffer.alloc(0));
   exchange.failed(foreign, status);
   Object.assign(exchange.headers, remoteHeaders(response.headers, { authenticated: false }));
   respondError(exchange, foreign, status);
 }
 
 /** `epoch`: of an authentic body; another one is marked, so that no stranger's text passes for ours. */
-function headersOf(
-  exchange: ForwardedExchange,
-  response: IncomingMessage,
-  contentType: string,
-  epoch?: Epoch,
-) {
+type OfBody = Pick<Parameters<typeof responseHeaders>[0], 'contentType' | 'epoch'>;
+
+function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, body: OfBody) {
   const { match, format, requestId, headers: own } = exchange;
-  const { encrypted } = match.endpoint;
-  return responseHeaders({
-    format,
-    requestId,
-    headers: response.headers,
-    contentType,
-    own,
-    encrypted,
-    epoch,
-  });
+  return responseHeaders({ format, requestId, headers, own, encrypted: match.endpoint.encrypted, ...body });
 }
 
 /** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
-async function respondStream(
-  exchange: ForwardedExchange,
-  asked: RequestFacts,
-  response: IncomingMessage,
-): Promise<void> {
+async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, response: IncomingMessage) {
   const { deps, res, match, translator, stats, responseRoom } = exchange;
   const { counters } = deps.metrics;
-  const headers = headersOf(exchange, response, 'text/event-stream', exchange.attempt?.epoch);
+  const { cipher, epoch } = exchange.attempt as Encrypted;
+  const headers = headersOf(exchange, response, { contentType: 'text/event-stream', epoch });
   Object.assign(headers, { 'cache-control': 'no-cache', 'x-accel-buffering': 'no' });
   res.writeHead(response.statusCode as number, headers);
   // Events that are there already leave in one piece with the head.
@@ -154,7 +132,7 @@ async function respondStream(
     if (stats.firstChunkAt === undefined && !res.writableEnded) res.flushHeaders();
   });
 
-  const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
+  const decrypter = new EventDecrypter(match.endpoint, cipher, asked);
   const shown = translator?.decrypter(decrypter) ?? decrypter;
   exchange.decrypter = shown;
   const events = new DecryptStream(response, shown, {
@@ -208,7 +186,10 @@ async function respondStream(
   res.write(last ?? '', () => breakConnection(exchange));
 }
 
-/** Writes a comment whenever the events were silent for `interval` ms, unless the client is behind. */
+/**
+ * Writes a comment whenever the events were silent for `interval` ms, because programs on the way may close
+ * silent connections. Not while the client is behind.
+ */
 function keepAlive(events: Readable, res: ServerResponse, interval: number, clock: Clock): void {
   const silence = new Deadline(clock);
   const comment = (): void => {
