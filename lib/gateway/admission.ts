@@ -19,9 +19,8 @@ export type Admission =
 const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'healthz', 'readyz']);
 
 /**
- * Checks in this order: an ambiguous head, a preflight, a foreign web page, a request that no table has. With
- * `clients`, it then refuses a stranger, and a client that may not use the endpoint. `client` is set if the
- * request identified it, even if it is refused what it asked for. `cors`: headers of each response.
+ * Checks in this order: an ambiguous head, a preflight, a foreign web page, a stranger, a client that may not
+ * use the endpoint. `client` is set even if it is refused what it asked for. `cors`: headers of each response.
  * `offered`: the optional paths that are served. Never throws: a fault of the program is a refusal too.
  */
 export function admit(
@@ -43,8 +42,7 @@ export function admit(
     const sent = { authorization, apiKeyHeader: apiKeyHeader as string | undefined };
     const isOpen = found.kind === 'refusal' || (found.kind === 'local' && OPEN.has(found.id));
     const needsClient = deps.clients !== undefined && !isOpen;
-    // A page under a rebound name cannot have a key that somebody judges. One that the configured key
-    // replaces, or that nobody looks at, could be any text.
+    // A page under a rebound name has no key that somebody judges. One that is replaced could be any text.
     const { apiKeyFallback: fallback } = deps.settings;
     const leaves =
       found.kind === 'endpoint' && !isReplaced({ ...sent, configuredKey: deps.key.value(), fallback });
@@ -65,29 +63,23 @@ export function admit(
   return { decision, client, cors };
 }
 
-/** No client sends more. */
 const MOST_HEADERS = 256;
 
 /** If one comes twice, parsers can disagree on who asks, for what, or where the body ends. */
-const AT_MOST_ONCE = new Set([
-  ...['host', 'authorization', 'x-api-key', 'content-length', 'transfer-encoding', 'content-type'],
-  ...['origin', 'sec-fetch-site'],
-]);
+const AT_MOST_ONCE =
+  /^(?:host|authorization|x-api-key|content-length|transfer-encoding|content-type|origin|sec-fetch-site)$/;
 
 /** A host name or IP literal with an optional port (RFC 9112 3.2); no list, userinfo, blank or path. */
 const HOST = /^(?:\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[\w.~-]+)(?::\d{0,5})?$/i;
 
-/**
- * Throws too_many_headers, ambiguous_header and invalid_host. HTTP/1.1 needs a Host (RFC 9112 3.2); an older
- * version, or an unknown one, does not.
- */
+/** Throws too_many_headers, ambiguous_header, invalid_host. Only HTTP/1.1 needs a Host (RFC 9112 3.2). */
 export function checkHead(rawHeaders: readonly string[], httpVersion?: string): void {
   if (rawHeaders.length > 2 * MOST_HEADERS)
     throw new PrivatemodeError('too_many_headers', `the request has more than ${MOST_HEADERS} headers`);
   const seen = new Map<string, string>();
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     const name = rawHeaders[i]!.toLowerCase();
-    if (!AT_MOST_ONCE.has(name)) continue;
+    if (!AT_MOST_ONCE.test(name)) continue;
     if (seen.has(name))
       throw new PrivatemodeError('ambiguous_header', `the header ${name} was sent more than once`);
     seen.set(name, rawHeaders[i + 1]!);
@@ -99,15 +91,12 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
 }
 
 /**
- * For a listener that knows no keys (--admin-address, --metrics-address). Throws origin_forbidden for a web
- * page that is not its own, and what checkHead throws. Only monitors and browsers use it, so an
- * Accept-Language that states a preference shows a browser, too.
+ * For a listener that knows no keys (--admin-address, --metrics-address): throws origin_forbidden, and what
+ * checkHead throws. Only monitors and browsers use it, and a preferred language shows a browser, too.
  */
-export function refuseForeignPage(
-  { rawHeaders, headers }: Pick<IncomingMessage, 'rawHeaders' | 'headers'>,
-  policy: CorsPolicy,
-): void {
-  checkHead(rawHeaders);
+export function refuseForeignPage(req: Pick<IncomingMessage, 'rawHeaders' | 'headers'>, policy: CorsPolicy) {
+  const { headers } = req;
+  checkHead(req.rawHeaders);
   const hasLanguage = (headers['accept-language'] ?? '*') !== '*'; // Node's fetch sends `*`, and pages may
   const refusal = foreignPage(headers, policy, saysBrowser(headers) || hasLanguage);
   if (refusal !== undefined) throw refusal;

@@ -3,13 +3,14 @@ import { createHash } from 'node:crypto';
 import { type IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { BodyDigest } from '../receipts/receipt.ts';
 
+export type ShownHeaders = readonly (readonly [name: string, value: string])[];
+
 /** Gets what the application gets, as it is written. */
 export interface ResponseObserver {
-  head?(status: number, headers: readonly (readonly [name: string, value: string])[]): void;
+  head?(status: number, headers: ShownHeaders): void;
   update(chunk: Uint8Array | string): void;
 }
 
-/** Hashes bytes with SHA-256 as they come, and counts them. */
 export class BodyHash implements ResponseObserver {
   readonly #hash = createHash('sha256');
   #bytes = 0;
@@ -19,19 +20,16 @@ export class BodyHash implements ResponseObserver {
     this.#bytes += Buffer.byteLength(chunk);
   }
 
-  /** Call it once. */
   digest(): BodyDigest {
     return { sha256: this.#hash.digest('hex'), bytes: this.#bytes };
   }
 }
 
 type Method<Result> = (...args: unknown[]) => Result;
-const LAST_CHUNK = '0\r\n\r\n';
 
 /**
- * Takes the place of Node's response. Node hands the size, the data and the line end of a chunk (RFC 9112
- * 7.1) to the socket one by one. Here the head is Node's, and the chunks are written as one buffer each,
- * which saves 7 % of what a token costs (`stream_cpu_per_token`). Texts are UTF-8.
+ * Node hands the size, the data and the line end of a chunk (RFC 9112 7.1) to the socket one by one. As one
+ * buffer, a token costs 7 % less (`stream_cpu_per_token`). The head is Node's. Texts are UTF-8.
  */
 export class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
   /** Are shown all that is written from now on. */
@@ -63,10 +61,7 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
     return hasRoom;
   }
 
-  /**
-   * Reads nothing from a client while it is behind with reading: each byte that it sends, such as a line end,
-   * would begin the time anew after which it loses its place (`readerWait`).
-   */
+  /** Reads nothing from a client that is behind: each byte of it would begin its `readerWait` anew. */
   #holdClient(): void {
     const { socket } = this;
     if (socket === null || !socket.writableNeedDrain || !this.req.complete || socket.isPaused()) return;
@@ -74,13 +69,12 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
     socket.once('drain', () => socket.resume());
   }
 
-  /** The last data are written before. */
   override end(): this {
-    return this.inChunks && !this.writableEnded ? super.end(LAST_CHUNK) : super.end();
+    return this.inChunks && !this.writableEnded ? super.end('0\r\n\r\n') : super.end();
   }
 }
 
-/** The chunk: its size in hex, line end, data, line end. What has no byte is none, and stays as it is. */
+/** Size in hex, line end, data, line end. What has no byte is no chunk. */
 function inOneBuffer(chunk: Uint8Array | string): Uint8Array | string {
   if (chunk.length === 0) return chunk;
   const data = typeof chunk === 'string' ? Buffer.from(chunk) : chunk;

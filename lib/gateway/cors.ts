@@ -12,25 +12,20 @@ export interface CorsPolicy {
   readonly ownNames: readonly string[];
 }
 
-/** Whether the user agent is that of a browser. Pages can change it in Firefox alone. */
+/** Pages can change the user agent in Firefox alone. */
 export const saysBrowser = (headers: IncomingHttpHeaders): boolean =>
   headers['user-agent']?.startsWith('Mozilla/') === true;
 
 /**
- * Refuses the request of a web page that may not spend our key. Programs send neither Origin nor
- * Sec-Fetch-Site, and pass. An allowed origin passes, too. Otherwise only our own pages pass: Sec-Fetch-Site
- * says `same-origin`, or `none` for the address bar; if a browser does not send it, Origin equals Host.
+ * Returns origin_forbidden for the request of a web page that may not spend our key. Programs, which send
+ * neither Origin nor Sec-Fetch-Site, and allowed origins pass. Otherwise only our own pages pass:
+ * Sec-Fetch-Site says `same-origin`, or `none` for the address bar; without it, Origin equals Host.
  *
- * A rebound DNS name makes a foreign page look like our own. So this holds only for localhost, IP literals
- * and names known to be ours. Over plain HTTP under a rebound name, browsers send neither header with a
- * same-origin GET; for such requests, `looksLikeBrowser` says who sent them. Returns origin_forbidden, whose
- * message names the flag; undefined: the request may go on.
+ * A rebound DNS name makes a foreign page look like our own, so this holds only for localhost, IP literals
+ * and names known to be ours. Under a rebound name over plain HTTP, browsers send neither header with a
+ * same-origin GET; for such requests, `looksLikeBrowser` says who sent them.
  */
-export function foreignPage(
-  headers: IncomingHttpHeaders,
-  policy: CorsPolicy,
-  looksLikeBrowser = saysBrowser(headers),
-): PrivatemodeError | undefined {
+export function foreignPage(headers: IncomingHttpHeaders, policy: CorsPolicy, looksLikeBrowser: boolean) {
   const { origin, host, 'sec-fetch-site': site } = headers;
   if (origin !== undefined && isAllowed(origin, policy)) return undefined;
   const isOrigin = origin === undefined || originIsHost(origin, host);
@@ -49,27 +44,19 @@ const EXPOSED = [
   'Privatemode-Proxy-Error, Privatemode-Proxy-Unauthenticated, Privatemode-Proxy-Estimate',
   'Privatemode-Proxy-Tools-Left-Out, Privatemode-Encrypted, Retry-After, Request-Id, X-Request-Id',
 ].join(', ');
-const ANY = { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED };
-/** Also for an origin that is not allowed: a cache must not give the response for one origin to another. */
-const VARY = { vary: 'Origin' };
 
 /** The headers of every response, errors included. */
-export function corsHeaders(
-  origin: string | undefined,
-  policy: CorsPolicy,
-): Readonly<Record<string, string>> {
+export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<string, string> {
   if (policy.allowedOrigins.length === 0) return {};
-  if (policy.allowedOrigins.includes('*')) return ANY;
-  if (origin === undefined || !isAllowed(origin, policy)) return VARY;
-  return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
+  const exposed = { 'access-control-expose-headers': EXPOSED };
+  if (policy.allowedOrigins.includes('*')) return { 'access-control-allow-origin': '*', ...exposed };
+  const vary = 'Origin'; // a cache must not give the response for one origin to another
+  if (origin === undefined || !isAllowed(origin, policy)) return { vary };
+  return { 'access-control-allow-origin': origin, ...exposed, vary };
 }
 
-/** The headers of the response to a preflight; undefined: the request is none. */
-export function preflightHeaders(
-  method: string,
-  requested: IncomingHttpHeaders,
-  policy: CorsPolicy,
-): Record<string, string> | undefined {
+/** Undefined: the request is no preflight. */
+export function preflightHeaders(method: string, requested: IncomingHttpHeaders, policy: CorsPolicy) {
   const { origin, 'access-control-request-headers': wanted } = requested;
   if (method !== 'OPTIONS' || origin === undefined || !isAllowed(origin, policy)) return undefined;
   if (requested['access-control-request-method'] === undefined) return undefined;

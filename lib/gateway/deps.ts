@@ -16,7 +16,7 @@ import type { CorsPolicy } from './cors.ts';
 import type { MemoryBudget } from './memory.ts';
 import type { Dump } from './request-dump.ts';
 
-/** The settings (lib/config/flags.ts) that an exchange needs; the names and units are those of `Config`. */
+/** The settings that an exchange needs; the names and units are those of `Config`. */
 export interface GatewayOptions {
   readonly apiKeyFallback: FallbackMode;
   readonly maxBodyBytes: number;
@@ -28,17 +28,16 @@ export interface GatewayOptions {
   readonly gpuOcspRevokedGracePeriodHours: number;
 }
 
+type Text = () => string | undefined;
+
+/** What all exchanges share (lib/gateway-server.ts makes it). Undefined: no flag asks for it. */
 export interface GatewayDeps {
   readonly session: Session;
   readonly upstream: Upstream;
   readonly settings: GatewayOptions;
   readonly clock: Clock;
-  /** The configured key and where it comes from; asked for anew each time, because a key file may change. */
-  readonly key: {
-    readonly value: () => string | undefined;
-    readonly origin?: (() => string | undefined) | undefined;
-  };
-  /** Told how the service answers the keys of the operator: the configured one, and those of clients. */
+  /** Asked for anew each time, because a key file may change. `origin`: where the key comes from. */
+  readonly key: { readonly value: Text; readonly origin?: Text | undefined };
   readonly ownKeys?: Pick<OwnKeys, 'refused' | 'answered'> | undefined;
   /** `shared`: the salt of requests that bring none; undefined: each of them gets a random one. */
   readonly salt: { readonly shared: string | undefined };
@@ -48,13 +47,10 @@ export interface GatewayDeps {
   /** Undefined: everybody who reaches the gateway may use it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
   readonly gate?: RequestGate | undefined;
-  readonly memory: { readonly uploads: MemoryBudget; readonly responses: MemoryBudget };
+  readonly memory: Readonly<Record<MemoryBudget['of'], MemoryBudget>>;
   readonly log: Logger;
-  readonly metrics: {
-    readonly counters: Counters;
-    /** Called once per exchange, when it is over. */
-    readonly observe: (observation: RequestObservation) => void;
-  };
+  /** `observe` is called once per exchange, when it is over. */
+  readonly metrics: { readonly counters: Counters; readonly observe: (of: RequestObservation) => void };
   /** The text of GET /verification as it is now. */
   readonly verification?: (() => Promise<string>) | undefined;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;

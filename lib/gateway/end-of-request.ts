@@ -1,16 +1,11 @@
 /** Reports a request that is over: one line of the log, one observation for the metrics, one receipt. */
 import { readTarget } from '../api/match-endpoint.ts';
 import { count, countError } from '../observe/counters.ts';
-import type { ReceiptOutcome, RequestReceipt } from '../receipts/receipt.ts';
+import type { ReceiptOutcome } from '../receipts/receipt.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Exchange } from './exchange.ts';
 
-/**
- * How a request ended. `answered`: the client was given all of the response. `service_error`: so it was, and
- * it reports an error of the service. `refused`: the proxy responded that the request was wrong. `failed`:
- * with an error that is not the client's. `broken_off`: the connection was broken after the response had
- * begun. `client_aborted`: the client left before the end. With each: the outcome in the receipt.
- */
+/** How a request ended, for the log (docs/logs.md) and for the receipt. */
 const OUTCOMES = {
   answered: 'complete',
   service_error: 'failed',
@@ -23,9 +18,8 @@ const OUTCOMES = {
 type Outcome = keyof typeof OUTCOMES;
 
 /**
- * Logs and counts an exchange whose response has been closed, and adds its receipt. The names in the log are
- * an interface (docs/logs.md). It quotes nothing that a client sent but the model, which leaves unencrypted,
- * and an origin that a browser could have written.
+ * Reports an exchange whose response has been closed. Of what a client sent, the log quotes only the model,
+ * which leaves unencrypted, and an origin that a browser could have written.
  */
 export function reportEnd(exchange: Exchange): void {
   const { deps, req, res, match, client, requestId, stats, alias, toolsLeftOut } = exchange;
@@ -38,7 +32,7 @@ export function reportEnd(exchange: Exchange): void {
   const path = match?.endpoint.path ?? pathForLog(req.url as string);
   const phase = phaseOf(exchange);
   const firstTokenMs = phase === 'mid_stream' ? since(firstChunkAt) : undefined;
-  const { origin } = req.headers;
+  const origin = outcome === 'refused' ? req.headers.origin : undefined;
   // The proxy's own pages, which probes ask for mostly, and preflights are not worth a line at level info.
   const level = match === undefined && error === undefined ? 'debug' : 'info';
   const line = {
@@ -59,7 +53,7 @@ export function reportEnd(exchange: Exchange): void {
     code: error?.code,
     // Other errors have a line of their own, above level info.
     reason: error?.blame === 'client' ? error.message : undefined,
-    origin: outcome === 'refused' && origin !== undefined ? originForLog(origin) : undefined,
+    origin: origin === undefined || ORIGIN.test(origin) ? origin : 'unknown',
     phase: match && outcome === 'client_aborted' ? phase : undefined,
   };
   if (deps.log.isLevelEnabled(level)) exchange.log(level, line, 'Request ended');
@@ -79,12 +73,10 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
     if (broken) return 'broken_off';
     return stats.error.blame === 'client' ? 'refused' : 'failed';
   }
-  // The proxy breaks a translated stream on purpose if the service reports an error in it; that is no cut. At
-  // the end of a shutdown, the proxy cuts off the last responses; otherwise the client left.
+  // A translated stream that is broken because the service reports an error in it is not cut.
   const isCut = !res.writableFinished && !(broken && stats.modelError);
   if (isCut) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
-  const isError = match && (res.statusCode >= 400 || stats.modelError);
-  return isError ? 'service_error' : 'answered';
+  return match && (res.statusCode >= 400 || stats.modelError) ? 'service_error' : 'answered';
 }
 
 /** How far the response came. A whole one leaves in one piece. */
@@ -97,15 +89,10 @@ function phaseOf({ decrypter, stats }: Exchange) {
 const ORIGIN =
   /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
 
-const originForLog = (origin: string): string => (ORIGIN.test(origin) ? origin : 'unknown');
-
 /** A plain word or a version, nothing that could be an id, a key or a text. */
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
 
-/**
- * The path as a log may show it: that of the table's row that covers it, else its first segment if that is a
- * plain word (`/openai/*`), else `unknown`. Never the query.
- */
+/** The path of the table's row; else the first segment if it is a plain word (`/openai/*`); never the query. */
 export function pathForLog(rawTarget: string): string {
   const read = readTarget(rawTarget);
   if (typeof read === 'string') return 'unknown';
@@ -115,7 +102,6 @@ export function pathForLog(rawTarget: string): string {
   return rest.length === 0 ? `/${first}` : `/${first}/*`;
 }
 
-/** Adds the receipt of the exchange (docs/receipts.md), if it gets one. */
 function addReceipt(exchange: Exchange, outcome: Outcome): void {
   const { deps, requestId, decision, match, client, res, stats, bodies, attempt } = exchange;
   if (bodies === undefined) return;
@@ -138,7 +124,6 @@ function addReceipt(exchange: Exchange, outcome: Outcome): void {
   });
 }
 
-const epochOf = (epoch: Epoch): RequestReceipt['epoch'] => {
-  const { secretId, manifestSha256, verdictSha256, exchangeSha256 } = epoch;
+function epochOf({ secretId, manifestSha256, verdictSha256, exchangeSha256 }: Epoch) {
   return { secretId, manifestSha256, verdictSha256, exchangeSha256 };
-};
+}

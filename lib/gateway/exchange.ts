@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Client } from '../access/authenticate.ts';
 import type { Offered } from '../api/endpoints.ts';
-import { type ErrorFormat, newRequestId } from '../api/error-response.ts';
+import { newRequestId } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
@@ -23,12 +23,11 @@ import { Room } from './memory.ts';
 /** The application has left, so nobody is there to respond to. */
 export class ClientGone extends Error {}
 
-/** What a response to an attempt is read with. */
 export interface SentAttempt {
   readonly epoch: Epoch;
   /** Undefined: nothing is encrypted. */
   readonly cipher: RequestCipher | undefined;
-  /** Whether it left under a suspended secret: an authentic response shows that the service knows it. */
+  /** It left under a suspended secret: an authentic response shows that the service knows it. */
   readonly isTrial: boolean;
   /** The body of its response, if the decision about a retry has read it. */
   errorBody: Buffer | undefined;
@@ -39,61 +38,49 @@ export type ForwardedExchange = Exchange & { readonly match: EndpointMatch };
 /** An id that can neither end a header or a line of the log, nor hold a prompt. Two of them are none. */
 const CLIENT_ID = /^[\w.:-]{1,128}$/;
 
-/**
- * Everything about one exchange that more than one step needs. The steps write the members that are not
- * `readonly`, each when its time has come; the end of the exchange (end-of-request.ts) reads them all.
- */
+/** All that more than one step needs. The steps write what is not `readonly`; end-of-request.ts reads it. */
 export class Exchange {
   readonly deps: GatewayDeps;
   readonly req: IncomingMessage;
   readonly res: AppResponse;
   readonly decision: Admission;
-  /** The endpoint that the request is forwarded to; undefined: the proxy responds by itself. */
+  /** Undefined: the proxy responds by itself. */
   readonly match: EndpointMatch | undefined;
-  /** Undefined without --clients. */
   readonly client: Client | undefined;
-  readonly format: ErrorFormat;
+  readonly format: Admission['format'];
   readonly requestId = newRequestId('proxy');
   /** In each line of the log about this request. */
   readonly ids: Readonly<Record<'requestId' | 'clientRequestId' | 'client', string | undefined>>;
-  /** Go into each response: for CORS, the application's own id, the receipt, the tools that were left out. */
+  /** Of each response: for CORS, the application's own id, the receipt, the tools that were left out. */
   readonly headers: Record<string, string>;
   readonly stats = new RequestStats();
-  /** Whether we break the connection on purpose, before the response is complete. */
+  /** We break the connection on purpose, before the response is complete. */
   broken = false;
   /** Waits for the client, then for the service: one wait at a time. */
   readonly deadline: Deadline;
-  /** The end of the exchange gives it back. */
   permit: Permit | undefined;
-  /** Memory for the body of the request, and for a response that is kept whole or translated. */
   readonly requestRoom: Room;
   readonly responseRoom: Room;
-  /** The header with the key that leaves; undefined: none does. */
+  /** With the key that leaves; undefined: none does. */
   authorization: string | undefined;
   /** The key in it if it is the operator's. `of`: the client whose entry has it; undefined: --api-key. */
   ownKey: { readonly value: string; readonly of: string | undefined } | undefined;
-  /** The one that was sent last. */
   attempt: SentAttempt | undefined;
-  /** The alias that gave the request its model, as it was configured. */
   alias: string | undefined;
-  /** Kinds of hosted tools that a translation left out. */
   toolsLeftOut: string | undefined;
   /** Undefined: the response goes to the application as it was decrypted. */
   translator: Translator | undefined;
-  /** Decrypts a stream. Its events and its usage count even if the response is cut off. */
   decrypter: Decrypter | undefined;
   /** Undefined: the exchange gets no receipt. */
   readonly bodies: { readonly request: BodyHash; readonly response: BodyHash } | undefined;
   /** Why the exchange ended early; undefined: it has not. */
   #endedBy: Error | undefined;
-  /** Stops the step that runs. */
   #stop: ((reason: Error) => void) | undefined;
   #ending: AbortController | undefined;
 
   /**
-   * Decides whether the request is admitted. An id that the application gave it in `x-request-id` is shown
-   * where the application looks for it, with ours beside it. It never goes to the service, because it may
-   * name a person or a session. `offered`: the optional paths that are served. Never throws.
+   * Decides whether the request is admitted; never throws. The application's own id in `x-request-id` is shown
+   * where it looks for it, and never goes to the service, because it may name a person or a session.
    */
   constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse, offered: readonly Offered[]) {
     this.deps = deps;
@@ -112,15 +99,13 @@ export class Exchange {
       this.headers['x-request-id'] = clientRequestId;
       this.headers[AUDIT_HEADERS.requestId] = this.requestId;
     }
-    const isCounting = decision.kind === 'local' && decision.id === 'count_tokens';
-    const isAdmitted = this.match !== undefined || isCounting;
+    const isAdmitted = this.match !== undefined || ('id' in decision && decision.id === 'count_tokens');
     if (deps.receipts && (isAdmitted || decision.kind === 'refusal')) {
       this.bodies = { request: new BodyHash(), response: new BodyHash() };
       res.observers.push(this.bodies.response);
+      // Requests that are not admitted are only counted, and have no receipt to name.
+      if (isAdmitted) this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts.instance}/${this.requestId}`;
     }
-    // Requests that are not admitted are only counted, so there is no receipt that a header could name.
-    if (deps.receipts && isAdmitted)
-      this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts.instance}/${this.requestId}`;
     this.deadline = new Deadline(deps.clock);
     this.requestRoom = new Room(deps.memory.uploads);
     this.responseRoom = new Room(deps.memory.responses);
@@ -142,8 +127,8 @@ export class Exchange {
   }
 
   /**
-   * Has `stop` called when the exchange ends early, at once if it has, in place of what was given before: one
-   * step runs at a time. `signal` says the same; a listener on it costs a short request more.
+   * Has `stop` called when the exchange ends early, at once if it has. It replaces that of the step before.
+   * `signal` says the same; a listener on it costs a short request more.
    */
   interruptBy(stop: ((reason: Error) => void) | undefined): void {
     this.#stop = stop;
@@ -155,7 +140,6 @@ export class Exchange {
     this.#stop?.(reason);
   }
 
-  /** Ends everything that still runs for the exchange, with this error. */
   abort(reason: Error): void {
     this.#endedBy ??= reason; // the application may leave after a shutdown has begun
     this.interrupt(reason);
@@ -166,25 +150,18 @@ export class Exchange {
     this.deps.log[level]({ ...this.ids, ...fields }, message);
   }
 
-  /** Counts bytes that go to the application. */
   decrypted(bytes: number): void {
     this.stats.firstChunkAt ??= performance.now();
     this.stats.bytes.toClient += bytes;
   }
 
-  /** Counts, by its status, a response that was handed over whole. */
-  done(status: number): void {
-    count(this.deps.metrics.counters.responses, status);
-  }
-
   /**
-   * Notes the error of the request, which its log line at the end names. If it is not the client's fault, it
-   * is logged now, too: by its code, never by the text of its cause. `status`: what the client gets.
+   * Notes the error of the request. If it is not the client's fault, it is logged now: by its code, never by
+   * the text of its cause. `status`: what the client gets.
    */
   failed(error: PrivatemodeError, status = error.status): void {
     this.stats.error = error;
-    // An attempt that failed before the head of its response had nothing to decrypt, nor had an error of a
-    // gateway.
+    // Nothing to decrypt: the attempt failed before its response, or a gateway responded.
     const hadNothing = error instanceof UpstreamFailure || (error instanceof ForeignError && !error.opened);
     if (UNDECRYPTABLE.has(error.code) && !hadNothing)
       count(this.deps.metrics.counters.decryptFailures, error.code);
@@ -194,10 +171,7 @@ export class Exchange {
     this.log('error', { code, status, reason: message, remedy, err }, 'Request failed');
   }
 
-  /**
-   * Called when a whole response was read: it proves that the service knows the secret and accepts the key,
-   * unless it holds nothing encrypted.
-   */
+  /** Called when a whole response was read: if encrypted, it proves that secret and key are accepted. */
   authentic(): void {
     const { deps, ownKey } = this;
     const { cipher, epoch, isTrial } = this.attempt as SentAttempt;

@@ -6,39 +6,24 @@ import { createRequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders, leftOutHeader } from '../http-rules/headers.ts';
 import { mayAskForRetry, type RetryRow, withOneRetry } from '../http-rules/retry.ts';
 import type { Permit } from '../limits/limits.ts';
-import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
-import { type EncryptedUpload, encryptStream } from '../pipeline/encrypt-stream.ts';
+import { encryptStream } from '../pipeline/encrypt-stream.ts';
 import { injectSalt, type SaltedBody } from '../pipeline/inject-salt.ts';
 import { bodyReader, NOTHING_ASKED, type ParsedBody } from '../pipeline/request-body.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
+import type { Epoch } from '../session/session.ts';
 import type { Exchange, ForwardedExchange, SentAttempt } from './exchange.ts';
 import { isArriving } from './own-response.ts';
 import { LONGEST_PLAIN, readWhole, receive } from './receive.ts';
 import { respond } from './respond.ts';
 
 /**
- * Forwards the request of the exchange to the service, and gives the service's response to the application:
- *
- * - `rewriteAuth` chooses the key that leaves with the request. It refuses nobody.
- * - `enterGate` waits for the permit of the request.
- * - `takeIn` receives the body, and refuses a bad one. It puts the real model in place of an alias, and
- *   translates a request of the Responses API.
- * - `acquire` gives the epoch of the verified service, or waits for it while the body arrives, and once more
- *   after that: a slow upload may outlive the first epoch.
- * - `injectSalt` gives the body its cache salt and its shard key.
- * - `encryptStream` encrypts the body with the cipher of one attempt.
- * - `sendAttempt` sends one attempt, and waits for the head of its response. `withOneRetry` calls it twice at
- *   most; lib/http-rules/retry.ts says when. A retry has a new cipher, and the epoch that is in force then.
- * - `respond` decrypts the response and writes it to the application.
- *
+ * Forwards the request of the exchange, and gives its response to the application (docs/architecture.md).
  * Nothing of the body leaves before all of it has arrived, because the head of the upstream request states
- * the model, the shard key and the length. The plaintext is kept until no retry can follow. If no key is
- * configured, and the session holds none, the key of the application may leave before its body has arrived:
- * the session verifies the service with it.
- *
- * Rejects with the error of which the gateway makes the response.
+ * the model, the shard key and the length. The plaintext is kept until no retry can follow. The session waits
+ * for the body's end too: a slow upload may outlive the first epoch. If no key is configured, and the session
+ * holds none, it verifies the service with the application's own key, before the body is there.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, client } = exchange;
@@ -69,16 +54,8 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
 
   const salt = client === undefined ? deps.salt : { shared: client.sharedSalt, mix: client.mixSalt };
   let salted = body && injectSalt(body, salt);
-  const { model, shardKey } = salted ?? {};
   const upstream = await withOneRetry(epoch, {
-    attempt(epoch, retry) {
-      // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain
-      // members (lib/api/endpoints.ts).
-      const secret = { id: epoch.secretId, key: epoch.key };
-      const cipher = match.endpoint.encrypted ? createRequestCipher(secret) : undefined;
-      const sealed = cipher && salted && encryptStream(salted, cipher);
-      return sendAttempt(exchange, { epoch, cipher, model, shardKey, sealed, retry });
-    },
+    attempt: (epoch, retry) => sendAttempt(exchange, epoch, salted, retry),
     errorIn({ response }) {
       if (!match.endpoint.encrypted || !mayAskForRetry(response.statusCode as number)) return undefined;
       const attempt = exchange.attempt as SentAttempt;
@@ -89,8 +66,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     waiter: exchange,
     clock: deps.clock,
   });
-  // A response may take long, and the plaintext need not stay in memory meanwhile. A response may also come
-  // before the upload has ended. Then the encrypter still reads the body, and its memory is freed later.
+  // A response may take long. If it comes before the upload has ended, the encrypter still reads the body.
   if (upstream.request.writableFinished) body?.release();
   body = undefined;
   salted = undefined;
@@ -103,9 +79,8 @@ const whileAcquiring = <Body>(taking: Promise<Body> | undefined, early: unknown)
   early instanceof Promise ? Promise.all([taking, early]).then(([body]) => body) : taking;
 
 /**
- * Waits for the permit of the exchange; undefined: there is nothing to wait for. Nothing of the body is read
- * before. Throws, or rejects with, the codes of the gate (lib/limits/request-gate.ts), and the reason for
- * which the exchange ends early; a permit that comes later is given back at once.
+ * Waits for the permit of the exchange; undefined: there is nothing to wait for. Throws, or rejects with, the
+ * codes of the gate (lib/limits/request-gate.ts) and the reason for which the exchange ends early.
  */
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
   const { client, deps } = exchange;
@@ -120,9 +95,8 @@ export function enterGate(exchange: Exchange): Promise<void> | undefined {
 }
 
 /**
- * Begins to receive the request body of the exchange. If no body belongs to the endpoint (GET requests may
- * carry one), it is read and dropped. The response does not wait for it and ends the connection, because
- * nothing limits how long such a body takes.
+ * Begins to receive the request body. One that the endpoint does not take (of a GET) is dropped, and the
+ * response ends the connection, because nothing limits how long such a body takes.
  */
 function takeIn(exchange: ForwardedExchange) {
   const { deps, req, res, match } = exchange;
@@ -157,19 +131,17 @@ function takenIn(exchange: ForwardedExchange, body: ParsedBody | undefined): Req
   return { streaming, choices, format, usage };
 }
 
-interface Outgoing extends Pick<SentAttempt, 'epoch' | 'cipher'>, Pick<SaltedBody, 'model' | 'shardKey'> {
-  readonly sealed: EncryptedUpload | undefined;
-  /** The row that asks for a second attempt; undefined: this is the first. */
-  readonly retry: RetryRow | undefined;
-}
-
-/** Resolves with the head of the response. Rejects with UpstreamFailure if none came. */
-function sendAttempt(exchange: ForwardedExchange, outgoing: Outgoing): Promise<UpstreamResponse> {
-  const { deps, req, res, authorization, requestId, stats } = exchange;
-  const { epoch, cipher, model, shardKey, sealed, retry } = outgoing;
+/** Resolves with the head of the response. Rejects with UpstreamFailure if none came. `retry`: of a second. */
+function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedBody, retry?: RetryRow) {
+  const { deps, req, res, match, authorization, requestId, stats } = exchange;
+  const { secretId, key } = epoch;
+  // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain members
+  // (lib/api/endpoints.ts).
+  const cipher = match.endpoint.encrypted ? createRequestCipher({ id: secretId, key }) : undefined;
+  const sealed = cipher && salted && encryptStream(salted, cipher);
   const { protocolVersion, gpuOcspAllowUnknown: allowUnknown } = deps.settings;
   const { gpuOcspRevokedGracePeriodHours: gracePeriodHours } = deps.settings;
-  const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
+  const isTrial = cipher !== undefined && deps.session.current()?.secretId !== secretId;
   exchange.attempt = { epoch, cipher, isTrial, errorBody: undefined };
   if (retry !== undefined) {
     count(deps.metrics.counters.upstreamRetries, retry.id);
@@ -178,7 +150,7 @@ function sendAttempt(exchange: ForwardedExchange, outgoing: Outgoing): Promise<U
   const sentId = cipher ? `${requestId}_${retry === undefined ? 0 : 1}` : requestId;
   const { authority: host } = deps.upstream;
   const head = { headers: req.headers, host, authorization, protocolVersion, requestId: sentId };
-  const { secretId, key } = epoch;
+  const { model, shardKey } = salted ?? {};
   const gpuPolicy = { allowUnknown, gracePeriodHours };
   const protection = cipher && { secretId, key, model, shardKey, gpuPolicy, nowMs: deps.clock.now() };
   const headers = attemptHeaders(head, protection, sealed);
@@ -187,10 +159,9 @@ function sendAttempt(exchange: ForwardedExchange, outgoing: Outgoing): Promise<U
     stats.bytes.toRemote += sealed.contentLength;
   }
   const sending = deps.upstream.send(res, {
-    // HEAD is sent as GET, because not every server that knows GET knows HEAD. The body of the response goes
-    // no further than here.
+    // Not every server that knows GET knows HEAD. The body of the response goes no further than here.
     method: req.method === 'HEAD' ? 'GET' : (req.method as string),
-    path: exchange.match.target,
+    path: match.target,
     headers,
     body: sealed?.body,
     sent: () => {

@@ -18,10 +18,7 @@ import { receive } from './receive.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
-/**
- * Creates the gateway. `handle` is the listener for requests: it follows each request to its end, and never
- * throws. `active` counts the running exchanges: those to which the gateway does not respond at once.
- */
+/** `handle` is the listener for requests, and never throws. `active` counts what is not responded to at once. */
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
   const offered: Offered[] = [];
@@ -30,8 +27,7 @@ export function createGateway(deps: GatewayDeps) {
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
   let settled = (): void => {};
-  // One listener for all exchanges: each signal that derives from `terminate` would stay in memory
-  // (docs/hazards.md 25).
+  // One for all exchanges: each signal that derives from `terminate` would stay in memory (docs/hazards.md 25).
   deps.terminate.addEventListener('abort', () => {
     for (const exchange of running) exchange.abort(deps.terminate.reason);
   });
@@ -41,8 +37,7 @@ export function createGateway(deps: GatewayDeps) {
     open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
-    // Only when the response has been closed too, the gateway knows how the exchange ended.
-    let isConcluded = false;
+    let isConcluded = false; // how the exchange ended is known when the response has been closed, too
     const over = (): void => {
       isConcluded = true;
       if (res.closed) end(exchange);
@@ -84,8 +79,8 @@ export function createGateway(deps: GatewayDeps) {
     handle,
     active: (): number => running.size,
     /** Resolves when all exchanges are over and reported. */
-    settled: (): Promise<void> =>
-      new Promise((resolve) => {
+    settled: () =>
+      new Promise<void>((resolve) => {
         if (open.size === 0) resolve();
         else settled = resolve;
       }),
@@ -94,10 +89,7 @@ export function createGateway(deps: GatewayDeps) {
   };
 }
 
-/**
- * Called when a connection has been idle for the listener's `readerWait`. If bytes wait in it, its client
- * takes nothing of its response, and loses its place; else it waits for the service.
- */
+/** Called after `readerWait`: a client that takes nothing of what waits for it loses its place. */
 function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   if (writableLength === 0) return;
   const message = 'the client has taken nothing of its response for too long';
@@ -105,7 +97,7 @@ function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   breakConnection(exchange);
 }
 
-/** Responds as admission decided. Throws, or rejects with, the failure. */
+/** Throws, or rejects with, the failure. */
 function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<void> | undefined {
   const { deps, decision } = exchange;
   switch (decision.kind) {

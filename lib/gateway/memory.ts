@@ -3,35 +3,25 @@ import { randomInt } from 'node:crypto';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** The errors of each budget: others use it, or one body is larger than all of it. */
+/** The errors of each budget: others use it, or one is larger than all of it; and the words of their texts. */
 const REFUSALS = {
-  uploads: {
-    tooMany: ['too_many_uploads', 'other request bodies use all the memory reserved for them'],
-    tooLarge: ['body_too_large', 'the body is larger than'],
-  },
-  responses: {
-    tooMany: ['too_many_responses', 'other responses use all the memory reserved for them'],
-    tooLarge: ['response_too_large', 'the response is larger than'],
-  },
+  uploads: ['too_many_uploads', 'body_too_large', 'request bodies', 'body'],
+  responses: ['too_many_responses', 'response_too_large', 'responses', 'response'],
 } as const;
 
-/** Bytes up to which a body counts as small. */
 const SMALL = 1024 * 1024;
-/** The share that large bodies may fill: a few of them that arrive slowly shut out no small one. */
+/** The share for bodies that are not small: a few of them that arrive slowly shut out no small one. */
 const FOR_LARGE = 7 / 8;
 
 export interface MemoryBudget {
   readonly of: keyof typeof REFUSALS;
   /** Bytes. */
   readonly limit: number;
-  /** Where the number of bytes is kept that are taken. */
+  /** The bytes that are taken. */
   readonly used: { bufferedBytes: number };
 }
 
-/**
- * The part of a budget that one request or response has. Nobody waits for room: what finds none is refused,
- * and its client tries again.
- */
+/** The part of a budget that one request or response has. Nobody waits: what finds none is refused. */
 export class Room {
   readonly #budget: MemoryBudget;
   #bytes = 0;
@@ -41,22 +31,20 @@ export class Room {
     this.#budget = budget;
   }
 
-  /**
-   * Grows by that many bytes, or by `wish` if large bodies leave room for that. Returns by how many. Throws
-   * the codes of REFUSALS.
-   */
+  /** Returns by how many bytes it grew: `wish` if large bodies leave room. Throws the codes of REFUSALS. */
   grow(bytes: number, wish = bytes): number {
     if (this.#isOver) return bytes; // the client has left, and what still runs for it ends soon
     const { of, limit, used } = this.#budget;
-    const { tooMany, tooLarge } = REFUSALS[of];
+    const [tooMany, tooLarge, others, one] = REFUSALS[of];
     const forLarge = limit * FOR_LARGE;
     const all = this.#bytes + bytes;
     if (all > limit)
-      throw new PrivatemodeError(tooLarge[0], `${tooLarge[1]} ${limit} bytes (--max-buffered-bytes)`);
+      throw new PrivatemodeError(tooLarge, `the ${one} is larger than ${limit} bytes (--max-buffered-bytes)`);
     const isAlone = used.bufferedBytes === this.#bytes;
     if (used.bufferedBytes + bytes > (isAlone || all <= SMALL ? limit : forLarge)) {
-      // Not the same pause for all: they would all come back in the same second.
-      throw new PrivatemodeError(tooMany[0], tooMany[1], { retryAfter: randomInt(2, 6) });
+      // not the same pause for all, who would come back in the same second
+      const message = `other ${others} use all the memory reserved for them`;
+      throw new PrivatemodeError(tooMany, message, { retryAfter: randomInt(2, 6) });
     }
     const taken = used.bufferedBytes + wish <= forLarge ? wish : bytes;
     used.bufferedBytes += taken;
@@ -64,7 +52,6 @@ export class Room {
     return taken;
   }
 
-  /** Grows to that many bytes in all. */
   growTo(bytes: number): void {
     if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
   }
@@ -79,23 +66,20 @@ export class Room {
 
 const FIRST_BYTES = 4 * 1024;
 
-/** A body that arrives in chunks, in one piece of memory, whose room grows with it. */
+/** A body that arrives in chunks, in one piece of memory. */
 export class CollectedBody {
   length = 0;
   readonly #room: Room;
   readonly #most: number;
   #memory = Buffer.alloc(0);
 
-  /** `most`: the length that the head announces or, if it does not, the most that the body may have. */
+  /** `most`: the length that the head announces, or else the most that the body may have. */
   constructor(room: Room, most: number) {
     this.#room = room;
     this.#most = most;
   }
 
-  /**
-   * Adds a copy of the chunk. The memory doubles as the body arrives: what a head announces may never come.
-   * Throws as Room.grow does.
-   */
+  /** Copies the chunk. The memory doubles: what a head announces may never come. Throws as Room.grow does. */
   push(chunk: Uint8Array): void {
     const needed = this.length + chunk.length;
     if (needed > this.#memory.length) this.#grow(needed);
@@ -119,7 +103,7 @@ export class CollectedBody {
     return this.#memory.subarray(0, this.length);
   }
 
-  /** Frees the memory at once, and gives the room back. Nobody may read the bytes afterwards. */
+  /** Nobody may read the bytes afterwards. */
   release(): void {
     releaseMemory(this.#memory);
     this.#memory = Buffer.alloc(0);

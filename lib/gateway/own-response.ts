@@ -2,11 +2,12 @@
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
+import { count } from '../observe/counters.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 
 /** The error as the application gets it: with --clients its remedy is the developer's, not the operator's. */
-export function forCaller({ deps }: Pick<Exchange, 'deps'>, error: PrivatemodeError): PrivatemodeError {
-  // An error of the Responses API names the place in the request, and what to send there.
+export function forCaller({ deps }: Exchange, error: PrivatemodeError): PrivatemodeError {
+  // An error of the Responses API has a remedy of its own.
   if (deps.clients === undefined || error.api !== undefined) return error;
   const remedy = ERRORS[error.code].remedies.developer;
   if (remedy === undefined) return error;
@@ -14,36 +15,26 @@ export function forCaller({ deps }: Pick<Exchange, 'deps'>, error: PrivatemodeEr
   return new PrivatemodeError(code, message, { cause, retryAfter, detail, remedy });
 }
 
-/**
- * Responds with one of our own errors, in the error format of the caller's API. `status` replaces that of the
- * error, because an upstream's own says more. The body never quotes what the caller sent.
- */
-export function respondError(
-  exchange: Exchange,
-  error: PrivatemodeError,
-  { headers, status }: { headers?: OutgoingHttpHeaders; status?: number } = {},
-): void {
+/** Responds with one of our own errors. `status`: an upstream's own, which says more than that of the error. */
+export function respondError(exchange: Exchange, error: PrivatemodeError, status?: number): void {
   const { format, requestId, decision } = exchange;
   const { accept } = exchange.req.headers;
-  const allow = decision.kind === 'refusal' ? decision.allow : undefined;
+  const allow = 'allow' in decision ? decision.allow : undefined;
   const response = errorResponse(forCaller(exchange, error), { format, requestId, accept, allow, status });
-  respondWhole(exchange, { ...response, headers: { ...response.headers, ...exchange.headers, ...headers } });
+  respondWhole(exchange, { ...response, headers: { ...response.headers, ...exchange.headers } });
 }
 
-/**
- * Writes a whole response now, even while the request body is still arriving. A 204 must not have a
- * Content-Length (RFC 9110 8.6).
- */
-export function respondWhole(
-  exchange: Exchange,
-  { status, headers, body }: { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array },
-): void {
-  const { req, res } = exchange;
+type WholeResponse = { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array };
+
+/** Writes a whole response, even while the request body arrives. A 204 has no Content-Length (RFC 9110 8.6). */
+export function respondWhole(exchange: Exchange, { status, headers, body }: WholeResponse): void {
+  const { deps, req, res, match } = exchange;
   if (res.headersSent || res.destroyed) return;
   if (body !== undefined && status !== 204) headers['content-length'] = Buffer.byteLength(body);
   if (isArriving(req)) headers['connection'] = 'close';
   res.writeHead(status, headers);
   if (body !== undefined && req.method !== 'HEAD') res.write(body);
+  if (match !== undefined) count(deps.metrics.counters.responses, status);
   endAfterUpload(exchange);
 }
 
@@ -57,9 +48,8 @@ export function isArriving(req: IncomingMessage): boolean {
 const DISCARD_BYTES = 1024 * 1024;
 
 /**
- * Ends a complete response that was written while the request body is still arriving. If a connection closes
- * with unread bytes, the close becomes a reset, and the client loses the response before it has read it. So
- * the rest of the body is read and thrown away first: at most 1 MiB or one second of it.
+ * A connection that closes with unread bytes is reset, and the client may lose the response. So the rest of
+ * the request body is read and thrown away first: at most 1 MiB or one second of it.
  */
 function endAfterUpload({ deps, deadline, req, res }: Exchange): void {
   const end = (): void => void res.end();
@@ -75,7 +65,7 @@ function endAfterUpload({ deps, deadline, req, res }: Exchange): void {
 
 /** Ends an exchange that failed before its response was complete. Never throws. */
 export function concludeFailed(exchange: Exchange, thrown: unknown): void {
-  const { res, match, client } = exchange;
+  const { res, client } = exchange;
   if (thrown instanceof ClientGone || res.destroyed) return void res.destroy();
   let error = asPrivatemodeError(thrown);
   if (client !== undefined && error.code === 'api_key_rejected') {
@@ -90,17 +80,13 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
     }
     exchange.failed(error);
     respondError(exchange, error);
-    if (match !== undefined) exchange.done(res.statusCode);
   } catch (fault) {
     exchange.failed(asPrivatemodeError(fault));
     res.destroy();
   }
 }
 
-/**
- * Marks the exchange as broken, and logs the failure: before the error event, which an application that does
- * not read may not wait for. breakConnection follows.
- */
+/** Comes before the error event, which an application may not wait for. breakConnection follows. */
 export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
   exchange.broken = true;
   exchange.failed(failure, exchange.res.statusCode);
@@ -108,9 +94,8 @@ export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void 
 
 /** Ends the connection, so that no client can take a part of the response for all of it. */
 export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
-  // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
-  // Only TCP has a reset: on a socket file Node throws (docs/hazards.md 12), and on a TLS socket, so the
-  // listener resets the connection below (lib/listener/connections.ts).
+  // Without chunked framing (HTTP/1.0), an ordinary close would look like the end of the body. Only TCP has a
+  // reset (docs/hazards.md 12); below TLS, the listener does it (lib/listener/connections.ts).
   const { socket } = res;
   const isTcp = socket !== null && 'family' in socket.address();
   if (res.inChunks || !isTcp) res.destroy();

@@ -10,20 +10,15 @@ import { CollectedBody } from './memory.ts';
 export const LONGEST_PLAIN = 1024 * 1024;
 
 /**
- * Collects the request body of the exchange and, once it is complete, reads it with `read`. Rejects with
- * body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone,
- * and the reason for which the exchange ends early. `release` frees the memory of the body and its room; the
- * end of the exchange frees the room at the latest.
+ * Collects the request body and reads it with `read`. Rejects with body_too_large, upload_too_slow,
+ * too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone, and the reason for which the
+ * exchange ends early. `release` frees the memory of the body, and its room.
  */
-export async function receive<T extends object>(
-  exchange: Exchange,
-  read: BodyReader<T>,
-): Promise<T & { release(): void }> {
+export async function receive<T extends object>(exchange: Exchange, read: BodyReader<T>) {
   const { deps, req, res, stats, deadline, requestRoom } = exchange;
   const { maxBodyBytes, minUploadRate } = deps.settings;
   if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) throw tooLarge(true, maxBodyBytes);
-  // Node undoes chunking and no other encoding. A compressed body would be sealed as if it were the body
-  // itself.
+  // Node undoes chunking alone. A compressed body would be sealed as if it were the body itself.
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
     req.headers;
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
@@ -57,16 +52,14 @@ export async function receive<T extends object>(
 }
 
 /**
- * Resolves with the body of the response when all of it has arrived. Rejects with response_too_large if it is
- * longer than `most` bytes, too_many_responses, the errors of a response that stalls or breaks off, and the
- * reason for which the exchange ends early. The response is destroyed then.
+ * Collects the body of the response. Rejects, and destroys the response, with response_too_large above `most`
+ * bytes, too_many_responses, stalled(), brokenOff() and the reason for which the exchange ends early.
  */
 export function readWhole(exchange: Exchange, response: IncomingMessage, most: number) {
   exchange.deadline.wait(exchange.deps.settings.streamIdleTimeout, () => exchange.interrupt(stalled()));
   return collect(exchange, response, most);
 }
 
-/** Collects what comes; after a failure it reads no further, and frees what has come. */
 function collect(exchange: Exchange, source: IncomingMessage, most: number): Promise<CollectedBody> {
   const { deadline, stats, bodies, requestRoom, responseRoom } = exchange;
   const isRequest = source === exchange.req;

@@ -7,33 +7,24 @@ import { join } from 'node:path';
 import { finished } from 'node:stream/promises';
 import { makeDirectorySync } from '../files/make-directory.ts';
 import type { Logger } from '../observe/log.ts';
-import type { AppResponse } from './app-response.ts';
+import type { AppResponse, ShownHeaders } from './app-response.ts';
 
 const REDACTED = '[redacted]';
 
-/**
- * The value of a header or query parameter is redacted if its name contains one of these (`X-Goog-Api-Key`,
- * `access_token`, `?sig=`). A dump may lack a value too many, but it must not hold a credential.
- */
+/** In names of headers and parameters. A dump may lack a value too many, but must not hold a credential. */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
-/** They contain such a word but hold no credential. */
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-(?:secret-id|unauthenticated)$/i;
 /** How any value of a header begins that is a credential. */
 const SCHEME = /^\s*(Bearer|Basic)\s/i;
 
 /** Bytes of a dump that may wait for the disk. */
 const MOST_PENDING = 32 * 1024 * 1024;
-const CUT_OFF = '\n[dump cut off: the disk is slower than the traffic]\n';
-
-type Headers = readonly (readonly [name: string, value: string])[];
 
 export type Dump = ReturnType<typeof createDump>;
 
 /**
- * Makes a function that writes one exchange, whichever module writes the response, to
- * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user
- * only. If that fails, it logs a warning and the exchange goes on. A dump that falls too far behind the
- * traffic is cut off. `now`: ms since 1970, with fractions.
+ * Makes what writes an exchange to `WORKSPACE/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt`
+ * (UTC), for this user only. After a failure, which is logged, the exchange goes on. `now`: ms since 1970.
  */
 export function createDump(
   workspace: string,
@@ -54,7 +45,7 @@ export function createDump(
           stream.write(typeof data === 'string' ? data : Buffer.from(data)); // its memory may be used again
           return;
         }
-        stream.end(CUT_OFF);
+        stream.end('\n[dump cut off: the disk is slower than the traffic]\n');
         complain(path, 'the disk is slower than the traffic');
       },
       end(): Promise<void> {
@@ -89,15 +80,15 @@ export function createDump(
   };
 }
 
-/** As text: Host first, the others by name, credentials redacted. */
-function head(startLine: string, headers: Headers): string {
+/** Host first, the others by name. */
+function head(startLine: string, headers: ShownHeaders): string {
   const rank = (name: string): string => (name.toLowerCase() === 'host' ? '' : name.toLowerCase());
   const sorted = headers.toSorted(([a], [b]) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0));
   const lines = sorted.map(([name, value]) => `${name}: ${redacted(name, value)}\r\n`);
   return `${startLine.trimEnd()}\r\n${lines.join('')}\r\n`;
 }
 
-/** The value of a header. Keeps the scheme of an authorization, which a reader often looks for. */
+/** Keeps the scheme of an authorization, which a reader often looks for. */
 function redacted(name: string, value: string): string {
   const scheme = SCHEME.exec(value)?.[1];
   if (scheme !== undefined) return `${scheme} ${REDACTED}`;
@@ -105,9 +96,9 @@ function redacted(name: string, value: string): string {
   return name.toLowerCase() === 'referer' ? withoutCredentials(value) : value;
 }
 
-/** A target or URL with the credentials in its query redacted; an escaped name may be that of one. */
+/** Redacts the query of a target or URL; an escaped name may be that of a credential. */
 function withoutCredentials(target: string): string {
-  // A name without a value is consumed, too. Otherwise each further `?` would begin a look at all the rest.
+  // A name without a value is consumed, too, or each further `?` would begin a look at all the rest.
   return target.replace(/([?&;])([^=&;]*)(=[^&;]*)?/g, (whole, mark: string, name: string, value?: string) =>
     value !== undefined && (name.includes('%') || isCredential(name)) ? `${mark}${name}=${REDACTED}` : whole,
   );
@@ -115,11 +106,11 @@ function withoutCredentials(target: string): string {
 
 const isCredential = (name: string): boolean => CREDENTIAL_WORDS.test(name) && !NO_CREDENTIALS.test(name);
 
-const pairs = (rawHeaders: readonly string[]): Headers =>
+const pairs = (rawHeaders: readonly string[]): ShownHeaders =>
   rawHeaders.flatMap((name, i) => (i % 2 === 0 ? [[name, rawHeaders[i + 1] ?? '']] : []));
 
-/** Day and name of a dump, in UTC with microseconds; two random digits keep names apart. */
-function stamp(time: number): { readonly day: string; readonly name: string } {
+/** Two random digits keep names apart. */
+function stamp(time: number) {
   const [day = '', clock = ''] = new Date(time).toISOString().slice(0, -1).split('T');
   const microseconds = String(Math.floor((time % 1) * 1000)).padStart(3, '0');
   const random = String(randomInt(100)).padStart(2, '0');

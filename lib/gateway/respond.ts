@@ -10,30 +10,27 @@ import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { ForeignError, plainContentType, responseKind } from '../http-rules/response-kind.ts';
 import { clientTooOld } from '../network/failures.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
-import { UNDECRYPTABLE } from '../observe/counters.ts';
+import { count, UNDECRYPTABLE } from '../observe/counters.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { DecryptStream } from '../pipeline/decrypt-stream.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
-import { ClientGone, type ForwardedExchange, type SentAttempt } from './exchange.ts';
+import { ClientGone, type Exchange, type ForwardedExchange, type SentAttempt } from './exchange.ts';
 import { breakConnection, forCaller, noteBroken, respondError, respondWhole } from './own-response.ts';
 import { LONGEST_PLAIN, readWhole } from './receive.ts';
 
+type Encrypted = SentAttempt & { readonly cipher: RequestCipher };
+
 /**
- * Reads the upstream response in the way that its head asks for, and gives it to the application, which sees
- * nothing of a whole response before all of it is authentic. `asked`: what the request asks for. Rejects,
- * with nothing written, if the application must not see the response. Once the head is out, a failure ends
- * the response with a visibly broken connection, and in a stream with an error event before that. Rejects
- * with ClientGone if the application has left.
+ * Gives the upstream response to the application, which sees nothing of a whole one before all of it is
+ * authentic. Rejects with nothing written if the application must not see it, and with ClientGone. A failure
+ * after the head ends a stream with an error event and a visibly broken connection.
  */
-export async function respond(
-  exchange: ForwardedExchange,
-  asked: RequestFacts,
-  { response, request }: UpstreamResponse,
-): Promise<void> {
+export async function respond(exchange: ForwardedExchange, asked: RequestFacts, upstream: UpstreamResponse) {
+  const { response, request } = upstream;
   const { endpoint } = exchange.match;
-  const { cipher, errorBody } = exchange.attempt as SentAttempt & { readonly cipher: RequestCipher };
+  const { cipher, epoch, errorBody } = exchange.attempt as Encrypted;
   const status = response.statusCode as number;
   const isError = status >= 400;
   if (isError) {
@@ -73,9 +70,8 @@ export async function respond(
   }
   exchange.decrypted(body.length);
   const contentType = isPlain ? plainContentType(response.headers['content-type']) : 'application/json';
-  const headers = headersOf(exchange, response, contentType, !isPlain);
+  const headers = headersOf(exchange, response, { contentType, epoch: isPlain ? undefined : epoch });
   respondWhole(exchange, { status, headers, body });
-  exchange.done(status);
   exchange.authentic();
 }
 
@@ -84,21 +80,14 @@ function plainBody(exchange: ForwardedExchange, response: IncomingMessage, text:
   const { aliases } = exchange.deps;
   const { endpoint, target } = exchange.match;
   refuseIfOurs(exchange, response, text);
-  // A list that continues another one has no aliases: the first one has them.
   const isFirstList = endpoint.id === 'models' && !/[?&](?:after|after_id|before_id)=/.test(target);
   if (aliases === undefined || response.statusCode !== 200 || !isFirstList) return text;
   return listWithAliases(aliases, text) ?? text;
 }
 
-/**
- * Throws what replaces an error that nothing authenticates: client_too_old if its text asks for a newer
- * client, api_key_rejected for a 401 to a key of the operator.
- */
-function refuseIfOurs(
-  { deps, ownKey }: ForwardedExchange,
-  { statusCode = 0 }: IncomingMessage,
-  text: Uint8Array,
-): void {
+/** Throws what replaces an error that nothing authenticates: client_too_old, api_key_rejected. */
+function refuseIfOurs(exchange: Exchange, { statusCode = 0 }: IncomingMessage, text: Uint8Array) {
+  const { deps, ownKey } = exchange;
   const tooOld = statusCode >= 400 ? clientTooOld(text, deps.settings.protocolVersion) : undefined;
   if (tooOld !== undefined) throw tooOld;
   if (statusCode !== 401 || ownKey === undefined) return;
@@ -113,44 +102,29 @@ function keyOriginOf({ deps, authorization, ownKey }: ForwardedExchange): string
   return ownKey.of === undefined ? deps.key.origin?.() : 'the entry of the client in the file of --clients';
 }
 
-/**
- * Gives the application an error in place of one that is neither marked as plain nor decrypted: its status,
- * Retry-After and rate limits, not its `text`. Throws as refuseIfOurs does.
- */
-function respondForeign(
-  exchange: ForwardedExchange,
-  response: IncomingMessage,
-  foreign: ForeignError,
-  text: Uint8Array = Buffer.alloc(0),
-): void {
+/** Of an error that is neither plain nor decrypted, the application gets the head, not the `text`. */
+function respondForeign(exchange: Exchange, response: IncomingMessage, foreign: ForeignError, text?: Buffer) {
   const status = response.statusCode as number;
-  if (!foreign.opened) refuseIfOurs(exchange, response, text);
+  if (!foreign.opened) refuseIfOurs(exchange, response, text ?? Buffer.alloc(0));
   exchange.failed(foreign, status);
-  respondError(exchange, foreign, { status, headers: remoteHeaders(response.headers, false) });
-  exchange.done(status);
+  Object.assign(exchange.headers, remoteHeaders(response.headers, false));
+  respondError(exchange, foreign, status);
 }
 
-/** `isAuthentic`: whether the body is; another one is marked, so that no stranger's text passes for ours. */
-function headersOf(
-  { match, format, requestId, headers: own, attempt }: ForwardedExchange,
-  { headers }: IncomingMessage,
-  contentType: string,
-  isAuthentic: boolean,
-): Record<string, string> {
-  const { encrypted } = match.endpoint;
-  const epoch = isAuthentic ? attempt?.epoch : undefined;
-  return responseHeaders({ format, requestId, headers, contentType, own, encrypted, epoch });
+/** `epoch`: of an authentic body; another one is marked, so that no stranger's text passes for ours. */
+type OfBody = Pick<Parameters<typeof responseHeaders>[0], 'contentType' | 'epoch'>;
+
+function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, body: OfBody) {
+  const { match, format, requestId, headers: own } = exchange;
+  return responseHeaders({ format, requestId, headers, own, encrypted: match.endpoint.encrypted, ...body });
 }
 
 /** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
-async function respondStream(
-  exchange: ForwardedExchange,
-  asked: RequestFacts,
-  response: IncomingMessage,
-): Promise<void> {
+async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, response: IncomingMessage) {
   const { deps, res, match, translator, stats, responseRoom } = exchange;
   const { counters } = deps.metrics;
-  const headers = headersOf(exchange, response, 'text/event-stream', true);
+  const { cipher, epoch } = exchange.attempt as Encrypted;
+  const headers = headersOf(exchange, response, { contentType: 'text/event-stream', epoch });
   Object.assign(headers, { 'cache-control': 'no-cache', 'x-accel-buffering': 'no' });
   res.writeHead(response.statusCode as number, headers);
   // Events that are there already leave in one piece with the head.
@@ -158,7 +132,7 @@ async function respondStream(
     if (stats.firstChunkAt === undefined && !res.writableEnded) res.flushHeaders();
   });
 
-  const decrypter = new EventDecrypter(match.endpoint, exchange.attempt?.cipher as RequestCipher, asked);
+  const decrypter = new EventDecrypter(match.endpoint, cipher, asked);
   const shown = translator?.decrypter(decrypter) ?? decrypter;
   exchange.decrypter = shown;
   const events = new DecryptStream({
@@ -184,8 +158,7 @@ async function respondStream(
   const { streamKeepalive } = deps.settings;
   if (streamKeepalive > 0) keepAlive(events, res, streamKeepalive, deps.clock);
   try {
-    // stream.pipeline makes an AbortController and an AbortError for each stream: with it a short request
-    // costs a sixth more (bench row request_cpu).
+    // stream.pipeline costs a short request a sixth more (bench row request_cpu).
     await new Promise<void>((resolve, reject) => {
       events.once('end', resolve);
       events.once('close', () => {
@@ -202,10 +175,10 @@ async function respondStream(
   }
   const { failure } = events;
   if (failure === undefined) {
-    exchange.done(res.statusCode);
+    count(counters.responses, res.statusCode);
     exchange.authentic();
-    // A chat ends normally if the service reports an error in it. A stream of the Responses API is then
-    // broken, so that nobody takes its end for that of a whole Response.
+    // With an error of the service in it, a chat ends normally. A stream of the Responses API is broken, so
+    // that nobody takes its end for that of a whole Response.
     if (translator === undefined || !decrypter.modelError) return void res.end();
   }
   exchange.broken = true;
@@ -215,17 +188,14 @@ async function respondStream(
   res.write(last ?? '', () => breakConnection(exchange));
 }
 
-/** Clients skip lines that begin with a colon. */
-const COMMENT = ': keepalive\n\n';
-
 /**
- * Writes a comment whenever the events were silent for `interval` ms, for programs on the way that close
- * silent connections. Not while the client is behind with reading.
+ * Writes a comment whenever the events were silent for `interval` ms, because programs on the way may close
+ * silent connections. Not while the client is behind.
  */
 function keepAlive(events: Readable, res: ServerResponse, interval: number, clock: Clock): void {
   const silence = new Deadline(clock);
   const comment = (): void => {
-    if (!res.writableNeedDrain) res.write(COMMENT);
+    if (!res.writableNeedDrain) res.write(': keepalive\n\n');
     silence.wait(interval, comment);
   };
   silence.wait(interval, comment);

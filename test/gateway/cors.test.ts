@@ -9,6 +9,7 @@ import {
   foreignPage,
   ownNames,
   preflightHeaders,
+  saysBrowser,
 } from '../../lib/gateway/cors.ts';
 import type { GatewayOptions } from '../../lib/gateway/deps.ts';
 import { refused } from '../support/doors/config.ts';
@@ -21,7 +22,7 @@ const ANY = { allowedOrigins: ['*'], ownNames: NAMES };
 const CHROMIUM = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0' };
 
 const isRefused = (headers: IncomingHttpHeaders, policy = OFF): boolean =>
-  foreignPage(headers, policy) !== undefined;
+  foreignPage(headers, policy, saysBrowser(headers)) !== undefined;
 
 describe('the gateway', () => {
   type Row = [name: string, host: string | undefined, origin?: string | undefined, site?: string];
@@ -88,7 +89,7 @@ describe('the gateway', () => {
       [{ host: 'CANARY', origin: 'http://CANARY' }, /--allowed-hosts/],
     ];
     for (const [headers, flag] of rows) {
-      const message = foreignPage(headers, OFF)?.message ?? '';
+      const message = foreignPage(headers, OFF, false)?.message ?? '';
       assert.match(message, flag);
       assert.ok(!message.includes('CANARY'));
     }
