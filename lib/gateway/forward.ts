@@ -19,11 +19,12 @@ import { LONGEST_PLAIN, readWhole, receive } from './receive.ts';
 import { respond } from './respond.ts';
 
 /**
- * Forwards the request of the exchange, and gives its response to the application (docs/architecture.md).
- * Nothing of the body leaves before all of it has arrived, because the head of the upstream request states
- * the model, the shard key and the length. The plaintext is kept until no retry can follow. The session waits
- * for the body's end too: a slow upload may outlive the first epoch. If no key is configured, and the session
- * holds none, it verifies the service with the application's own key, before the body is there.
+ * Forwards the request of the exchange, and gives its response to the application: auth rewrite → salt
+ * injection → chunked encryption → upstream → decryption, event by event (docs/architecture.md). Nothing of
+ * the body leaves before all of it has arrived, because the head states the model, the shard key and the
+ * length. The plaintext is kept until no retry can follow. The epoch is asked for twice: a slow upload may
+ * outlive the first. If no key is configured, and the session holds none, it verifies the service with the
+ * application's own key, before the body is there.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, client } = exchange;

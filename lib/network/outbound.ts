@@ -54,10 +54,10 @@ export function createOutbound(
     /** The control path. Throws also upstream_redirect and transportError's; no text quotes what was sent. */
     call: limitedControlCall(
       async ({ method, url, headers, body = null }, host, signal) => {
-        const identity = { 'accept-encoding': 'identity', ...headers };
         const { origin, pathname, search } = new URL(url);
-        const to = { origin, path: pathname + search }; // the bundle has no more of undici than this
-        const response = await dispatcher.request({ ...to, method, headers: identity, body, signal });
+        const to = { origin, path: pathname + search, method, body, signal };
+        const identity = { 'accept-encoding': 'identity', ...headers };
+        const response = await dispatcher.request({ ...to, headers: identity });
         const { statusCode: status, headers: answered, body: bytes } = response;
         const redirect = status >= 300 && status < 400;
         if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
