@@ -13,7 +13,7 @@ const ROOT = resolve(import.meta.dirname, '..');
 
 /** Sentences of others, who give no code: `FILE PATTERN` → why the text decides. */
 const OTHERS: Readonly<Record<string, string>> = {
-  'lib/http-rules/retry.ts NO_SECRET':
+  "lib/http-rules/retry.ts 'no secret for ID'":
     'The service: it says by this text alone, in clear, that it has lost the secret. What follows from it is bounded.',
   'lib/pipeline/context-overflow.ts LIMIT':
     'vLLM: its errors about a full window have no code of their own. Only the words of that error follow from it, once it is authentic.',

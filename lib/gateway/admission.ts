@@ -20,7 +20,7 @@ const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'healthz', 'readyz'
 
 /**
  * Checks in this order: an ambiguous head, a preflight, a foreign web page, a stranger, a client that may not
- * use the endpoint. `client` is set even if it is refused what it asked for. `cors`: headers of each response.
+ * use the endpoint. `client` is set even if it is refused what it asked for. `cors`: headers of responses.
  * `offered`: the optional paths that are served. Never throws: a fault of the program is a refusal too.
  */
 export function admit(

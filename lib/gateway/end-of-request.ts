@@ -92,7 +92,7 @@ const ORIGIN =
 /** A plain word or a version, nothing that could be an id, a key or a text. */
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
 
-/** The path of the table's row; else the first segment if it is a plain word (`/openai/*`); never the query. */
+/** The path of the table's row, else the first segment if that is a plain word (`/openai/*`). No query. */
 export function pathForLog(rawTarget: string): string {
   const read = readTarget(rawTarget);
   if (typeof read === 'string') return 'unknown';

@@ -79,7 +79,7 @@ export class Exchange {
   #ending: AbortController | undefined;
 
   /**
-   * Decides whether the request is admitted; never throws. The application's own id in `x-request-id` is shown
+   * Decides whether the request is admitted; never throws. The application's id in `x-request-id` is shown
    * where it looks for it, and never goes to the service, because it may name a person or a session.
    */
   constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse, offered: readonly Offered[]) {

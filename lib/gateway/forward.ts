@@ -132,7 +132,7 @@ function takenIn(exchange: ForwardedExchange, body: ParsedBody | undefined): Req
   return { streaming, choices, format, usage };
 }
 
-/** Resolves with the head of the response. Rejects with UpstreamFailure if none came. `retry`: of a second. */
+/** Resolves with the head of the response. Rejects with UpstreamFailure if none comes. `retry`: a second. */
 function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedBody, retry?: RetryRow) {
   const { deps, req, res, match, authorization, requestId, stats } = exchange;
   const { secretId, key } = epoch;

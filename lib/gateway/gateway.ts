@@ -18,7 +18,7 @@ import { receive } from './receive.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
-/** `handle` is the listener for requests, and never throws. `active` counts what is not responded to at once. */
+/** `handle` listens for requests, and never throws. `active` counts what is not responded to at once. */
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
   const offered: Offered[] = [];
@@ -27,7 +27,7 @@ export function createGateway(deps: GatewayDeps) {
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
   let settled = (): void => {};
-  // One for all exchanges: each signal that derives from `terminate` would stay in memory (docs/hazards.md 25).
+  // One for all exchanges: signals that derive from `terminate` would stay in memory (docs/hazards.md 25).
   deps.terminate.addEventListener('abort', () => {
     for (const exchange of running) exchange.abort(deps.terminate.reason);
   });

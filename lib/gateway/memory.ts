@@ -3,7 +3,7 @@ import { randomInt } from 'node:crypto';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** The errors of each budget: others use it, or one is larger than all of it; and the words of their texts. */
+/** The errors of each budget: others use it, one is larger than all of it; and the words of their texts. */
 const REFUSALS = {
   uploads: ['too_many_uploads', 'body_too_large', 'request bodies', 'body'],
   responses: ['too_many_responses', 'response_too_large', 'responses', 'response'],

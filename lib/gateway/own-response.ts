@@ -15,7 +15,7 @@ export function forCaller({ deps }: Exchange, error: PrivatemodeError): Privatem
   return new PrivatemodeError(code, message, { cause, retryAfter, detail, remedy });
 }
 
-/** Responds with one of our own errors. `status`: an upstream's own, which says more than that of the error. */
+/** Responds with one of our own errors. `status`: an upstream's, which says more than that of the error. */
 export function respondError(exchange: Exchange, error: PrivatemodeError, status?: number): void {
   const { format, requestId, decision } = exchange;
   const { accept } = exchange.req.headers;
@@ -26,7 +26,7 @@ export function respondError(exchange: Exchange, error: PrivatemodeError, status
 
 type WholeResponse = { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array };
 
-/** Writes a whole response, even while the request body arrives. A 204 has no Content-Length (RFC 9110 8.6). */
+/** Writes a whole response, even while the request arrives. A 204 has no Content-Length (RFC 9110 8.6). */
 export function respondWhole(exchange: Exchange, { status, headers, body }: WholeResponse): void {
   const { deps, req, res, match } = exchange;
   if (res.headersSent || res.destroyed) return;
