@@ -3,7 +3,7 @@
 /** Paths that are served only if the caller of `matchEndpoint` offers them. */
 export type Offered = 'verification' | 'responses';
 
-interface PathRow {
+export interface PathRow {
   /** Exact, unless it ends with `/*`, for every path below, or with `/{id}`, for those with an id. */
   readonly path: string;
   readonly methods: readonly string[];
