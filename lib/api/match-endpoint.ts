@@ -6,8 +6,8 @@ import type { ErrorFormat } from './error-response.ts';
 type Match<Kind> = { readonly kind: Kind; readonly format: ErrorFormat };
 
 /**
- * `target`: what is sent upstream: the path of the row, or that of the API to which the request is
- * translated, and the allowed parameters of the query, exactly as received.
+ * `target` is sent upstream: the path of the row, or of the API to which the request is translated. The
+ * allowed parameters of the query follow, as received.
  */
 export type EndpointMatch = Match<'endpoint'> & { readonly endpoint: Endpoint; readonly target: string };
 export type LocalMatch = Match<'local'> & { readonly id: LocalId };

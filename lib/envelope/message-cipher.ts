@@ -20,7 +20,7 @@ const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
 const internal = (message: string) => new PrivatemodeError('internal', message);
 const malformed = () =>
   new PrivatemodeError('response_malformed', 'an encrypted value of the response is malformed');
-const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
+export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 
 function authentic<T>(opened: T | undefined): T {
   if (opened === undefined) throw notAuthentic('an encrypted value of the response does not authenticate');

@@ -1,4 +1,4 @@
-/** What all exchanges share (lib/gateway-server.ts makes it). Undefined: no flag asks for it. */
+/** What all exchanges share; lib/gateway-server.ts makes it. */
 import type { Clients } from '../access/clients.ts';
 import type { AliasTable } from '../api/model-aliases.ts';
 import type { Clock } from '../clock.ts';
@@ -30,7 +30,7 @@ export interface GatewayOptions {
 
 type Text = () => string | undefined;
 
-/** What all exchanges share (lib/gateway-server.ts makes it). Undefined: no flag asks for it. */
+/** Undefined: no flag asks for it. */
 export interface GatewayDeps {
   readonly session: Session;
   readonly upstream: Upstream;

@@ -18,8 +18,8 @@ const OUTCOMES = {
 type Outcome = keyof typeof OUTCOMES;
 
 /**
- * Reports an exchange whose response has been closed. Of what a client sent, the log quotes only the model,
- * which leaves unencrypted, and an origin that a browser could have written.
+ * Reports an exchange whose response has been closed. The log quotes two things that a client sent: the
+ * model, which leaves in clear, and an origin that a browser could have written.
  */
 export function reportEnd(exchange: Exchange): void {
   const { deps, req, res, match, client, requestId, stats, alias, toolsLeftOut } = exchange;

@@ -22,9 +22,9 @@ const LONGEST = 64 * 1024; // bytes of an error that may be about the window
 
 /**
  * The body to show in place of an error, which must be authentic: a forged one would make agents drop what
- * they remember. Undefined: it stays. In OpenAI's format it gets a code at which Codex compacts; in
- * Anthropic's, one of Anthropic's sentences: that of an output that is too large, if less output may be
- * enough, or that of a prompt that is too long, at which agents compact. They know only some of vLLM's.
+ * they remember. Undefined: it stays. In OpenAI's format it gets a code at which Codex compacts. In
+ * Anthropic's it gets a sentence of Anthropic's, since agents know only some of vLLM's. If less output may be
+ * enough, the sentence says that the output is too large, else that the prompt is: then agents compact.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
   if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;

@@ -1,5 +1,5 @@
 /** What streams and whole bodies share: what opens them, errors, values, counts; the stream's interface. */
-import type { RequestCipher } from '../envelope/message-cipher.ts';
+import { notAuthentic, type RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 
@@ -26,7 +26,7 @@ export type Opener = Pick<RequestCipher, 'open'>;
 /** The kind of response that the request asked for; a genuine response has this kind. */
 export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' | 'usage'>;
 
-export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
+export { notAuthentic };
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
 /** Parses a latin1 text, or throws `refusal`. Only strings have bytes beyond ASCII; no check reads those. */
