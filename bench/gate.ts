@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { once } from 'node:events';
-import { createRequestCipher } from '../lib/envelope/message-cipher.ts';
+import { RequestCipher } from '../lib/envelope/message-cipher.ts';
 import { decryptBody } from '../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import {
@@ -55,7 +55,7 @@ export function bodyOf(message: string): string {
 }
 
 async function opened(text: string, unary: boolean): Promise<string> {
-  const cipher = createRequestCipher(
+  const cipher = new RequestCipher(
     { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) },
     { nonce: OPEN_SECRET.nonce },
   );

@@ -7,7 +7,7 @@ import { bench, run } from 'mitata';
 import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
 import { TDX } from '../lib/attestation/tdx/verify-tdx.ts';
 import { verify } from '../lib/attestation/verify-evidence.ts';
-import { createRequestCipher, type MessageSealer } from '../lib/envelope/message-cipher.ts';
+import { type MessageSealer, RequestCipher } from '../lib/envelope/message-cipher.ts';
 import { scanJson } from '../lib/json/scan.ts';
 import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import { encryptBody } from '../lib/pipeline/encrypt-body.ts';
@@ -31,7 +31,7 @@ function* chunksOf(bytes: Buffer, size: number): Generator<Buffer, void, undefin
 }
 
 function openAll(chunks: Iterable<Buffer>): void {
-  const cipher = createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });
+  const cipher = new RequestCipher(secret, { nonce: OPEN_SECRET.nonce });
   const opener = new EventDecrypter({ id: 'chat' }, cipher, {
     streaming: true,
     choices: 1,
@@ -66,12 +66,12 @@ for (const [name, salt] of [
 ] as const) {
   bench(`take in and seal 1 MB of chat, ${name}`, async () => {
     const salted = injectSalt(await bodyReader(chat, undefined)!(body, {}), { shared: salt });
-    for (const slice of encryptBody(salted, createRequestCipher(secret)).slices) slice.at(0);
+    for (const slice of encryptBody(salted, new RequestCipher(secret)).slices) slice.at(0);
   });
 }
 
 bench('seal 1 MB, nothing else', () => {
-  const sealer = createRequestCipher(secret).seal([megabyte])[0] as MessageSealer;
+  const sealer = new RequestCipher(secret).seal([megabyte])[0] as MessageSealer;
   const target = Buffer.allocUnsafe(CHUNK);
   for (const chunk of chunksOf(megabyte, CHUNK / 2)) sealer.update(chunk, target, 0);
   sealer.final();

@@ -121,7 +121,7 @@ export function connectUpstream(
 ) {
   const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections: count } = config;
   const agent = outbound.agent({ keepAlive: true, maxFreeSockets: 256 }, { ...apiEndpoint, count });
-  const freshAgent = outbound.agent({ keepAlive: false });
+  const freshAgent = outbound.agent({ keepAlive: false }, { ...apiEndpoint, count: 0 });
   const limits = { connectTimeout, firstByteTimeout, clock };
   return { upstream: createUpstream({ ...apiEndpoint, agent, freshAgent, ...limits }), agent };
 }

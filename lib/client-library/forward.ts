@@ -5,7 +5,7 @@
 import { errorResponse, estimateResponse } from '../api/error-response.ts';
 import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
 import { untilAborted } from '../clock.ts';
-import { createRequestCipher } from '../envelope/protection.ts';
+import { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
@@ -132,7 +132,7 @@ async function exchange(
     async attempt(epoch) {
       errorBody = undefined;
       const cipher = endpoint.encrypted
-        ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
+        ? new RequestCipher({ id: epoch.secretId, key: epoch.key })
         : undefined;
       // the session has suspended the secret of this epoch
       const isTrial = opened.current()?.secretId !== epoch.secretId;
@@ -150,7 +150,7 @@ async function exchange(
   });
   signal.throwIfAborted();
   const onAuthentic = (): void => {
-    if (upstream.isTrial && upstream.cipher?.hasOpened()) opened.authenticated(upstream.epoch.secretId);
+    if (upstream.isTrial && upstream.cipher?.hasReceived) opened.authenticated(upstream.epoch.secretId);
   };
   return respond(config, { ...upstream, errorBody }, { match, body, requestId, translator, onAuthentic });
 }

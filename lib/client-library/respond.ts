@@ -146,7 +146,7 @@ async function whole(
   } catch (thrown) {
     const failure = asPrivatemodeError(thrown);
     if (asked !== undefined) throw toApplication(failure);
-    if (cipher?.hasOpened())
+    if (cipher?.hasReceived)
       throw new UnreadError(new ForeignError(failure, response.status, true), response);
     throw clientTooOld(wire, PROTOCOL_VERSION) ?? new UnreadError(unmarkedError(failure, response), response);
   }

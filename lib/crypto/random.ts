@@ -5,14 +5,13 @@ const POOL_BYTES = 4096;
 /** The most bytes that come from the pool. */
 const MOST_POOLED = 64;
 
-let pool = new Uint8Array(0);
+let pool: Buffer = Buffer.alloc(0);
 
-/** `size` random bytes, at most 65,536. Each byte of the pool is given out once, as a copy, and forgotten. */
+/** `size` random bytes, at most 65,536. Each byte of the pool is given out once. */
 export function randomBytes(size: number): Buffer {
   if (size > MOST_POOLED) return crypto.getRandomValues(Buffer.alloc(size));
-  if (pool.length < size) pool = crypto.getRandomValues(new Uint8Array(POOL_BYTES));
-  const bytes = Buffer.from(pool.subarray(0, size));
-  pool.fill(0, 0, size);
+  if (pool.length < size) pool = crypto.getRandomValues(Buffer.alloc(POOL_BYTES));
+  const bytes = pool.subarray(0, size);
   pool = pool.subarray(size);
   return bytes;
 }

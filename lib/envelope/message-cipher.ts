@@ -10,7 +10,6 @@ export interface InferenceSecret {
   readonly key: SecretKey; // 32 bytes
 }
 
-export type RequestCipher = ReturnType<typeof createRequestCipher>;
 /** Makes the message of one long plaintext, in ASCII: `head`, what `update` writes, and `final`. */
 export type MessageSealer = ReturnType<typeof longSealer>;
 
@@ -28,41 +27,103 @@ function authentic<T>(opened: T | undefined): T {
 }
 
 /**
- * Makes the cipher of one attempt: a random nonce and two counters, which authenticate a response, so the id
- * and the nonce that stand in it need not. Throws `internal` unless the key holds 32 bytes; the cipher throws
- * it after 2^32 messages. `options`, for tests: nonce and ivs of 12 bytes, and the start of both counters.
+ * The cipher of one attempt: a random nonce and two counters, which authenticate a response, so the id and
+ * the nonce that stand in it need not. Throws `internal` unless the key holds 32 bytes, and after 2^32
+ * messages. `options`, for tests: nonce and ivs of 12 bytes, and the start of both counters.
  */
-export function createRequestCipher(
-  { id, key }: InferenceSecret,
-  options: { readonly nonce?: Uint8Array; readonly ivs?: () => Uint8Array; readonly sequence?: number } = {},
-) {
-  const { nonce = randomBytes(IV_BYTES), ivs = () => randomBytes(IV_BYTES), sequence: first = 0 } = options;
-  checkKey(key);
-  const prefix = `"${id}:${Buffer.from(nonce).toString('hex')}:`;
-  const overhead = prefix.length + 2 * IV_BYTES + 1 + 2 * TAG_BYTES + 1;
-  const aad = Buffer.alloc(AAD_BYTES); // the nonce, which is as long as an iv, and a number
-  aad.set(nonce);
-  let received = first;
-  let met = false; // a response message, whether it opens or not
-  let failure: unknown;
-  const sentIvs: string[] = []; // in hex: a gateway could send our own messages back as a response
-  let head = prefix.slice(1); // of the last message: most of a response have the same one
+export class RequestCipher {
+  /** Whether a response message came, whether it opens or not. Text in place of one does not count. */
+  hasReceived = false;
+  readonly #key: SecretKey;
+  readonly #ivs: (() => Uint8Array) | undefined;
+  readonly #prefix: string;
+  readonly #first: number;
+  readonly #aad = Buffer.alloc(AAD_BYTES); // the nonce, which is as long as an iv, and a number
+  readonly #sentIvs: string[] = []; // in hex: a gateway could send our own messages back as a response
+  #received: number;
+  #failure: unknown;
+  #head: string; // of the last message: most of a response have the same one
 
-  const aadFor = (sequence: number): Buffer => {
+  constructor(
+    { id, key }: InferenceSecret,
+    options: {
+      readonly nonce?: Uint8Array;
+      readonly ivs?: () => Uint8Array;
+      readonly sequence?: number;
+    } = {},
+  ) {
+    const { nonce = randomBytes(IV_BYTES), ivs, sequence = 0 } = options;
+    checkKey(key);
+    this.#key = key;
+    this.#ivs = ivs;
+    this.#head = `${id}:${Buffer.from(nonce).toString('hex')}:`;
+    this.#prefix = `"${this.#head}`;
+    this.#aad.set(nonce);
+    this.#first = sequence;
+    this.#received = sequence;
+  }
+
+  /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
+  sealedLength(plaintextBytes: number): number {
+    return this.#prefix.length + 2 * (IV_BYTES + plaintextBytes + TAG_BYTES) + 2;
+  }
+
+  /** Gives messages in quotes; a long one as its sealer. Throws `internal` after a response message. */
+  seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
+    const messages: (string | MessageSealer)[] = [];
+    for (let i = 0; i < plaintexts.length; i += slots.length)
+      messages.push(...this.#sealBatch(plaintexts.slice(i, i + slots.length)));
+    return messages;
+  }
+
+  /**
+   * Opens the next response messages, without their quotes, in the order in which they were sealed. Returns
+   * each byte as one character (latin1). If one fails, all do: throws response_malformed, or
+   * response_not_authentic for a wrong tag or a message of the request; later calls throw the same.
+   */
+  open(messages: readonly string[]): string[] {
+    if (this.#failure !== undefined) throw this.#failure;
+    const opened: string[] = [];
+    let filled = 0;
+    const openFilled = (): void => {
+      if (filled > 0) opened.push(...authentic(openSlots(this.#key, filled)));
+      filled = 0;
+    };
+    try {
+      for (const message of messages) {
+        const slot = slots[filled]!;
+        const body = this.#receive(message, slot);
+        if (slot.size > SHORT_BYTES) {
+          openFilled();
+          const { iv, bytes, size, tag } = slot;
+          const aad = bytes.subarray(0, AAD_BYTES);
+          const plaintext = gcmDecrypt(this.#key, iv, aad, body.subarray(0, size), tag);
+          opened.push(authentic(plaintext).toString('latin1'));
+        } else if (++filled === slots.length) openFilled();
+      }
+      openFilled();
+      return opened;
+    } catch (thrown) {
+      this.#failure = thrown;
+      throw thrown;
+    }
+  }
+
+  #aadFor(sequence: number): Buffer {
     if (sequence >= 2 ** 32) throw internal('the message counter is exhausted');
-    aad.writeUInt32LE(sequence, IV_BYTES); // unlike everything else on this wire
-    return aad;
-  };
+    this.#aad.writeUInt32LE(sequence, IV_BYTES); // all else on this wire is big-endian
+    return this.#aad;
+  }
 
   /** Decodes the next response message into the slot; a long one into the memory that is returned. */
-  const receive = (message: string, slot: Slot): Buffer => {
+  #receive(message: string, slot: Slot): Buffer {
     // startsWith takes six times as long
-    if (message.slice(0, head.length) !== head) {
+    if (message.slice(0, this.#head.length) !== this.#head) {
       const nonceAt = message.indexOf(':') + 1;
-      head = message.slice(0, message.indexOf(':', nonceAt) + 1);
-      if (!HEAD.test(head)) throw malformed();
+      this.#head = message.slice(0, message.indexOf(':', nonceAt) + 1);
+      if (!HEAD.test(this.#head)) throw malformed();
     }
-    const ivAt = head.length;
+    const ivAt = this.#head.length;
     const bodyAt = ivAt + 2 * IV_BYTES + 1;
     const digits = message.length - bodyAt;
     const size = (digits >> 1) - TAG_BYTES;
@@ -77,86 +138,41 @@ export function createRequestCipher(
     if (!isHex) throw malformed();
     for (let i = 0; i < TAG_BYTES; i++) tag[i] = body[at + size + i]!;
     slot.size = size;
-    met = true;
-    const isOwn = received - first < sentIvs.length && sentIvs[received - first] === iv.toString('hex');
-    if (isOwn) throw notAuthentic('the response contains a message of its own request');
-    const messageAad = aadFor(received);
-    for (let i = 0; i < AAD_BYTES; i++) bytes[i] = messageAad[i]!;
-    received += 1;
+    this.hasReceived = true;
+    const sent = this.#sentIvs[this.#received - this.#first];
+    if (sent !== undefined && sent === iv.toString('hex'))
+      throw notAuthentic('the response contains a message of its own request');
+    const aad = this.#aadFor(this.#received);
+    for (let i = 0; i < AAD_BYTES; i++) bytes[i] = aad[i]!;
+    this.#received += 1;
     return body;
-  };
-
-  const openLong = ({ iv, bytes, size, tag }: Slot, body: Buffer): Buffer =>
-    authentic(gcmDecrypt(key, iv, bytes.subarray(0, AAD_BYTES), body.subarray(0, size), tag));
+  }
 
   /** Seals at most as many plaintexts as there are slots: the short ones together. */
-  const sealBatch = (plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] => {
+  #sealBatch(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
     const short: Uint8Array[] = [];
     const messages = plaintexts.map((plaintext) => {
-      if (met || failure !== undefined) throw internal('sealing after the response began');
-      const iv = ivs();
+      if (this.hasReceived || this.#failure !== undefined) throw internal('sealing after the response began');
+      const iv = this.#ivs?.() ?? randomBytes(IV_BYTES);
       const ivText = Buffer.from(iv).toString('hex');
-      const messageHead = `${prefix}${ivText}:`;
-      const messageAad = aadFor(first + sentIvs.length);
-      sentIvs.push(ivText);
-      if (plaintext.length > SHORT_BYTES) return longSealer(messageHead, gcmEncryption(key, iv, messageAad));
+      const head = `${this.#prefix}${ivText}:`;
+      const aad = this.#aadFor(this.#first + this.#sentIvs.length);
+      this.#sentIvs.push(ivText);
+      if (plaintext.length > SHORT_BYTES) return longSealer(head, gcmEncryption(this.#key, iv, aad));
       const slot = slots[short.length]!;
       slot.iv.set(iv);
-      slot.bytes.set(messageAad);
+      slot.bytes.set(aad);
       short.push(plaintext);
-      return messageHead;
+      return head;
     });
-    sealSlots(key, short);
+    sealSlots(this.#key, short);
     let used = 0;
     return messages.map((message) => {
       if (typeof message !== 'string') return message;
       const { bytes, size, tag } = slots[used++]!;
       return `${message}${bytes.toString('hex', AAD_BYTES, AAD_BYTES + size)}${tag.toString('hex')}"`;
     });
-  };
-
-  return {
-    /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
-    sealedLength: (plaintextBytes: number): number => overhead + 2 * plaintextBytes,
-    /** Gives messages in quotes; a long one as its sealer. Throws `internal` after a response message. */
-    seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
-      const messages: (string | MessageSealer)[] = [];
-      for (let i = 0; i < plaintexts.length; i += slots.length)
-        messages.push(...sealBatch(plaintexts.slice(i, i + slots.length)));
-      return messages;
-    },
-    /** Whether a response message was opened, or failed to open. Text in place of one does not count. */
-    hasOpened: (): boolean => met,
-    /**
-     * Opens the next response messages, without their quotes, in the order in which they were sealed. Returns
-     * each byte as one character (latin1). If one fails, all do: throws response_malformed, or
-     * response_not_authentic for a wrong tag or a message of the request; later calls throw the same.
-     */
-    open(messages: readonly string[]): string[] {
-      if (failure !== undefined) throw failure;
-      const opened: string[] = [];
-      let filled = 0;
-      const openFilled = (): void => {
-        if (filled > 0) opened.push(...authentic(openSlots(key, filled)));
-        filled = 0;
-      };
-      try {
-        for (const message of messages) {
-          const slot = slots[filled]!;
-          const body = receive(message, slot);
-          if (slot.size > SHORT_BYTES) {
-            openFilled();
-            opened.push(openLong(slot, body).toString('latin1'));
-          } else if (++filled === slots.length) openFilled();
-        }
-        openFilled();
-        return opened;
-      } catch (thrown) {
-        failure = thrown;
-        throw thrown;
-      }
-    },
-  };
+  }
 }
 
 function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>) {

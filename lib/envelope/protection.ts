@@ -1,7 +1,7 @@
 /** The interface of the body protection: another generation of the protocol changes this room alone. */
 import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
 
-export { createRequestCipher, type InferenceSecret, type RequestCipher } from './message-cipher.ts';
+export { type InferenceSecret, type MessageSealer, notAuthentic, RequestCipher } from './message-cipher.ts';
 
 /** Which certificates of its GPUs the service should accept. */
 export interface GpuPolicy {

@@ -175,7 +175,7 @@ export class Exchange {
   authentic(): void {
     const { deps, ownKey } = this;
     const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
-    if (!cipher?.hasOpened()) return;
+    if (!cipher?.hasReceived) return;
     if (isTrial) deps.session.authenticated(epoch.secretId);
     if (ownKey !== undefined) deps.ownKeys?.answered(ownKey.of, ownKey.value);
   }

@@ -2,7 +2,7 @@
 import { requireModel } from '../access/authenticate.ts';
 import { aliasIn } from '../api/model-aliases.ts';
 import { untilAborted } from '../clock.ts';
-import { createRequestCipher } from '../envelope/protection.ts';
+import { RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders, leftOutHeader } from '../http-rules/headers.ts';
 import { mayAskForRetry, type RetryRow, withOneRetry } from '../http-rules/retry.ts';
 import type { Permit } from '../limits/limits.ts';
@@ -138,7 +138,7 @@ function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedB
   const { secretId, key } = epoch;
   // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain members
   // (lib/api/endpoints.ts).
-  const cipher = match.endpoint.encrypted ? createRequestCipher({ id: secretId, key }) : undefined;
+  const cipher = match.endpoint.encrypted ? new RequestCipher({ id: secretId, key }) : undefined;
   const sealed = cipher && salted && encryptStream(salted, cipher);
   const { protocolVersion, gpuOcspAllowUnknown: allowUnknown } = deps.settings;
   const { gpuOcspRevokedGracePeriodHours: gracePeriodHours } = deps.settings;

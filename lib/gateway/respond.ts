@@ -60,7 +60,7 @@ export async function respond(exchange: ForwardedExchange, asked: RequestFacts, 
     } catch (thrown) {
       const failure = asPrivatemodeError(thrown);
       if (!isError) throw failure;
-      return respondForeign(exchange, response, new ForeignError(failure, status, cipher.hasOpened()), text);
+      return respondForeign(exchange, response, new ForeignError(failure, status, cipher.hasReceived), text);
     }
     if (isError) body = overflowBody(body, status, exchange.format) ?? body;
     else if (exchange.translator !== undefined) {

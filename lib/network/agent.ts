@@ -6,11 +6,11 @@ import type { TLSSocket } from 'node:tls';
 import { type Clock, every } from '../clock.ts';
 import type { Through } from './outbound-proxy.ts';
 
-export interface Way {
-  readonly through: Through;
-  readonly clock: Clock;
-  /** Where idle connections are kept ready to, and how many. */
-  readonly service?: { readonly host: string; readonly port: number; readonly count: number } | undefined;
+/** The only place that an agent connects to, and how many idle connections are kept ready to it. */
+export interface Service {
+  readonly host: string;
+  readonly port: number;
+  readonly count: number;
 }
 
 type CreateConnection = Parameters<Agent['createConnection']>;
@@ -22,7 +22,8 @@ type Connected = (error: Error | null, socket?: TLSSocket) => void;
  * gone. A failure is followed by a pause, in silence, because the next request reports what is wrong.
  */
 export class ServiceAgent extends Agent {
-  readonly #way: Way;
+  readonly #service: Service;
+  readonly #through: Through;
   readonly #clock: Clock;
   /** Opened ahead, also in their handshake, without a request yet. */
   readonly #ahead = new Set<TLSSocket>();
@@ -33,17 +34,23 @@ export class ServiceAgent extends Agent {
   /** By the monotonic clock; Infinity while one is opened. */
   #pausedUntil = 0;
 
-  constructor(options: AgentOptions, way: Way) {
-    super(options);
-    this.#way = way;
-    this.#clock = way.clock;
+  constructor(options: AgentOptions, service: Service, through: Through, clock: Clock) {
+    const { host, port } = service;
+    // Over those of a request: no connection goes anywhere else, whatever a request says.
+    super({ ...options, host, port, servername: isIP(host) ? '' : host });
+    this.#service = service;
+    this.#through = through;
+    this.#clock = clock;
+  }
+
+  /** By which Node keeps connections: one name for one place, not twenty options of each request. */
+  override getName(): string {
+    return 'service';
   }
 
   override createConnection(options: CreateConnection[0], callback?: CreateConnection[1]): undefined {
-    const { host, port } = this.#way.service ?? {};
-    const isService = options.host === host && Number(options.port) === port;
-    const ready = isService && [...this.#ahead].findLast((each) => each.authorized && each.writable);
-    if (!ready) return this.#connect(options, callback as Connected);
+    const ready = [...this.#ahead].findLast((each) => each.authorized && each.writable);
+    if (ready === undefined) return this.#connect(options, callback as Connected);
     this.#ahead.delete(ready.off('data', refuseUnasked));
     callback?.(null, ready.ref());
   }
@@ -62,7 +69,7 @@ export class ServiceAgent extends Agent {
 
   /** `ready`: the service is verified. */
   keep(ready: boolean): void {
-    const looks = ready && (this.#way.service?.count ?? 0) > 0;
+    const looks = ready && this.#service.count > 0;
     if (looks === (this.#stopLooking !== undefined)) return;
     this.#stopLooking?.();
     const { warmLook } = this.#clock.times;
@@ -90,15 +97,13 @@ export class ServiceAgent extends Agent {
     this.dropOutlived();
     const clock = this.#clock;
     const idle = Object.values(this.freeSockets).flat().length + this.#ahead.size;
-    const { host = '', port, count = 0 } = this.#way.service ?? {};
-    if (idle >= count || clock.monotonic() < this.#pausedUntil) return;
-    const to = { host, port, servername: isIP(host) ? '' : host };
+    if (idle >= this.#service.count || clock.monotonic() < this.#pausedUntil) return;
     const probe = { keepAlive: true, keepAliveInitialDelay: clock.times.keepAliveProbe };
     const failed = (): void => {
       this.#pausedUntil = clock.monotonic() + clock.times.warmPause;
     };
     this.#pausedUntil = Number.POSITIVE_INFINITY;
-    this.#connect({ ...this.options, ...probe, ...to }, (_error, socket) => {
+    this.#connect({ ...this.options, ...probe }, (_error, socket) => {
       if (socket === undefined) return failed();
       this.#pausedUntil = 0;
       if (this.#stopLooking === undefined) return void socket.destroy();
@@ -117,7 +122,7 @@ export class ServiceAgent extends Agent {
       done(null, created); // at once: an error may come before a promise resolves
       return created;
     };
-    this.#way.through(String(options.host), Number(options.port), secure).catch(done);
+    this.#through(String(options.host), Number(options.port), secure).catch(done);
   }
 }
 

@@ -9,10 +9,13 @@ import { buildConnector, Agent as ControlAgent } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
-import { ServiceAgent, type Way } from './agent.ts';
+import { type Service, ServiceAgent } from './agent.ts';
 import { limitedControlCall } from './control-call.ts';
 import { transportError } from './failures.ts';
 import { type Environment, outboundProxy } from './outbound-proxy.ts';
+
+/** A DataView, because Node copies any other list into its pool, 64 KiB of which then stay with a connection. */
+const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \b: 8 bytes follow
 
 export type Outbound = ReturnType<typeof createOutbound>;
 
@@ -29,7 +32,7 @@ export function createOutbound(
   // All connections share it: to parse a system's authorities costs more than a handshake.
   const secureContext = createSecureContext({ ca: [...authorities] });
   // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
-  const trusting = { secureContext, maxCachedSessions: 0, ALPNProtocols: ['http/1.1'] };
+  const trusting = { secureContext, maxCachedSessions: 0 };
   const closed = new AbortController(); // ends what is being opened, which undici leaves alone
   const through = outboundProxy(env, { secureContext, connectTimeout, clock, closed: closed.signal });
   const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
@@ -70,8 +73,13 @@ export function createOutbound(
       transportError,
       clock,
     ),
-    agent(options: AgentOptions = {}, service?: Way['service']): ServiceAgent {
-      const agent = new ServiceAgent({ ...options, ...trusting }, { through, clock, service });
+    agent(options: AgentOptions, service: Service): ServiceAgent {
+      const agent = new ServiceAgent(
+        { ...options, ...trusting, ALPNProtocols: HTTP_1 },
+        service,
+        through,
+        clock,
+      );
       closed.signal.addEventListener('abort', () => agent.destroy());
       return agent;
     },

@@ -1,5 +1,5 @@
 /** What streams and whole bodies share: what opens them, errors, values, counts; the stream's interface. */
-import { notAuthentic, type RequestCipher } from '../envelope/message-cipher.ts';
+import { notAuthentic, type RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 

@@ -1,5 +1,5 @@
 /** Encrypts a request: seals its values with the cipher of one attempt, and puts them into its text. */
-import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts';
+import type { MessageSealer, RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { encryptionOrder } from '../json/names.ts';
 
@@ -32,7 +32,10 @@ type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSeal
  * exact length, a content type that replaces the request's own, and the bytes in slices, each valid until two
  * more have been pulled. Long values are sealed when pulled. Throws `internal` if the length is another.
  */
-export function encryptBody({ values, end, contentType }: Content, cipher: RequestCipher) {
+export function encryptBody(
+  { values, end, contentType }: Content,
+  cipher: Pick<RequestCipher, 'seal' | 'sealedLength'>,
+) {
   const secret = encryptionOrder(values.filter(({ isPlain }) => !isPlain));
   const messages = cipher.seal(secret.map(({ bytes }) => bytes));
   const sealed = new Map(secret.map((value, i) => [value, messages[i]!]));

@@ -288,7 +288,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a new connection to the service: it resumes a TLS session, and its certificate is not checked',
     file: 'lib/network/outbound.ts',
-    edits: [{ find: 'maxCachedSessions: 0, ', replace: '' }],
+    edits: [{ find: ', maxCachedSessions: 0 }', replace: ' }' }],
     tests: [
       {
         file: 'test/network/outbound.test.ts',

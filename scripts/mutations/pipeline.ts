@@ -426,10 +426,10 @@ export const PIPELINE: readonly Mutation[] = [
     file: 'lib/envelope/message-cipher.ts',
     edits: [
       {
-        find: 'authentic(gcmDecrypt(key, iv, bytes.subarray(0, AAD_BYTES), body.subarray(0, size), tag));',
+        find: 'gcmDecrypt(this.#key, iv, aad, body.subarray(0, size), tag);',
         replace:
-          'authentic(Array.from({ length: 500 }, (_, any) =>' +
-          '  bytes && gcmDecrypt(key, iv, aadFor(any), body.subarray(0, size), tag)).find(Boolean));',
+          'Array.from({ length: 500 }, (_, any) =>' +
+          '  aad && gcmDecrypt(this.#key, iv, this.#aadFor(any), body.subarray(0, size), tag)).find(Boolean);',
       },
       { find: 'const isShort = size <= SHORT_BYTES;', replace: 'const isShort = false;' },
       { find: 'if (slot.size > SHORT_BYTES) {', replace: 'if (slot.size >= 0) {' },
@@ -448,7 +448,7 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'the direction: messages of the request are opened as those of the response',
     file: 'lib/envelope/message-cipher.ts',
-    edits: [{ find: 'if (isOwn) throw', replace: 'if (Date.now() < 0) throw' }],
+    edits: [{ find: 'if (sent !== undefined && sent === iv', replace: 'if (Date.now() < 0 && sent === iv' }],
     tests: [
       {
         file: 'test/envelope/message-cipher.test.ts',

@@ -18,14 +18,14 @@ import {
   sealedChatBody,
   sealedEvents,
 } from '../../bench/fixtures.ts';
-import { createRequestCipher } from '../../lib/envelope/message-cipher.ts';
+import { RequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { formBodyOf, jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
 
 const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
-const cipher = () => createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });
+const cipher = () => new RequestCipher(secret, { nonce: OPEN_SECRET.nonce });
 const asked = { streaming: true, choices: 1, format: undefined, usage: 'every' } as const;
 
 describe('fixtures of the benchmark', () => {

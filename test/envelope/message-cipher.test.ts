@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createRequestCipher, type RequestCipher } from '../../lib/envelope/message-cipher.ts';
+import { RequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { wrongKeyOf } from '../support/evidence/engine.ts';
 import {
   countingIvs,
@@ -211,7 +211,7 @@ describe('a request cipher', () => {
     const seen = new Set<string>();
     const nonces = new Set<string>();
     for (let i = 0; i < 50; i++) {
-      const cipher = createRequestCipher(EXCHANGE);
+      const cipher = new RequestCipher(EXCHANGE);
       for (let j = 0; j < 30; j++) {
         const [, nonce, iv] = seal(cipher, Buffer.alloc(0)).split(':') as [string, string, string];
         nonces.add(nonce);
@@ -223,7 +223,7 @@ describe('a request cipher', () => {
   });
 
   it('refuses a secret of another length', () => {
-    const short = () => createRequestCipher({ id: 'x', key: wrongKeyOf(Buffer.alloc(16)) });
+    const short = () => new RequestCipher({ id: 'x', key: wrongKeyOf(Buffer.alloc(16)) });
     assert.throws(short, { code: 'internal' });
   });
 });

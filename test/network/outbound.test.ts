@@ -5,6 +5,8 @@ import { before, describe, it, type TestContext } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+
+import { plainHost } from '../../lib/network/addresses.ts';
 import { describeRefusal } from '../../lib/network/failures.ts';
 import { createOutbound, loadTrustStore, type Outbound } from '../../lib/network/outbound.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -35,6 +37,12 @@ function outbound(t: TestContext, env: Record<string, string | undefined>, timeo
 }
 
 /** Both paths to the same answer: the body, or the error. */
+const placeOf = (url: string) => ({
+  host: plainHost(new URL(url).hostname),
+  port: Number(new URL(url).port),
+  count: 0,
+});
+
 const PATHS: Record<string, (out: Outbound, url: string) => Promise<string>> = {
   'control path': async (out, url) => {
     const answer = await out.call({ method: 'GET', url, maxBytes: 1000, timeout: 5000 });
@@ -42,7 +50,7 @@ const PATHS: Record<string, (out: Outbound, url: string) => Promise<string>> = {
   },
   'data path': (out, url) =>
     new Promise((resolve, reject) => {
-      const request = httpsRequest(url, { agent: out.agent() }, (response) => {
+      const request = httpsRequest(url, { agent: out.agent({}, placeOf(url)) }, (response) => {
         let text = '';
         response.on('data', (chunk) => {
           text += chunk;
@@ -190,7 +198,7 @@ describe('connections to a service', () => {
     const proxy = await serveConnectProxy(t);
     for (const env of [{}, { https_proxy: `http://127.0.0.1:${proxy.port}` }]) {
       const out = outbound(t, { ...env, SSL_CERT_FILE: caFile(ours.pem) });
-      const agent = out.agent({ keepAlive: true });
+      const agent = out.agent({ keepAlive: true }, { host: 'localhost', port, count: 0 });
       const before = connections.total;
       const get = (path: string): Promise<unknown> =>
         new Promise((resolve, reject) => {

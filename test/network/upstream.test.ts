@@ -30,8 +30,13 @@ const endless = (): Readable => {
 };
 
 /** An agent of the data path without a proxy. */
-const agentWith = (options: AgentOptions): ServiceAgent =>
-  new ServiceAgent(options, { through: async (_host, _port, secure) => secure(), clock: systemClock });
+const agentWith = (options: AgentOptions, port = 443): ServiceAgent =>
+  new ServiceAgent(
+    options,
+    { host: 'localhost', port, count: 0 },
+    async (_host, _port, secure) => secure(),
+    systemClock,
+  );
 
 /**
  * A function that sends attempts; each belongs to an exchange of its own, which is over when `res` closes.
@@ -57,7 +62,7 @@ function sender(host: string, port: number, agent: ServiceAgent) {
 async function sending(t: TestContext, ...scripts: readonly Script[]) {
   const remote = await startScriptedUpstream();
   remote.on(...scripts);
-  const agent = agentWith({ keepAlive: true, maxSockets: 1, ca: remote.ca });
+  const agent = agentWith({ keepAlive: true, maxSockets: 1, ca: remote.ca }, remote.port);
   t.after(async () => {
     agent.destroy();
     await remote.close();
@@ -222,8 +227,9 @@ describe('an attempt through an outbound proxy', { timeout: 600_000 }, () => {
       proxy.close();
       return outbound.close();
     });
-    const agent = outbound.agent({ keepAlive: true });
-    return { sockets, agent, service: { host: 'api.example', port: 443, agent } };
+    const place = { host: 'api.example', port: 443 };
+    const agent = outbound.agent({ keepAlive: true }, { ...place, count: 0 });
+    return { sockets, agent, service: { ...place, agent } };
   }
 
   it('fails by the time limit of the connection if the TLS handshake is not answered', async (t) => {

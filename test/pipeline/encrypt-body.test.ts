@@ -27,7 +27,15 @@ import {
   literalUnsealObject,
 } from '../support/remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
-import { bytesOf, jsonBody, prepare, rawBodyOf, sealText, watched } from '../support/remote/sealing.ts';
+import {
+  bytesOf,
+  jsonBody,
+  prepare,
+  rawBodyOf,
+  type Sealing,
+  sealText,
+  watched,
+} from '../support/remote/sealing.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -164,7 +172,10 @@ describe('an encrypted JSON body', () => {
     it(`fails unless it has the announced length, with a value of ${size} bytes`, async () => {
       for (const wrong of [-1, 1]) {
         const cipher = numbered();
-        const lying = { ...cipher, sealedLength: (bytes: number) => cipher.sealedLength(bytes) + wrong };
+        const lying: Sealing = {
+          seal: (plaintexts) => cipher.seal(plaintexts),
+          sealedLength: (bytes) => cipher.sealedLength(bytes) + wrong,
+        };
         const body = prepare(jsonBody(), `{"model":"m","messages":"${'x'.repeat(size)}"}`);
         const sealing = async () => bytesOf(encryptStream(body, lying).body);
         await assert.rejects(sealing, { code: 'internal', message: /^a sealed body (outgrew|fell short)/ });

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SecretKey } from '#crypto/aead';
-import { createRequestCipher } from '../../../lib/envelope/message-cipher.ts';
+import { RequestCipher } from '../../../lib/envelope/message-cipher.ts';
 import type { RequestFacts } from '../../../lib/pipeline/decrypter.ts';
 import { keyOf } from '../evidence/engine.ts';
 import type { LiteralExchange } from './literal-envelope.ts';
@@ -47,8 +47,8 @@ export function listedIvs(ivsHex: readonly string[]): () => Buffer {
 }
 
 /** A cipher for EXCHANGE with its nonce. */
-export const fixedCipher = (options: Parameters<typeof createRequestCipher>[1] = {}) =>
-  createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce, ...options });
+export const fixedCipher = (options: ConstructorParameters<typeof RequestCipher>[1] = {}) =>
+  new RequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce, ...options });
 
 /** What most requests ask for. */
 export const ASKED: RequestFacts = { streaming: true, choices: 1, format: undefined, usage: 'every' };

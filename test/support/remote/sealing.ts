@@ -61,6 +61,9 @@ export async function bytesOf(stream: Uint8Array | AsyncIterable<Uint8Array>): P
   return Buffer.concat(slices);
 }
 
+/** What an encrypted body needs of a cipher. */
+export type Sealing = Pick<RequestCipher, 'seal' | 'sealedLength'>;
+
 /** The messages of these plaintexts, as text. */
 export const sealedMessages = (cipher: RequestCipher, ...plaintexts: readonly Uint8Array[]): string[] =>
   cipher.seal(plaintexts).map((message, i) => {
@@ -74,7 +77,7 @@ export const sealedMessages = (cipher: RequestCipher, ...plaintexts: readonly Ui
   });
 
 /** The cipher, whose sealers pass each piece of a long plaintext by `seen` before they seal it. */
-export function watched(cipher: RequestCipher, seen: (plaintext: Uint8Array) => void): RequestCipher {
+export function watched(cipher: Sealing, seen: (plaintext: Uint8Array) => void): Sealing {
   const watch = (sealer: MessageSealer): MessageSealer => ({
     ...sealer,
     update(plaintext, target, at) {
@@ -83,7 +86,7 @@ export function watched(cipher: RequestCipher, seen: (plaintext: Uint8Array) => 
     },
   });
   return {
-    ...cipher,
+    sealedLength: (bytes) => cipher.sealedLength(bytes),
     seal: (plaintexts) =>
       cipher.seal(plaintexts).map((each) => (typeof each === 'string' ? each : watch(each))),
   };
