@@ -144,7 +144,7 @@ async function exchange(
       return collected(chunks, LONGEST_ERROR).then((text) => (errorBody = text));
     },
     verified,
-    renewed: (rejected) => opened.renewAfterRejection(rejected, timeoutMs),
+    renewed: (rejected) => opened.renewAfterDenial(rejected, timeoutMs),
     waiter: request,
     clock: config.clock,
   });

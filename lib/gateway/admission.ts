@@ -5,7 +5,7 @@ import type { LocalId, Offered } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-response.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { isReplaced, ownKey } from '../pipeline/rewrite-auth.ts';
+import { isReplaced, sentKey } from '../pipeline/rewrite-auth.ts';
 import { type CorsPolicy, corsHeaders, foreignPage, preflightHeaders, saysBrowser } from './cors.ts';
 import type { GatewayDeps } from './deps.ts';
 
@@ -46,7 +46,7 @@ export function admit(
     const { apiKeyFallback: fallback } = deps.settings;
     const leaves =
       found.kind === 'endpoint' && !isReplaced({ ...sent, configuredKey: deps.key.value(), fallback });
-    const keyDecides = (needsClient || leaves) && ownKey(sent) !== undefined;
+    const keyDecides = (needsClient || leaves) && sentKey(sent) !== undefined;
     checkHead(rawHeaders, httpVersion);
     const preflight = preflightHeaders(method, headers, policy);
     const foreign = foreignPage(headers, policy, saysBrowser(headers) && !keyDecides);

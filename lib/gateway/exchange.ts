@@ -27,7 +27,7 @@ export interface SentAttempt {
   readonly epoch: Epoch;
   /** Undefined: nothing is encrypted. */
   readonly cipher: RequestCipher | undefined;
-  /** It left under a suspended secret: an authentic response shows that the service knows it. */
+  /** It left under a secret that is not in force: an authentic response shows that the service knows it. */
   readonly isTrial: boolean;
   /** The body of its response, if the decision about a retry has read it. */
   errorBody: Buffer | undefined;

@@ -48,8 +48,8 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const acquire = () => deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange });
 
   // No constant names the promise of the body: it would keep the body while the response is read.
-  let body = await whileAcquiring(takeIn(exchange), acquire());
-  const asked = takenIn(exchange, body);
+  let body = await whileAcquiring(receiveBody(exchange), acquire());
+  const asked = askedBy(exchange, body);
   const newest = acquire();
   const epoch = newest instanceof Promise ? await newest : newest;
 
@@ -63,7 +63,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       return readWhole(exchange, response, LONGEST_PLAIN).then((body) => (attempt.errorBody = body.bytes()));
     },
     verified: acquire,
-    renewed: deps.session.renewAfterRejection,
+    renewed: deps.session.renewAfterDenial,
     waiter: exchange,
     clock: deps.clock,
   });
@@ -99,7 +99,7 @@ export function enterGate(exchange: Exchange): Promise<void> | undefined {
  * Begins to receive the request body. One that the endpoint does not take (of a GET) is dropped, and the
  * response ends the connection, because nothing limits how long such a body takes.
  */
-function takeIn(exchange: ForwardedExchange) {
+function receiveBody(exchange: ForwardedExchange) {
   const { deps, req, res, match } = exchange;
   const rename = (wanted: string): string | undefined => {
     const alias = deps.aliases && aliasIn(deps.aliases, wanted);
@@ -118,7 +118,7 @@ function takeIn(exchange: ForwardedExchange) {
 }
 
 /** Notes what the body says, and returns what it asks for. Throws client_forbidden, too_many_responses. */
-function takenIn(exchange: ForwardedExchange, body: ParsedBody | undefined): RequestFacts {
+function askedBy(exchange: ForwardedExchange, body: ParsedBody | undefined): RequestFacts {
   if (body === undefined) return NOTHING_ASKED;
   const { model, streaming, choices, format, usage } = body;
   const { client, translator } = exchange;

@@ -26,9 +26,9 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
     readonly attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>;
     /** The error in an answer that may ask for a retry. */
     readonly errorIn: (answer: Answer) => Promise<Uint8Array | undefined> | undefined;
-    /** A usable epoch, and the one that replaces a rejected secret. */
+    /** A usable epoch, and the one that replaces a denied secret. */
     readonly verified: () => Epoch | Promise<Epoch>;
-    readonly renewed: (rejected: string) => Promise<Epoch>;
+    readonly renewed: (denied: string) => Promise<Epoch>;
     /** Asked for its signal only if there is something to wait for. */
     readonly waiter: { readonly signal: AbortSignal };
     readonly clock: Clock;

@@ -21,7 +21,7 @@ const bearer = (key: string | undefined): string | undefined => (key ? `Bearer $
  */
 export function rewriteAuth(input: AuthInput) {
   const { client, configuredKey } = input;
-  const own = client === undefined ? ownKey(input) : bearer(client.apiKey);
+  const own = client === undefined ? sentKey(input) : bearer(client.apiKey);
   const isReplacing = client === undefined ? isReplaced(input) : client.apiKey === undefined;
   return {
     authorization: isReplacing ? bearer(configuredKey) : own,
@@ -30,11 +30,11 @@ export function rewriteAuth(input: AuthInput) {
 }
 
 /** The Authorization header that the application's own key makes. */
-export const ownKey = (sent: Pick<AuthInput, 'authorization' | 'apiKeyHeader'>): string | undefined =>
+export const sentKey = (sent: Pick<AuthInput, 'authorization' | 'apiKeyHeader'>): string | undefined =>
   sent.authorization ?? bearer(sent.apiKeyHeader);
 
 /** Whether the configured key replaces what the application sent, which then does not count as a key. */
 export function isReplaced({ configuredKey, fallback, ...sent }: Omit<AuthInput, 'client'>): boolean {
-  const isPlaceholder = fallback === 'if-placeholder' && ownKey(sent) === 'Bearer placeholder';
+  const isPlaceholder = fallback === 'if-placeholder' && sentKey(sent) === 'Bearer placeholder';
   return configuredKey !== undefined && (fallback === 'always' || isPlaceholder);
 }

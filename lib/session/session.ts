@@ -30,7 +30,7 @@ export interface Session {
    * secret was made a moment ago, api_key_rejected, not_ready, and the error for which the service is
    * refused.
    */
-  renewAfterRejection(secretId: string, timeoutMs?: number): Promise<Epoch>;
+  renewAfterDenial(secretId: string, timeoutMs?: number): Promise<Epoch>;
   /**
    * Reports that a response has authenticated under this secret. Ends a suspension, unless the last verdict
    * rejected the service.

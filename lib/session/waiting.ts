@@ -47,11 +47,11 @@ export function createWaiting({ renewals, requests, closed, clock, onDemand, hos
     return ready;
   }
 
-  async function renewAfterRejection(secretId: string, timeoutMs: number = deniedWait): Promise<Epoch> {
+  async function renewAfterDenial(secretId: string, timeoutMs: number = deniedWait): Promise<Epoch> {
     const epoch = current();
     if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
     closed.throwIfAborted();
-    const forced = forcedBy(state(), presentOf(clock));
+    const forced = forcedBy(state(), presentOf(clock)); // before the event, which changes it
     dispatch({ type: 'denied', secretId });
     if (forced === 'failed') throw refusalOf(state()) ?? notReplaced(host, state().outage?.error);
     if (forced === 'made')
@@ -168,7 +168,7 @@ export function createWaiting({ renewals, requests, closed, clock, onDemand, hos
     throw error;
   }
 
-  return { acquire, renewAfterRejection };
+  return { acquire, renewAfterDenial };
 }
 
 /** The error with which requests are refused at once, until the session hears something else. */

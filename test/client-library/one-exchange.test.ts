@@ -417,7 +417,7 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
       {},
       {},
       {
-        renewAfterRejection: (secretId) => {
+        renewAfterDenial: (secretId) => {
           rejected.push(secretId);
           return Promise.resolve(NEXT_EPOCH);
         },

@@ -187,7 +187,7 @@ describe('a deployment that moves to another manifest', () => {
       const proxy = await start();
       const old = await proxy.session.acquire(WAIT);
       await simulator.rotateManifest();
-      const renewed = await proxy.session.renewAfterRejection(old.secretId);
+      const renewed = await proxy.session.renewAfterDenial(old.secretId);
       assert.notEqual(renewed.manifestSha256, old.manifestSha256);
       assert.equal(renewed.manifestSha256, simulator.manifestSha256);
       const { manifest, attest } = simulator.counts;
@@ -204,7 +204,7 @@ describe('a deployment that moves to another manifest', () => {
       const proxy = await start(`--manifest-path=${join(simulator.directory ?? '', 'manifest.json')}`);
       const old = await proxy.session.acquire(WAIT);
       await simulator.rotateManifest(); // rewrites the file too: it was read once, at the start
-      await assert.rejects(proxy.session.renewAfterRejection(old.secretId), { code: 'manifest_mismatch' });
+      await assert.rejects(proxy.session.renewAfterDenial(old.secretId), { code: 'manifest_mismatch' });
       const { manifest, secret } = simulator.counts;
       assert.deepEqual([manifest, secret], [0, 1]);
     });

@@ -126,10 +126,10 @@ describe('client aborts', { concurrency: true }, () => {
     const { upstream, gateway, sending } = await gatewayFixture(t, {
       session: {
         ...session,
-        async renewAfterRejection(secretId) {
+        async renewAfterDenial(secretId) {
           asking.socket.destroy();
           await eventually('the end of the exchange', () => gateway.active() === 0);
-          return session.renewAfterRejection(secretId);
+          return session.renewAfterDenial(secretId);
         },
       },
     });

@@ -67,7 +67,7 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
 
   it('does not happen without a new secret, and the client gets the reason for that', async (t) => {
     const failing: FakeSession = fakeSession({
-      renewAfterRejection: async () => {
+      renewAfterDenial: async () => {
         throw new PrivatemodeError('attestation_failed', 'the evidence was rejected');
       },
     });

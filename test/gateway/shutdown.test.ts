@@ -181,7 +181,7 @@ describe('shutdown', () => {
       'waits for a new secret',
       {
         answers: plainError(500, 'no secret for ID "x"'),
-        session: fakeSession({ renewAfterRejection: () => never }),
+        session: fakeSession({ renewAfterDenial: () => never }),
       },
       ...([1, post()] as const),
     ],

@@ -227,7 +227,7 @@ describe('session without a configured key', () => {
     const { secretId } = await session.acquire(offering('old'));
     remote.onAttest = fails('api_key_rejected');
     await clock.advance(46 * MINUTE);
-    await assert.rejects(session.renewAfterRejection(secretId), {
+    await assert.rejects(session.renewAfterDenial(secretId), {
       code: 'not_ready',
       message: 'no API key to attest with',
     });

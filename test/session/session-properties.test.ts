@@ -65,7 +65,7 @@ async function perform(scene: Watch, step: Operation): Promise<void> {
   if (step.op === 'jump') clock.jump(step.ms);
   if (step.op === 'remote') behave(scene, step.code);
   if (step.op === 'acquire') follow(scene, session.acquire({ timeoutMs: 30_000, offeredKey: step.key }));
-  if (step.op === 'force') follow(scene, session.renewAfterRejection(session.current()?.secretId ?? ''));
+  if (step.op === 'force') follow(scene, session.renewAfterDenial(session.current()?.secretId ?? ''));
   if (step.op === 'key') session.updateConfiguredKey(step.key);
   assert.ok(clock.now() < (session.current()?.expiresAt ?? Number.POSITIVE_INFINITY));
   assert.equal(session.standing().verified, session.current() !== undefined);

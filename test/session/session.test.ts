@@ -196,11 +196,11 @@ describe('a session in a runtime that ends a renewal together with the request t
     const { session, clock, remote, count } = await ready();
     const denied = session.current()?.secretId as string;
     remote.onAttest = () => new Promise(() => {});
-    session.renewAfterRejection(denied).catch(() => {}); // of the request that ends
+    session.renewAfterDenial(denied).catch(() => {}); // of the request that ends
     await settle();
     clock.drop();
     remote.onAttest = () => {};
-    const waiting = session.renewAfterRejection(denied);
+    const waiting = session.renewAfterDenial(denied);
     await clock.advance(3_000);
     assert.equal(count('attest'), 3);
     assert.notEqual((await waiting).secretId, denied);
@@ -1257,7 +1257,7 @@ describe('the renewal that a rejected secret forces', () => {
   it('replaces the rejected secret once for 20 requests that saw it rejected', async () => {
     const { session, count, events } = await ready();
     const old = session.current()?.secretId ?? '';
-    const renewed = await Promise.all(Array.from({ length: 20 }, () => session.renewAfterRejection(old)));
+    const renewed = await Promise.all(Array.from({ length: 20 }, () => session.renewAfterDenial(old)));
     assert.equal(new Set(renewed).size, 1);
     assert.notEqual(renewed[0]?.secretId, old);
     assert.equal(count('attest'), 2);
@@ -1267,13 +1267,13 @@ describe('the renewal that a rejected secret forces', () => {
   it('is not made if the current secret is another one already', async () => {
     const { session, count } = await ready();
     const current = session.current();
-    assert.equal(await session.renewAfterRejection('of yesterday'), current);
+    assert.equal(await session.renewAfterDenial('of yesterday'), current);
     assert.equal(count('attest'), 1);
   });
 
   it('happens at most once in ten seconds', async () => {
     const { session, clock, count } = await ready();
-    const reject = () => session.renewAfterRejection(session.current()?.secretId ?? '');
+    const reject = () => session.renewAfterDenial(session.current()?.secretId ?? '');
     await reject();
     for (let second = 0; second < 9; second++) {
       await assert.rejects(reject(), withCode('secret_denied', /given a moment ago/));
@@ -1287,7 +1287,7 @@ describe('the renewal that a rejected secret forces', () => {
 
   it('is not held up by a wall clock that is set back, nor made more frequent by one that is set forward', async () => {
     const { session, clock, count } = await ready();
-    const reject = () => session.renewAfterRejection(session.current()?.secretId ?? '');
+    const reject = () => session.renewAfterDenial(session.current()?.secretId ?? '');
     await reject();
     clock.jump(5_000);
     await assert.rejects(reject(), withCode('secret_denied', /given a moment ago/));
@@ -1310,10 +1310,7 @@ describe('the renewal that a rejected secret forces', () => {
       let isOver = false;
       const given = ms === 30_000 ? [] : [ms];
       void assert
-        .rejects(
-          session.renewAfterRejection(session.current()?.secretId ?? '', ...given),
-          withCode('not_ready'),
-        )
+        .rejects(session.renewAfterDenial(session.current()?.secretId ?? '', ...given), withCode('not_ready'))
         .finally(() => (isOver = true));
       await clock.advance(ms - 1);
       assert.ok(!isOver);
@@ -1348,7 +1345,7 @@ describe('the end of a session', () => {
     assert.equal(await session.acquire(WAIT), epoch);
     await clock.advance(50 * MINUTE);
     assert.equal(await session.acquire({ ...WAIT, offeredKey: 'x' }), epoch);
-    await assert.rejects(session.renewAfterRejection(epoch?.secretId ?? ''), withCode('shutting_down'));
+    await assert.rejects(session.renewAfterDenial(epoch?.secretId ?? ''), withCode('shutting_down'));
     assert.equal(count('attest'), 1);
     assert.equal(clock.timers().all, 0);
   });

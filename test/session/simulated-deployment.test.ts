@@ -156,7 +156,7 @@ describe('session with a simulated deployment', () => {
     const session = await open();
     const before = await session.acquire(WAIT);
     await simulator.rotateManifest();
-    const renewed = await session.renewAfterRejection(before.secretId);
+    const renewed = await session.renewAfterDenial(before.secretId);
     assert.notEqual(renewed.manifestSha256, before.manifestSha256);
     assert.equal(renewed.manifestSha256, simulator.manifestSha256);
     assert.equal(logLines(workspace).length, 2);
@@ -245,7 +245,7 @@ describe('session with a simulated deployment', () => {
     const session = await open();
     const before = await session.acquire(WAIT);
     simulator.rotateMesh();
-    const renewed = await session.renewAfterRejection(before.secretId);
+    const renewed = await session.renewAfterDenial(before.secretId);
     assert.ok(simulator.secrets.lookup(renewed.secretId));
   });
 
@@ -272,7 +272,7 @@ describe('session with a simulated deployment', () => {
     const epoch = await good;
     assert.equal(session.current(), epoch);
     simulator.setApiKeys(['other']);
-    await assert.rejects(session.renewAfterRejection(epoch.secretId), withCode('not_ready'));
+    await assert.rejects(session.renewAfterDenial(epoch.secretId), withCode('not_ready'));
     // the denied secret is suspended, and the rejected key dropped
     assert.equal(session.standing().state, 'awaiting-key');
   });

@@ -134,7 +134,7 @@ async function told({ session, clock }: SessionScene, offeredKey?: string): Prom
 }
 
 async function deny({ session, clock }: SessionScene): Promise<void> {
-  session.renewAfterRejection(session.current()?.secretId ?? assert.fail('no epoch')).catch(() => {});
+  session.renewAfterDenial(session.current()?.secretId ?? assert.fail('no epoch')).catch(() => {});
   await clock.advance(5_000);
 }
 

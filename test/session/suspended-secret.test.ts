@@ -29,7 +29,7 @@ const withCode = (code: ErrorCode) => (error: unknown) => {
 /** A request finds the secret denied; what became of it is known once it is over. */
 function deny({ session }: Pick<SessionScene, 'session'>, secretId: string) {
   const seen: { error?: unknown; secretId?: string } = {};
-  session.renewAfterRejection(secretId).then(
+  session.renewAfterDenial(secretId).then(
     (epoch) => (seen.secretId = epoch.secretId),
     (error: unknown) => (seen.error = error),
   );
@@ -215,7 +215,7 @@ describe('a session with a denied secret or API key', () => {
     deny(scene, scene.secretId);
     await settle();
     const renewed = scene.session.current()?.secretId ?? '';
-    await assert.rejects(scene.session.renewAfterRejection(renewed), withCode('secret_denied'));
+    await assert.rejects(scene.session.renewAfterDenial(renewed), withCode('secret_denied'));
     assert.equal(scene.session.current()?.secretId, renewed);
   });
 

@@ -256,7 +256,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
         s.stack.simulator.setClockSkew(minutes * 60_000);
         assert.ok((await s.ask()).terminal);
         const { session } = s.stack.proxy;
-        if (minutes > 0) await session.renewAfterRejection(secretId(s));
+        if (minutes > 0) await session.renewAfterDenial(secretId(s));
         assert.ok((await s.ask()).terminal);
       }
       await s.finish({ upstream: 4 });

@@ -66,7 +66,7 @@ export function fakeSession(overrides: Partial<Session> = {}): FakeSession {
       offered.push(offeredKey);
       return epoch;
     },
-    async renewAfterRejection(secretId) {
+    async renewAfterDenial(secretId) {
       rejected.push(secretId);
       epoch = NEXT_EPOCH;
       return epoch;

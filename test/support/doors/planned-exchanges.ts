@@ -484,7 +484,7 @@ export const PLANNED: readonly PlannedExchange[] = [
     upstream: [forgetting],
     gateway: {
       session: fakeSession({
-        renewAfterRejection: () => Promise.reject(new PrivatemodeError('not_ready', 'was not verified')),
+        renewAfterDenial: () => Promise.reject(new PrivatemodeError('not_ready', 'was not verified')),
       }),
     },
   }),
