@@ -19,6 +19,7 @@ const END = /^[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/;
 /** Any other plain value: a literal, a number, a string with escapes, an object of at most three levels. */
 const PLAIN =
   /^(?:[\w.+-]+|"(?:[ !#-[\]-~]|\\[ -~])*"|\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*\}[\t\n\r -z|~]*)*\}[\t\n\r -z|~]*)*\})/;
+const TEXT = /^[ -[\]-~]*$/; // inside of quotes, what means itself
 const PRINTABLE = /^[\t\n\r -~]*$/; // of JSON text, whose strings hold no line ends
 
 const noJson = () => malformed('the response is not the JSON that was agreed');
@@ -59,9 +60,9 @@ function layoutOf(frame: string, plain: PlainMembers): Layout {
   return { names, sealed: sealed.map(({ at }) => at), plain: members.filter(isPlain), row: undefined };
 }
 
-/** Cuts the values out of an object, and adds them to `values`. Returns the frame. */
-function cut(text: string, values: string[], plain: PlainMembers): string {
-  let frame = '';
+/** Cuts the values out of an object, and adds them to `values`. Returns the frame in pieces. */
+function cut(text: string, values: string[], plain: PlainMembers): string[] {
+  const frame: string[] = [];
   for (let at = 0; ; ) {
     const colon = text.indexOf(':', at);
     let start = colon < 0 ? text.length : colon + 1;
@@ -70,12 +71,12 @@ function cut(text: string, values: string[], plain: PlainMembers): string {
     const quote = text[start] === '"' ? text.indexOf('"', start + 1) : 0;
     const isCut = quote !== 0 && text[quote - 1] !== '\\'; // the cipher refuses messages with a backslash
     if (isCut) start += 1;
-    frame += text.slice(at, start);
+    frame.push(text.slice(at, start));
     if (colon < 0) return frame;
     const rest = isCut ? '' : text.slice(start, start + MAX_PLAIN_BYTES);
     const length = isCut ? quote - start : (PLAIN.exec(rest)?.[0].length ?? -1);
     if (length < 0) {
-      layoutOf(`${frame}}`, plain); // throws if a message should be here
+      layoutOf(`${frame.join('')}}`, plain); // throws if a message should be here
       throw wrongPlain();
     }
     at = start + length;
@@ -90,24 +91,29 @@ function cut(text: string, values: string[], plain: PlainMembers): string {
  */
 export function sealedReader(plain: PlainMembers): (text: string) => SealedObject {
   const layouts = new Map<string, Layout>();
+  let last: readonly string[] = []; // the frame before; to compare its pieces costs less than to look it up
+  let layout: Layout;
   return (text) => {
     const values: string[] = [];
-    const frame = cut(text, values, plain);
-    let layout = layouts.get(frame);
-    if (layout === undefined) {
-      layout = layoutOf(frame, plain);
+    const pieces = cut(text, values, plain);
+    if (pieces.length !== last.length || !pieces.every((piece, i) => piece === last[i])) {
+      const frame = pieces.join('');
+      layout = layouts.get(frame) ?? layoutOf(frame, plain);
       if (layouts.size === MAX_LAYOUTS) layouts.clear();
       layouts.set(frame, layout);
+      last = pieces;
     }
     let type: string | undefined;
     let usage: unknown;
     for (const { name, at, quote } of layout.plain) {
-      if (name === 'type') type = values[at];
-      const written = `${quote}${values[at]!}${quote}`;
-      if (written.length > MAX_PLAIN_BYTES || !PRINTABLE.test(written)) throw wrongPlain();
-      const value = jsonOf(written, wrongPlain);
+      const inside = values[at]!;
+      const written = `${quote}${inside}${quote}`;
+      const isText = quote !== '' && TEXT.test(inside);
+      if (written.length > MAX_PLAIN_BYTES || !(isText || PRINTABLE.test(written))) throw wrongPlain();
+      const value = isText ? inside : jsonOf(written, wrongPlain);
       if (!plain[name]!.includes(value === null ? 'null' : typeof value)) throw wrongPlain();
-      values[at] = written.replace(/[\t\n\r]/g, ' '); // an object may be laid out
+      values[at] = isText ? written : written.replace(/[\t\n\r]/g, ' '); // an object may be laid out
+      if (name === 'type') type = inside;
       if (name === 'usage') usage = value;
     }
     return { layout, values, type, usage };
