@@ -352,7 +352,7 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'plain members: they may hold characters that some clients take for line ends',
     file: 'lib/pipeline/sealed-json.ts',
-    edits: [{ find: '|| !PRINTABLE.test(written)', replace: '' }],
+    edits: [{ find: '|| !(isText || PRINTABLE.test(written))', replace: '' }],
     tests: [
       {
         file: 'test/pipeline/line-ends.test.ts',
