@@ -29,7 +29,7 @@ import { respond } from './respond.ts';
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, client } = exchange;
   const configuredKey = deps.key.value();
-  const { authorization, offeredKey } = rewriteAuth({
+  const { authorization, offeredKey, operatorKey } = rewriteAuth({
     authorization: req.headers.authorization,
     apiKeyHeader: req.headers['x-api-key'] as string | undefined,
     configuredKey,
@@ -37,11 +37,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     client,
   });
   exchange.authorization = authorization;
-  // With --clients, no key of an application ever leaves.
-  const isOwn =
-    client !== undefined || (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`);
-  const of = client?.apiKey === undefined ? undefined : client.name;
-  if (isOwn && authorization) exchange.ownKey = { value: authorization.slice('Bearer '.length), of };
+  exchange.operatorKey = operatorKey;
   const entered = enterGate(exchange);
   if (entered !== undefined) await entered;
   const timeoutMs = deps.clock.times.epochWait;

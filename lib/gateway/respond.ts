@@ -87,19 +87,21 @@ function plainBody(exchange: ForwardedExchange, response: IncomingMessage, text:
 
 /** Throws what replaces an error that nothing authenticates: client_too_old, api_key_rejected. */
 function refuseIfOurs(exchange: Exchange, { statusCode = 0 }: IncomingMessage, text: Uint8Array) {
-  const { deps, ownKey } = exchange;
+  const { deps, operatorKey } = exchange;
   const tooOld = statusCode >= 400 ? clientTooOld(text, deps.settings.protocolVersion) : undefined;
   if (tooOld !== undefined) throw tooOld;
-  if (statusCode !== 401 || ownKey === undefined) return;
-  deps.ownKeys?.refused(ownKey.of, ownKey.value);
+  if (statusCode !== 401 || operatorKey === undefined) return;
+  deps.ownKeys?.refused(operatorKey.of, operatorKey.value);
   throw new PrivatemodeError('api_key_rejected', 'the service rejects the API key');
 }
 
 /** Where the key that left comes from: a text for the operator, never the key itself. */
-function keyOriginOf({ deps, authorization, ownKey }: ForwardedExchange): string | undefined {
+function keyOriginOf({ deps, authorization, operatorKey }: ForwardedExchange): string | undefined {
   if (authorization === undefined) return 'none: the request left without a key';
-  if (ownKey === undefined) return 'the request itself';
-  return ownKey.of === undefined ? deps.key.origin?.() : 'the entry of the client in the file of --clients';
+  if (operatorKey === undefined) return 'the request itself';
+  return operatorKey.of === undefined
+    ? deps.key.origin?.()
+    : 'the entry of the client in the file of --clients';
 }
 
 /** Of an error that is neither plain nor decrypted, the application gets the head, not the `text`. */
