@@ -1,6 +1,4 @@
-/**
- * Why the file system refuses a path, in words for the person who named it.
- */
+/** Why the file system refuses a path, in words for the person who named it. */
 import { PrivatemodeError } from '../errors.ts';
 
 /** By the code of the file system. `deed`: what this program wanted to do, such as `read`. */
@@ -38,11 +36,17 @@ export function pathRefusal(path: string, thrown: unknown, deed = 'read'): strin
   return words === undefined ? message : `${code}: ${words}`;
 }
 
-/**
- * The error config_invalid for `what`, a file at `path` that cannot be read. `thrown`: what the file system
- * threw.
- */
+/** config_invalid for `what`, a file at `path` that cannot be read. `thrown`: what the file system threw. */
 export function fileUnreadable(what: string, path: string, thrown: unknown): PrivatemodeError {
   const message = `failed to read ${what}: ${pathRefusal(path, thrown)}`;
   return new PrivatemodeError('config_invalid', message, { cause: thrown });
+}
+
+/** The bytes of the file at `path`. `what`: its name in messages. Throws config_invalid. */
+export function readNamedFile<T>(what: string, path: string, readFile: (path: string) => T): T {
+  try {
+    return readFile(path);
+  } catch (thrown) {
+    throw fileUnreadable(what, path, thrown);
+  }
 }

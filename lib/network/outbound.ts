@@ -8,7 +8,7 @@ import { createSecureContext, getCACertificates, type TLSSocket } from 'node:tls
 import { buildConnector, Agent as ControlAgent } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { fileUnreadable } from '../files/path-refusal.ts';
+import { readNamedFile } from '../files/path-refusal.ts';
 import { ServiceAgent, type Way } from './agent.ts';
 import { limitedControlCall } from './control-call.ts';
 import { transportError } from './failures.ts';
@@ -92,13 +92,11 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
   if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
-  try {
-    // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
-    const certificates = (readFileSync(path, 'latin1').match(CERTIFICATE) ?? []).filter(isCertificate);
-    if (certificates.length > 0) return certificates;
-  } catch (cause) {
-    throw fileUnreadable(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path, cause);
-  }
+  const what = `the file ${JSON.stringify(path)} of SSL_CERT_FILE`;
+  const text = readNamedFile(what, path, (name) => readFileSync(name, 'latin1'));
+  // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
+  const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);
+  if (certificates.length > 0) return certificates;
   throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
 }
 
