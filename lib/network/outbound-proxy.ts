@@ -1,7 +1,4 @@
-/**
- * The HTTP proxy of the environment. The ways of Node and undici differ in how they read no_proxy, trust
- * their own stores, and do not say which certificate was refused.
- */
+/** The HTTP proxy of the environment. Node's and undici's own ways name no certificate that was refused. */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -28,11 +25,10 @@ interface ProxyOptions {
 export type Through = (host: string, port: number, secure: (raw?: Socket) => TLSSocket) => Promise<TLSSocket>;
 
 /**
- * The proxy of `https_proxy`, except for what `no_proxy` covers; the lower-case spelling wins over the upper.
- * Undefined: all connections are direct. Throws config_invalid without quoting the value, which may hold a
- * password. `no_proxy`: `*`, host names, IP addresses and CIDR blocks, separated by commas or blanks. A name
- * covers itself and all below it; with a leading dot or `*.`, only what is below. All but blocks may end in
- * `:port`.
+ * The proxy of `https_proxy`, except for what `no_proxy` covers; the lower-case spelling wins. Undefined: all
+ * connections are direct. Throws config_invalid without the value, which may hold a password. `no_proxy`: `*`,
+ * names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all below it;
+ * with a leading dot or `*.`, only what is below. All but blocks may end in `:port`.
  */
 export function proxyFromEnvironment(env: Environment) {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';

@@ -35,8 +35,7 @@ export function createOutbound(
   const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const dispatcher = new ControlAgent({
     allowH2: false,
-    // The limit of each call replaces undici's timers, which start anew with every byte.
-    headersTimeout: 0,
+    headersTimeout: 0, // the limit of each call replaces undici's timers, which begin anew with every byte
     bodyTimeout: 0,
     connect(options, callback) {
       const { protocol, hostname, port } = options;
@@ -55,10 +54,9 @@ export function createOutbound(
     call: limitedControlCall(
       async ({ method, url, headers, body = null }, host, signal) => {
         const { origin, pathname, search } = new URL(url);
-        const to = { origin, path: pathname + search, method, body, signal };
-        const identity = { 'accept-encoding': 'identity', ...headers };
-        const response = await dispatcher.request({ ...to, headers: identity });
-        const { statusCode: status, headers: answered, body: bytes } = response;
+        const sent = { 'accept-encoding': 'identity', ...headers };
+        const to = { origin, path: pathname + search, method, body, signal, headers: sent };
+        const { statusCode: status, headers: answered, body: bytes } = await dispatcher.request(to);
         const redirect = status >= 300 && status < 400;
         if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
           return { status, headers: answered, body: bytes };
