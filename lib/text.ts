@@ -1,9 +1,6 @@
 /** Text for people: escaped for terminals, counted, coloured, and matched with what was meant. */
 
-/**
- * What a terminal obeys or nobody sees: control characters (C0, DEL, C1), formats (bidi controls, invisible
- * characters), lone surrogates, private characters, and the separators of lines and paragraphs.
- */
+/** What a terminal obeys or nobody sees: controls, formats (bidi), surrogates, private ones, separators. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
 
 /** The text with each unprintable character as `\u{1b}`, cut at `limit` characters. */
@@ -36,10 +33,8 @@ export const shellWord = (word: string): string =>
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
 /** Whether an output is a terminal with colours, which the user has not refused (https://no-color.org). */
-export const hasColours = (
-  { isTTY }: { readonly isTTY?: boolean | undefined },
-  env: Readonly<Record<string, string | undefined>>,
-): boolean => isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
+export const hasColours = ({ isTTY }: { isTTY?: boolean | undefined }, env: NodeJS.ProcessEnv): boolean =>
+  isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
 
 const STYLES = { good: 32, bad: 31, caution: 33, plain: 2, bold: 1 } as const;
 export type Style = keyof typeof STYLES;

@@ -11,19 +11,15 @@ import { refuseMalformed } from './not-http.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export interface ListenerOptions {
-  /**
-   * `reusePort`: other processes may have the port too (SO_REUSEPORT; Linux alone), which begins closed.
-   * `path`: a socket file that is not there (see `claimSocket`). `mode`: as for chmod.
-   */
+  /** `reusePort`: other processes may have the port too (SO_REUSEPORT; Linux alone), which begins closed. */
   readonly at:
     | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
-    | { readonly path: string; readonly mode: number };
+    | { readonly path: string; readonly mode: number }; // a socket file (see `claimSocket`); as for chmod
   /** In place of `at` a socket of that kind that listens already (socket activation). */
   readonly fd?: number | undefined;
   readonly tls?: TlsMaterial | undefined;
   readonly response?: typeof ServerResponse;
-  /** As of refuseMalformed. */
-  readonly onWrongScheme?: (advice: string) => void;
+  readonly onWrongScheme?: (advice: string) => void; // as of refuseMalformed
   readonly clock: Clock;
 }
 
@@ -129,9 +125,8 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     address,
     port,
     isOpen: (): boolean => server.listening,
-    /** Opens the port of a listener with `reusePort`. Throws listen_failed. */
+    /** These open and close the port of a listener with `reusePort`. The first throws listen_failed. */
     open,
-    /** Closes that port. Its connections stay. */
     shut: (): unknown => server.close(),
     replaceTls: (next: TlsMaterial): void => (server as HttpsServer).setSecureContext(contextOptions(next)),
   };

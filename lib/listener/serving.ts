@@ -8,8 +8,7 @@ type Log = Record<'info' | 'warn', (fields: Record<string, number>, message: str
 interface Sharing {
   /** `expiresMonotonic`: when the secret in force expires, in ms of the monotonic clock. */
   readonly session: { current(): { readonly expiresMonotonic: number } | undefined };
-  /** Called with listen_failed if the port cannot be opened. */
-  readonly onPermanent: (error: PrivatemodeError) => void;
+  readonly onPermanent: (error: PrivatemodeError) => void; // gets listen_failed
   readonly log: Log;
   readonly clock: Clock;
 }

@@ -6,8 +6,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { readNamedFile } from '../files/path-refusal.ts';
 import { readSmallSync } from '../watch-files.ts';
 
-/** Both in PEM. */
-export type TlsMaterial = Readonly<Record<'cert' | 'key', string>>;
+export type TlsMaterial = Readonly<Record<'cert' | 'key', string>>; // PEM
 
 /** Reads the pair and checks that the two belong together. Throws config_invalid naming the files. */
 export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', string>): TlsMaterial {

@@ -19,8 +19,8 @@ export interface CollateralStore {
 }
 
 /**
- * One file per URL: the SHA-256 of its second line in hex, and that line, JSON with the body in base64. Ignores
- * what is damaged, which would be taken for forged evidence, and what a disk does not read or write in 10 s.
+ * One file per URL: the SHA-256 of its second line in hex, and that line, JSON with the body in base64. What
+ * is damaged would be taken for forged evidence: ignores it, and a disk that takes more than 10 s.
  */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);

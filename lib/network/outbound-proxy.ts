@@ -26,9 +26,9 @@ export type Through = (host: string, port: number, secure: (raw?: Socket) => TLS
 
 /**
  * The proxy of `https_proxy`, except for what `no_proxy` covers; the lower-case spelling wins. Undefined: all
- * connections are direct. Throws config_invalid without the value, which may hold a password. `no_proxy`: `*`,
- * names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all below it;
- * with a leading dot or `*.`, only what is below. All but blocks may end in `:port`.
+ * connections are direct. Throws config_invalid without the value, which may hold a password. `no_proxy` has
+ * `*`, names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all below
+ * it; with a leading dot or `*.`, only what is below. All but blocks may end in `:port`.
  */
 export function proxyFromEnvironment(env: Environment) {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
