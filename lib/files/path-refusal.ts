@@ -26,10 +26,7 @@ const PATH_REFUSALS: Readonly<Record<string, (path: string, deed: string) => str
 /** What to write in place of a `~` that no shell has replaced: it does so only where a word begins. */
 export const TILDE = 'the shell replaces ~ only at the beginning of a word: write $HOME in place of ~';
 
-/**
- * Why `path` could not be read, or what else `deed` says, from what the file system threw: its code and what
- * to do.
- */
+/** Why `path` could not be read, or what else `deed` says, from what the file system threw. */
 export function pathRefusal(path: string, thrown: unknown, deed = 'read'): string {
   const { code = '', message } = thrown as NodeJS.ErrnoException;
   const words = Object.hasOwn(PATH_REFUSALS, code) ? PATH_REFUSALS[code]?.(path, deed) : undefined;
