@@ -9,10 +9,6 @@ export function printable(text: string, limit = 1000): string {
   return cut.replace(UNPRINTABLE, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
 }
 
-/** The text with each of its lines made printable; lines may have any length. */
-export const printableLines = (text: string): string =>
-  text.replace(/[^\n]+/g, (line) => printable(line, Number.POSITIVE_INFINITY));
-
 export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
 
 /** Escapes, as `\u009b`, what JSON leaves unprintable. Line ends stay: they stand between values only. */

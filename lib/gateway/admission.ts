@@ -86,10 +86,7 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
   throw new PrivatemodeError('invalid_host', `the header host is ${what}`);
 }
 
-/**
- * For a listener that knows no keys (--admin-address, --metrics-address): throws origin_forbidden, and what
- * checkHead throws. Only monitors and browsers use it, and a preferred language shows a browser, too.
- */
+/** For a listener that knows no keys. Throws origin_forbidden, and as checkHead. A language shows a browser. */
 export function refuseForeignPage(req: Pick<IncomingMessage, 'rawHeaders' | 'headers'>, policy: CorsPolicy) {
   const { headers } = req;
   checkHead(req.rawHeaders);

@@ -13,8 +13,6 @@ const REDACTED = '[redacted]';
 /** In names of headers and parameters. A dump may lack a value too many, but must not hold a credential. */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-(?:secret-id|unauthenticated)$/i;
-/** How any value of a header begins that is a credential. */
-const SCHEME = /^\s*(Bearer|Basic)\s/i;
 const MOST_PENDING = 32 * 1024 * 1024; // bytes of a dump that wait for the disk
 
 export type Dump = ReturnType<typeof createDump>;
@@ -79,7 +77,7 @@ function head(startLine: string, headers: ShownHeaders): string {
 }
 
 function redacted(name: string, value: string): string {
-  const scheme = SCHEME.exec(value)?.[1];
+  const scheme = /^\s*(Bearer|Basic)\s/i.exec(value)?.[1]; // so a credential begins, whatever the name
   if (scheme !== undefined) return `${scheme} ${REDACTED}`;
   if (isCredential(name)) return REDACTED;
   return name.toLowerCase() === 'referer' ? withoutCredentials(value) : value;

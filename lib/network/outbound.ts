@@ -17,9 +17,8 @@ import { type Environment, outboundProxy } from './outbound-proxy.ts';
 export type Outbound = ReturnType<typeof createOutbound>;
 
 /**
- * Creates the connections to the outside, by https_proxy and no_proxy (either case) in `env`, which is read
- * once. `connectTimeout`: ms to a usable connection on the control path, and to a response of the HTTP proxy.
- * `authorities`: the certificates to trust, in PEM. Throws config_invalid.
+ * Reads https_proxy and no_proxy of `env`, once. `connectTimeout`: ms to a usable connection on the control
+ * path, and to a response of the HTTP proxy. `authorities`: whom to trust, in PEM. Throws config_invalid.
  */
 export function createOutbound(
   env: Environment,
