@@ -27,14 +27,6 @@ export type Listener = Awaited<ReturnType<typeof listen>>;
 const ERROR = { 'privatemode-proxy-error': 'malformed_request', connection: 'close', 'content-length': 0 };
 const contextOptions = ({ cert, key }: TlsMaterial) => ({ cert, key, minVersion: 'TLSv1.2' as const });
 
-// Their close() leaves idle connections alone: connections.ts knows better which are idle.
-class PlainServer extends HttpServer {
-  override closeIdleConnections(): void {}
-}
-class TlsServer extends HttpsServer {
-  override closeIdleConnections(): void {}
-}
-
 function createServer({ tls, response = ServerResponse, clock: { times } }: ListenerOptions) {
   const options = {
     requestTimeout: 0, // lib/gateway/receive.ts enforces a minimum rate instead
@@ -48,8 +40,8 @@ function createServer({ tls, response = ServerResponse, clock: { times } }: List
   };
   const server: HttpServer | HttpsServer =
     tls === undefined
-      ? new PlainServer(options)
-      : new TlsServer({ ...options, ...contextOptions(tls), handshakeTimeout: times.headTimeout });
+      ? new HttpServer(options)
+      : new HttpsServer({ ...options, ...contextOptions(tls), handshakeTimeout: times.headTimeout });
   server.timeout = times.readerWait; // the gateway ends a connection whose client takes nothing
   server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
   server.on('error', () => {}); // one connection that could not be accepted must not end the others
@@ -125,9 +117,8 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     address,
     port,
     isOpen: (): boolean => server.listening,
-    /** These open and close the port of a listener with `reusePort`. The first throws listen_failed. */
+    /** Opens the port of a listener with `reusePort`. Throws listen_failed. */
     open,
-    shut: (): unknown => server.close(),
     replaceTls: (next: TlsMaterial): void => (server as HttpsServer).setSecureContext(contextOptions(next)),
   };
 }

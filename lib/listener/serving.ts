@@ -47,8 +47,7 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
   }
 
   return {
-    /** Resolved once the port has been open. */
-    opened: first.promise,
+    opened: first.promise, // resolved once the port has been open
     look,
     /** Closes the port for good. */
     end(): void {

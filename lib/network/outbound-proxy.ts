@@ -38,11 +38,10 @@ export function proxyFromEnvironment(env: Environment) {
   const exempts = (host: string, port: number): boolean =>
     exceptions.some((entry) => covers(entry, plainHost(host), port));
   // A value without a scheme must have a port, because a lone word is more likely a mistake than a host.
-  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
+  const whole = /^[^/]+:\d+\/?$/.test(value) ? `http://${value}` : value;
   try {
-    const proxy = new URL(hasScheme ? value : `http://${value}`);
-    if (!/^https?:$/.test(proxy.protocol) || !(hasScheme || /:\d+\/?$/.test(value)))
-      throw new Error('no proxy');
+    if (!/^https?:\/\//i.test(whole)) throw new Error('no proxy');
+    const proxy = new URL(whole);
     const pair = `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`;
     const authorization = `Basic ${Buffer.from(pair).toString('base64')}`;
     return { proxy, credentials: pair === ':' ? {} : { 'proxy-authorization': authorization }, exempts };

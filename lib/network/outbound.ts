@@ -5,7 +5,7 @@ import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
 import { createSecureContext, getCACertificates, type TLSSocket } from 'node:tls';
-import { buildConnector, Agent as ControlAgent } from 'undici';
+import { buildConnector, Agent as ControlAgent, request } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { readNamedFile } from '../files/path-refusal.ts';
@@ -52,10 +52,9 @@ export function createOutbound(
     /** The control path. Throws also upstream_redirect and transportError's; no text quotes what was sent. */
     call: limitedControlCall(
       async ({ method, url, headers, body = null }, host, signal) => {
-        const { origin, pathname, search } = new URL(url);
         const sent = { 'accept-encoding': 'identity', ...headers };
-        const to = { origin, path: pathname + search, method, body, signal, headers: sent };
-        const { statusCode: status, headers: answered, body: bytes } = await dispatcher.request(to);
+        const answer = await request(url, { dispatcher, method, body, signal, headers: sent });
+        const { statusCode: status, headers: answered, body: bytes } = answer;
         const redirect = status >= 300 && status < 400;
         if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
           return { status, headers: answered, body: bytes };
