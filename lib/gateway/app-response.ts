@@ -33,7 +33,7 @@ type Method<Result> = (...args: unknown[]) => Result;
  */
 export class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
   readonly observers: ResponseObserver[] = []; // are shown all that is written from now on
-  inChunks = false; // whether a head has said so: then the end of the body shows
+  inChunks = false; // true once a head has said so: then a client sees where the body ends
 
   override writeHead(...args: unknown[]): this {
     (super.writeHead as Method<this>)(...args);

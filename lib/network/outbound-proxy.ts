@@ -116,6 +116,5 @@ function covers(entry: string, host: string, port: number): boolean {
   if (Number(only) !== port) return false;
   const covered = plainHost(name);
   const below = covered.replace(/^\*?\.?/, '.');
-  const isItself = covered === host && below.slice(1) === covered;
-  return covered === '*' || isItself || (family === 0 && host.endsWith(below));
+  return covered === '*' || covered === host || (family === 0 && host.endsWith(below));
 }
