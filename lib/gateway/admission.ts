@@ -86,7 +86,7 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
   throw new PrivatemodeError('invalid_host', `the header host is ${what}`);
 }
 
-/** For a listener that knows no keys. Throws origin_forbidden, and as checkHead. A language shows a browser. */
+/** For a listener without keys. Throws origin_forbidden, and as checkHead. A language shows a browser. */
 export function refuseForeignPage(req: Pick<IncomingMessage, 'rawHeaders' | 'headers'>, policy: CorsPolicy) {
   const { headers } = req;
   checkHead(req.rawHeaders);
