@@ -1,7 +1,7 @@
 /** The connections of a listener: which are open, the responses under way on each, and how they end. */
 import type { Server, ServerResponse } from 'node:http';
 import { Server as HttpsServer } from 'node:https';
-import type { Socket } from 'node:net';
+import { Server as NetServer, type Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 
 /** Both sockets of a TLS connection have these, and nothing else shows that they belong together. */
@@ -64,18 +64,22 @@ export function trackConnections(server: Server, clock: Clock) {
     for (const responses of connections.values()) responses?.forEach(sayClose);
   }
 
+  /** Refuses connections from now on. The close of http would also end those that it takes for idle. */
+  const shut = (then?: () => void): unknown => NetServer.prototype.close.call(server, then);
+
   return {
     /** Whether the head of an unfinished response has left on this connection. */
     hasBegunResponse: (socket: Socket): boolean =>
       [...(connections.get(socket) ?? [])].some(({ headersSent }) => headersSent),
     announceEnd,
+    shut,
     /**
      * Refuses connections, cuts handshakes, and ends each open connection after its responses. One without a
      * request ends a second later, since it may be on its way. Resolves when the last has gone.
      */
     drain(): Promise<void> {
       const { promise, resolve } = Promise.withResolvers<void>();
-      server.close(() => resolve());
+      shut(resolve);
       announceEnd();
       isEnding = true;
       for (const [socket, responses] of connections) if (responses?.size === 0) socket.destroy();

@@ -72,7 +72,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the end of a broken response: it looks like that of a whole one',
     file: 'lib/gateway/own-response.ts',
-    edits: [{ find: 'else socket.resetAndDestroy();', replace: 'else socket.end();' }],
+    edits: [{ find: 'socket.resetAndDestroy();', replace: 'socket.end();' }],
     tests: [
       {
         file: 'test/gateway/broken-streams.test.ts',
