@@ -52,7 +52,7 @@ export function attemptHeaders(
   if (head.client !== undefined) headers['privatemode-client'] = head.client;
   else Object.assign(headers, OF_PROXY);
   headers['privatemode-user-request-id'] = head.requestId;
-  return Object.assign(headers, protection && protectionHeaders(protection, head.protocolVersion));
+  return Object.assign(headers, protection && protectionHeaders(protection));
 }
 
 export const AUDIT_HEADERS = {
