@@ -24,12 +24,10 @@ export interface Endpoint extends PathRow {
   readonly requestPlain: ReadonlySet<string>;
   /** Whether the body gets a cache salt and the headers get a shard key (docs/protocol/inference.md 8). */
   readonly salted: boolean;
-  /** Query parameters that the remote gets; all others are dropped. */
-  readonly query: readonly string[];
+  readonly query: readonly string[]; // parameters that the remote gets; all others are dropped
   /** `gen_ai.operation.name` of the OpenTelemetry conventions; undefined where nothing is inferred. */
   readonly operation?: string;
-  /** The path for a request that is translated before it is encrypted; undefined: its own. */
-  readonly translatedTo?: string;
+  readonly translatedTo?: string; // the path of a request that is translated before it is encrypted
 }
 
 /** Values that most endpoints share; a row names only what differs. */

@@ -189,8 +189,7 @@ function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>) 
   };
 }
 
-/** Bytes from which releasing costs less than it saves. */
-const WORTH_RELEASING = 4 * 1024;
+const WORTH_RELEASING = 4 * 1024; // bytes; releasing fewer costs more than it saves
 /**
  * Frees the memory of bytes that nobody reads, nor the network or the disk, which would read freed memory.
  * Left to the garbage collector, it costs a full collection (docs/hazards.md 25).
