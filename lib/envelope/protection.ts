@@ -3,12 +3,6 @@ import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
 
 export { type InferenceSecret, type MessageSealer, notAuthentic, RequestCipher } from './message-cipher.ts';
 
-/** Which certificates of its GPUs the service should accept. */
-export interface GpuPolicy {
-  readonly allowUnknown: boolean; // those that the status service does not know
-  readonly gracePeriodHours: number; // after a revocation; 0: none
-}
-
 /** The protocol generation implemented, not the product's version (docs/protocol/inference.md, section 3). */
 export const PROTOCOL_VERSION = 'v1.40.0';
 /** With the value `false`, it says "not encrypted", and nothing authenticates it (section 6). */
@@ -19,7 +13,11 @@ export interface ProtectedAttempt {
   readonly key: SecretKey;
   readonly model: string | undefined; // checked already (lib/pipeline/plain-members.ts)
   readonly shardKey: string | undefined;
-  readonly gpuPolicy: GpuPolicy;
+  /** Which certificates of its GPUs the service should accept. */
+  readonly gpuPolicy: {
+    readonly allowUnknown: boolean; // those that the status service does not know
+    readonly gracePeriodHours: number; // after a revocation; 0: none
+  };
   readonly nowMs: number; // wall clock, since 1970
 }
 
@@ -35,13 +33,10 @@ function policyText({ gpuPolicy: { allowUnknown, gracePeriodHours }, nowMs }: Pr
 const macs = new WeakMap<SecretKey, { readonly policy: string; readonly mac: string }>();
 
 /**
- * The protection headers of one attempt (docs/protocol/inference.md, section 2). Values are latin1: the
- * model's holds its UTF-8 bytes. Throws `internal` unless the key holds 32 bytes.
+ * The protection headers of one attempt but the version (docs/protocol/inference.md, section 2). Values are
+ * latin1: the model's holds its UTF-8 bytes. Throws `internal` unless the key holds 32 bytes.
  */
-export function protectionHeaders(
-  attempt: ProtectedAttempt,
-  protocolVersion: string = PROTOCOL_VERSION,
-): Record<string, string> {
+export function protectionHeaders(attempt: ProtectedAttempt): Record<string, string> {
   const { secretId, key, model, shardKey } = attempt;
   checkKey(key);
   const policy = policyText(attempt);
@@ -51,7 +46,6 @@ export function protectionHeaders(
     macs.set(key, known);
   }
   return {
-    'Privatemode-Version': protocolVersion,
     'Privatemode-Secret-ID': secretId,
     'Privatemode-NVIDIA-OCSP-Policy': policy,
     'Privatemode-NVIDIA-OCSP-Policy-MAC': known.mac,

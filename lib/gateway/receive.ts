@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { PrivatemodeError } from '../errors.ts';
 import { brokenOff, stalled } from '../network/failures.ts';
-import type { BodyReader, Pause } from '../pipeline/request-body.ts';
+import type { BodyReader } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 import { CollectedBody } from './memory.ts';
 
@@ -103,7 +103,7 @@ const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
     : new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
 
 /** Lets others have their turn between the parts of long work. Rejects if the exchange is over. */
-function turnsOf(exchange: Exchange): Pause {
+function turnsOf(exchange: Exchange) {
   const { clock } = exchange.deps;
   let since = clock.monotonic();
   return () => {

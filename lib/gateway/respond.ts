@@ -38,8 +38,7 @@ export async function respond(exchange: ForwardedExchange, asked: RequestFacts, 
     const level = status >= 500 ? 'error' : 'warn';
     exchange.log(level, { status, keyFrom }, 'The service answered with an error status');
   }
-  const streaming = endpoint.terminal !== undefined && asked.streaming; // other endpoints have no `stream`
-  const kind = responseKind(status, response.headers, endpoint.encrypted, streaming);
+  const kind = responseKind(status, response.headers, endpoint.codec !== 'none', asked.streaming);
   if (kind instanceof PrivatemodeError) {
     request.destroy();
     if (kind instanceof ForeignError) return respondForeign(exchange, response, kind);
@@ -118,7 +117,8 @@ type OfBody = Pick<Parameters<typeof responseHeaders>[0], 'contentType' | 'epoch
 
 function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, body: OfBody) {
   const { match, format, requestId, headers: own } = exchange;
-  return responseHeaders({ format, requestId, headers, own, encrypted: match.endpoint.encrypted, ...body });
+  const encrypted = match.endpoint.codec !== 'none';
+  return responseHeaders({ format, requestId, headers, own, encrypted, ...body });
 }
 
 /** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */

@@ -1,8 +1,7 @@
 /**
- * One strict pass over the bytes of a JSON text. It says where the members of the top-level object stand and
- * how much is in each, without parsing a value: the raw text of each is encrypted, and JSON.parse may see a
- * text only after its size is known. The grammar is that of JSON.parse (RFC 8259) on valid UTF-8 without a
- * byte order mark, because a body that is not JSON must never leave.
+ * One strict pass over the bytes of a JSON text: where the members of the top-level object stand, whose raw
+ * text is encrypted, and how much is in each, before JSON.parse may see it. The grammar is that of JSON.parse
+ * (RFC 8259) on UTF-8 without a byte order mark, because a body that is not JSON must never leave.
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';
@@ -14,16 +13,12 @@ export type Counts = Readonly<Record<'values' | 'objectMembers' | 'depth', numbe
 
 /** A member of the top-level object, or an element of the top-level array. */
 export interface Member extends Counts {
-  /** Decoded name; for an element, its index as text. */
-  readonly name: string;
+  readonly name: string; // decoded; of an element, its index as text
   readonly kind: JsonKind;
-  /** Positions of the first byte of the value, and after its last byte. */
-  readonly start: number;
-  readonly end: number;
-  /** Start and end of each number in the value that a double may not hold as it is written (numberEnd). */
-  readonly numbers: number[];
-  /** Whether an object in the value has a name that may be that of a media URL (mayNameUrl). */
-  readonly mayHoldUrl: boolean;
+  readonly start: number; // position of the first byte of the value
+  readonly end: number; // position after its last byte
+  readonly numbers: number[]; // start and end of each in it that a double may not hold as written (numberEnd)
+  readonly mayHoldUrl: boolean; // an object in it has a name that may be that of a media URL (mayNameUrl)
 }
 
 export type Scanned = Counts & { readonly members: readonly Member[] };
@@ -33,11 +28,9 @@ type Writable<T> = { -readonly [K in keyof T]: T[K] };
 export const isParsable = ({ values, objectMembers, depth }: Counts): boolean =>
   values <= 200_000 && objectMembers <= 20_000 && depth <= 64;
 
-/** The decoder of the service stops at the same depth. */
-const MAX_DEPTH = 10_000;
+const MAX_DEPTH = 10_000; // where the decoder of the service stops, too
 const MAX_ELEMENTS = 100_000;
-/** Bytes that are scanned before other exchanges have their turn. */
-const TURN = 512 * 1024;
+const TURN = 512 * 1024; // bytes that are scanned before other exchanges have their turn
 
 // What may come next, between tokens: a sum of these, or 0 behind the whole value.
 const VALUE = 1;
@@ -153,9 +146,17 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
 }
 
 /** Scans a text, which should be short, in one turn. */
-export function scanJson(bytes: Buffer, options?: ScanOptions): Scanned {
-  const turns = scanInTurns(bytes, options);
-  let step = turns.next();
-  while (!step.done) step = turns.next();
-  return step.value;
+export const scanJson = (bytes: Buffer, options?: ScanOptions) =>
+  inTurns(scanInTurns(bytes, options)) as Scanned;
+
+/** Called within long work: undefined if it may go on, else resolves when others have had their turn. */
+export type Pause = () => Promise<void> | undefined;
+
+/** Does the work, with a pause between its steps where one is due; without any, the result is no promise. */
+export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | Promise<T> {
+  for (let step = steps.next(); ; step = steps.next()) {
+    if (step.done) return step.value;
+    const turn = pause?.();
+    if (turn !== undefined) return turn.then(() => inTurns(steps, pause));
+  }
 }

@@ -3,6 +3,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
 const LONGEST = 32 * 1024 * 1024; // bytes of an element that is parsed
+const MAX_AUTHORITY = 8192; // characters; a DNS name has 253, and no user name or zone needs the rest
 
 /**
  * Parses those elements of a list that may hold what is `wanted`, each byte as one character (latin1), for
@@ -72,8 +73,6 @@ const WITH_COLONS = authorityOf(String.raw`(?:${NAME}|:)*:\d*`);
 const ZONE_ESCAPES = String.raw`%(?:2[0-24-9A-Ea-e]|3[\dA-Ea-e]|[46][1-9A-Fa-f]|5[\dABDFabdf]|7[\dAEae])`;
 const ZONE = String.raw`(?:[\w!"$&'()*+,\-.:;<=>\]~\x80-\xff]|${ZONE_ESCAPES})+`;
 const IP_LITERAL = authorityOf(String.raw`\[([\dA-Fa-f:.]*)(?:%25${ZONE})?\](?::\d*)?`);
-
-const MAX_AUTHORITY = 8192; // characters; a DNS name has 253, and no user name or zone needs the rest
 
 /** `text`: `userinfo@host:port`. */
 function isAuthority(text: string, https: boolean): boolean {

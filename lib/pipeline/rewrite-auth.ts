@@ -8,8 +8,7 @@ interface AuthInput {
   readonly apiKeyHeader: string | undefined; // x-api-key
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
-  /** The client of --clients that sends the request, and its key for the service, if it has one. */
-  readonly client?: { readonly name: string; readonly apiKey: string | undefined } | undefined;
+  readonly client?: { readonly name: string; readonly apiKey: string | undefined } | undefined; // of --clients
 }
 
 const bearer = (key: string | undefined): string | undefined => (key ? `Bearer ${key}` : undefined);

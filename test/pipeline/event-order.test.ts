@@ -1,13 +1,19 @@
 /** In which order the events of a stream come, and when the event that ends it would be true. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { orderOf } from '../../lib/pipeline/event-order.ts';
+import { blocksOrder, chunksOrder } from '../../lib/pipeline/event-order.ts';
 
 type Event = readonly [type: string, content?: unknown, index?: unknown];
 type Outcome = 'complete' | 'unfinished' | 'refused';
 
-function outcomeOf(order: 'choices' | 'audio' | 'blocks', wanted: number, events: readonly Event[]): Outcome {
-  const take = orderOf({ order }, wanted);
+const ORDERS = {
+  choices: chunksOrder,
+  audio: (wanted: number) => chunksOrder(wanted, true),
+  blocks: blocksOrder,
+};
+
+function outcomeOf(order: keyof typeof ORDERS, wanted: number, events: readonly Event[]): Outcome {
+  const take = ORDERS[order](wanted);
   let isComplete = false;
   try {
     for (const [type, content, index] of events) isComplete = take(type, content, index);
