@@ -24,6 +24,7 @@ export function respondError(exchange: Exchange, error: PrivatemodeError, status
 
 type WholeResponse = { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array };
 const DISCARD_BYTES = 1024 * 1024;
+const DISCARD_CHUNKS = 1024;
 
 /**
  * Writes a whole response. Before it ends, the rest of the request's body is read and thrown away: at most
@@ -42,9 +43,11 @@ export function respondWhole(exchange: Exchange, { status, headers, body }: Whol
   // A connection that closes with unread bytes is reset, and the client may lose the response.
   const end = (): void => void res.end();
   let discarded = 0;
+  let chunks = 0;
   const discard = (chunk: Uint8Array): void => {
     discarded += chunk.length;
-    if (discarded > DISCARD_BYTES) end();
+    chunks += 1;
+    if (discarded > DISCARD_BYTES || chunks > DISCARD_CHUNKS) end();
   };
   deadline.wait(deps.clock.times.discardWait, end);
   req.on('data', discard).once('end', end).resume();
@@ -72,6 +75,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
       noteBroken(exchange, error);
       return void breakConnection(exchange);
     }
+    exchange.interrupt(error); // what still runs for it, such as an upload
     exchange.failed(error);
     respondError(exchange, error);
   } catch (fault) {

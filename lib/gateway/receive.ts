@@ -77,11 +77,14 @@ function collect(exchange: Exchange, source: IncomingMessage, most: number): Pro
       if (!isRequest) source.destroy();
       reject(failure);
     };
+    let crumbs = 0;
     const take = (chunk: Uint8Array): void => {
       stats.bytes[isRequest ? 'fromClient' : 'fromRemote'] += chunk.length;
       if (isRequest) bodies?.request.update(chunk);
       else deadline.refresh();
+      if (chunk.length < CRUMB) crumbs += 1;
       try {
+        if (crumbs > MOST_CRUMBS) throw inCrumbs(isRequest);
         if (body.length + chunk.length > most) throw tooLarge(isRequest, most);
         body.push(chunk);
       } catch (thrown) {
@@ -96,6 +99,15 @@ function collect(exchange: Exchange, source: IncomingMessage, most: number): Pro
     else exchange.interruptBy(settle);
   });
 }
+
+/** A chunk of a few bytes costs as much as one of 64 KiB, and a body of them would hold up everybody. */
+const CRUMB = 64; // bytes
+const MOST_CRUMBS = 10_000;
+const inCrumbs = (isRequest: boolean): PrivatemodeError =>
+  new PrivatemodeError(
+    isRequest ? 'upload_too_slow' : 'response_malformed',
+    `more than ${MOST_CRUMBS} chunks of the body have less than ${CRUMB} bytes`,
+  );
 
 const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
   isRequest

@@ -13,20 +13,22 @@ export type Counts = Readonly<Record<'values' | 'objectMembers' | 'depth', numbe
 
 /** A member of the top-level object, or an element of the top-level array. */
 export interface Member extends Counts {
-  readonly name: string; // decoded; of an element, its index as text
+  readonly name: string; // decoded; an element has none
   readonly kind: JsonKind;
   readonly start: number; // position of the first byte of the value
   readonly end: number; // position after its last byte
-  readonly numbers: number[]; // start and end of each in it that a double may not hold as written (numberEnd)
+  readonly numbers: number[]; // with that option: start and end of each that numberEnd finds in it
   readonly mayHoldUrl: boolean; // an object in it has a name that may be that of a media URL (mayNameUrl)
 }
 
 export type Scanned = Counts & { readonly members: readonly Member[] };
 type Writable<T> = { -readonly [K in keyof T]: T[K] };
 
+const MOST_VALUES = 200_000;
+const NONE: number[] = [];
 /** Whether JSON.parse may see a text: 8 MiB of objects with different names would take more than a second. */
 export const isParsable = ({ values, objectMembers, depth }: Counts): boolean =>
-  values <= 200_000 && objectMembers <= 20_000 && depth <= 64;
+  values <= MOST_VALUES && objectMembers <= 20_000 && depth <= 64;
 
 const MAX_DEPTH = 10_000; // where the decoder of the service stops, too
 const MAX_ELEMENTS = 100_000;
@@ -39,16 +41,16 @@ const COLON = 4;
 const COMMA = 8;
 const CLOSER = 16;
 
-type ScanOptions = { readonly [option in 'array' | 'partial' | 'unique']?: boolean };
+type ScanOptions = { readonly [option in 'array' | 'partial' | 'unique' | 'numbers']?: boolean };
 
 /**
  * Scans the whole text, and yields after each 512 KiB of it. Options: it may also be an `array`; it may end
  * too early (`partial`), and only complete members are found; names must differ in each object (`unique`),
- * not only at the top, where the service must address them. Throws invalid_json, also beyond 100,000
- * elements or 10,000 levels, and as takeName does for the names that must differ.
+ * not only at the top, where the service must address them; inexact `numbers` are listed. Throws
+ * invalid_json, also beyond 100,000 elements or 10,000 levels, and as takeName does for names that repeat.
  */
 export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generator<undefined, Scanned> {
-  const { array, partial, unique } = options;
+  const { array, partial, unique, numbers } = options;
   const size = bytes.length;
   if (!isUtf8(bytes)) throw new PrivatemodeError('invalid_json', 'the body is not UTF-8');
   const view = new DataView(bytes.buffer, bytes.byteOffset, size);
@@ -82,9 +84,8 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
     }
     if (kind !== undefined && open.length === 1) {
       if (members.length === MAX_ELEMENTS) throw invalidJson(i, 'too many elements');
-      if (open[0] === 'array') name = String(members.length);
       const sums = { values, objectMembers, depth: 0 };
-      member = { name, kind, start: i, end: i, ...sums, numbers: [], mayHoldUrl: false };
+      member = { name, kind, start: i, end: i, ...sums, numbers: numbers ? [] : NONE, mayHoldUrl: false };
     }
     if (kind === 'object' || kind === 'array') {
       if (open.length === MAX_DEPTH) throw invalidJson(i, 'nesting is too deep');
@@ -104,7 +105,7 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
       }
       i += 1;
     } else if (kind === 'number') {
-      i = numberEnd(bytes, i, member?.numbers);
+      i = numberEnd(bytes, i, numbers && values < MOST_VALUES ? member?.numbers : undefined);
       if (i === size) break; // more digits may follow
     } else if (kind !== undefined) {
       i = literalEnd(bytes, i, kind);

@@ -4,6 +4,9 @@ import { Server as HttpsServer } from 'node:https';
 import { Server as NetServer, type Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 
+/** Requests that a client may send ahead of their responses. No client does; a flood would fill the memory. */
+const MOST_AHEAD = 100;
+
 /** Both sockets of a TLS connection have these, and nothing else shows that they belong together. */
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
   `${remoteAddress} ${remotePort} ${localAddress}`;
@@ -51,6 +54,7 @@ export function trackConnections(server: Server, clock: Clock) {
     if (!connections.has(socket)) return; // it is gone already
     const responses = connections.get(socket) ?? new Set();
     connections.set(socket, responses.add(res));
+    if (responses.size > MOST_AHEAD) return void socket.destroy();
     if (isAnnounced) sayClose(res);
     res.once('close', () => {
       responses.delete(res);

@@ -80,8 +80,10 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   const connections = trackConnections(server, clock);
   server.on('request', (req, res) => {
     // Node takes a request line without a version for HTTP/0.9 (docs/hazards.md 27).
-    if (req.httpVersionMajor === 1) handle(req, res);
-    else res.writeHead(505, ERROR).end();
+    if (req.httpVersionMajor !== 1) return void res.writeHead(505, ERROR).end();
+    // Requests may be sent ahead (RFC 9112 9.3.2): a response gets its connection after the one before it.
+    if (res.socket !== null) handle(req, res);
+    else res.once('socket', () => setImmediate(() => res.destroyed || handle(req, res)));
   });
   server.on('checkExpectation', (_req, res) => res.writeHead(417, ERROR).end());
   // lib/gateway/receive.ts sends 100 Continue when it wants the body of an admitted request.

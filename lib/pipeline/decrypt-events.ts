@@ -125,8 +125,10 @@ export class EventDecrypter implements Decrypter {
     if (type === 'message_start') this.#startUsage = (content as { usage?: unknown }).usage;
     if (type === 'error') {
       this.modelError = true;
-      const shown = overflowError(content, this.#named ? 'anthropic' : 'openai');
-      if (shown !== undefined) values[names.indexOf('error')] = JSON.stringify(shown);
+      const at = names.indexOf('error');
+      const error: unknown = JSON.parse(Buffer.from(values[at]!, 'latin1').toString());
+      const shown = overflowError(error, this.#named ? 'anthropic' : 'openai');
+      if (shown !== undefined) values[at] = Buffer.from(JSON.stringify(shown)).toString('latin1');
     }
     const isClosing = Array.isArray(content) && content.length === 0;
     if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
