@@ -104,7 +104,6 @@ export class RequestCipher {
     }
   }
 
-  /** The authenticated data of the message with that number, from 0 on in each direction. */
   #aadFor(number: number): Buffer {
     const sequence = this.#first + number;
     if (sequence >= 2 ** 32) throw internal('the message counter is exhausted');

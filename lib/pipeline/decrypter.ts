@@ -11,7 +11,7 @@ export interface Decrypter {
   /** Set once the stream turns out to be wrong. What was delivered before stays good; nothing comes after. */
   readonly failure: PrivatemodeError | undefined;
   readonly finished: boolean; // no more bytes are looked at, be it after a failure
-  readonly modelError: boolean; // reported by the model: a `[DONE]` may follow, but the stream is whole
+  readonly modelError: boolean; // the model reported an error: `[DONE]` may follow, or not
   readonly events: number; // that were delivered so far, the terminal one included
   readonly usage: TokenUsage | undefined; // stated so far, whether or not the application gets it
 }
