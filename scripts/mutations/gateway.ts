@@ -143,7 +143,7 @@ export const GATEWAY: readonly Mutation[] = [
     edits: [
       {
         find: 'authorization === bearer(configuredKey);',
-        replace: 'authorization === `Bearer ${configuredKey}`;',
+        replace: 'authorization === "Bearer " + configuredKey;',
       },
     ],
     tests: [

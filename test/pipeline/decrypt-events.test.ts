@@ -289,7 +289,12 @@ describe('errors inside an event stream', () => {
       'END',
       '\\u010a\\u0122\\u00e9\\ud83d\\ude00',
     );
-    const data = literalSealObject(EXCHANGE, [{ name: 'error', writtenName: '"error"', raw }], ['id', 'usage'], countingIvs());
+    const data = literalSealObject(
+      EXCHANGE,
+      [{ name: 'error', writtenName: '"error"', raw }],
+      ['id', 'usage'],
+      countingIvs(),
+    );
     const [first, ...more] = open(`data: ${data}\n\n${DONE}`).text.split('\n\n');
     assert.equal(JSON.parse(first!.slice('data: '.length)).error.message, `${said}\u010a\u0122\u00e9😀`);
     assert.deepEqual(more, ['data: [DONE]', '']);
