@@ -1,0 +1,140 @@
+/**
+ * Public keys and the signatures by them: ECDSA on P-256 and P-384, and RSASSA-PSS as AMD signs. Web Crypto
+ * verifies, because every runtime has it, and it is four times as fast on P-384 as @noble/curves. A signature
+ * that cannot be parsed does not verify: the functions resolve with false for it.
+ */
+import { p256, p384 } from '@noble/curves/nist.js';
+import { sha256, sha384 } from '#crypto/digest';
+import { children, type Der, malformed, parseDer, readSequence, TAG } from './der.ts';
+import { readBitString, readUnsigned } from './der-values.ts';
+
+export type EcCurve = 'P-256' | 'P-384';
+export type EcdsaHash = 'sha256' | 'sha384';
+
+/** A key, with the facts that decide which signatures it may verify. */
+export interface PublicKey {
+  /** `other` is a key that verifies nothing here, one that is bound to PSS (RFC 4055 3.1) among them. */
+  readonly algorithm: 'ec' | 'rsa' | 'other';
+  /** Undefined for `ec` on another curve, which verifies nothing either. `point`: 0x04 || x || y. */
+  readonly curve?: EcCurve;
+  readonly point?: Uint8Array;
+  readonly rsa?: { readonly modulusBits: number; readonly exponent: bigint };
+  /** Only for `rsa`. */
+  readonly spki?: Uint8Array;
+}
+
+const ENGINES = { 'P-256': p256, 'P-384': p384 } as const;
+const HASHES = { sha256: ['SHA-256', sha256], sha384: ['SHA-384', sha384] } as const;
+/** Object identifiers, DER without tag and length, in hex. */
+const OID_EC = '2a8648ce3d0201';
+const OID_RSA = '2a864886f70d010101';
+const CURVES: Readonly<Record<string, EcCurve>> = { '2a8648ce3d030107': 'P-256', '2b81040022': 'P-384' };
+
+const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+/** A copy in an ArrayBuffer of its own, which the types of Web Crypto demand. */
+const owned = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => Uint8Array.from(bytes);
+
+/** Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Throws evidence_malformed. */
+export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
+  const [algorithm, material] = readSequence(parseDer(spki), (fields) => [
+    children(fields.take(TAG.sequence)),
+    readBitString(fields.take(), 0),
+  ]) as [Der[], Uint8Array];
+  const [oid, parameters, ...rest] = algorithm;
+  if (oid?.tag !== TAG.oid || rest.length > 0) throw malformed('a public key names no algorithm');
+  const name = toHex(oid.content);
+  if (name === OID_EC) return ecKey(parameters, material);
+  if (name !== OID_RSA) return { algorithm: 'other' };
+  // NULL (RFC 3279 2.3.1)
+  if (parameters?.tag !== TAG.null || parameters.content.length > 0)
+    throw malformed('an RSA key has parameters');
+  return { ...publicKeyFromPkcs1(material), spki };
+}
+
+/** A named curve (RFC 5480 2.1.1), and on P-256 and P-384 an uncompressed point, as Go demands. */
+function ecKey(parameters: Der | undefined, point: Uint8Array): PublicKey {
+  if (parameters?.tag !== TAG.oid) throw malformed('a public key does not name its curve');
+  const curve = CURVES[toHex(parameters.content)];
+  return curve === undefined ? { algorithm: 'ec' } : keyOn(curve, point);
+}
+
+/** A key from the affine coordinates x || y, big-endian, 32 or 48 bytes each. Throws evidence_malformed. */
+export const publicKeyFromPoint = (curve: EcCurve, coordinates: Uint8Array): PublicKey =>
+  keyOn(curve, Uint8Array.of(4, ...coordinates));
+
+function keyOn(curve: EcCurve, point: Uint8Array): PublicKey {
+  try {
+    // The engine also reads compressed points, which are shorter.
+    const checked = ENGINES[curve].Point.fromBytes(owned(point)).toBytes(false);
+    if (checked.length === point.length) return { algorithm: 'ec', curve, point: checked };
+  } catch {} // not on the curve
+  throw malformed(`a public key is no uncompressed point on ${curve}`);
+}
+
+/** Reads an RSAPublicKey (DER, RFC 8017 A.1.1), as a key that verifies nothing. Throws evidence_malformed. */
+export function publicKeyFromPkcs1(der: Uint8Array): PublicKey {
+  return readSequence(parseDer(der), (fields) => {
+    const [modulus, exponent] = [positive(fields.take()), positive(fields.take())];
+    return { algorithm: 'rsa', rsa: { modulusBits: modulus.toString(2).length, exponent } };
+  });
+}
+
+function positive(element: Der): bigint {
+  const value = BigInt(`0x${toHex(readUnsigned(element))}`);
+  if (value === 0n) throw malformed('a number of an RSA key is zero');
+  return value;
+}
+
+/**
+ * Verifies an ECDSA signature (FIPS 186-5) over the hash of `data`. `encoding` is `der` for the ASN.1
+ * SEQUENCE of r and s, `raw` for r || s, big-endian, both exactly as long as the curve's order.
+ */
+export async function verifyEcdsa(input: {
+  readonly key: PublicKey;
+  readonly hash: EcdsaHash;
+  readonly encoding: 'raw' | 'der';
+  readonly data: Uint8Array;
+  readonly signature: Uint8Array;
+}): Promise<boolean> {
+  const { key, hash, encoding, data, signature } = input;
+  const { curve, point } = key;
+  if (curve === undefined || point === undefined) return false;
+  const engine = ENGINES[curve];
+  let raw: Uint8Array;
+  try {
+    const format = encoding === 'raw' ? 'compact' : 'der';
+    raw = engine.Signature.fromBytes(owned(signature), format).toBytes('compact');
+  } catch {
+    return false;
+  }
+  const [name, digest] = HASHES[hash];
+  try {
+    const algorithm = { name: 'ECDSA', namedCurve: curve };
+    const imported = await crypto.subtle.importKey('raw', owned(point), algorithm, false, ['verify']);
+    return await crypto.subtle.verify({ name: 'ECDSA', hash: name }, imported, owned(raw), owned(data));
+  } catch {
+    // Some runtimes lack a pairing of curve and hash, such as P-384 with the SHA-256 of a secret exchange.
+    return engine.verify(raw, digest(data), point, { prehash: false, lowS: false });
+  }
+}
+
+/**
+ * Verifies RSASSA-PSS with SHA-384, MGF1-SHA-384 and a salt of exactly 48 bytes (RFC 8017 8.1;
+ * docs/protocol/attestation.md 7).
+ */
+export async function verifyRsaPssSha384(
+  { rsa, spki }: PublicKey,
+  data: Uint8Array,
+  signature: Uint8Array,
+): Promise<boolean> {
+  // Step 1 of RFC 8017 8.1.2. Some engines leave it out: they accept a signature without its leading zeros.
+  if (spki === undefined || 8 * signature.length !== rsa?.modulusBits) return false;
+  try {
+    const algorithm = { name: 'RSA-PSS', hash: 'SHA-384' };
+    const imported = await crypto.subtle.importKey('spki', owned(spki), algorithm, false, ['verify']);
+    const pss = { name: 'RSA-PSS', saltLength: 48 };
+    return await crypto.subtle.verify(pss, imported, owned(signature), owned(data));
+  } catch {
+    return false;
+  }
+}
