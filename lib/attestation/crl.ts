@@ -29,7 +29,7 @@ export const parseCrl = (der: Uint8Array) =>
     const nextUpdate = cursor.takeIf(TAG.utcTime, TAG.generalizedTime);
     const entries = cursor.takeIf(TAG.sequence);
     const extensions = takeExtensions(cursor, 0);
-    refuseCritical(extensions);
+    refuseCritical({ extensions });
     for (const oid of PARTIAL) if (extensions.has(oid)) throw malformed('a CRL that is not the whole list');
     const number = extensions.get(EXTENSION_OID.crlNumber);
     if (number === undefined) throw malformed('a CRL without a number');
@@ -49,12 +49,12 @@ const readRevoked = (element: Der): string =>
   readSequence(element, (entry) => {
     const serial = readSerial(entry.take());
     readTime(entry.take());
-    refuseCritical(entry.optional(TAG.sequence, readExtensions) ?? new Map());
+    refuseCritical({ extensions: entry.optional(TAG.sequence, readExtensions) ?? new Map() });
     return serial;
   });
 
-function refuseCritical(extensions: Extensions): void {
-  const [oid] = unhandledCritical(extensions, []);
+function refuseCritical(of: { readonly extensions: Extensions }): void {
+  const [oid] = unhandledCritical(of, []);
   if (oid !== undefined) throw malformed(`a CRL has the critical extension ${oid}`);
 }
 

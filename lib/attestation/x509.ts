@@ -189,7 +189,10 @@ export function takeExtensions(cursor: DerCursor, n: number): Extensions {
 }
 
 /** The OIDs of the critical extensions that the caller does not handle. */
-export const unhandledCritical = (extensions: Extensions, handled: readonly string[]): string[] =>
+export const unhandledCritical = (
+  { extensions }: { readonly extensions: Extensions },
+  handled: readonly string[],
+): string[] =>
   [...extensions].flatMap(([oid, { critical }]) => (critical && !handled.includes(oid) ? [oid] : []));
 
 const readBasicConstraints = (element: Der) =>

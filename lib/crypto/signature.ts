@@ -16,7 +16,7 @@ export interface PublicKey {
   /** `other` is a key that verifies nothing here, one that is bound to PSS (RFC 4055 3.1) among them. */
   readonly algorithm: 'ec' | 'rsa' | 'other';
   /** Undefined for `ec` on another curve, which verifies nothing either. `point`: 0x04 || x || y. */
-  readonly curve?: EcCurve;
+  readonly curve?: EcCurve | undefined;
   readonly point?: Uint8Array;
   readonly rsa?: { readonly modulusBits: number; readonly exponent: bigint };
   /** Only for `rsa`. */
