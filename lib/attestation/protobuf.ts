@@ -53,40 +53,34 @@ export function readWireFields(message: Uint8Array): WireFields {
   return fields;
 }
 
-function single(fields: WireFields, number: number): WireValue | undefined {
-  const values = fields.get(number);
-  if (values !== undefined && values.length > 1) throw malformed(`protobuf field ${number} appears twice`);
-  return values?.[0];
+function single<T>(values: readonly T[], number: number): T | undefined {
+  if (values.length > 1) throw malformed(`protobuf field ${number} appears twice`);
+  return values[0];
 }
 
 /** An unsigned integer of at most `bits` bits; 0 where the field is absent. */
 export function uintField(fields: WireFields, number: number, bits: 8 | 32 | 64): bigint {
-  const value = single(fields, number) ?? 0n;
+  const value = single(fields.get(number) ?? [], number) ?? 0n;
   if (typeof value !== 'bigint') throw malformed(`protobuf field ${number} is not a number`);
   if (value >> BigInt(bits) !== 0n) throw malformed(`protobuf field ${number} exceeds ${bits} bits`);
   return value;
 }
 
-function asBytes(value: WireValue, number: number): Uint8Array {
-  if (!(value instanceof Uint8Array)) throw malformed(`protobuf field ${number} is not a byte string`);
-  return value;
-}
+/** All occurrences of a repeated bytes (or message) field. */
+export const repeatedBytesField = (fields: WireFields, number: number): readonly Uint8Array[] =>
+  (fields.get(number) ?? []).map((value) => {
+    if (value instanceof Uint8Array) return value;
+    throw malformed(`protobuf field ${number} is not a byte string`);
+  });
 
 /** Bytes, empty where the field is absent; with `length`, exactly that many. */
 export function bytesField(fields: WireFields, number: number, length?: number): Uint8Array {
-  const value = asBytes(single(fields, number) ?? new Uint8Array(0), number);
-  if (length !== undefined && value.length !== length) {
+  const value = single(repeatedBytesField(fields, number), number) ?? new Uint8Array(0);
+  if (length !== undefined && value.length !== length)
     throw malformed(`protobuf field ${number} has ${value.length} bytes instead of ${length}`);
-  }
   return value;
 }
 
 /** A sub-message; undefined where the field is absent. */
-export function messageField(fields: WireFields, number: number): WireFields | undefined {
-  return fields.has(number) ? readWireFields(bytesField(fields, number)) : undefined;
-}
-
-/** All occurrences of a repeated bytes (or message) field. */
-export function repeatedBytesField(fields: WireFields, number: number): readonly Uint8Array[] {
-  return (fields.get(number) ?? []).map((value) => asBytes(value, number));
-}
+export const messageField = (fields: WireFields, number: number): WireFields | undefined =>
+  fields.has(number) ? readWireFields(bytesField(fields, number)) : undefined;

@@ -61,9 +61,8 @@ function readAlgorithm(element: Der): { readonly name: string; readonly hash?: E
 export type Signed = Readonly<ReturnType<typeof readSigned>>;
 
 /**
- * Reads the form that certificates and lists share: a SEQUENCE of the signed part, the algorithm and the
- * signature. `read` takes all elements of the signed part. For the one that must be the same algorithm again,
- * it calls `takeAlgorithm`.
+ * Reads the form that certificates and lists share: the signed part, the algorithm and the signature. `read`
+ * takes all elements of the signed part, by `takeAlgorithm` the one that must be the same algorithm again.
  */
 export function readSigned<T>(der: Uint8Array, read: (cursor: DerCursor, takeAlgorithm: () => void) => T) {
   const { tbs, algorithm, signature } = readSequence(parseDer(der), (cursor) => ({
@@ -96,10 +95,7 @@ export async function verifySignedBy(
 
 export type Certificate = Readonly<ReturnType<typeof parseCertificate>>;
 
-/**
- * Real certificates have under 4 KB. The time to read one grows with its size, and no signature on it has
- * been checked by then.
- */
+/** Real ones have under 4 KB. The time to read one grows with its size, before any signature is checked. */
 const MAX_BYTES = 64 * 1024;
 
 /**
@@ -183,10 +179,8 @@ export function readExtensions(element: Der): Extensions {
 }
 
 /** Takes the extensions in wrapper [n]; none if it is absent. */
-export function takeExtensions(cursor: DerCursor, n: number): Extensions {
-  const wrapper = cursor.takeIf(contextTag(n, true));
-  return wrapper === undefined ? new Map() : readExtensions(onlyChild(wrapper));
-}
+export const takeExtensions = (cursor: DerCursor, n: number): Extensions =>
+  cursor.optional(contextTag(n, true), (wrapper) => readExtensions(onlyChild(wrapper))) ?? new Map();
 
 /** The OIDs of the critical extensions that the caller does not handle. */
 export const unhandledCritical = (
@@ -202,10 +196,17 @@ const readBasicConstraints = (element: Der) =>
   }));
 
 /** In the order of their bits (RFC 5280 4.2.1.3). */
-const KEY_USAGES =
-  'digitalSignature nonRepudiation keyEncipherment dataEncipherment keyAgreement keyCertSign cRLSign encipherOnly decipherOnly'.split(
-    ' ',
-  );
+const KEY_USAGES: readonly string[] = [
+  'digitalSignature',
+  'nonRepudiation',
+  'keyEncipherment',
+  'dataEncipherment',
+  'keyAgreement',
+  'keyCertSign',
+  'cRLSign',
+  'encipherOnly',
+  'decipherOnly',
+];
 
 function readKeyUsage(element: Der): ReadonlySet<string> {
   const bytes = readBitString(element, 7);
@@ -217,10 +218,7 @@ function readExtendedKeyUsage(element: Der): readonly string[] {
   return [readOid(cursor.take()), ...Array.from(cursor.rest(), readOid)];
 }
 
-/**
- * Where the revocation list of a root is published: the one URI of its one distribution point (RFC 5280
- * 4.2.1.13).
- */
+/** Where the revocation list of a root is: the one URI of its one distribution point (RFC 5280 4.2.1.13). */
 export function crlDistributionPoint({ extensions }: Certificate): string {
   const value = extensions.get(EXTENSION_OID.crlDistributionPoints)?.value;
   if (value === undefined) throw malformed('the root names no distribution point for its CRL');
@@ -250,14 +248,14 @@ export function readName(element: Der) {
   const attributes = children(expectTag(element, TAG.sequence)).flatMap((rdn) => {
     const pairs = children(expectTag(rdn, TAG.set));
     if (pairs.length === 0) throw malformed('an empty relative distinguished name');
-    return pairs.map((pair) =>
-      readSequence(pair, (cursor) => [readOid(cursor.take()), readText(cursor.take())]),
-    );
-  }) as [string, string][];
-  return {
-    der: element.full,
-    attributes: attributes.map(([oid, value]) => ({ type: SHORT_NAMES[oid] ?? oid, value })),
-  };
+    return pairs.map((pair) => readSequence(pair, readAttribute));
+  });
+  return { der: element.full, attributes };
+}
+
+function readAttribute(cursor: DerCursor) {
+  const oid = readOid(cursor.take());
+  return { type: SHORT_NAMES[oid] ?? oid, value: readText(cursor.take()) };
 }
 
 /** Whether both names have the same encoding. Every issuer met here encodes equal names in the same way. */
@@ -292,12 +290,10 @@ export function decodeCertificates(text: string): Uint8Array[] {
   });
 }
 
-/** Characters: room for the largest certificate that is read, in base64 with line breaks. */
-const MAX_CERTIFICATE_TEXT = 100_000;
-
-/** The DER of a text that holds exactly one CERTIFICATE block. */
+/** The DER of a text of at most 100,000 characters that holds exactly one CERTIFICATE block. */
 export function decodeOneCertificate(text: string): Uint8Array {
-  if (text.length > MAX_CERTIFICATE_TEXT) throw malformed('a certificate in PEM is too large');
+  // Room for the largest certificate that is read, with line breaks.
+  if (text.length > 100_000) throw malformed('a certificate in PEM is too large');
   const [der, ...rest] = decodeCertificates(text);
   if (der === undefined || rest.length > 0) throw malformed('not exactly one CERTIFICATE block');
   return der;

@@ -5,7 +5,7 @@
  */
 import { p256, p384 } from '@noble/curves/nist.js';
 import { sha256, sha384 } from '#crypto/digest';
-import { children, type Der, malformed, parseDer, readSequence, TAG } from './der.ts';
+import { children, malformed, parseDer, readSequence, TAG } from './der.ts';
 import { readBitString, readUnsigned } from './der-values.ts';
 
 export type EcCurve = 'P-256' | 'P-384';
@@ -36,14 +36,19 @@ const owned = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => Uint8Array.from(by
 
 /** Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Throws evidence_malformed. */
 export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
-  const [algorithm, material] = readSequence(parseDer(spki), (fields) => [
-    children(fields.take(TAG.sequence)),
-    readBitString(fields.take(), 0),
-  ]) as [Der[], Uint8Array];
+  const { algorithm, material } = readSequence(parseDer(spki), (fields) => ({
+    algorithm: children(fields.take(TAG.sequence)),
+    material: readBitString(fields.take(), 0),
+  }));
   const [oid, parameters, ...rest] = algorithm;
   if (oid?.tag !== TAG.oid || rest.length > 0) throw malformed('a public key names no algorithm');
   const name = toHex(oid.content);
-  if (name === OID_EC) return ecKey(parameters, material);
+  if (name === OID_EC) {
+    // RFC 5480 2.1.1
+    if (parameters?.tag !== TAG.oid) throw malformed('a public key does not name its curve');
+    const curve = CURVES[toHex(parameters.content)];
+    return curve === undefined ? { algorithm: 'ec' } : publicKeyFromPoint(curve, material);
+  }
   if (name !== OID_RSA) return { algorithm: 'other' };
   // NULL (RFC 3279 2.3.1)
   if (parameters?.tag !== TAG.null || parameters.content.length > 0)
@@ -51,38 +56,26 @@ export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
   return { ...publicKeyFromPkcs1(material), spki };
 }
 
-/** A named curve (RFC 5480 2.1.1), and on P-256 and P-384 an uncompressed point, as Go demands. */
-function ecKey(parameters: Der | undefined, point: Uint8Array): PublicKey {
-  if (parameters?.tag !== TAG.oid) throw malformed('a public key does not name its curve');
-  const curve = CURVES[toHex(parameters.content)];
-  return curve === undefined ? { algorithm: 'ec' } : keyOn(curve, point);
-}
-
-/** A key from the affine coordinates x || y, big-endian, 32 or 48 bytes each. Throws evidence_malformed. */
-export const publicKeyFromPoint = (curve: EcCurve, coordinates: Uint8Array): PublicKey =>
-  keyOn(curve, Uint8Array.of(4, ...coordinates));
-
-function keyOn(curve: EcCurve, point: Uint8Array): PublicKey {
+/**
+ * A key from 0x04 || x || y, big-endian, 32 or 48 bytes each; other forms of points are refused, as Go does.
+ * Throws evidence_malformed, also for a point that is not on the curve.
+ */
+export function publicKeyFromPoint(curve: EcCurve, bytes: Uint8Array): PublicKey {
   try {
+    const point = ENGINES[curve].Point.fromBytes(owned(bytes)).toBytes(false);
     // The engine also reads compressed points, which are shorter.
-    const checked = ENGINES[curve].Point.fromBytes(owned(point)).toBytes(false);
-    if (checked.length === point.length) return { algorithm: 'ec', curve, point: checked };
-  } catch {} // not on the curve
+    if (point.length === bytes.length) return { algorithm: 'ec', curve, point };
+  } catch {} // no point on the curve
   throw malformed(`a public key is no uncompressed point on ${curve}`);
 }
 
 /** Reads an RSAPublicKey (DER, RFC 8017 A.1.1), as a key that verifies nothing. Throws evidence_malformed. */
 export function publicKeyFromPkcs1(der: Uint8Array): PublicKey {
-  return readSequence(parseDer(der), (fields) => {
-    const [modulus, exponent] = [positive(fields.take()), positive(fields.take())];
-    return { algorithm: 'rsa', rsa: { modulusBits: modulus.toString(2).length, exponent } };
-  });
-}
-
-function positive(element: Der): bigint {
-  const value = BigInt(`0x${toHex(readUnsigned(element))}`);
-  if (value === 0n) throw malformed('a number of an RSA key is zero');
-  return value;
+  const [modulus = 0n, exponent = 0n] = readSequence(parseDer(der), (fields) =>
+    [fields.take(), fields.take()].map((number) => BigInt(`0x${toHex(readUnsigned(number))}`)),
+  );
+  if (modulus === 0n || exponent === 0n) throw malformed('a number of an RSA key is zero');
+  return { algorithm: 'rsa', rsa: { modulusBits: modulus.toString(2).length, exponent } };
 }
 
 /**

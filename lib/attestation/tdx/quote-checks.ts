@@ -132,7 +132,7 @@ export const SIGNATURE_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
     expected: 'ECDSA P-256 over header and body',
     judge: ({ quote }) => {
       const { signature, ecdsaAttestationKey } = quote.signedData;
-      const key = publicKeyFromPoint('P-256', ecdsaAttestationKey);
+      const key = publicKeyFromPoint('P-256', Uint8Array.of(4, ...ecdsaAttestationKey));
       return signatureFinding(key, signedQuoteBytes(quote), signature);
     },
   },
