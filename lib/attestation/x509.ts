@@ -48,7 +48,7 @@ const ALGORITHMS: Readonly<Record<string, readonly [oid: string, name: string, h
   '300a06082a8648ce3d040303': ['1.2.840.10045.4.3.3', 'ecdsa-with-SHA384', 'sha384'],
 };
 
-/** Refuses other parameters of these algorithms. By another algorithm nothing verifies; its name is its OID. */
+/** Refuses other parameters of these algorithms. By any other, nothing verifies; its name is its OID. */
 function readAlgorithm(element: Der): { readonly name: string; readonly hash?: EcdsaHash | undefined } {
   const [, name, hash] = ALGORITHMS[hex(element.full)] ?? [];
   if (name !== undefined) return { name, hash };

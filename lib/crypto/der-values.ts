@@ -28,23 +28,23 @@ export function readSmallInteger(element: Der, max: number, tag?: number): numbe
 /** What `readUnsigned` returns, as lower-case hex of whole bytes: the form of all serial numbers here. */
 export const readSerial = (element: Der): string => Buffer.from(readUnsigned(element)).toString('hex');
 
-/** OBJECT IDENTIFIER in dotted decimal form; no arc may have more than 64 bits. */
+/** OBJECT IDENTIFIER in dotted decimal form; no arc may have more than 53 bits. */
 export function readOid(element: Der): string {
   const { content } = expectTag(element, TAG.oid);
-  const arcs: bigint[] = [];
-  let arc = 0n;
+  const arcs: number[] = [];
+  let arc = 0;
   for (const byte of content) {
-    if (arc === 0n && byte === 0x80) throw malformed('OBJECT IDENTIFIER is not in its shortest form');
-    arc = (arc << 7n) | BigInt(byte & 0x7f);
-    if (arc > 0xffff_ffff_ffff_ffffn) throw malformed('OBJECT IDENTIFIER with an oversized arc');
+    if (arc === 0 && byte === 0x80) throw malformed('OBJECT IDENTIFIER is not in its shortest form');
+    arc = arc * 128 + (byte & 0x7f);
+    if (arc > Number.MAX_SAFE_INTEGER) throw malformed('OBJECT IDENTIFIER with an oversized arc');
     if (byte >= 0x80) continue;
     arcs.push(arc);
-    arc = 0n;
+    arc = 0;
   }
   const [first, ...rest] = arcs;
-  if (first === undefined || arc !== 0n) throw malformed('truncated OBJECT IDENTIFIER');
-  const root = first < 80n ? first / 40n : 2n;
-  return [root, first - root * 40n, ...rest].join('.');
+  if (first === undefined || arc !== 0) throw malformed('truncated OBJECT IDENTIFIER');
+  const root = first < 80 ? Math.floor(first / 40) : 2;
+  return [root, first - root * 40, ...rest].join('.');
 }
 
 /** OCTET STRING, primitive as DER demands. */

@@ -19,8 +19,8 @@ export interface PublicKey {
   readonly curve?: EcCurve | undefined;
   readonly point?: Uint8Array;
   readonly rsa?: { readonly modulusBits: number; readonly exponent: bigint };
-  /** Only for `rsa`. */
-  readonly spki?: Uint8Array;
+  /** The key for Web Crypto; absent from a key that verifies nothing. Rejects if the runtime lacks its kind. */
+  readonly imported?: () => Promise<CryptoKey>;
 }
 
 const ENGINES = { 'P-256': p256, 'P-384': p384 } as const;
@@ -32,7 +32,13 @@ const CURVES: Readonly<Record<string, EcCurve>> = { '2a8648ce3d030107': 'P-256',
 
 const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 /** A copy in an ArrayBuffer of its own, which the types of Web Crypto demand. */
-const owned = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => Uint8Array.from(bytes);
+const owned = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => new Uint8Array(bytes);
+
+/** Imports once: one verification for TDX asks the key of the root ten times. */
+function once(make: () => Promise<CryptoKey>): () => Promise<CryptoKey> {
+  let made: Promise<CryptoKey> | undefined;
+  return () => (made ??= make());
+}
 
 /** Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Throws evidence_malformed. */
 export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
@@ -53,7 +59,9 @@ export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
   // NULL (RFC 3279 2.3.1)
   if (parameters?.tag !== TAG.null || parameters.content.length > 0)
     throw malformed('an RSA key has parameters');
-  return { ...publicKeyFromPkcs1(material), spki };
+  const [der, pss] = [owned(spki), { name: 'RSA-PSS', hash: 'SHA-384' }];
+  const imported = once(() => crypto.subtle.importKey('spki', der, pss, false, ['verify']));
+  return { ...publicKeyFromPkcs1(material), imported };
 }
 
 /**
@@ -61,10 +69,13 @@ export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
  * Throws evidence_malformed, also for a point that is not on the curve.
  */
 export function publicKeyFromPoint(curve: EcCurve, bytes: Uint8Array): PublicKey {
+  const point = owned(bytes);
+  const ecdsa = { name: 'ECDSA', namedCurve: curve };
+  const imported = once(() => crypto.subtle.importKey('raw', point, ecdsa, false, ['verify']));
   try {
-    const point = ENGINES[curve].Point.fromBytes(owned(bytes)).toBytes(false);
     // The engine also reads compressed points, which are shorter.
-    if (point.length === bytes.length) return { algorithm: 'ec', curve, point };
+    if (ENGINES[curve].Point.fromBytes(point).toBytes(false).length === point.length)
+      return { algorithm: 'ec', curve, point, imported };
   } catch {} // no point on the curve
   throw malformed(`a public key is no uncompressed point on ${curve}`);
 }
@@ -90,8 +101,8 @@ export async function verifyEcdsa(input: {
   readonly signature: Uint8Array;
 }): Promise<boolean> {
   const { key, hash, encoding, data, signature } = input;
-  const { curve, point } = key;
-  if (curve === undefined || point === undefined) return false;
+  const { curve, point, imported } = key;
+  if (curve === undefined || point === undefined || imported === undefined) return false;
   const engine = ENGINES[curve];
   let raw: Uint8Array;
   try {
@@ -102,9 +113,8 @@ export async function verifyEcdsa(input: {
   }
   const [name, digest] = HASHES[hash];
   try {
-    const algorithm = { name: 'ECDSA', namedCurve: curve };
-    const imported = await crypto.subtle.importKey('raw', owned(point), algorithm, false, ['verify']);
-    return await crypto.subtle.verify({ name: 'ECDSA', hash: name }, imported, owned(raw), owned(data));
+    const ecdsa = { name: 'ECDSA', hash: name };
+    return await crypto.subtle.verify(ecdsa, await imported(), owned(raw), owned(data));
   } catch {
     // Some runtimes lack a pairing of curve and hash, such as P-384 with the SHA-256 of a secret exchange.
     return engine.verify(raw, digest(data), point, { prehash: false, lowS: false });
@@ -116,17 +126,15 @@ export async function verifyEcdsa(input: {
  * docs/protocol/attestation.md 7).
  */
 export async function verifyRsaPssSha384(
-  { rsa, spki }: PublicKey,
+  { rsa, imported }: PublicKey,
   data: Uint8Array,
   signature: Uint8Array,
 ): Promise<boolean> {
   // Step 1 of RFC 8017 8.1.2. Some engines leave it out: they accept a signature without its leading zeros.
-  if (spki === undefined || 8 * signature.length !== rsa?.modulusBits) return false;
+  if (imported === undefined || 8 * signature.length !== rsa?.modulusBits) return false;
   try {
-    const algorithm = { name: 'RSA-PSS', hash: 'SHA-384' };
-    const imported = await crypto.subtle.importKey('spki', owned(spki), algorithm, false, ['verify']);
     const pss = { name: 'RSA-PSS', saltLength: 48 };
-    return await crypto.subtle.verify(pss, imported, owned(signature), owned(data));
+    return await crypto.subtle.verify(pss, await imported(), owned(signature), owned(data));
   } catch {
     return false;
   }

@@ -150,7 +150,7 @@ describe('public keys beside OpenSSL', () => {
   ] as const) {
     it(`of an unknown ${what} verify nothing`, async () => {
       const key = publicKeyFromSpki(Buffer.from(ec.replace(of, changed), 'hex'));
-      assert.deepEqual([key.curve, key.point, key.rsa, key.spki], Array(4).fill(undefined));
+      assert.deepEqual([key.curve, key.point, key.rsa, key.imported], Array(4).fill(undefined));
       const signature = sign('sha256', DATA, KEYS['P-256'].privateKey);
       const input = { key, hash: 'sha256', encoding: 'der', data: DATA, signature } as const;
       assert.equal(await verifyEcdsa(input), false);
