@@ -74,7 +74,8 @@ export function readText({ tag, content }: Der): string {
   const [encoding, characters] = TEXTS[tag] ?? [];
   const text = Buffer.from(content).toString(encoding);
   // What is not UTF-8 was replaced, and does not give the same bytes again.
-  if (characters?.test(text) && Buffer.from(text, encoding).equals(content)) return text;
+  const again = Buffer.from(text, encoding);
+  if (characters?.test(text) && Buffer.compare(again, content) === 0) return text;
   throw malformed(`a string of tag 0x${tag.toString(16)} cannot be read`);
 }
 

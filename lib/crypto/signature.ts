@@ -19,7 +19,7 @@ export interface PublicKey {
   readonly curve?: EcCurve | undefined;
   readonly point?: Uint8Array;
   readonly rsa?: { readonly modulusBits: number; readonly exponent: bigint };
-  /** The key for Web Crypto; absent from a key that verifies nothing. Rejects if the runtime lacks its kind. */
+  /** The key for Web Crypto; absent if nothing verifies by it. Rejects if the runtime lacks its kind. */
   readonly imported?: () => Promise<CryptoKey>;
 }
 
