@@ -74,7 +74,7 @@ export function readSigned<T>(der: Uint8Array, read: (cursor: DerCursor, takeAlg
   const fields = readSequence(tbs, (cursor) =>
     read(cursor, () => {
       if (hex(cursor.take(TAG.sequence).full) !== hex(algorithm.full))
-        throw malformed('inside and outside of the signed bytes stand two signature algorithms');
+        throw malformed('the signed bytes and their frame name two signature algorithms');
     }),
   );
   return { ...fields, /** The signed bytes. */ tbs: tbs.full, signatureAlgorithm, signature };

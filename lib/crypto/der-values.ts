@@ -74,8 +74,7 @@ export function readText({ tag, content }: Der): string {
   const [encoding, characters] = TEXTS[tag] ?? [];
   const text = Buffer.from(content).toString(encoding);
   // What is not UTF-8 was replaced, and does not give the same bytes again.
-  const again = Buffer.from(text, encoding);
-  if (characters?.test(text) && Buffer.compare(again, content) === 0) return text;
+  if (characters?.test(text) && Buffer.compare(Buffer.from(text, encoding), content) === 0) return text;
   throw malformed(`a string of tag 0x${tag.toString(16)} cannot be read`);
 }
 
