@@ -74,7 +74,7 @@ export function readSigned<T>(der: Uint8Array, read: (cursor: DerCursor, takeAlg
   const fields = readSequence(tbs, (cursor) =>
     read(cursor, () => {
       if (hex(cursor.take(TAG.sequence).full) !== hex(algorithm.full))
-        throw malformed('the signed bytes and their frame name two signature algorithms');
+        throw malformed('it names two signature algorithms');
     }),
   );
   return { ...fields, /** The signed bytes. */ tbs: tbs.full, signatureAlgorithm, signature };
