@@ -4,9 +4,7 @@
  */
 import type { FailureDetail } from '../errors.ts';
 import { type Finding, finding } from './check.ts';
-import { type Certificate, isTimeValid, verifySignedBy } from './x509/certificate.ts';
-import { type Name, sameName } from './x509/name.ts';
-import type { SignedObject } from './x509/signed.ts';
+import { type Certificate, isTimeValid, type Name, type Signed, sameName, verifySignedBy } from './x509.ts';
 
 type Side = FailureDetail['clock'];
 
@@ -65,7 +63,7 @@ export const verified = (holds: boolean): Finding =>
 
 /** Passes if the certificate or list names this issuer and carries its signature. */
 export async function issuedBy(
-  signed: SignedObject & { readonly issuer: Name },
+  signed: Signed & { readonly issuer: Name },
   issuer: Certificate,
 ): Promise<Finding> {
   if (!sameName(signed.issuer, issuer.subject)) return finding(false, 'another issuer');

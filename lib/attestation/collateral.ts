@@ -7,8 +7,8 @@
 import { malformed } from '../crypto/der.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Finding } from './check.ts';
+import { type Crl, parseCrl } from './crl.ts';
 import type { Product } from './snp/product.ts';
-import { type Crl, parseCrl } from './x509/crl.ts';
 
 /** Every method rejects only with collateral_unavailable. */
 export interface CollateralSource {

@@ -6,11 +6,17 @@
 import { allValid, inForce, issuedBy, verified } from '../certificate-findings.ts';
 import { demand, type Finding, finding, need, rowsFrom } from '../check.ts';
 import { issued, obtained } from '../collateral.ts';
-import { type Certificate, maySignCertificates, unhandledCritical } from '../x509/certificate.ts';
-import { isCurrent } from '../x509/crl.ts';
-import { EXTENSION_OID } from '../x509/extensions.ts';
-import { type Name, nameText, sameName } from '../x509/name.ts';
-import { algorithmText, isPssSha384, verifySignedBy } from '../x509/signed.ts';
+import { isCurrent } from '../crl.ts';
+import {
+  type Certificate,
+  EXTENSION_OID,
+  maySignCertificates,
+  type Name,
+  nameText,
+  sameName,
+  unhandledCritical,
+  verifySignedBy,
+} from '../x509.ts';
 import { PRODUCTS, productOf } from './product.ts';
 import { familyModelStepping } from './report.ts';
 import type { SnpSubject } from './vcek.ts';
@@ -27,9 +33,9 @@ export const VCEK_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
     expected: 'X.509 version 3, RSASSA-PSS with SHA-384 and a salt of 48 bytes, a P-384 key',
     judge: ({ vcek }) => {
       const { version, signatureAlgorithm, publicKey } = need(vcek).certificate;
-      const holds = version === 3 && isPssSha384(signatureAlgorithm) && publicKey.curve === 'P-384';
+      const holds = version === 3 && signatureAlgorithm.name === 'rsassa-pss' && publicKey.curve === 'P-384';
       const key = publicKey.curve ?? publicKey.algorithm;
-      return finding(holds, `version ${version}, ${algorithmText(signatureAlgorithm)}, ${key}`);
+      return finding(holds, `version ${version}, ${signatureAlgorithm.name}, ${key}`);
     },
   },
   'snp.vcek.names': {
@@ -90,7 +96,8 @@ function defectOf(certificate: Certificate, commonName: string): string | undefi
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
   if (!isAmdName(subject, commonName)) return `a root is named ${nameText(subject)}`;
   if (version !== 3) return `${commonName} is no version 3 certificate`;
-  if (!isPssSha384(signatureAlgorithm)) return `${commonName} is signed with ${signatureAlgorithm.name}`;
+  if (signatureAlgorithm.name !== 'rsassa-pss')
+    return `${commonName} is signed with ${signatureAlgorithm.name}`;
   if (publicKey.rsa?.modulusBits !== 4096 || publicKey.rsa.exponent !== 65537n) {
     return `${commonName} has no RSA key of 4096 bits with exponent 65537`;
   }

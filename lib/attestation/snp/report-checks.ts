@@ -2,7 +2,7 @@
  * Checks the report: first what it says without any certificate, then who signed it, then its firmware and
  * chip (docs/protocol/attestation.md 3, 6.2, 7, 8, 13.5).
  */
-import { verifyEcdsa } from '#crypto/signature';
+import { verifyEcdsa } from '../../crypto/signature.ts';
 import { verified } from '../certificate-findings.ts';
 import { type Finding, finding, hex, need, notApplicable, oneOf, rowsFrom } from '../check.ts';
 import { bits, type TcbParts, tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
@@ -66,9 +66,9 @@ export const SIGNATURE_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
     title: 'Signature on the report',
     expected: 'ECDSA P-384 with SHA-384 by the VCEK over the rebuilt report',
     judge: async ({ report, vcek }) => {
-      const { key, curve } = need(vcek).certificate.publicKey;
+      const { publicKey: key } = need(vcek).certificate;
       const signature = rawSignature(report.signature);
-      if (signature === undefined || curve !== 'P-384') return verified(false);
+      if (signature === undefined || key.curve !== 'P-384') return verified(false);
       const data = serializeReport(report).subarray(0, SNP_SIGNED_BYTES);
       return verified(await verifyEcdsa({ key, hash: 'sha384', encoding: 'raw', data, signature }));
     },

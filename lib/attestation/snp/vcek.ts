@@ -5,6 +5,7 @@
  */
 
 import { type Der, malformed, parseDer, TAG } from '../../crypto/der.ts';
+import { readOctetString, readSmallInteger, readText } from '../../crypto/der-values.ts';
 import { PrivatemodeError } from '../../errors.ts';
 import { clockDetail, NOT_YET } from '../certificate-findings.ts';
 import { attempt, attemptAsync, type Settled } from '../check.ts';
@@ -15,12 +16,10 @@ import {
   readFetchedList,
   readRevocationList,
 } from '../collateral.ts';
+import { isCurrent } from '../crl.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
-import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
-import { isCurrent } from '../x509/crl.ts';
-import { readOctetString, readSmallInteger, readText } from '../x509/der-values.ts';
-import { EXTENSION_OID, extensionValue } from '../x509/extensions.ts';
+import { type Certificate, decodeOneCertificate, EXTENSION_OID, parseCertificate } from '../x509.ts';
 import { type TcbParts, tcbParts } from './packed-fields.ts';
 import type { Product } from './product.ts';
 import { SNP_EXTRA_CRL, type SnpAttestation, signingKey } from './report.ts';
@@ -97,13 +96,13 @@ const MANDATORY = [STRUCT_VERSION, PRODUCT_NAME, HWID, ...TCB_OIDS.map(([, oid])
  * evidence_malformed.
  */
 export function readVcekExtensions({ extensions }: Certificate) {
-  for (const { oid } of extensions) {
+  for (const oid of extensions.keys()) {
     if (!MANDATORY.includes(oid) && oid !== EXTENSION_OID.authorityKeyIdentifier) {
       throw malformed(`the VCEK has the extension ${oid}, which does not belong there`);
     }
   }
   const value = (oid: string): Uint8Array => {
-    const found = extensionValue(extensions, oid);
+    const found = extensions.get(oid)?.value;
     if (found === undefined) throw malformed(`the VCEK lacks the extension ${oid}`);
     return found;
   };

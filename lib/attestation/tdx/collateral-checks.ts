@@ -6,9 +6,8 @@
 import { inForce } from '../certificate-findings.ts';
 import { demand, type Finding, finding, hex, need, notApplicable, rowsFrom, type Settled } from '../check.ts';
 import { howObtained, obtained } from '../collateral.ts';
-import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
-import { isCurrent } from '../x509/crl.ts';
-import { nameText, sameName } from '../x509/name.ts';
+import { isCurrent } from '../crl.ts';
+import { type Certificate, nameText, sameName, verifySignedBy } from '../x509.ts';
 import { noDefects, signerDefects, validityDetail } from './chain.ts';
 import { type SignedDocument, signatureFinding, type TdxRow, type TdxSubject } from './subject.ts';
 
@@ -48,7 +47,7 @@ function documentChecks(
       expected: 'ECDSA P-256 by the signer over the exact bytes',
       judge: (subject) => {
         const { signed, signature, signer } = need(documentIn(subject));
-        return signatureFinding(signer.publicKey.key, signed, signature);
+        return signatureFinding(signer.publicKey, signed, signature);
       },
     },
     [`${prefix}.identity`]: {

@@ -3,9 +3,9 @@
  * signatures (docs/protocol/attestation.md 10).
  */
 import { sha256 } from '#crypto/digest';
-import { publicKeyFromPoint } from '#crypto/signature';
+import { publicKeyFromPoint } from '../../crypto/signature.ts';
 import { demand, finding, hex, need, oneOf, rowsFrom } from '../check.ts';
-import { nameText } from '../x509/name.ts';
+import { nameText } from '../x509.ts';
 import {
   anchorDefects,
   INTEL_NAMES,
@@ -117,9 +117,9 @@ export const PCK_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
     title: 'The PCK certificate describes its platform',
     expected: `${PCK_EXTENSIONS} extensions, ${SGX_EXTENSION_OID} complete`,
     judge: ({ chain, sgx }) => {
-      const { length } = need(chain).leaf.extensions;
-      if (length !== PCK_EXTENSIONS) return finding(false, `${length} extensions`);
-      return finding(true, `${length} extensions, platform model ${hex(demand(sgx).fmspc)}`);
+      const { size } = need(chain).leaf.extensions;
+      if (size !== PCK_EXTENSIONS) return finding(false, `${size} extensions`);
+      return finding(true, `${size} extensions, platform model ${hex(demand(sgx).fmspc)}`);
     },
   },
 });
@@ -132,7 +132,7 @@ export const SIGNATURE_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
     expected: 'ECDSA P-256 over header and body',
     judge: ({ quote }) => {
       const { signature, ecdsaAttestationKey } = quote.signedData;
-      const key = publicKeyFromPoint('P-256', ecdsaAttestationKey);
+      const key = publicKeyFromPoint('P-256', Uint8Array.of(4, ...ecdsaAttestationKey));
       return signatureFinding(key, signedQuoteBytes(quote), signature);
     },
   },
@@ -141,7 +141,7 @@ export const SIGNATURE_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
     title: 'The quoting enclave is vouched for by the PCK',
     expected: 'ECDSA P-256 by the PCK over the QE report',
     judge: ({ chain, qe }) =>
-      signatureFinding(need(chain).leaf.publicKey.key, qeReportBytes(qe.qeReport), qe.qeReportSignature),
+      signatureFinding(need(chain).leaf.publicKey, qeReportBytes(qe.qeReport), qe.qeReportSignature),
   },
   'tdx.qe.key_binding': {
     source: 'attestation.md 10 (c)',

@@ -3,15 +3,14 @@
  * platform (docs/protocol/attestation.md 10). This file reads and fetches it; the checks decide whether to
  * believe any of it.
  */
-import { type PublicKey, verifyEcdsa } from '#crypto/signature';
+import { type PublicKey, verifyEcdsa } from '../../crypto/signature.ts';
 import { PrivatemodeError } from '../../errors.ts';
 import { attempt, attemptAsync, type CheckRow, type Finding, finding, hex } from '../check.ts';
 import { asCollateral, type ReadList, readFetchedList, type SignedCollateral } from '../collateral.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
 import type { JsonMembers } from '../json-members.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
-import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
-import { crlDistributionPoint, extensionValue } from '../x509/extensions.ts';
+import { type Certificate, crlDistributionPoint, decodeOneCertificate, parseCertificate } from '../x509.ts';
 import { readCertificates, readPckChain, signerDefects } from './chain.ts';
 import type { QuoteV4 } from './quote.ts';
 import { readSgxExtension, SGX_EXTENSION_OID } from './sgx-extension.ts';
@@ -45,7 +44,7 @@ export function readSubject(quote: QuoteV4, entry: TdxReferenceValues, context: 
     pinnedRoot: attempt(() => readPinnedRoot(context.roots)),
     chain,
     /** Intel's extension of the PCK certificate; undefined if the chain cannot be read. */
-    sgx: extensions && attempt(() => readSgxExtension(extensionValue(extensions, SGX_EXTENSION_OID))),
+    sgx: extensions && attempt(() => readSgxExtension(extensions.get(SGX_EXTENSION_OID)?.value)),
   };
 }
 
@@ -59,7 +58,7 @@ function readPinnedRoot({ tdx }: TrustRoots): Certificate {
 
 /** Judges an ECDSA P-256 signature, r || s of 64 bytes, over the SHA-256 of `data`. */
 export async function signatureFinding(
-  key: PublicKey['key'],
+  key: PublicKey,
   data: Uint8Array,
   signature: Uint8Array,
 ): Promise<Finding> {
@@ -91,7 +90,7 @@ export async function fetchCollateral({ sgx, pinnedRoot, entry, context }: Evide
   const identity = qeIdentity?.value;
   const trusted = identity !== undefined && (await signerDefects(identity, pinned, now)).length === 0;
   const fetchRootCrl = async (root: Certificate): Promise<ReadList> => {
-    const url = asCollateral('the root certificate', () => crlDistributionPoint(root.extensions));
+    const url = asCollateral('the root certificate', () => crlDistributionPoint(root));
     return readFetchedList(await source.intelRootCrl({ url }));
   };
   /** Undefined if the root certificate that names its address is not trusted. */

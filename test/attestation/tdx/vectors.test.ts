@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { allAccepted, type Check } from '../../../lib/attestation/check.ts';
+import { isCurrent, parseCrl } from '../../../lib/attestation/crl.ts';
 import type { EvidenceContext } from '../../../lib/attestation/evidence.ts';
 import type { TdxReferenceValues } from '../../../lib/attestation/reference-values.ts';
 import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
@@ -16,9 +17,7 @@ import {
 } from '../../../lib/attestation/tdx/tcb-info.ts';
 import { TDX } from '../../../lib/attestation/tdx/verify-tdx.ts';
 import { verify } from '../../../lib/attestation/verify-evidence.ts';
-import { type Certificate, verifySignedBy } from '../../../lib/attestation/x509/certificate.ts';
-import { isCurrent, parseCrl } from '../../../lib/attestation/x509/crl.ts';
-import { extensionValue } from '../../../lib/attestation/x509/extensions.ts';
+import { type Certificate, verifySignedBy } from '../../../lib/attestation/x509.ts';
 import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
 import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
 import { failed, GROUPS } from '../../support/evidence/tdx-cases.ts';
@@ -171,8 +170,7 @@ const judgeReal = async (
   return TDX.verify(quote, { ...matching(quote), minTcbEvaluationDataNumber }, context);
 };
 
-const sgxOf = (leaf: Certificate) =>
-  readSgxExtension(extensionValue(leaf.extensions, SGX_EXTENSION_OID) ?? new Uint8Array());
+const sgxOf = (leaf: Certificate) => readSgxExtension(leaf.extensions.get(SGX_EXTENSION_OID)?.value);
 
 describe('real TDX quote of Phala', () => {
   const stored = storedCollateral('tdx', 'tdx_v4_phala_collateral.json');
