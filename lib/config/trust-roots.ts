@@ -12,7 +12,7 @@ import type { TrustRoots } from '../attestation/verify-evidence.ts';
 import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
 import { commonName } from '../attestation/x509/name.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { fileUnreadable } from '../files/path-refusal.ts';
+import { readNamed } from '../files/path-refusal.ts';
 import { printable } from '../text.ts';
 import type { Config } from './config.ts';
 import type { Environment } from './environment.ts';
@@ -157,10 +157,8 @@ function readCertificates(
   flag: string,
   refuse: Refuse,
 ): { file: string; pem: string; name: string }[] {
-  const names = orRefuse(
-    () => readdirSync(directory),
-    (cause) => fileUnreadable(`the directory ${JSON.stringify(directory)} of ${flag}`, directory, cause),
-  );
+  const what = `the directory ${JSON.stringify(directory)} of ${flag}`;
+  const names = readNamed(what, directory, (path) => readdirSync(path));
   const files = names.filter((name) => name.endsWith('.pem')).sort();
   return files.flatMap((name) => {
     const file = join(directory, name);

@@ -3,7 +3,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { fileUnreadable } from '../files/path-refusal.ts';
+import { readNamed } from '../files/path-refusal.ts';
 import { readSmallSync } from '../watch-files.ts';
 
 /** Both in PEM. */
@@ -26,13 +26,8 @@ export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', st
   return { cert, key };
 }
 
-function read(path: string, flag: string): string {
-  try {
-    return readSmallSync(path).toString();
-  } catch (cause) {
-    throw fileUnreadable(`the file ${JSON.stringify(path)} of ${flag}`, path, cause);
-  }
-}
+const read = (path: string, flag: string): string =>
+  readNamed(`the file ${JSON.stringify(path)} of ${flag}`, path, readSmallSync).toString();
 
 /** Finds the certificate that expires first in a PEM text that has been loaded before. */
 export function firstToEnd(pem: string) {

@@ -2,8 +2,7 @@
 import { open, readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { inTime, publish, syncDirectory, unless } from '../files/durable-file.ts';
-import { makeDirectory } from '../files/make-directory.ts';
+import { inTime, makeDirectory, publish, syncDirectory, unless } from '../files/durable-file.ts';
 
 /**
  * The log of enforced manifests, for people to audit (docs/protocol/inference.md 12):

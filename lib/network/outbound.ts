@@ -1,6 +1,5 @@
 /** How this process reaches the outside: the connections of the control path and of the data path. */
 import { X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
@@ -8,7 +7,7 @@ import { createSecureContext, getCACertificates, type TLSSocket } from 'node:tls
 import { buildConnector, Agent as ControlAgent } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { fileUnreadable } from '../files/path-refusal.ts';
+import { readNamed } from '../files/path-refusal.ts';
 import { type Service, ServiceAgent } from './agent.ts';
 import { limitedControlCall } from './control-call.ts';
 import { transportError } from './failures.ts';
@@ -100,13 +99,10 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
   if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
-  try {
-    // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
-    const certificates = (readFileSync(path, 'latin1').match(CERTIFICATE) ?? []).filter(isCertificate);
-    if (certificates.length > 0) return certificates;
-  } catch (cause) {
-    throw fileUnreadable(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path, cause);
-  }
+  const pem = readNamed(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path).toString('latin1');
+  // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
+  const certificates = (pem.match(CERTIFICATE) ?? []).filter(isCertificate);
+  if (certificates.length > 0) return certificates;
   throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
 }
 

@@ -6,7 +6,8 @@
 import { createHash } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { ifThere, readRegular, readTree } from '../files/own-files.ts';
+import { readTree } from '../files/directories.ts';
+import { ifThere, readRegular } from '../files/own-files.ts';
 import { MANIFEST_NAME } from '../manifest-log/manifest-log.ts';
 import { exchangeDigest } from '../verdict/saved-exchange.ts';
 import { type CheckedChain, finding, type ReceiptFinding } from './check-chain.ts';

@@ -169,7 +169,7 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['--api-key=@~/key.txt'],
-      'failed to read API key file "~/key.txt" of --api-key: ENOENT: no such file or directory; the shell replaces ~ only at the beginning of a word: write $HOME in place of ~',
+      'failed to read API key file "~/key.txt" of --api-key: ENOENT: no such file or directory; check the path, and in a container what is mounted',
     ],
     [
       ['clients', 'new', 'ann,bob'],
@@ -200,7 +200,7 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['--manifest-path=https://cdn.example/manifest.json'],
-      'failed to read manifest file "https://cdn.example/manifest.json" of --manifest-path: ENOENT: no such file or directory; save what the URL serves, and name that file',
+      'failed to read manifest file "https://cdn.example/manifest.json" of --manifest-path: ENOENT: no such file or directory; check the path, and in a container what is mounted',
     ],
     ...(
       [

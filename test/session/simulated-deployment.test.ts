@@ -5,7 +5,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { clockWith, systemClock } from '../../lib/clock.ts';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { publishDirectory } from '../../lib/files/durable-file.ts';
+import { publishDirectory } from '../../lib/files/directories.ts';
 import { createManifestLog } from '../../lib/manifest-log/manifest-log.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
