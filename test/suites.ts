@@ -148,7 +148,7 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/budgets.test.ts': 'it loads a script that waits at its top level',
   'test/fuzz/evidence.test.ts': 'it makes evidence at its top level',
   'test/limits/valkey.test.ts': 'it loads other files at its top level',
-  'test/manifest-log/manifest-log.test.ts': 'it changes the time zone',
+  'test/manifest-log.test.ts': 'it changes the time zone',
   'test/packaging/': 'it runs programs of others',
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
   'test/gateway/hostile-load.test.ts': 'it measures memory',

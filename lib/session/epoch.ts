@@ -6,7 +6,7 @@ import { sha256 } from '#crypto/digest';
 import type { CollateralSource } from '../attestation/verify-evidence.ts';
 import { type Clock, pause } from '../clock.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
-import type { ManifestLog } from '../manifest-log/manifest-log.ts';
+import type { ManifestLog } from '../manifest-log.ts';
 import { completed } from '../verdict/judge.ts';
 import type { recordExchange } from '../verdict/saved-exchange.ts';
 import { type Verdict, verdictText } from '../verdict/verdict.ts';

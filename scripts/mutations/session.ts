@@ -302,11 +302,11 @@ export const SESSION: readonly Mutation[] = [
   },
   {
     defence: 'a disk that hangs: the renewals wait for the manifest log for ever',
-    file: 'lib/manifest-log/manifest-log.ts',
+    file: 'lib/manifest-log.ts',
     edits: [{ find: 'return inTime(appended).catch(', replace: 'return appended.catch(' }],
     tests: [
       {
-        file: 'test/manifest-log/manifest-log.test.ts',
+        file: 'test/manifest-log.test.ts',
         names: [
           'manifest log waits ten seconds for a disk that neither answers nor fails, and fails unless the manifest is recorded',
         ],
@@ -315,13 +315,13 @@ export const SESSION: readonly Mutation[] = [
   },
   {
     defence: 'the history of manifests: it may begin anew beside its manifests',
-    file: 'lib/manifest-log/manifest-log.ts',
+    file: 'lib/manifest-log.ts',
     edits: [
       { find: 'if (!names.some((name) => MANIFEST_NAME.test(name))) return', replace: 'if (names) return' },
     ],
     tests: [
       {
-        file: 'test/manifest-log/manifest-log.test.ts',
+        file: 'test/manifest-log.test.ts',
         names: [
           'manifest log refuses to begin a history beside manifests whose log is gone, and advises to keep them',
         ],

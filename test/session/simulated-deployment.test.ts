@@ -6,7 +6,7 @@ import { clockWith, systemClock } from '../../lib/clock.ts';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { publishDirectory } from '../../lib/files/directories.ts';
-import { createManifestLog } from '../../lib/manifest-log/manifest-log.ts';
+import { createManifestLog } from '../../lib/manifest-log.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
