@@ -134,7 +134,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
           const isOpen = verdict.outcome === 'unavailable';
           const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
           observe({ type: 'rejected', message, verdict, rejection });
-          await asked.distrust(verdict.checks);
+          await asked.distrust();
           if (!isOpen) rejections.add(error);
         },
         onSecret({ verdict, askedAt }) {

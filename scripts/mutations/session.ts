@@ -72,34 +72,10 @@ export const SESSION: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'ids in evidence: what nobody has verified yet is put into a URL',
-    file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'if (!fits) throw', replace: 'if (Date.now() < 0) throw' }],
-    tests: [
-      {
-        file: 'test/session/collateral-cache.test.ts',
-        names: ['collateral cache refuses malformed ids and numbers instead of putting them into a URL'],
-      },
-    ],
-  },
-  {
-    defence: 'the age of a revocation list: an older one may take the place of a newer one',
-    file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'if (isOlder(url, kind, fetched))', replace: 'if (Date.now() < 0)' }],
-    tests: [
-      {
-        file: 'test/session/collateral-cache.test.ts',
-        names: [
-          'collateral cache never replaces a revocation list by an older one, even if a rejected verdict made it forget the newer',
-        ],
-      },
-    ],
-  },
-  {
     defence:
       'TCB info: firmware that Intel calls outdated since counts as up to date until the kept one expires',
     file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'kind.issued === undefined) return', replace: "!kind.name.endsWith('CRL')) return" }],
+    edits: [{ find: 'kind === VCEK) return', replace: "!kind.name.endsWith('CRL')) return" }],
     tests: [
       {
         file: 'test/session/collateral-cache.test.ts',
@@ -111,30 +87,12 @@ export const SESSION: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the date of TCB info: one that Intel did not sign keeps out every later one',
-    file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'if (isForged) newest.delete(url);', replace: '' }],
-    tests: [
-      {
-        file: 'test/session/collateral-cache.test.ts',
-        names: [
-          'collateral cache never replaces TCB info by an older one, unless its date came from somebody else than Intel',
-          'collateral cache never replaces a revocation list by an older one, even if a rejected verdict made it forget the newer',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'the size of a revocation list: the date of one that no verdict reads is believed',
     file: 'lib/session/collateral-cache.ts',
     edits: [
       {
         find: 'expiry: ({ body: crl }) => readRevocationList({ crl })',
         replace: 'expiry: ({ body: crl }) => readRevocationList({ crl }, 2 ** 23)',
-      },
-      {
-        find: 'issued: ({ body: crl }) => readRevocationList({ crl })',
-        replace: 'issued: ({ body: crl }) => readRevocationList({ crl }, 2 ** 23)',
       },
     ],
     tests: [

@@ -129,7 +129,6 @@ export function sessionScene(
       roots: { snp: {}, tdx: undefined },
       collateral: {
         forVerdict: () => ({ distrust: async () => void remote.distrusted++ }),
-        abandonFetches: () => void remote.calls.push('abandon fetches'),
       } as never,
       async verify(input) {
         const verdict = verdictOf(remote, input);
