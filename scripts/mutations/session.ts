@@ -63,7 +63,7 @@ export const SESSION: readonly Mutation[] = [
   {
     defence: 'the private key of an exchange: it may be used twice',
     file: 'lib/session/secret-exchange.ts',
-    edits: [{ find: '      privateKey = undefined;\n      if (recipient', replace: '      if (recipient' }],
+    edits: [{ find: '    privateKey = undefined;\n    if (recipient', replace: '    if (recipient' }],
     tests: [
       {
         file: 'test/session/secret-exchange.test.ts',
