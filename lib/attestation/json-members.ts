@@ -1,9 +1,7 @@
 /** Typed access to the members of a JSON object. */
 import { JsonNumber, JsonObject, type JsonValue, type Path } from '../strict-json.ts';
 
-/**
- * A type of value. `read` returns undefined for a value of another type; errors name the type as `expected`.
- */
+/** A type of value, by its name in errors; `read` returns undefined for a value of another type. */
 interface Kind<T> {
   readonly expected: string;
   readonly read: (value: JsonValue | undefined) => T | undefined;

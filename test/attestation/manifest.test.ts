@@ -1,6 +1,5 @@
 /** The manifest by the 17 rules of docs/protocol/attestation.md 19.12, starting from the live one. */
 import assert from 'node:assert/strict';
-import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
 import {
   coordinatorHashes,
@@ -130,14 +129,14 @@ describe('manifests', () => {
     assert.equal(coordinatorHashes(two).length, 2);
   });
 
-  it('are accepted with owner keys as public keys and as digests', () => {
-    const ec = generateKeyPairSync('ec', { namedCurve: 'P-384' }).publicKey;
-    const pkix = ec.export({ type: 'spki', format: 'der' }).toString('hex');
-    assert.doesNotThrow(() =>
-      parse(live('"ReferenceValues"', `"WorkloadOwnerPubKeys": ["${pkix}"], "ReferenceValues"`)),
-    );
-    const digests = `"WorkloadOwnerKeyDigests": ["${'00'.repeat(32)}"], "ReferenceValues"`;
-    assert.doesNotThrow(() => parse(live('"ReferenceValues"', digests)));
+  it('are accepted with owner keys as hex and as digests', () => {
+    for (const [key, bytes] of [
+      ['WorkloadOwnerPubKeys', 91],
+      ['WorkloadOwnerKeyDigests', 32],
+    ] as const) {
+      const list = `"${key}": ["${'00'.repeat(bytes)}"], "ReferenceValues"`;
+      assert.doesNotThrow(() => parse(live('"ReferenceValues"', list)));
+    }
   });
 });
 
@@ -235,16 +234,8 @@ describe('a manifest', () => {
     ['a short Xfam', '"Xfam": "e7', '"Xfam": "'],
     ['a short PIID', '"0c47f6f7', '"47f6f7'],
     ['an RTMR0 alternative of another length', '"MrTd"', '"Rtmr0Alternatives": ["00"], "MrTd"'],
-    [
-      'an owner key that is no public key',
-      '"ReferenceValues"',
-      '"WorkloadOwnerPubKeys": ["00"], "ReferenceValues"',
-    ],
-    [
-      'a seedshare owner key that is no public key',
-      '"SeedshareOwnerPubKeys": [',
-      '"SeedshareOwnerPubKeys": [ "3000",',
-    ],
+    ['an owner key that is no hex', '"ReferenceValues"', '"WorkloadOwnerPubKeys": ["0"], "ReferenceValues"'],
+    ['a seedshare owner key that is no hex', '"SeedshareOwnerPubKeys": [', '"SeedshareOwnerPubKeys": [ "x",'],
     ['text after the object', /\n$/, '\n{}'],
     ['no object', /^[\s\S]*$/, '[]'],
     ['no text at all', /^[\s\S]*$/, ''],
@@ -264,15 +255,6 @@ describe('a manifest', () => {
   it('is refused without any reference value', () => {
     const none = JSON.stringify({ ...JSON.parse(LIVE), ReferenceValues: { snp: [], tdx: [] } });
     assert.match(refusal(none).message, /no reference value at all/);
-  });
-
-  it('is refused with an owner key that is not ECDSA', () => {
-    const rsa = generateKeyPairSync('rsa', { modulusLength: 1024 }).publicKey;
-    const spki = rsa.export({ type: 'spki', format: 'der' }).toString('hex');
-    const error = refusal(
-      live('"ReferenceValues"', `"WorkloadOwnerPubKeys": ["${spki}"], "ReferenceValues"`),
-    );
-    assert.match(error.message, /WorkloadOwnerPubKeys\[0\]/);
   });
 });
 

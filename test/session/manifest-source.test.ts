@@ -101,18 +101,17 @@ describe('managed manifest', () => {
   });
 
   it('is unavailable if the host sends something that cannot be a manifest, such as an error page', async () => {
-    for (const [body, words] of [
-      ['', /what cdn\.example sent is empty/],
-      [' \n', /is empty/],
-      ['<!doctype html><title>Down for maintenance</title>', /is an HTML page, most likely an error page/],
-      ['{"Policies":{"aa', /is not a JSON object/],
-      ['[{}]', /is not a JSON object/],
-      ['{}', /what cdn\.example sent has no member Policies: not a manifest$/],
-      ['{"error":{"message":"not found"}}', /has no member Policies/],
-      ['{"message":"Forbidden"}', /has no member Policies/],
-      ['{"Policies":{}}', /has no member ReferenceValues/],
-      ['\ufeff{}', /begins with a byte order mark/],
-    ] as const) {
+    const bodies = [
+      '',
+      ' \n',
+      '<!doctype html><title>Down</title>',
+      '{"Policies":{"aa',
+      '[{}]',
+      'null',
+      '{}',
+    ];
+    for (const body of [...bodies, '{"error":{"message":"not found"}}', '\ufeff{"Policies":{}}']) {
+      const words = /what cdn\.example sent is no JSON object with the member Policies: not a manifest$/;
       const source = managed(async () => ({ status: 200, headers: {}, body: Buffer.from(body) }));
       await assert.rejects(source.newest(), failsWith('manifest_unavailable', words));
     }
