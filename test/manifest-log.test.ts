@@ -48,39 +48,21 @@ const logFailed = (words: RegExp) => (error: unknown) =>
   error instanceof PrivatemodeError && error.code === 'manifest_log_failed' && words.test(error.message);
 
 describe('manifest log', () => {
-  it('writes one line per manifest, with local time to the second, and the manifest byte for byte', async (t) => {
-    inTimeZone(t, 'Asia/Kolkata');
-    const space = workspace();
-    const record = await createManifestLog(space).record(A, AT);
-    assert.deepEqual(record, { appended: true, path: `${space}/manifests/1.json` });
-    assert.equal(logText(space), `2026-11-21T09:46:07+05:30 ${space}/manifests/1.json\n`);
-    assert.deepEqual(new Uint8Array(readFileSync(record.path)), A);
-    assert.deepEqual(names(space), ['1.json', 'log.txt']);
-  });
-
-  it('writes other time zones as RFC 3339 does', async (t) => {
-    for (const [zone, expected] of [
-      ['UTC', '2026-11-21T04:16:07Z '],
-      ['America/St_Johns', '2026-11-21T00:46:07-03:30 '],
-    ] as const) {
+  for (const [zone, time] of [
+    ['Asia/Kolkata', '2026-11-21T09:46:07+05:30'],
+    ['UTC', '2026-11-21T04:16:07Z'],
+    ['America/St_Johns', '2026-11-21T00:46:07-03:30'],
+  ] as const) {
+    it(`writes a line with the local time of ${zone} to the second, and the manifest byte for byte`, async (t) => {
       inTimeZone(t, zone);
       const space = workspace();
-      await logAll(space, A);
-      assert.ok(logText(space).startsWith(expected), logText(space));
-    }
-  });
-
-  it('keeps a relative workspace relative and cleans its path', async (t) => {
-    const space = workspace();
-    const here = process.cwd();
-    process.chdir(space);
-    t.after(() => process.chdir(here));
-    await logAll('.', A);
-    await logAll('./x/../y', A);
-    assert.match(logText(space), /^\S+ manifests\/1\.json\n$/);
-    assert.match(logText(join(space, 'y')), /^\S+ y\/manifests\/1\.json\n$/);
-    assert.equal(relative(space, join(space, 'y')), 'y');
-  });
+      const record = await createManifestLog(space).record(A, AT);
+      assert.deepEqual(record, { appended: true, path: `${space}/manifests/1.json` });
+      assert.equal(logText(space), `${time} ${space}/manifests/1.json\n`);
+      assert.deepEqual(history(space), texts(A));
+      assert.deepEqual(names(space), ['1.json', 'log.txt']);
+    });
+  }
 
   it('writes a line only if the last one names another manifest, even one that another process has logged', async () => {
     const space = workspace();
@@ -204,28 +186,6 @@ describe('manifest log', () => {
       for (const [name, content] of files.slice(1)) {
         assert.deepEqual(new Uint8Array(readFileSync(join(manifests(space), name))), new Uint8Array(content));
       }
-    }
-  });
-
-  it('goes on after a crash between the manifest and its line', async (t) => {
-    const realOpen = fs.open;
-    let opened = 0;
-    let crashAt = 0;
-    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
-      if (/log\.txt$/.test(path) && ++opened === crashAt) throw errno('EIO');
-      return realOpen(path, ...rest);
-    });
-    for (const [before, crash] of [
-      [[], 2], // the log is created, then the manifest, then its line
-      [[A], 1],
-    ] as const) {
-      const space = workspace();
-      await logAll(space, ...before);
-      [opened, crashAt] = [0, crash];
-      await assert.rejects(createManifestLog(space).record(B, AT), logFailed(/EIO/));
-      crashAt = 0;
-      assert.equal((await createManifestLog(space).record(B, AT)).appended, true);
-      assert.deepEqual(history(space), texts(...before, B));
     }
   });
 

