@@ -75,16 +75,16 @@ function readPolicy(hash: string, entry: JsonMembers) {
   };
 }
 
-/** The policy hashes that HOST_DATA or MRCONFIGID may carry (attestation.md 4.3, 19.12 rule 11). */
+/** The hashes that HOST_DATA or MRCONFIGID may carry (docs/protocol/attestation.md 4.3, 19.12 rule 11). */
 export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
   const coordinators = [...policies.values()].filter(({ isCoordinator }) => isCoordinator);
   return coordinators.map(({ hash }) => new Uint8Array(Buffer.from(hash, 'hex')));
 }
 
 /**
- * The entry of the secret service (attestation.md 19.11): its WorkloadSecretID contains `secret-service`, and
- * its first SAN, which becomes the certificate's CN, is `root`. Throws manifest_unsupported unless exactly
- * one entry matches and no other has its WorkloadSecretID: a deployment may name its services otherwise.
+ * The entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID contains
+ * `secret-service`, and its first SAN, which becomes the certificate's CN, is `root`. Throws
+ * manifest_unsupported unless one entry matches, and no other has its WorkloadSecretID.
  */
 export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   const entries = [...policies.values()];

@@ -13,7 +13,7 @@ import { limitedControlCall } from './control-call.ts';
 import { transportError } from './failures.ts';
 import { type Environment, outboundProxy } from './outbound-proxy.ts';
 
-/** A DataView, because Node copies any other list into its pool, 64 KiB of which then stay with a connection. */
+/** A DataView: Node copies any other list into its pool, 64 KiB of which then stay with a connection. */
 const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \b: 8 bytes follow
 
 export type Outbound = ReturnType<typeof createOutbound>;

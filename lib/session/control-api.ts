@@ -24,7 +24,7 @@ export const aboutPlaceholder = (apiKey: string): string =>
 /**
  * Both requests throw client_too_old for an error response that asks for a newer client, api_key_rejected for
  * a 401 and for a key that no header can hold, control_api_failed for any other status than 200, and what
- * `ControlCall` throws. `protocolVersion`: the generation that this program speaks (inference.md 3).
+ * `ControlCall` throws. `protocolVersion`: the generation that this program speaks.
  */
 export function createControlApi(deps: {
   readonly call: ControlCall;

@@ -34,8 +34,8 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
   let privateKey: Key | undefined = pair.privateKey;
 
   /**
-   * Derives the secret if every check of `judge` passes (docs/protocol/attestation.md 12, 13). Works once: the
-   * private key is gone afterwards, whatever came of it. Throws secret_exchange_failed.
+   * Derives the secret if every check of `judge` passes (docs/protocol/attestation.md 12, 13). Works once,
+   * because the private key is gone afterwards. Throws secret_exchange_failed.
    */
   async function complete(response: SecretResponse, judge: Judge): Promise<SharedSecret> {
     const recipient = privateKey;
