@@ -54,6 +54,7 @@ function readSnp(entry: JsonMembers) {
   if (product === '') throw manifestInvalid(entry.at('ProductName'), 'a product name is mandatory');
   if (!isProduct(product)) throw manifestUnsupported(entry.at('ProductName'), product);
   const tcb = onlyKnown(entry.object('MinimumTCB'), TCB_KEYS);
+  const platformInfo = readOptional(entry, 'PlatformInfo', membersOf(PLATFORM_INFO_FLAGS));
   return {
     product,
     /** The launch digest; if `apeip` is set, that of a guest with one vCPU. */
@@ -67,10 +68,7 @@ function readSnp(entry: JsonMembers) {
       microcode: tcb.get('MicrocodeVersion', BYTE),
     },
     guestPolicy: readGuestPolicy(entry),
-    platformInfo: readFlags(
-      readOptional(entry, 'PlatformInfo', membersOf(PLATFORM_INFO_FLAGS)),
-      PLATFORM_INFO_FLAGS,
-    ),
+    platformInfo: readFlags(platformInfo, PLATFORM_INFO_FLAGS),
     minimumMitigationVector: entry.get('MinimumMitigationVector', UINT64, 0n),
     /** Empty = any chip. */
     allowedChipIds: entry.list('AllowedChipIDs', hex(64), []),
@@ -82,9 +80,8 @@ const readOptional = (entry: JsonMembers, key: string, known: readonly string[])
 
 /** Four bytes, big-endian; an absent or empty member selects the exact measurement (rule 10). */
 function readApeip(entry: JsonMembers): number | undefined {
-  if (entry.get('APEIP', TEXT, '') === '') return undefined;
-  const bytes = entry.get('APEIP', hex(4));
-  return new DataView(bytes.buffer).getUint32(0);
+  const text = entry.get('APEIP', TEXT, '');
+  return text === '' ? undefined : new DataView(entry.get('APEIP', hex(4)).buffer).getUint32(0);
 }
 
 function readGuestPolicy(entry: JsonMembers): GuestPolicy {
