@@ -28,9 +28,13 @@ export async function requireOwnDirectory(path: string): Promise<void> {
 /** The bytes of a file. Throws EFBIG if it is longer than `most` bytes, or endless, as a FIFO may be. */
 export async function readRegular(path: string, most: number): Promise<Buffer> {
   await using file = await openToRead(path);
+  return await bytesOf(file, most);
+}
+
+async function bytesOf(file: FileHandle, most: number): Promise<Buffer> {
   const stats = await file.stat();
   if (stats.isFile() && stats.size <= most) return await file.readFile();
-  throw Object.assign(new Error(`${path} is too long, or no file`), { code: 'EFBIG' });
+  throw Object.assign(new Error('too long, or no file'), { code: 'EFBIG' });
 }
 
 /** Greatest length of a key file, in bytes. */
@@ -42,10 +46,10 @@ const SETGID = 0o2000;
  * group of a setgid directory: the fsGroup of a Kubernetes pod shares files in this way.
  */
 export async function readOwnKey(path: string): Promise<Buffer> {
-  const key = await readRegular(path, LONGEST_PEM);
-  const { mode } = await stat(path);
+  await using file = await openToRead(path);
+  const { mode } = await file.stat();
   const others = (await stat(dirname(path))).mode & SETGID ? 0o007 : 0o077;
-  if (process.platform === 'win32' || (mode & others) === 0) return key;
+  if (process.platform === 'win32' || (mode & others) === 0) return await bytesOf(file, LONGEST_PEM);
   const message = `${path} can be read or written to by others (mode ${(mode & 0o7777).toString(8)})`;
   const remedy = 'Run chmod 600 on it. Whoever could read it may have a copy: make a new key.';
   throw new PrivatemodeError('receipts_unavailable', message, { remedy });
