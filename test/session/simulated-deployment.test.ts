@@ -301,7 +301,12 @@ describe('session with a simulated deployment', () => {
 
   const TROUBLE: [string, Record<string, unknown>, ErrorCode, RegExp][] = [
     ['the CDN fails', { 'manifest-status': 503 }, 'manifest_unavailable', /status 503/],
-    ['the CDN sends an error page', { 'manifest-page': true }, 'manifest_unavailable', /no JSON object with the member Policies/],
+    [
+      'the CDN sends an error page',
+      { 'manifest-page': true },
+      'manifest_unavailable',
+      /no JSON object with the member Policies/,
+    ],
     ['attestation fails', { 'attest-status': 500 }, 'control_api_failed', /attest: .* status 500/],
     ['the exchange fails', { 'secret-status': 500 }, 'control_api_failed', /secret: .* status 500/],
     ['the API resets', { 'attest-reset': 1 }, 'upstream_reset', /localhost/],
