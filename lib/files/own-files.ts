@@ -153,15 +153,13 @@ function requireOwn(path: string, stats: Stats, directory: Stats, { denied, verb
   if (!isOwn) {
     // If root took the files, the service to which they belong could not use them.
     const remedy =
-      owner === 0
-        ? `Run this as uid ${uid}, not as root; docs/receipts.md#the-key has the command under systemd.`
-        : `Give it to uid ${owner} with chown.`;
+      owner === 0 ? `Run this as uid ${uid}, not as root.` : `Give it to uid ${owner} with chown.`;
     throw refusal(path, `belongs to another user (uid ${uid})`, remedy);
   }
   const others = isSharedWithUs(stats, directory) ? 0o007 : 0o077;
   if ((mode & denied & others) === 0) return;
   const octal = (mode & 0o7777).toString(8).padStart(4, '0');
-  const remedy = `Run ${mend} on it; whoever could read a private key may have a copy, so make a new one with receipts rotate-key.`;
+  const remedy = `Run ${mend} on it; whoever could read a private key may have a copy, so move it away: the next start makes a new one.`;
   throw refusal(path, `can be ${verb} by others (mode ${octal})`, remedy);
 }
 
