@@ -158,12 +158,6 @@ export const TIMES = Object.freeze({
   storeLease: 60_000,
   storeLook: 50_000,
 
-  // Receipts
-  /** Refused requests are summed up over this time. */
-  refusalInterval: 60_000,
-  /** Lost lines are reported this long after the first of them, so that one report covers many. */
-  lossDelay: 1_000,
-
   // Operators
   /** For a request of the admin listener. */
   adminTimeout: 10_000,

@@ -43,7 +43,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'manifest-log',
     'verdict',
   ],
-  receipts: ['clock', 'errors', 'files', 'verdict', 'manifest-log', 'session'],
+  receipts: ['clock', 'errors', 'files', 'session'],
   'http-rules': ['clock', 'errors', 'api', 'envelope', 'network'],
   listener: ['clock', 'errors', 'files', 'watch-files'],
   observe: ['clock', 'errors', 'listener', 'text', 'version', 'session', 'manifest-log', 'verdict'],

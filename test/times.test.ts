@@ -88,7 +88,6 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
     [(t.storeLease * 2) / 3 + t.storeLongestRetry + t.storeConnect + t.storeReply, t.storeLease],
     'a renewal that fails, and a new connection after it, fit into a lease',
   ],
-  [[t.batchPause, t.lossDelay, t.refusalInterval], 'one line tells of the losses of several batches'],
 
   [[t.epochWait, t.serviceModelsTimeout], 'the list of models waits for the verification'],
   [

@@ -54,19 +54,3 @@ export async function readOwnKey(path: string): Promise<Buffer> {
   const remedy = 'Run chmod 600 on it. Whoever could read it may have a copy: make a new key.';
   throw new PrivatemodeError('receipts_unavailable', message, { remedy });
 }
-
-/** Codes of an error that says what lies at a path: something else than what was to be read. */
-const SOMETHING_ELSE: ReadonlySet<unknown> = new Set(['ENOTDIR', 'ELOOP', 'EFBIG', 'EISDIR', 'ENXIO']);
-
-/**
- * The result of reading a file or directory; undefined if nothing lies at its path, `other` if something else
- * does. Throws what keeps this process from seeing what lies there, such as EACCES and EIO.
- */
-export const ifThere = <T, Other = undefined>(reading: Promise<T>, other?: Other) =>
-  unless<T | Other | undefined>(
-    'ENOENT',
-    reading.catch((error: NodeJS.ErrnoException) => {
-      if (SOMETHING_ELSE.has(error.code)) return other;
-      throw error;
-    }),
-  );

@@ -100,11 +100,10 @@ export class Exchange {
       this.headers[AUDIT_HEADERS.requestId] = this.requestId;
     }
     const isAdmitted = this.match !== undefined || ('id' in decision && decision.id === 'count_tokens');
-    if (deps.receipts && (isAdmitted || decision.kind === 'refusal')) {
+    if (deps.receipts && isAdmitted) {
       this.bodies = { request: new BodyHash(), response: new BodyHash() };
       res.observers.push(this.bodies.response);
-      // Requests that are not admitted are only counted, and have no receipt to name.
-      if (isAdmitted) this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts.instance}/${this.requestId}`;
+      this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts.instance}/${this.requestId}`;
     }
     this.deadline = new Deadline(deps.clock);
     this.requestRoom = new Room(deps.memory.uploads);

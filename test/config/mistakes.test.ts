@@ -72,7 +72,7 @@ describe('a mistake on the command line', () => {
     [['claude'], 'unknown command "claude" for "privatemode-proxy". Did you mean run claude?'],
     [
       ['receipts', 'check'],
-      'receipts has no command "check"; it takes one command before its flags: receipts verify, receipts rotate-key (see receipts --help)',
+      'receipts has no command "check"; it takes one command before its flags: receipts verify (see receipts --help)',
     ],
     [
       ['clients'],
@@ -121,7 +121,6 @@ describe('a mistake on the command line', () => {
       '--since 2026-11-02T00:00:00.000Z must be earlier than --until 2026-11-02T00:00:00.000Z: swap them, or leave one out',
     ],
     [['usage', '--by=endpoint'], '--by wants one of client, model, day, not "endpoint"'],
-    [['usage', '--json', '--csv'], 'give either --json or --csv, not both'],
     [
       ['status'],
       'status asks the admin listener of the proxy: start the proxy with --admin-address 127.0.0.1:9090, and give the same to ' +
