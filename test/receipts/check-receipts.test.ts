@@ -318,7 +318,7 @@ describe('what receipts refer to', () => {
     await fourReceipts();
     renameSync(logged(), join(workspace, 'elsewhere'));
     symlinkSync(join(workspace, 'elsewhere'), logged());
-    await assert.rejects(checkReceipts(directory), { code: 'receipts_unreadable', message: /is a link/ });
+    await assert.rejects(checkReceipts(directory), { code: 'receipts_unreadable', message: /ELOOP: / });
   });
 });
 
