@@ -134,7 +134,7 @@ async function exchange(
       const cipher = endpoint.encrypted
         ? new RequestCipher({ id: epoch.secretId, key: epoch.key })
         : undefined;
-      // the session has suspended the secret of this epoch
+      // the service denies the secret of this epoch, and this request tries it
       const isTrial = opened.current()?.secretId !== epoch.secretId;
       return { ...(await send(config, request, { match, epoch, cipher, body, requestId })), isTrial };
     },

@@ -23,15 +23,24 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
   const first = Promise.withResolvers<void>();
   let isOpening = false;
   let hasEnded = false;
+  let missingSince: number | undefined;
+  let closesAt = Number.NEGATIVE_INFINITY;
   let cancelLook = (): void => {};
 
   /** Called whenever the state of the session may have changed. */
   async function look(): Promise<void> {
     cancelLook();
+    const { standingLook, renewalGrace } = clock.times;
+    const now = clock.monotonic();
     const ends = hasEnded ? undefined : session.current()?.expiresMonotonic;
+    missingSince = ends === undefined ? (missingSince ?? now) : undefined;
+    // A denied secret is mostly replaced at once, and nobody may find a closed port meanwhile.
+    closesAt = ends ?? Math.min(closesAt, (missingSince ?? now) + renewalGrace);
+    const isBrief = ends === undefined && !hasEnded && now < closesAt && listener.isOpen();
     // No event reports the end of a secret. The timer also keeps the process alive while nothing listens.
-    const wait = ends === undefined ? clock.times.standingLook : ends - clock.monotonic();
+    const wait = ends !== undefined || isBrief ? closesAt - now : standingLook;
     if (!hasEnded) cancelLook = clock.after(wait, look, 'waiting');
+    if (isBrief) return;
     if (ends === undefined) {
       if (listener.isOpen())
         log.info({}, hasEnded ? 'The port is closed' : 'The port is closed: no secret is in force');

@@ -7,7 +7,7 @@
  * `sig` is Ed25519 (RFC 8032) over the line without the text `,"sig":"…"`, in base64.
  */
 import { createHash, type KeyObject, sign, verify } from 'node:crypto';
-import type { EpochFacts } from '../session/epoch-facts.ts';
+import type { Term } from '../session/state.ts';
 
 /**
  * How a request ended. `complete`: the proxy handed the whole response to the connection. `aborted`: the
@@ -26,7 +26,7 @@ export interface BodyDigest {
  * What protected a request. `exchangeSha256` names the exchange that led to the verdict, kept in `exchanges`;
  * receipts of older versions do not have it.
  */
-export interface ReceiptEpoch extends Pick<EpochFacts, 'secretId' | 'manifestSha256' | 'verdictSha256'> {
+export interface ReceiptEpoch extends Pick<Term, 'secretId' | 'manifestSha256' | 'verdictSha256'> {
   readonly exchangeSha256?: string | undefined;
 }
 

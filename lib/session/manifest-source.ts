@@ -10,7 +10,7 @@ import type { ControlCall } from '../network/control-call.ts';
 /** A source of the manifest that the remote has to match. */
 export interface ManifestSource {
   /**
-   * `static`: the user's file, which never changes while we run. `managed`: the service publishes the newest
+   * `static`: the user gives it, and may give another one later. `managed`: the service publishes the newest
    * one.
    */
   readonly kind: 'static' | 'managed';

@@ -1,97 +1,382 @@
 /**
- * Holds the current epoch, has it renewed in time (lib/session/renewals.ts), and lets requests wait for the
- * next one (lib/session/waiting.ts).
+ * Keeps one attested secret fresh, and gives it to requests. With a key of the operator it renews by itself;
+ * without one, or `onDemand`, requests begin each attempt, with the key that they bring.
  */
+import { hmacSha256, secretKey } from '#crypto/aead';
+import { Alarm, type Present, presentOf } from '../clock.ts';
+import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Verdict } from '../verdict/verdict.ts';
-import type { Epoch } from './epoch.ts';
-import { createRenewals, type RenewalsDeps } from './renewals.ts';
-import { Requests } from './requests.ts';
+import { createEpochMaker, type Epoch, type EpochDeps, type Made } from './epoch.ts';
+import { failureMessage } from './events.ts';
 import { type Standing, standingOf } from './standing.ts';
-import { factsOf } from './state.ts';
-import { type AcquireOptions, createWaiting } from './waiting.ts';
+import {
+  type Failure,
+  type Happening,
+  isHopeless,
+  isInForce,
+  isMarked,
+  isOvertaken,
+  mayForce,
+  newState,
+  next,
+  pauseAfter,
+  problemOf,
+  refusalOf,
+  soonest,
+} from './state.ts';
 
 export type { Epoch } from './epoch.ts';
 
+export interface AcquireOptions {
+  /** The bearer token of the request, used for attestation only where no key is configured. */
+  readonly offeredKey?: string | undefined;
+  readonly timeoutMs: number;
+  /** Asked for its signal only if the request has to wait. */
+  readonly waiter?: { readonly signal: AbortSignal } | undefined;
+}
+
 export interface Session {
-  /** The epoch in force, which has not expired and is not suspended; undefined if there is none. */
+  /** The epoch in force: it has its time, and the service has not denied its secret. */
   current(): Epoch | undefined;
   /**
-   * Returns the unexpired epoch, or waits for the next one. Never throws at once. Rejects with not_ready
-   * after `timeoutMs`, api_key_missing, api_key_rejected, the last permanent cause, and the error for which
-   * the service is refused (lib/session/refusal.ts).
+   * The epoch in force, or the next one. While the service denies the secret, one request at a time gets its
+   * epoch, to try it. Never throws at once. Rejects with not_ready after `timeoutMs`, api_key_missing,
+   * api_key_rejected, and the error for which the service is refused.
    */
   acquire(options: AcquireOptions): Epoch | Promise<Epoch>;
   /**
-   * For a request that got "no secret for ID": waits for the epoch that replaces the one with that secret id.
-   * Bounded in time (`timeoutMs`, by default 30 s) and rate; all callers share one renewal. If the renewal
-   * fails or takes longer, the secret is suspended: no epoch is in force until the next verdict that accepts
-   * the service, or until a response authenticates under the secret. Throws secret_denied if the denied
-   * secret was made a moment ago, api_key_rejected, not_ready, and the error for which the service is
-   * refused.
+   * For a request that got "no secret for ID": marks the secret with that id, forces an attempt, at most one
+   * in 10 s for all requests, and waits for the next epoch, by default 30 s. Rejects with secret_denied if
+   * that secret was made a moment ago, or if the request has no good key to attest with; else as `acquire`.
    */
-  renewAfterDenial(secretId: string, timeoutMs?: number): Promise<Epoch>;
-  /**
-   * Reports that a response has authenticated under this secret. Ends a suspension, unless the last verdict
-   * rejected the service.
-   */
+  renewAfterDenial(secretId: string, timeoutMs?: number, offeredKey?: string): Promise<Epoch>;
+  /** A part of a response has authenticated under this secret, so the service knows it. */
   authenticated(secretId: string): void;
-  /**
-   * The state by name, at this moment. Its error: why the service is refused, else the last failure since the
-   * last success.
-   */
   standing(): Standing;
-  /** Ends the renewals. Later requests fail with `reason`, by default an error of code shutting_down. */
+  /** Ends the attempts. Later requests fail with `reason`, by default an error of code shutting_down. */
   close(reason?: PrivatemodeError): void;
 }
 
 /** A session that attests. */
 export interface AttestedSession extends Session {
-  /** Begins the first attestation, where a key is configured. To be called once. */
+  /** Begins the first attempt, where a key is configured. */
   start(): void;
   /** Every check of the last attestation and of its secret exchange, accepted or not. */
   lastVerdict(): Verdict | undefined;
-  /**
-   * The proxy was told to stop: clients should send no more requests here. Requests that come all the same
-   * are sent as before, until `close`.
-   */
+  /** Clients should send no more requests here. Requests that come all the same are sent, until `close`. */
   announceEnd(): void;
-  /** Replaces the configured key, and forgets a permanent cause. A failing session tries again at once. */
+  /** Replaces the configured key, and attests at once unless all is well. */
   updateConfiguredKey(apiKey: string): void;
 }
 
-export interface SessionDeps extends RenewalsDeps {
+export interface SessionDeps extends EpochDeps {
   /** Undefined: clients bring their own (docs/protocol/inference.md 9). */
   readonly apiKey: string | undefined;
   /** Host of the service, for messages. */
   readonly host?: string | undefined;
+  /** Whether to renew only while requests come, as for a library that may be dropped without being closed. */
+  readonly onDemand?: boolean | undefined;
+  /** Whether requests share attempts. Not in workers of Cloudflare, where an attempt ends with its request. */
+  readonly shares?: boolean | undefined;
+  /** Called once, if nothing was accepted yet and waiting does not help (docs/states.md). */
+  readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
 }
 
-/**
- * Makes a session. It holds one epoch at a time and keeps it fresh: from `start` on with the configured key,
- * or as soon as a client brings a key.
- */
+/** An attempt that runs, or that waits for its turn (without `began`: monotonic clock). */
+interface Attempt {
+  readonly apiKey: string;
+  readonly abort: AbortController;
+  began?: number;
+  isOver?: true;
+}
+
+/** How many different keys attest at the same time, how many more may wait, and how many are remembered. */
+const MAX_RUNNING = 8;
+const MAX_WAITING = 64;
+const MAX_REMEMBERED = 1024;
+
 export function createSession(deps: SessionDeps): AttestedSession {
-  const { apiKey, clock, host = 'the remote', onDemand = false } = deps;
-  const closing = new AbortController();
-  const closed = closing.signal;
-  const requests = new Requests();
-  const renewals = createRenewals(deps, requests, closed);
-  const { state, current, dispatch, configure, lastVerdict } = renewals;
+  const { clock, host = 'the remote', onDemand = false, shares = true, observe } = deps;
+  const { times } = clock;
+  const makeEpoch = createEpochMaker(deps);
+  let state = newState(deps.manifests.kind === 'static');
+  let configuredKey: string | undefined;
+  let epoch: Epoch | undefined;
+  let verdict: Verdict | undefined;
+  let closed: PrivatemodeError | undefined;
+  let hasReported = false;
+  /** By key, in the order in which they came. */
+  const running = new Map<string, Attempt>();
+  /** By keyed hash: keys that the service refused, in order of time, and keys that attested. */
+  const refusedKeys = new Map<string, { readonly at: number; readonly error: PrivatemodeError }>();
+  const goodKeys = new Set<string>();
+  const hashKey = secretKey(randomBytes(32));
+  const hashOf = (apiKey: string): string => hmacSha256(hashKey, apiKey);
+  /** Wake the requests that wait: what they may get has changed. */
+  const waiting = new Set<() => void>();
+  /** When the next attempt is due: wall clock. */
+  let due = Number.POSITIVE_INFINITY;
+  /** When a request last got a denied secret to try: monotonic clock. */
+  let triedAt = Number.NEGATIVE_INFINITY;
+  const alarm = new Alarm(clock, () => {
+    if (configuredKey !== undefined) attempt(configuredKey);
+  });
+
+  const present = (): Present => presentOf(clock);
+  const current = (): Epoch | undefined => (isInForce(state, present()) ? epoch : undefined);
+
+  function apply(happening: Happening): void {
+    state = next(state, happening, present());
+    wake();
+  }
+
+  function wake(): void {
+    for (const each of waiting) each();
+  }
+
+  /** Without a key of the operator, or `onDemand`, there is no timer: requests find the session overdue. */
+  function renewAt(time: number): void {
+    due = time;
+    if (configuredKey !== undefined && !onDemand) alarm.set(time);
+  }
+
+  /** Begins an attempt with this key, or joins the one that there is. Throws not_ready if too many wait. */
+  function attempt(apiKey: string): Attempt {
+    const joined = running.get(apiKey);
+    if (joined !== undefined) return joined;
+    if (running.size >= MAX_RUNNING + MAX_WAITING)
+      throw new PrivatemodeError('not_ready', 'too many API keys are being tried');
+    alarm.cancel();
+    const begun: Attempt = { apiKey, abort: new AbortController() };
+    if (shares) running.set(apiKey, begun);
+    else void run(begun);
+    beginNext();
+    return begun;
+  }
+
+  function beginNext(): void {
+    let place = 0;
+    for (const each of running.values()) {
+      if (++place <= MAX_RUNNING && each.began === undefined) void run(each);
+    }
+  }
+
+  async function run(attempt: Attempt): Promise<void> {
+    const { apiKey, abort } = attempt;
+    const { signal } = abort;
+    const began = clock.monotonic();
+    attempt.began = began;
+    const accepted = (): void => {
+      if (!signal.aborted) apply({ type: 'accepted' });
+    };
+    // While the key of a client waited for its turn, another one may have brought a secret.
+    const isNeeded = configuredKey !== undefined || current() === undefined || clock.now() >= due;
+    const made = isNeeded ? await makeEpoch({ apiKey, signal, accepted }) : undefined;
+    // An attempt that was given up has a successor, or the session has ended: it changes nothing any more.
+    if (signal.aborted || closed !== undefined) return;
+    attempt.isOver = true;
+    if (shares) running.delete(apiKey);
+    if (made !== undefined) conclude(apiKey, began, made);
+    wake();
+    beginNext();
+  }
+
+  function conclude(apiKey: string, began: number, made: Made): void {
+    const isOld = isOvertaken(state, began, present());
+    const isSilent = made.epoch === undefined && made.rejected === undefined;
+    if (!isOld && !(isSilent && state.rejection)) verdict = made.verdict ?? verdict;
+    const hash = hashOf(apiKey);
+    if (made.epoch === undefined) fail(apiKey, hash, began, made, isOld);
+    if (made.epoch === undefined || isOld) return; // two keys attested at the same time
+    epoch = made.epoch;
+    if (goodKeys.size < MAX_REMEMBERED) goodKeys.add(hash);
+    const { key: _, ...term } = epoch;
+    renewAt(term.renewAt);
+    apply({ type: 'made', term });
+    const { secretId, manifestSha256, expiresAt } = term;
+    observe({ type: 'epoch', message: 'Secret updated successfully', secretId, manifestSha256, expiresAt });
+  }
+
+  function fail(apiKey: string, hash: string, began: number, failure: Failure, isOld: boolean): void {
+    const { error } = failure;
+    apply({ type: 'failed', failure, began, isTrusted: apiKey === configuredKey || goodKeys.has(hash) });
+    const isClients = error.blame === 'client' && configuredKey === undefined;
+    if (isClients) refuseKey(hash, error);
+    if (isClients || isOld) {
+      observe({ type: 'offer-failed', message: 'The API key of a client did not attest', error });
+      return;
+    }
+    const { pause, confirms } = pauseAfter(state, deps.random(), present());
+    renewAt(clock.now() + pause);
+    const permanent = epoch === undefined && !hasReported && isHopeless(state);
+    hasReported ||= permanent;
+    if (permanent) deps.onPermanent?.(refusalOf(state) ?? error);
+    const retryIn = configuredKey === undefined || onDemand ? undefined : pause;
+    observe({ type: 'update-failed', message: failureMessage(error, retryIn, confirms), error, permanent });
+  }
+
+  function refuseKey(hash: string, error: PrivatemodeError): void {
+    refusedKeys.delete(hash); // keeps the map in order of time
+    const [oldest] = refusedKeys.keys();
+    if (refusedKeys.size >= MAX_REMEMBERED && oldest !== undefined) refusedKeys.delete(oldest);
+    refusedKeys.set(hash, { at: clock.monotonic(), error });
+  }
+
+  /** Why a key of a client is not tried: the service refused it a moment ago. */
+  function refusalOfKey(apiKey: string): PrivatemodeError | undefined {
+    const refused = configuredKey === undefined ? refusedKeys.get(hashOf(apiKey)) : undefined;
+    return refused && clock.monotonic() - refused.at < times.refusedKeyKept ? refused.error : undefined;
+  }
+
+  /**
+   * The renewal is overdue: a timer was late (the machine slept), or there is none. One runs at a time. In
+   * the last fifth of the term, a key that has attested need not wait until strangers have tried theirs.
+   */
+  function renewOverdue({ attestedAt, expiresAt }: Epoch, apiKey: string | undefined): void {
+    if (apiKey === undefined || closed !== undefined || refusalOfKey(apiKey) !== undefined) return;
+    const isLate = clock.now() >= expiresAt - (expiresAt - attestedAt) / 5;
+    const isFirst = isLate && running.size < MAX_RUNNING && goodKeys.has(hashOf(apiKey));
+    if (running.size > 0 && !isFirst) return;
+    attempt(apiKey);
+    if (!shares) due = clock.now() + times.deniedPause; // nobody knows whether this attempt will end
+  }
+
+  /** Resolves at the next change, if `signal` is aborted, or after `ms`. */
+  async function change(ms: number, signal: AbortSignal | undefined): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const wakeUp = (): void => resolve();
+    waiting.add(wakeUp);
+    signal?.addEventListener('abort', wakeUp);
+    const cancel = clock.after(ms, wakeUp, 'waiting');
+    await promise;
+    cancel();
+    signal?.removeEventListener('abort', wakeUp);
+    waiting.delete(wakeUp);
+  }
+
+  /** The attempt that a request waits for, after the last one (`own`); undefined: none may begin yet. */
+  function nextAttempt(apiKey: string, own: Attempt | undefined, isRefused: boolean): Attempt | undefined {
+    const joined = own === undefined || own.isOver ? running.get(apiKey) : own;
+    const now = clock.monotonic();
+    if (joined !== undefined) {
+      // While the service is refused, somebody on the way may hold an attempt back.
+      if (!isRefused || now - (joined.began ?? now) < times.confirmAfter) return joined;
+      giveUp([joined], 'attempt');
+    } else if (clock.now() < due && now < soonest(state, present())) return undefined;
+    return attempt(apiKey);
+  }
+
+  function giveUp(attempts: Iterable<Attempt>, what: string): void {
+    for (const each of attempts) {
+      each.isOver = true;
+      running.delete(each.apiKey);
+      each.abort.abort(new PrivatemodeError('not_ready', `the ${what} was replaced`));
+    }
+  }
+
+  /** Waits for an epoch. `isDenied`: the request has tried the secret that the service denies. */
+  async function nextEpoch(options: AcquireOptions, isDenied: boolean): Promise<Epoch> {
+    const { offeredKey, timeoutMs, waiter } = options;
+    const end = clock.monotonic() + timeoutMs;
+    let own: Attempt | undefined;
+    let patience: number | undefined;
+    for (;;) {
+      const usable = current();
+      if (usable !== undefined) return usable;
+      if (closed !== undefined) throw closed;
+      waiter?.signal.throwIfAborted();
+      const now = clock.monotonic();
+      const isDeniedNow = isMarked(state, present());
+      const refusal = isDeniedNow ? undefined : refusalOf(state);
+      if (now >= end) throw refusal ?? notReady(timeoutMs);
+      const apiKey = configuredKey ?? offeredKey;
+      const keyRefusal =
+        apiKey === undefined ? (isDeniedNow ? undefined : keyMissing()) : refusalOfKey(apiKey);
+      if (isDenied && (apiKey === undefined || keyRefusal !== undefined))
+        throw secretDenied('and this request has no good key to attest with');
+      if (keyRefusal !== undefined) throw keyRefusal;
+      if (apiKey !== undefined)
+        own = nextAttempt(apiKey, own, refusal !== undefined && patience === undefined);
+      const nextTry = isDeniedNow && !isDenied ? triedAt + times.confirmAfter : end;
+      if (now >= nextTry) {
+        triedAt = now;
+        return epoch as Epoch;
+      }
+      if (refusal !== undefined) {
+        patience ??= now + (shares ? times.refusedWait : times.deniedWait);
+        if (own === undefined || own.isOver || now >= patience) throw refusal;
+      }
+      const mustWait = apiKey !== undefined && (own === undefined || own.isOver);
+      const begins = mustWait ? Math.min(soonest(state, present()), now + due - clock.now()) : end;
+      await change(Math.min(end, patience ?? end, begins, nextTry) - now, waiter?.signal);
+    }
+  }
+
+  const secretDenied = (why: string): PrivatemodeError =>
+    new PrivatemodeError('secret_denied', `${host} denies a secret ${why}`);
+
+  /** Clients get the code of a failed check only once the service is refused. */
+  function notReady(waited: number): PrivatemodeError {
+    const cause = problemOf(state);
+    const why = cause === undefined ? '' : `: ${cause.message}`;
+    const { unvouched, newestMissing } = cause?.detail ?? {};
+    const isRollout = cause?.code === 'manifest_mismatch' && !unvouched && !newestMissing;
+    const remedy = isRollout ? ROLLOUT_REMEDY : undefined;
+    const message = `${host} was not verified within ${waited / 1000} s${why}`;
+    return new PrivatemodeError('not_ready', message, { cause, remedy });
+  }
+
   return {
-    ...createWaiting({ renewals, requests, closed, clock, onDemand, host }),
-    start() {
-      if (apiKey !== undefined) configure(apiKey);
-    },
     current,
-    authenticated: (secretId) => dispatch({ type: 'authenticated', secretId }),
-    standing: () => standingOf(factsOf(state()), clock),
-    announceEnd: () => dispatch({ type: 'ending' }),
-    lastVerdict,
-    updateConfiguredKey: configure,
+    acquire(options) {
+      const usable = current();
+      if (usable === undefined) return nextEpoch(options, false);
+      if (clock.now() >= due) renewOverdue(usable, configuredKey ?? options.offeredKey);
+      return usable;
+    },
+    async renewAfterDenial(secretId, timeoutMs = times.deniedWait, offeredKey) {
+      const usable = current();
+      if (usable !== undefined && usable.secretId !== secretId) return usable;
+      if (closed !== undefined) throw closed;
+      const isForced = mayForce(state, present());
+      if (state.term?.secretId === secretId) {
+        if (!isForced && state.isReplaced) throw secretDenied('that it was given a moment ago');
+        apply({ type: 'denied', secretId });
+        const apiKey = configuredKey ?? offeredKey;
+        const message = 'The service does not know the secret any more';
+        if (isForced) observe({ type: 'forced-renewal', message, secretId });
+        if (isForced && apiKey !== undefined && refusalOfKey(apiKey) === undefined) attempt(apiKey);
+      }
+      return nextEpoch({ timeoutMs, offeredKey }, true);
+    },
+    authenticated: (secretId) => apply({ type: 'authenticated', secretId }),
+    standing: () => standingOf(state, present()),
+    lastVerdict: () => verdict,
+    start() {
+      if (deps.apiKey !== undefined) this.updateConfiguredKey(deps.apiKey);
+    },
+    announceEnd: () => apply({ type: 'ending' }),
+    updateConfiguredKey(apiKey) {
+      if (closed !== undefined) return;
+      const isNeeded = running.size > 0 || state.failures > 0 || current() === undefined;
+      giveUp(running.values(), 'API key');
+      configuredKey = apiKey;
+      apply({ type: 'key' });
+      if (isNeeded) attempt(apiKey);
+      else renewAt(due);
+    },
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {
-      closing.abort(reason);
-      dispatch({ type: 'closed', reason });
+      closed = reason;
+      alarm.cancel();
+      giveUp(running.values(), 'session');
+      apply({ type: 'ending' });
     },
   };
 }
+
+const keyMissing = (): PrivatemodeError =>
+  new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
+
+const ROLLOUT_REMEDY =
+  'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';

@@ -235,7 +235,7 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
   for (const [fault, outcome, code] of [
     ['evidence-signature', 'rejected', 'attestation_failed'],
     ['evidence-debug', 'rejected', 'attestation_failed'],
-    ['secret-foreign-ca', 'rejected', 'secret_exchange_failed'],
+    ['secret-foreign-ca', 'rejected', 'attestation_failed'],
     ['secret-status', 'unavailable', 'control_api_failed'],
     ['attest-status', 'unavailable', 'control_api_failed'],
   ] as const) {

@@ -82,7 +82,7 @@ describe('a shared port', () => {
     return { clock, state, port, failures };
   }
 
-  it('is open while a secret is in force, and closes in the moment in which that ends', async () => {
+  it('is open while a secret is in force, and closes in the moment in which that ends, or two seconds after a denial', async () => {
     const { clock, state, port } = scene();
     let opened = false;
     void port.opened.then(() => {
@@ -101,8 +101,11 @@ describe('a shared port', () => {
     port.look();
     await clock.advance(0);
     assert.equal(state.isOpen, true);
-    state.ends = undefined; // dropped or rejected
+    state.ends = undefined; // denied or dropped
     port.look();
+    await clock.advance(1_999);
+    assert.equal(state.isOpen, true);
+    await clock.advance(1);
     assert.equal(state.isOpen, false);
   });
 
@@ -111,7 +114,7 @@ describe('a shared port', () => {
     state.ends = 100_000;
     port.look();
     state.ends = undefined;
-    await clock.advance(10);
+    await clock.advance(2_000);
     assert.equal(state.isOpen, false);
     state.ends = 100_000;
     port.look();
