@@ -7,7 +7,10 @@ type Log = Record<'info' | 'warn', (fields: Record<string, number>, message: str
 
 interface Sharing {
   /** `expiresMonotonic`: when the secret in force expires, in ms of the monotonic clock. */
-  readonly session: { current(): { readonly expiresMonotonic: number } | undefined };
+  readonly session: {
+    current(): { readonly expiresMonotonic: number } | undefined;
+    standing(): { readonly tone: string };
+  };
   /** Called with listen_failed if the port cannot be opened. */
   readonly onPermanent: (error: PrivatemodeError) => void;
   readonly log: Log;
@@ -36,7 +39,8 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
     missingSince = ends === undefined ? (missingSince ?? now) : undefined;
     // A denied secret is mostly replaced at once, and nobody may find a closed port meanwhile.
     closesAt = ends ?? Math.min(closesAt, (missingSince ?? now) + renewalGrace);
-    const isBrief = ends === undefined && !hasEnded && now < closesAt && listener.isOpen();
+    const isShut = hasEnded || session.standing().tone === 'bad' || !listener.isOpen();
+    const isBrief = ends === undefined && now < closesAt && !isShut;
     // No event reports the end of a secret. The timer also keeps the process alive while nothing listens.
     const wait = ends !== undefined || isBrief ? closesAt - now : standingLook;
     if (!hasEnded) cancelLook = clock.after(wait, look, 'waiting');

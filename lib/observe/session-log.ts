@@ -95,8 +95,8 @@ export function watchStanding({
   /** The last condition, until the log says that it is over. */
   let open: ConditionId | undefined;
   return ({ state, verified, title, meaning, error }) => {
-    // `starting` after a rejection: the evidence was accepted, and the secret is judged next. Wait for that.
-    if (state === 'starting' && open !== undefined) return;
+    // `starting` after another state: the evidence was accepted, or the secret denied. Wait for what follows.
+    if (state === 'starting' && last !== undefined) return;
     const [holds, severity] = CONDITION_OF[state] ?? [];
     // Without a log line: only a verified state shows that a condition is over (below).
     for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) conditions.drop(id);

@@ -2,11 +2,10 @@
  * Keeps one attested secret fresh, and gives it to requests. With a key of the operator it renews by itself;
  * without one, or `onDemand`, requests begin each attempt, with the key that they bring.
  */
-import { hmacSha256, secretKey } from '#crypto/aead';
 import { Alarm, type Present, presentOf } from '../clock.ts';
-import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Verdict } from '../verdict/verdict.ts';
+import { type Attempt, createAttempts } from './attempts.ts';
 import { createEpochMaker, type Epoch, type EpochDeps, type Made } from './epoch.ts';
 import { failureMessage } from './events.ts';
 import { type Standing, standingOf } from './standing.ts';
@@ -83,19 +82,6 @@ export interface SessionDeps extends EpochDeps {
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
 }
 
-/** An attempt that runs, or that waits for its turn (without `began`: monotonic clock). */
-interface Attempt {
-  readonly apiKey: string;
-  readonly abort: AbortController;
-  began?: number;
-  isOver?: true;
-}
-
-/** How many different keys attest at the same time, how many more may wait, and how many are remembered. */
-const MAX_RUNNING = 8;
-const MAX_WAITING = 64;
-const MAX_REMEMBERED = 1024;
-
 export function createSession(deps: SessionDeps): AttestedSession {
   const { clock, host = 'the remote', onDemand = false, shares = true, observe } = deps;
   const { times } = clock;
@@ -106,13 +92,6 @@ export function createSession(deps: SessionDeps): AttestedSession {
   let verdict: Verdict | undefined;
   let closed: PrivatemodeError | undefined;
   let hasReported = false;
-  /** By key, in the order in which they came. */
-  const running = new Map<string, Attempt>();
-  /** By keyed hash: keys that the service refused, in order of time, and keys that attested. */
-  const refusedKeys = new Map<string, { readonly at: number; readonly error: PrivatemodeError }>();
-  const goodKeys = new Set<string>();
-  const hashKey = secretKey(randomBytes(32));
-  const hashOf = (apiKey: string): string => hmacSha256(hashKey, apiKey);
   /** Wake the requests that wait: what they may get has changed. */
   const waiting = new Set<() => void>();
   /** When the next attempt is due: wall clock. */
@@ -120,8 +99,9 @@ export function createSession(deps: SessionDeps): AttestedSession {
   /** When a request last got a denied secret to try: monotonic clock. */
   let triedAt = Number.NEGATIVE_INFINITY;
   const alarm = new Alarm(clock, () => {
-    if (configuredKey !== undefined) attempt(configuredKey);
+    if (configuredKey !== undefined) attempts.begin(configuredKey);
   });
+  const attempts = createAttempts(run, clock, shares);
 
   const present = (): Present => presentOf(clock);
   const current = (): Epoch | undefined => (isInForce(state, present()) ? epoch : undefined);
@@ -141,56 +121,30 @@ export function createSession(deps: SessionDeps): AttestedSession {
     if (configuredKey !== undefined && !onDemand) alarm.set(time);
   }
 
-  /** Begins an attempt with this key, or joins the one that there is. Throws not_ready if too many wait. */
-  function attempt(apiKey: string): Attempt {
-    const joined = running.get(apiKey);
-    if (joined !== undefined) return joined;
-    if (running.size >= MAX_RUNNING + MAX_WAITING)
-      throw new PrivatemodeError('not_ready', 'too many API keys are being tried');
-    alarm.cancel();
-    const begun: Attempt = { apiKey, abort: new AbortController() };
-    if (shares) running.set(apiKey, begun);
-    else void run(begun);
-    beginNext();
-    return begun;
-  }
-
-  function beginNext(): void {
-    let place = 0;
-    for (const each of running.values()) {
-      if (++place <= MAX_RUNNING && each.began === undefined) void run(each);
-    }
-  }
-
   async function run(attempt: Attempt): Promise<void> {
-    const { apiKey, abort } = attempt;
-    const { signal } = abort;
-    const began = clock.monotonic();
-    attempt.began = began;
+    alarm.cancel();
+    const { signal } = attempt.abort;
     const accepted = (): void => {
       if (!signal.aborted) apply({ type: 'accepted' });
     };
     // While the key of a client waited for its turn, another one may have brought a secret.
     const isNeeded = configuredKey !== undefined || current() === undefined || clock.now() >= due;
-    const made = isNeeded ? await makeEpoch({ apiKey, signal, accepted }) : undefined;
+    const made = isNeeded ? await makeEpoch({ apiKey: attempt.apiKey, signal, accepted }) : undefined;
     // An attempt that was given up has a successor, or the session has ended: it changes nothing any more.
     if (signal.aborted || closed !== undefined) return;
-    attempt.isOver = true;
-    if (shares) running.delete(apiKey);
-    if (made !== undefined) conclude(apiKey, began, made);
+    if (made !== undefined) conclude(attempt, made);
+    attempts.end(attempt);
     wake();
-    beginNext();
   }
 
-  function conclude(apiKey: string, began: number, made: Made): void {
+  function conclude({ apiKey, began = 0 }: Attempt, made: Made): void {
     const isOld = isOvertaken(state, began, present());
     const isSilent = made.epoch === undefined && made.rejected === undefined;
     if (!isOld && !(isSilent && state.rejection)) verdict = made.verdict ?? verdict;
-    const hash = hashOf(apiKey);
-    if (made.epoch === undefined) fail(apiKey, hash, began, made, isOld);
+    if (made.epoch === undefined) fail(apiKey, began, made, isOld);
     if (made.epoch === undefined || isOld) return; // two keys attested at the same time
     epoch = made.epoch;
-    if (goodKeys.size < MAX_REMEMBERED) goodKeys.add(hash);
+    attempts.praise(apiKey);
     const { key: _, ...term } = epoch;
     renewAt(term.renewAt);
     apply({ type: 'made', term });
@@ -198,11 +152,12 @@ export function createSession(deps: SessionDeps): AttestedSession {
     observe({ type: 'epoch', message: 'Secret updated successfully', secretId, manifestSha256, expiresAt });
   }
 
-  function fail(apiKey: string, hash: string, began: number, failure: Failure, isOld: boolean): void {
+  function fail(apiKey: string, began: number, failure: Failure, isOld: boolean): void {
     const { error } = failure;
-    apply({ type: 'failed', failure, began, isTrusted: apiKey === configuredKey || goodKeys.has(hash) });
+    const isTrusted = apiKey === configuredKey || attempts.hasAttested(apiKey);
+    apply({ type: 'failed', failure, began, isTrusted });
     const isClients = error.blame === 'client' && configuredKey === undefined;
-    if (isClients) refuseKey(hash, error);
+    if (isClients) attempts.refuse(apiKey, error);
     if (isClients || isOld) {
       observe({ type: 'offer-failed', message: 'The API key of a client did not attest', error });
       return;
@@ -216,17 +171,11 @@ export function createSession(deps: SessionDeps): AttestedSession {
     observe({ type: 'update-failed', message: failureMessage(error, retryIn, confirms), error, permanent });
   }
 
-  function refuseKey(hash: string, error: PrivatemodeError): void {
-    refusedKeys.delete(hash); // keeps the map in order of time
-    const [oldest] = refusedKeys.keys();
-    if (refusedKeys.size >= MAX_REMEMBERED && oldest !== undefined) refusedKeys.delete(oldest);
-    refusedKeys.set(hash, { at: clock.monotonic(), error });
-  }
-
-  /** Why a key of a client is not tried: the service refused it a moment ago. */
-  function refusalOfKey(apiKey: string): PrivatemodeError | undefined {
-    const refused = configuredKey === undefined ? refusedKeys.get(hashOf(apiKey)) : undefined;
-    return refused && clock.monotonic() - refused.at < times.refusedKeyKept ? refused.error : undefined;
+  /** Why a request cannot attest with its key. */
+  function refusalOfKey(apiKey: string | undefined): PrivatemodeError | undefined {
+    if (apiKey === undefined)
+      return new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
+    return configuredKey === undefined ? attempts.refusalOf(apiKey) : undefined;
   }
 
   /**
@@ -236,9 +185,9 @@ export function createSession(deps: SessionDeps): AttestedSession {
   function renewOverdue({ attestedAt, expiresAt }: Epoch, apiKey: string | undefined): void {
     if (apiKey === undefined || closed !== undefined || refusalOfKey(apiKey) !== undefined) return;
     const isLate = clock.now() >= expiresAt - (expiresAt - attestedAt) / 5;
-    const isFirst = isLate && running.size < MAX_RUNNING && goodKeys.has(hashOf(apiKey));
-    if (running.size > 0 && !isFirst) return;
-    attempt(apiKey);
+    const isFirst = isLate && attempts.hasRoom() && attempts.hasAttested(apiKey);
+    if (attempts.count() > 0 && !isFirst) return;
+    attempts.begin(apiKey);
     if (!shares) due = clock.now() + times.deniedPause; // nobody knows whether this attempt will end
   }
 
@@ -257,22 +206,14 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   /** The attempt that a request waits for, after the last one (`own`); undefined: none may begin yet. */
   function nextAttempt(apiKey: string, own: Attempt | undefined, isRefused: boolean): Attempt | undefined {
-    const joined = own === undefined || own.isOver ? running.get(apiKey) : own;
+    const joined = own === undefined || own.isOver ? attempts.of(apiKey) : own;
     const now = clock.monotonic();
     if (joined !== undefined) {
       // While the service is refused, somebody on the way may hold an attempt back.
       if (!isRefused || now - (joined.began ?? now) < times.confirmAfter) return joined;
-      giveUp([joined], 'attempt');
+      attempts.giveUp('attempt', [joined]);
     } else if (clock.now() < due && now < soonest(state, present())) return undefined;
-    return attempt(apiKey);
-  }
-
-  function giveUp(attempts: Iterable<Attempt>, what: string): void {
-    for (const each of attempts) {
-      each.isOver = true;
-      running.delete(each.apiKey);
-      each.abort.abort(new PrivatemodeError('not_ready', `the ${what} was replaced`));
-    }
+    return attempts.begin(apiKey);
   }
 
   /** Waits for an epoch. `isDenied`: the request has tried the secret that the service denies. */
@@ -291,11 +232,10 @@ export function createSession(deps: SessionDeps): AttestedSession {
       const refusal = isDeniedNow ? undefined : refusalOf(state);
       if (now >= end) throw refusal ?? notReady(timeoutMs);
       const apiKey = configuredKey ?? offeredKey;
-      const keyRefusal =
-        apiKey === undefined ? (isDeniedNow ? undefined : keyMissing()) : refusalOfKey(apiKey);
-      if (isDenied && (apiKey === undefined || keyRefusal !== undefined))
+      const keyRefusal = refusalOfKey(apiKey);
+      if (keyRefusal !== undefined && isDenied)
         throw secretDenied('and this request has no good key to attest with');
-      if (keyRefusal !== undefined) throw keyRefusal;
+      if (keyRefusal !== undefined && !(isDeniedNow && apiKey === undefined)) throw keyRefusal;
       if (apiKey !== undefined)
         own = nextAttempt(apiKey, own, refusal !== undefined && patience === undefined);
       const nextTry = isDeniedNow && !isDenied ? triedAt + times.confirmAfter : end;
@@ -346,7 +286,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
         const apiKey = configuredKey ?? offeredKey;
         const message = 'The service does not know the secret any more';
         if (isForced) observe({ type: 'forced-renewal', message, secretId });
-        if (isForced && apiKey !== undefined && refusalOfKey(apiKey) === undefined) attempt(apiKey);
+        if (isForced && apiKey !== undefined && refusalOfKey(apiKey) === undefined) attempts.begin(apiKey);
       }
       return nextEpoch({ timeoutMs, offeredKey }, true);
     },
@@ -359,24 +299,21 @@ export function createSession(deps: SessionDeps): AttestedSession {
     announceEnd: () => apply({ type: 'ending' }),
     updateConfiguredKey(apiKey) {
       if (closed !== undefined) return;
-      const isNeeded = running.size > 0 || state.failures > 0 || current() === undefined;
-      giveUp(running.values(), 'API key');
+      const isNeeded = attempts.count() > 0 || state.failures > 0 || current() === undefined;
+      attempts.giveUp('API key');
       configuredKey = apiKey;
       apply({ type: 'key' });
-      if (isNeeded) attempt(apiKey);
+      if (isNeeded) attempts.begin(apiKey);
       else renewAt(due);
     },
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {
       closed = reason;
       alarm.cancel();
-      giveUp(running.values(), 'session');
+      attempts.giveUp('session');
       apply({ type: 'ending' });
     },
   };
 }
-
-const keyMissing = (): PrivatemodeError =>
-  new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
 
 const ROLLOUT_REMEDY =
   'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';

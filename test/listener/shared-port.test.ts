@@ -55,7 +55,7 @@ describe('a shared port', () => {
   /** A listener that opens one turn later, or never with `refused`; `ends`: when the secret expires. */
   function scene(refused?: Error) {
     const clock = createFakeClock();
-    const state = { isOpen: false, ends: undefined as number | undefined };
+    const state = { isOpen: false, ends: undefined as number | undefined, tone: 'plain' };
     const failures: PrivatemodeError[] = [];
     const listener = {
       isOpen: () => state.isOpen,
@@ -74,6 +74,7 @@ describe('a shared port', () => {
           const { ends: expiresMonotonic = 0 } = state;
           return clock.monotonic() < expiresMonotonic ? { expiresMonotonic } : undefined;
         },
+        standing: () => ({ tone: state.tone }),
       },
       onPermanent: (error) => failures.push(error),
       log: recordingLogger().log,
@@ -106,6 +107,12 @@ describe('a shared port', () => {
     await clock.advance(1_999);
     assert.equal(state.isOpen, true);
     await clock.advance(1);
+    assert.equal(state.isOpen, false);
+    state.ends = 300_000;
+    port.look();
+    await clock.advance(0);
+    Object.assign(state, { ends: undefined, tone: 'bad' }); // rejected
+    port.look();
     assert.equal(state.isOpen, false);
   });
 

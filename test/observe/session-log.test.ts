@@ -220,7 +220,6 @@ describe('the state of the session among the conditions', () => {
       'ERROR The service is rejected',
       'ERROR The verification of the service cannot be completed',
       'INFO The service can be verified again',
-      'INFO Not verified yet. The service is being verified. Requests wait.',
     ]);
     assert.deepEqual(passing('key-refused', 'awaiting-key', 'verified', 'verified').lines.slice(2), [
       'INFO The service accepts the API key',

@@ -785,7 +785,8 @@ describe('permanent causes of failure', () => {
       fail(scene);
       await scene.clock.advance(180 * MINUTE);
       assert.deepEqual([scene.permanent, scene.session.standing().ready], [[], false]);
-      Object.assign(scene.remote, { onAttest: () => {}, deployed: 'A' });
+      // The key is accepted again, and the operator gives another manifest.
+      Object.assign(scene.remote, { onAttest: () => {}, published: scene.remote.deployed });
       await scene.clock.advance(MINUTE);
       assert.equal(scene.session.standing().state, 'verified');
     });
@@ -944,6 +945,17 @@ describe('a service that is rejected', () => {
     remote.onManifest = () => {};
     await clock.advance(MINUTE);
     assert.deepEqual(await told(scene), ['attestation_failed', 0]);
+  });
+
+  it('stays rejected if it does not answer under the newest manifest', async () => {
+    const scene = sessionScene(REJECTED);
+    const { remote, session, clock, count } = scene;
+    remote.onAttest = () => (count('attest') % 2 === 0 ? fails('upstream_reset')() : undefined);
+    await clock.advance(100);
+    assert.equal(session.standing().state, 'rejected-once');
+    assert.equal(session.lastVerdict()?.outcome, 'rejected');
+    await clock.advance(7_000);
+    assert.equal(session.standing().error?.code, 'attestation_failed');
   });
 
   it('stays refused with attestation_failed while it is silent or answers with errors, until it is accepted', async () => {
