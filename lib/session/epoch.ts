@@ -8,7 +8,7 @@ import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
-import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log/manifest-log.ts';
 import {
   type CanBeOpened,
@@ -31,12 +31,6 @@ import type { Failure, Term } from './state.ts';
 /** What an attestation waits for. */
 export type Step = 'evidence' | 'collateral' | 'secret';
 
-/** A verdict, and when this process asked the service for what it judges: ms on the monotonic clock. */
-interface JudgedPart {
-  readonly verdict: Verdict;
-  readonly askedAt: number;
-}
-
 export interface AttestDeps {
   readonly control: Pick<ControlApi, 'attest' | 'secret'>;
   readonly roots: TrustRoots;
@@ -49,15 +43,16 @@ export interface AttestDeps {
   readonly canBeOpened?: CanBeOpened;
 }
 
-/** An error that one of them throws ends the attestation. */
+/**
+ * An error that one of them throws ends the attestation. `askedAt`: when this process asked the service for
+ * what is judged, ms on the monotonic clock.
+ */
 interface AttestHooks {
   readonly onStep: (step: Step) => void;
   /** Gets the verdict on the evidence, before a secret is asked for; `unavailable`: collateral is missing. */
-  readonly onEvidence: (
-    judged: JudgedPart & { readonly nonce: Uint8Array; readonly document: Uint8Array },
-  ) => unknown;
+  onEvidence(of: { verdict: Verdict; askedAt: number; nonce: Uint8Array; document: Uint8Array }): unknown;
   /** Gets the verdict on the evidence and the secret exchange together. */
-  readonly onSecret: (judged: JudgedPart & { readonly messages: SecretMessages }) => void;
+  onSecret(of: { verdict: Verdict; askedAt: number; messages: SecretMessages }): void;
 }
 
 /**
@@ -154,13 +149,6 @@ const STEPS: Readonly<Record<Step, string>> = {
   collateral: 'Waiting for the certificates and revocation lists of AMD or Intel',
   secret: 'Waiting for the secret of the service',
 };
-
-/** What the secret service says about a key, or an exchange. Other errors may come from hosts before it. */
-const ANSWERS: ReadonlySet<ErrorCode> = new Set([
-  'api_key_rejected',
-  'client_too_old',
-  'secret_exchange_failed',
-]);
 
 /**
  * The error of a rejection, where the newest manifest could not be fetched. With it a mismatch may be over,
@@ -263,9 +251,9 @@ export function createEpochMaker(deps: EpochDeps) {
       return { epoch, verdict };
     } catch (thrown) {
       const error = last?.failure?.error ?? asPrivatemodeError(thrown);
-      const isAnswered = last !== undefined && last.failure === undefined && ANSWERS.has(error.code);
+      const isAccepted = last !== undefined && (last.failure === undefined || rejected?.part === 'secret');
       const verdict = last && (last.failure === undefined ? completed(error, last) : last);
-      return { error, rejected, isAnswered, verdict };
+      return { error, rejected, isAccepted, verdict };
     }
   }
 
@@ -283,13 +271,8 @@ export function createEpochMaker(deps: EpochDeps) {
       const changed = Buffer.compare(published, manifest) !== 0;
       const message = 'Validation failed, trying the newest manifest';
       observe({ type: 'manifest-refetched', message, error, changed });
-      let isAccepted = false;
-      const accepted = (): void => {
-        isAccepted = true;
-        attempt.accepted();
-      };
-      const again = await under(published, true, { ...attempt, accepted });
-      return again.epoch || again.rejected || isAccepted ? again : made; // silence takes no rejection back
+      const again = await under(published, true, attempt);
+      return again.epoch || again.rejected || again.isAccepted ? again : made; // silence takes nothing back
     } catch (thrown) {
       return { error: asPrivatemodeError(thrown) };
     }

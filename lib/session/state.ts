@@ -3,7 +3,7 @@
  * and what follows for requests and for the next attempt.
  */
 import type { Moment, Present } from '../clock.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 
 /** What anybody may know of one attested secret: the digests that name it, and its times. No key. */
 export interface Term {
@@ -45,8 +45,8 @@ export interface Failure {
         readonly newest: boolean;
       }
     | undefined;
-  /** Whether the secret service refused: it was asked under accepted evidence, and was not silent. */
-  readonly isAnswered?: boolean | undefined;
+  /** Whether the evidence was accepted, so that the secret service was asked. */
+  readonly isAccepted?: boolean | undefined;
 }
 
 export interface SessionState {
@@ -62,10 +62,9 @@ export interface SessionState {
   /** When a denial last forced an attempt, on the monotonic clock, and whether a secret was made since. */
   readonly forcedAt: number;
   readonly isReplaced: boolean;
-  /** Attempts that failed since the last secret; when the last one began and failed (monotonic), and why. */
+  /** Attempts that failed since the last secret; when the last one began (monotonic), and why it failed. */
   readonly failures: number;
   readonly began: number;
-  readonly failedAt: number;
   readonly error: PrivatemodeError | undefined;
   /** The last rejection, which silence does not take back. `first`: when there was one that may count. */
   readonly rejection:
@@ -91,7 +90,6 @@ export const newState = (isPinned: boolean): SessionState => ({
   isReplaced: false,
   failures: 0,
   began: Number.NEGATIVE_INFINITY,
-  failedAt: Number.NEGATIVE_INFINITY,
   error: undefined,
   rejection: undefined,
   isEnding: false,
@@ -159,6 +157,13 @@ export const isMarked = ({ term, isDenied }: SessionState, at: Moment): boolean 
 export const isOvertaken = (state: SessionState, began: number, at: Moment): boolean =>
   began < state.madeAt && isInForce(state, at);
 
+/** What the secret service says of a key, or an exchange. Other errors may come from hosts before it. */
+const ANSWERS: ReadonlySet<ErrorCode> = new Set([
+  'api_key_rejected',
+  'client_too_old',
+  'secret_exchange_failed',
+]);
+
 /**
  * A denied secret is dropped by a verdict that rejects, and by an answer of the secret service to a trusted
  * key. Otherwise a stranger with a wrong key could switch off everybody's secret. A 401 for the key of a
@@ -169,15 +174,15 @@ function afterFailure(
   { failure, began, isTrusted }: Extract<Happening, { type: 'failed' }>,
   at: Present,
 ): SessionState {
-  const { error, rejected, isAnswered } = failure;
-  const drops = before.isDenied && (rejected !== undefined || (isTrusted && isAnswered === true));
+  const { error, rejected, isAccepted } = failure;
+  const isAnswer = isTrusted && isAccepted === true && ANSWERS.has(error.code);
+  const drops = before.isDenied && (rejected !== undefined || isAnswer);
   const state = drops ? withoutSecret(before) : before;
   if (error.blame === 'client' && !state.hasKey) return state;
   return {
     ...state,
     failures: state.failures + 1,
     began,
-    failedAt: at.monotonic,
     error,
     rejection: rejected === undefined ? state.rejection : rejectionAfter(state, error, rejected, at),
   };
@@ -243,12 +248,10 @@ const wantedPause = (error: PrivatemodeError | undefined): number => 1000 * (err
 
 /**
  * When a request that waits may begin an attempt, on the monotonic clock: `confirmAfter` after the last one
- * began. What a host wants beyond that is not kept, because anybody on the way can ask for it.
+ * began. A longer pause that a host wants is not kept, because anybody on the way can ask for it.
  */
-export function soonest({ failures, began, failedAt, error }: SessionState, { times }: Present): number {
-  const wanted = failedAt + Math.min(wantedPause(error), times.confirmAfter);
-  return failures === 0 ? Number.NEGATIVE_INFINITY : Math.max(began + times.confirmAfter, wanted);
-}
+export const soonest = ({ failures, began }: SessionState, { times }: Present): number =>
+  failures === 0 ? Number.NEGATIVE_INFINITY : began + times.confirmAfter;
 
 /**
  * ms after the last failure until the next attempt: 1 s, doubling up to 60 s, of which the upper half is

@@ -26,7 +26,7 @@ export const SESSION: readonly Mutation[] = [
     file: 'lib/session/state.ts',
     edits: [
       {
-        find: 'before.isDenied && (rejected !== undefined || (isTrusted && isAnswered === true))',
+        find: 'before.isDenied && (rejected !== undefined || isAnswer)',
         replace: 'before.isDenied',
       },
     ],
@@ -207,7 +207,7 @@ export const SESSION: readonly Mutation[] = [
   {
     defence: 'a rejection: silence after it takes it back',
     file: 'lib/session/epoch.ts',
-    edits: [{ find: 'again.epoch || again.rejected || isAccepted ? again : made', replace: 'again' }],
+    edits: [{ find: 'again.epoch || again.rejected || again.isAccepted ? again : made', replace: 'again' }],
     tests: [
       {
         file: 'test/session/session.test.ts',
