@@ -58,8 +58,8 @@ export const SESSION: readonly Mutation[] = [
   },
   {
     defence: 'the keys that were rejected: each request asks the service again',
-    file: 'lib/session/session.ts',
-    edits: [{ find: 'clock.monotonic() - refused.at < times.refusedKeyKept', replace: 'Date.now() < 0' }],
+    file: 'lib/session/attempts.ts',
+    edits: [{ find: 'clock.monotonic() - at < clock.times.refusedKeyKept', replace: 'Date.now() < 0' }],
     tests: [
       {
         file: 'test/session/client-keys.test.ts',
@@ -71,7 +71,9 @@ export const SESSION: readonly Mutation[] = [
     defence:
       'the renewal by clients: a stranger with one wrong key after another puts it off until the secret ends',
     file: 'lib/session/session.ts',
-    edits: [{ find: 'if (running.size > 0 && !isFirst) return;', replace: 'if (running.size > 0) return;' }],
+    edits: [
+      { find: 'if (attempts.count() > 0 && !isFirst) return;', replace: 'if (attempts.count() > 0) return;' },
+    ],
     tests: [
       {
         file: 'test/session/client-keys.test.ts',
@@ -131,11 +133,11 @@ export const SESSION: readonly Mutation[] = [
   },
   {
     defence: 'an attempt that ended with its request: every later request waits for it',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/attempts.ts',
     edits: [
       {
-        find: 'if (shares) running.set(apiKey, begun);\n    else void run(begun);',
-        replace: 'running.set(apiKey, begun);',
+        find: 'if (shares) running.set(apiKey, attempt);\n      else start(attempt);',
+        replace: 'running.set(apiKey, attempt);',
       },
     ],
     tests: [
@@ -220,9 +222,8 @@ export const SESSION: readonly Mutation[] = [
     file: 'lib/session/session.ts',
     edits: [
       {
-        find: 'if (keyRefusal !== undefined) throw keyRefusal;',
-        replace:
-          'if (keyRefusal !== undefined) {\n        waiting.add(() => now);\n        throw keyRefusal;\n      }',
+        find: '      const keyRefusal = refusalOfKey(apiKey);\n',
+        replace: '      const keyRefusal = refusalOfKey(apiKey);\n      waiting.add(() => [options, new Array(30)]);\n',
       },
     ],
     tests: [

@@ -22,34 +22,6 @@ describe('the message of a failed renewal', () => {
     assert.equal(failureMessage(error, 1_500, true), words);
   });
 
-  const causes: [code: ErrorCode, what: string][] = [
-    ['upstream_unreachable', 'The service cannot be reached'],
-    ['upstream_connect_timeout', 'The service does not answer in time'],
-    ['upstream_reset', 'The service closed the connection'],
-    ['upstream_http2_only', 'The service offers HTTP/2 only'],
-    ['upstream_redirect', 'The service answered with a redirect'],
-    ['upstream_tls_untrusted', 'A TLS certificate is not trusted'],
-    ['control_api_failed', 'The service answered with an error'],
-    ['api_key_rejected', 'The service does not accept the API key'],
-    ['manifest_unavailable', 'The manifest cannot be fetched'],
-    ['manifest_mismatch', 'The service does not run under the expected manifest'],
-    ['manifest_unsupported', 'The manifest needs a newer version of this program'],
-    ['manifest_invalid', 'The manifest cannot be used'],
-    ['manifest_log_failed', 'The workspace cannot be written'],
-    ['collateral_unavailable', 'The certificates or revocation lists of AMD or Intel cannot be fetched'],
-    ['secret_exchange_failed', 'The secret exchange failed'],
-    ['attestation_failed', 'Attestation of the remote failed'],
-    ['evidence_malformed', 'The evidence of the remote cannot be read'],
-    ['resources_exhausted', 'This machine has no resources left for a connection'],
-    ['internal', 'The remote could not be verified'],
-  ];
-  for (const [code, what] of causes) {
-    it(`says for ${code}: ${what}`, () => {
-      const error = new PrivatemodeError(code, 'x');
-      assert.equal(failureMessage(error, 1_500), `${what}; trying again within 2 seconds`);
-    });
-  }
-
   it('does not mention attestation for other causes, such as upstream_unreachable', () => {
     const others = [
       'upstream_unreachable',

@@ -5,7 +5,6 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { hmacSha256 } from '#crypto/aead';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { TIMES } from '../../lib/times.ts';
 import { settle } from '../support/remote/fake-clock.ts';
 import { fails, type SessionScene, sessionScene } from '../support/remote/fake-remote.ts';
 
@@ -236,30 +235,6 @@ describe('the renewal of a session', () => {
     }
   });
 
-  it('happens every 300 ms if the lifetime of secrets is set so short', async () => {
-    const { session, clock, count } = await ready({
-      times: { ...TIMES, secretRenew: 300, secretJitter: 0, secretUsable: 400 },
-    });
-    await clock.advance(10_000);
-    assert.ok(count('attest') > 30);
-    assert.equal(session.standing().state, 'verified');
-  });
-
-  it('may fail until the old secret expires; after that there is no secret until a renewal succeeds', async () => {
-    const { session, clock, remote } = await ready();
-    const first = session.current();
-    remote.onAttest = fails('upstream_unreachable');
-    await clock.advance(55 * MINUTE - 1);
-    assert.equal(session.current(), first);
-    assert.equal(session.standing().state, 'not-renewable');
-    await clock.advance(1);
-    assert.equal(session.current(), undefined);
-    assert.equal(session.standing().state, 'unreachable');
-    remote.onAttest = () => {};
-    await clock.advance(MINUTE);
-    assert.equal(session.standing().state, 'verified');
-  });
-
   it('begins with the first request after the machine slept past the time for it', async () => {
     const { session, clock, count } = await ready();
     const first = session.current();
@@ -271,19 +246,6 @@ describe('the renewal of a session', () => {
     assert.equal(session.current(), undefined);
     const after = await session.acquire(WAIT);
     assert.equal(after.attestedAt, clock.now());
-  });
-
-  it('begins with the first request after it is due if its timer is late', async () => {
-    const { session, clock } = sessionScene();
-    const first = await session.acquire(WAIT);
-    clock.jump(first.renewAt - clock.now() - 1);
-    assert.equal(await session.acquire(WAIT), first);
-    await settle();
-    assert.equal(session.current(), first, 'renewed too early');
-    clock.jump(1);
-    assert.equal(await session.acquire(WAIT), first);
-    await settle();
-    assert.notEqual(session.current(), first);
   });
 
   it('ends within 30 s after the machine slept past the time for it, even without a request', async () => {
@@ -491,16 +453,6 @@ describe('a session that fails', () => {
     assert.equal(count('attest'), 3);
   });
 
-  it('attests again if the secret exchange failed', async () => {
-    const { remote, session, clock } = sessionScene({ prepare: { secretAccepted: false } });
-    await settle();
-    assert.equal(session.current(), undefined);
-    remote.secretAccepted = true;
-    await clock.advance(1000);
-    assert.equal(session.standing().state, 'verified');
-    assert.deepEqual(remote.calls.slice(-4), ['attest key', 'verify A', 'secret key', 'record A']);
-  });
-
   it('tries for hours with pauses of at most a minute, and is verified within a minute after the service is back', async () => {
     const { remote, session, clock, count } = sessionScene({
       random: () => 0.999,
@@ -526,21 +478,6 @@ describe('a session that fails', () => {
       '8 seconds',
       '16 seconds',
     ]);
-  });
-
-  it('attests at once for a request that comes in a long pause between attempts', async () => {
-    const { remote, session, clock } = sessionScene({
-      random: () => 0.999,
-      prepare: { onAttest: fails('upstream_unreachable') },
-    });
-    await clock.advance(30 * MINUTE);
-    while (remote.calls.at(-1) !== 'quiet') {
-      remote.calls.push('quiet');
-      await clock.advance(6_000);
-    }
-    remote.onAttest = () => {};
-    await session.acquire({ timeoutMs: 100 });
-    assert.equal(session.standing().state, 'verified');
   });
 
   it('tries within six seconds for a request when the clock was set back after the failure', async () => {
@@ -590,20 +527,6 @@ describe('a session that fails', () => {
     }
     assert.equal(counts[1], counts[0]);
   });
-
-  it('does not try more often because a request gave up', async () => {
-    const { session, clock, count } = sessionScene({
-      random: () => 0.999,
-      prepare: { onAttest: fails('upstream_unreachable') },
-    });
-    await clock.advance(30 * MINUTE);
-    const gaveUp = assert.rejects(session.acquire({ timeoutMs: 1000 }), withCode('not_ready'));
-    await clock.advance(MINUTE);
-    await gaveUp;
-    const before = count('attest');
-    await clock.advance(30 * MINUTE);
-    assert.ok(count('attest') - before <= 31, String(count('attest') - before));
-  });
 });
 
 describe('session with a managed manifest', () => {
@@ -646,18 +569,6 @@ describe('session with a managed manifest', () => {
     });
   }
 
-  it('uses the enforced manifest again if the newest one is not deployed yet', async () => {
-    const { session, remote, clock } = await ready();
-    remote.verdictCode = 'attestation_failed';
-    remote.published = 'B';
-    await clock.advance(46 * MINUTE);
-    remote.verdictCode = undefined;
-    remote.calls.length = 0;
-    await clock.advance(2 * MINUTE);
-    assert.deepEqual(remote.calls.slice(0, 2), ['attest key', 'verify A']);
-    assert.equal(session.standing().state, 'verified');
-  });
-
   for (const [what, authentic, remedy] of [
     ['the remedy of the CDN', 'yes', 'Check that the manifest host can be reached.'],
     ['to distrust evidence that no hardware vouches for', 'no', /^Do not trust the remote/],
@@ -691,17 +602,6 @@ describe('session with a managed manifest', () => {
       assert.deepEqual([code, /newer manifest/.test(message)], ['manifest_mismatch', false]);
     });
   }
-
-  it('asks the CDN for its first manifest until it answers, and attests only then', async () => {
-    const { session, remote, clock, count } = sessionScene({
-      prepare: { onManifest: fails('manifest_unavailable') },
-    });
-    await clock.advance(3_000);
-    assert.deepEqual([count('manifest'), count('attest')], [3, 0]);
-    remote.onManifest = () => {};
-    await clock.advance(4_000);
-    assert.equal(session.standing().state, 'verified');
-  });
 });
 
 describe('permanent causes of failure', () => {
@@ -845,25 +745,6 @@ describe('permanent causes of failure', () => {
     assert.equal(permanent.length, 1);
   });
 
-  it('a rejection of the old key is not reported if it arrives after a new key was configured', async () => {
-    const { session, remote, permanent } = sessionScene({
-      prepare: {
-        onAttest: async (key) => {
-          if (key === 'key') await new Promise((resolve) => setTimeout(resolve, 20));
-          if (key === 'key') fails('api_key_rejected')();
-        },
-      },
-    });
-    session.updateConfiguredKey('better');
-    await session.acquire(WAIT);
-    await new Promise((resolve) => setTimeout(resolve, 30));
-    assert.deepEqual(
-      [permanent.length, session.standing().state, session.standing().error],
-      [0, 'verified', undefined],
-    );
-    assert.equal(remote.calls.at(-2), 'secret better');
-  });
-
   it('a new key is tried at once if renewal with the old one failed, even before the secret expires', async () => {
     const { session, remote, clock } = await ready();
     remote.onAttest = (key) => (key === 'key' ? fails('api_key_rejected')() : undefined);
@@ -927,13 +808,6 @@ describe('a service that is rejected', () => {
     assert.equal(await waiting, scene.session.current());
   });
 
-  it('is judged with a fresh nonce and the newest manifest each time', async () => {
-    const { remote, clock, session } = sessionScene(REJECTED);
-    await assert.rejects(Promise.race([session.acquire(WAIT), clock.advance(7_000)]));
-    assert.equal(new Set(remote.nonces).size, remote.nonces.length);
-    assert.deepEqual(remote.calls.slice(-3), ['manifest', 'attest key', 'verify A']);
-  });
-
   it('is not called rejected while the newest manifest cannot be fetched: requests get not_ready', async () => {
     const scene = await ready();
     const { remote, clock, session } = scene;
@@ -987,26 +861,6 @@ describe('a service that is rejected', () => {
     assert.equal(session.standing().error, undefined);
   });
 
-  it('is verified again for a later request, and serves that request if the evidence is good then', async () => {
-    const scene = sessionScene(REJECTED);
-    await scene.clock.advance(10 * MINUTE);
-    await scene.clock.advance(6_000 - (scene.clock.now() % 1_000));
-    assert.equal((await told(scene))[0], 'attestation_failed');
-    scene.remote.verdictCode = undefined;
-    await scene.clock.advance(6_100);
-    assert.equal((await told(scene))[0], 'epoch');
-    assert.equal(scene.session.standing().error, undefined);
-  });
-
-  it('keeps serving requests until the secret expires', async () => {
-    const { session, remote, clock } = await ready();
-    const epoch = session.current();
-    remote.verdictCode = 'attestation_failed';
-    await clock.advance(50 * MINUTE);
-    assert.equal(await session.acquire(WAIT), epoch);
-    assert.equal(session.standing().state, 'not-renewable');
-  });
-
   it('has its rejections counted anew after an accepted verdict', async () => {
     const { session, remote, clock } = sessionScene(REJECTED);
     await clock.advance(3_000);
@@ -1033,19 +887,6 @@ describe('a service that is rejected', () => {
       return true;
     });
     await scene.clock.advance(30_000);
-    await refused;
-  });
-
-  it('is named by its host in not_ready if it does not answer', async () => {
-    const { session, clock } = sessionScene({
-      host: 'api.example',
-      prepare: { onAttest: () => new Promise(() => {}) },
-    });
-    const refused = assert.rejects(
-      session.acquire(WAIT),
-      withCode('not_ready', /^api.example was not verified/),
-    );
-    await clock.advance(30_000);
     await refused;
   });
 
@@ -1168,14 +1009,6 @@ describe('a service that is rejected', () => {
     scene.remote.onAttest = () => {};
     scene.remote.verdictCode = undefined;
     assert.equal((await told(scene, 'one'))[0], 'epoch');
-  });
-
-  it('serves clients that bring their own keys if its evidence is good four seconds later', async () => {
-    const scene = sessionScene({ ...REJECTED, apiKey: undefined });
-    scene.clock.after(4_000, () => {
-      scene.remote.verdictCode = undefined;
-    });
-    assert.deepEqual(await told(scene, 'one'), ['epoch', 6_000]);
   });
 
   it('is asked for evidence at most 130 times in an hour if it is silent after a rejection', async () => {

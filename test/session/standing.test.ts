@@ -1,5 +1,5 @@
 /**
- * The states of the proxy (docs/states.md): how each is reached, and what a request gets in it.
+ * The states of the proxy (docs/states.md). test/e2e/states.test.ts reaches them.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -7,10 +7,7 @@ import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { isVerified, STANDINGS, type StateName, standingOf } from '../../lib/session/standing.ts';
 import { newState, type SessionState } from '../../lib/session/state.ts';
-import { settle } from '../support/remote/fake-clock.ts';
-import { fails, type SessionScene, sessionScene } from '../support/remote/fake-remote.ts';
 
-const MINUTE = 60_000;
 const NOW = { now: 1_000, monotonic: 1_000 };
 const TERM = {
   ...{ secretId: 'id', manifestSha256: '', verdictSha256: '', attestedAt: 0, renewAt: 1_500 },
@@ -81,172 +78,5 @@ describe('the state of the proxy', () => {
       conditions.map(([, state]) => state),
       Object.keys(STANDINGS),
     );
-  });
-});
-
-/** What a request that comes now is told within a minute: an error code, or `sent`. */
-async function told({ session, clock }: SessionScene, offeredKey?: string): Promise<ErrorCode | 'sent'> {
-  let answer: ErrorCode | 'sent' | undefined;
-  session.acquire({ timeoutMs: 30_000, offeredKey }).then(
-    () => {
-      answer = 'sent';
-    },
-    (error: unknown) => {
-      answer = error instanceof PrivatemodeError ? error.code : 'internal';
-    },
-  );
-  for (let waited = 0; answer === undefined && waited < MINUTE; waited += 100) await clock.advance(100);
-  return answer ?? assert.fail('a request waits for ever');
-}
-
-async function deny({ session, clock }: SessionScene): Promise<void> {
-  session.renewAfterDenial(session.current()?.secretId ?? assert.fail('no epoch')).catch(() => {});
-  await clock.advance(5_000);
-}
-
-type Scene = Parameters<typeof sessionScene>[0];
-const withVerdict = (code: ErrorCode): Scene => ({ prepare: { verdictCode: code } });
-const withoutEvidence = (code: ErrorCode): Scene => ({ prepare: { onAttest: fails(code) } });
-
-/** Each state as events lead to it, and what a request gets. `permanent`: what ends the proxy there. */
-const REACHED: readonly (readonly [
-  StateName,
-  how: string,
-  options: Scene,
-  lead: (scene: SessionScene) => unknown,
-  request: ErrorCode | 'sent',
-  permanent?: ErrorCode,
-])[] = [
-  [
-    'ended',
-    'the end of the session',
-    withoutEvidence('upstream_unreachable'),
-    ({ session }) => session.close(),
-    'shutting_down',
-  ],
-  ['verified', 'the first verdict', {}, () => {}, 'sent'],
-  [
-    'not-renewable',
-    'a renewal that hears nothing',
-    {},
-    async ({ remote, clock }) => {
-      remote.onAttest = fails('upstream_unreachable');
-      await clock.advance(50 * MINUTE);
-    },
-    'sent',
-  ],
-  [
-    'manifest-not-understood',
-    'a manifest of a later generation',
-    withVerdict('manifest_unsupported'),
-    () => {},
-    'manifest_unsupported',
-    'manifest_unsupported',
-  ],
-  [
-    'rejected',
-    'two rejections, six seconds apart',
-    withVerdict('attestation_failed'),
-    ({ clock }) => clock.advance(6_100),
-    'attestation_failed',
-  ],
-  [
-    'rejected',
-    'two mismatches with a given manifest',
-    { kind: 'static', ...withVerdict('manifest_mismatch') },
-    ({ clock }) => clock.advance(6_100),
-    'manifest_mismatch',
-    'manifest_mismatch',
-  ],
-  ['rejected-once', 'one rejection', withVerdict('attestation_failed'), () => {}, 'attestation_failed'],
-  [
-    'rejected-once',
-    'any number of mismatches with a fetched manifest',
-    withVerdict('manifest_mismatch'),
-    ({ clock }) => clock.advance(MINUTE),
-    'not_ready',
-  ],
-  [
-    'key-refused',
-    '401 for the configured key',
-    withoutEvidence('api_key_rejected'),
-    () => {},
-    'api_key_rejected',
-    'api_key_rejected',
-  ],
-  [
-    'key-refused',
-    '401 for the configured key under a secret that the service denies',
-    {},
-    async (scene) => {
-      scene.remote.onAttest = fails('api_key_rejected');
-      await deny(scene);
-    },
-    'sent',
-  ],
-  [
-    'client-too-old',
-    'a service that wants a newer client',
-    withoutEvidence('client_too_old'),
-    () => {},
-    'client_too_old',
-  ],
-  [
-    'unreachable',
-    'silence',
-    withoutEvidence('upstream_unreachable'),
-    ({ clock }) => clock.advance(4_000),
-    'not_ready',
-  ],
-  [
-    'unreachable',
-    'silence after a denial',
-    {},
-    async (scene) => {
-      scene.remote.onAttest = fails('control_api_failed');
-      await deny(scene);
-    },
-    'sent',
-  ],
-  ['awaiting-key', 'a start without a key', { apiKey: undefined }, () => {}, 'api_key_missing'],
-  [
-    'starting',
-    'a start',
-    { prepare: { onAttest: () => new Promise<void>(() => {}) } },
-    () => {},
-    'not_ready',
-  ],
-];
-
-describe('a proxy', () => {
-  for (const [state, how, options, lead, request, permanent] of REACHED) {
-    it(`is ${state} after ${how}: a request gets ${request}${permanent === undefined ? '' : ', and the proxy ends'}`, async () => {
-      const scene = sessionScene(options);
-      await settle();
-      await lead(scene);
-      assert.equal(scene.session.standing().state, state);
-      assert.equal(await told(scene), request);
-      assert.deepEqual(
-        [...new Set(scene.permanent.map(({ code }) => code))],
-        permanent === undefined ? [] : [permanent],
-      );
-      scene.session.close();
-      await settle();
-    });
-  }
-
-  it('has the state rejected while it awaits a key, and is still ready for the next key', async () => {
-    const scene = sessionScene({ apiKey: undefined, ...withVerdict('attestation_failed') });
-    assert.equal(await told(scene, 'offered'), 'attestation_failed');
-    const { state, ready, awaitsKey } = scene.session.standing();
-    assert.deepEqual([state, ready, awaitsKey], ['rejected', true, true]);
-  });
-
-  it('is verified at the next accepted answer after the service wanted a newer client', async () => {
-    const scene = sessionScene(withoutEvidence('client_too_old'));
-    await settle();
-    scene.remote.onAttest = () => {};
-    await scene.clock.advance(2_000);
-    assert.equal(scene.session.standing().state, 'verified');
   });
 });
