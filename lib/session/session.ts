@@ -216,11 +216,14 @@ export function createSession(deps: SessionDeps): AttestedSession {
     return attempts.begin(apiKey);
   }
 
-  /** Waits for an epoch. `isDenied`: the request has tried the secret that the service denies. */
-  async function nextEpoch(options: AcquireOptions, isDenied: boolean): Promise<Epoch> {
+  /**
+   * Waits for an epoch. `isDenied`: the request has tried the secret that the service denies. `begun`: the
+   * attempt that its denial has forced.
+   */
+  async function nextEpoch(options: AcquireOptions, isDenied: boolean, begun?: Attempt): Promise<Epoch> {
     const { offeredKey, timeoutMs, waiter } = options;
     const end = clock.monotonic() + timeoutMs;
-    let own: Attempt | undefined;
+    let own = begun;
     let patience: number | undefined;
     for (;;) {
       const usable = current();
@@ -280,15 +283,17 @@ export function createSession(deps: SessionDeps): AttestedSession {
       if (usable !== undefined && usable.secretId !== secretId) return usable;
       if (closed !== undefined) throw closed;
       const isForced = mayForce(state, present());
+      let begun: Attempt | undefined;
       if (state.term?.secretId === secretId) {
         if (!isForced && state.isReplaced) throw secretDenied('that it was given a moment ago');
         apply({ type: 'denied', secretId });
         const apiKey = configuredKey ?? offeredKey;
         const message = 'The service does not know the secret any more';
         if (isForced) observe({ type: 'forced-renewal', message, secretId });
-        if (isForced && apiKey !== undefined && refusalOfKey(apiKey) === undefined) attempts.begin(apiKey);
+        if (isForced && apiKey !== undefined && refusalOfKey(apiKey) === undefined)
+          begun = attempts.begin(apiKey);
       }
-      return nextEpoch({ timeoutMs, offeredKey }, true);
+      return nextEpoch({ timeoutMs, offeredKey }, true, begun);
     },
     authenticated: (secretId) => apply({ type: 'authenticated', secretId }),
     standing: () => standingOf(state, present()),
@@ -303,8 +308,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
       attempts.giveUp('API key');
       configuredKey = apiKey;
       apply({ type: 'key' });
-      if (isNeeded) attempts.begin(apiKey);
-      else renewAt(due);
+      if (!isNeeded) renewAt(due);
+      else if (shares) attempts.begin(apiKey); // else each request begins its own
     },
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {
       closed = reason;

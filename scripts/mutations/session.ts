@@ -223,7 +223,8 @@ export const SESSION: readonly Mutation[] = [
     edits: [
       {
         find: '      const keyRefusal = refusalOfKey(apiKey);\n',
-        replace: '      const keyRefusal = refusalOfKey(apiKey);\n      waiting.add(() => [options, new Array(30)]);\n',
+        replace:
+          '      const keyRefusal = refusalOfKey(apiKey);\n      waiting.add(() => [options, new Array(30)]);\n',
       },
     ],
     tests: [

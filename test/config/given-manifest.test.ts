@@ -7,7 +7,10 @@ import { givenManifest } from '../../lib/config/files.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 
-const VALID = readFileSync(new URL('../vectors/attestation/contrast/privatemode_manifest_v1.58.0.json', import.meta.url), 'utf8');
+const VALID = readFileSync(
+  new URL('../vectors/attestation/contrast/privatemode_manifest_v1.58.0.json', import.meta.url),
+  'utf8',
+);
 
 it('the manifest of --manifest-path is that of its file, as long as this holds a valid one', async () => {
   const path = join(temporaryDirectory('manifest-'), 'manifest.json');

@@ -167,38 +167,38 @@ describe('the start of a session', () => {
 });
 
 describe('a session whose requests share no attempt, since an attempt ends with its request (workers of Cloudflare)', () => {
-  const ALONE = { onDemand: true, shares: false, apiKey: undefined } as const;
-  const OFFER = { ...WAIT, offeredKey: 'key' };
+  const ALONE = { onDemand: true, shares: false } as const;
 
   it('attests for each request that waits, although an earlier attempt never ends', async () => {
     const { session, clock, remote, count } = sessionScene(ALONE);
     remote.onAttest = () => new Promise(() => {});
-    session.acquire(OFFER).catch(() => {});
+    session.acquire(WAIT).catch(() => {});
     await settle();
     clock.drop();
     remote.onAttest = () => {};
-    const epoch = await session.acquire(OFFER);
+    const epoch = await session.acquire(WAIT);
     assert.deepEqual([session.current(), count('attest')], [epoch, 2]);
   });
 
   it('attests for a request whose secret was denied, and in the background at most once in ten seconds', async () => {
     const { session, clock, remote, count } = sessionScene(ALONE);
-    const { secretId } = await session.acquire(OFFER);
+    const { secretId } = await session.acquire(WAIT);
     remote.onAttest = () => new Promise(() => {});
-    session.renewAfterDenial(secretId, undefined, 'key').catch(() => {});
+    session.renewAfterDenial(secretId).catch(() => {});
     await settle();
     clock.drop();
     remote.onAttest = () => {};
-    const next = await session.renewAfterDenial(secretId, undefined, 'key');
+    const next = await session.renewAfterDenial(secretId);
     assert.notEqual(next.secretId, secretId);
     const before = count('attest');
+    assert.equal(before, 3);
     remote.onAttest = () => new Promise(() => {});
     clock.jump(46 * MINUTE);
-    for (let i = 0; i < 100; i++) await session.acquire(OFFER);
+    for (let i = 0; i < 100; i++) await session.acquire(WAIT);
     await settle();
     assert.equal(count('attest'), before + 1);
     await clock.advance(10_000);
-    await session.acquire(OFFER);
+    await session.acquire(WAIT);
     await settle();
     assert.equal(count('attest'), before + 2);
   });
