@@ -177,9 +177,9 @@ interface Source {
 }
 
 /**
- * Yields the plaintext that each chunk of a stream completes, and calls `onAuthentic` then. If the stream fails, it yields the bytes before the failure, then those that
- * `farewell` makes of the failure, and throws the failure. If the application left, it throws the
- * application's own reason.
+ * Yields the plaintext that each chunk of a stream completes, and calls `onAuthentic` then. If the stream
+ * fails, it yields the bytes before the failure, then those that `farewell` makes of the failure, and throws
+ * the failure. If the application left, it throws the application's own reason.
  */
 async function* decrypted(
   { chunks, finish }: Source,

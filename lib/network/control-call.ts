@@ -38,8 +38,9 @@ export function pauseOf(
 /**
  * Holds `send` to the limits of each request. During a pause that a host wants, nothing is sent, and the
  * response that asked for it comes again; but for no longer than `confirmAfter` (lib/times.ts), because
- * anybody on the way can ask for more, and requests may wait. Throws upstream_connect_timeout, control_api_failed for a body over
- * `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
+ * anybody on the way can ask for more, and requests may wait. Throws upstream_connect_timeout,
+ * control_api_failed for a body over `maxBytes`, the signal's reason, and for any other failure what
+ * `failureOf` returns.
  */
 export function limitedControlCall(
   send: (request: HttpRequest, host: string, signal: AbortSignal) => Promise<HttpResponse<Chunks>>,

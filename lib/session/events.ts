@@ -33,7 +33,7 @@ export type SessionEvent = {
   | ({ readonly type: 'epoch' } & Pick<Term, 'secretId' | 'manifestSha256' | 'expiresAt'>)
   /** `permanent`: the program ends, since nothing was accepted yet and waiting does not help. */
   | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
-  /** An attempt failed that says nothing of the service: its key was refused, or another one has succeeded. */
+  /** An attempt failed that says nothing of the service: its key was refused, or another has succeeded. */
   | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
   | { readonly type: 'forced-renewal'; readonly secretId: string }
 );

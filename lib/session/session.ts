@@ -76,7 +76,7 @@ export interface SessionDeps extends EpochDeps {
   readonly host?: string | undefined;
   /** Whether to renew only while requests come, as for a library that may be dropped without being closed. */
   readonly onDemand?: boolean | undefined;
-  /** Whether requests share attempts. Not in workers of Cloudflare, where an attempt ends with its request. */
+  /** Whether requests share attempts: not in workers of Cloudflare, where each ends with its request. */
   readonly shares?: boolean | undefined;
   /** Called once, if nothing was accepted yet and waiting does not help (docs/states.md). */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;

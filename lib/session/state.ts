@@ -218,7 +218,7 @@ const ofPin = ({ code, message, detail, cause }: PrivatemodeError): PrivatemodeE
       'The service runs under another manifest than --manifest-path gives: compare it with what its publisher shows, read what changed (docs/manifests.md), then replace the file.',
   });
 
-/** Whether the fault lies in the manifest itself, so that nothing that the service says changes the verdict. */
+/** Whether the fault lies in the manifest itself, so that nothing that the service says changes that. */
 export const isOwnFault = ({ code }: PrivatemodeError, isPinned: boolean): boolean =>
   code === 'manifest_unsupported' || (isPinned && code === 'manifest_invalid');
 

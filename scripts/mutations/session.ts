@@ -150,19 +150,6 @@ export const SESSION: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'an attempt that was given up: its secret is used',
-    file: 'lib/session/session.ts',
-    edits: [
-      { find: 'if (signal.aborted || closed !== undefined) return;', replace: 'if (Date.now() < 0) return;' },
-    ],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: ['the end of a session keeps a secret out of use whose attestation ends afterwards'],
-      },
-    ],
-  },
-  {
     defence: "the end of a process: a mismatch that is not the hardware's ends a pinned proxy",
     file: 'lib/session/state.ts',
     edits: [
@@ -214,23 +201,6 @@ export const SESSION: readonly Mutation[] = [
       {
         file: 'test/session/session.test.ts',
         names: ['a service that is rejected stays rejected if it does not answer under the newest manifest'],
-      },
-    ],
-  },
-  {
-    defence: 'requests without a key: each stays in memory',
-    file: 'lib/session/session.ts',
-    edits: [
-      {
-        find: '      const keyRefusal = refusalOfKey(apiKey);\n',
-        replace:
-          '      const keyRefusal = refusalOfKey(apiKey);\n      waiting.add(() => [options, new Array(30)]);\n',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: ['a session without a key keeps nothing of requests that bring no key'],
       },
     ],
   },

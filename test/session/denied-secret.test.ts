@@ -1,6 +1,6 @@
 /**
- * A secret that the service denies ("no secret for ID") is marked: nothing says "verified" any more. It is not
- * dropped, since anybody on the way can write a denial (docs/decisions.md 14).
+ * A secret that the service denies ("no secret for ID") is marked: nothing says "verified" any more. It is
+ * not dropped, since anybody on the way can write a denial (docs/decisions.md 14).
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -38,7 +38,7 @@ function watch(asked: Promise<{ readonly secretId: string }>): Seen {
   return seen;
 }
 
-/** A request finds the secret denied, and another one comes; what becomes of them is known once they are over. */
+/** A request finds the secret denied, or another one comes; what becomes of it is known once it is over. */
 const deny = ({ session }: SessionScene, secretId: string, key?: string): Seen =>
   watch(session.renewAfterDenial(secretId, undefined, key));
 const ask = ({ session }: SessionScene, key?: string): Seen =>

@@ -138,19 +138,6 @@ describe('session with a simulated deployment', () => {
     assert.equal(simulator.counts['collateral'], 0);
   });
 
-  it('fetches the certificates that evidence lacks once for two sessions, and other collateral for each session', async (t) => {
-    for (const [options, fetches, again] of [
-      [{ tee: 'tdx' }, 4, 4],
-      [{ faults: { 'evidence-no-vcek': true, 'evidence-no-crl': true } }, 2, 1],
-    ] as const) {
-      const { simulator, open } = await scene(t, options);
-      await (await open()).acquire(WAIT);
-      assert.equal(simulator.counts['collateral'], fetches);
-      await (await open()).acquire(WAIT);
-      assert.equal(simulator.counts['collateral'], fetches + again);
-    }
-  });
-
   it('enforces a newly published manifest at the renewal, and logs both manifests', async (t) => {
     const { simulator, workspace, open } = await scene(t);
     const session = await open();
@@ -162,19 +149,6 @@ describe('session with a simulated deployment', () => {
     assert.equal(logLines(workspace).length, 2);
     await (await open()).acquire(WAIT);
     assert.equal(logLines(workspace).length, 2);
-  });
-
-  it('reports manifest_mismatch if the deployment no longer runs under the given manifest file', async (t) => {
-    const { simulator, workspace, open, permanent } = await scene(t);
-    const manifestPath = join(workspace, 'manifest.json');
-    writeFileSync(manifestPath, simulator.manifest);
-    await (await open({ manifestPath })).acquire(WAIT);
-    assert.equal(logLines(workspace).length, 1);
-    await simulator.rotateManifest();
-    const later = await open({ manifestPath });
-    await assert.rejects(later.acquire(WAIT), withCode('manifest_mismatch'));
-    assert.equal(permanent.length, 1);
-    assert.equal(simulator.counts['manifest'], 0);
   });
 
   it('says "unmarshaling" for a manifest with a member that this version does not know', async (t) => {
@@ -223,13 +197,6 @@ describe('session with a simulated deployment', () => {
       assert.match(elsewhere.stdout, new RegExp(`^Exchange {2}SHA-256 ${exchangeSha256}$`, 'm'));
     });
   }
-
-  it('records no exchange if it is not asked to', async (t) => {
-    const { events, open } = await scene(t);
-    await (await open()).acquire(WAIT);
-    const told = events.find((event) => event.type === 'verdict');
-    assert.ok(told?.type === 'verdict' && told.exchange === undefined);
-  });
 
   it('names mesh.identity.workload_secret_id as the check that refuses the secret of another workload', async (t) => {
     const { events, open } = await scene(t, { faults: { 'secret-workload': true } });
