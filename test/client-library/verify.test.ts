@@ -319,6 +319,8 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
     assert.ok(!sent.includes('POST /v1/chat/completions'), sent.join());
     const protectedAgain = new Promise((resolve) => (onEpoch = resolve));
     simulator.faults.clear();
+    // Nothing renews by itself: the next call that may begin an attempt does.
+    await eventually('acceptance', () => client.verify().catch(() => undefined));
     assert.deepEqual(await protectedAgain, client.protection);
     assert.equal((await client.verify()).outcome, 'accepted');
     const { choices } = await client.chat.completions.create(ask);
