@@ -319,7 +319,6 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
     assert.ok(!sent.includes('POST /v1/chat/completions'), sent.join());
     const protectedAgain = new Promise((resolve) => (onEpoch = resolve));
     simulator.faults.clear();
-    // Nothing renews by itself: the next call that may begin an attempt does.
     await eventually('acceptance', () => client.verify().catch(() => undefined));
     assert.deepEqual(await protectedAgain, client.protection);
     assert.equal((await client.verify()).outcome, 'accepted');
@@ -371,7 +370,6 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
   });
 
   it('rejects with an unavailable verdict if the service cannot be reached, and after close()', async () => {
-    // Longer than the three rounds of a renewal, after which the session knows a cause.
     const client = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 6_000 });
     const { verdict, code, message, remedy } = await refusal(client);
     assert.deepEqual(
