@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { type Clock, every, systemClock } from './clock.ts';
 import { configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
-import { prepareWorkspace, readManifestFile } from './config/files.ts';
+import { givenManifest, prepareWorkspace } from './config/files.ts';
 import { inheritedSocket } from './config/inherited-socket.ts';
 import { openListeners } from './config/open-listeners.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
@@ -19,14 +19,14 @@ import { createConditions, whileUnusable } from './observe/conditions.ts';
 import { createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
-import { isPreliminary, reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
+import { reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
 import { createVerification } from './observe/verification-document.ts';
 import { openAccess } from './open-access.ts';
 import { openAdmin, openReceipts } from './open-admin.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
-import { managedManifest, staticManifest } from './session/manifest-source.ts';
+import { managedManifest } from './session/manifest-source.ts';
 import { createSession } from './session/session.ts';
 import { recordExchange, SAVED } from './verdict/saved-exchange.ts';
 
@@ -73,10 +73,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
   const noteStanding = watchStanding({ conditions, log });
-  let isPending = false; // whether the renewal that gave the last verdict may still give another
   const control = { ...config, endpoint, clock, call: outbound.call };
   const store = createCollateralStore(join(workspace, 'collateral'));
-  const manifest = manifestPath === undefined ? undefined : await readManifestFile(manifestPath);
+  const given = manifestPath === undefined ? undefined : await givenManifest(manifestPath);
   const session = createSession({
     clock,
     random: Math.random,
@@ -84,7 +83,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     roots: trustRoots(config),
     control: createControlApi(control),
     collateral: createCollateralCache({ ...control, store }),
-    manifests: manifest === undefined ? managedManifest(control) : staticManifest(manifest),
+    manifests: given === undefined ? managedManifest(control) : { kind: 'static', newest: given.current },
     manifestLog: createManifestLog(workspace),
     recordExchange: receipts && ((asked) => asOneText(recordExchange(asked, serviceUrl(endpoint)))),
     apiKey: key.value(),
@@ -96,7 +95,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       if (told.type === 'verdict' && told.exchange !== undefined)
         receipts?.keepRecord({ sha256: told.exchange.sha256, text: told.exchange.files['record'] as string });
       verification.changed();
-      isPending = isPreliminary(told, isPending);
       setImmediate(look); // once the session is in the state that the event reports
     },
   });
@@ -109,7 +107,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     server?.sessionChanged();
     const now = standing();
     // A condition that held until the end is not over because the proxy is.
-    if (!isPending && now.state !== 'ended') noteStanding(now);
+    if (now.state !== 'ended') noteStanding(now);
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
   const verification = createVerification(config, session, clock);
@@ -151,6 +149,12 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     ...whileUnusable(conditions, 'api_key_file_unusable'),
   });
   opened.defer(() => keyWatch?.close());
+  const manifestWatch = given?.watch({
+    clock,
+    changed: () => log.info('The manifest file was read again; the next verification expects it'),
+    ...whileUnusable(conditions, 'manifest_file_unusable'),
+  });
+  opened.defer(() => manifestWatch?.close());
   const parts = opened.move();
   return {
     ...server,
@@ -158,7 +162,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     counters,
     /** Looks now at each followed file. */
     reload() {
-      for (const followed of [server, access.clients, keyWatch]) void followed?.reload();
+      for (const followed of [server, access.clients, keyWatch, manifestWatch]) void followed?.reload();
     },
     /** As of the server, and makes /readyz 503. */
     announceStop() {

@@ -34,8 +34,8 @@ const SECRET_KEPT = 3_600_000;
 
 /** Each of these is at most as long as the next: `[times, why]`. */
 const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = [
-  [[t.hurryAfter, t.confirmAfter], 'the renewal that confirms a rejection has begun when it may count'],
-  [[t.confirmAfter + t.hurryAfter, t.epochWait], 'a request that waits learns that the service is refused'],
+  [[2 * t.confirmAfter, t.epochWait], 'a request that waits learns that the service is refused'],
+  [[t.refusedWait, t.confirmAfter], 'a request under a refusal does not wait for a second attempt'],
   [[t.deniedPause, t.deniedWait], 'a request that is denied in the pause still gets the renewal after it'],
   [[t.controlTimeout, t.epochWait], 'a request waits until one slow call is over'],
   [
@@ -47,12 +47,10 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
     'a secret is renewed while it is good, and not used once the service has forgotten it',
   ],
   [[t.secretJitter, t.secretRenew / 2], 'the random part leaves most of the term'],
-  [[2 * t.signOfLife, t.lostAfter], 'one late sign of life is no lost renewal'],
   [
     [t.alarmLook, SECRET_KEPT - t.secretUsable],
     'a clock that jumped is noticed before the service forgets the secret',
   ],
-  [[t.refusedKeyKept, t.offerCounts], 'a key that was refused is tried before its failure is forgotten'],
   [
     [t.collateralAgainTimeout, t.collateralTimeout, t.epochWait],
     'a second try is shorter, and both end while requests wait',

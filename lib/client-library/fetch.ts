@@ -75,8 +75,8 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
     try {
       await session().acquire({ timeoutMs: config.verificationTimeout, givesUp: () => true });
       const { verified, error } = session().standing();
-      // If not verified, the secret of the session is suspended. Without an error nothing has failed yet.
-      return verified ? undefined : (error ?? suspended());
+      // If not verified, the service denies the secret. Without an error nothing has failed yet.
+      return verified ? undefined : (error ?? denied());
     } catch (thrown) {
       return asPrivatemodeError(thrown);
     }
@@ -106,7 +106,7 @@ const ours = new WeakSet<object>();
 export const isOurs = (fetch: unknown): fetch is PrivatemodeFetch =>
   typeof fetch === 'function' && ours.has(fetch);
 
-const suspended = (): PrivatemodeError =>
+const denied = (): PrivatemodeError =>
   new PrivatemodeError('not_ready', 'the service denied the secret, and is still being verified again');
 
 const clientClosed = (): PrivatemodeError => new PrivatemodeError('shutting_down', 'the client was closed');

@@ -15,8 +15,8 @@ import { verdictOf } from './verification.ts';
 
 type Acquiring = Parameters<AttestedSession['acquire']>[0] & {
   /**
-   * Whether a failed renewal ends the wait. Default: if the failure is about a host that has never responded
-   * (isNobody).
+   * Whether a failure ends the wait: of a verdict at once, of silence the third time. Default: if it is about
+   * a host that has never responded (isNobody).
    */
   readonly givesUp?: (error: PrivatemodeError) => boolean;
 };
@@ -35,6 +35,7 @@ export function openClientSession(config: ClientConfig): ClientSession {
     apiKey,
     host: apiEndpoint.hostname,
     onDemand: true, // an application may drop a client without closing it
+    shares: globalThis.navigator?.userAgent !== 'Cloudflare-Workers',
     manifests: manifestSource(config, call),
     control: createControlApi({
       call,
@@ -53,7 +54,7 @@ export function openClientSession(config: ClientConfig): ClientSession {
     random: Math.random,
     observe(event) {
       // `attested` holds the checks of the evidence alone: the verdict on the secret exchange follows.
-      if (event.type === 'rejected' || event.type === 'secret-judged') {
+      if (event.type === 'judged') {
         tell(config.onVerdict, () => verdictOf(event.verdict, undefined, config));
       }
       if (event.type === 'update-failed') for (const failed of waiting) failed(event.error);
@@ -69,8 +70,10 @@ export function openClientSession(config: ClientConfig): ClientSession {
     if (session.current() !== undefined) return session.acquire(options);
     const { promise: lost, reject } = Promise.withResolvers<never>();
     const done = new AbortController();
+    let failures = 0;
     const failed = (error: PrivatemodeError): void => {
-      if (givesUp(error)) reject(error);
+      failures++;
+      if (givesUp(error) && (failures === PATIENCE || error.status === 400)) reject(error);
     };
     waiting.add(failed);
     try {
@@ -84,6 +87,9 @@ export function openClientSession(config: ClientConfig): ClientSession {
 
   return { ...session, acquire };
 }
+
+/** How often a host is asked before a request gives up. */
+const PATIENCE = 3;
 
 /** What protects requests of this session now. */
 export function protectionOf(session: AttestedSession | undefined): Protection | undefined {

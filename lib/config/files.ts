@@ -2,9 +2,10 @@
 import { createReadStream, existsSync, mkdirSync, mkdtempSync, rmdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { whyNoManifest } from '../attestation/manifest.ts';
+import { parseManifest, whyNoManifest } from '../attestation/manifest.ts';
 import { makeDirectorySync } from '../files/durable-file.ts';
 import { readNamed, reasonOf } from '../files/path-refusal.ts';
+import { type FileWatch, type Follower, watchFiles } from '../watch-files.ts';
 import { invalid } from './values.ts';
 
 /** Reads the bytes of a file. Throws the error of the file system. */
@@ -89,6 +90,31 @@ export async function readManifestFile(path: string): Promise<Uint8Array> {
   if (manifest.length === 0) throw refuse('is empty');
   if (manifest.length > MAX_MANIFEST_BYTES) throw refuse(`exceeds ${MAX_MANIFEST_BYTES} bytes`);
   return manifest;
+}
+
+/**
+ * The content of the file of --manifest-path, which is followed: `current` changes with the file once `watch`
+ * was called. A file that holds no valid manifest leaves the old one.
+ */
+export async function givenManifest(path: string) {
+  const first = await readManifestFile(path);
+  let current = first;
+  const read = async (): Promise<Uint8Array> => {
+    const manifest = await readManifestFile(path);
+    parseManifest(manifest);
+    return manifest;
+  };
+  return {
+    current: async (): Promise<Uint8Array> => current,
+    watch: (follower: Omit<Follower<Uint8Array>, 'changed'> & { readonly changed: () => void }): FileWatch =>
+      watchFiles(first, read, follower.clock.times.manifestFileLook, {
+        ...follower,
+        changed(next) {
+          current = next;
+          follower.changed();
+        },
+      }),
+  };
 }
 
 /**

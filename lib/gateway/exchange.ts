@@ -150,7 +150,11 @@ export class Exchange {
   }
 
   decrypted(bytes: number): void {
-    this.stats.firstChunkAt ??= performance.now();
+    if (this.stats.firstChunkAt === undefined) {
+      this.stats.firstChunkAt = performance.now();
+      const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
+      if (isTrial && cipher?.hasReceived) this.deps.session.authenticated(epoch.secretId);
+    }
     this.stats.bytes.toClient += bytes;
   }
 
@@ -173,9 +177,8 @@ export class Exchange {
   /** Called when a whole response was read: if encrypted, it proves that secret and key are accepted. */
   authentic(): void {
     const { deps, operatorKey } = this;
-    const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
+    const { cipher } = this.attempt as SentAttempt;
     if (!cipher?.hasReceived) return;
-    if (isTrial) deps.session.authenticated(epoch.secretId);
     if (operatorKey !== undefined) deps.ownKeys?.answered(operatorKey.of, operatorKey.value);
   }
 }

@@ -26,7 +26,7 @@ const DAMAGED_FILE = 'Repair the file, or put the former one back; the proxy rea
 const WORKSPACE =
   'Make room on the disk of --workspace, or make it writable again; what waits is then written.';
 const NONE_LEAVES =
-  'no request leaves. Exception: if there is a secret that the service has denied, requests are still tried, encrypted under it';
+  'no request leaves. Exception: if there is a secret that the service denies, one request at a time tries it';
 
 /**
  * Every condition, in the order of the table in docs/conditions.md. The ids are stable: alerts match on them.
@@ -47,7 +47,7 @@ export const CONDITIONS = {
     meaning:
       'This version does not understand the manifest, or the manifest breaks a rule: no request leaves.',
     remedy:
-      'Update privatemode-proxy to the latest version, or put another file in the place of --manifest-path and restart the proxy.',
+      'Update privatemode-proxy to the latest version, or put another file in the place of --manifest-path.',
   },
   key_refused: {
     severities: ['critical'],
@@ -85,6 +85,14 @@ export const CONDITIONS = {
     begins: 'The API key file cannot be used, the old key stays',
     ends: 'The API key file can be used again',
     meaning: 'The file of `--api-key @FILE` cannot be read or holds no key. The old key is used.',
+    remedy: DAMAGED_FILE,
+  },
+  manifest_file_unusable: {
+    severities: ['warning'],
+    level: 'error',
+    begins: 'The manifest file cannot be used, the old manifest stays',
+    ends: 'The manifest file can be used again',
+    meaning: 'The file of `--manifest-path` cannot be read or holds no valid manifest. The old one is used.',
     remedy: DAMAGED_FILE,
   },
   own_key_rejected: {

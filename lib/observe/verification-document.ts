@@ -4,12 +4,12 @@
  */
 import type { Clock } from '../clock.ts';
 import { type EnforcedManifest, manifestHistory } from '../manifest-log.ts';
-import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
 import type { AttestedSession } from '../session/session.ts';
 import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
 import { NONCE_DIGESTS } from '../verdict/checks.ts';
 import { type Verdict, type VerdictReport, verdictReport } from '../verdict/verdict.ts';
 import { VERSION } from '../version.ts';
+import { type EpochFacts, epochFacts } from './status-report.ts';
 
 export interface VerificationDocument {
   readonly version: string;

@@ -5,7 +5,10 @@ import { type FailureDetail, PrivatemodeError } from '../errors.ts';
 import type { ControlCall } from '../network/control-call.ts';
 
 export interface ManifestSource {
-  /** `static`: the user gives it. `managed`: the service publishes the newest one. */
+  /**
+   * `static`: the user gives it, and may give another one later. `managed`: the service publishes the newest
+   * one.
+   */
   readonly kind: 'static' | 'managed';
   /** Byte for byte. Throws manifest_unavailable, upstream_tls_untrusted or the signal's reason. */
   newest(signal?: AbortSignal): Promise<Uint8Array>;

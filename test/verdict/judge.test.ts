@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { type Check, verify } from '../../lib/attestation/verify-evidence.ts';
 import { toApplication } from '../../lib/client-library/remedies.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { attest } from '../../lib/session/attest.ts';
+import { attest } from '../../lib/session/epoch.ts';
 import { adviceFor } from '../../lib/verdict/advice.ts';
 import { SECRET_EXCHANGE_ROWS } from '../../lib/verdict/checks.ts';
 import { endedBy, evidenceVerdict, judge, withOpenRows, withSecretChecks } from '../../lib/verdict/judge.ts';

@@ -78,7 +78,7 @@ export const inPromises = (session: AttestedSession): TestSession => ({
 });
 
 export function sessionScene(
-  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random'>> & {
+  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random' | 'shares'>> & {
     kind?: ManifestSource['kind'];
     times?: Times;
     prepare?: Partial<FakeRemote>;
