@@ -16,8 +16,6 @@ export interface Rejection {
   readonly askedAt: number;
   /** Whether the manifest was the newest, so that no newer one could have led to another verdict. */
   readonly newest: boolean;
-  /** Whether the hardware itself vouches for the evidence that was judged. */
-  readonly authentic: Verdict['authentic'];
 }
 
 /**
