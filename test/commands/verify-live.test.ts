@@ -335,8 +335,8 @@ describe('verify of a live service', () => {
       writeFileSync(path, `${Buffer.from(simulators.snp.manifest).toString('utf8')}\n`);
       const { code, stdout } = await verify('snp', '--manifest-path', path);
       assert.equal(code, 10);
-      assert.match(stdout, /^Nothing shows that this evidence comes from the deployment,/m);
-      assert.match(stdout, /\[manifest_mismatch\]$/m);
+      assert.match(stdout, /^Do not send anything to this remote\./m);
+      assert.match(stdout, /\[attestation_failed\]$/m);
       assert.doesNotMatch(stdout, /another manifest than yours|current manifest/);
     });
   }
