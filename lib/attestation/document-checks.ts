@@ -5,8 +5,7 @@
 import { constantTimeEqual, sha256 } from '#crypto/digest';
 import { plural } from '../text.ts';
 import { finding, notApplicable, rowsFrom } from './check.ts';
-import type { AttestationDocument } from './document.ts';
-import { ATTESTATION_TYPE, type Evidence } from './evidence.ts';
+import type { AttestationDocument, Evidence } from './document.ts';
 import type { Manifest } from './manifest.ts';
 import { judgeMeshCa } from './mesh.ts';
 
@@ -15,6 +14,7 @@ export const NONCE_BYTES = 32;
 const sha256Hex = (bytes: Uint8Array): string => Buffer.from(sha256(bytes)).toString('hex');
 
 const NAMES = { snp: 'SEV-SNP', tdx: 'TDX' } as const;
+const ATTESTATION_TYPE = { snp: '1.3.9901.2.1', tdx: '1.3.9901.2.2' } as const;
 
 /** The expected manifest and the nonce come from us, and are judged before anything that the service sent. */
 export const GIVEN_ROWS = rowsFrom<{ readonly manifest: Manifest; readonly nonce: Uint8Array }>(

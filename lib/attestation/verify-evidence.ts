@@ -16,53 +16,57 @@ import {
   decisive,
   type Outcome,
 } from './check.ts';
-import type { CollateralSource } from './collateral.ts';
-import { type AttestationDocument, parseDocument, reportData, transitionDigest } from './document.ts';
+import type { CollateralSource, EvidenceContext } from './collateral.ts';
+import {
+  type AttestationDocument,
+  type Evidence,
+  parseDocument,
+  readEvidence,
+  reportData,
+  transitionDigest,
+} from './document.ts';
 import { DOCUMENT_ROWS, EVIDENCE_ROWS, GIVEN_ROWS, MANIFEST_ROWS } from './document-checks.ts';
-import { type Evidence, readEvidence } from './evidence.ts';
 import { coordinatorHashes, type Manifest, parseManifest, secretServiceEntry } from './manifest.ts';
 import { MESH_ROWS, SECRET_ROWS } from './mesh.ts';
 import type { TrustRoots } from './roots/production.ts';
-import * as snp from './snp/verify-snp.ts';
-import * as tdx from './tdx/verify-tdx.ts';
+import { SNP_ROWS, verifySnp } from './snp/verify-snp.ts';
+import { TDX_ROWS, verifyTdx } from './tdx/verify-tdx.ts';
 
 export type { Check } from './check.ts';
 export type { CollateralSource, RevocationList, SignedCollateral } from './collateral.ts';
 export type { TrustRoots } from './roots/production.ts';
 
-const READING_ROWS = [...GIVEN_ROWS, ...DOCUMENT_ROWS, ...EVIDENCE_ROWS];
-
-/** Every check of the program, in the order in which it makes them; docs/checks.md shows this table. */
-export const CHECK_SECTIONS: readonly {
+interface Section {
   readonly title: string;
   /** Ids are unique over all sections. */
   readonly rows: readonly CheckDescription[];
-}[] = [
-  { title: 'What can be read', rows: READING_ROWS },
-  { title: 'Who signed: SEV-SNP', rows: snp.SNP_ROWS.signer },
-  { title: 'Who signed: TDX', rows: tdx.TDX_ROWS.signer },
+  /** Only for this kind of evidence. */
+  readonly tee?: 'snp' | 'tdx';
+}
+
+const EVIDENCE_SECTIONS: readonly Section[] = [
+  { title: 'What can be read', rows: [...GIVEN_ROWS, ...DOCUMENT_ROWS, ...EVIDENCE_ROWS] },
+  { title: 'Who signed: SEV-SNP', tee: 'snp', rows: SNP_ROWS.signer },
+  { title: 'Who signed: TDX', tee: 'tdx', rows: TDX_ROWS.signer },
   { title: 'What it says: document and manifest', rows: MANIFEST_ROWS },
-  { title: 'What it says: SEV-SNP', rows: snp.SNP_ROWS.policy },
-  { title: 'What it says: TDX', rows: tdx.TDX_ROWS.policy },
-  { title: 'What is revoked: SEV-SNP', rows: snp.SNP_ROWS.revocation },
-  { title: 'What is revoked or out of date: TDX', rows: tdx.TDX_ROWS.revocation },
+  { title: 'What it says: SEV-SNP', tee: 'snp', rows: SNP_ROWS.policy },
+  { title: 'What it says: TDX', tee: 'tdx', rows: TDX_ROWS.policy },
+  { title: 'What is revoked: SEV-SNP', tee: 'snp', rows: SNP_ROWS.revocation },
+  { title: 'What is revoked or out of date: TDX', tee: 'tdx', rows: TDX_ROWS.revocation },
+];
+
+/** Every check of the program, in the order in which it makes them; docs/checks.md shows this table. */
+export const CHECK_SECTIONS: readonly Section[] = [
+  ...EVIDENCE_SECTIONS,
   { title: 'Mesh certificate', rows: MESH_ROWS },
   { title: 'Secret exchange', rows: SECRET_ROWS },
 ];
 
-/** The checks of each kind of evidence, in order; an accepted verdict has a pass for every one. */
-export const ROWS_OF = {
-  snp: rowsOf(snp.SNP_ROWS),
-  tdx: rowsOf(tdx.TDX_ROWS),
-} as const;
+const rowsOf = (kind: Section['tee']): readonly CheckDescription[] =>
+  EVIDENCE_SECTIONS.flatMap(({ tee, rows }) => (tee === undefined || tee === kind ? rows : []));
 
-function rowsOf({
-  signer,
-  policy,
-  revocation,
-}: Record<'signer' | 'policy' | 'revocation', readonly CheckDescription[]>) {
-  return [...READING_ROWS, ...signer, ...MANIFEST_ROWS, ...policy, ...revocation];
-}
+/** The checks of each kind of evidence, in order; an accepted verdict has a pass for every one. */
+export const ROWS_OF = { snp: rowsOf('snp'), tdx: rowsOf('tdx') } as const;
 
 /** The ids of all checks about one of these topics. */
 export function checksAbout(...topics: readonly CheckTopic[]): ReadonlySet<string> {
@@ -77,10 +81,7 @@ export interface EvidenceVerdict {
   readonly manifestSha256: string;
   /** The moment with which all dates were compared. */
   readonly at: Date;
-  /**
-   * Every check, in order. The first failure decides, but one for lack of collateral only if there is no
-   * other. Of the stages after one with a failure, no check was made.
-   */
+  /** Every check, in order. Of the stages after one with a failure, none was made. */
   readonly checks: readonly Check[];
   /** The check that decided; its `code` is the error to report. */
   readonly failure: Check | undefined;
@@ -109,16 +110,15 @@ const OUTCOMES: Readonly<Record<string, Outcome>> = {
 
 /**
  * Judges an attestation document. Bad input gives a verdict, never an error; the promise rejects only for
- * defects of our own. The function tries the manifest's reference values in order, and reports the checks of
- * the first one that accepts, else those of the closest one. It asks for collateral only while no check has
- * failed. It accepts only if every check was made and held.
+ * defects of our own. Reports the checks of the first reference value of the manifest that accepts, else those
+ * of the closest one. Asks for collateral only while no check has failed.
  */
 export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   const checks = new Checks([...ROWS_OF.snp, ...ROWS_OF.tdx]);
   const read = await readInput(checks, input);
   const holds = read !== undefined && (await judge(checks, input, read));
   const tee = read?.evidence.tee;
-  const rows = tee === undefined ? [...READING_ROWS, ...MANIFEST_ROWS] : ROWS_OF[tee];
+  const rows = rowsOf(tee);
   const made = checks.of(rows);
   const accepted = holds && allAccepted(rows, made);
   const failure = accepted ? undefined : decisive(made);
@@ -158,37 +158,24 @@ async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Prom
 async function judge(checks: Checks, input: VerifyInput, read: Read): Promise<boolean> {
   const { document, manifest, evidence } = read;
   const { nonce, now, roots, collateral } = input;
-  const says = { ...read, expectedManifest: input.manifest, now };
   const boundTo = (manifests: readonly Uint8Array[]): Uint8Array =>
     reportData({ ...document, nonce, transition: transitionDigest(manifests) });
-  const context = {
+  const context: EvidenceContext = {
     expectedReportData: boundTo(document.manifests),
     coordinatorHashes: coordinatorHashes(manifest),
     roots,
     collateral,
     now,
   };
-  const documentHolds = (): Promise<boolean> => checks.run(MANIFEST_ROWS, says);
-  let reported: Uint8Array;
-  if (evidence.tee === 'snp') {
-    const given = { message: evidence.message, entries: manifest.snp, context };
-    const signer = await snp.whoSigned(checks, given, async () => {
-      const early = new Checks(MANIFEST_ROWS);
-      await early.run(MANIFEST_ROWS, says);
-      return decisive(early.of(MANIFEST_ROWS))?.id;
-    });
-    if (signer === undefined || !(await documentHolds())) return false;
-    if (!(await snp.whatRuns(checks, given, signer))) return false;
-    reported = evidence.message.report.reportData;
-  } else {
-    const given = { message: evidence.message, entries: manifest.tdx, context };
-    const signer = await tdx.whoSigned(checks, given);
-    if (signer === undefined || !(await documentHolds())) return false;
-    if (!(await tdx.whatRuns(checks, given, signer))) return false;
-    reported = evidence.message.tdQuoteBody.reportData;
-  }
+  const documentHolds = (made: Checks): Promise<boolean> =>
+    made.run(MANIFEST_ROWS, { ...read, expectedManifest: input.manifest, now });
+  const holds =
+    evidence.tee === 'snp'
+      ? await verifySnp(checks, { message: evidence.message, entries: manifest.snp, context }, documentHolds)
+      : await verifyTdx(checks, { message: evidence.message, entries: manifest.tdx, context }, documentHolds);
+  if (!holds) return false;
   // The second lock: whatever the checks compared, the hardware must name the expected manifest alone.
-  const isExpected = constantTimeEqual(reported, boundTo([input.manifest]));
+  const isExpected = constantTimeEqual(evidence.reportData, boundTo([input.manifest]));
   if (!isExpected) checks.refuse('manifest.expected', 'the report data bind another manifest');
   return isExpected;
 }

@@ -389,7 +389,7 @@ describe('verify of a live service', () => {
   });
 
   for (const [tee, collateral, id] of [
-    ['snp', { 'evidence-no-vcek': true, 'collateral-status': 404 }, 'snp.id_key'],
+    ['snp', { 'evidence-no-vcek': true, 'collateral-status': 404 }, 'snp.vcek.available'],
     ['snp', { 'evidence-no-crl': true, 'collateral-status': 503 }, 'snp.id_key'],
     ['tdx', { 'collateral-status': 503 }, 'tdx.policy.td_attributes'],
   ] as const) {

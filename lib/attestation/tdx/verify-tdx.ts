@@ -3,8 +3,7 @@
  * about its platform (docs/protocol/attestation.md 9 to 11, 13, 19.10).
  */
 import type { CheckRow, Checks } from '../check.ts';
-import { asCollateral, readFetchedList } from '../collateral.ts';
-import type { EvidenceContext } from '../evidence.ts';
+import { asCollateral, type EvidenceContext, readFetchedList } from '../collateral.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import { crlDistributionPoint, extensionValue } from '../x509/extensions.ts';
 import { judgeSigner, readPckChain, readPinnedRoot } from './chain.ts';
@@ -45,8 +44,19 @@ export interface TdxEvidence {
   readonly context: EvidenceContext;
 }
 
+/** Returns whether all checks hold; `documentHolds` makes those of the document in between. */
+export async function verifyTdx(
+  checks: Checks,
+  evidence: TdxEvidence,
+  documentHolds: (checks: Checks) => Promise<boolean>,
+): Promise<boolean> {
+  const signer = await whoSigned(checks, evidence);
+  if (signer === undefined || !(await documentHolds(checks))) return false;
+  return whatRuns(checks, evidence, signer);
+}
+
 /** Judges who signed the quote; undefined unless an enclave under the pinned root did. Fetches nothing. */
-export async function whoSigned(
+async function whoSigned(
   checks: Checks,
   { message: quote, context }: TdxEvidence,
 ): Promise<SignerSubject | undefined> {
@@ -65,7 +75,7 @@ export async function whoSigned(
 }
 
 /** Judges what runs and on what, by each reference value. Returns whether everything holds by one of them. */
-export async function whatRuns(
+async function whatRuns(
   checks: Checks,
   { entries, context }: TdxEvidence,
   signer: SignerSubject,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { allAccepted, type Check } from '../../../lib/attestation/check.ts';
-import type { EvidenceContext } from '../../../lib/attestation/evidence.ts';
+import type { EvidenceContext } from '../../../lib/attestation/collateral.ts';
 import type { TdxReferenceValues } from '../../../lib/attestation/reference-values.ts';
 import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
 import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
