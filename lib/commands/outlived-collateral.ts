@@ -2,12 +2,12 @@
  * Tells when the collateral of saved evidence expired, for evidence that is rejected for that reason alone.
  */
 import { attempt, type Check } from '../attestation/check.ts';
+import { parseCrl } from '../attestation/crl.ts';
 import { parseDocument } from '../attestation/document.ts';
 import { DATE, JsonMembers } from '../attestation/json-members.ts';
 import { decodeSnpAttestation, SNP_EXTRA_CRL } from '../attestation/snp/report.ts';
 import { misplaced, unusable } from '../attestation/tdx/signed-json.ts';
 import { checksAbout } from '../attestation/verify-evidence.ts';
-import { parseCrl } from '../attestation/x509/crl.ts';
 import { parseStrictJson } from '../strict-json.ts';
 import type { StoredCollateral } from '../verdict/collateral-file.ts';
 import { judge, type Subject } from '../verdict/judge.ts';

@@ -400,13 +400,13 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'a revocation list: it may hold a part of the revocations only',
-    file: 'lib/attestation/x509/crl.ts',
+    file: 'lib/attestation/crl.ts',
     edits: [
       { find: 'for (const oid of PARTIAL)', replace: 'for (const oid of PARTIAL.slice(PARTIAL.length))' },
     ],
     tests: [
       {
-        file: 'test/attestation/x509/crl.test.ts',
+        file: 'test/attestation/crl.test.ts',
         names: [
           'CRLs are refused with a critical extension, another version or no number, or as a delta or partial list',
         ],
@@ -415,11 +415,11 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'a revocation list: extensions that nobody understands may change what it means',
-    file: 'lib/attestation/x509/crl.ts',
-    edits: [{ find: '  refuseCritical(extensions);\n  for', replace: '  for' }],
+    file: 'lib/attestation/crl.ts',
+    edits: [{ find: '    refuseCritical({ extensions });\n    for', replace: '    for' }],
     tests: [
       {
-        file: 'test/attestation/x509/crl.test.ts',
+        file: 'test/attestation/crl.test.ts',
         names: [
           'CRLs are refused with a critical extension, another version or no number, or as a delta or partial list',
         ],
@@ -471,7 +471,7 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/attestation/x509/der.test.ts',
+        file: 'test/crypto/der.test.ts',
         names: ['the reader of DER elements refuses bytes after the element'],
       },
     ],
@@ -482,7 +482,7 @@ export const ATTESTATION: readonly Mutation[] = [
     edits: [{ find: 'if (depth > MAX_DEPTH) throw', replace: 'if (depth < 0) throw' }],
     tests: [
       {
-        file: 'test/attestation/x509/der.test.ts',
+        file: 'test/crypto/der.test.ts',
         names: ['the reader of DER elements allows an element inside 24 others, and no deeper'],
       },
     ],
@@ -519,11 +519,11 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the length of a signature: one without its leading zeros is good',
-    file: 'lib/crypto/node/signature.ts',
+    file: 'lib/crypto/signature.ts',
     edits: [
       {
-        find: 'if (8 * signature.length !== key.asymmetricKeyDetails?.modulusLength) return false;',
-        replace: '',
+        find: ' || 8 * signature.length !== rsa?.modulusBits) return false;',
+        replace: ') return false;',
       },
     ],
     tests: [

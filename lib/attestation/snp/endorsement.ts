@@ -3,20 +3,21 @@
  * chip at one TCB (docs/protocol/attestation.md 7). ASK and ARK in the document are ignored.
  */
 import { type Der, malformed, parseDer, TAG } from '../../crypto/der.ts';
+import { readOctetString, readSmallInteger, readText } from '../../crypto/der-values.ts';
 import { PrivatemodeError } from '../../errors.ts';
 import type { TrustRoots } from '../roots/production.ts';
 import {
   type Certificate,
   decodeOneCertificate,
+  EXTENSION_OID,
   maySignCertificates,
+  type Name,
+  nameText,
   parseCertificate,
+  sameName,
   unhandledCritical,
   verifySignedBy,
-} from '../x509/certificate.ts';
-import { readOctetString, readSmallInteger, readText } from '../x509/der-values.ts';
-import { EXTENSION_OID, extensionValue } from '../x509/extensions.ts';
-import { type Name, nameText, sameName } from '../x509/name.ts';
-import { isPssSha384 } from '../x509/signed.ts';
+} from '../x509.ts';
 import { type TcbParts, tcbParts } from './packed-fields.ts';
 import type { Product } from './product.ts';
 import type { SnpReport } from './report.ts';
@@ -65,7 +66,8 @@ function defectOf(certificate: Certificate, commonName: string): string | undefi
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
   if (!isAmdName(subject, commonName)) return `a root is named ${nameText(subject)}`;
   if (version !== 3) return `${commonName} is no version 3 certificate`;
-  if (!isPssSha384(signatureAlgorithm)) return `${commonName} is signed with ${signatureAlgorithm.name}`;
+  if (signatureAlgorithm.name !== 'rsassa-pss')
+    return `${commonName} is signed with ${signatureAlgorithm.name}`;
   if (publicKey.rsa?.modulusBits !== 4096 || publicKey.rsa.exponent !== 65537n) {
     return `${commonName} has no RSA key of 4096 bits with exponent 65537`;
   }
@@ -102,13 +104,13 @@ const MANDATORY = [STRUCT_VERSION, PRODUCT_NAME, HWID, ...TCB_OIDS.map(([, oid])
  * evidence_malformed.
  */
 export function readVcekExtensions({ extensions }: Certificate) {
-  for (const { oid } of extensions) {
+  for (const oid of extensions.keys()) {
     if (!MANDATORY.includes(oid) && oid !== EXTENSION_OID.authorityKeyIdentifier) {
       throw malformed(`the VCEK has the extension ${oid}, which does not belong there`);
     }
   }
   const value = (oid: string): Uint8Array => {
-    const found = extensionValue(extensions, oid);
+    const found = extensions.get(oid)?.value;
     if (found === undefined) throw malformed(`the VCEK lacks the extension ${oid}`);
     return found;
   };

@@ -7,7 +7,7 @@
  */
 import { p384 } from '@noble/curves/nist.js';
 import { constantTimeEqual, sha384 } from '#crypto/digest';
-import { multiplyBaseP384 } from '#crypto/signature';
+import { multiplyBaseP384 } from '#crypto/p384';
 import { malformed } from '../../crypto/der.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { PRODUCTS, type Product } from './product.ts';

@@ -127,7 +127,6 @@ function fieldBytes({ name, kind, length }: SnpReportField, value: SnpReport[key
  * it (docs/protocol/attestation.md 7).
  */
 export type SnpAttestation = Readonly<ReturnType<typeof decodeSnpAttestation>>;
-export type SnpProduct = Readonly<ReturnType<typeof decodeProduct>>;
 
 /** The key of the DER CRL of the ARK in `extras`. */
 export const SNP_EXTRA_CRL = '00569ee4-e480-4fba-bbf4-45b629901180';

@@ -5,8 +5,7 @@
 import { Checks } from '../check.ts';
 import { asCollateral, type EvidenceContext } from '../collateral.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
-import type { Certificate } from '../x509/certificate.ts';
-import { commonName } from '../x509/name.ts';
+import { type Certificate, commonName } from '../x509.ts';
 import { type Roots, readRoots, readVcek, readVcekExtensions, vcekQuery } from './endorsement.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import { productOf } from './product.ts';

@@ -10,15 +10,17 @@ import type { TrustRoots } from '../roots/production.ts';
 import { inForce } from '../validity.ts';
 import {
   type Certificate,
+  commonName,
+  decodeCertificates,
   decodeOneCertificate,
-  decodePem,
+  EXTENSION_OID,
   maySignCertificates,
+  nameText,
   parseCertificate,
+  sameName,
   unhandledCritical,
   verifySignedBy,
-} from '../x509/certificate.ts';
-import { EXTENSION_OID } from '../x509/extensions.ts';
-import { commonName, nameText, sameName } from '../x509/name.ts';
+} from '../x509.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';
 
 /** Common names. A chain through the processor CA is refused (docs/protocol/attestation.md 10). */
@@ -37,11 +39,9 @@ const AFTER_LAST_BLOCK = /-----END CERTIFICATE-----(?:\r?\n)?\0?$/;
 /** Reads PEM text of `count` certificates and nothing else. Throws evidence_malformed. */
 export function readCertificates(text: string, count: number): Certificate[] {
   if (text.length > MAX_CHAIN_BYTES) throw malformed('a certificate chain is too large');
-  const blocks = decodePem(text);
-  if (blocks.length !== count || blocks.some(({ label }) => label !== 'CERTIFICATE')) {
-    throw malformed(`a chain of ${blocks.length} PEM blocks instead of ${count} certificates`);
-  }
-  return blocks.map(({ der }) => parseCertificate(der));
+  const found = decodeCertificates(text);
+  if (found.length !== count) throw malformed(`a chain of ${found.length} certificates instead of ${count}`);
+  return found.map(parseCertificate);
 }
 
 /**

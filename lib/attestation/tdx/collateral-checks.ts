@@ -6,8 +6,7 @@ import { type CheckRow, finding, notApplicable, rowsFrom } from '../check.ts';
 import { currentList, howObtained, obtained, type ReadList } from '../collateral.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import { inForce } from '../validity.ts';
-import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
-import { nameText, sameName } from '../x509/name.ts';
+import { type Certificate, nameText, sameName, verifySignedBy } from '../x509.ts';
 import { judgeSigner, noDefects } from './chain.ts';
 import type { EnclaveReport } from './quote.ts';
 import { type SignerSubject, signatureFinding } from './quote-checks.ts';
@@ -44,7 +43,7 @@ export function documentChecks(
       about: 'collateral signature',
       expected: 'ECDSA P-256 by the signer over the exact bytes',
       judge: ({ document: { signed, signature, signer } }) =>
-        signatureFinding(signer.publicKey.key, signed, signature),
+        signatureFinding(signer.publicKey, signed, signature),
     },
     [`${prefix}.identity`]: {
       title: `${name} is of the right kind`,

@@ -3,7 +3,7 @@
  * 10).
  */
 import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../../crypto/der.ts';
-import { readBoolean, readOctetString, readOid, readSmallInteger } from '../x509/der-values.ts';
+import { readBoolean, readOctetString, readOid, readSmallInteger } from '../../crypto/der-values.ts';
 
 export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
 

@@ -5,7 +5,7 @@
 
 import { asCollateral, type SignedCollateral } from '../collateral.ts';
 import { DATE, hex, integer, type JsonMembers, TEXT } from '../json-members.ts';
-import type { Certificate } from '../x509/certificate.ts';
+import type { Certificate } from '../x509.ts';
 import { readCertificates } from './chain.ts';
 import type { SgxExtension } from './sgx-extension.ts';
 import { misplaced, readSignedJson, unusable } from './signed-json.ts';

@@ -5,7 +5,7 @@
 import type { CheckRow, Checks } from '../check.ts';
 import { asCollateral, type EvidenceContext, readFetchedList } from '../collateral.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
-import { crlDistributionPoint, extensionValue } from '../x509/extensions.ts';
+import { crlDistributionPoint } from '../x509.ts';
 import { judgeSigner, readPckChain, readPinnedRoot } from './chain.ts';
 import {
   type DocumentSubject,
@@ -68,7 +68,7 @@ async function whoSigned(
   if (chain === undefined || pinned === undefined) return undefined;
   const subject = { quote, chain, pinned, now };
   if (!(await checks.run(CHAIN_ROWS, subject))) return undefined;
-  const extension = extensionValue(chain.leaf.extensions, SGX_EXTENSION_OID);
+  const extension = chain.leaf.extensions.get(SGX_EXTENSION_OID)?.value;
   const sgx = await checks.read('tdx.pck.extensions', () => readSgxExtension(extension));
   if (sgx === undefined || !(await checks.run(SIGNATURE_ROWS, { ...subject, sgx }))) return undefined;
   return { ...subject, sgx };
@@ -113,8 +113,7 @@ async function judgeCollateral(
   const rootCrl =
     isTrusted &&
     (await checks.read('tdx.root_crl.format', async () => {
-      const { extensions } = qeIdentity.root;
-      const url = asCollateral('the root certificate', () => crlDistributionPoint(extensions));
+      const url = asCollateral('the root certificate', () => crlDistributionPoint(qeIdentity.root));
       return readFetchedList(await source.intelRootCrl({ url }));
     }));
   const { qeReport } = quote.signedData.certificationData.qeReportCertificationData;

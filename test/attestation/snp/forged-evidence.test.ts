@@ -15,7 +15,7 @@ import {
   type EvidenceVerdict,
   verify,
 } from '../../../lib/attestation/verify-evidence.ts';
-import { parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
+import { parseCertificate } from '../../../lib/attestation/x509.ts';
 import { type CertificateRequest, toPem } from '../../../simulator/pki/certificate.ts';
 import { ia5String, integer, octetString, sequence, utf8String } from '../../../simulator/pki/der.ts';
 import {
