@@ -1,7 +1,6 @@
 /**
- * Judges the mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because
- * the hardware vouches for its bytes; its issuer does not matter. The signer of the secret exchange must be
- * the secret service: a certificate of another workload is refused.
+ * The mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because the
+ * hardware vouches for its bytes. The signer of the secret exchange must be the secret service.
  */
 
 import { parseDer } from '../crypto/der.ts';
@@ -59,8 +58,8 @@ const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 const readMeshCa = (pem: string) => parseCertificate(decodeOneCertificate(pem));
 
 /**
- * Judges whether the mesh CA can serve as a trust anchor: it must be a CA that may sign certificates, and be
- * valid now. If it names itself as its issuer, its own key must have signed it. Throws evidence_malformed.
+ * Whether the mesh CA can serve as a trust anchor. If it names itself as its issuer, its own key must have
+ * signed it; another issuer does not matter. Throws evidence_malformed.
  */
 export async function judgeMeshCa(pem: string, now: Date) {
   const meshCa = readMeshCa(pem);
@@ -163,8 +162,8 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
 });
 
 /**
- * Judges the response of the secret exchange by MESH_ROWS, then SECRET_ROWS. The response is good if every
- * check passes; HPKE decides later whether the encapsulated key opens. Rejects only for defects of our own.
+ * One check for each of MESH_ROWS and SECRET_ROWS. The response is good if every one passes; HPKE decides later
+ * whether the encapsulated key opens. Rejects only for defects of our own.
  */
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
   const rows = [...MESH_ROWS, ...SECRET_ROWS];

@@ -1,10 +1,7 @@
 /**
  * Answers whether a document comes from a genuine, unmodified coordinator that runs under the expected
- * manifest (docs/protocol/attestation.md 2 to 11, 19.12). `verify` judges bytes alone, and asks `collateral`
- * for the facts that they do not carry.
- *
- * It goes by stages: what can be read, who signed it, what that says, what is revoked. So a check that fails
- * after the second stage means that hardware said so, and nobody on the way.
+ * manifest (docs/protocol/attestation.md 2 to 11, 19.12), by stages: what can be read, who signed it, what
+ * that says, what is revoked. So a check that fails after the second stage means that hardware said so.
  */
 import { constantTimeEqual, sha256 } from '#crypto/digest';
 import {

@@ -256,7 +256,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the status of a platform: it may be out of date',
-    file: 'lib/attestation/tdx/tcb-checks.ts',
+    file: 'lib/attestation/tdx/collateral-checks.ts',
     edits: [{ find: 'finding(level?.status === UP_TO_DATE,', replace: 'finding(level !== undefined,' }],
     tests: [
       {

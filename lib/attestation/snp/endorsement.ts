@@ -1,6 +1,6 @@
 /**
- * Reads AMD's certificates: the pinned ARK and ASK of a product line, and the VCEK, which is the key of one
- * chip at one TCB (docs/protocol/attestation.md 7). ASK and ARK in the document are ignored.
+ * AMD's certificates: the pinned ARK and ASK of a product line, and the VCEK, the key of one chip at one TCB
+ * (docs/protocol/attestation.md 7). ASK and ARK in the document are ignored.
  */
 import { type Der, malformed, parseDer, TAG } from '../../crypto/der.ts';
 import { readOctetString, readSmallInteger, readText } from '../../crypto/der-values.ts';
@@ -24,10 +24,7 @@ import type { SnpReport } from './report.ts';
 
 export type Roots = Readonly<ReturnType<typeof readRoots>>;
 
-/**
- * Reads the two pinned certificates of a product line. Throws attestation_failed if none are pinned, and
- * evidence_malformed if they cannot be read.
- */
+/** Throws attestation_failed if no roots of this product line are pinned, evidence_malformed if unreadable. */
 export function readRoots(roots: TrustRoots, product: string) {
   const pair = Object.hasOwn(roots.snp, product) ? roots.snp[product as Product] : undefined;
   if (pair === undefined) {
@@ -40,20 +37,14 @@ export function readRoots(roots: TrustRoots, product: string) {
 
 const AMD_NAME = ['C=US', 'L=Santa Clara', 'ST=CA', 'O=Advanced Micro Devices', 'OU=Engineering'];
 
-/**
- * Whether the name has the attributes of every name of AMD's chain, once each in any order, and this common
- * name.
- */
+/** Whether the name has AMD's attributes, once each in any order, and this common name. */
 export function isAmdName({ attributes }: Name, commonName: string): boolean {
   const expected = [...AMD_NAME, `CN=${commonName}`];
   const found = attributes.map(({ type, value }) => `${type}=${value}`);
   return found.length === expected.length && expected.every((attribute) => found.includes(attribute));
 }
 
-/**
- * What is wrong with the pinned certificates: they must be like those that AMD issues, of this product line,
- * and form a chain. Undefined if nothing is.
- */
+/** What is wrong with the pinned certificates: they must be like AMD's, of this product line, and a chain. */
 export async function rootDefect({ product, ark, ask }: Roots): Promise<string | undefined> {
   const defect = defectOf(ark, `ARK-${product}`) ?? defectOf(ask, `SEV-${product}`);
   if (defect !== undefined) return defect;
@@ -99,10 +90,7 @@ const TCB_EXTENSIONS = ['bootloader', 'tee', 'snp', 'spl4', 'spl5', 'spl6', 'spl
 const TCB_OIDS = TCB_EXTENSIONS.map((part, index) => [part, `${AMD}.3.${index + 1}`] as const);
 const MANDATORY = [STRUCT_VERSION, PRODUCT_NAME, HWID, ...TCB_OIDS.map(([, oid]) => oid)];
 
-/**
- * Reads AMD's extensions. All of them must be there, and no others but the authority key identifier. Throws
- * evidence_malformed.
- */
+/** All of AMD's extensions must be there, and no others but the authority key identifier. */
 export function readVcekExtensions({ extensions }: Certificate) {
   for (const oid of extensions.keys()) {
     if (!MANDATORY.includes(oid) && oid !== EXTENSION_OID.authorityKeyIdentifier) {
