@@ -40,12 +40,11 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the order of stages: what nobody signed is called a service under another manifest',
-    file: 'lib/attestation/verify-evidence.ts',
+    file: 'lib/attestation/snp/verify-snp.ts',
     edits: [
       {
-        find: '    if (signer === undefined || !(await documentHolds())) return false;\n    if (!(await snp',
-        replace:
-          '    if (!(await documentHolds()) || signer === undefined) return false;\n    if (!(await snp',
+        find: 'if (signer === undefined || !(await documentHolds(checks))) return false;',
+        replace: 'if (!(await documentHolds(checks)) || signer === undefined) return false;',
       },
     ],
     tests: [
@@ -64,7 +63,9 @@ export const ATTESTATION: readonly Mutation[] = [
     tests: [
       {
         file: 'test/attestation/snp/forged-evidence.test.ts',
-        names: ['the VCEK certificate determines the product of a version 2 report, including the stepping'],
+        names: [
+          'the VCEK certificate is of the line that report and reference value name, whatever they say',
+        ],
       },
     ],
   },
@@ -344,9 +345,9 @@ export const ATTESTATION: readonly Mutation[] = [
     edits: [{ find: 'checks.find(isRefuted) ??', replace: '' }],
     tests: [
       {
-        file: 'test/attestation/closest.test.ts',
+        file: 'test/attestation/tdx/collateral-checks.test.ts',
         names: [
-          'a verdict on several reference values reports the check that fails for another reason, though collateral is missing before it',
+          'collateral of TDX that is missing does not decide where what has come shows something wrong',
         ],
       },
     ],
@@ -356,7 +357,7 @@ export const ATTESTATION: readonly Mutation[] = [
     file: 'lib/attestation/snp/verify-snp.ts',
     edits: [
       {
-        find: 'if (entry === undefined || failing !== undefined) {',
+        find: 'if (entry === undefined || !holds) {',
         replace: 'if (entry === undefined) {',
       },
     ],

@@ -347,6 +347,14 @@ describe('the VCEK certificate', () => {
     }
   });
 
+  it('is of the line that report and reference value name, whatever they say', async () => {
+    const milan = [{ ...REFERENCE_VALUE, ProductName: 'Milan' }];
+    const v2 = { ...replaced('2', ia5String('Genoa-B1')), report: { version: 2, cpuid1EaxFms: 0 } };
+    assert.deepEqual(failures(await judge(v2)), []);
+    for (const changes of [v2, report({ cpuid1EaxFms: 0xa00f11 })])
+      assert.deepEqual(failures(await judge({ ...changes, snp: milan })), ['snp.product']);
+  });
+
   it('determines the product of a version 2 report, including the stepping', async () => {
     const v2 = { version: 2, cpuid1EaxFms: 0 };
     const named = (name: string, machineStepping?: number): Changes => ({
