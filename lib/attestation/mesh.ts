@@ -162,8 +162,8 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
 });
 
 /**
- * One check for each of MESH_ROWS and SECRET_ROWS. The response is good if every one passes; HPKE decides later
- * whether the encapsulated key opens. Rejects only for defects of our own.
+ * One check for each of MESH_ROWS and SECRET_ROWS; all of them must pass. HPKE decides later whether the
+ * encapsulated key opens. Rejects only for defects of our own.
  */
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
   const rows = [...MESH_ROWS, ...SECRET_ROWS];

@@ -12,8 +12,8 @@ interface Period {
 export const NOT_YET = 'the local clock is probably behind';
 
 /**
- * ms. AMD signs a VCEK when it is asked for one, after the moment by which everything is judged; so what begins
- * so soon after that moment counts already.
+ * ms. AMD signs a VCEK when it is asked for one, after the moment by which everything is judged; so what
+ * begins so soon after that counts already.
  */
 const GRACE = 60_000;
 

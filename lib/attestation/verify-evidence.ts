@@ -33,37 +33,25 @@ export type { Check } from './check.ts';
 export type { CollateralSource, RevocationList, SignedCollateral } from './collateral.ts';
 export type { TrustRoots } from './roots/production.ts';
 
-interface Section {
+const READING_ROWS = [...GIVEN_ROWS, ...DOCUMENT_ROWS, ...EVIDENCE_ROWS];
+
+/** Every check of the program; docs/checks.md shows this table. Ids are unique over all sections. */
+export const CHECK_SECTIONS: readonly {
   readonly title: string;
-  /** Ids are unique over all sections. */
   readonly rows: readonly CheckDescription[];
-  /** Only for this kind of evidence. */
-  readonly tee?: 'snp' | 'tdx';
-}
-
-const EVIDENCE_SECTIONS: readonly Section[] = [
-  { title: 'What can be read', rows: [...GIVEN_ROWS, ...DOCUMENT_ROWS, ...EVIDENCE_ROWS] },
-  { title: 'Who signed: SEV-SNP', tee: 'snp', rows: SNP_ROWS.signer },
-  { title: 'Who signed: TDX', tee: 'tdx', rows: TDX_ROWS.signer },
-  { title: 'What it says: document and manifest', rows: MANIFEST_ROWS },
-  { title: 'What it says: SEV-SNP', tee: 'snp', rows: SNP_ROWS.policy },
-  { title: 'What it says: TDX', tee: 'tdx', rows: TDX_ROWS.policy },
-  { title: 'What is revoked: SEV-SNP', tee: 'snp', rows: SNP_ROWS.revocation },
-  { title: 'What is revoked or out of date: TDX', tee: 'tdx', rows: TDX_ROWS.revocation },
-];
-
-/** Every check of the program, in the order in which it makes them; docs/checks.md shows this table. */
-export const CHECK_SECTIONS: readonly Section[] = [
-  ...EVIDENCE_SECTIONS,
+}[] = [
+  { title: 'Document and manifest', rows: [...READING_ROWS, ...MANIFEST_ROWS] },
+  { title: 'SEV-SNP evidence', rows: Object.values(SNP_ROWS).flat() },
+  { title: 'TDX evidence', rows: Object.values(TDX_ROWS).flat() },
   { title: 'Mesh certificate', rows: MESH_ROWS },
   { title: 'Secret exchange', rows: SECRET_ROWS },
 ];
 
-const rowsOf = (kind: Section['tee']): readonly CheckDescription[] =>
-  EVIDENCE_SECTIONS.flatMap(({ tee, rows }) => (tee === undefined || tee === kind ? rows : []));
-
-/** The checks of each kind of evidence, in order; an accepted verdict has a pass for every one. */
-export const ROWS_OF = { snp: rowsOf('snp'), tdx: rowsOf('tdx') } as const;
+/** The checks of each kind of evidence, stage by stage; an accepted verdict has a pass for every one. */
+export const ROWS_OF = {
+  snp: [...READING_ROWS, ...SNP_ROWS.signer, ...MANIFEST_ROWS, ...SNP_ROWS.policy, ...SNP_ROWS.revocation],
+  tdx: [...READING_ROWS, ...TDX_ROWS.signer, ...MANIFEST_ROWS, ...TDX_ROWS.policy, ...TDX_ROWS.revocation],
+} as const satisfies Record<string, readonly CheckDescription[]>;
 
 /** The ids of all checks about one of these topics. */
 export function checksAbout(...topics: readonly CheckTopic[]): ReadonlySet<string> {
@@ -107,15 +95,15 @@ const OUTCOMES: Readonly<Record<string, Outcome>> = {
 
 /**
  * Judges an attestation document. Bad input gives a verdict, never an error; the promise rejects only for
- * defects of our own. Reports the checks of the first reference value of the manifest that accepts, else those
- * of the closest one. Asks for collateral only while no check has failed.
+ * defects of our own. Reports the checks of the first reference value that accepts, else those of the closest
+ * one. Asks for collateral only while no check has failed.
  */
 export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   const checks = new Checks([...ROWS_OF.snp, ...ROWS_OF.tdx]);
   const read = await readInput(checks, input);
   const holds = read !== undefined && (await judge(checks, input, read));
   const tee = read?.evidence.tee;
-  const rows = rowsOf(tee);
+  const rows = tee === undefined ? [...READING_ROWS, ...MANIFEST_ROWS] : ROWS_OF[tee];
   const made = checks.of(rows);
   const accepted = holds && allAccepted(rows, made);
   const failure = accepted ? undefined : decisive(made);

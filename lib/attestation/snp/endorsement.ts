@@ -24,7 +24,7 @@ import type { SnpReport } from './report.ts';
 
 export type Roots = Readonly<ReturnType<typeof readRoots>>;
 
-/** Throws attestation_failed if no roots of this product line are pinned, evidence_malformed if unreadable. */
+/** Throws attestation_failed if the roots of this line are not pinned, evidence_malformed if unreadable. */
 export function readRoots(roots: TrustRoots, product: string) {
   const pair = Object.hasOwn(roots.snp, product) ? roots.snp[product as Product] : undefined;
   if (pair === undefined) {

@@ -1,6 +1,6 @@
 /**
- * The SEV-SNP attestation report, versions 2 to 5 (docs/protocol/attestation.md 6.2), and the protobuf message
- * that carries its fields and certificates (6.1). One table serves both; integers are little-endian.
+ * The SEV-SNP attestation report, versions 2 to 5 (docs/protocol/attestation.md 6.2), and the message that
+ * carries its fields and certificates (6.1). One table serves both; integers are little-endian.
  */
 
 import { malformed } from '../../crypto/der.ts';
@@ -71,7 +71,7 @@ export function familyModelStepping(eax: number) {
   return { family: bits(20, 8) + bits(8, 4), model: (bits(16, 4) << 4) | bits(4, 4), stepping: bits(0, 4) };
 }
 
-/** Whether no other bits mean the same three numbers: reserved bits are zero, an extended family has base 15. */
+/** Whether no other bits mean the same numbers: reserved ones are zero, an extended family has base 15. */
 const isOnlyCpu = (eax: number): boolean =>
   (eax & 0xf000f000) === 0 && (eax >>> 20 === 0 || ((eax >>> 8) & 0xf) === 0xf);
 
@@ -83,8 +83,8 @@ export const littleEndian = (value: bigint, length: number): Uint8Array =>
   Uint8Array.from({ length }, (_, index) => Number((value >> BigInt(8 * index)) & 0xffn));
 
 /**
- * The bytes of a report; reserved ones are zero. Throws evidence_malformed for a byte string of another length,
- * a number that does not fit its field, or CPU bits beyond family, model and stepping.
+ * The bytes of a report; reserved ones are zero. Throws evidence_malformed for bytes of another length, a
+ * number that does not fit its field, or CPU bits beyond family, model and stepping.
  */
 export function serializeReport(report: SnpReport): Uint8Array {
   const out = new Uint8Array(SNP_REPORT_BYTES);

@@ -23,7 +23,7 @@ export const REPORT_ROWS = rowsFrom<{ readonly report: SnpReport; readonly expec
       title: 'Report data',
       about: 'nonce digest',
       source: 'attestation.md 3',
-      expected: 'the digest over nonce, manifests and both CA certificates of the document',
+      expected: 'the digest over nonce, own manifests and both CA certificates',
       judge: ({ report, expectedReportData }) => oneOf(report.reportData, [expectedReportData]),
     },
     'snp.report.version': {

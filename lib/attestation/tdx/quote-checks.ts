@@ -54,7 +54,7 @@ export const FORM_ROWS = rowsFrom<QuoteSubject>('attestation.md 9.2', {
     source: 'attestation.md 3',
     title: 'The evidence answers our nonce and binds the CA certificates',
     about: 'nonce digest',
-    expected: 'the digest over nonce, manifests and both CA certificates of the document, then 32 zero bytes',
+    expected: 'the digest over nonce, own manifests and both CA certificates, then 32 zero bytes',
     judge: ({ quote, expectedReportData }) => oneOf(quote.tdQuoteBody.reportData, [expectedReportData]),
   },
   'tdx.quote.version': {

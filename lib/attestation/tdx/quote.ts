@@ -111,7 +111,7 @@ export const QUOTE_VERSION = 4;
 /** ECDSA over P-256. */
 export const ATTESTATION_KEY_TYPE = 2;
 export const TEE_TYPE_TDX = 0x81;
-/** `qeReport`: a QE report with its own certification data; `pckChain`: that of the PCK certificate, in PEM. */
+/** `qeReport`: a QE report with its own certification data; `pckChain`: PEM of the PCK certificate. */
 export const CERTIFICATE_DATA_TYPE = { qeReport: 6, pckChain: 5 } as const;
 export const QE_REPORT_BYTES = 384;
 
