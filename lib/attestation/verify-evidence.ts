@@ -14,16 +14,9 @@ import {
   type Outcome,
 } from './check.ts';
 import type { CollateralSource, EvidenceContext } from './collateral.ts';
-import {
-  type AttestationDocument,
-  type Evidence,
-  parseDocument,
-  readEvidence,
-  reportData,
-  transitionDigest,
-} from './document.ts';
-import { DOCUMENT_ROWS, EVIDENCE_ROWS, GIVEN_ROWS, MANIFEST_ROWS } from './document-checks.ts';
-import { coordinatorHashes, type Manifest, parseManifest, secretServiceEntry } from './manifest.ts';
+import { parseDocument, readEvidence, reportData, transitionDigest } from './document.ts';
+import { MANIFEST_ROWS, READING_ROWS, type ReadSubject } from './document-checks.ts';
+import { coordinatorHashes, parseManifest, secretServiceEntry } from './manifest.ts';
 import { MESH_ROWS, SECRET_ROWS } from './mesh.ts';
 import type { TrustRoots } from './roots/production.ts';
 import { SNP_ROWS, verifySnp } from './snp/verify-snp.ts';
@@ -32,8 +25,6 @@ import { TDX_ROWS, verifyTdx } from './tdx/verify-tdx.ts';
 export type { Check } from './check.ts';
 export type { CollateralSource, RevocationList, SignedCollateral } from './collateral.ts';
 export type { TrustRoots } from './roots/production.ts';
-
-const READING_ROWS = [...GIVEN_ROWS, ...DOCUMENT_ROWS, ...EVIDENCE_ROWS];
 
 /** Every check of the program; docs/checks.md shows this table. Ids are unique over all sections. */
 export const CHECK_SECTIONS: readonly {
@@ -118,31 +109,25 @@ export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   };
 }
 
-interface Read {
-  readonly manifest: Manifest;
-  readonly document: AttestationDocument;
-  readonly evidence: Evidence;
-}
-
 /** The expected manifest comes first: if this program does not understand it, nothing else matters. */
-async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Promise<Read | undefined> {
+async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Promise<ReadSubject | undefined> {
   const manifest = await checks.read('manifest.valid', () => {
     const parsed = parseManifest(input.manifest);
     if (input.secretFollows) secretServiceEntry(parsed);
     return parsed;
   });
-  if (manifest === undefined || !(await checks.run(GIVEN_ROWS, { manifest, nonce }))) return undefined;
-  const document = await checks.read('document.form', () => parseDocument(input.document));
-  if (document === undefined || !(await checks.run(DOCUMENT_ROWS, { document }))) return undefined;
-  const evidence = await checks.read('evidence.form', () => readEvidence(document.rawAttestation));
-  if (evidence === undefined || !(await checks.run(EVIDENCE_ROWS, { evidence }))) return undefined;
-  return { manifest, document, evidence };
+  const document = manifest && (await checks.read('document.form', () => parseDocument(input.document)));
+  const evidence =
+    document && (await checks.read('evidence.form', () => readEvidence(document.rawAttestation)));
+  if (manifest === undefined || document === undefined || evidence === undefined) return undefined;
+  const read = { manifest, nonce, document, evidence };
+  return (await checks.run(READING_ROWS, read)) ? read : undefined;
 }
 
 /** Judges who signed, what that says, and what is revoked. Returns whether all of it holds. */
-async function judge(checks: Checks, input: VerifyInput, read: Read): Promise<boolean> {
-  const { document, manifest, evidence } = read;
-  const { nonce, now, roots, collateral } = input;
+async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Promise<boolean> {
+  const { document, manifest, evidence, nonce } = read;
+  const { now, roots, collateral } = input;
   const boundTo = (manifests: readonly Uint8Array[]): Uint8Array =>
     reportData({ ...document, nonce, transition: transitionDigest(manifests) });
   const context: EvidenceContext = {

@@ -383,7 +383,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: "what AMD's host sends: the service is blamed for an unreadable list",
-    file: 'lib/attestation/snp/revocation.ts',
+    file: 'lib/attestation/snp/endorsement.ts',
     edits: [
       {
         find: '...readFetchedList(await fetch())',

@@ -6,11 +6,18 @@ import { Checks } from '../check.ts';
 import { asCollateral, type EvidenceContext } from '../collateral.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { type Certificate, commonName } from '../x509.ts';
-import { type Roots, readRoots, readVcek, readVcekExtensions, vcekQuery } from './endorsement.ts';
+import {
+  CRL_ROWS,
+  obtainArkCrl,
+  type Roots,
+  readRoots,
+  readVcek,
+  readVcekExtensions,
+  vcekQuery,
+} from './endorsement.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import { productOf } from './product.ts';
 import { familyModelStepping, SNP_EXTRA_CRL, type SnpAttestation, type SnpReport } from './report.ts';
-import { CRL_ROWS, obtainArkCrl } from './revocation.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
 /** By stage. */

@@ -8,10 +8,9 @@ import { type Check, Checks } from '../../../lib/attestation/check.ts';
 import { isCurrent, parseCrl } from '../../../lib/attestation/crl.ts';
 import type { SnpReferenceValues } from '../../../lib/attestation/reference-values.ts';
 import { PRODUCTION_ROOTS } from '../../../lib/attestation/roots/production.ts';
-import { readRoots } from '../../../lib/attestation/snp/endorsement.ts';
+import { CRL_ROWS, obtainArkCrl, readRoots } from '../../../lib/attestation/snp/endorsement.ts';
 import { tcbParts } from '../../../lib/attestation/snp/packed-fields.ts';
 import type { SnpAttestation, SnpReport } from '../../../lib/attestation/snp/report.ts';
-import { CRL_ROWS, obtainArkCrl } from '../../../lib/attestation/snp/revocation.ts';
 import type { SnpEvidence } from '../../../lib/attestation/snp/verify-snp.ts';
 import {
   decodeOneCertificate,
