@@ -1,6 +1,6 @@
 /**
  * AMD's certificates and the revocation list of its root (docs/protocol/attestation.md 7): the pinned ARK and
- * ASK of a product line, and the VCEK, the key of one chip at one TCB. ASK and ARK in the document are ignored.
+ * ASK of a product line, and the VCEK, the key of one chip at one TCB. Those in the document are ignored.
  */
 import { type Der, malformed, parseDer, TAG } from '../../crypto/der.ts';
 import { readOctetString, readSmallInteger, readText } from '../../crypto/der-values.ts';
