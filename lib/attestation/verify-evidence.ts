@@ -15,7 +15,7 @@ import {
 } from './check.ts';
 import type { CollateralSource, EvidenceContext } from './collateral.ts';
 import { parseDocument, readEvidence, reportData, transitionDigest } from './document.ts';
-import { MANIFEST_ROWS, READING_ROWS, type ReadSubject } from './document-checks.ts';
+import { MANIFEST_ROWS, NONCE_BYTES, READING_ROWS, type ReadSubject } from './document-checks.ts';
 import { coordinatorHashes, parseManifest, secretServiceEntry } from './manifest.ts';
 import { MESH_ROWS, SECRET_ROWS } from './mesh.ts';
 import type { TrustRoots } from './roots/production.ts';
@@ -116,6 +116,10 @@ async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Prom
     if (input.secretFollows) secretServiceEntry(parsed);
     return parsed;
   });
+  if (nonce.length !== NONCE_BYTES) {
+    checks.refuse('nonce.length', `${nonce.length} bytes`);
+    return undefined;
+  }
   const document = manifest && (await checks.read('document.form', () => parseDocument(input.document)));
   const evidence =
     document && (await checks.read('evidence.form', () => readEvidence(document.rawAttestation)));
