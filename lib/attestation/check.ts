@@ -59,6 +59,9 @@ export interface CheckRow<Subject> extends CheckDescription {
   readonly judge: (subject: Subject) => Finding | Promise<Finding>;
 }
 
+/** The checks of one kind of evidence, by stage. */
+export type Stages = Readonly<Record<'signer' | 'policy' | 'revocation', readonly CheckDescription[]>>;
+
 /** Makes the rows of a table from their descriptions by id. A row that names no source gets `source`. */
 export function rowsFrom<Subject>(
   source: string,

@@ -12,6 +12,7 @@ import {
   type CheckTopic,
   decisive,
   type Outcome,
+  type Stages,
 } from './check.ts';
 import type { CollateralSource, EvidenceContext } from './collateral.ts';
 import { parseDocument, readEvidence, reportData, transitionDigest } from './document.ts';
@@ -38,11 +39,11 @@ export const CHECK_SECTIONS: readonly {
   { title: 'Secret exchange', rows: SECRET_ROWS },
 ];
 
+const inOrder = ({ signer, policy, revocation }: Stages): readonly CheckDescription[] =>
+  [READING_ROWS, signer, MANIFEST_ROWS, policy, revocation].flat();
+
 /** The checks of each kind of evidence, stage by stage; an accepted verdict has a pass for every one. */
-export const ROWS_OF = {
-  snp: [...READING_ROWS, ...SNP_ROWS.signer, ...MANIFEST_ROWS, ...SNP_ROWS.policy, ...SNP_ROWS.revocation],
-  tdx: [...READING_ROWS, ...TDX_ROWS.signer, ...MANIFEST_ROWS, ...TDX_ROWS.policy, ...TDX_ROWS.revocation],
-} as const satisfies Record<string, readonly CheckDescription[]>;
+export const ROWS_OF = { snp: inOrder(SNP_ROWS), tdx: inOrder(TDX_ROWS) };
 
 /** The ids of all checks about one of these topics. */
 export function checksAbout(...topics: readonly CheckTopic[]): ReadonlySet<string> {

@@ -2,7 +2,7 @@
  * Verifies SEV-SNP evidence: who signed it, what it says about what runs, and what is revoked
  * (docs/protocol/attestation.md 7, 8).
  */
-import { Checks } from '../check.ts';
+import { Checks, type Stages } from '../check.ts';
 import { asCollateral, type EvidenceContext } from '../collateral.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { type Certificate, commonName } from '../x509.ts';
@@ -20,8 +20,7 @@ import { productOf } from './product.ts';
 import { familyModelStepping, SNP_EXTRA_CRL, type SnpAttestation, type SnpReport } from './report.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
-/** By stage. */
-export const SNP_ROWS = {
+export const SNP_ROWS: Stages = {
   signer: [...REPORT_ROWS, ...SIGNER_ROWS],
   policy: POLICY_ROWS,
   revocation: CRL_ROWS,
@@ -118,8 +117,8 @@ async function fetchEndorsement(
   const holds = await documentHolds(compared);
   const entry = await judgePolicy(compared, evidence, undefined);
   if (entry === undefined || !holds) {
-    const failing = compared.failure()?.id;
-    checks.refuse('snp.vcek.available', `absent, and not asked for, because ${failing} fails`);
+    const why = `absent, and not asked for, because ${compared.failure()?.id} fails`;
+    checks.refuse('snp.vcek.available', why);
     return undefined;
   }
   const { product } = entry;
@@ -148,10 +147,9 @@ function judgePolicy(
 /** Judges what runs, by each reference value, then what is revoked. Returns whether everything holds. */
 async function whatRuns(checks: Checks, evidence: SnpEvidence, signer: SnpSigner): Promise<boolean> {
   if ((await judgePolicy(checks, evidence, signer)) === undefined) return false;
-  const { message, context } = evidence;
-  const { now, collateral } = context;
+  const { now, collateral } = evidence.context;
   const { roots } = signer;
-  const embedded = message.certificates.extras.get(SNP_EXTRA_CRL);
+  const embedded = evidence.message.certificates.extras.get(SNP_EXTRA_CRL);
   const arkCrl = await checks.read('snp.crl.available', () =>
     obtainArkCrl(embedded, now, () => collateral.amdCrl({ product: roots.product })),
   );

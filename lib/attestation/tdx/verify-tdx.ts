@@ -2,7 +2,7 @@
  * Verifies Intel TDX evidence: who signed it, what it says about what runs, and what Intel's collateral says
  * about its platform (docs/protocol/attestation.md 9 to 11, 13, 19.10).
  */
-import type { CheckRow, Checks } from '../check.ts';
+import type { CheckRow, Checks, Stages } from '../check.ts';
 import { asCollateral, type EvidenceContext, type ReadList, readFetchedList } from '../collateral.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import { type Certificate, crlDistributionPoint } from '../x509.ts';
@@ -32,8 +32,7 @@ const QE_IDENTITY_ROWS: readonly CheckRow<DocumentSubject<QeIdentity>>[] = [
   ...QE_ROWS,
 ];
 
-/** By stage. */
-export const TDX_ROWS = {
+export const TDX_ROWS: Stages = {
   signer: [...FORM_ROWS, ...CHAIN_ROWS, ...SIGNATURE_ROWS],
   policy: POLICY_ROWS,
   revocation: [...TCB_INFO_ROWS, ...QE_IDENTITY_ROWS, ...ROOT_CRL_ROWS, ...PCK_CRL_ROWS, ...SIGNING_ROWS],
