@@ -2,7 +2,7 @@
 import { resolve } from 'node:path';
 import type { Config } from './config/config.ts';
 import { PrivatemodeError } from './errors.ts';
-import { diskFailure } from './files/disk-failure.ts';
+import { reasonOf } from './files/path-refusal.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { urlHost } from './network/addresses.ts';
@@ -32,7 +32,7 @@ export async function openReceipts(
     counters: counters.receipts,
     onFailure(error) {
       const remedy = error instanceof PrivatemodeError ? error.remedy : undefined;
-      conditions.set('receipts_waiting', diskFailure(resolve(workspace), error), { remedy });
+      conditions.set('receipts_waiting', `${resolve(workspace)}: ${reasonOf(error)}`, { remedy });
     },
     onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
     onLoss: (lost) => forADay('receipts_lost', `${counters.receipts.lost} since the start`, { lost }),

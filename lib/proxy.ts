@@ -9,7 +9,7 @@ import { openListeners } from './config/open-listeners.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { type GatewayServer, startGatewayServer } from './gateway-server.ts';
-import { createManifestLog } from './manifest-log/manifest-log.ts';
+import { createManifestLog } from './manifest-log.ts';
 import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createOutbound, loadTrustStore } from './network/outbound.ts';

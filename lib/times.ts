@@ -139,10 +139,6 @@ export const TIMES = Object.freeze({
   diskPatience: 10_000,
   /** Between two batches of lines that are written, such as receipts and counts of limits. */
   batchPause: 250,
-  /** A lock of this age is that of a process that is gone. */
-  lockStale: 30_000,
-  lockWait: 60_000,
-  lockLook: 25,
   keyFileLook: 5_000,
   clientsFileLook: 500,
   /** A clients file that is half written is read again after this pause. */

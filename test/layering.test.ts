@@ -30,7 +30,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   pipeline: ['clock', 'errors', 'crypto', 'json', 'envelope', 'api', 'network'],
   'responses-api': ['errors', 'json', 'crypto', 'pipeline'],
   verdict: ['errors', 'text', 'version', 'crypto', 'strict-json', 'attestation'],
-  'manifest-log': ['errors', 'files', 'strict-json'],
+  'manifest-log': ['errors', 'files'],
   session: [
     'times',
     'clock',

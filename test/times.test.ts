@@ -75,7 +75,6 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[t.lastWork, t.stopMargin], 'a second signal shortens the end'],
   [[t.startLook, t.startPatience], 'the first line says the time so far'],
 
-  [[t.lockLook, t.lockStale, t.lockWait], 'a command outlasts the lock of a process that is gone'],
   [[t.clientsFileLook + 6 * t.halfWrittenPause, 1_000], 'docs: a client is refused within a second'],
   [
     [t.clientsInForceLook, t.clientsFileLook, t.clientsInForceWait / 4],
@@ -116,7 +115,7 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
 const IN_SECONDS: readonly (keyof typeof TIMES)[] = [
   ...(['epochWait', 'deniedWait', 'controlTimeout', 'manifestTimeout', 'collateralTimeout'] as const),
   ...(['collateralAgainTimeout', 'usualPause', 'longestPause', 'keepAliveTimeout', 'stopMargin'] as const),
-  ...(['diskPatience', 'lockStale', 'clientsInForceWait', 'placeWait'] as const),
+  ...(['diskPatience', 'clientsInForceWait', 'placeWait'] as const),
 ];
 
 describe('the times of the product', () => {

@@ -1,9 +1,9 @@
 /** `privatemode-proxy receipts verify` and `receipts rotate-key` (docs/receipts.md). */
+import { statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { beyondMonth, invalid, parsePath, wants } from '../config/values.ts';
-import { isDirectory } from '../files/make-directory.ts';
 import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.ts';
 import { receiptsDirectory } from '../receipts/receipt-files.ts';
 import { rotateReceiptKey } from '../receipts/receipt-log.ts';
@@ -59,7 +59,10 @@ async function rotateKey({ given, io: { stdout, clock } }: Invocation): Promise<
   if (stray !== undefined) throw invalid(`--${stray} is for receipts verify; rotate-key takes --dir only`);
   const directory = resolve(await receiptsDirectory(valuesOf(SETTINGS, given).dir));
   const workspace = dirname(directory);
-  if (!(await isDirectory(directory)) || join(workspace, 'receipts') !== directory)
+  if (
+    !statSync(directory, { throwIfNoEntry: false })?.isDirectory() ||
+    join(workspace, 'receipts') !== directory
+  )
     throw invalid(`--dir: ${directory} is no directory of receipts; name the workspace of the proxy`);
   const { before, next } = await rotateReceiptKey({ workspace, version: VERSION, clock });
   stdout.write(

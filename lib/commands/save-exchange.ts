@@ -6,9 +6,9 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { isAbsolute, join } from 'node:path';
 import { orRefuse } from '../config/files.ts';
 import { invalid } from '../config/values.ts';
-import { writeFiles } from '../files/durable-file.ts';
-import { makeDirectorySync } from '../files/make-directory.ts';
-import { pathRefusal } from '../files/path-refusal.ts';
+import { writeFiles } from '../files/directories.ts';
+import { makeDirectorySync } from '../files/durable-file.ts';
+import { reasonOf } from '../files/path-refusal.ts';
 import { exchangeFiles, SAVED, type SavedExchange } from '../verdict/saved-exchange.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 
@@ -43,7 +43,7 @@ export async function saveExchange(
 }
 
 const unwritable = (directory: string) => (cause: unknown) =>
-  invalid(`--save: ${directory} cannot be written: ${pathRefusal(directory, cause, 'write to')}`, cause);
+  invalid(`--save: ${directory} cannot be written: ${reasonOf(cause)}`, cause);
 
 /**
  * The paths that the flags of verify would name for the exchange in this directory, and the time of its

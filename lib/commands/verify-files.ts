@@ -2,15 +2,14 @@
  * Verifies a saved exchange, and reads nothing but its files. They hold the JSON bodies as sent on the wire
  * (docs/protocol/attestation.md 1), and each may state the nonce of the exchange.
  */
-import { readFileSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
 import { NONCE_BYTES } from '../attestation/document-checks.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { orRefuse, whyNoManifestFile } from '../config/files.ts';
 import { readTrustRoots } from '../config/trust-roots.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { readTree } from '../files/own-files.ts';
-import { fileUnreadable, pathRefusal } from '../files/path-refusal.ts';
+import { readTree } from '../files/directories.ts';
+import { readNamed, reasonOf } from '../files/path-refusal.ts';
 import { canBeOpened } from '../session/secret-exchange.ts';
 import { parseStrictJson } from '../strict-json.ts';
 import { printable } from '../text.ts';
@@ -55,7 +54,7 @@ export async function verifyFiles(request: OfflineRequest, now: Date): Promise<V
  */
 async function digestOf(directory: string): Promise<string> {
   const files = await readTree(directory, MAX_BYTES).catch((cause: unknown) => {
-    throw invalidInput(`${directory} cannot be read: ${pathRefusal(directory, cause)}`, cause);
+    throw invalidInput(`${directory} cannot be read: ${reasonOf(cause)}`, cause);
   });
   const digest = exchangeDigest(files);
   const name = basename(resolve(directory));
@@ -115,8 +114,8 @@ async function judgeFiles(request: OfflineRequest, at: Date, unused: string[]): 
 /** The content of a file. Throws verify_input_invalid, naming the file. */
 function readInput(path: string): Uint8Array {
   const bytes = orRefuse(
-    () => new Uint8Array(readFileSync(path)),
-    (cause) => invalidInput(fileUnreadable(JSON.stringify(path), path, cause).message, cause),
+    () => new Uint8Array(readNamed(JSON.stringify(path), path)),
+    (cause) => invalidInput((cause as Error).message, cause),
   );
   if (bytes.length === 0) throw unusable(path, 'it is empty');
   if (bytes.length > MAX_BYTES) throw unusable(path, 'it is larger than 64 MiB');

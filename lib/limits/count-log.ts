@@ -2,14 +2,13 @@
  * Stores what clients have used in `<workspace>/limits`, so that limits survive a restart. No request waits
  * for that.
  */
-import { lstat, readdir, unlink } from 'node:fs/promises';
+import { readdir, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CLIENT_NAME } from '../access/clients-file.ts';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createLineWriter, linesOf, newInstance, writeInBatches } from '../files/line-files.ts';
-import { makeDirectory } from '../files/make-directory.ts';
-import { openToAppend } from '../files/own-files.ts';
+import { openOwnToAppend, requireOwnDirectory } from '../files/own-files.ts';
 import { isCount } from './limits.ts';
 
 /** A stored count: requests that were admitted at that time, or tokens that were counted at that time. */
@@ -67,7 +66,7 @@ export async function openCountLog(options: CountLogOptions) {
   const { now } = clock;
   const directory = join(workspace, 'limits');
   const instance = newInstance();
-  const writer = createLineWriter(openToAppend);
+  const writer = createLineWriter(openOwnToAppend);
   let pending: CountRecord[] = [];
   /** Admissions that were dropped since the last batch. */
   let dropped = 0;
@@ -197,10 +196,8 @@ function textOf(records: readonly CountRecord[], now: number): string {
  * admissions of these two minutes.
  */
 async function readStored(directory: string, now: number) {
-  await makeDirectory(directory, 0o700);
-  // The log deletes files in this directory, so it must not be a link to a place that somebody else has
-  // chosen.
-  if (!(await lstat(directory)).isDirectory()) throw new Error('it is not a directory');
+  // The log deletes files in this directory, so it must not be a link to a place that somebody has chosen.
+  await requireOwnDirectory(directory);
   const today = dayOf(now);
   const days = new Set([today, dayOf(now - MINUTE_MS), dayOf(now + MINUTE_MS)]);
   const sums = new Map<string, CountRecord>();

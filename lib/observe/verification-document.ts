@@ -3,7 +3,7 @@
  * schema: docs/verification.schema.json.
  */
 import type { Clock } from '../clock.ts';
-import { type EnforcedManifest, manifestHistory } from '../manifest-log/manifest-changes.ts';
+import { type EnforcedManifest, manifestHistory } from '../manifest-log.ts';
 import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
 import type { AttestedSession } from '../session/session.ts';
 import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';

@@ -6,8 +6,9 @@
 import { createHash } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { ifThere, readRegular, readTree } from '../files/own-files.ts';
-import { MANIFEST_NAME } from '../manifest-log/manifest-log.ts';
+import { readTree } from '../files/directories.ts';
+import { ifThere, readRegular } from '../files/own-files.ts';
+import { MANIFEST_NAME } from '../manifest-log.ts';
 import { exchangeDigest } from '../verdict/saved-exchange.ts';
 import { type CheckedChain, finding, type ReceiptFinding } from './check-chain.ts';
 import type { ReceiptEpoch } from './receipt.ts';
@@ -91,7 +92,7 @@ export async function checkManifests(
     );
 }
 
-/** Name of the directory of the manifest log (lib/manifest-log/manifest-log.ts), in the workspace. */
+/** Name of the directory of the manifest log (lib/manifest-log.ts), in the workspace. */
 const MANIFESTS = 'manifests';
 
 /** All files of an exchange that receipts name must be unchanged, if the exchange is still kept. */

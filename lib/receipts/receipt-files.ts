@@ -3,9 +3,9 @@ import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { TEMPORARY } from '../files/durable-file.ts';
+import { TEMPORARY } from '../files/directories.ts';
 import { linesFromEnd, linesOf, type PlacedLine } from '../files/line-files.ts';
-import { pathRefusal } from '../files/path-refusal.ts';
+import { reasonOf } from '../files/path-refusal.ts';
 import { parseLine, type ReceiptLine, readLine } from './receipt.ts';
 
 /** A signed line of the instance in whose file it stands. */
@@ -78,7 +78,7 @@ const RECEIPTS = 'receipts';
  */
 export function receiptsUnreadable(directory: string, cause: unknown, remedy?: string): PrivatemodeError {
   const { code, path = directory } = cause as NodeJS.ErrnoException;
-  const refused = `${path === directory ? '' : `${path}: `}${pathRefusal(path, cause)}`;
+  const refused = `${path === directory ? '' : `${path}: `}${reasonOf(cause)}`;
   const why =
     cause instanceof PrivatemodeError ? cause.message : code === undefined ? 'not a public key' : refused;
   const message = `the receipts in ${directory} cannot be read (${why})`;

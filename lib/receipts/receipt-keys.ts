@@ -11,10 +11,8 @@ import {
 } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { publish, replace, unless } from '../files/durable-file.ts';
-import { withLock } from '../files/file-lock.ts';
+import { publish, replace, unless, withLock } from '../files/durable-file.ts';
 import { ifThere, LONGEST_PEM, readOwnKey, readRegular, requireOwnDirectory } from '../files/own-files.ts';
 import { beforeWriting, type KeyRing } from './receipt-files.ts';
 
@@ -114,27 +112,21 @@ async function keepPublicKey(directory: string, key: KeyObject): Promise<boolean
  */
 export async function replaceKey(
   directory: string,
-  clock: Clock,
   announce: (next: string) => Promise<void>,
 ): Promise<{ readonly before: string; readonly next: string }> {
   const path = join(directory, KEY_FILES.private);
-  return withLock(
-    path,
-    () => {},
-    async () => {
-      if ((await readKey(directory)) === undefined)
-        throw new PrivatemodeError('receipts_unavailable', `${path} is missing`, { remedy: NO_KEY_REMEDY });
-      const { key } = await readOrMakeKey(directory);
-      const { privateKey, publicKey } = generateKeyPairSync('ed25519');
-      const next = keySha256(publicKey);
-      await keepPublicKey(directory, publicKey);
-      await announce(next);
-      await replace(path, privateKey.export({ type: 'pkcs8', format: 'pem' }), 0o600);
-      await replace(join(directory, KEY_FILES.public), pemOf(publicKey), 0o644);
-      return { before: keySha256(createPublicKey(key)), next };
-    },
-    clock,
-  );
+  return withLock(path, async () => {
+    if ((await readKey(directory)) === undefined)
+      throw new PrivatemodeError('receipts_unavailable', `${path} is missing`, { remedy: NO_KEY_REMEDY });
+    const { key } = await readOrMakeKey(directory);
+    const { privateKey, publicKey } = generateKeyPairSync('ed25519');
+    const next = keySha256(publicKey);
+    await keepPublicKey(directory, publicKey);
+    await announce(next);
+    await replace(path, privateKey.export({ type: 'pkcs8', format: 'pem' }), 0o600);
+    await replace(join(directory, KEY_FILES.public), pemOf(publicKey), 0o644);
+    return { before: keySha256(createPublicKey(key)), next };
+  });
 }
 
 const NO_KEY_REMEDY =

@@ -297,7 +297,7 @@ export async function rotateReceiptKey({
   const fail = (reason: Error): never => {
     throw reason;
   };
-  return replaceKey(join(workspace, 'receipts'), clock, async (nextKey) => {
+  return replaceKey(join(workspace, 'receipts'), async (nextKey) => {
     const options = { workspace, version, clock, nextKey };
     const log = await openReceiptLog({ ...options, onFailure: fail, onRecovery: () => {} });
     await log.close();

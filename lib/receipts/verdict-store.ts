@@ -4,7 +4,8 @@
  */
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { publish, publishDirectory, removeDirectory, TEMPORARY, unless } from '../files/durable-file.ts';
+import { publishDirectory, removeDirectory, TEMPORARY } from '../files/directories.ts';
+import { publish, unless } from '../files/durable-file.ts';
 import { requireOwnDirectory } from '../files/own-files.ts';
 
 /** Names of directories in that of the receipts: for the verdicts, and for the exchanges. */

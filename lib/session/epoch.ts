@@ -6,7 +6,7 @@ import { sha256 } from '#crypto/digest';
 import type { CollateralSource } from '../attestation/verify-evidence.ts';
 import { type Clock, pause } from '../clock.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
-import type { ManifestLog } from '../manifest-log/manifest-log.ts';
+import type { ManifestLog } from '../manifest-log.ts';
 import { completed } from '../verdict/judge.ts';
 import type { recordExchange } from '../verdict/saved-exchange.ts';
 import { type Verdict, verdictText } from '../verdict/verdict.ts';
@@ -134,7 +134,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
           const isOpen = verdict.outcome === 'unavailable';
           const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
           observe({ type: 'rejected', message, verdict, rejection });
-          await asked.distrust(verdict.checks);
+          await asked.distrust();
           if (!isOpen) rejections.add(error);
         },
         onSecret({ verdict, askedAt }) {

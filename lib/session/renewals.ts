@@ -187,7 +187,6 @@ export function createRenewals(deps: RenewalsDeps, requests: Requests, closed: A
         await Promise.race([over, pause(clock, clock.times.lostAfter, ended)]);
         if (isOver) return;
         if (watched !== undefined && watched === renewal && watched.signs === signs) {
-          deps.collateral.abandonFetches();
           dispatch({ type: 'lost', number: watched.number });
         }
       }

@@ -443,7 +443,7 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'the fetched manifest: a JSON error counts as one, and the service as replaced',
     file: 'lib/attestation/manifest.ts',
-    edits: [{ find: 'return missing && `', replace: 'return missing && undefined && `' }],
+    edits: [{ find: "name.toLowerCase() === 'policies'", replace: "name !== ''" }],
     tests: [
       {
         file: 'test/session/manifest-source.test.ts',

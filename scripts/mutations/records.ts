@@ -144,8 +144,8 @@ export const RECORDS: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/files/own-files.test.ts',
-        names: ['files of receipts are refused at the start: a key of another kind'],
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: ['the key of receipts is refused if it is of another kind'],
       },
     ],
   },
@@ -291,11 +291,11 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'files of receipts: a link is followed',
     file: 'lib/files/own-files.ts',
-    edits: [{ find: 'flags | O_NOFOLLOW | O_NONBLOCK', replace: 'flags | O_NONBLOCK' }],
+    edits: [{ find: 'O_CREAT | O_NOFOLLOW | O_NONBLOCK', replace: 'O_CREAT | O_NONBLOCK' }],
     tests: [
       {
         file: 'test/files/own-files.test.ts',
-        names: ['files of receipts are refused at the start: a key that is a link'],
+        names: ['files of our own are neither written nor read through a link'],
       },
     ],
   },

@@ -1,7 +1,6 @@
 /** The registry of conditions: what it lists and logs, whoever reports what. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { diskFailure } from '../../lib/files/disk-failure.ts';
 import { CONDITIONS, createConditions } from '../../lib/observe/conditions.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
@@ -148,17 +147,4 @@ describe('the table of conditions', () => {
       for (const text of [meaning, remedy]) assert.match(text, /^[A-Z].*\.$/, id);
     }
   });
-});
-
-describe('the reason why a file cannot be written', () => {
-  const broken = (code: string): Error => Object.assign(new Error('short write'), { code });
-  for (const [code, words] of [
-    ['ENOSPC', 'the disk of /work space is full (ENOSPC)'],
-    ['EROFS', 'the disk of /work space is read-only (EROFS)'],
-    ['EACCES', 'this user may not write to /work space (EACCES)'],
-    ['ETIMEDOUT', 'the disk of /work space takes longer than 10 s (ETIMEDOUT)'],
-    ['ELOOP', 'short write'],
-    ['constructor', 'short write'],
-  ] as const)
-    it(`is, for ${code}, "${words}"`, () => assert.equal(diskFailure('/work space', broken(code)), words));
 });

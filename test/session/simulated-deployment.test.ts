@@ -5,8 +5,8 @@ import { describe, it, type TestContext } from 'node:test';
 import { clockWith, systemClock } from '../../lib/clock.ts';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { publishDirectory } from '../../lib/files/durable-file.ts';
-import { createManifestLog } from '../../lib/manifest-log/manifest-log.ts';
+import { publishDirectory } from '../../lib/files/directories.ts';
+import { createManifestLog } from '../../lib/manifest-log.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
@@ -301,7 +301,12 @@ describe('session with a simulated deployment', () => {
 
   const TROUBLE: [string, Record<string, unknown>, ErrorCode, RegExp][] = [
     ['the CDN fails', { 'manifest-status': 503 }, 'manifest_unavailable', /status 503/],
-    ['the CDN sends an error page', { 'manifest-page': true }, 'manifest_unavailable', /an HTML page/],
+    [
+      'the CDN sends an error page',
+      { 'manifest-page': true },
+      'manifest_unavailable',
+      /no JSON object with the member Policies/,
+    ],
     ['attestation fails', { 'attest-status': 500 }, 'control_api_failed', /attest: .* status 500/],
     ['the exchange fails', { 'secret-status': 500 }, 'control_api_failed', /secret: .* status 500/],
     ['the API resets', { 'attest-reset': 1 }, 'upstream_reset', /localhost/],

@@ -3,7 +3,7 @@
 import type { Check } from '../../../lib/attestation/check.ts';
 import type { EvidenceVerdict, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
-import type { ManifestRecord } from '../../../lib/manifest-log/manifest-log.ts';
+import type { ManifestRecord } from '../../../lib/manifest-log.ts';
 import type { ControlApi } from '../../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../../lib/session/events.ts';
 import type { ManifestSource } from '../../../lib/session/manifest-source.ts';
@@ -126,7 +126,6 @@ export function sessionScene(
       roots: { snp: {}, tdx: undefined },
       collateral: {
         forVerdict: () => ({ distrust: async () => void remote.distrusted++ }),
-        abandonFetches: () => void remote.calls.push('abandon fetches'),
       } as never,
       async verify(input) {
         const verdict = verdictOf(remote, input);
