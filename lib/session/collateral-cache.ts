@@ -12,7 +12,7 @@ import {
   readRevocationList,
   type SignedCollateral,
 } from '../attestation/collateral.ts';
-import { readQeDocument, readTcbDocument } from '../attestation/tdx/subject.ts';
+import { readQeDocument, readTcbDocument } from '../attestation/tdx/tcb-info.ts';
 import { parseCertificate } from '../attestation/x509.ts';
 import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, type FailureDetail, PrivatemodeError } from '../errors.ts';

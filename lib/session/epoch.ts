@@ -3,7 +3,7 @@
  * secret, and records the manifest, the verdict and the exchange.
  */
 import { sha256 } from '#crypto/digest';
-import { askOnce, type CollateralSource } from '../attestation/collateral.ts';
+import type { CollateralSource } from '../attestation/collateral.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
@@ -83,22 +83,17 @@ export async function attest(
   hooks.onStep('evidence');
   const document = await control.attest(apiKey, nonce, signal);
   hooks.onStep('collateral');
-  let arrived = 0;
-  const asked = askOnce(collateral, true, () => {
-    arrived++;
+  const now = new Date(clock.now());
+  const found = await judgeEvidence({
+    document,
+    nonce,
+    manifest,
+    roots,
+    collateral,
+    now,
+    secretFollows: true,
   });
-  const subject = { document, nonce, manifest, roots, collateral: asked, secretFollows: true };
-  let now: Date;
-  let before: number;
-  let found: Awaited<ReturnType<typeof judgeEvidence>>;
-  // Vendors sign some collateral when they are asked for it. So what is not valid yet is judged once more by
-  // the time at which the last of it arrived.
-  do {
-    now = new Date(clock.now());
-    before = arrived;
-    found = await judgeEvidence({ ...subject, now });
-    signal?.throwIfAborted(); // an attempt that was given up changes nothing any more
-  } while (found.failure?.detail?.clock === 'early' && arrived > before);
+  signal?.throwIfAborted(); // an attempt that was given up changes nothing any more
   const evidence = endedBy(undefined, evidenceVerdict(found, { manifest, roots }));
   await hooks.onEvidence({ verdict: evidence, askedAt, nonce, document });
   const { meshCaPem } = found;
@@ -151,12 +146,12 @@ const STEPS: Readonly<Record<Step, string>> = {
 };
 
 /**
- * The error of a rejection, where the newest manifest could not be fetched. With it a mismatch may be over,
- * unless no hardware vouches for the evidence; so then the remedy is that of the fetch.
+ * The error of a rejection, where the newest manifest could not be fetched. With it a mismatch may be over, so
+ * then the remedy is that of the fetch.
  */
 function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): PrivatemodeError {
   const { code, detail } = error;
-  const { remedy } = code === 'manifest_mismatch' && !detail?.unvouched ? cause : error;
+  const { remedy } = code === 'manifest_mismatch' ? cause : error;
   const message = `${error.message}; whether there is a newer manifest is unknown: ${cause.message}`;
   const { pause } = cause.detail ?? {};
   return new PrivatemodeError(code, message, {

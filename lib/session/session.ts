@@ -263,8 +263,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
   function notReady(waited: number): PrivatemodeError {
     const cause = problemOf(state);
     const why = cause === undefined ? '' : `: ${cause.message}`;
-    const { unvouched, newestMissing } = cause?.detail ?? {};
-    const isRollout = cause?.code === 'manifest_mismatch' && !unvouched && !newestMissing;
+    const isRollout = cause?.code === 'manifest_mismatch' && !cause.detail?.newestMissing;
     const remedy = isRollout ? ROLLOUT_REMEDY : undefined;
     const message = `${host} was not verified within ${waited / 1000} s${why}`;
     return new PrivatemodeError('not_ready', message, { cause, remedy });

@@ -206,7 +206,12 @@ function rejectionAfter(
   const first = isRollout ? before?.first : (before?.first ?? monotonic);
   const isLate = first !== undefined && askedAt - first >= times.confirmAfter;
   if (newest && !isRollout && (isLate || isOwnFault(error, isPinned)))
-    return { part, error: isPinned && isVouched(error) ? ofPin(error) : error, first, counts: true };
+    return {
+      part,
+      error: isPinned && error.code === 'manifest_mismatch' ? ofPin(error) : error,
+      first,
+      counts: true,
+    };
   return before?.counts ? { ...before, part } : { part, error, first, counts: false };
 }
 
@@ -222,15 +227,12 @@ const ofPin = ({ code, message, detail, cause }: PrivatemodeError): PrivatemodeE
 export const isOwnFault = ({ code }: PrivatemodeError, isPinned: boolean): boolean =>
   code === 'manifest_unsupported' || (isPinned && code === 'manifest_invalid');
 
-/** Whether the hardware itself says that the service runs under another manifest. */
-const isVouched = ({ code, detail }: PrivatemodeError): boolean =>
-  code === 'manifest_mismatch' && detail?.unvouched !== true;
-
 /** Whether neither waiting nor a newer manifest cures the last failure. No 401 counts after a rejection. */
 export const isHopeless = ({ error, rejection, hasKey, isPinned }: SessionState): boolean =>
   rejection === undefined
     ? error?.code === 'api_key_rejected' && hasKey
-    : rejection.counts && (isOwnFault(rejection.error, isPinned) || (isPinned && isVouched(rejection.error)));
+    : rejection.counts &&
+      (isOwnFault(rejection.error, isPinned) || (isPinned && rejection.error.code === 'manifest_mismatch'));
 
 /** The error that requests get because waiting does not help; undefined: they wait. */
 export function refusalOf({ rejection, error, hasKey }: SessionState): PrivatemodeError | undefined {

@@ -4,7 +4,6 @@
  */
 import type { ErrorCode } from '../errors.ts';
 import { OPENS } from './checks.ts';
-import { NOT_AUTHENTIC_REMEDY } from './judge.ts';
 import type { Verdict } from './verdict.ts';
 
 /**
@@ -26,9 +25,6 @@ function distrustFiles(atGiven: boolean, { roots, failure }: Verdict): string {
   return ['Do not trust any deployment on this evidence.', ...hints].filter(Boolean).join(' ');
 }
 
-const NOT_SHOWN =
-  'Nothing shows that this evidence comes from the deployment, so it says nothing about its manifest.';
-
 const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   attestation_failed: (circumstances, verdict) => {
     const { check, error } = verdict.failure ?? {};
@@ -41,15 +37,10 @@ const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   },
   evidence_malformed: () =>
     'Do not trust this response: it is not what a coordinator sends. If it persists, report it.',
-  manifest_mismatch: (circumstances, verdict) => {
-    const isLive = circumstances.mode === 'live';
-    if (verdict.authentic !== 'yes') {
-      return `${NOT_SHOWN} ${isLive ? NOT_AUTHENTIC_REMEDY : distrustFiles(circumstances.atGiven, verdict)}`;
-    }
-    return isLive && circumstances.manifest === 'managed'
+  manifest_mismatch: (circumstances) =>
+    circumstances.mode === 'live' && circumstances.manifest === 'managed'
       ? 'The service publishes one manifest and runs under another. During an update that passes within minutes; else report it.'
-      : 'The deployment runs under another manifest than yours. If the service was updated, get its current manifest, read what changed, and verify against that.';
-  },
+      : 'The deployment runs under another manifest than yours. If the service was updated, get its current manifest, read what changed, and verify against that.',
   manifest_unsupported: () =>
     'Update privatemode-proxy: the manifest may be in order, but this version cannot tell.',
   collateral_unavailable: (circumstances) => {

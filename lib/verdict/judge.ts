@@ -18,7 +18,7 @@ import {
   type VerifyInput,
   verify,
 } from '../attestation/verify-evidence.ts';
-import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import { OPENS, SECRET_EXCHANGE_ROWS } from './checks.ts';
 import { outcomeOfError } from './outcome.ts';
 import { reasonOf, type Verdict } from './verdict.ts';
@@ -57,7 +57,7 @@ export async function judge({ at, secret, canBeOpened, ...input }: Subject): Pro
 
 /** The verdict on evidence that was checked against this manifest and these roots. */
 export function evidenceVerdict(
-  { outcome, tee, manifestSha256, at, checks, failure, authentic }: EvidenceVerdict,
+  { outcome, tee, manifestSha256, at, checks, failure }: EvidenceVerdict,
   { manifest, roots }: Pick<VerifyInput, 'manifest' | 'roots'>,
 ): Verdict {
   return {
@@ -66,10 +66,9 @@ export function evidenceVerdict(
     manifestSha256,
     at,
     checks,
-    authentic,
     manifest,
     roots: rootsKind(roots),
-    failure: outcome === 'accepted' ? undefined : failureOf(failure, authentic),
+    failure: outcome === 'accepted' ? undefined : failureOf(failure),
   };
 }
 
@@ -82,7 +81,7 @@ export function withSecretChecks(before: Verdict, checks: readonly Check[]): Ver
   const failed = firstFailure(checks) ?? checks.find(({ outcome }) => outcome !== 'pass');
   if (failed === undefined && checks.length > 0) return whole;
   const outcome = failed?.code === 'evidence_malformed' ? 'malformed' : 'rejected';
-  return { ...whole, outcome, failure: failureOf(failed, before.authentic) };
+  return { ...whole, outcome, failure: failureOf(failed) };
 }
 
 /** The check that `verify` makes in place of opening the secret. */
@@ -106,7 +105,7 @@ export function notJudged(
   error: PrivatemodeError,
   known: Pick<Verdict, 'at' | 'roots' | 'manifestSha256'>,
 ): Verdict {
-  const empty = { tee: undefined, checks: [], authentic: 'unknown', manifest: undefined } as const;
+  const empty = { tee: undefined, checks: [], manifest: undefined } as const;
   return { ...known, ...empty, ...endOf(error) };
 }
 
@@ -135,40 +134,15 @@ const endOf = (error: PrivatemodeError): Pick<Verdict, 'outcome' | 'failure'> =>
 export const rootsKind = (roots: TrustRoots): Verdict['roots'] =>
   roots === PRODUCTION_ROOTS ? 'vendor' : 'custom';
 
-/** What the message of a failure says about who signed the evidence. */
-const DOUBTS: Readonly<Record<Verdict['authentic'], string | undefined>> = {
-  yes: undefined,
-  no: 'no hardware vouches for this evidence',
-  unknown: 'nothing shows which hardware signed this evidence',
-};
-
-/** Codes that say the same whoever signed: faults of the manifest itself, and missing collateral. */
-const WHOEVER_SIGNED: ReadonlySet<ErrorCode> = new Set([
-  'manifest_unsupported',
-  'manifest_invalid',
-  'collateral_unavailable',
-]);
-
-export const NOT_AUTHENTIC_REMEDY =
-  'Do not trust the remote: check its address and the network, and report it if both are right.';
-
 const NEWER_REMEDY =
   'Update this program to its latest version, which may understand this evidence; do not trust the remote before it does.';
 
 /** The check that decided against acceptance, as an error with its code. */
-function failureOf(check: Check | undefined, authentic: Verdict['authentic']): Verdict['failure'] {
+function failureOf(check: Check | undefined): Verdict['failure'] {
   if (check === undefined) {
     return { check, error: new PrivatemodeError('attestation_failed', 'the evidence was not accepted') };
   }
   const { code = 'attestation_failed', detail } = check;
-  const reason = reasonOf(check);
-  const clockRemedy = detail?.clock && CLOCK_REMEDY;
-  const doubt = WHOEVER_SIGNED.has(code) ? undefined : DOUBTS[authentic];
-  if (doubt === undefined) {
-    return { check, error: new PrivatemodeError(code, reason, { remedy: clockRemedy, detail }) };
-  }
-  const better = clockRemedy ?? (detail?.newer && NEWER_REMEDY);
-  const remedy = (authentic === 'unknown' && better) || NOT_AUTHENTIC_REMEDY;
-  const options = { remedy, detail: { ...detail, unvouched: true } } as const;
-  return { check, error: new PrivatemodeError(code, `${doubt}: ${reason}`, options) };
+  const remedy = (detail?.clock && CLOCK_REMEDY) ?? (detail?.newer && NEWER_REMEDY);
+  return { check, error: new PrivatemodeError(code, reasonOf(check), { remedy, detail }) };
 }

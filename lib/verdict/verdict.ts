@@ -2,7 +2,7 @@
  * The shape of a verdict: as `judge` and the session make it (`Verdict`), and as data for programs
  * (`VerdictReport`, docs/verify.md), which only ever grows.
  */
-import type { Authentic, Check, Outcome } from '../attestation/check.ts';
+import type { Check, Outcome } from '../attestation/check.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { safeJson } from '../text.ts';
 
@@ -26,8 +26,6 @@ export interface Verdict {
   readonly checks: readonly Check[];
   /** The check or the other error that decided against acceptance. Undefined exactly if accepted. */
   readonly failure: { readonly check: Check | undefined; readonly error: PrivatemodeError } | undefined;
-  /** Whether the hardware itself said what was judged. Does not decide the outcome. Not in the JSON. */
-  readonly authentic: Authentic;
   /** The manifest that was expected, byte for byte; undefined where there was none. Not in the JSON. */
   readonly manifest: Uint8Array | undefined;
   /**

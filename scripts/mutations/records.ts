@@ -218,43 +218,6 @@ export const RECORDS: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'what is authentic: evidence without its certificate counts as signed by the hardware',
-    file: 'lib/verdict/judge.ts',
-    edits: [
-      {
-        find: "unknown: 'nothing shows which hardware signed this evidence',",
-        replace: 'unknown: undefined,',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/verdict/judge.test.ts',
-        names: [
-          'the error of a verdict that rejects says who signed the evidence if authentic is unknown, whatever check failed',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'the advice of verify: forged evidence moves its reader to another manifest',
-    file: 'lib/verdict/advice.ts',
-    edits: [{ find: "if (verdict.authentic !== 'yes') {", replace: 'if (Date.now() < 0) {' }],
-    tests: [
-      {
-        file: 'test/verdict/text.test.ts',
-        names: [
-          'the verdict for a person asks nobody to look for another manifest because of evidence that no hardware is shown to have signed',
-        ],
-      },
-      {
-        file: 'test/commands/verify-live.test.ts',
-        names: [
-          'verify of a live service does not ask for another manifest if a mismatch comes with the fault evidence-signature',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'the nonce of a saved exchange: files of two attempts go together',
     file: 'lib/commands/verify-files.ts',
     edits: [

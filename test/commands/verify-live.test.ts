@@ -335,8 +335,8 @@ describe('verify of a live service', () => {
       writeFileSync(path, `${Buffer.from(simulators.snp.manifest).toString('utf8')}\n`);
       const { code, stdout } = await verify('snp', '--manifest-path', path);
       assert.equal(code, 10);
-      assert.match(stdout, /^Nothing shows that this evidence comes from the deployment,/m);
-      assert.match(stdout, /\[manifest_mismatch\]$/m);
+      assert.match(stdout, /^Do not send anything to this remote\./m);
+      assert.match(stdout, /\[attestation_failed\]$/m);
       assert.doesNotMatch(stdout, /another manifest than yours|current manifest/);
     });
   }
@@ -389,7 +389,7 @@ describe('verify of a live service', () => {
   });
 
   for (const [tee, collateral, id] of [
-    ['snp', { 'evidence-no-vcek': true, 'collateral-status': 404 }, 'snp.id_key'],
+    ['snp', { 'evidence-no-vcek': true, 'collateral-status': 404 }, 'snp.vcek.available'],
     ['snp', { 'evidence-no-crl': true, 'collateral-status': 503 }, 'snp.id_key'],
     ['tdx', { 'collateral-status': 503 }, 'tdx.policy.td_attributes'],
   ] as const) {

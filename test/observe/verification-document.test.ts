@@ -68,7 +68,7 @@ describe('the verification document', () => {
       const failure = made.outcome === 'fail' ? { check: made, error } : undefined;
       const verdict = {
         ...({ outcome: 'rejected', tee: 'tdx', manifestSha256: 'cc', at: new Date(0) } as const),
-        ...({ checks: [made], failure, authentic: 'yes', roots: 'vendor', manifest: undefined } as const),
+        ...({ checks: [made], failure, roots: 'vendor', manifest: undefined } as const),
       };
       return verificationText(verificationDocument({ ...about, verdict }));
     };

@@ -29,45 +29,17 @@ const check = (id: string, outcome: Check['outcome'], code?: ErrorCode): Check =
 
 describe('the error of a verdict that rejects', () => {
   const input = syntheticInput('synthetic_v158');
-  const failing = async (authentic: Verdict['authentic'], failed: Partial<Check>) => {
-    const failure = { ...check('x.y', 'fail', 'attestation_failed'), ...failed };
-    const found = { ...(await verify(input)), outcome: 'rejected', authentic, failure } as const;
-    return evidenceVerdict(found, input).failure?.error;
-  };
-  const REASON = 'x.y: expected e; found f (docs/protocol/s)';
-  const DISTRUST =
-    'Do not trust the remote: check its address and the network, and report it if both are right.';
-
-  for (const [authentic, begins, unvouched] of [
-    ['yes', '', undefined],
-    ['no', 'no hardware vouches for this evidence: ', true],
-    ['unknown', 'nothing shows which hardware signed this evidence: ', true],
-  ] as const) {
-    it(`says who signed the evidence if authentic is ${authentic}, whatever check failed`, async () => {
-      for (const code of ['attestation_failed', 'manifest_mismatch', 'evidence_malformed'] as const) {
-        const error = await failing(authentic, { code });
-        assert.deepEqual([error?.code, error?.message], [code, `${begins}${REASON}`]);
-        assert.equal(error?.detail?.unvouched, unvouched);
-        assert.equal(error?.remedy === DISTRUST, unvouched ?? false);
-      }
-    });
-
-    it(`says nothing of who signed the evidence of a faulty manifest or without collateral: authentic is ${authentic}`, async () => {
-      const codes = ['manifest_unsupported', 'manifest_invalid', 'collateral_unavailable'] as const;
-      for (const code of codes) {
-        const error = await failing(authentic, { code });
-        assert.deepEqual([error?.message, error?.detail?.unvouched], [REASON, undefined]);
-        assert.notEqual(error?.remedy, DISTRUST);
-      }
-    });
-  }
-
-  it('asks to check the clock first, unless the evidence is shown to be signed by no hardware', async () => {
-    for (const authentic of ['yes', 'unknown', 'no'] as const) {
-      const error = await failing(authentic, { detail: { clock: 'early' } });
-      assert.equal(error?.remedy.startsWith('Check the clock of this machine'), authentic !== 'no');
-      assert.equal(error?.detail?.clock, 'early');
-    }
+  it('says what the check says, and asks to check the clock first if that may be the cause', async () => {
+    const failing = async (failed: Partial<Check>) => {
+      const failure = { ...check('x.y', 'fail', 'attestation_failed'), ...failed };
+      const found = { ...(await verify(input)), outcome: 'rejected', failure } as const;
+      return evidenceVerdict(found, input).failure?.error;
+    };
+    const { code, message } = (await failing({ code: 'manifest_mismatch' })) ?? {};
+    assert.deepEqual([code, message], ['manifest_mismatch', 'x.y: expected e; found f (docs/protocol/s)']);
+    const early = await failing({ detail: { clock: 'early' } });
+    assert.match(early?.remedy ?? '', /^Check the clock of this machine/);
+    assert.equal(early?.detail?.clock, 'early');
   });
 });
 
@@ -78,10 +50,6 @@ describe('an SEV-SNP report of version 6', () => {
     const verdict = await judge({ ...subject, canBeOpened: async () => true });
     const { error, check: failed } = verdict.failure ?? {};
     assert.deepEqual([verdict.outcome, failed?.id], ['rejected', 'snp.report.version']);
-    assert.match(
-      error?.message ?? '',
-      /^nothing shows which hardware signed this evidence: snp\.report\.version:/,
-    );
     const remedy = /^Update this program to its latest version, .* do not trust the remote before it does\.$/;
     assert.match(error?.remedy ?? '', remedy);
     assert.match(adviceFor(verdict, { mode: 'live', manifest: 'managed', saved: false }), remedy);
@@ -193,7 +161,7 @@ describe('the moment of a verdict', () => {
   const second = (ms: number): Date => new Date(ms - (ms % 1000));
 
   /** The verdict on evidence without collateral. Each of AMD's two answers takes a second. */
-  async function attested(signedAt: (asked: number) => Date, setBack = 0) {
+  async function attested(signedAt: (asked: number) => Date) {
     let wall = began + 300;
     const answers = new Map<'vcek' | 'crl', Uint8Array>();
     async function signed(what: 'vcek' | 'crl', sign: (date: Date) => Uint8Array): Promise<Uint8Array> {
@@ -220,23 +188,17 @@ describe('the moment of a verdict', () => {
       },
       onSecret: () => {},
     };
-    let judged = 0;
-    const counted: typeof verify = (subject) => {
-      judged++;
-      return verify({ ...subject, secretFollows: false }).finally(() => {
-        wall -= setBack;
-      });
-    };
+    const alone: typeof verify = (subject) => verify({ ...subject, secretFollows: false });
     const clock = { now: () => wall, monotonic: () => 0 };
-    const deps = { ...input, collateral, control, clock, verify: counted };
+    const deps = { ...input, collateral, control, clock, verify: alone };
     await assert.rejects(attest(deps, hooks, { ...input, apiKey: 'key' }));
-    return { verdict: verdict as unknown as Verdict, answers, judged };
+    return { verdict: verdict as unknown as Verdict, answers };
   }
 
-  it('is when the last collateral arrived that was signed after the attestation began, also in the saved exchange', async () => {
+  it('is when the evidence came, also if AMD signs collateral afterwards, and in the saved exchange', async () => {
     const { verdict, answers } = await attested(second);
     assert.equal(verdict.failure?.error.message, undefined);
-    assert.deepEqual([verdict.outcome, verdict.at.getTime() - began], ['accepted', 2300]);
+    assert.deepEqual([verdict.outcome, verdict.at.getTime() - began], ['accepted', 300]);
     const saved = {
       ...input.collateral,
       amdVcek: async () => answers.get('vcek') as Uint8Array,
@@ -247,22 +209,9 @@ describe('the moment of a verdict', () => {
     assert.equal(again.outcome, 'accepted');
   });
 
-  it('is when the evidence came if the collateral is older than that, so that it is judged once', async () => {
-    const { verdict, judged } = await attested(() => new Date('2026-11-01T00:00:00Z'));
-    assert.deepEqual([verdict.outcome, verdict.at.getTime() - began, judged], ['accepted', 300, 1]);
-  });
-
-  it('does not wait for collateral that is not valid when it arrives: it is refused, and asked for once', async () => {
-    const { verdict, answers, judged } = await attested((ms) => new Date(ms + 60_000));
+  it('does not wait for collateral that begins more than a minute later: it is refused, and asked for once', async () => {
+    const { verdict, answers } = await attested((ms) => new Date(ms + 60_000));
     assert.deepEqual([verdict.outcome, verdict.failure?.check?.id], ['rejected', 'snp.chain.validity']);
-    assert.deepEqual([[...answers.keys()], judged], [['vcek'], 2]);
-  });
-
-  it('is looked for no more than once for each answer, also if the clock is set back meanwhile', async () => {
-    const { verdict, judged } = await attested(second, 3_600_000);
-    assert.deepEqual(
-      [verdict.outcome, verdict.failure?.check?.id, judged],
-      ['rejected', 'snp.chain.validity', 2],
-    );
+    assert.deepEqual([...answers.keys()], ['vcek']);
   });
 });
