@@ -27,7 +27,8 @@ import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { createSession } from './session/session.ts';
-import { recordExchange } from './verdict/saved-exchange.ts';
+import { recordExchange } from './verdict/record.ts';
+import { verdictText } from './verdict/verdict.ts';
 
 export type RunningProxy = Awaited<ReturnType<typeof startProxy>>;
 
@@ -93,7 +94,11 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       logEvent(told);
       report.observe(told);
-      if (told.type === 'verdict') receipts?.keepVerdict(told.sha256, told.report, told.exchange);
+      if (told.type === 'verdict') {
+        const { verdict, record } = told;
+        const exchange = record && { sha256: record.sha256, files: { 'record.json': record.text } };
+        receipts?.keepVerdict(told.sha256, verdictText(verdict), exchange);
+      }
       verification.changed();
       isPending = isPreliminary(told, isPending);
       setImmediate(look); // once the session is in the state that the event reports

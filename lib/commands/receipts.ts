@@ -8,7 +8,7 @@ import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.t
 import { receiptsDirectory } from '../receipts/receipt-files.ts';
 import { rotateReceiptKey } from '../receipts/receipt-log.ts';
 import { plural, printable, safeJson } from '../text.ts';
-import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
+import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/verdict.ts';
 import { VERSION } from '../version.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
 

@@ -4,12 +4,11 @@
  */
 import { refuseFlagsNotPassed } from '../config/environment.ts';
 import { hasColours } from '../text.ts';
-import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES } from '../verdict/outcome.ts';
 import { renderText } from '../verdict/text.ts';
-import { renderJson } from '../verdict/verdict.ts';
+import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, verdictText } from '../verdict/verdict.ts';
 import type { Command, Invocation } from './command.ts';
-import { verifyFiles } from './verify-files.ts';
 import { renderVerifyHelp, VERIFY_FLAGS, verifyRequest } from './verify-flags.ts';
+import { verifySaved } from './verify-saved.ts';
 
 export const VERIFY: Command = { flags: VERIFY_FLAGS, help: renderVerifyHelp, run: printVerdict };
 
@@ -32,18 +31,17 @@ async function printVerdict({
     if (showSteps) stderr.write(`${holds ? '✓' : '✗'} ${step} ${(ms / 1_000).toFixed(2)} s\n`);
   };
   const verifying =
-    request.mode === 'offline'
-      ? verifyFiles(request, new Date(clock.now()))
+    request.mode === 'record'
+      ? verifySaved(request, new Date(clock.now()))
       : // Load the network code only for this mode.
         import('./verify-live.ts').then(({ verifyLive }) => verifyLive(request, env, { clock, onStep }));
   const { verdict, report, warning, keep } = await verifying;
   stderr.write(warning);
   const colours = hasColours(stdout, env);
-  const columns = stdout.isTTY === true ? stdout.columns : undefined;
   stdout.write(
     request.json
-      ? renderJson(verdict)
-      : renderText(verdict, { ...report, colours, columns, verbose: request.verbose }),
+      ? verdictText(verdict)
+      : renderText(verdict, { ...report, colours, verbose: request.verbose }),
   );
   if (keep !== undefined) stderr.write(await keep());
   const { outcome, roots } = verdict;

@@ -38,7 +38,7 @@ export function sessionLog(
       case 'rejected': {
         const { outcome, failure } = event.verdict;
         count(counters.attestations, outcome === 'unavailable' ? 'unavailable' : 'failed');
-        const { id, expected, found } = failure?.check ?? {};
+        const { id, expected, found } = failure ?? {};
         return session.debug({ outcome, check: id, expected, found }, message);
       }
       case 'manifest-refetched':

@@ -8,7 +8,6 @@ import { readdir } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { ifThere, readRegular, readTree } from '../files/own-files.ts';
 import { MANIFEST_NAME } from '../manifest-log/manifest-log.ts';
-import { exchangeDigest } from '../verdict/saved-exchange.ts';
 import { type CheckedChain, finding, type ReceiptFinding } from './check-chain.ts';
 import type { ReceiptEpoch } from './receipt.ts';
 import { EXCHANGES, VERDICTS } from './verdict-store.ts';
@@ -104,7 +103,10 @@ export async function checkExchanges(
     const { exchangeSha256: sha256 = '' } = epoch;
     if (!/^[0-9a-f]{64}$/.test(sha256)) continue;
     const kept = await ifThere(readTree(join(directory, EXCHANGES, sha256), LONGEST_FILE), {});
-    if (kept !== undefined && exchangeDigest(kept) !== sha256)
+    const records = Object.values<Uint8Array>(kept ?? {}).map((text) =>
+      createHash('sha256').update(text).digest('hex'),
+    );
+    if (kept !== undefined && records.join() !== sha256)
       findings.push(finding('not ours or changed', line, `its exchange ${sha256} was changed`));
   }
   return findings;

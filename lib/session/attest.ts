@@ -2,20 +2,14 @@
  * One attestation of the service, from nonce to secret (docs/protocol/attestation.md 1.3, 12). The session
  * runs it for each epoch, and `verify` for its verdict on the live service.
  */
+import type { Authentic } from '../attestation/check.ts';
 import { askOnce, type CollateralSource } from '../attestation/collateral.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
-import {
-  type CanBeOpened,
-  endedBy,
-  evidenceVerdict,
-  openingCheck,
-  type SecretMessages,
-  withSecretChecks,
-} from '../verdict/judge.ts';
-import type { Verdict } from '../verdict/verdict.ts';
+import { evidenceVerdict, type SecretMessages, withSecretChecks } from '../verdict/judge.ts';
+import { errorOf, type Verdict } from '../verdict/verdict.ts';
 import type { ControlApi } from './control-api.ts';
 import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 
@@ -36,8 +30,6 @@ export interface AttestDeps {
   /** `verify` judges the evidence, `judgeSecret` the signature on the secret. Tests replace both. */
   readonly verify?: typeof verify | undefined;
   readonly judgeSecret?: typeof verifySecretResponse | undefined;
-  /** If given, adds a check that the encapsulated key opens, for a caller that does not use the secret. */
-  readonly canBeOpened?: CanBeOpened;
 }
 
 /** Callbacks for the progress of an attestation. An error that one of them throws ends the attestation. */
@@ -48,7 +40,11 @@ export interface AttestHooks {
    * if collateral could not be fetched.
    */
   readonly onEvidence: (
-    judged: JudgedPart & { readonly nonce: Uint8Array; readonly document: Uint8Array },
+    judged: JudgedPart & {
+      readonly authentic: Authentic;
+      readonly nonce: Uint8Array;
+      readonly document: Uint8Array;
+    },
   ) => unknown;
   /** Gets the verdict on the evidence and the secret exchange together. */
   readonly onSecret: (judged: JudgedPart & { readonly messages: SecretMessages }) => void;
@@ -91,7 +87,7 @@ export async function attest(
     readonly signal?: AbortSignal;
   },
 ): Promise<Attested> {
-  const { control, roots, collateral, clock, canBeOpened } = deps;
+  const { control, roots, collateral, clock } = deps;
   const { verify: judgeEvidence = verify, judgeSecret = verifySecretResponse } = deps;
   const askedAt = clock.monotonic();
   hooks.onStep('evidence');
@@ -113,10 +109,11 @@ export async function attest(
     found = await judgeEvidence({ ...subject, now });
     signal?.throwIfAborted(); // a renewal that was given up changes nothing any more
   } while (found.failure?.detail?.clock === 'early' && arrived > before);
-  const evidence = endedBy(undefined, evidenceVerdict(found, { manifest, roots }));
-  await hooks.onEvidence({ verdict: evidence, askedAt, nonce, document });
-  const { meshCaPem } = found;
-  if (evidence.failure !== undefined) throw evidence.failure.error;
+  const evidence = evidenceVerdict(found, roots);
+  const { authentic, meshCaPem } = found;
+  await hooks.onEvidence({ verdict: evidence, authentic, askedAt, nonce, document });
+  const refused = errorOf(evidence);
+  if (refused !== undefined) throw refused;
   if (meshCaPem === undefined) throw new Error('evidence was accepted without a mesh CA');
   const attestedAt = clock.now();
 
@@ -128,9 +125,8 @@ export async function attest(
   let verdict = evidence;
   const secret = await exchange.complete(response, async () => {
     const checks = await judgeSecret({ ...messages, manifest, meshCaPem, now });
-    const opening = canBeOpened && (await openingCheck(messages.encapsulatedKey, canBeOpened));
     signal?.throwIfAborted();
-    verdict = withSecretChecks(evidence, opening === undefined ? checks : [...checks, opening]);
+    verdict = withSecretChecks(evidence, checks);
     hooks.onSecret({ verdict, askedAt: beganMonotonic, messages });
     return checks;
   });

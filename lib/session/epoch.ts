@@ -8,8 +8,8 @@ import { type Clock, pause } from '../clock.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log/manifest-log.ts';
 import { completed } from '../verdict/judge.ts';
-import type { recordExchange } from '../verdict/saved-exchange.ts';
-import { type Verdict, verdictText } from '../verdict/verdict.ts';
+import type { recordExchange } from '../verdict/record.ts';
+import { errorOf, type Verdict, verdictText } from '../verdict/verdict.ts';
 import { type AttestDeps, attest, type Step } from './attest.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { EpochFacts } from './epoch-facts.ts';
@@ -20,14 +20,11 @@ import type { SharedSecret } from './secret-exchange.ts';
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
 export interface Epoch extends EpochFacts, SharedSecret, Term {
-  /**
-   * The digest that names the exchange which led to its verdict (`exchangeDigest`); undefined where none is
-   * recorded.
-   */
+  /** SHA-256 of the record of the exchange that led to its verdict; undefined where none is made. */
   readonly exchangeSha256?: string | undefined;
 }
 
-export interface EpochDeps extends Omit<AttestDeps, 'canBeOpened'> {
+export interface EpochDeps extends AttestDeps {
   readonly manifests: ManifestSource;
   readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
@@ -125,11 +122,10 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
       { ...deps, collateral: recording?.source ?? asked },
       {
         onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
-        async onEvidence({ verdict, askedAt }) {
-          const { failure, authentic } = verdict;
+        async onEvidence({ verdict, askedAt, authentic }) {
+          const error = errorOf(verdict);
           last = verdict;
-          if (failure === undefined) return observe({ type: 'attested', message: attestedMessage, verdict });
-          const { error } = failure;
+          if (error === undefined) return observe({ type: 'attested', message: attestedMessage, verdict });
           const rejection = { error, began, askedAt, newest, authentic };
           const isOpen = verdict.outcome === 'unavailable';
           const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
@@ -142,7 +138,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
           last = verdict;
           // The evidence was accepted under this manifest, so no newer one is missing.
           const authentic = 'yes' as const;
-          const { error } = verdict.failure ?? {};
+          const error = errorOf(verdict);
           const rejection = error && { error, began, askedAt, newest: true, authentic };
           observe({ type: 'secret-judged', message, verdict, rejection });
         },
@@ -150,7 +146,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
       { apiKey, manifest, signal },
     ).catch((thrown: unknown) => {
       signal.throwIfAborted();
-      if (last === undefined || last.failure !== undefined) throw thrown;
+      if (last === undefined || last.failure !== null) throw thrown;
       const message = 'The secret exchange failed';
       observe({
         type: 'secret-missing',
@@ -168,20 +164,16 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
       const message = 'Manifest is enforced from now on';
       observe({ type: 'manifest-enforced', message, path, manifestSha256 });
     }
-    const report = verdictText(verdict);
-    const verdictSha256 = Buffer.from(sha256(Buffer.from(report))).toString('hex');
+    const verdictSha256 = Buffer.from(sha256(Buffer.from(verdictText(verdict)))).toString('hex');
     const { nonce, document, messages } = attested;
-    const exchange = recording?.files(
-      { nonce, document, secret: messages, manifest, roots: deps.roots },
-      verdict,
-    );
-    const message = 'The verdict is complete';
-    observe({ type: 'verdict', message, report, sha256: verdictSha256, exchange });
+    const exchange = { nonce, document, secret: messages, manifest, roots: deps.roots };
+    const record = recording?.record(exchange, verdict);
+    observe({ type: 'verdict', message: 'The verdict is complete', verdict, sha256: verdictSha256, record });
     return Object.freeze({
       ...secret,
       manifestSha256,
       verdictSha256,
-      ...(exchange === undefined ? {} : { exchangeSha256: exchange.sha256 }),
+      ...(record === undefined ? {} : { exchangeSha256: record.sha256 }),
       attestedAt,
       // These times count from before the request for the secret, which errs on the safe side.
       renewAt: Math.floor(attested.began + secretRenew - random() * secretJitter),

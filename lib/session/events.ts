@@ -1,9 +1,10 @@
 /**
  * The events of a session, for logs and counters, and the log message of a failure.
  */
+import type { Authentic } from '../attestation/check.ts';
 import { ERRORS, type PrivatemodeError } from '../errors.ts';
 import { plural } from '../text.ts';
-import type { Files } from '../verdict/saved-exchange.ts';
+import type { ExchangeRecord } from '../verdict/record.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import type { EpochFacts } from './epoch-facts.ts';
 
@@ -17,7 +18,7 @@ export interface Rejection {
   /** Whether the manifest was the newest, so that no newer one could have led to another verdict. */
   readonly newest: boolean;
   /** Whether the hardware itself vouches for the evidence that was judged. */
-  readonly authentic: Verdict['authentic'];
+  readonly authentic: Authentic;
 }
 
 /**
@@ -43,14 +44,14 @@ export type SessionEvent = { readonly message: string } & (
   /** The verdict on the evidence, with the checks of the secret exchange added at its end. */
   | { readonly type: 'secret-judged'; readonly verdict: Verdict; readonly rejection: Rejection | undefined }
   /**
-   * An epoch is about to begin under this verdict. `report`: its text. `sha256`: lower-case hex SHA-256 of
-   * that text. `exchange`: the exchange that led to the verdict, if it is recorded.
+   * An epoch is about to begin under this verdict. `sha256`: lower-case hex SHA-256 of its text. `record`: the
+   * record of the exchange that led to it, if one is made.
    */
   | {
       readonly type: 'verdict';
-      readonly report: string;
+      readonly verdict: Verdict;
       readonly sha256: string;
-      readonly exchange: { readonly sha256: string; readonly files: Files } | undefined;
+      readonly record: ExchangeRecord | undefined;
     }
   /** Validation failed. The renewal tries the newest manifest before it fails. */
   | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
