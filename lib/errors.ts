@@ -433,8 +433,6 @@ export interface FailureDetail {
   readonly newestMissing?: true | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
-  /** Nothing shows that hardware signed the failed evidence: an attacker on the network may have sent it. */
-  readonly unvouched?: true | undefined;
   /** Seconds for which the host that failed wants no such request. */
   readonly pause?: number | undefined;
 }

@@ -23,7 +23,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   json: ['errors'],
   'strict-json': ['errors', 'json'],
   crypto: ['errors'],
-  attestation: ['errors', 'text', 'crypto', 'strict-json'],
+  attestation: ['clock', 'errors', 'text', 'crypto', 'strict-json'],
   envelope: ['errors', 'crypto'],
   api: ['errors', 'json'],
   network: ['times', 'clock', 'errors', 'files'],

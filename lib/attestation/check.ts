@@ -1,8 +1,9 @@
 /**
  * Checks as data. A row states the id and title of a check, the source of its rule, what must hold, and how
- * the row judges a subject. `runChecks` turns rows into a list of outcomes. Only `allAccepted` decides.
+ * the row judges a subject. `Checks` turns rows into outcomes, stage by stage. Only `allAccepted` decides.
  */
 import { constantTimeEqual } from '#crypto/digest';
+import { nextTurn } from '../clock.ts';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';
 
@@ -47,26 +48,18 @@ export interface Finding {
 export interface Check
   extends Pick<CheckDescription, 'id' | 'source' | 'expected'>,
     Pick<Finding, 'found' | 'code' | 'detail' | 'age'> {
-  /** `not-evaluated`: an earlier check failed, so a value that this check needs is missing. */
+  /** `not-evaluated`: an earlier check failed. */
   readonly outcome: Finding['outcome'] | 'not-evaluated';
 }
 
 /** The outcome of all checks of one piece of evidence. */
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
-/**
- * Whether the hardware itself states what was judged (lib/attestation/authentic.ts). `unknown` counts as
- * `no`. It has four causes. The document lacks the certificate of the key that signed the report, and nothing
- * is fetched for this question. No root is pinned to which the key could chain. This program does not know
- * the report's version. The nonce has a wrong length.
- */
-export type Authentic = 'yes' | 'no' | 'unknown';
-
 /** A row of a table of checks over subjects of one kind. */
 export interface CheckRow<Subject> extends CheckDescription {
   /**
-   * Returns undefined if a value that the check needs is missing. A PrivatemodeError that it throws is a
-   * failure with the error's code, message and detail.
+   * Returns undefined if the check cannot be made, because another one of its stage failed. A PrivatemodeError
+   * that it throws is a failure with the error's code, message and detail.
    */
   readonly judge: (subject: Subject) => Finding | undefined | Promise<Finding | undefined>;
 }
@@ -99,52 +92,6 @@ export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('h
 /** A finding for a check that the manifest or the evidence does not call for. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
 
-/**
- * The result of reading or fetching a value that checks need: the value, or the error, which the check
- * responsible for the value reports. Undefined: nobody tried, because an earlier check failed.
- */
-export type Settled<T> =
-  | { readonly value: T; readonly error?: never }
-  | { readonly value?: never; readonly error: PrivatemodeError }
-  | undefined;
-
-export function attempt<T>(read: () => T): Settled<T> {
-  try {
-    return { value: read() };
-  } catch (error) {
-    return { error: typed(error) };
-  }
-}
-
-export const attemptAsync = <T>(read: () => Promise<T>): Promise<Settled<T>> =>
-  read().then(
-    (value) => ({ value }),
-    (error: unknown) => ({ error: typed(error) }),
-  );
-
-/** Returns an error that has a code. Throws any other error on: it is a defect of ours. */
-function typed(error: unknown): PrivatemodeError {
-  if (error instanceof PrivatemodeError) return error;
-  throw error;
-}
-
-class MissingValue extends Error {}
-
-/** For use inside `judge`: returns the value, without which the check ends as `not-evaluated`. */
-export function need<T>(result: Settled<T>): T {
-  if (result === undefined || result.error !== undefined) throw new MissingValue();
-  return result.value;
-}
-
-/**
- * Like `need`, for the one check that is responsible for the value: throws the error of the attempt, so that
- * this check reports it.
- */
-export function demand<T>(result: Settled<T>): T {
-  if (result?.error !== undefined) throw result.error;
-  return need(result);
-}
-
 const NOT_EVALUATED: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = {
   outcome: 'not-evaluated',
   found: 'an earlier check failed',
@@ -165,23 +112,121 @@ export function checkOf(described: CheckDescription, judged: Finding | undefined
   return age === undefined ? check : { ...check, age };
 }
 
-/** Judges the subject by every row, one after the other. */
-export async function runChecks<Subject>(
-  rows: readonly CheckRow<Subject>[],
-  subject: Subject,
-): Promise<Check[]> {
-  const checks: Check[] = [];
-  for (const row of rows) checks.push(checkOf(row, await judgeSafely(row, subject)));
-  return checks;
+/** The value that `read` returns, or the PrivatemodeError that it throws; any other error is thrown on. */
+export function attempt<T>(
+  read: () => T,
+):
+  | { readonly value: T; readonly error?: never }
+  | { readonly value?: never; readonly error: PrivatemodeError } {
+  try {
+    return { value: read() };
+  } catch (error) {
+    if (error instanceof PrivatemodeError) return { error };
+    throw error;
+  }
 }
 
-async function judgeSafely<Subject>({ judge }: CheckRow<Subject>, subject: Subject) {
+/** The failure that a PrivatemodeError states. Any other error is a defect of ours, and thrown on. */
+function failureBy(error: unknown): Finding {
+  if (!(error instanceof PrivatemodeError)) throw error;
+  const { message, code, detail } = error;
+  return { outcome: 'fail', found: message, code, detail };
+}
+
+async function judgeBy<Subject>({ judge }: CheckRow<Subject>, subject: Subject) {
   try {
     return await judge(subject);
   } catch (error) {
-    if (error instanceof MissingValue) return undefined;
-    const { message, code, detail } = typed(error);
-    return { outcome: 'fail', found: message, code, detail } as const;
+    return failureBy(error);
+  }
+}
+
+/**
+ * The checks of one verification, by id. A verification goes by stages: all rows of a stage are judged, and
+ * if one of them fails, no further stage begins. Lets other work run before each heavy step.
+ */
+export class Checks {
+  readonly #rows: readonly CheckDescription[];
+  readonly #made = new Map<string, Check>();
+
+  /** `rows`: every check that may be made. */
+  constructor(rows: readonly CheckDescription[]) {
+    this.#rows = rows;
+  }
+
+  /** Judges the subject by all of these rows, one after the other. Returns whether none of them failed. */
+  async run<Subject>(rows: readonly CheckRow<Subject>[], subject: Subject): Promise<boolean> {
+    await nextTurn();
+    for (const row of rows) this.#add(checkOf(row, await judgeBy(row, subject)));
+    return !rows.some(({ id }) => this.#made.get(id)?.outcome === 'fail');
+  }
+
+  /**
+   * Reads or fetches a value that a stage needs. If that fails, the row `id` answers for it, and the value is
+   * undefined.
+   */
+  async read<T>(id: string, read: () => T | Promise<T>): Promise<T | undefined> {
+    await nextTurn();
+    try {
+      return await read();
+    } catch (error) {
+      this.#add(checkOf(this.#row(id), failureBy(error)));
+      return undefined;
+    }
+  }
+
+  /** Lets the row `id` fail, whatever it found before. */
+  refuse(id: string, found: string): void {
+    this.#add(checkOf(this.#row(id), finding(false, found)));
+  }
+
+  /**
+   * Judges by each of the entries until one has no failure, and keeps the checks of that one, else those of
+   * the closest one. An entry that lacks only collateral is closer than any other: it may be the right one.
+   */
+  async tryEach<Entry>(
+    entries: readonly Entry[],
+    judge: (checks: Checks, entry: Entry) => Promise<boolean>,
+  ): Promise<Entry | undefined> {
+    let closest: Checks | undefined;
+    for (const entry of entries) {
+      const tried = new Checks(this.#rows);
+      const holds = await judge(tried, entry);
+      if (holds || closest === undefined || tried.#isCloserThan(closest)) closest = tried;
+      if (!holds) continue;
+      this.#take(closest);
+      return entry;
+    }
+    if (closest !== undefined) this.#take(closest);
+    return undefined;
+  }
+
+  /** One check for each of these rows, in their order; those that were not made are `not-evaluated`. */
+  of(rows: readonly CheckDescription[]): readonly Check[] {
+    return rows.map((row) => this.#made.get(row.id) ?? checkOf(row, undefined));
+  }
+
+  #row(id: string): CheckDescription {
+    const row = this.#rows.find((each) => each.id === id);
+    if (row === undefined) throw new Error(`no check ${id}`);
+    return row;
+  }
+
+  #add(check: Check): void {
+    this.#made.set(check.id, check);
+  }
+
+  #take(other: Checks): void {
+    for (const check of other.#made.values()) this.#add(check);
+  }
+
+  #isCloserThan(other: Checks): boolean {
+    const [own, others] = [this, other].map((checks) => [...checks.#made.values()]) as [Check[], Check[]];
+    const isRefused = others.some(isRefuted);
+    if (own.some(isRefuted) !== isRefused) return isRefused;
+    const held = (checks: readonly Check[]): number =>
+      checks.filter(({ outcome }) => outcome !== 'fail').length;
+    return held(own) > held(others);
   }
 }
 

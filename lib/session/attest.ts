@@ -2,8 +2,7 @@
  * One attestation of the service, from nonce to secret (docs/protocol/attestation.md 1.3, 12). The session
  * runs it for each epoch, and `verify` for its verdict on the live service.
  */
-import type { Authentic } from '../attestation/check.ts';
-import { askOnce, type CollateralSource } from '../attestation/collateral.ts';
+import type { CollateralSource } from '../attestation/collateral.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
@@ -40,11 +39,7 @@ export interface AttestHooks {
    * if collateral could not be fetched.
    */
   readonly onEvidence: (
-    judged: JudgedPart & {
-      readonly authentic: Authentic;
-      readonly nonce: Uint8Array;
-      readonly document: Uint8Array;
-    },
+    judged: JudgedPart & { readonly nonce: Uint8Array; readonly document: Uint8Array },
   ) => unknown;
   /** Gets the verdict on the evidence and the secret exchange together. */
   readonly onSecret: (judged: JudgedPart & { readonly messages: SecretMessages }) => void;
@@ -93,25 +88,20 @@ export async function attest(
   hooks.onStep('evidence');
   const document = await control.attest(apiKey, nonce, signal);
   hooks.onStep('collateral');
-  let arrived = 0;
-  const asked = askOnce(collateral, true, () => {
-    arrived++;
+  const now = new Date(clock.now());
+  const found = await judgeEvidence({
+    document,
+    nonce,
+    manifest,
+    roots,
+    collateral,
+    secretFollows: true,
+    now,
   });
-  const subject = { document, nonce, manifest, roots, collateral: asked, secretFollows: true };
-  let now: Date;
-  let before: number;
-  let found: Awaited<ReturnType<typeof judgeEvidence>>;
-  // Vendors sign some collateral when they are asked for it. So what is not valid yet is judged once more by
-  // the time at which the last of it arrived.
-  do {
-    now = new Date(clock.now());
-    before = arrived;
-    found = await judgeEvidence({ ...subject, now });
-    signal?.throwIfAborted(); // a renewal that was given up changes nothing any more
-  } while (found.failure?.detail?.clock === 'early' && arrived > before);
+  signal?.throwIfAborted(); // a renewal that was given up changes nothing any more
   const evidence = evidenceVerdict(found, roots);
-  const { authentic, meshCaPem } = found;
-  await hooks.onEvidence({ verdict: evidence, authentic, askedAt, nonce, document });
+  const { meshCaPem } = found;
+  await hooks.onEvidence({ verdict: evidence, askedAt, nonce, document });
   const refused = errorOf(evidence);
   if (refused !== undefined) throw refused;
   if (meshCaPem === undefined) throw new Error('evidence was accepted without a mesh CA');

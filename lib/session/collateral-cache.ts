@@ -5,7 +5,7 @@
 import type { Check } from '../attestation/check.ts';
 import { MAX_FETCHED_BYTES, type Obtained, readRevocationList } from '../attestation/collateral.ts';
 import { isProduct } from '../attestation/snp/product.ts';
-import { readQeDocument, readTcbDocument, type SignedDocument } from '../attestation/tdx/subject.ts';
+import { readQeDocument, readTcbDocument, type SignedDocument } from '../attestation/tdx/tcb-info.ts';
 import {
   type CollateralSource,
   checksAbout,

@@ -67,11 +67,11 @@ export const cureOf = ({ code }: PrivatemodeError) => CURES[code];
 
 /**
  * The error of a failed validation, where the newest manifest could not be fetched. With it a mismatch may be
- * over, unless no hardware vouches for the evidence; so then the remedy is that of the fetch.
+ * over, so then the remedy is that of the fetch.
  */
 function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): PrivatemodeError {
   const { code, detail } = error;
-  const { remedy } = code === 'manifest_mismatch' && !detail?.unvouched ? cause : error;
+  const { remedy } = code === 'manifest_mismatch' ? cause : error;
   const message = `${error.message}; whether there is a newer manifest is unknown: ${cause.message}`;
   const { pause } = cause.detail ?? {};
   return new PrivatemodeError(code, message, {
@@ -122,11 +122,11 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
       { ...deps, collateral: recording?.source ?? asked },
       {
         onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
-        async onEvidence({ verdict, askedAt, authentic }) {
+        async onEvidence({ verdict, askedAt }) {
           const error = errorOf(verdict);
           last = verdict;
           if (error === undefined) return observe({ type: 'attested', message: attestedMessage, verdict });
-          const rejection = { error, began, askedAt, newest, authentic };
+          const rejection = { error, began, askedAt, newest };
           const isOpen = verdict.outcome === 'unavailable';
           const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
           observe({ type: 'rejected', message, verdict, rejection });
@@ -137,9 +137,8 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
           const message = 'The signature on the secret was checked';
           last = verdict;
           // The evidence was accepted under this manifest, so no newer one is missing.
-          const authentic = 'yes' as const;
           const error = errorOf(verdict);
-          const rejection = error && { error, began, askedAt, newest: true, authentic };
+          const rejection = error && { error, began, askedAt, newest: true };
           observe({ type: 'secret-judged', message, verdict, rejection });
         },
       },

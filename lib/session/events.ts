@@ -1,7 +1,6 @@
 /**
  * The events of a session, for logs and counters, and the log message of a failure.
  */
-import type { Authentic } from '../attestation/check.ts';
 import { ERRORS, type PrivatemodeError } from '../errors.ts';
 import { plural } from '../text.ts';
 import type { ExchangeRecord } from '../verdict/record.ts';
@@ -17,8 +16,6 @@ export interface Rejection {
   readonly askedAt: number;
   /** Whether the manifest was the newest, so that no newer one could have led to another verdict. */
   readonly newest: boolean;
-  /** Whether the hardware itself vouches for the evidence that was judged. */
-  readonly authentic: Authentic;
 }
 
 /**

@@ -33,7 +33,7 @@ export interface Verdicts {
   readonly evidence: number | undefined;
   readonly secret: number | undefined;
   /**
-   * When authentic evidence did not fit the given manifest, for the first time since evidence was last
+   * When evidence did not fit the given manifest, for the first time since evidence was last
    * accepted, on the monotonic clock.
    */
   readonly mismatch: number | undefined;
@@ -88,24 +88,23 @@ export function accepted(before: Verdicts, what: 'evidence' | 'secret'): Verdict
 export function rejected(
   before: Verdicts,
   what: 'evidence' | 'secret',
-  { error, askedAt, newest, authentic }: Rejection,
+  { error, askedAt, newest }: Rejection,
   kind: ManifestSource['kind'],
   { monotonic: now, times: { confirmAfter } }: Present,
 ): Verdicts {
   const { code } = error;
   if (code === 'collateral_unavailable') return before;
   const isMismatch = code === 'manifest_mismatch';
-  const last = lastOf(code, authentic, kind);
+  const last = lastOf(code, kind);
   if (isMismatch && kind === 'managed') {
-    // The service may be replacing its manifest, so this refuses nothing. Only authentic evidence under the
-    // newest manifest takes an earlier refusal back.
-    return { ...(newest && authentic === 'yes' ? accepted(before, what) : before), last, error };
+    // The service may be replacing its manifest, so this refuses nothing. Under the newest manifest, it takes
+    // an earlier refusal back: the evidence is genuine.
+    return { ...(newest ? accepted(before, what) : before), last, error };
   }
   const first = before[what] ?? now;
   const isConfirmed = newest && (isOwnFault(code, kind) || askedAt - first >= confirmAfter);
-  const mismatch = isMismatch && authentic === 'yes' ? (before.mismatch ?? now) : before.mismatch;
-  const mismatches =
-    before.mismatches || (isMismatch && authentic === 'yes' && askedAt - (mismatch ?? now) >= confirmAfter);
+  const mismatch = isMismatch ? (before.mismatch ?? now) : before.mismatch;
+  const mismatches = before.mismatches || (isMismatch && askedAt - (mismatch ?? now) >= confirmAfter);
   const told = mismatches && isMismatch ? withPinRemedy(error) : error;
   return {
     last,
@@ -133,13 +132,8 @@ export const endedWith = (verdicts: Verdicts, error: PrivatemodeError): Verdicts
 export const isOwnFault = (code: ErrorCode, kind: ManifestSource['kind']): boolean =>
   code === 'manifest_unsupported' || (kind === 'static' && code === 'manifest_invalid');
 
-function lastOf(
-  code: ErrorCode,
-  authentic: Rejection['authentic'],
-  kind: ManifestSource['kind'],
-): Verdicts['last'] {
+function lastOf(code: ErrorCode, kind: ManifestSource['kind']): Verdicts['last'] {
   if (isOwnFault(code, kind)) return 'manifest-fault';
-  if (authentic !== 'yes') return 'not-authentic';
   return code === 'manifest_mismatch' ? 'mismatch' : 'rejected';
 }
 

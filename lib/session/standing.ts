@@ -37,7 +37,6 @@ export type LastOutcome =
   | 'silent'
   | 'rejected'
   | 'mismatch'
-  | 'not-authentic'
   /** This version cannot use the manifest, whether the operator or its publisher gave it. */
   | 'manifest-fault'
   | 'key-refused'
@@ -109,7 +108,7 @@ const ROWS = {
     meaning: NOTHING_SENT,
   },
   'rejected-once': {
-    holds: isOneOf('rejected', 'mismatch', 'not-authentic'),
+    holds: isOneOf('rejected', 'mismatch'),
     verified: false,
     tone: 'bad',
     title: 'Not verified: the service was rejected, and is asked again',

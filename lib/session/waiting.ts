@@ -194,8 +194,7 @@ function permanentAt(
 /** An error of code not_ready. `what` follows the name of the host. `cause`: why, if that is known. */
 function notReady(host: string, what: string, cause: PrivatemodeError | undefined): PrivatemodeError {
   const why = cause === undefined ? '' : `: ${cause.message}`;
-  const { unvouched, newestMissing } = cause?.detail ?? {};
-  const isRollout = cause?.code === 'manifest_mismatch' && !unvouched && !newestMissing;
+  const isRollout = cause?.code === 'manifest_mismatch' && !cause.detail?.newestMissing;
   const remedy = isRollout ? ROLLOUT_REMEDY : undefined;
   return new PrivatemodeError('not_ready', `${host} ${what}${why}`, { cause, remedy });
 }

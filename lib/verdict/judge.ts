@@ -14,7 +14,6 @@ import {
   verify,
 } from '../attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { doubtOf } from './doubt.ts';
 import { failedCheck, failureOf, outcomeOfError, type Verdict } from './verdict.ts';
 
 /** Both messages of a secret exchange. */
@@ -45,7 +44,7 @@ export async function judge({ secret, ...input }: Subject): Promise<Verdict> {
  */
 export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verdict {
   const { outcome, tee = null, manifestSha256, at, checks, failure: failed } = found;
-  const failure = outcome === 'accepted' ? null : failedBy(failed, found.authentic);
+  const failure = outcome === 'accepted' ? null : failedBy(failed);
   return {
     outcome: failure?.code === 'collateral_unavailable' ? 'unavailable' : outcome,
     tee,
@@ -63,7 +62,7 @@ export function withSecretChecks(before: Verdict, checks: readonly Check[]): Ver
   const failed = firstFailure(checks) ?? checks.find(({ outcome }) => outcome !== 'pass');
   if (failed === undefined && checks.length > 0) return whole;
   const outcome = failed?.code === 'evidence_malformed' ? 'malformed' : 'rejected';
-  return { ...whole, outcome, failure: failedBy(failed, 'yes') };
+  return { ...whole, outcome, failure: failedBy(failed) };
 }
 
 /**
@@ -100,7 +99,7 @@ const asJson = ({ id, outcome, expected, found, source, age, code }: Check): Ver
 });
 
 /** The failure of a list of checks that accepts nothing. No list accepts by being empty. */
-const failedBy = (check: Check | undefined, authentic: EvidenceVerdict['authentic']): Verdict['failure'] =>
+const failedBy = (check: Check | undefined): Verdict['failure'] =>
   check === undefined
     ? failureOf(new PrivatemodeError('attestation_failed', 'the evidence was not accepted'))
-    : failedCheck(check, doubtOf(check, authentic));
+    : failedCheck(check);

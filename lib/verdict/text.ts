@@ -116,7 +116,7 @@ function adviceFor(verdict: Verdict, { mode, saved, atGiven }: TextReport): stri
       : MEANING[mode];
   }
   const { code, remedy, detail } = error;
-  if (detail?.newer || detail?.unvouched) return remedy;
+  if (detail?.newer) return remedy;
   if (mode === 'record') {
     if (code === 'manifest_unsupported' || verdict.failure?.id === null) return ADVICE[code] ?? remedy;
     const by = atGiven ? ' If --at is not when it was made, leave it out: the record states a time.' : '';

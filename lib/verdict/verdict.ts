@@ -3,7 +3,7 @@
  * is named, and the error that a verdict without trust amounts to.
  */
 import type { Check, Outcome } from '../attestation/check.ts';
-import { CLOCK_REMEDY, type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
+import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { safeJson } from '../text.ts';
 
 /**
@@ -70,19 +70,12 @@ export function failureOf(error: PrivatemodeError): NonNullable<Verdict['failure
 const NEWER_REMEDY =
   'Update this program to its latest version, which may understand this evidence; do not trust the remote before it does.';
 
-/** What the error of a failed check says besides: how its message begins, its remedy and its detail. */
-export interface Doubt {
-  readonly begins: string;
-  readonly options: { readonly remedy?: string; readonly detail: FailureDetail };
-}
-
 /** The failure of a verdict that a check decided. */
-export function failedCheck(check: Check, doubt?: Doubt): NonNullable<Verdict['failure']> {
+export function failedCheck(check: Check): NonNullable<Verdict['failure']> {
   const { id, code = 'attestation_failed', expected, found, source, detail } = check;
   const failure = { id, code, expected, found, source };
   const remedy = (detail?.clock && CLOCK_REMEDY) ?? (detail?.newer && NEWER_REMEDY);
-  const options = { remedy, detail, ...doubt?.options };
-  ERROR_OF.set(failure, new PrivatemodeError(code, `${doubt?.begins ?? ''}${reasonOf(failure)}`, options));
+  ERROR_OF.set(failure, new PrivatemodeError(code, reasonOf(failure), { remedy, detail }));
   return failure;
 }
 

@@ -253,25 +253,6 @@ export const SESSION: readonly Mutation[] = [
     ],
   },
   {
-    defence: "the end of a process: a mismatch that is not the hardware's ends a pinned proxy",
-    file: 'lib/session/decide.ts',
-    edits: [
-      {
-        find: "code === 'manifest_mismatch' && verdicts.mismatches)",
-        replace: "code === 'manifest_mismatch')",
-      },
-    ],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: [
-          'permanent causes of failure a mismatch that no hardware vouches for (authentic: no) fails requests, but is never reported',
-          'permanent causes of failure an authentic mismatch followed by inauthentic ones is not reported, until authentic ones come again',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'a service that is refused: the newest manifest need not have been tried',
     file: 'lib/session/refusal.ts',
     edits: [{ find: 'newest && (isOwnFault', replace: '(isOwnFault' }],

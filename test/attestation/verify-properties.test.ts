@@ -192,8 +192,8 @@ describe('the time a verdict takes', () => {
   });
 
   for (const [name, evidence, turns] of [
-    ['SEV-SNP', syntheticInput('synthetic_v158'), 11],
-    ['TDX', syntheticTdxInput(), 10],
+    ['SEV-SNP', syntheticInput('synthetic_v158'), 15],
+    ['TDX', syntheticTdxInput(), 21],
   ] as const) {
     it(`leaves ${turns} turns of the event loop to other work, for ${name}`, async () => {
       let taken = 0;

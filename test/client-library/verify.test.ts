@@ -208,16 +208,6 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
     });
   }
 
-  it('does not ask to review a manifest because of evidence that no hardware is shown to have signed', () => {
-    const remedy = 'Do not trust the remote: check its address and the network.';
-    const forged = new PrivatemodeError('manifest_mismatch', 'm', { remedy, detail: { unvouched: true } });
-    const manifest = new Uint8Array(1);
-    assert.equal(toApplication(forged, { ...REAL_SERVICE, manifest }).remedy, remedy);
-    const apiEndpoint = new URL('https://localhost:9443');
-    const local = toApplication(forged, { ...REAL_SERVICE, manifest, apiEndpoint }).remedy;
-    assert.match(local, /^If the service is a simulator, .* Else: Do not trust the remote: check its/);
-  });
-
   it('says not to trust a rejected service even if a name in its certificate imitates another failure', () => {
     const message =
       'snp.vcek.names: expected x; found CN=snp.roots: expected ; found no trust root for Genoa is (';

@@ -187,6 +187,8 @@ describe('verify of a live service', () => {
     simulators.snp.faults.set('evidence-signature', true);
     const forged = await verify('snp', '--manifest-path', path);
     assert.equal(forged.code, 10);
+    assert.match(forged.stdout, /^Do not send anything to this remote\./m);
+    assert.match(forged.stdout, /\[attestation_failed\]$/m);
     assert.doesNotMatch(forged.stdout, /another manifest than yours|current manifest/);
   });
 

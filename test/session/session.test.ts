@@ -731,39 +731,32 @@ describe('session with a managed manifest', () => {
     assert.equal(session.standing().state, 'verified');
   });
 
-  for (const [what, authentic, remedy] of [
-    ['the remedy of the CDN', 'yes', 'Check that the manifest host can be reached.'],
-    ['to distrust evidence that no hardware vouches for', 'no', /^Do not trust the remote/],
-  ] as const) {
-    it(`reports manifest_mismatch, with the error of the CDN and ${what}, if the newest manifest cannot be fetched`, async () => {
-      const { session, remote, clock, events } = await ready();
-      remote.deployed = 'B';
-      remote.authentic = authentic;
-      remote.onManifest = fails('manifest_unavailable', 'the CDN has gone');
-      await clock.advance(56 * MINUTE);
-      const waiting = session.acquire(WAIT).catch((error: PrivatemodeError) => error);
-      await clock.advance(30_000);
-      const refused = (await waiting) as PrivatemodeError;
-      const logged = events.findLast(({ type }) => type === 'update-failed');
-      assert.ok(logged?.type === 'update-failed');
-      for (const error of [session.standing().error, logged.error]) {
-        assert.equal(error?.code, 'manifest_mismatch');
-        assert.match(
-          error.message,
-          /some\.check: .*; whether there is a newer manifest is unknown: the CDN has gone$/,
-        );
-        assert.match(error.remedy, new RegExp(remedy));
-      }
-      assert.equal(refused.code, 'not_ready');
-      assert.match(refused.message, /; whether there is a newer manifest is unknown: the CDN has gone$/);
-      assert.doesNotMatch(refused.remedy, /a deployment is replaced/);
-      remote.onManifest = () => {};
-      remote.authentic = 'yes';
-      await clock.advance(MINUTE);
-      const { code, message = '' } = session.standing().error ?? {};
-      assert.deepEqual([code, /newer manifest/.test(message)], ['manifest_mismatch', false]);
-    });
-  }
+  it('reports manifest_mismatch, with error and remedy of the CDN, if the newest manifest cannot be fetched', async () => {
+    const { session, remote, clock, events } = await ready();
+    remote.deployed = 'B';
+    remote.onManifest = fails('manifest_unavailable', 'the CDN has gone');
+    await clock.advance(56 * MINUTE);
+    const waiting = session.acquire(WAIT).catch((error: PrivatemodeError) => error);
+    await clock.advance(30_000);
+    const refused = (await waiting) as PrivatemodeError;
+    const logged = events.findLast(({ type }) => type === 'update-failed');
+    assert.ok(logged?.type === 'update-failed');
+    for (const error of [session.standing().error, logged.error]) {
+      assert.equal(error?.code, 'manifest_mismatch');
+      assert.match(
+        error.message,
+        /some\.check: .*; whether there is a newer manifest is unknown: the CDN has gone$/,
+      );
+      assert.equal(error.remedy, 'Check that the manifest host can be reached.');
+    }
+    assert.equal(refused.code, 'not_ready');
+    assert.match(refused.message, /; whether there is a newer manifest is unknown: the CDN has gone$/);
+    assert.doesNotMatch(refused.remedy, /a deployment is replaced/);
+    remote.onManifest = () => {};
+    await clock.advance(MINUTE);
+    const { code, message = '' } = session.standing().error ?? {};
+    assert.deepEqual([code, /newer manifest/.test(message)], ['manifest_mismatch', false]);
+  });
 
   it('asks the CDN for its first manifest until it answers, and attests only then', async () => {
     const { session, remote, clock, count } = sessionScene({
@@ -871,37 +864,17 @@ describe('permanent causes of failure', () => {
     assert.equal(permanent.length, 1);
   });
 
-  for (const [authentic, begins] of [
-    ['no', 'no hardware vouches for this evidence: '],
-    ['unknown', 'nothing shows which hardware signed this evidence: '],
-  ] as const) {
-    it(`a mismatch that no hardware vouches for (authentic: ${authentic}) fails requests, but is never reported`, async () => {
-      const { session, permanent, clock } = sessionScene({
-        kind: 'static',
-        prepare: { deployed: 'B', authentic },
-      });
-      const early = assert.rejects(session.acquire(WAIT), withCode('manifest_mismatch'));
-      await clock.advance(6_100);
-      await early;
-      await assert.rejects(session.acquire(WAIT), withCode('manifest_mismatch'));
-      const { message = '', remedy = '' } = session.standing().error ?? {};
-      assert.ok(message.startsWith(begins), message);
-      assert.match(remedy, /^Do not trust the remote: check its address and the network/);
-      assert.equal(session.standing().state, 'rejected');
-      await clock.advance(120 * MINUTE);
-      assert.equal(permanent.length, 0);
+  it('evidence that fails before its manifest is compared fails requests, but is never reported', async () => {
+    const { session, permanent, clock } = sessionScene({
+      kind: 'static',
+      prepare: { deployed: 'B', verdictCode: 'attestation_failed' },
     });
-  }
-
-  it('an authentic mismatch followed by inauthentic ones is not reported, until authentic ones come again', async () => {
-    const { remote, permanent, clock } = sessionScene({ kind: 'static', prepare: { deployed: 'B' } });
-    await settle();
-    remote.authentic = 'no';
+    const early = assert.rejects(session.acquire(WAIT), withCode('attestation_failed'));
+    await clock.advance(6_100);
+    await early;
+    assert.equal(session.standing().state, 'rejected');
     await clock.advance(120 * MINUTE);
     assert.equal(permanent.length, 0);
-    remote.authentic = 'yes';
-    await clock.advance(2 * MINUTE);
-    assert.equal(permanent.length, 1);
   });
 
   it('a mismatch that ended and occurs again is reported again', async () => {
@@ -1193,7 +1166,7 @@ describe('a service that is rejected', () => {
       answers.get('one')?.();
       await clock.advance(100);
       assert.equal(session.standing().state, 'verified');
-      Object.assign(remote, { verdictCode: 'attestation_failed', authentic: 'no' });
+      Object.assign(remote, { verdictCode: 'attestation_failed' });
       remote.onAttest = () => {};
       answers.get('another')?.();
       await clock.advance(100);

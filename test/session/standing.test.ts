@@ -39,8 +39,6 @@ const MATRIX: readonly (readonly [LastOutcome, confirmed: boolean, good: StateNa
   ['rejected', true, 'not-renewable', 'rejected'],
   ['mismatch', false, 'not-renewable', 'rejected-once'],
   ['mismatch', true, 'not-renewable', 'rejected'],
-  ['not-authentic', false, 'not-renewable', 'rejected-once'],
-  ['not-authentic', true, 'not-renewable', 'rejected'],
   ['manifest-fault', true, 'not-renewable', 'manifest-not-understood'],
   ['key-refused', false, 'not-renewable', 'key-refused'],
   ['too-old', false, 'not-renewable', 'client-too-old'],

@@ -4,13 +4,14 @@
  */
 
 import { malformed } from '../../crypto/der.ts';
-import type { FailureDetail } from '../../errors.ts';
-import { clockDetail, period, sideOf } from '../certificate-findings.ts';
+import { PrivatemodeError } from '../../errors.ts';
 import { type Finding, finding } from '../check.ts';
+import type { TrustRoots } from '../roots/production.ts';
+import { inForce } from '../validity.ts';
 import {
   type Certificate,
+  decodeOneCertificate,
   decodePem,
-  isTimeValid,
   maySignCertificates,
   parseCertificate,
   unhandledCritical,
@@ -53,6 +54,15 @@ export function readPckChain(pem: Uint8Array) {
   const certificates = readCertificates(text.replace(/\0$/, ''), 3);
   const [leaf, intermediate, root] = certificates as [Certificate, Certificate, Certificate];
   return { leaf, intermediate, root };
+}
+
+/** The one trust anchor. Throws attestation_failed if none is pinned. */
+export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
+  if (tdx === undefined) {
+    const options = { detail: { missingRoot: 'tdx' } };
+    throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted', options);
+  }
+  return parseCertificate(decodeOneCertificate(tdx.root));
 }
 
 /** Keeps the defects: a candidate is false if its defect is absent. */
@@ -109,34 +119,23 @@ export function anchorDefects(root: Certificate, pinned: Certificate, below: num
   );
 }
 
-/** Names the certificates that are not valid yet, or no longer. */
-export function validityDefects(certificates: readonly Certificate[], now: Date): string[] {
-  const invalid = certificates.filter((certificate) => !isTimeValid(certificate, now));
-  return invalid.map(
-    (each) => `${shortName(each)} is valid from ${period(each.notBefore, each.notAfter, now)}`,
-  );
-}
-
-/**
- * The same as a detail for code: `early` if a certificate is not valid yet, else `late` if one has expired.
- */
-export const validityDetail = (certificates: readonly Certificate[], now: Date): FailureDetail | undefined =>
-  clockDetail(...certificates.map(({ notBefore, notAfter }) => sideOf(notBefore, notAfter, now)));
-
-/** Defects of the certificates that sign collateral: names, profile, chain to the pinned root, dates. */
-export async function signerDefects(
+/** Passes if the signer of collateral is Intel's, under the pinned root, and both certificates are valid. */
+export async function judgeSigner(
   { signer, root }: { readonly signer: Certificate; readonly root: Certificate },
   pinned: Certificate,
   now: Date,
-): Promise<string[]> {
-  return [
+): Promise<Finding> {
+  const defects = [
     ...profileDefects(signer, INTEL_NAMES.tcbSigning),
     ...profileDefects(root, INTEL_NAMES.root),
     ...anchorDefects(root, pinned, 0),
     ...(await linkDefects(root, pinned, 0)),
     ...(await linkDefects(signer, pinned, 0)),
-    ...validityDefects([signer, root], now),
   ];
+  const validity = inForce(now, signer, root);
+  return defects.length === 0 && validity.outcome === 'fail'
+    ? validity
+    : noDefects(defects, nameText(signer.subject));
 }
 
 /** Passes when there are no defects, else names them all. */

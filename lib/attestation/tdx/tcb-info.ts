@@ -3,9 +3,12 @@
  * module and quoting enclave are up to date (docs/protocol/attestation.md 10).
  */
 
+import { asCollateral, type SignedCollateral } from '../collateral.ts';
 import { DATE, hex, integer, type JsonMembers, TEXT } from '../json-members.ts';
+import type { Certificate } from '../x509/certificate.ts';
+import { readCertificates } from './chain.ts';
 import type { SgxExtension } from './sgx-extension.ts';
-import { misplaced, unusable } from './signed-json.ts';
+import { misplaced, readSignedJson, unusable } from './signed-json.ts';
 
 export type TcbInfo = Readonly<ReturnType<typeof readTcbInfo>>;
 export type QeIdentity = Readonly<ReturnType<typeof readQeIdentity>>;
@@ -100,6 +103,27 @@ function readLevels<T>(owner: JsonMembers, read: (level: JsonMembers) => T): rea
   if (levels.length === 0) throw unusable('a list of TCB levels is empty');
   return levels;
 }
+
+/** A signed JSON body: its bytes, what it says, and the certificates of its signer. */
+export type SignedDocument<T = TcbInfo | QeIdentity> = Readonly<ReturnType<typeof readDocument<T>>>;
+
+/** Reads a document whose value is at `name`. Throws collateral_unavailable. */
+function readDocument<T>(
+  { body, issuerChain, stored }: SignedCollateral,
+  name: string,
+  read: (content: JsonMembers) => T,
+) {
+  const signed = readSignedJson(body, name);
+  const chain = asCollateral('its issuer chain', () => readCertificates(issuerChain, 2));
+  const [signer, root] = chain as [Certificate, Certificate];
+  return { ...signed, value: read(signed.content), signer, root, stored };
+}
+
+export const readTcbDocument = (fetched: SignedCollateral): SignedDocument<TcbInfo> =>
+  readDocument(fetched, 'tcbInfo', readTcbInfo);
+
+export const readQeDocument = (fetched: SignedCollateral): SignedDocument<QeIdentity> =>
+  readDocument(fetched, 'enclaveIdentity', readQeIdentity);
 
 /**
  * The first level that a platform reaches in all components; undefined if there is none. `teeTcbSvn` is the

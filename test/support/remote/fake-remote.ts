@@ -43,8 +43,6 @@ export interface FakeRemote {
   /** Overrides the comparison of the two. */
   verdictCode: ErrorCode | undefined;
   secretAccepted: boolean;
-  /** Of evidence that is rejected. */
-  authentic: EvidenceVerdict['authentic'];
   /** In order: `manifest`, `attest KEY`, `verify MANIFEST`, `secret KEY`, `record MANIFEST`. */
   readonly calls: string[];
   readonly nonces: string[];
@@ -98,7 +96,6 @@ export function sessionScene(
     published: 'A',
     verdictCode: undefined,
     secretAccepted: true,
-    authentic: 'yes',
     calls: [],
     nonces: [],
     distrusted: 0,
@@ -174,7 +171,6 @@ function verdictOf(remote: FakeRemote, { manifest, document, nonce, now }: Verif
     at: now,
     checks,
     failure: code === undefined ? undefined : checks[0],
-    authentic: code === undefined ? 'yes' : remote.authentic,
     meshCaPem: code === undefined ? 'mesh CA' : undefined,
   };
 }
