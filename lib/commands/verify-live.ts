@@ -4,10 +4,9 @@
 import { createHash } from 'node:crypto';
 import { accessSync, constants, existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import type { TrustRoots } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
 import { readApiKey } from '../config/api-key.ts';
-import { type Config, configOf } from '../config/config.ts';
+import { configOf } from '../config/config.ts';
 import { orRefuse } from '../config/files.ts';
 import { PROTOCOL_EXPERIMENT } from '../config/rules.ts';
 import { simulatorHint, trustRoots } from '../config/trust-roots.ts';
@@ -16,25 +15,21 @@ import { PrivatemodeError } from '../errors.ts';
 import { publish } from '../files/durable-file.ts';
 import { pathRefusal } from '../files/path-refusal.ts';
 import { serviceUrl } from '../network/addresses.ts';
-import type { ControlCall } from '../network/control-call.ts';
 import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/outbound-proxy.ts';
-import { attest, type Step } from '../session/attest.ts';
+import { type AttestDeps, type AttestHooks, attest, type Step } from '../session/attest.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { managedManifest } from '../session/manifest-source.ts';
 import { shellWord } from '../text.ts';
 import { completed, notJudged, rootsKind, type SecretMessages } from '../verdict/judge.ts';
 import { type Exchange, type ExchangeRecord, recordExchange } from '../verdict/record.ts';
-import { foreignRoots, type Verified } from '../verdict/text.ts';
+import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import { errorOf, type Verdict } from '../verdict/verdict.ts';
 import type { LiveRequest } from './verify-flags.ts';
 import { readManifest } from './verify-saved.ts';
 
-/**
- * Called when a step has ended: how many ms it took, and whether it succeeded, so that the next one may
- * follow.
- */
+/** Called when a step has ended: how many ms it took, and whether it succeeded. */
 export type OnStep = (step: string, ms: number, holds: boolean) => void;
 
 /**
@@ -44,123 +39,84 @@ export type OnStep = (step: string, ms: number, holds: boolean) => void;
 export async function verifyLive(
   request: LiveRequest,
   env: Environment,
-  { clock, onStep = () => {} }: { readonly clock: Clock; readonly onStep?: OnStep },
+  { clock, onStep }: { readonly clock: Clock; readonly onStep: OnStep },
 ): Promise<Verified> {
   const { save, manifestPath, nonce } = request;
   if (save !== undefined) requireUnused(save);
   const config = { ...configOf(request.given, env).config, manifestPath };
-  const { apiEndpoint, cdnBaseUrl, unsafeTrustRoots } = config;
+  const { apiEndpoint: endpoint, cdnBaseUrl, unsafeTrustRoots, connectTimeout } = config;
   const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
-  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock });
-  const asking = askService(config, apiKey, { roots, call: outbound.call, clock, onStep, nonce });
-  const { verdict, record } = await asking.finally(() => outbound.close());
+  const outbound = createOutbound(env, { connectTimeout, clock });
+  const service = { ...config, endpoint, clock, call: outbound.call };
+  const recording = recordExchange(
+    createCollateralCache({ ...service, store: new Map() }),
+    serviceUrl(endpoint),
+  );
+  const deps = { control: createControlApi(service), roots, collateral: recording.source, clock };
+  const readNewest = () => managedManifest(service).newest();
+  const expected = async () => (manifestPath === undefined ? readNewest() : readManifest(manifestPath));
+  const asking = attestOnce(deps, expected, { apiKey, nonce }, onStep);
+  const { verdict, exchange } = await asking.finally(() => outbound.close());
+  const record = exchange && recording.record({ ...exchange, roots }, verdict);
   const report = {
     mode: manifestPath === undefined ? 'managed' : 'static',
-    saved: save !== undefined && record !== undefined,
-    atGiven: false,
+    timeFrom: '',
     rows: {
-      Subject: serviceUrl(apiEndpoint),
+      Subject: serviceUrl(endpoint),
       Manifest: manifestPath ?? `the newest one published at ${cdnBaseUrl}`,
-      Roots: `${unsafeTrustRoots === undefined ? 'AMD and Intel, built in' : `${unsafeTrustRoots}, NOT those of AMD and Intel`}`,
+      Roots: rootsFrom(unsafeTrustRoots),
     },
   } as const;
   const error = errorOf(verdict);
-  const hint = error && simulatorHint(error, config, env);
-  const warning = [
+  const warnings = [
     request.given.values.has('protocol-version') && `Warning: ${PROTOCOL_EXPERIMENT}.\n`,
     unsafeTrustRoots !== undefined && foreignRoots(`--unsafe-trust-roots ${unsafeTrustRoots}`),
-    hint !== undefined && `${hint}\n`,
+    ...[error && simulatorHint(error, config, env)].map((hint) => hint && `${hint}\n`),
   ];
-  const told = { verdict, report, warning: warning.filter(Boolean).join('') };
-  return save === undefined ? told : { ...told, keep: () => keepRecord(save, record) };
+  const warning = warnings.filter(Boolean).join('');
+  return { verdict, report, warning, ...(save !== undefined && { keep: () => keepRecord(save, record) }) };
 }
 
-/** Refuses a file that is there, before the first request. Throws config_invalid. */
-function requireUnused(path: string): void {
-  if (existsSync(path))
-    throw invalid(
-      `--save: ${path} is there already; name a new file, or verify that record: verify --saved ${path}`,
-    );
-  orRefuse(() => accessSync(`${dirname(resolve(path))}/.`, constants.W_OK), unwritable(path));
-}
-
-/** Stores the record whole or not at all, readable by its owner only. Throws config_invalid. */
-async function keepRecord(path: string, record: ExchangeRecord | undefined): Promise<string> {
-  if (record === undefined) return `Nothing was saved in ${path}: there is no evidence to save.\n`;
-  await publish(path, record.text, 0o600).catch((cause: unknown) => {
-    throw unwritable(path)(cause);
-  });
-  return `The exchange was saved: verify --saved ${shellWord(path)}. Its SHA-256 is ${record.sha256}.\n`;
-}
-
-const unwritable = (path: string) => (cause: unknown) =>
-  invalid(`--save: ${path} cannot be written: ${pathRefusal(path, cause, 'write to')}`, cause);
-
-/** The record is undefined if there is no evidence to judge. */
-async function askService(
-  { protocolVersion, cdnBaseUrl, manifestPath, apiEndpoint, amdKdsUrl, intelPcsUrl }: Config,
-  apiKey: string,
-  {
-    roots,
-    call,
-    clock,
-    onStep,
-    nonce,
-  }: {
-    readonly roots: TrustRoots;
-    readonly call: ControlCall;
-    readonly clock: Clock;
-    readonly onStep: OnStep;
-    readonly nonce: Uint8Array | undefined;
-  },
-): Promise<{ readonly verdict: Verdict; readonly record?: ExchangeRecord }> {
-  const vendors = { call, store: new Map(), amdKdsUrl, intelPcsUrl, clock };
-  const recording = recordExchange(createCollateralCache(vendors), serviceUrl(apiEndpoint));
+/** The verdict, and the exchange that led to it; undefined if there is no evidence to judge. */
+async function attestOnce(
+  deps: AttestDeps,
+  expected: () => Promise<Uint8Array>,
+  asked: { readonly apiKey: string; readonly nonce: Uint8Array | undefined },
+  onStep: OnStep,
+): Promise<{ readonly verdict: Verdict; readonly exchange?: Omit<Exchange, 'roots'> }> {
   const { step, end } = stepwise(onStep);
-  let manifest: Uint8Array | undefined;
-  const found: {
-    verdict?: Verdict;
-    asked?: Pick<Exchange, 'nonce' | 'document'>;
+  const found: { manifest?: Uint8Array; error?: PrivatemodeError; verdict?: Verdict } & {
+    sent?: Pick<Exchange, 'nonce' | 'document'>;
     secret?: SecretMessages;
   } = {};
-  let error: PrivatemodeError | undefined;
   try {
     step('manifest');
-    const published = managedManifest({ call, cdnBaseUrl, clock });
-    manifest = manifestPath === undefined ? await published.newest() : readManifest(manifestPath);
-    const control = createControlApi({
-      call,
-      endpoint: apiEndpoint,
-      protocolVersion,
-      clock,
-    });
-    await attest(
-      { control, roots, collateral: recording.source, clock },
-      {
-        onStep: (name) => step(STEPS[name]),
-        onEvidence: ({ verdict, nonce, document }) =>
-          Object.assign(found, { verdict, asked: { nonce, document } }),
-        onSecret: ({ verdict, messages }) => Object.assign(found, { verdict, secret: messages }),
+    const manifest = await expected();
+    found.manifest = manifest;
+    const hooks: AttestHooks = {
+      onStep: (name) => step(STEPS[name]),
+      onEvidence({ verdict, nonce, document }) {
+        Object.assign(found, { verdict, sent: { nonce, document } });
       },
-      { apiKey, manifest, nonce },
-    );
+      onSecret({ verdict, messages }) {
+        Object.assign(found, { verdict, secret: messages });
+      },
+    };
+    await attest(deps, hooks, { ...asked, manifest });
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
-    error = thrown;
+    found.error = thrown;
   }
-  const { verdict, asked, secret } = found;
+  const { manifest, error, verdict, sent, secret } = found;
   end(error === undefined);
-  if (verdict === undefined || asked === undefined || manifest === undefined) {
-    const cause = error ?? new PrivatemodeError('attestation_failed', 'the service was not judged');
-    const manifestSha256 =
-      manifest === undefined ? null : createHash('sha256').update(manifest).digest('hex');
-    const known = { at: new Date(clock.now()).toISOString(), roots: rootsKind(roots), manifestSha256 };
-    return { verdict: notJudged(cause, known) };
-  }
-  const judged = completed(error, verdict);
-  return { verdict: judged, record: recording.record({ ...asked, manifest, roots, secret }, judged) };
+  if (manifest !== undefined && verdict !== undefined && sent !== undefined)
+    return { verdict: completed(error, verdict), exchange: { ...sent, manifest, secret } };
+  const cause = error ?? new PrivatemodeError('attestation_failed', 'the service was not judged');
+  const at = new Date(deps.clock.now()).toISOString();
+  const manifestSha256 = manifest === undefined ? null : createHash('sha256').update(manifest).digest('hex');
+  return { verdict: notJudged(cause, { at, roots: rootsKind(deps.roots), manifestSha256 }) };
 }
 
 const STEPS: Readonly<Record<Step, string>> = {
@@ -172,15 +128,35 @@ const STEPS: Readonly<Record<Step, string>> = {
 /** Reports steps one after the other: a step begins when the one before it has succeeded. */
 function stepwise(onStep: OnStep) {
   let running: { readonly name: string; readonly since: number } | undefined;
-  function end(holds: boolean): void {
+  const end = (holds: boolean): void => {
     if (running !== undefined) onStep(running.name, performance.now() - running.since, holds);
     running = undefined;
-  }
-  return {
-    end,
-    step(name: string): void {
-      end(true);
-      running = { name, since: performance.now() };
-    },
   };
+  const step = (name: string): void => {
+    end(true);
+    running = { name, since: performance.now() };
+  };
+  return { step, end };
 }
+
+/** Refuses a file that is there, before the first request. Throws config_invalid. */
+function requireUnused(path: string): void {
+  if (existsSync(path)) throw taken(path);
+  orRefuse(() => accessSync(`${dirname(resolve(path))}/.`, constants.W_OK), unwritable(path));
+}
+
+/** Stores the record whole or not at all, readable by its owner only. Throws config_invalid. */
+async function keepRecord(path: string, record: ExchangeRecord | undefined): Promise<string> {
+  if (record === undefined) return `Nothing was saved in ${path}: there is no evidence to save.\n`;
+  const isNew = await publish(path, record.text, 0o600).catch((cause: unknown) => {
+    throw unwritable(path)(cause);
+  });
+  if (!isNew) throw taken(path);
+  return `The exchange was saved: verify --saved ${shellWord(path)}. Its SHA-256 is ${record.sha256}.\n`;
+}
+
+const taken = (path: string): PrivatemodeError =>
+  invalid(`--save: ${path} is there already; name a new file, or verify that record with --saved`);
+
+const unwritable = (path: string) => (cause: unknown) =>
+  invalid(`--save: ${path} cannot be written: ${pathRefusal(path, cause, 'write to')}`, cause);

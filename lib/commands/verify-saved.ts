@@ -8,7 +8,7 @@ import { fileUnreadable } from '../files/path-refusal.ts';
 import { printable } from '../text.ts';
 import { judge, notJudged } from '../verdict/judge.ts';
 import { readRecord } from '../verdict/record.ts';
-import { foreignRoots, type Verified } from '../verdict/text.ts';
+import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { VERSION } from '../version.ts';
 import type { SavedRequest } from './verify-flags.ts';
@@ -25,7 +25,7 @@ export async function verifySaved({ saved, at }: SavedRequest, now: Date): Promi
     at !== undefined && at > now
       ? `Warning: --at ${at.toISOString()} lies in the future: what is in force then is not known yet.\n`
       : '';
-  const circumstances = { mode: 'record', saved: true, atGiven: at !== undefined } as const;
+  const timeFrom = at === undefined ? ', stated by the file' : '';
   try {
     const file = readInput(saved);
     const sha256 = createHash('sha256').update(file).digest('hex');
@@ -38,17 +38,21 @@ export async function verifySaved({ saved, at }: SavedRequest, now: Date): Promi
     const rows = {
       Subject: `${host}, as ${saved} says`,
       Manifest: `that of ${saved}`,
-      Roots: isCustom ? `those of ${saved}, NOT those of AMD and Intel` : 'AMD and Intel, built in',
+      Roots: rootsFrom(isCustom ? `those of ${saved}` : undefined),
       Exchange: sha256,
     };
     const changes = at === undefined ? differences(stated, verdict, version) : '';
     const warning = future + changes + (isCustom ? foreignRoots(`the record ${saved}`) : '');
-    return { verdict, report: { ...circumstances, rows }, warning };
+    return { verdict, report: { mode: 'record', rows, timeFrom }, warning };
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     const known = { at: (at ?? now).toISOString(), roots: 'vendor', manifestSha256: null } as const;
     const rows = { Subject: saved, Manifest: saved, Roots: saved };
-    return { verdict: notJudged(thrown, known), report: { ...circumstances, rows }, warning: future };
+    return {
+      verdict: notJudged(thrown, known),
+      report: { mode: 'record', rows, timeFrom: '' },
+      warning: future,
+    };
   }
 }
 

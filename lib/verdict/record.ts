@@ -7,6 +7,7 @@ import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import type { CollateralSource, TrustRoots } from '../attestation/verify-evidence.ts';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { parseStrictJson } from '../strict-json.ts';
+import { safeJson } from '../text.ts';
 import { VERSION } from '../version.ts';
 import type { SecretMessages, Subject } from './judge.ts';
 import type { Verdict } from './verdict.ts';
@@ -90,7 +91,7 @@ export function recordExchange(collateral: CollateralSource, host: string) {
         ...(secret && { secret: withBase64(secret) }),
         verdict,
       };
-      const text = `${JSON.stringify(told, undefined, 2)}\n`;
+      const text = `${safeJson(told, 2)}\n`;
       return { sha256: Buffer.from(sha256(Buffer.from(text))).toString('hex'), text };
     },
   };

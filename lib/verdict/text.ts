@@ -2,7 +2,6 @@
  * The verdict for a person: the result and what to do, then the chain of trust, and at the end what it does
  * not prove.
  */
-import { checksAbout } from '../attestation/verify-evidence.ts';
 import type { ErrorCode } from '../errors.ts';
 import { type Paint, painter, plural, printable } from '../text.ts';
 import { chainOfTrust, linkLine, linkOf, titleOf } from './chain-of-trust.ts';
@@ -12,14 +11,12 @@ type Check = Verdict['checks'][number];
 
 /** The circumstances of a verification, and how to show it. */
 export interface TextReport {
-  /** `managed`, `static`: of the live service, by the published manifest or a given one. `record`: of a record. */
+  /** Live, by the `managed` manifest that the service publishes or by a `static` one, or of a `record`. */
   readonly mode: 'managed' | 'static' | 'record';
-  /** Whether --save keeps the exchange. */
-  readonly saved: boolean;
-  /** Whether --at named the moment to judge by. */
-  readonly atGiven: boolean;
-  /** The remote, the source of the manifest, the trusted roots, and the digest that names a record. */
+  /** The rows of the heading by name, beside what the verdict says. */
   readonly rows: Readonly<Record<'Subject' | 'Manifest' | 'Roots', string>> & { readonly Exchange?: string };
+  /** Who named the time of the verdict, if not the clock of this machine. */
+  readonly timeFrom: string;
   readonly colours: boolean;
   /** Whether to print each check below its link. */
   readonly verbose: boolean;
@@ -34,6 +31,10 @@ export interface Verified {
   /** Saves the exchange after the report. Resolves with a line for stderr. */
   readonly keep?: () => Promise<string>;
 }
+
+/** The roots in the heading. `from`: the place that named others than those of AMD and Intel. */
+export const rootsFrom = (from: string | undefined): string =>
+  from === undefined ? 'AMD and Intel, built in' : `${from}, NOT those of AMD and Intel`;
 
 /** The warning that `where` names other roots than those of AMD and Intel. */
 export const foreignRoots = (where: string): string => `
@@ -52,14 +53,11 @@ const MARKS = {
 
 const HARDWARE = { snp: 'AMD SEV-SNP', tdx: 'Intel TDX' } as const;
 
-const REPORT_DATA =
-  'Report data bind nonce, manifest, root CA and mesh CA: the evidence answers another nonce, or one of the other three was exchanged.';
-
 /** The text, ending with a line feed. Control characters in texts of the remote are escaped. */
 export function renderText(verdict: Verdict, report: TextReport): string {
   const paint = painter(report.colours);
   const parts = [
-    `${result(verdict, paint)}\n${adviceFor(verdict, report)}`,
+    `${result(verdict, paint)}\n${adviceFor(verdict, report.mode)}`,
     failedCheck(verdict, paint),
     heading(verdict, report),
     chain(verdict, report, paint),
@@ -92,9 +90,12 @@ const MEANING = {
     'The dates were in force at the time below; when the evidence was made is not shown. What the deployment ran is what the manifest names: compare its SHA-256 with one you trust.',
 } as const;
 
+const DISTRUST = 'Do not trust any deployment on this evidence.';
+
 /** What to do about a failure, where the remedy of its error does not say it. */
 const ADVICE: Readonly<Partial<Record<ErrorCode, string>>> = {
-  attestation_failed: 'Do not send anything to this remote.',
+  attestation_failed:
+    'Do not send anything to this remote. Keep the exchange as proof (--save FILE) and report it.',
   evidence_malformed:
     'Do not trust this response: it is not what a coordinator sends. If it persists, report it.',
   manifest_mismatch:
@@ -108,7 +109,7 @@ const ROLLOUT =
   'The service publishes one manifest and runs under another. During an update that passes within minutes; else report it.';
 
 /** What to do next, or what an accepted verdict means. */
-function adviceFor(verdict: Verdict, { mode, saved, atGiven }: TextReport): string {
+function adviceFor(verdict: Verdict, mode: TextReport['mode']): string {
   const error = errorOf(verdict);
   if (error === undefined) {
     return verdict.roots === 'custom'
@@ -117,20 +118,10 @@ function adviceFor(verdict: Verdict, { mode, saved, atGiven }: TextReport): stri
   }
   const { code, remedy, detail } = error;
   if (detail?.newer) return remedy;
-  if (mode === 'record') {
-    if (code === 'manifest_unsupported' || verdict.failure?.id === null) return ADVICE[code] ?? remedy;
-    const by = atGiven ? ' If --at is not when it was made, leave it out: the record states a time.' : '';
-    return `Do not trust any deployment on this evidence.${by}`;
-  }
-  const proof = saved
-    ? 'Report it with the record'
-    : 'Keep the exchange as proof (--save FILE) and report it';
-  const advice =
-    code === 'attestation_failed'
-      ? `${ADVICE[code]} ${proof}.`
-      : mode === 'managed' && code === 'manifest_mismatch'
-        ? ROLLOUT
-        : (ADVICE[code] ?? remedy);
+  const isOfRecord = mode === 'record' && verdict.failure?.id !== null && code !== 'manifest_unsupported';
+  if (isOfRecord) return DISTRUST;
+  const isRollout = mode === 'managed' && code === 'manifest_mismatch';
+  const advice = isRollout ? ROLLOUT : (ADVICE[code] ?? remedy);
   const isClock = detail?.clock !== undefined;
   return isClock ? `Check the clock of this machine first. If it is right: ${advice}` : advice;
 }
@@ -142,17 +133,16 @@ function failedCheck(verdict: Verdict, paint: Paint): string {
   const { id, code, expected, found, source } = failure;
   if (id === null) return `Reason: ${printable(found)} [${code}]`;
   const link = chainOfTrust(verdict).find((each) => each.id === linkOf(id));
-  const why = checksAbout('nonce digest').has(id) ? REPORT_DATA : link?.meaning;
   return [
     paint('bad', `✗ ${titleOf(id)}`),
-    ...(why === undefined ? [] : [`  why it matters  ${why}`]),
+    ...(link === undefined ? [] : [`  why it matters  ${link.meaning}`]),
     `  expected        ${printable(expected ?? '')}`,
     `  found           ${printable(found)}`,
     `  check           ${id} (${source}) [${code}]`,
   ].join('\n');
 }
 
-function heading({ tee, manifestSha256, at }: Verdict, { rows, mode, atGiven }: TextReport): string {
+function heading({ tee, manifestSha256, at }: Verdict, { rows, timeFrom }: TextReport): string {
   const { Subject, Manifest, Roots, Exchange } = rows;
   const shown = {
     ...{
@@ -161,8 +151,7 @@ function heading({ tee, manifestSha256, at }: Verdict, { rows, mode, atGiven }: 
       Manifest,
       '': manifestSha256 && `SHA-256 ${manifestSha256}`,
     },
-    ...{ Roots, Exchange: Exchange && `SHA-256 ${Exchange}` },
-    Time: mode === 'record' && !atGiven ? `${at}, stated by the file` : at,
+    ...{ Roots, Exchange: Exchange && `SHA-256 ${Exchange}`, Time: `${at}${timeFrom}` },
   };
   return Object.entries(shown)
     .flatMap(([name, value]) => (value ? [`${name.padEnd(10)}${printable(value)}`] : []))
@@ -177,8 +166,12 @@ function chain(verdict: Verdict, { verbose }: TextReport, paint: Paint): string 
   const lines = chainOfTrust(verdict).flatMap((link) => {
     const line = linkLine(link, verdict.roots, paint);
     if (!verbose) return [line];
-    const runs = runsOf(checks.filter((check) => linkOf(check.id) === link.id));
-    return [line, ...runs.map((run) => checkLine(run, width, paint)), ''];
+    const own = checks.filter((check) => linkOf(check.id) === link.id);
+    // Checks that were neither passed nor failed, for the same reason, share a line.
+    const runs = Map.groupBy(own, ({ id, outcome, found }) =>
+      outcome === 'pass' || outcome === 'fail' ? id : `${outcome} ${found}`,
+    );
+    return [line, ...Array.from(runs.values(), (run) => checkLine(run, width, paint)), ''];
   });
   const more = verbose ? [] : ['', 'Each check: --verbose, or --json for a program.'];
   return [paint('bold', 'Chain of trust'), ...lines, ...more].join('\n').trimEnd();
@@ -196,23 +189,8 @@ function notProven({ outcome, roots }: Verdict, { mode }: TextReport): string {
   return ['This does not prove', ...lines.map((line) => `  - ${line}`)].join('\n');
 }
 
-/** Joins neighbours that share one line: checks that were neither passed nor failed, for the same reason. */
-function runsOf(checks: readonly Check[]): readonly (readonly [Check, ...Check[]])[] {
-  const runs: [Check, ...Check[]][] = [];
-  for (const check of checks) {
-    const run = runs.at(-1);
-    const judged = check.outcome === 'pass' || check.outcome === 'fail';
-    if (!judged && run?.[0].outcome === check.outcome && run[0].found === check.found) run.push(check);
-    else runs.push([check]);
-  }
-  return runs;
-}
-
-function checkLine(
-  [{ id, outcome, expected, found }, ...more]: readonly [Check, ...Check[]],
-  width: number,
-  paint: Paint,
-): string {
+function checkLine([check, ...more]: readonly Check[], width: number, paint: Paint): string {
+  const { id, outcome, expected, found } = check as Check;
   const [style, mark, counted] = MARKS[outcome];
   const start = `    ${paint(style, mark)} `;
   const told = printable(found);

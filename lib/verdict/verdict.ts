@@ -6,10 +6,6 @@ import type { Check, Outcome } from '../attestation/check.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { safeJson } from '../text.ts';
 
-/**
- * `unavailable`: something that the verdict needs could not be fetched, and no check failed for another
- * reason.
- */
 export type VerificationOutcome = Outcome | 'unavailable';
 
 /** Its own JSON: receipts point to its text, GET /verification and clients show it. It only ever grows. */
@@ -97,20 +93,26 @@ export function errorOf({ failure }: Pick<Verdict, 'failure'>): PrivatemodeError
 export const reasonOf = ({ id, expected, found, source }: NonNullable<Verdict['failure']>): string =>
   id === null ? found : `${id}: expected ${expected}; found ${found} (docs/protocol/${source})`;
 
-const row = (exitCode: number, word: string, meaning: string) => ({ exitCode, word, meaning });
-
 /** How a verification can end, and the exit code that says so. */
-export const OUTCOMES: Readonly<Record<VerificationOutcome, ReturnType<typeof row>>> = {
-  accepted: row(0, 'ACCEPTED', 'every check that applies held'),
-  rejected: row(10, 'REJECTED', 'a check failed'),
-  unsupported: row(20, 'UNSUPPORTED', 'the manifest says something that this version does not understand'),
-  malformed: row(30, 'MALFORMED', 'a file or a response is malformed or cannot be read'),
-  unavailable: row(
-    40,
-    'NO VERDICT',
-    'the service, its manifest or a collateral host gave no usable response',
-  ),
-};
+export const OUTCOMES = {
+  accepted: { exitCode: 0, word: 'ACCEPTED', meaning: 'every check that applies held' },
+  rejected: { exitCode: 10, word: 'REJECTED', meaning: 'a check failed' },
+  unsupported: {
+    exitCode: 20,
+    word: 'UNSUPPORTED',
+    meaning: 'the manifest says something that this version does not understand',
+  },
+  malformed: {
+    exitCode: 30,
+    word: 'MALFORMED',
+    meaning: 'a file or a response is malformed or cannot be read',
+  },
+  unavailable: {
+    exitCode: 40,
+    word: 'NO VERDICT',
+    meaning: 'the service, its manifest or a collateral host gave no usable response',
+  },
+} as const satisfies Record<VerificationOutcome, object>;
 
 /**
  * Exit code of evidence that was accepted under roots other than the vendors', without --accept-custom-roots.
@@ -124,13 +126,13 @@ export const CUSTOM_ROOTS_EXIT_CODE = 35;
  */
 export const USAGE_EXIT_CODE = 1;
 
-/** The outcome of errors outside the checks. */
-export const outcomeOfError = (code: ErrorCode): VerificationOutcome =>
-  MALFORMED.has(code) ? 'malformed' : 'unavailable';
-
-/** secret_exchange_failed: for an unreadable response of the secret service. */
-const MALFORMED: ReadonlySet<ErrorCode> = new Set([
+/** secret_exchange_failed: the response of the secret service cannot be read. */
+const MALFORMED: readonly ErrorCode[] = [
   'verify_input_invalid',
   'evidence_malformed',
   'secret_exchange_failed',
-]);
+];
+
+/** The outcome of errors outside the checks. */
+export const outcomeOfError = (code: ErrorCode): VerificationOutcome =>
+  MALFORMED.includes(code) ? 'malformed' : 'unavailable';

@@ -109,7 +109,7 @@ describe('verify of a live service', () => {
     assert.equal(code, 1);
     assert.match(
       stderr,
-      /^Error: --save: .*taken is there already; name a new file, or verify that record: verify --saved /,
+      /^Error: --save: .*taken is there already; name a new file, or verify that record with --saved$/m,
     );
     const below = await verify('snp', '--save', join(taken, 'below'));
     assert.equal(below.code, 1);

@@ -90,7 +90,11 @@ describe('verify --saved', () => {
 
   it('judges by the time that the record states, else by --at, in any form of RFC 3339', async () => {
     const later = { now: '2040-01-01T00:00:00Z' };
-    assert.equal((await verifyCommand(savedFlags(GOOD), later)).code, 0);
+    const { code, stdout } = await verifyCommand(savedFlags(GOOD), later);
+    assert.equal(code, 0);
+    assert.match(stdout, /^Time {6}2026-12-01T00:00:00\.000Z, stated by the file$/m);
+    const given = await verifyCommand([...savedFlags(GOOD), '--at', '2026-12-01T00:00:00Z']);
+    assert.match(given.stdout, /^Time {6}2026-12-01T00:00:00\.000Z$/m);
     assert.equal((await verifyRecord(GOOD, '--at', '2040-01-01T00:00:00Z')).code, 10);
     for (const at of ['2026-12-01t01:00:00+01:00', '2026-11-30T19:00:00.0000001-05:00'])
       assert.equal((await verifyRecord(GOOD, '--at', at)).json().at, '2026-12-01T00:00:00.000Z');

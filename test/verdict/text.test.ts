@@ -35,7 +35,7 @@ function judgement(checks: readonly Check[], change: Partial<Verdict> = {}): Ver
 }
 
 const REPORT: TextReport = {
-  ...{ mode: 'static', saved: false, atGiven: false, colours: false, verbose: true },
+  ...{ mode: 'static', timeFrom: '', colours: false, verbose: true },
   rows: { Subject: 'https://api.example:443', Manifest: 'manifest.json', Roots: 'AMD and Intel, built in' },
 };
 
@@ -110,21 +110,14 @@ describe('the verdict for a person', () => {
     assert.match(text, /^ {4}– Allowed chips +the manifest names none/m);
   });
 
-  const BY = ' If --at is not when it was made, leave it out: the record states a time.';
   const DISTRUST = 'Do not trust any deployment on this evidence.';
   for (const [code, report, advice] of [
     [
       'attestation_failed',
       {},
-      'Do not send anything to this remote. Keep the exchange as proof (--save FILE) and report it.',
-    ],
-    [
-      'attestation_failed',
-      { saved: true },
-      'Do not send anything to this remote. Report it with the record.',
+      'Do not send anything to this remote. Keep the exchange as proof (--save FILE)',
     ],
     ['attestation_failed', { mode: 'record' }, DISTRUST],
-    ['attestation_failed', { mode: 'record', atGiven: true }, `${DISTRUST}${BY}`],
     ['manifest_mismatch', { mode: 'static' }, 'The deployment runs under another manifest than yours.'],
     ['manifest_mismatch', { mode: 'managed' }, 'The service publishes one manifest and runs under another.'],
     ['manifest_mismatch', { mode: 'record' }, DISTRUST],
@@ -168,12 +161,6 @@ describe('the verdict for a person', () => {
       assert.match(text, words);
       assert.equal(text.includes('and for no other'), mode === 'static');
     }
-  });
-
-  it('says that the time of a record is stated by the file, unless --at gives it', () => {
-    const shown = (atGiven: boolean) => renderText(judgement([]), { ...REPORT, mode: 'record', atGiven });
-    assert.match(shown(false), /^Time {6}2026-12-01T00:00:00\.000Z, stated by the file$/m);
-    assert.match(shown(true), /^Time {6}2026-12-01T00:00:00\.000Z$/m);
   });
 
   it('uses colours on a terminal, and nowhere else', async () => {
