@@ -44,19 +44,25 @@ export async function verifyLive(
   const { save, manifestPath, nonce } = request;
   if (save !== undefined) requireUnused(save);
   const config = { ...configOf(request.given, env).config, manifestPath };
-  const { apiEndpoint: endpoint, cdnBaseUrl, unsafeTrustRoots, connectTimeout } = config;
+  const {
+    apiEndpoint: endpoint,
+    cdnBaseUrl,
+    amdKdsUrl,
+    intelPcsUrl,
+    protocolVersion,
+    unsafeTrustRoots,
+  } = config;
   const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
-  const outbound = createOutbound(env, { connectTimeout, clock });
-  const service = { ...config, endpoint, clock, call: outbound.call };
-  const recording = recordExchange(
-    createCollateralCache({ ...service, store: new Map() }),
-    serviceUrl(endpoint),
-  );
-  const deps = { control: createControlApi(service), roots, collateral: recording.source, clock };
-  const readNewest = () => managedManifest(service).newest();
-  const expected = async () => (manifestPath === undefined ? readNewest() : readManifest(manifestPath));
+  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock });
+  const { call } = outbound;
+  const vendors = createCollateralCache({ call, store: new Map(), amdKdsUrl, intelPcsUrl, clock });
+  const recording = recordExchange(vendors, serviceUrl(endpoint));
+  const control = createControlApi({ call, endpoint, protocolVersion, clock });
+  const deps = { control, roots, collateral: recording.source, clock };
+  const published = managedManifest({ call, cdnBaseUrl, clock });
+  const expected = async () => (manifestPath === undefined ? published.newest() : readManifest(manifestPath));
   const asking = attestOnce(deps, expected, { apiKey, nonce }, onStep);
   const { verdict, exchange } = await asking.finally(() => outbound.close());
   const record = exchange && recording.record({ ...exchange, roots }, verdict);

@@ -22,21 +22,26 @@ export type SecretMessages = Pick<
   'publicKey' | 'encapsulatedKey' | 'signature' | 'meshCert'
 >;
 
-/** A recorded exchange. `secret`: its messages, or the error that kept it from completing. */
+/** A recorded exchange. */
 export interface Subject extends Omit<VerifyInput, 'secretFollows'> {
-  readonly secret: SecretMessages | PrivatemodeError;
+  /** Undefined where no secret exchange was completed. */
+  readonly secret: SecretMessages | undefined;
+  /** The error that ended the attestation outside the checks. */
+  readonly ended: PrivatemodeError | undefined;
 }
 
 /** The verdict on a recorded exchange. Bad input leads to a verdict, never to an error. */
-export async function judge({ secret, ...input }: Subject): Promise<Verdict> {
+export async function judge({ secret, ended, ...input }: Subject): Promise<Verdict> {
   const found = await verify({ ...input, secretFollows: true });
   const evidence = evidenceVerdict(found, input.roots);
   const { meshCaPem } = found;
-  if (meshCaPem === undefined) return completed(undefined, evidence);
-  if (secret instanceof Error) return completed(secret, evidence);
+  if (meshCaPem === undefined || secret === undefined) return completed(ended ?? NO_SECRET, evidence);
   const { manifest, now } = input;
-  return withSecretChecks(evidence, await verifySecretResponse({ ...secret, meshCaPem, manifest, now }));
+  const checks = await verifySecretResponse({ ...secret, meshCaPem, manifest, now });
+  return completed(ended, withSecretChecks(evidence, checks));
 }
+
+const NO_SECRET = new PrivatemodeError('verify_input_invalid', 'there is no secret exchange');
 
 /**
  * The verdict on evidence that was checked under these roots. If nothing but collateral that could not be

@@ -9,7 +9,7 @@ import { ERRORS, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { parseStrictJson } from '../strict-json.ts';
 import { safeJson } from '../text.ts';
 import { VERSION } from '../version.ts';
-import type { SecretMessages, Subject } from './judge.ts';
+import type { Subject } from './judge.ts';
 import type { Verdict } from './verdict.ts';
 
 /** The text of a record, and its name: the SHA-256 in lower-case hex. */
@@ -18,10 +18,7 @@ export interface ExchangeRecord {
   readonly text: string;
 }
 
-export interface Exchange extends Pick<Subject, 'nonce' | 'document' | 'manifest' | 'roots'> {
-  /** Undefined where no secret exchange was completed. */
-  readonly secret: SecretMessages | undefined;
-}
+export type Exchange = Pick<Subject, 'nonce' | 'document' | 'manifest' | 'roots' | 'secret'>;
 
 /** The form of a JSON value. `base64`: bytes; a list has one form for its items; `?` marks what may be absent. */
 type Form = 'string' | 'number' | 'object' | 'base64' | readonly [Form] | { readonly [member: string]: Form };
@@ -47,13 +44,12 @@ const RECORD = {
 } as const satisfies Form;
 
 /** What `inForm` makes of a record. */
-interface Stored extends Pick<Subject, 'nonce' | 'document' | 'manifest'> {
+interface Stored extends Omit<Exchange, 'roots'> {
   readonly version: string;
   readonly host: string;
   readonly time: string;
   readonly roots?: TrustRoots;
   readonly collateral: readonly Json[];
-  readonly secret?: SecretMessages;
   readonly verdict: Json;
 }
 
@@ -106,7 +102,7 @@ export function readRecord(file: Uint8Array, refuse: (defect: string) => Error) 
   parseStrictJson(file, { depth: 8, values: 20_000 }, refuse);
   const json: unknown = JSON.parse(Buffer.from(file).toString());
   const record = inForm(json, RECORD, 'record', refuse) as Stored;
-  const { version, host, nonce, document, manifest, roots = PRODUCTION_ROOTS, verdict: stated } = record;
+  const { version, host, nonce, document, manifest, secret, roots = PRODUCTION_ROOTS } = record;
   const time = new Date(record.time);
   if (Number.isNaN(time.getTime())) throw refuse('its "time" is no time');
   const collateral = sourceOf(async (ask, query) => {
@@ -116,17 +112,16 @@ export function readRecord(file: Uint8Array, refuse: (defect: string) => Error) 
     const { error = `the record has no answer to ${ask}` } = told ?? {};
     throw new PrivatemodeError('collateral_unavailable', error as string);
   });
-  const secret = record.secret ?? withoutSecret(stated);
-  return { version, host, time, stated, subject: { nonce, document, manifest, roots, collateral, secret } };
+  const ended = errorIn(record.verdict);
+  const subject = { nonce, document, manifest, roots, collateral, secret, ended };
+  return { version, host, time, stated: record.verdict, subject };
 }
 
-/** Why a record has no secret exchange: the error that its verdict states. No code of an error accepts. */
-function withoutSecret({ failure }: Json): PrivatemodeError {
+/** The error outside the checks that a verdict states. To believe it is safe: no error accepts anything. */
+function errorIn({ failure }: Json): PrivatemodeError | undefined {
   const { id, code, found } = (failure ?? {}) as Json;
-  const isStated = id === null && typeof found === 'string' && typeof code === 'string';
-  return isStated && Object.hasOwn(ERRORS, code)
-    ? new PrivatemodeError(code as ErrorCode, found)
-    : new PrivatemodeError('verify_input_invalid', 'the record holds no secret exchange');
+  if (id !== null || typeof code !== 'string' || typeof found !== 'string') return undefined;
+  return Object.hasOwn(ERRORS, code) ? new PrivatemodeError(code as ErrorCode, found) : undefined;
 }
 
 /** The value, with bytes in place of base64 and without members that the form lacks. Throws as `refuse` says. */

@@ -229,12 +229,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'a record without a secret exchange: its evidence alone is accepted',
     file: 'lib/verdict/judge.ts',
-    edits: [
-      {
-        find: 'if (secret instanceof Error) return completed(secret, evidence);',
-        replace: 'if (secret instanceof Error) return completed(undefined, evidence);',
-      },
-    ],
+    edits: [{ find: 'completed(ended ?? NO_SECRET, evidence)', replace: 'completed(ended, evidence)' }],
     tests: [
       {
         file: 'test/commands/verify-saved.test.ts',

@@ -232,6 +232,16 @@ describe('the collateral of a record', () => {
   });
 });
 
+describe('a record of an exchange that an error ended', () => {
+  it('keeps that error, and the checks of the secret, as a key of low order does that nobody can open', async () => {
+    const secret = secretOf('synthetic', 'negative/secret_enc_lowOrder.json');
+    const failure = { id: null, code: 'secret_exchange_failed', found: 'it cannot be opened' };
+    const { code, json } = await verifyRecord({ ...recordOf('synthetic'), secret, verdict: { failure } });
+    assert.deepEqual([code, json().failure?.code], [30, 'secret_exchange_failed']);
+    assert.equal(json().checks.find(({ id }) => id === 'secret.signature')?.outcome, 'pass');
+  });
+});
+
 describe('a record without a secret exchange', () => {
   it('is never accepted: the error decides that it states, else that nothing was exchanged', async () => {
     for (const [failure, exit, code] of [

@@ -154,7 +154,7 @@ describe('collateral that evidence lacks', () => {
         await third.session.acquire(WAIT);
         const stored = third.session
           .lastVerdict()
-          ?.checks.filter(({ found }) => /^stored \d+ s ago, because .*status 503/.test(found));
+          ?.checks.filter(({ found }) => /^stored at \S+Z, because .*status 503/.test(found));
         assert.equal(stored?.length, again);
         assert.equal(stored?.filter(({ age = 0 }) => age > 0).length, lists);
       });

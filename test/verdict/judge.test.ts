@@ -140,7 +140,7 @@ describe('a deployment whose manifest has no entry for the secret service', () =
   const messages = { publicKey: none, encapsulatedKey: none, signature: none, meshCert: none };
 
   it('is unsupported, and not malformed', async () => {
-    const { outcome, failure } = await judge({ ...input, now, secret: messages });
+    const { outcome, failure } = await judge({ ...input, now, secret: messages, ended: undefined });
     assert.deepEqual(
       [outcome, failure?.id, failure?.code],
       ['unsupported', 'manifest.valid', 'manifest_unsupported'],
