@@ -29,12 +29,12 @@ import { errorOf, type Verdict } from '../verdict/verdict.ts';
 import type { LiveRequest } from './verify-flags.ts';
 import { readManifest } from './verify-saved.ts';
 
-/** Called when a step has ended: how many ms it took, and whether it succeeded. */
-export type OnStep = (step: string, ms: number, holds: boolean) => void;
+/** Called when a step begins. */
+type OnStep = (step: string) => unknown;
 
 /**
- * Verifies the live service. Failures of the network give a verdict too. `onStep` is called as each step
- * ends. Throws config_invalid and unsafe_roots_refused before any request.
+ * Verifies the live service. Failures of the network give a verdict too. Throws config_invalid and
+ * unsafe_roots_refused before any request.
  */
 export async function verifyLive(
   request: LiveRequest,
@@ -92,17 +92,16 @@ async function attestOnce(
   asked: { readonly apiKey: string; readonly nonce: Uint8Array | undefined },
   onStep: OnStep,
 ): Promise<{ readonly verdict: Verdict; readonly exchange?: Omit<Exchange, 'roots'> }> {
-  const { step, end } = stepwise(onStep);
   const found: { manifest?: Uint8Array; error?: PrivatemodeError; verdict?: Verdict } & {
     sent?: Pick<Exchange, 'nonce' | 'document'>;
     secret?: SecretMessages;
   } = {};
   try {
-    step('manifest');
+    onStep('manifest');
     const manifest = await expected();
     found.manifest = manifest;
     const hooks: AttestHooks = {
-      onStep: (name) => step(STEPS[name]),
+      onStep: (name) => onStep(STEPS[name]),
       onEvidence({ verdict, nonce, document }) {
         Object.assign(found, { verdict, sent: { nonce, document } });
       },
@@ -116,7 +115,6 @@ async function attestOnce(
     found.error = thrown;
   }
   const { manifest, error, verdict, sent, secret } = found;
-  end(error === undefined);
   if (manifest !== undefined && verdict !== undefined && sent !== undefined)
     return { verdict: completed(error, verdict), exchange: { ...sent, manifest, secret } };
   const cause = error ?? new PrivatemodeError('attestation_failed', 'the service was not judged');
@@ -130,20 +128,6 @@ const STEPS: Readonly<Record<Step, string>> = {
   collateral: 'checks of the evidence',
   secret: 'secret exchange',
 };
-
-/** Reports steps one after the other: a step begins when the one before it has succeeded. */
-function stepwise(onStep: OnStep) {
-  let running: { readonly name: string; readonly since: number } | undefined;
-  const end = (holds: boolean): void => {
-    if (running !== undefined) onStep(running.name, performance.now() - running.since, holds);
-    running = undefined;
-  };
-  const step = (name: string): void => {
-    end(true);
-    running = { name, since: performance.now() };
-  };
-  return { step, end };
-}
 
 /** Refuses a file that is there, before the first request. Throws config_invalid. */
 function requireUnused(path: string): void {

@@ -25,7 +25,6 @@ export async function verifySaved({ saved, at }: SavedRequest, now: Date): Promi
     at !== undefined && at > now
       ? `Warning: --at ${at.toISOString()} lies in the future: what is in force then is not known yet.\n`
       : '';
-  const timeFrom = at === undefined ? ', stated by the file' : '';
   try {
     const file = readInput(saved);
     const sha256 = createHash('sha256').update(file).digest('hex');
@@ -43,16 +42,13 @@ export async function verifySaved({ saved, at }: SavedRequest, now: Date): Promi
     };
     const changes = at === undefined ? differences(stated, verdict, version) : '';
     const warning = future + changes + (isCustom ? foreignRoots(`the record ${saved}`) : '');
+    const timeFrom = at === undefined ? ', stated by the file' : '';
     return { verdict, report: { mode: 'record', rows, timeFrom }, warning };
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     const known = { at: (at ?? now).toISOString(), roots: 'vendor', manifestSha256: null } as const;
-    const rows = { Subject: saved, Manifest: saved, Roots: saved };
-    return {
-      verdict: notJudged(thrown, known),
-      report: { mode: 'record', rows, timeFrom: '' },
-      warning: future,
-    };
+    const report = { mode: 'record', rows: { Subject: saved }, timeFrom: '' } as const;
+    return { verdict: notJudged(thrown, known), report, warning: future };
   }
 }
 

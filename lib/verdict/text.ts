@@ -14,7 +14,7 @@ export interface TextReport {
   /** Live, by the `managed` manifest that the service publishes or by a `static` one, or of a `record`. */
   readonly mode: 'managed' | 'static' | 'record';
   /** The rows of the heading by name, beside what the verdict says. */
-  readonly rows: Readonly<Record<'Subject' | 'Manifest' | 'Roots', string>> & { readonly Exchange?: string };
+  readonly rows: Readonly<Partial<Record<'Subject' | 'Manifest' | 'Roots' | 'Exchange', string>>>;
   /** Who named the time of the verdict, if not the clock of this machine. */
   readonly timeFrom: string;
   readonly colours: boolean;

@@ -144,17 +144,17 @@ describe('verify of a live service', () => {
     assert.equal((await verifyAgain(saved)).code, 35);
   });
 
-  it('prints each step with its time on stderr if that is a terminal, but not with --json', async () => {
+  it('prints on stderr what it waits for if that is a terminal, but not with --json', async () => {
     const stepsOf = async (...more: string[]) => {
       const { stderr } = await verifyCommand([...flags('snp'), ...more], { env: ENV(), stderrIsTTY: true });
-      return (stderr.match(/^[✓✗] .*$/gm) ?? []).map((line) => line.replace(/ \d+\.\d\d s$/, ' TIME'));
+      return stderr.match(/^.* …$/gm) ?? [];
     };
-    const good = ['✓ manifest TIME', '✓ evidence TIME', '✓ checks of the evidence TIME'];
-    assert.deepEqual(await stepsOf(), [...good, '✓ secret exchange TIME']);
+    const evidence = ['manifest …', 'evidence …', 'checks of the evidence …'];
+    assert.deepEqual(await stepsOf(), [...evidence, 'secret exchange …']);
     assert.deepEqual(await stepsOf('--json'), []);
-    assert.doesNotMatch((await verify('snp')).stderr, /[✓✗]/);
+    assert.doesNotMatch((await verify('snp')).stderr, /…/);
     simulators.snp.faults.set('evidence-debug', true);
-    assert.deepEqual(await stepsOf(), [...good.slice(0, 2), '✗ checks of the evidence TIME']);
+    assert.deepEqual(await stepsOf(), evidence);
   });
 
   it('exits with 35 for a service accepted under custom roots, unless --accept-custom-roots is given', async () => {
