@@ -3,6 +3,7 @@
  * so that anybody can judge it again without a network (docs/verify.md). It holds no key and no secret.
  */
 import { sha256 } from '#crypto/digest';
+import { integer, JsonMembers, OBJECT, TEXT } from '../attestation/json-members.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import type { CollateralSource, TrustRoots } from '../attestation/verify-evidence.ts';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../errors.ts';
@@ -20,59 +21,19 @@ export interface ExchangeRecord {
 
 export type Exchange = Pick<Subject, 'nonce' | 'document' | 'manifest' | 'roots' | 'secret'>;
 
-/** The form of a JSON value. `base64`: bytes; a list has one form for its items; `?` marks what may be absent. */
-type Form = 'string' | 'number' | 'object' | 'base64' | readonly [Form] | { readonly [member: string]: Form };
-
-const RECORD = {
-  ...{ version: 'string', host: 'string', time: 'string' },
-  ...{ nonce: 'base64', document: 'base64', manifest: 'base64' },
-  /** Absent: those of AMD and Intel. */
-  'roots?': {
-    snp: { 'Milan?': { ark: 'string', ask: 'string' }, 'Genoa?': { ark: 'string', ask: 'string' } },
-    'tdx?': { root: 'string' },
-  },
-  /** What the source was asked, and what it gave, or why it gave nothing. */
-  collateral: [
-    {
-      ...{ ask: 'string', query: 'object', 'error?': 'string' },
-      ...{ 'vcek?': 'base64', 'crl?': 'base64', 'body?': 'string', 'issuerChain?': 'string' },
-      'stored?': { fetchedAt: 'number', because: 'string' },
-    },
-  ],
-  'secret?': { publicKey: 'base64', encapsulatedKey: 'base64', signature: 'base64', meshCert: 'base64' },
-  verdict: 'object',
-} as const satisfies Form;
-
-/** What `inForm` makes of a record. */
-interface Stored extends Omit<Exchange, 'roots'> {
-  readonly version: string;
-  readonly host: string;
-  readonly time: string;
-  readonly roots?: TrustRoots;
-  readonly collateral: readonly Json[];
-  readonly verdict: Json;
-}
-
-/** What a source is asked, and what its answer must have. The answer to amdVcek is this member alone. */
-const QUESTIONS = {
-  ...{ amdVcek: ['vcek'], amdCrl: ['crl'], intelRootCrl: ['crl'], intelPckCrl: ['crl', 'issuerChain'] },
-  ...{ intelTcbInfo: ['body', 'issuerChain'], intelQeIdentity: ['body', 'issuerChain'] },
-} as const satisfies Record<keyof CollateralSource, readonly string[]>;
-type Question = keyof CollateralSource;
-type Ask = (query: unknown) => Promise<unknown>;
-type Json = Readonly<Record<string, unknown>>;
-
 /** Records one attestation, which asks `source`, of the service at `host` (https://HOST:PORT). */
 export function recordExchange(collateral: CollateralSource, host: string) {
   const answers = new Map<string, object>();
-  const source = sourceOf(async (ask, query) => {
-    const note = (told: object) => answers.set(keyOf(ask, query), { ask, query, ...told });
+  const source = sourceOf(async (ask, name, query) => {
     try {
-      const answer = await (collateral as unknown as Record<Question, Ask>)[ask](query);
-      note(withBase64(answer instanceof Uint8Array ? { vcek: answer } : (answer as object)));
+      const answer: unknown = await collateral[name](query as never);
+      answers.set(ask, {
+        ask,
+        ...inBase64(answer instanceof Uint8Array ? { vcek: answer } : Object(answer)),
+      });
       return answer;
     } catch (thrown) {
-      if (thrown instanceof PrivatemodeError) note({ error: thrown.message });
+      if (thrown instanceof PrivatemodeError) answers.set(ask, { ask, error: thrown.message });
       throw thrown;
     }
   });
@@ -81,10 +42,10 @@ export function recordExchange(collateral: CollateralSource, host: string) {
     record({ nonce, document, manifest, roots, secret }: Exchange, verdict: Verdict): ExchangeRecord {
       const told = {
         ...{ version: VERSION, host, time: verdict.at },
-        ...withBase64({ nonce, document, manifest }),
+        ...inBase64({ nonce, document, manifest }),
         ...(verdict.roots === 'custom' && { roots }),
         collateral: [...answers.values()],
-        ...(secret && { secret: withBase64(secret) }),
+        ...(secret && { secret: inBase64(secret) }),
         verdict,
       };
       const text = `${safeJson(told, 2)}\n`;
@@ -98,24 +59,41 @@ export function recordExchange(collateral: CollateralSource, host: string) {
  * are what its writer says. Throws what `refuse` makes of a defect.
  */
 export function readRecord(file: Uint8Array, refuse: (defect: string) => Error) {
-  // Bounds the text, and refuses a member that is there twice: two readers may read it differently.
-  parseStrictJson(file, { depth: 8, values: 20_000 }, refuse);
-  const json: unknown = JSON.parse(Buffer.from(file).toString());
-  const record = inForm(json, RECORD, 'record', refuse) as Stored;
-  const { version, host, nonce, document, manifest, secret, roots = PRODUCTION_ROOTS } = record;
-  const time = new Date(record.time);
+  // A member that is there twice is refused: two readers may read it differently.
+  const json = parseStrictJson(file, { depth: 8, values: 20_000 }, refuse);
+  const record = new JsonMembers(json, [], (_, path, { expected }) =>
+    refuse(`its ${path.length === 0 ? 'text' : JSON.stringify(path.join('.'))} is not ${expected}`),
+  );
+  const time = new Date(record.get('time', TEXT));
   if (Number.isNaN(time.getTime())) throw refuse('its "time" is no time');
-  const collateral = sourceOf(async (ask, query) => {
-    const told = record.collateral.find((each) => keyOf(each['ask'], each['query']) === keyOf(ask, query));
-    if (told !== undefined && QUESTIONS[ask].every((member) => told[member] !== undefined))
-      return ask === 'amdVcek' ? told['vcek'] : told;
-    const { error = `the record has no answer to ${ask}` } = told ?? {};
-    throw new PrivatemodeError('collateral_unavailable', error as string);
+  const answers = new Map<string, unknown>();
+  for (const told of record.objects('collateral')) {
+    const ask = told.get('ask', TEXT);
+    const name = ask.split(' ')[0] as Question;
+    if (!Object.hasOwn(READ, name)) throw refuse(`nobody asks for ${JSON.stringify(ask)}`);
+    answers.set(ask, told.members.has('error') ? unavailable(told.get('error', TEXT)) : READ[name](told));
+  }
+  const collateral = sourceOf(async (ask) => {
+    const answer = answers.get(ask) ?? unavailable(`the record has no answer to ${ask}`);
+    if (answer instanceof Error) throw answer;
+    return answer;
   });
-  const ended = errorIn(record.verdict);
-  const subject = { nonce, document, manifest, roots, collateral, secret, ended };
-  return { version, host, time, stated: record.verdict, subject };
+  const bytes = <Name extends string>(from: JsonMembers, ...names: Name[]) =>
+    Object.fromEntries(names.map((name) => [name, from.get(name, BASE64)])) as Record<Name, Uint8Array>;
+  const has = (name: string): boolean => record.members.has(name);
+  const secret = has('secret')
+    ? bytes(record.object('secret'), 'publicKey', 'encapsulatedKey', 'signature', 'meshCert')
+    : undefined;
+  const roots = has('roots') ? rootsIn(record.object('roots')) : PRODUCTION_ROOTS;
+  const messages = bytes(record, 'nonce', 'document', 'manifest');
+  record.get('verdict', OBJECT);
+  const { verdict: stated } = JSON.parse(Buffer.from(file).toString()) as { verdict: Json };
+  const subject: Omit<Subject, 'now'> = { ...messages, roots, collateral, secret, ended: errorIn(stated) };
+  return { version: record.get('version', TEXT), host: record.get('host', TEXT), time, stated, subject };
 }
+
+type Question = keyof CollateralSource;
+type Json = Readonly<Record<string, unknown>>;
 
 /** The error outside the checks that a verdict states. To believe it is safe: no error accepts anything. */
 function errorIn({ failure }: Json): PrivatemodeError | undefined {
@@ -124,34 +102,57 @@ function errorIn({ failure }: Json): PrivatemodeError | undefined {
   return Object.hasOwn(ERRORS, code) ? new PrivatemodeError(code as ErrorCode, found) : undefined;
 }
 
-/** The value, with bytes in place of base64 and without members that the form lacks. Throws as `refuse` says. */
-function inForm(value: unknown, form: Form, name: string, refuse: (defect: string) => Error): unknown {
-  const type = typeof form === 'object' ? 'object' : form === 'base64' ? 'string' : form;
-  if (typeof value !== type || value === null) throw refuse(`its "${name}" is no ${type}`);
-  if (form === 'base64') {
-    const bytes = Buffer.from(value as string, 'base64');
-    if (bytes.toString('base64') !== value) throw refuse(`its "${name}" is not base64 with padding`);
-    return new Uint8Array(bytes);
-  }
-  if (typeof form === 'string') return value;
-  if (Array.isArray(form))
-    return Object.values(value as object).map((item) => inForm(item, form[0], name, refuse));
-  const members = Object.entries(form).flatMap(([key, inner]) => {
-    const member = key.replace('?', '');
-    const given = (value as Json)[member];
-    return given === undefined && key !== member ? [] : [[member, inForm(given, inner, member, refuse)]];
+function rootsIn(from: JsonMembers): TrustRoots {
+  const snp = from.object('snp');
+  const pairs = Array.from(snp.members.keys(), (product) => {
+    const pair = snp.object(product);
+    return [product, { ark: pair.get('ark', TEXT), ask: pair.get('ask', TEXT) }];
   });
-  return Object.fromEntries(members);
+  const tdx = from.members.has('tdx') ? { root: from.object('tdx').get('root', TEXT) } : undefined;
+  return { snp: Object.fromEntries(pairs), tdx };
 }
 
-const keyOf = (ask: unknown, query: unknown): string => JSON.stringify([ask, query]);
+const BASE64 = {
+  expected: 'base64 with padding',
+  read(text: unknown): Uint8Array | undefined {
+    const bytes = typeof text === 'string' ? Buffer.from(text, 'base64') : undefined;
+    return bytes?.toString('base64') === text ? bytes && new Uint8Array(bytes) : undefined;
+  },
+};
 
-const sourceOf = (ask: (question: Question, query: unknown) => Promise<unknown>): CollateralSource =>
+/** How each answer of a source is read. A list that stands in for one that could not be fetched says so. */
+const storedIn = (told: JsonMembers) => {
+  if (!told.members.has('stored')) return {};
+  const stored = told.object('stored');
+  const fetchedAt = stored.get('fetchedAt', integer(Number.MAX_SAFE_INTEGER));
+  return { stored: { fetchedAt, because: stored.get('because', TEXT) } };
+};
+const list = (told: JsonMembers) => ({ crl: told.get('crl', BASE64), ...storedIn(told) });
+const chain = (told: JsonMembers) => ({ issuerChain: told.get('issuerChain', TEXT) });
+const signed = (told: JsonMembers) => ({ body: told.get('body', TEXT), ...chain(told), ...storedIn(told) });
+const READ = {
+  amdVcek: (told) => told.get('vcek', BASE64),
+  amdCrl: list,
+  intelTcbInfo: signed,
+  intelQeIdentity: signed,
+  intelPckCrl: (told) => ({ ...list(told), ...chain(told) }),
+  intelRootCrl: list,
+} satisfies { [Name in Question]: (told: JsonMembers) => Awaited<ReturnType<CollateralSource[Name]>> };
+
+const unavailable = (why: string) => new PrivatemodeError('collateral_unavailable', why);
+
+/** A source whose answers `answer` gives. `ask`: the whole question as text, as `amdCrl {"product":"Genoa"}`. */
+const sourceOf = (
+  answer: (ask: string, name: Question, query: unknown) => Promise<unknown>,
+): CollateralSource =>
   Object.fromEntries(
-    Object.keys(QUESTIONS).map((name) => [name, (query: unknown = {}) => ask(name as Question, query)]),
+    Object.keys(READ).map((name) => [
+      name,
+      (query: unknown = {}) => answer(`${name} ${JSON.stringify(query)}`, name as Question, query),
+    ]),
   ) as unknown as CollateralSource;
 
-const withBase64 = (members: object): object =>
+const inBase64 = (members: object): object =>
   Object.fromEntries(
     Object.entries(members).map(([name, value]) => [
       name,

@@ -265,28 +265,41 @@ describe('a file that verify --saved cannot use', () => {
   writeFileSync(large, '');
   truncateSync(large, 67_108_865);
   const told = (change: object) => JSON.stringify({ ...GOOD, ...change });
-  const ANSWER = { ask: 'amdCrl', query: {} };
+  const ANSWER = { ask: 'amdCrl {}' };
   for (const [what, text, words] of [
     ['no file', undefined, /failed to read ".*": ENOENT: no such file or directory; check the path/],
     ['an empty file', '', /it is empty/],
     ['text', 'hello', /not JSON/],
-    ['a list', '[]', /its "version" is no string/],
+    ['a list', '[]', /its text is not an object/],
     ['a member twice', '{"version":"1","version":"1"}', /appears twice/],
     ['too many values', JSON.stringify({ a: Array.from({ length: 20_001 }, () => 1) }), /too many values/],
-    ['no nonce', told({ nonce: undefined }), /its "nonce" is no string/],
-    ['a number for base64', told({ manifest: 7 }), /its "manifest" is no string/],
+    ['no nonce', told({ nonce: undefined }), /its "nonce" is not base64/],
+    ['a number for base64', told({ manifest: 7 }), /its "manifest" is not base64/],
     ['base64 without padding', told({ nonce: 'AAA' }), /its "nonce" is not base64 with padding/],
     [
       'an incomplete secret exchange',
       told({ secret: { publicKey: '' } }),
-      /its "encapsulatedKey" is no string/,
+      /its "secret.encapsulatedKey" is not base64/,
     ],
-    ['no list of collateral', told({ collateral: null }), /its "collateral" is no object/],
-    ['a strange answer', told({ collateral: [null] }), /its "collateral" is no object/],
-    ['an answer in another form', told({ collateral: [{ ...ANSWER, crl: [] }] }), /its "crl" is no string/],
-    ['half a pair of roots', told({ roots: { snp: { Genoa: { ark: '' } } } }), /its "ask" is no string/],
+    ['no list of collateral', told({ collateral: null }), /its "collateral" is not a list/],
+    ['a strange answer', told({ collateral: [null] }), /its "collateral.0" is not an object/],
+    [
+      'an answer that nobody asks for',
+      told({ collateral: [{ ask: 'toString {}' }] }),
+      /nobody asks for "toString/,
+    ],
+    [
+      'an answer in another form',
+      told({ collateral: [{ ...ANSWER, crl: [] }] }),
+      /its "collateral.0.crl" is not base64/,
+    ],
+    [
+      'half a pair of roots',
+      told({ roots: { snp: { Genoa: { ark: '' } } } }),
+      /its "roots.snp.Genoa.ask" is not a string/,
+    ],
     ['no time', told({ time: 'yesterday' }), /its "time" is no time/],
-    ['no verdict', told({ verdict: undefined }), /its "verdict" is no object/],
+    ['no verdict', told({ verdict: undefined }), /its "verdict" is not an object/],
   ] as const) {
     it(`is malformed if it is ${what}`, async () => {
       const argv =
