@@ -18,7 +18,7 @@ import { fitHelp, renderHelp } from './config/help.ts';
 import { invalid } from './config/values.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { describeRuntime } from './observe/runtime-floor.ts';
-import { printableLines } from './text.ts';
+import { printable } from './text.ts';
 import { VERSION } from './version.ts';
 
 type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<number>;
@@ -160,10 +160,10 @@ function describe(thrown: unknown): string {
   const lines = [`Error: ${error.message}`];
   if (error.code !== 'config_invalid') lines.push(error.remedy);
   // A fault of the program: its place, not its message, which may quote anything.
-  if (!(thrown instanceof PrivatemodeError) && thrown instanceof Error) {
+  if (!(thrown instanceof PrivatemodeError) && thrown instanceof Error)
     lines.push(`${thrown.name}`, ...(thrown.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line)));
-  }
-  return `${printableLines(lines.join('\n'))}\n`;
+  const text = lines.join('\n').replace(/[^\n]+/g, (line) => printable(line, Number.POSITIVE_INFINITY));
+  return `${text}\n`;
 }
 
 /**

@@ -25,10 +25,8 @@ type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'd
 interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
   readonly outbound: Outbound;
   readonly conditions: ConditionSink;
-  /** As of `listen`. */
-  readonly fd: number | undefined;
-  /** As of `sharePort`. */
-  readonly onPermanent: (error: PrivatemodeError) => void;
+  readonly fd: number | undefined; // as of `listen`
+  readonly onPermanent: (error: PrivatemodeError) => void; // as of `sharePort`
 }
 
 /** Opens the port, with --reuse-port once a secret is in force. Throws config_invalid, listen_failed. */
@@ -82,8 +80,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   };
   sessionChanged();
   return {
-    /** An address, a name or unix:PATH. */
-    host,
+    host, // an address, a name or unix:PATH
     /** http(s)://HOST:PORT, or unix:PATH. */
     url: address === '' ? host : `${files ? 'https' : 'http'}://${urlHost(host)}:${port}`,
     port,
@@ -119,17 +116,13 @@ export function connectUpstream(
   outbound: Outbound,
   clock: Clock,
 ) {
-  const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections: count } = config;
+  const { apiEndpoint, warmConnections: count } = config;
   const agent = outbound.agent({ keepAlive: true, maxFreeSockets: 256 }, { ...apiEndpoint, count });
   const freshAgent = outbound.agent({ keepAlive: false }, { ...apiEndpoint, count: 0 });
-  const limits = { connectTimeout, firstByteTimeout, clock };
-  return { upstream: createUpstream({ ...apiEndpoint, agent, freshAgent, ...limits }), agent };
+  return { upstream: createUpstream({ ...config, ...apiEndpoint, agent, freshAgent, clock }), agent };
 }
 
-/**
- * Calls `replaced` whenever the files hold a new pair, and warns before the certificate expires. A bad file
- * sets a condition, and leaves the old pair in force.
- */
+/** Calls `replaced` with each new pair, never with a bad one. Warns before the certificate expires. */
 function followTls(
   files: Parameters<typeof loadTls>[0],
   first: TlsMaterial,

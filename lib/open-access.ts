@@ -21,8 +21,7 @@ export interface Shared {
   readonly log: Logger;
   readonly counters: Counters;
   readonly conditions: Conditions;
-  /** Each part adds how it ends; they end in the reverse order. */
-  readonly opened: AsyncDisposableStack;
+  readonly opened: AsyncDisposableStack; // each part adds how it ends; they end in the reverse order
 }
 
 /**

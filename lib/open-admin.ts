@@ -55,13 +55,11 @@ export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
   { clock, log, counters, conditions, opened }: Shared,
   seen: {
-    /** Its error is the one that the operator should read. */
-    readonly session: Pick<Session, 'current' | 'standing'>;
+    readonly session: Pick<Session, 'current' | 'standing'>; // its error is what the operator should read
     readonly verification: { readonly document: Shown['verification'] };
     readonly clients: { sha256(): string } | undefined;
     readonly receipts: Pick<ReceiptLog, 'instance'> | undefined;
-    /** Serves the applications; undefined before it listens. */
-    readonly server: () => GatewayServer | undefined;
+    readonly server: () => GatewayServer | undefined; // undefined before it listens
   },
 ) {
   const { verification, clients, receipts, server } = seen;

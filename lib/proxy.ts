@@ -37,8 +37,7 @@ interface ProxyEnvironment {
   readonly log: Logger;
   /** Called on errors that a retry cannot fix; the process is expected to end. */
   readonly onPermanent?: (error: PrivatemodeError) => void;
-  /** A terminal for the line that changes during the start. */
-  readonly status?: StatusOutput | undefined;
+  readonly status?: StatusOutput | undefined; // a terminal for the line that changes during the start
   readonly clock?: Clock;
 }
 

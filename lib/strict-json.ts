@@ -1,9 +1,6 @@
-/**
- * JSON (RFC 8259) without its ambiguities: valid UTF-8, no member name twice in an object, numbers kept as
- * they were written. Two readers of such a text cannot disagree about what it says.
- */
+/** JSON (RFC 8259) that all readers understand alike: no name twice in an object, numbers as written. */
 import { PrivatemodeError } from './errors.ts';
-import { type Scanned, scanJson } from './json/scan.ts';
+import { scanJson } from './json/scan.ts';
 
 export type JsonValue = null | boolean | string | JsonNumber | readonly JsonValue[] | JsonObject;
 
@@ -49,7 +46,7 @@ export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refus
   return value;
 }
 
-function scanned(text: Buffer, refuse: Refuse): Scanned {
+function scanned(text: Buffer, refuse: Refuse) {
   try {
     return scanJson(text, { array: true, unique: true });
   } catch (thrown) {

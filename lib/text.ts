@@ -1,9 +1,6 @@
 /** Text for people: escaped for terminals, counted, coloured, and matched with what was meant. */
 
-/**
- * What a terminal obeys or nobody sees: control characters (C0, DEL, C1), formats (bidi controls, invisible
- * characters), lone surrogates, private characters, and the separators of lines and paragraphs.
- */
+/** What a terminal obeys or nobody sees: controls, formats (bidi), surrogates, private ones, separators. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
 
 /** The text with each unprintable character as `\u{1b}`, cut at `limit` characters. */
@@ -11,10 +8,6 @@ export function printable(text: string, limit = 1000): string {
   const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
   return cut.replace(UNPRINTABLE, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
 }
-
-/** The text with each of its lines made printable; lines may have any length. */
-export const printableLines = (text: string): string =>
-  text.replace(/[^\n]+/g, (line) => printable(line, Number.POSITIVE_INFINITY));
 
 export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
 
@@ -36,10 +29,8 @@ export const shellWord = (word: string): string =>
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
 /** Whether an output is a terminal with colours, which the user has not refused (https://no-color.org). */
-export const hasColours = (
-  { isTTY }: { readonly isTTY?: boolean | undefined },
-  env: Readonly<Record<string, string | undefined>>,
-): boolean => isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
+export const hasColours = ({ isTTY }: { isTTY?: boolean | undefined }, env: NodeJS.ProcessEnv): boolean =>
+  isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
 
 const STYLES = { good: 32, bad: 31, caution: 33, plain: 2, bold: 1 } as const;
 export type Style = keyof typeof STYLES;

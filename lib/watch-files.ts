@@ -8,12 +8,10 @@ import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
 export type FileWatch = ReturnType<typeof watchFiles>;
 
 export interface Follower<T> {
-  /** Gets what the file holds if that is new. */
-  readonly changed: (next: T) => void;
+  readonly changed: (next: T) => void; // gets what the file holds, if that is new
   /** Gets, at each look, the reason why the file cannot be used. What it held before stays in force. */
   readonly failed: (error: PrivatemodeError) => void;
-  /** Called, before `changed`, at each look at a file that can be used. */
-  readonly usable?: () => void;
+  readonly usable?: () => void; // called, before `changed`, at each look at a file that can be used
   readonly clock: Clock;
 }
 
@@ -42,11 +40,9 @@ export function watchFiles<T>(first: T, read: () => T | Promise<T>, interval: nu
     }
   }
 
-  /**
-   * Reads now or once more after the read that runs, and resolves then. Never two at a time: on a disk that
-   * hangs they would take all threads of libuv, and the old content could come back.
-   */
+  /** Reads now, or once more after the read that runs, and resolves then. */
   function reload(): Promise<void> {
+    // Two at a time would take all threads of libuv on a disk that hangs, and old content could come back.
     if (!isQueued) last = last.then(look);
     isQueued = true;
     return last;

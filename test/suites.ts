@@ -93,7 +93,7 @@ export const RUNS: readonly Run[] = [
       'test/attestation/snp/report.test.ts',
       'test/attestation/tdx/sgx-extension.test.ts',
       'test/attestation/tdx/signed-json.test.ts',
-      'test/attestation/x509/der.test.ts',
+      'test/crypto/der.test.ts',
       'test/crypto/engines.test.ts',
       'test/crypto/random.test.ts',
       'test/pipeline/decrypt-stream.test.ts',

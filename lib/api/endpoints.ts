@@ -18,22 +18,16 @@ export type EndpointId = Generation | 'embeddings' | 'transcription' | 'unstruct
 
 export interface Endpoint extends PathRow {
   readonly id: EndpointId;
-  /** How the request body is sealed; `none` sends no body at all. */
+  /** How the request body is sealed; `none`: nothing is sealed or opened, and no body leaves. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
   /** Members (of forms: value fields) left unencrypted, by exact name (docs/protocol/inference.md 5.1). */
   readonly requestPlain: ReadonlySet<string>;
   /** Whether the body gets a cache salt and the headers get a shard key (docs/protocol/inference.md 8). */
   readonly salted: boolean;
-  /** The event that ends a complete stream (docs/protocol/inference.md 6.2). */
-  readonly terminal?: '[DONE]' | 'message_stop';
-  /** False exactly if the codec is `none`: nothing is sealed or opened; only the rules for headers apply. */
-  readonly encrypted: boolean;
-  /** Query parameters that the remote gets; all others are dropped. */
-  readonly query: readonly string[];
+  readonly query: readonly string[]; // parameters that the remote gets; all others are dropped
   /** `gen_ai.operation.name` of the OpenTelemetry conventions; undefined where nothing is inferred. */
   readonly operation?: string;
-  /** The path for a request that is translated before it is encrypted; undefined: its own. */
-  readonly translatedTo?: string;
+  readonly translatedTo?: string; // the path of a request that is translated before it is encrypted
 }
 
 /** Values that most endpoints share; a row names only what differs. */
@@ -42,20 +36,18 @@ const INFERENCE = {
   codec: 'json',
   requestPlain: new Set<string>(),
   salted: false,
-  encrypted: true,
   query: [],
 } as const;
 const GENERATION = {
   ...INFERENCE,
   requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
   salted: true,
-  terminal: '[DONE]',
   operation: 'chat',
 } as const;
 const MODEL = new Set(['model']);
 const CHAT = { ...GENERATION, id: 'chat', path: '/v1/chat/completions' } as const;
 const PAGES = ['limit', 'after', 'after_id', 'before_id', 'order'];
-const LISTING = { ...INFERENCE, methods: GET, codec: 'none', encrypted: false } as const;
+const LISTING = { ...INFERENCE, methods: GET, codec: 'none' } as const;
 
 /** The forwarded endpoints. Nothing else is ever forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
@@ -67,7 +59,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     id: 'messages',
     path: '/v1/messages',
     requestPlain: new Set(['model', 'stream']),
-    terminal: 'message_stop',
     query: ['beta'],
   },
   { ...INFERENCE, id: 'embeddings', path: '/v1/embeddings', requestPlain: MODEL, operation: 'embeddings' },
@@ -77,7 +68,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     path: '/v1/audio/transcriptions',
     codec: 'multipart',
     requestPlain: new Set(['model', 'stream', 'stream_include_usage', 'stream_continuous_usage_stats']),
-    terminal: '[DONE]',
     operation: 'transcription',
   },
   { ...INFERENCE, id: 'unstructured', path: '/unstructured/*', codec: 'raw', operation: 'unstructured' },

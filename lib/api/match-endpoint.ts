@@ -10,7 +10,7 @@ type Match<Kind> = { readonly kind: Kind; readonly format: ErrorFormat };
  * allowed parameters of the query follow, as received.
  */
 export type EndpointMatch = Match<'endpoint'> & { readonly endpoint: Endpoint; readonly target: string };
-export type LocalMatch = Match<'local'> & { readonly id: LocalId };
+type LocalMatch = Match<'local'> & { readonly id: LocalId };
 /** `allow`: with method_not_allowed, the value of `Allow`. */
 export type Refusal = Match<'refusal'> & {
   readonly error: PrivatemodeError;

@@ -12,7 +12,7 @@ export interface CheckDescription {
   /** Stable, e.g. `snp.report.signature`. */
   readonly id: string;
   readonly title: string;
-  /** Where the rule comes from: a section of docs/protocol/attestation.md. */
+  /** A section of docs/protocol/attestation.md. */
   readonly source: string;
   /** What must hold; a finding may say it more precisely. */
   readonly expected: string;
@@ -20,14 +20,12 @@ export interface CheckDescription {
   readonly code?: ErrorCode;
   /** May be `not-applicable` in an accepted verdict. Every other check must pass. */
   readonly conditional?: true;
-  /** For code outside this folder that treats some checks alike: `checksAbout` lists them. */
   readonly about?: CheckTopic;
 }
 
 /**
- * `nonce digest`: the check compares a digest over the nonce. The others are about a revocation list, TCB
- * info or QE identity. `collateral signature`: whether its vendor signed it. `collateral date`: the check
- * fails once it has expired. `collateral signer`: both, by the certificate of its signer.
+ * For code outside this folder. `nonce digest`: a digest over the nonce is compared. `collateral signature`:
+ * whether the vendor signed it. `collateral date`: fails once it has expired. `collateral signer`: both.
  */
 export type CheckTopic = 'nonce digest' | 'collateral signature' | 'collateral date' | 'collateral signer';
 
@@ -36,7 +34,7 @@ export interface Finding {
   /** Text for a person, which no code parses; never key material. */
   readonly found: string;
   readonly expected?: string;
-  /** Only in a failure: its error code, e.g. `manifest_unsupported`, `collateral_unavailable`. */
+  /** Only in a failure. */
   readonly code?: ErrorCode | undefined;
   /** Only in a failure: facts that callers decide on beyond the error code. */
   readonly detail?: FailureDetail | undefined;
@@ -57,11 +55,8 @@ export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
 /** A row of a table of checks over subjects of one kind. */
 export interface CheckRow<Subject> extends CheckDescription {
-  /**
-   * Returns undefined if the check cannot be made, because another one of its stage failed. A PrivatemodeError
-   * that it throws is a failure with the error's code, message and detail.
-   */
-  readonly judge: (subject: Subject) => Finding | undefined | Promise<Finding | undefined>;
+  /** A PrivatemodeError that it throws is a failure with the error's code, message and detail. */
+  readonly judge: (subject: Subject) => Finding | Promise<Finding>;
 }
 
 /** Makes the rows of a table from their descriptions by id. A row that names no source gets `source`. */
@@ -78,10 +73,7 @@ export function finding(holds: boolean, found: string, expected?: string): Findi
   return expected === undefined ? { outcome, found } : { outcome, found, expected };
 }
 
-/**
- * Passes if `found` is one of the byte strings that the manifest, the nonce or the hardware allow. If none is
- * allowed, nothing passes.
- */
+/** Passes if `found` is one of the byte strings that are allowed; if none is allowed, nothing passes. */
 export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Array[]): Finding {
   const holds = found !== undefined && allowed.some((value) => constantTimeEqual(value, found));
   return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
@@ -91,26 +83,6 @@ export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('h
 
 /** A finding for a check that the manifest or the evidence does not call for. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
-
-const NOT_EVALUATED: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = {
-  outcome: 'not-evaluated',
-  found: 'an earlier check failed',
-};
-
-/**
- * Makes a check from the description of a row and a finding; without a finding, the check is `not-evaluated`.
- * Control characters in `found` are escaped, because the remote may have written the text.
- */
-export function checkOf(described: CheckDescription, judged: Finding | undefined): Check {
-  const { id, source } = described;
-  const { outcome, found, expected = described.expected, code, detail, age } = judged ?? NOT_EVALUATED;
-  const check = { id, source, outcome, expected, found: printable(found) };
-  if (outcome === 'fail') {
-    const failure = { ...check, code: code ?? described.code ?? 'attestation_failed' };
-    return detail === undefined ? failure : { ...failure, detail };
-  }
-  return age === undefined ? check : { ...check, age };
-}
 
 /** The value that `read` returns, or the PrivatemodeError that it throws; any other error is thrown on. */
 export function attempt<T>(
@@ -126,6 +98,24 @@ export function attempt<T>(
   }
 }
 
+const NOT_EVALUATED = { outcome: 'not-evaluated', found: 'an earlier check failed' } as const;
+
+/**
+ * Makes a check from the description of a row and a finding; without a finding, the check is `not-evaluated`.
+ * Control characters in `found` are escaped, because the remote may have written the text.
+ */
+export function checkOf(described: CheckDescription, judged: Finding | undefined): Check {
+  const { id, source } = described;
+  const made: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = judged ?? NOT_EVALUATED;
+  const { outcome, found, expected = described.expected, code, detail, age } = made;
+  const check = { id, source, outcome, expected, found: printable(found) };
+  if (outcome === 'fail') {
+    const failure = { ...check, code: code ?? described.code ?? 'attestation_failed' };
+    return detail === undefined ? failure : { ...failure, detail };
+  }
+  return age === undefined ? check : { ...check, age };
+}
+
 /** The failure that a PrivatemodeError states. Any other error is a defect of ours, and thrown on. */
 function failureBy(error: unknown): Finding {
   if (!(error instanceof PrivatemodeError)) throw error;
@@ -133,7 +123,7 @@ function failureBy(error: unknown): Finding {
   return { outcome: 'fail', found: message, code, detail };
 }
 
-async function judgeBy<Subject>({ judge }: CheckRow<Subject>, subject: Subject) {
+async function judgeBy<Subject>({ judge }: CheckRow<Subject>, subject: Subject): Promise<Finding> {
   try {
     return await judge(subject);
   } catch (error) {
@@ -142,8 +132,8 @@ async function judgeBy<Subject>({ judge }: CheckRow<Subject>, subject: Subject) 
 }
 
 /**
- * The checks of one verification, by id. A verification goes by stages: all rows of a stage are judged, and
- * if one of them fails, no further stage begins. Lets other work run before each heavy step.
+ * The checks of one verification, by id. It goes by stages: all rows of a stage are judged, and if one of
+ * them fails, no further stage begins. Other work can run before each step.
  */
 export class Checks {
   readonly #rows: readonly CheckDescription[];
@@ -157,48 +147,48 @@ export class Checks {
   /** Judges the subject by all of these rows, one after the other. Returns whether none of them failed. */
   async run<Subject>(rows: readonly CheckRow<Subject>[], subject: Subject): Promise<boolean> {
     await nextTurn();
-    for (const row of rows) this.#add(checkOf(row, await judgeBy(row, subject)));
+    for (const row of rows) this.#made.set(row.id, checkOf(row, await judgeBy(row, subject)));
     return !rows.some(({ id }) => this.#made.get(id)?.outcome === 'fail');
   }
 
-  /**
-   * Reads or fetches a value that a stage needs. If that fails, the row `id` answers for it, and the value is
-   * undefined.
-   */
+  /** Reads or fetches a value. If that fails, the row `id` answers for it, and the value is undefined. */
   async read<T>(id: string, read: () => T | Promise<T>): Promise<T | undefined> {
     await nextTurn();
     try {
       return await read();
     } catch (error) {
-      this.#add(checkOf(this.#row(id), failureBy(error)));
+      this.#fail(id, failureBy(error));
       return undefined;
     }
   }
 
+  /** The first failure that was found. */
+  failure(): Check | undefined {
+    return firstFailure([...this.#made.values()]);
+  }
+
   /** Lets the row `id` fail, whatever it found before. */
   refuse(id: string, found: string): void {
-    this.#add(checkOf(this.#row(id), finding(false, found)));
+    this.#fail(id, finding(false, found));
   }
 
   /**
-   * Judges by each of the entries until one has no failure, and keeps the checks of that one, else those of
-   * the closest one. An entry that lacks only collateral is closer than any other: it may be the right one.
+   * Judges by each of the entries until one holds, which it returns. Keeps the checks of that one, else those
+   * of the closest one.
    */
   async tryEach<Entry>(
     entries: readonly Entry[],
     judge: (checks: Checks, entry: Entry) => Promise<boolean>,
   ): Promise<Entry | undefined> {
-    let closest: Checks | undefined;
+    const tried: Checks[] = [];
     for (const entry of entries) {
-      const tried = new Checks(this.#rows);
-      const holds = await judge(tried, entry);
-      if (holds || closest === undefined || tried.#isCloserThan(closest)) closest = tried;
-      if (!holds) continue;
-      this.#take(closest);
-      return entry;
+      const checks = new Checks(this.#rows);
+      const holds = await judge(checks, entry);
+      tried.push(checks);
+      if (holds) return this.#keep(checks, entry);
     }
-    if (closest !== undefined) this.#take(closest);
-    return undefined;
+    const [closest] = tried.toSorted((a, b) => b.#closeness() - a.#closeness());
+    return closest && this.#keep(closest, undefined);
   }
 
   /** One check for each of these rows, in their order; those that were not made are `not-evaluated`. */
@@ -206,27 +196,22 @@ export class Checks {
     return rows.map((row) => this.#made.get(row.id) ?? checkOf(row, undefined));
   }
 
-  #row(id: string): CheckDescription {
+  #fail(id: string, failure: Finding): void {
     const row = this.#rows.find((each) => each.id === id);
     if (row === undefined) throw new Error(`no check ${id}`);
-    return row;
+    this.#made.set(id, checkOf(row, failure));
   }
 
-  #add(check: Check): void {
-    this.#made.set(check.id, check);
+  #keep<Entry>(tried: Checks, entry: Entry): Entry {
+    for (const [id, check] of tried.#made) this.#made.set(id, check);
+    return entry;
   }
 
-  #take(other: Checks): void {
-    for (const check of other.#made.values()) this.#add(check);
-  }
-
-  #isCloserThan(other: Checks): boolean {
-    const [own, others] = [this, other].map((checks) => [...checks.#made.values()]) as [Check[], Check[]];
-    const isRefused = others.some(isRefuted);
-    if (own.some(isRefuted) !== isRefused) return isRefused;
-    const held = (checks: readonly Check[]): number =>
-      checks.filter(({ outcome }) => outcome !== 'fail').length;
-    return held(own) > held(others);
+  /** How many checks hold. Who lacks only collateral is closer than all others: it may be the right entry. */
+  #closeness(): number {
+    const checks = [...this.#made.values()];
+    const held = checks.filter(({ outcome }) => outcome !== 'fail').length;
+    return checks.some(isRefuted) ? held : held + this.#rows.length;
   }
 }
 
@@ -235,7 +220,7 @@ export function firstFailure(checks: readonly Check[]): Check | undefined {
 }
 
 /** Whether the check failed for sure: collateral that comes later cannot mend it. */
-export const isRefuted = ({ outcome, code }: Check): boolean =>
+const isRefuted = ({ outcome, code }: Check): boolean =>
   outcome === 'fail' && code !== 'collateral_unavailable';
 
 /**

@@ -1,14 +1,14 @@
 /**
- * Collateral: evidence that the document does not carry and that a verification asks the vendors for
- * (certificates, revocation lists, TCB info). This file states what a source offers, and reads revocation
- * lists.
+ * Collateral: what the document does not carry and a verification asks the vendors for (certificates,
+ * revocation lists, TCB info); and what else the verification of evidence is given.
  */
 import { malformed } from '../crypto/der.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Finding, finding } from './check.ts';
+import { type Crl, parseCrl } from './crl.ts';
+import type { TrustRoots } from './roots/production.ts';
 import type { Product } from './snp/product.ts';
 import { inForce } from './validity.ts';
-import { type Crl, parseCrl } from './x509/crl.ts';
 
 /** Every method rejects only with collateral_unavailable. */
 export interface CollateralSource {
@@ -26,6 +26,17 @@ export interface CollateralSource {
   intelPckCrl(): Promise<RevocationList & { readonly issuerChain: string }>;
   /** `url` is the distribution point of the root certificate. */
   intelRootCrl(query: { url: string }): Promise<RevocationList>;
+}
+
+/** What the verification of evidence is given, whichever kind it is of. */
+export interface EvidenceContext {
+  /** 64 bytes, over the document's own manifests (docs/protocol/attestation.md 3.2). */
+  readonly expectedReportData: Uint8Array;
+  /** 32 bytes each: the policies of the coordinators in the expected manifest (4.3, 19.12 rule 11). */
+  readonly coordinatorHashes: readonly Uint8Array[];
+  readonly roots: TrustRoots;
+  readonly collateral: CollateralSource;
+  readonly now: Date;
 }
 
 /** Whether collateral is the newest. */
@@ -55,9 +66,8 @@ export interface SignedCollateral extends Obtained {
 export type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
 
 /**
- * Bytes. Real lists have under 10 KB. The time to read a list grows with its size, and no signature has been
- * checked by then. So the limit is lower for a list in the evidence, which the sender of the evidence chose,
- * than for a list from the vendor's host.
+ * Bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is lower for a
+ * list that the sender of the evidence chose than for one from the vendor's host.
  */
 export const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 /** Bytes. No check accepts more from a vendor's host, so nobody needs to fetch more. */

@@ -5,8 +5,7 @@
 import { constantTimeEqual, sha256 } from '#crypto/digest';
 import { plural } from '../text.ts';
 import { finding, notApplicable, rowsFrom } from './check.ts';
-import type { AttestationDocument } from './document.ts';
-import { ATTESTATION_TYPE, type Evidence } from './evidence.ts';
+import type { AttestationDocument, Evidence } from './document.ts';
 import type { Manifest } from './manifest.ts';
 import { judgeMeshCa } from './mesh.ts';
 
@@ -15,53 +14,49 @@ export const NONCE_BYTES = 32;
 const sha256Hex = (bytes: Uint8Array): string => Buffer.from(sha256(bytes)).toString('hex');
 
 const NAMES = { snp: 'SEV-SNP', tdx: 'TDX' } as const;
+const ATTESTATION_TYPE = { snp: '1.3.9901.2.1', tdx: '1.3.9901.2.2' } as const;
 
-/** The expected manifest and the nonce come from us, and are judged before anything that the service sent. */
-export const GIVEN_ROWS = rowsFrom<{ readonly manifest: Manifest; readonly nonce: Uint8Array }>(
-  'attestation.md 4, 19.11, 19.12',
-  {
-    'manifest.valid': {
-      title: 'Validity of the manifest',
-      expected: 'a manifest that this version understands completely',
-      code: 'manifest_invalid',
-      judge: ({ manifest: { policies, snp, tdx } }) =>
-        finding(true, `${policies.size} policies, ${snp.length} SNP and ${tdx.length} TDX entries`),
-    },
-    'nonce.length': {
-      title: 'Nonce',
-      source: 'attestation.md 2 no. 1',
-      expected: '32 bytes',
-      judge: ({ nonce }) => finding(nonce.length === NONCE_BYTES, `${nonce.length} bytes`),
-    },
+/** What was read, and the nonce. */
+export interface ReadSubject {
+  readonly manifest: Manifest;
+  readonly nonce: Uint8Array;
+  readonly document: AttestationDocument;
+  readonly evidence: Evidence;
+}
+
+/** Whether everything can be read; the expected manifest first, before anything that the service sent. */
+export const READING_ROWS = rowsFrom<ReadSubject>('attestation.md 4, 19.11, 19.12', {
+  'manifest.valid': {
+    title: 'Validity of the manifest',
+    expected: 'a manifest that this version understands completely',
+    code: 'manifest_invalid',
+    judge: ({ manifest: { policies, snp, tdx } }) =>
+      finding(true, `${policies.size} policies, ${snp.length} SNP and ${tdx.length} TDX entries`),
   },
-);
-
-/** Whether what the service sent can be read. */
-export const DOCUMENT_ROWS = rowsFrom<{ readonly document: AttestationDocument }>('attestation.md 2, 19.8', {
+  'nonce.length': {
+    title: 'Nonce',
+    source: 'attestation.md 2 no. 1',
+    expected: '32 bytes',
+    judge: ({ nonce }) => finding(nonce.length === NONCE_BYTES, `${nonce.length} bytes`),
+  },
   'document.form': {
     title: 'Form of the attestation document',
+    source: 'attestation.md 2, 19.8',
     expected: 'one JSON object with the members of an attestation document',
     code: 'evidence_malformed',
     judge: ({ document: { version = 'of no stated version' } }) =>
       finding(true, `from coordinator ${JSON.stringify(version)}`),
   },
-});
-export const EVIDENCE_ROWS = rowsFrom<{ readonly evidence: Evidence }>(
-  'attestation.md 2 no. 4, 6.1, 9.1, 19.9',
-  {
-    'evidence.form': {
-      title: 'Form of the evidence',
-      expected: 'a SEV-SNP or TDX message; unsigned development evidence is neither',
-      code: 'evidence_malformed',
-      judge: ({ evidence }) => finding(true, NAMES[evidence.tee]),
-    },
+  'evidence.form': {
+    title: 'Form of the evidence',
+    source: 'attestation.md 2 no. 4, 6.1, 9.1, 19.9',
+    expected: 'a SEV-SNP or TDX message; unsigned development evidence is neither',
+    code: 'evidence_malformed',
+    judge: ({ evidence }) => finding(true, NAMES[evidence.tee]),
   },
-);
+});
 
-export interface ManifestSubject {
-  readonly document: AttestationDocument;
-  readonly evidence: Evidence;
-  readonly manifest: Manifest;
+interface ManifestSubject extends ReadSubject {
   /** The expected manifest, byte for byte. */
   readonly expectedManifest: Uint8Array;
   readonly now: Date;

@@ -3,7 +3,7 @@
  * (docs/protocol/attestation.md 4 as amended by 19.12). Only the expected manifest, whose bytes are pinned,
  * is ever read this way.
  */
-import { publicKeyFromPkcs1, publicKeyFromSpki } from '#crypto/signature';
+import { publicKeyFromPkcs1, publicKeyFromSpki } from '../crypto/signature.ts';
 import { parseStrictJson } from '../strict-json.ts';
 import { attempt } from './check.ts';
 import { hex, JsonMembers, TEXT } from './json-members.ts';

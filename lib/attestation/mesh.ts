@@ -1,24 +1,26 @@
 /**
- * Judges the mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because
- * the hardware vouches for its bytes; its issuer does not matter. The signer of the secret exchange must be
- * the secret service: a certificate of another workload is refused.
+ * The mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because the
+ * hardware vouches for its bytes. The signer of the secret exchange must be the secret service.
  */
-import { verifyEcdsa } from '#crypto/signature';
+
 import { parseDer } from '../crypto/der.ts';
+import { readOctetString } from '../crypto/der-values.ts';
+import { verifyEcdsa } from '../crypto/signature.ts';
 import { type Check, Checks, finding, rowsFrom } from './check.ts';
 import { type PolicyEntry, parseManifest, secretServiceEntry } from './manifest.ts';
 import { inForce, issuedBy, verified } from './validity.ts';
 import {
   type Certificate,
+  commonName,
   decodeOneCertificate,
+  EXTENSION_OID,
   maySignCertificates,
+  nameText,
   parseCertificate,
+  sameName,
   unhandledCritical,
   verifySignedBy,
-} from './x509/certificate.ts';
-import { readOctetString } from './x509/der-values.ts';
-import { EXTENSION_OID, extensionValue } from './x509/extensions.ts';
-import { commonName, nameText, sameName } from './x509/name.ts';
+} from './x509.ts';
 
 export interface SecretResponseInput {
   /** The mesh CA of an accepted verdict. */
@@ -56,8 +58,8 @@ const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 const readMeshCa = (pem: string) => parseCertificate(decodeOneCertificate(pem));
 
 /**
- * Judges whether the mesh CA can serve as a trust anchor: it must be a CA that may sign certificates, and be
- * valid now. If it names itself as its issuer, its own key must have signed it. Throws evidence_malformed.
+ * Whether the mesh CA can serve as a trust anchor. If it names itself as its issuer, its own key must have
+ * signed it; another issuer does not matter. Throws evidence_malformed.
  */
 export async function judgeMeshCa(pem: string, now: Date) {
   const meshCa = readMeshCa(pem);
@@ -69,8 +71,7 @@ export async function judgeMeshCa(pem: string, now: Date) {
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
   // Refuse a CA limited to some purposes or names: only the author of the limit knows what it may sign.
   if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
-  if (extensionValue(meshCa.extensions, nameConstraints))
-    return finding(false, `${name} is limited to some names`);
+  if (meshCa.extensions.has(nameConstraints)) return finding(false, `${name} is limited to some names`);
   const validity = inForce(now, meshCa);
   if (validity.outcome === 'fail') return { ...validity, found: `${name} is valid from ${validity.found}` };
   const forged = sameName(meshCa.issuer, meshCa.subject) && !(await verifySignedBy(meshCa, meshCa));
@@ -121,7 +122,7 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     expected: 'the WorkloadSecretID of the secret service in the manifest',
     judge: ({ certificate, service }) => {
       const expected = service.workloadSecretId;
-      const value = extensionValue(certificate.extensions, WORKLOAD_SECRET_ID);
+      const value = certificate.extensions.get(WORKLOAD_SECRET_ID)?.value;
       const found = value && Buffer.from(readOctetString(parseDer(value))).toString('utf8');
       return finding(found === expected, found ?? 'none', expected);
     },
@@ -153,7 +154,7 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     title: 'Signature on the secret exchange',
     expected: 'ECDSA with SHA-256, in DER, by the mesh certificate over public key and encapsulated key',
     judge: async ({ certificate, publicKey, encapsulatedKey, signature }) => {
-      const { key } = certificate.publicKey;
+      const { publicKey: key } = certificate;
       const data = Buffer.concat([publicKey, encapsulatedKey]);
       return verified(await verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature }));
     },
@@ -161,8 +162,8 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
 });
 
 /**
- * Judges the response of the secret exchange by MESH_ROWS, then SECRET_ROWS. The response is good if every
- * check passes; HPKE decides later whether the encapsulated key opens. Rejects only for defects of our own.
+ * One check for each of MESH_ROWS and SECRET_ROWS; all of them must pass. HPKE decides later whether the
+ * encapsulated key opens. Rejects only for defects of our own.
  */
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
   const rows = [...MESH_ROWS, ...SECRET_ROWS];

@@ -1,8 +1,6 @@
 /** Findings about certificates and lists: whether they are in force, and who signed them. */
 import { type Finding, finding } from './check.ts';
-import { type Certificate, verifySignedBy } from './x509/certificate.ts';
-import { type Name, sameName } from './x509/name.ts';
-import type { SignedObject } from './x509/signed.ts';
+import { type Certificate, type Name, type Signed, sameName, verifySignedBy } from './x509.ts';
 
 /** Without `notAfter`, the period never ends. */
 interface Period {
@@ -14,8 +12,8 @@ interface Period {
 export const NOT_YET = 'the local clock is probably behind';
 
 /**
- * ms. AMD signs a VCEK when it is asked for one, after the moment by which everything is judged; so what begins
- * so soon after that moment counts already.
+ * ms. AMD signs a VCEK when it is asked for one, after the moment by which everything is judged; so what
+ * begins so soon after that counts already.
  */
 const GRACE = 60_000;
 
@@ -45,7 +43,7 @@ export const verified = (holds: boolean): Finding =>
 
 /** Passes if the certificate or list names this issuer and carries its signature. */
 export async function issuedBy(
-  signed: SignedObject & { readonly issuer: Name },
+  signed: Signed & { readonly issuer: Name },
   issuer: Certificate,
 ): Promise<Finding> {
   if (!sameName(signed.issuer, issuer.subject)) return finding(false, 'another issuer');

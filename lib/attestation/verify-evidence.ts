@@ -1,10 +1,7 @@
 /**
  * Answers whether a document comes from a genuine, unmodified coordinator that runs under the expected
- * manifest (docs/protocol/attestation.md 2 to 11, 19.12). `verify` judges bytes alone, and asks `collateral`
- * for the facts that they do not carry.
- *
- * It goes by stages: what can be read, who signed it, what that says, what is revoked. So a check that fails
- * after the second stage means that hardware said so, and nobody on the way.
+ * manifest (docs/protocol/attestation.md 2 to 11, 19.12), by stages: what can be read, who signed it, what
+ * that says, what is revoked. So a check that fails after the second stage means that hardware said so.
  */
 import { constantTimeEqual, sha256 } from '#crypto/digest';
 import {
@@ -16,53 +13,36 @@ import {
   decisive,
   type Outcome,
 } from './check.ts';
-import type { CollateralSource } from './collateral.ts';
-import { type AttestationDocument, parseDocument, reportData, transitionDigest } from './document.ts';
-import { DOCUMENT_ROWS, EVIDENCE_ROWS, GIVEN_ROWS, MANIFEST_ROWS } from './document-checks.ts';
-import { type Evidence, readEvidence } from './evidence.ts';
-import { coordinatorHashes, type Manifest, parseManifest, secretServiceEntry } from './manifest.ts';
+import type { CollateralSource, EvidenceContext } from './collateral.ts';
+import { parseDocument, readEvidence, reportData, transitionDigest } from './document.ts';
+import { MANIFEST_ROWS, READING_ROWS, type ReadSubject } from './document-checks.ts';
+import { coordinatorHashes, parseManifest, secretServiceEntry } from './manifest.ts';
 import { MESH_ROWS, SECRET_ROWS } from './mesh.ts';
 import type { TrustRoots } from './roots/production.ts';
-import * as snp from './snp/verify-snp.ts';
-import * as tdx from './tdx/verify-tdx.ts';
+import { SNP_ROWS, verifySnp } from './snp/verify-snp.ts';
+import { TDX_ROWS, verifyTdx } from './tdx/verify-tdx.ts';
 
 export type { Check } from './check.ts';
 export type { CollateralSource, RevocationList, SignedCollateral } from './collateral.ts';
 export type { TrustRoots } from './roots/production.ts';
 
-const READING_ROWS = [...GIVEN_ROWS, ...DOCUMENT_ROWS, ...EVIDENCE_ROWS];
-
-/** Every check of the program, in the order in which it makes them; docs/checks.md shows this table. */
+/** Every check of the program; docs/checks.md shows this table. Ids are unique over all sections. */
 export const CHECK_SECTIONS: readonly {
   readonly title: string;
-  /** Ids are unique over all sections. */
   readonly rows: readonly CheckDescription[];
 }[] = [
-  { title: 'What can be read', rows: READING_ROWS },
-  { title: 'Who signed: SEV-SNP', rows: snp.SNP_ROWS.signer },
-  { title: 'Who signed: TDX', rows: tdx.TDX_ROWS.signer },
-  { title: 'What it says: document and manifest', rows: MANIFEST_ROWS },
-  { title: 'What it says: SEV-SNP', rows: snp.SNP_ROWS.policy },
-  { title: 'What it says: TDX', rows: tdx.TDX_ROWS.policy },
-  { title: 'What is revoked: SEV-SNP', rows: snp.SNP_ROWS.revocation },
-  { title: 'What is revoked or out of date: TDX', rows: tdx.TDX_ROWS.revocation },
+  { title: 'Document and manifest', rows: [...READING_ROWS, ...MANIFEST_ROWS] },
+  { title: 'SEV-SNP evidence', rows: Object.values(SNP_ROWS).flat() },
+  { title: 'TDX evidence', rows: Object.values(TDX_ROWS).flat() },
   { title: 'Mesh certificate', rows: MESH_ROWS },
   { title: 'Secret exchange', rows: SECRET_ROWS },
 ];
 
-/** The checks of each kind of evidence, in order; an accepted verdict has a pass for every one. */
+/** The checks of each kind of evidence, stage by stage; an accepted verdict has a pass for every one. */
 export const ROWS_OF = {
-  snp: rowsOf(snp.SNP_ROWS),
-  tdx: rowsOf(tdx.TDX_ROWS),
-} as const;
-
-function rowsOf({
-  signer,
-  policy,
-  revocation,
-}: Record<'signer' | 'policy' | 'revocation', readonly CheckDescription[]>) {
-  return [...READING_ROWS, ...signer, ...MANIFEST_ROWS, ...policy, ...revocation];
-}
+  snp: [...READING_ROWS, ...SNP_ROWS.signer, ...MANIFEST_ROWS, ...SNP_ROWS.policy, ...SNP_ROWS.revocation],
+  tdx: [...READING_ROWS, ...TDX_ROWS.signer, ...MANIFEST_ROWS, ...TDX_ROWS.policy, ...TDX_ROWS.revocation],
+} as const satisfies Record<string, readonly CheckDescription[]>;
 
 /** The ids of all checks about one of these topics. */
 export function checksAbout(...topics: readonly CheckTopic[]): ReadonlySet<string> {
@@ -77,10 +57,7 @@ export interface EvidenceVerdict {
   readonly manifestSha256: string;
   /** The moment with which all dates were compared. */
   readonly at: Date;
-  /**
-   * Every check, in order. The first failure decides, but one for lack of collateral only if there is no
-   * other. Of the stages after one with a failure, no check was made.
-   */
+  /** Every check, in order. Of the stages after one with a failure, none was made. */
   readonly checks: readonly Check[];
   /** The check that decided; its `code` is the error to report. */
   readonly failure: Check | undefined;
@@ -109,9 +86,8 @@ const OUTCOMES: Readonly<Record<string, Outcome>> = {
 
 /**
  * Judges an attestation document. Bad input gives a verdict, never an error; the promise rejects only for
- * defects of our own. The function tries the manifest's reference values in order, and reports the checks of
- * the first one that accepts, else those of the closest one. It asks for collateral only while no check has
- * failed. It accepts only if every check was made and held.
+ * defects of our own. Reports the checks of the first reference value that accepts, else those of the closest
+ * one. Asks for collateral only while no check has failed.
  */
 export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   const checks = new Checks([...ROWS_OF.snp, ...ROWS_OF.tdx]);
@@ -133,62 +109,43 @@ export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   };
 }
 
-interface Read {
-  readonly manifest: Manifest;
-  readonly document: AttestationDocument;
-  readonly evidence: Evidence;
-}
-
 /** The expected manifest comes first: if this program does not understand it, nothing else matters. */
-async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Promise<Read | undefined> {
+async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Promise<ReadSubject | undefined> {
   const manifest = await checks.read('manifest.valid', () => {
     const parsed = parseManifest(input.manifest);
     if (input.secretFollows) secretServiceEntry(parsed);
     return parsed;
   });
-  if (manifest === undefined || !(await checks.run(GIVEN_ROWS, { manifest, nonce }))) return undefined;
-  const document = await checks.read('document.form', () => parseDocument(input.document));
-  if (document === undefined || !(await checks.run(DOCUMENT_ROWS, { document }))) return undefined;
-  const evidence = await checks.read('evidence.form', () => readEvidence(document.rawAttestation));
-  if (evidence === undefined || !(await checks.run(EVIDENCE_ROWS, { evidence }))) return undefined;
-  return { manifest, document, evidence };
+  const document = manifest && (await checks.read('document.form', () => parseDocument(input.document)));
+  const evidence =
+    document && (await checks.read('evidence.form', () => readEvidence(document.rawAttestation)));
+  if (manifest === undefined || document === undefined || evidence === undefined) return undefined;
+  const read = { manifest, nonce, document, evidence };
+  return (await checks.run(READING_ROWS, read)) ? read : undefined;
 }
 
 /** Judges who signed, what that says, and what is revoked. Returns whether all of it holds. */
-async function judge(checks: Checks, input: VerifyInput, read: Read): Promise<boolean> {
-  const { document, manifest, evidence } = read;
-  const { nonce, now, roots, collateral } = input;
-  const says = { ...read, expectedManifest: input.manifest, now };
+async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Promise<boolean> {
+  const { document, manifest, evidence, nonce } = read;
+  const { now, roots, collateral } = input;
   const boundTo = (manifests: readonly Uint8Array[]): Uint8Array =>
     reportData({ ...document, nonce, transition: transitionDigest(manifests) });
-  const context = {
+  const context: EvidenceContext = {
     expectedReportData: boundTo(document.manifests),
     coordinatorHashes: coordinatorHashes(manifest),
     roots,
     collateral,
     now,
   };
-  const documentHolds = (): Promise<boolean> => checks.run(MANIFEST_ROWS, says);
-  let reported: Uint8Array;
-  if (evidence.tee === 'snp') {
-    const given = { message: evidence.message, entries: manifest.snp, context };
-    const signer = await snp.whoSigned(checks, given, async () => {
-      const early = new Checks(MANIFEST_ROWS);
-      await early.run(MANIFEST_ROWS, says);
-      return decisive(early.of(MANIFEST_ROWS))?.id;
-    });
-    if (signer === undefined || !(await documentHolds())) return false;
-    if (!(await snp.whatRuns(checks, given, signer))) return false;
-    reported = evidence.message.report.reportData;
-  } else {
-    const given = { message: evidence.message, entries: manifest.tdx, context };
-    const signer = await tdx.whoSigned(checks, given);
-    if (signer === undefined || !(await documentHolds())) return false;
-    if (!(await tdx.whatRuns(checks, given, signer))) return false;
-    reported = evidence.message.tdQuoteBody.reportData;
-  }
+  const documentHolds = (made: Checks): Promise<boolean> =>
+    made.run(MANIFEST_ROWS, { ...read, expectedManifest: input.manifest, now });
+  const holds =
+    evidence.tee === 'snp'
+      ? await verifySnp(checks, { message: evidence.message, entries: manifest.snp, context }, documentHolds)
+      : await verifyTdx(checks, { message: evidence.message, entries: manifest.tdx, context }, documentHolds);
+  if (!holds) return false;
   // The second lock: whatever the checks compared, the hardware must name the expected manifest alone.
-  const isExpected = constantTimeEqual(reported, boundTo([input.manifest]));
+  const isExpected = constantTimeEqual(evidence.reportData, boundTo([input.manifest]));
   if (!isExpected) checks.refuse('manifest.expected', 'the report data bind another manifest');
   return isExpected;
 }

@@ -131,9 +131,8 @@ async function exchange(
   const upstream = await withOneRetry(newest, {
     async attempt(epoch) {
       errorBody = undefined;
-      const cipher = endpoint.encrypted
-        ? new RequestCipher({ id: epoch.secretId, key: epoch.key })
-        : undefined;
+      const secret = { id: epoch.secretId, key: epoch.key };
+      const cipher = endpoint.codec === 'none' ? undefined : new RequestCipher(secret);
       // the session has suspended the secret of this epoch
       const isTrial = opened.current()?.secretId !== epoch.secretId;
       return { ...(await send(config, request, { match, epoch, cipher, body, requestId })), isTrial };

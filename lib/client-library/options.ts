@@ -1,8 +1,7 @@
 /** Defines the options with which an application makes a client, and checks their values. */
 import { isProductionHost } from '../attestation/roots/production.ts';
 import { PRODUCT_NAMES } from '../attestation/snp/product.ts';
-import { decodeOneCertificate, parseCertificate } from '../attestation/x509/certificate.ts';
-import { commonName } from '../attestation/x509/name.ts';
+import { commonName, decodeOneCertificate, parseCertificate } from '../attestation/x509.ts';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { SALT_BYTES } from '../pipeline/inject-salt.ts';

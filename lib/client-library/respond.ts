@@ -70,10 +70,10 @@ export async function respond(
   const { request, response, cipher, epoch, errorBody } = attempt;
   const status = isRedirect(response) ? 302 : response.status;
   const asked = body ?? NOTHING_ASKED;
-  const streaming = endpoint.terminal !== undefined && asked.streaming;
   const head = Object.fromEntries(response.headers);
   if (CHOOSES_ENCODING) delete head['content-encoding'];
-  const kind = responseKind(status, head, endpoint.encrypted, streaming);
+  const encrypted = cipher !== undefined;
+  const kind = responseKind(status, head, encrypted, asked.streaming);
   if (kind instanceof PrivatemodeError) {
     attempt.abort();
     throw kind instanceof ForeignError ? new UnreadError(kind, response) : kind;
@@ -87,7 +87,7 @@ export async function respond(
         headers: head,
         contentType,
         own: leftOutHeader(translator?.leftOut()),
-        encrypted: endpoint.encrypted,
+        encrypted,
         epoch: authenticated ? epoch : undefined,
       }),
     );

@@ -8,7 +8,6 @@ import { dirname, resolve } from 'node:path';
 import { CLIENT_NAME, type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../access/clients-file.ts';
 import { type Clock, pause } from '../clock.ts';
 import { readApiKey } from '../config/api-key.ts';
-import { readNamedFile } from '../config/files.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { setting, text, valuesOf } from '../config/setting.ts';
@@ -16,6 +15,7 @@ import { asWritten, invalid } from '../config/values.ts';
 import { publish, syncDirectory } from '../files/durable-file.ts';
 import { withLock } from '../files/file-lock.ts';
 import { copyBeside, overwrite, UNFINISHED } from '../files/overwrite.ts';
+import { readNamedFile } from '../files/path-refusal.ts';
 import type { StatusReport } from '../observe/status-report.ts';
 import { nearest, plural, printable } from '../text.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
@@ -336,7 +336,7 @@ function readFile(path: string): {
   readonly file: Written;
   readonly entries: readonly ClientEntry[];
 } {
-  const bytes = Buffer.from(readNamedFile(`the file of --clients, ${path}`, path, readFileSync));
+  const bytes = readNamedFile(`the file of --clients, ${path}`, path, (name) => readFileSync(name));
   if (bytes[0] === UNFINISHED)
     throw invalid(
       `${path} was not written to its end. If no other command is writing it, the whole text is in ${copyBeside(realpathSync(path))}: copy it back with cat`,

@@ -4,9 +4,9 @@
  */
 import { existsSync } from 'node:fs';
 import { PrivatemodeError } from '../errors.ts';
-import { fileUnreadable } from '../files/path-refusal.ts';
+import { fileUnreadable, readNamedFile } from '../files/path-refusal.ts';
 import { type FileWatch, type Follower, readSmall, readSmallSync, watchFiles } from '../watch-files.ts';
-import { type ReadFile, readIfThere, readNamedFile } from './files.ts';
+import { type ReadFile, readIfThere } from './files.ts';
 import { invalid } from './values.ts';
 
 export type ApiKeySource =

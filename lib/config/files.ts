@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { whyNoManifest } from '../attestation/manifest.ts';
 import { makeDirectorySync } from '../files/make-directory.ts';
-import { fileUnreadable, pathRefusal } from '../files/path-refusal.ts';
+import { pathRefusal, readNamedFile } from '../files/path-refusal.ts';
 import { invalid } from './values.ts';
 
 /** Reads the bytes of a file. Throws the error of the file system. */
@@ -30,13 +30,6 @@ export function readIfThere(path: string, readFile: ReadFile): Uint8Array | unde
     return undefined;
   }
 }
-
-/** The bytes of the file at `path`. `what`: its name in messages. Throws config_invalid. */
-export const readNamedFile = (what: string, path: string, readFile: ReadFile): Uint8Array =>
-  orRefuse(
-    () => readFile(path),
-    (thrown) => fileUnreadable(what, path, thrown),
-  );
 
 const MIN_SALT_BYTES = 32;
 /** Unicode characters. */

@@ -1,5 +1,6 @@
 /** Reads --limits-store: the URL of the Redis or Valkey server in which several replicas count together. */
-import { type ReadFile, readNamedFile } from './files.ts';
+import { readNamedFile } from '../files/path-refusal.ts';
+import type { ReadFile } from './files.ts';
 import { invalid } from './values.ts';
 
 /** The parts of a store's URL. */

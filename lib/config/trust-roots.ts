@@ -9,8 +9,7 @@ import { join } from 'node:path';
 import { isProductionHost, PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PRODUCT_NAMES, type Product } from '../attestation/snp/product.ts';
 import type { TrustRoots } from '../attestation/verify-evidence.ts';
-import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
-import { commonName } from '../attestation/x509/name.ts';
+import { commonName, decodeCertificates, parseCertificate } from '../attestation/x509.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
 import { printable } from '../text.ts';
@@ -165,8 +164,7 @@ function readCertificates(
   return files.flatMap((name) => {
     const file = join(directory, name);
     const read = () =>
-      decodePem(readFileSync(file, 'latin1')).map(({ label, der }) => {
-        if (label !== 'CERTIFICATE') throw new TypeError(`a ${label}`);
+      decodeCertificates(readFileSync(file, 'latin1')).map((der) => {
         const name = commonName(parseCertificate(der).subject) ?? '';
         return { file, pem: new X509Certificate(der).toString(), name };
       });

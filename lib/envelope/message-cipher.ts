@@ -40,17 +40,13 @@ export class RequestCipher {
   readonly #first: number;
   readonly #aad = Buffer.alloc(AAD_BYTES); // the nonce, which is as long as an iv, and a number
   readonly #sentIvs: string[] = []; // in hex: a gateway could send our own messages back as a response
-  #received: number;
+  #received = 0;
   #failure: unknown;
   #head: string; // of the last message: most of a response have the same one
 
   constructor(
     { id, key }: InferenceSecret,
-    options: {
-      readonly nonce?: Uint8Array;
-      readonly ivs?: () => Uint8Array;
-      readonly sequence?: number;
-    } = {},
+    options: { nonce?: Uint8Array; ivs?: () => Uint8Array; sequence?: number } = {},
   ) {
     const { nonce = randomBytes(IV_BYTES), ivs, sequence = 0 } = options;
     checkKey(key);
@@ -60,7 +56,6 @@ export class RequestCipher {
     this.#prefix = `"${this.#head}`;
     this.#aad.set(nonce);
     this.#first = sequence;
-    this.#received = sequence;
   }
 
   /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
@@ -109,7 +104,8 @@ export class RequestCipher {
     }
   }
 
-  #aadFor(sequence: number): Buffer {
+  #aadFor(number: number): Buffer {
+    const sequence = this.#first + number;
     if (sequence >= 2 ** 32) throw internal('the message counter is exhausted');
     this.#aad.writeUInt32LE(sequence, IV_BYTES); // all else on this wire is big-endian
     return this.#aad;
@@ -139,7 +135,7 @@ export class RequestCipher {
     for (let i = 0; i < TAG_BYTES; i++) tag[i] = body[at + size + i]!;
     slot.size = size;
     this.hasReceived = true;
-    const sent = this.#sentIvs[this.#received - this.#first];
+    const sent = this.#sentIvs[this.#received];
     if (sent !== undefined && sent === iv.toString('hex'))
       throw notAuthentic('the response contains a message of its own request');
     const aad = this.#aadFor(this.#received);
@@ -156,7 +152,7 @@ export class RequestCipher {
       const iv = this.#ivs?.() ?? randomBytes(IV_BYTES);
       const ivText = Buffer.from(iv).toString('hex');
       const head = `${this.#prefix}${ivText}:`;
-      const aad = this.#aadFor(this.#first + this.#sentIvs.length);
+      const aad = this.#aadFor(this.#sentIvs.length);
       this.#sentIvs.push(ivText);
       if (plaintext.length > SHORT_BYTES) return longSealer(head, gcmEncryption(this.#key, iv, aad));
       const slot = slots[short.length]!;
@@ -192,8 +188,7 @@ function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>) 
   };
 }
 
-/** Bytes from which releasing costs less than it saves. */
-const WORTH_RELEASING = 4 * 1024;
+const WORTH_RELEASING = 4 * 1024; // bytes; releasing fewer costs more than it saves
 /**
  * Frees the memory of bytes that nobody reads, nor the network or the disk, which would read freed memory.
  * Left to the garbage collector, it costs a full collection (docs/hazards.md 25).

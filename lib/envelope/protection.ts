@@ -3,14 +3,7 @@ import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
 
 export { type InferenceSecret, type MessageSealer, notAuthentic, RequestCipher } from './message-cipher.ts';
 
-/** Which certificates of its GPUs the service should accept. */
-export interface GpuPolicy {
-  readonly allowUnknown: boolean; // those that the status service does not know
-  readonly gracePeriodHours: number; // after a revocation; 0: none
-}
-
-/** The protocol generation implemented, not the product's version (docs/protocol/inference.md, section 3). */
-export const PROTOCOL_VERSION = 'v1.40.0';
+export const PROTOCOL_VERSION = 'v1.40.0'; // of the protocol, not the product (docs/protocol/inference.md 3)
 /** With the value `false`, it says "not encrypted", and nothing authenticates it (section 6). */
 export const ENCRYPTED_HEADER = 'privatemode-encrypted';
 
@@ -19,39 +12,34 @@ export interface ProtectedAttempt {
   readonly key: SecretKey;
   readonly model: string | undefined; // checked already (lib/pipeline/plain-members.ts)
   readonly shardKey: string | undefined;
-  readonly gpuPolicy: GpuPolicy;
+  /** Which certificates of its GPUs the service should accept. */
+  readonly gpuPolicy: {
+    readonly allowUnknown: boolean; // those that the status service does not know
+    readonly gracePeriodHours: number; // after a revocation; 0: none
+  };
   readonly nowMs: number; // wall clock, since 1970
-}
-
-/** docs/protocol/inference.md, section 7. */
-function policyText({ gpuPolicy: { allowUnknown, gracePeriodHours }, nowMs }: ProtectedAttempt): string {
-  const revoked = gracePeriodHours > 0 ? ',allow-revoked' : '';
-  const unknown = allowUnknown ? ',allow-unknown' : '';
-  const notBefore = Math.floor(nowMs / 1000) - gracePeriodHours * 3600;
-  return `rules=allow-good${revoked}${unknown}; revocation-time-not-before=${notBefore}`;
 }
 
 /** The last policy under a key, and its MAC: the requests of one second have the same. */
 const macs = new WeakMap<SecretKey, { readonly policy: string; readonly mac: string }>();
 
 /**
- * The protection headers of one attempt (docs/protocol/inference.md, section 2). Values are latin1: the
- * model's holds its UTF-8 bytes. Throws `internal` unless the key holds 32 bytes.
+ * The protection headers of one attempt but the version (docs/protocol/inference.md 2 and 7). Values are
+ * latin1: the model's holds its UTF-8 bytes. Throws `internal` unless the key holds 32 bytes.
  */
-export function protectionHeaders(
-  attempt: ProtectedAttempt,
-  protocolVersion: string = PROTOCOL_VERSION,
-): Record<string, string> {
-  const { secretId, key, model, shardKey } = attempt;
+export function protectionHeaders(attempt: ProtectedAttempt): Record<string, string> {
+  const { secretId, key, model, shardKey, gpuPolicy } = attempt;
   checkKey(key);
-  const policy = policyText(attempt);
+  const revoked = gpuPolicy.gracePeriodHours > 0 ? ',allow-revoked' : '';
+  const unknown = gpuPolicy.allowUnknown ? ',allow-unknown' : '';
+  const notBefore = Math.floor(attempt.nowMs / 1000) - gpuPolicy.gracePeriodHours * 3600;
+  const policy = `rules=allow-good${revoked}${unknown}; revocation-time-not-before=${notBefore}`;
   let known = macs.get(key);
   if (known?.policy !== policy) {
     known = { policy, mac: hmacSha256(key, policy) };
     macs.set(key, known);
   }
   return {
-    'Privatemode-Version': protocolVersion,
     'Privatemode-Secret-ID': secretId,
     'Privatemode-NVIDIA-OCSP-Policy': policy,
     'Privatemode-NVIDIA-OCSP-Policy-MAC': known.mac,

@@ -1,6 +1,4 @@
-/**
- * Writes new content into an existing file in place. A rename would leave bind mounts, group and ACL behind.
- */
+/** Writes new content into a file in place. A rename would leave bind mounts, group and ACL behind. */
 import { open, readFile, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { syncDirectory, unless, writeNew } from './durable-file.ts';

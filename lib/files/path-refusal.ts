@@ -1,6 +1,4 @@
-/**
- * Why the file system refuses a path, in words for the person who named it.
- */
+/** Why the file system refuses a path, in words for the person who named it. */
 import { PrivatemodeError } from '../errors.ts';
 
 /** By the code of the file system. `deed`: what this program wanted to do, such as `read`. */
@@ -28,21 +26,24 @@ const PATH_REFUSALS: Readonly<Record<string, (path: string, deed: string) => str
 /** What to write in place of a `~` that no shell has replaced: it does so only where a word begins. */
 export const TILDE = 'the shell replaces ~ only at the beginning of a word: write $HOME in place of ~';
 
-/**
- * Why `path` could not be read, or what else `deed` says, from what the file system threw: its code and what
- * to do.
- */
+/** Why `path` could not be read, or what else `deed` says, from what the file system threw. */
 export function pathRefusal(path: string, thrown: unknown, deed = 'read'): string {
   const { code = '', message } = thrown as NodeJS.ErrnoException;
   const words = Object.hasOwn(PATH_REFUSALS, code) ? PATH_REFUSALS[code]?.(path, deed) : undefined;
   return words === undefined ? message : `${code}: ${words}`;
 }
 
-/**
- * The error config_invalid for `what`, a file at `path` that cannot be read. `thrown`: what the file system
- * threw.
- */
+/** config_invalid for `what`, a file at `path` that cannot be read. `thrown`: what the file system threw. */
 export function fileUnreadable(what: string, path: string, thrown: unknown): PrivatemodeError {
   const message = `failed to read ${what}: ${pathRefusal(path, thrown)}`;
   return new PrivatemodeError('config_invalid', message, { cause: thrown });
+}
+
+/** The bytes of the file at `path`. `what`: its name in messages. Throws config_invalid. */
+export function readNamedFile<T>(what: string, path: string, readFile: (path: string) => T): T {
+  try {
+    return readFile(path);
+  } catch (thrown) {
+    throw fileUnreadable(what, path, thrown);
+  }
 }

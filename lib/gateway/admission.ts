@@ -3,19 +3,17 @@ import type { IncomingMessage } from 'node:http';
 import { type Client, requireEndpoint } from '../access/authenticate.ts';
 import type { LocalId, Offered } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-response.ts';
-import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
+import { matchEndpoint } from '../api/match-endpoint.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { isReplaced, sentKey } from '../pipeline/rewrite-auth.ts';
 import { type CorsPolicy, corsHeaders, foreignPage, preflightHeaders, saysBrowser } from './cors.ts';
 import type { GatewayDeps } from './deps.ts';
 
 export type Admission =
-  | EndpointMatch
-  | LocalMatch
-  | Refusal
+  | ReturnType<typeof matchEndpoint>
   | { readonly kind: 'preflight'; readonly format: ErrorFormat; readonly headers: Record<string, string> };
 
-/** The proxy's own pages that everybody may read. */
+/** Our own pages that everybody may read. */
 const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'healthz', 'readyz']);
 
 /**
@@ -64,14 +62,11 @@ export function admit(
 }
 
 const MOST_HEADERS = 256;
-
 /** If one comes twice, parsers can disagree on who asks, for what, or where the body ends. */
-const AT_MOST_ONCE: ReadonlySet<string> = new Set(
-  'host authorization x-api-key content-length transfer-encoding content-type origin sec-fetch-site'.split(
-    ' ',
-  ),
-);
-
+const AT_MOST_ONCE: ReadonlySet<string> = new Set([
+  ...['host', 'authorization', 'x-api-key', 'content-length', 'transfer-encoding', 'content-type'],
+  ...['origin', 'sec-fetch-site'],
+]);
 /** A host name or IP literal with an optional port (RFC 9112 3.2); no list, userinfo, blank or path. */
 const HOST = /^(?:\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[\w.~-]+)(?::\d{0,5})?$/i;
 
@@ -93,10 +88,7 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
   throw new PrivatemodeError('invalid_host', `the header host is ${what}`);
 }
 
-/**
- * For a listener that knows no keys (--admin-address, --metrics-address): throws origin_forbidden, and what
- * checkHead throws. Only monitors and browsers use it, and a preferred language shows a browser, too.
- */
+/** For a listener without keys. Throws origin_forbidden, and as checkHead. A language shows a browser. */
 export function refuseForeignPage(req: Pick<IncomingMessage, 'rawHeaders' | 'headers'>, policy: CorsPolicy) {
   const { headers } = req;
   checkHead(req.rawHeaders);

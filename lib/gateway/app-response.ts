@@ -32,10 +32,8 @@ type Method<Result> = (...args: unknown[]) => Result;
  * buffer, a token costs 7 % less (`stream_cpu_per_token`). The head is Node's. Texts are UTF-8.
  */
 export class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
-  /** Are shown all that is written from now on. */
-  readonly observers: ResponseObserver[] = [];
-  /** Whether the body ends visibly, because its chunks say where: true once a head has said so. */
-  inChunks = false;
+  readonly observers: ResponseObserver[] = []; // are shown all that is written from now on
+  inChunks = false; // true once a head has said so: then a client sees where the body ends
 
   override writeHead(...args: unknown[]): this {
     (super.writeHead as Method<this>)(...args);

@@ -6,10 +6,8 @@ import { PrivatemodeError } from '../errors.ts';
 import { AUDIT_HEADERS } from '../http-rules/headers.ts';
 
 export interface CorsPolicy {
-  /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */
-  readonly allowedOrigins: readonly string[];
-  /** Host names that are ours, in lower case; those of --allowed-hosts may have a port. */
-  readonly ownNames: readonly string[];
+  readonly allowedOrigins: readonly string[]; // as browsers write them; `*`: any; empty: CORS is off
+  readonly ownNames: readonly string[]; // host names in lower case; those of --allowed-hosts may have a port
 }
 
 /** Pages can change the user agent in Firefox alone. */
@@ -17,13 +15,11 @@ export const saysBrowser = (headers: IncomingHttpHeaders): boolean =>
   headers['user-agent']?.startsWith('Mozilla/') === true;
 
 /**
- * Returns origin_forbidden for the request of a web page that may not spend our key. Programs, which send
- * neither Origin nor Sec-Fetch-Site, and allowed origins pass. Otherwise only our own pages pass:
- * Sec-Fetch-Site says `same-origin`, or `none` for the address bar; without it, Origin equals Host.
- *
- * A rebound DNS name makes a foreign page look like our own, so this holds only for localhost, IP literals
- * and names known to be ours. Under a rebound name over plain HTTP, browsers send neither header with a
- * same-origin GET; for such requests, `looksLikeBrowser` says who sent them.
+ * Returns origin_forbidden for a web page that may not spend our key. Programs, which send neither Origin nor
+ * Sec-Fetch-Site, and allowed origins pass. Of others, only our own pages do: Sec-Fetch-Site says
+ * `same-origin`, or `none` (the address bar); without it, Origin equals Host. A rebound DNS name makes a
+ * foreign page look like our own, so the host must be localhost, an IP literal or known to be ours. With a
+ * same-origin GET over plain HTTP browsers send neither header then: `looksLikeBrowser` says who sent it.
  */
 export function foreignPage(headers: IncomingHttpHeaders, policy: CorsPolicy, looksLikeBrowser: boolean) {
   const { origin, host, 'sec-fetch-site': site } = headers;
@@ -58,8 +54,8 @@ export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Rec
 /** Undefined: the request is no preflight. */
 export function preflightHeaders(method: string, requested: IncomingHttpHeaders, policy: CorsPolicy) {
   const { origin, 'access-control-request-headers': wanted } = requested;
-  if (method !== 'OPTIONS' || origin === undefined || !isAllowed(origin, policy)) return undefined;
-  if (requested['access-control-request-method'] === undefined) return undefined;
+  const isPreflight = method === 'OPTIONS' && requested['access-control-request-method'] !== undefined;
+  if (!isPreflight || origin === undefined || !isAllowed(origin, policy)) return undefined;
   const headers: Record<string, string> = {
     'access-control-allow-origin': policy.allowedOrigins.includes('*') ? '*' : origin,
     'access-control-allow-methods': 'GET, HEAD, POST, OPTIONS',

@@ -62,7 +62,7 @@ export function reportEnd(exchange: Exchange): void {
   addReceipt(exchange, outcome);
   if (level === 'debug') return;
   const route = match?.endpoint.id ?? 'none';
-  const operation = match?.endpoint.encrypted ? match.endpoint.operation : undefined;
+  const operation = match?.endpoint.operation;
   const ended = { method, path, status: line.status ?? 0, outcome, firstTokenMs };
   observe({ ...ended, route, operation, stats, client: client?.name, requestId });
 }

@@ -64,7 +64,7 @@ export class Exchange {
   /** With the key that leaves; undefined: none does. */
   authorization: string | undefined;
   /** The key in it if it is the operator's. `of`: the client whose entry has it; undefined: --api-key. */
-  ownKey: { readonly value: string; readonly of: string | undefined } | undefined;
+  operatorKey: { readonly value: string; readonly of: string | undefined } | undefined;
   attempt: SentAttempt | undefined;
   alias: string | undefined;
   toolsLeftOut: string | undefined;
@@ -173,10 +173,10 @@ export class Exchange {
 
   /** Called when a whole response was read: if encrypted, it proves that secret and key are accepted. */
   authentic(): void {
-    const { deps, ownKey } = this;
+    const { deps, operatorKey } = this;
     const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
     if (!cipher?.hasReceived) return;
     if (isTrial) deps.session.authenticated(epoch.secretId);
-    if (ownKey !== undefined) deps.ownKeys?.answered(ownKey.of, ownKey.value);
+    if (operatorKey !== undefined) deps.ownKeys?.answered(operatorKey.of, operatorKey.value);
   }
 }

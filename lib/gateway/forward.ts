@@ -27,9 +27,9 @@ import { respond } from './respond.ts';
  * application's own key, before the body is there.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
-  const { deps, req, match, client } = exchange;
+  const { deps, req, client } = exchange;
   const configuredKey = deps.key.value();
-  const { authorization, offeredKey } = rewriteAuth({
+  const { authorization, offeredKey, operatorKey } = rewriteAuth({
     authorization: req.headers.authorization,
     apiKeyHeader: req.headers['x-api-key'] as string | undefined,
     configuredKey,
@@ -37,11 +37,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     client,
   });
   exchange.authorization = authorization;
-  // With --clients, no key of an application ever leaves.
-  const isOwn =
-    client !== undefined || (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`);
-  const of = client?.apiKey === undefined ? undefined : client.name;
-  if (isOwn && authorization) exchange.ownKey = { value: authorization.slice('Bearer '.length), of };
+  exchange.operatorKey = operatorKey;
   const entered = enterGate(exchange);
   if (entered !== undefined) await entered;
   const timeoutMs = deps.clock.times.epochWait;
@@ -58,8 +54,8 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const upstream = await withOneRetry(epoch, {
     attempt: (epoch, retry) => sendAttempt(exchange, epoch, salted, retry),
     errorIn({ response }) {
-      if (!match.endpoint.encrypted || !mayAskForRetry(response.statusCode as number)) return undefined;
       const attempt = exchange.attempt as SentAttempt;
+      if (!attempt.cipher || !mayAskForRetry(response.statusCode as number)) return undefined;
       return readWhole(exchange, response, LONGEST_PLAIN).then((body) => (attempt.errorBody = body.bytes()));
     },
     verified: acquire,
@@ -138,7 +134,7 @@ function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedB
   const { secretId, key } = epoch;
   // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain members
   // (lib/api/endpoints.ts).
-  const cipher = match.endpoint.encrypted ? new RequestCipher({ id: secretId, key }) : undefined;
+  const cipher = match.endpoint.codec === 'none' ? undefined : new RequestCipher({ id: secretId, key });
   const sealed = cipher && salted && encryptStream(salted, cipher);
   const { protocolVersion, gpuOcspAllowUnknown: allowUnknown } = deps.settings;
   const { gpuOcspRevokedGracePeriodHours: gracePeriodHours } = deps.settings;

@@ -15,10 +15,8 @@ const FOR_LARGE = 7 / 8;
 
 export interface MemoryBudget {
   readonly of: keyof typeof REFUSALS;
-  /** Bytes. */
-  readonly limit: number;
-  /** The bytes that are taken. */
-  readonly used: { bufferedBytes: number };
+  readonly limit: number; // bytes
+  readonly used: { bufferedBytes: number }; // of them
 }
 
 /** The part of a budget that one request or response has. Nobody waits: what finds none is refused. */

@@ -7,12 +7,10 @@ import { ClientGone, type Exchange } from './exchange.ts';
 
 /** The error as the application gets it: with --clients its remedy is the developer's, not the operator's. */
 export function forCaller({ deps }: Exchange, error: PrivatemodeError): PrivatemodeError {
-  // An error of the Responses API has a remedy of its own.
-  if (deps.clients === undefined || error.api !== undefined) return error;
   const remedy = ERRORS[error.code].remedies.developer;
-  if (remedy === undefined) return error;
-  const { code, message, retryAfter, detail, cause = error } = error;
-  return new PrivatemodeError(code, message, { cause, retryAfter, detail, remedy });
+  // An error of the Responses API has a remedy of its own.
+  if (deps.clients === undefined || error.api !== undefined || remedy === undefined) return error;
+  return new PrivatemodeError(error.code, error.message, { ...error, cause: error.cause ?? error, remedy });
 }
 
 /** Responds with one of our own errors. `status`: an upstream's, which says more than that of the error. */
@@ -25,17 +23,34 @@ export function respondError(exchange: Exchange, error: PrivatemodeError, status
 }
 
 type WholeResponse = { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array };
+const DISCARD_BYTES = 1024 * 1024;
+const DISCARD_CHUNKS = 1024;
 
-/** Writes a whole response, even while the request arrives. A 204 has no Content-Length (RFC 9110 8.6). */
+/**
+ * Writes a whole response. Before it ends, the rest of the request's body is read and thrown away: at most
+ * 1 MiB or one second of it. A 204 has no Content-Length (RFC 9110 8.6).
+ */
 export function respondWhole(exchange: Exchange, { status, headers, body }: WholeResponse): void {
-  const { deps, req, res, match } = exchange;
+  const { deps, deadline, req, res, match } = exchange;
   if (res.headersSent || res.destroyed) return;
   if (body !== undefined && status !== 204) headers['content-length'] = Buffer.byteLength(body);
-  if (isArriving(req)) headers['connection'] = 'close';
+  const isEarly = isArriving(req);
+  if (isEarly) headers['connection'] = 'close';
   res.writeHead(status, headers);
   if (body !== undefined && req.method !== 'HEAD') res.write(body);
   if (match !== undefined) count(deps.metrics.counters.responses, status);
-  endAfterUpload(exchange);
+  if (!isEarly) return void res.end();
+  // A connection that closes with unread bytes is reset, and the client may lose the response.
+  const end = (): void => void res.end();
+  let discarded = 0;
+  let chunks = 0;
+  const discard = (chunk: Uint8Array): void => {
+    discarded += chunk.length;
+    chunks += 1;
+    if (discarded > DISCARD_BYTES || chunks > DISCARD_CHUNKS) end();
+  };
+  deadline.wait(deps.clock.times.discardWait, end);
+  req.on('data', discard).once('end', end).resume();
 }
 
 /** Whether the request has a body that has not arrived. Without one it is not `complete` at once either. */
@@ -45,31 +60,13 @@ export function isArriving(req: IncomingMessage): boolean {
   return encoding !== undefined || (length !== undefined && length !== '0');
 }
 
-const DISCARD_BYTES = 1024 * 1024;
-
-/**
- * A connection that closes with unread bytes is reset, and the client may lose the response. So the rest of
- * the request body is read and thrown away first: at most 1 MiB or one second of it.
- */
-function endAfterUpload({ deps, deadline, req, res }: Exchange): void {
-  const end = (): void => void res.end();
-  if (!isArriving(req)) return void end();
-  let discarded = 0;
-  const discard = (chunk: Uint8Array): void => {
-    discarded += chunk.length;
-    if (discarded > DISCARD_BYTES) end();
-  };
-  deadline.wait(deps.clock.times.discardWait, end);
-  req.on('data', discard).once('end', end).resume();
-}
-
 /** Ends an exchange that failed before its response was complete. Never throws. */
 export function concludeFailed(exchange: Exchange, thrown: unknown): void {
   const { res, client } = exchange;
   if (thrown instanceof ClientGone || res.destroyed) return void res.destroy();
   let error = asPrivatemodeError(thrown);
   if (client !== undefined && error.code === 'api_key_rejected') {
-    // The application has a token and no key of the service: a 401 would make people look at their token.
+    // The application has no key of the service: a 401 would make people look at their token.
     const told = 'the service rejects the key of this gateway';
     error = new PrivatemodeError('service_key_rejected', told, { cause: error });
   }
@@ -78,6 +75,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
       noteBroken(exchange, error);
       return void breakConnection(exchange);
     }
+    exchange.interrupt(error); // what still runs for it, such as an upload
     exchange.failed(error);
     respondError(exchange, error);
   } catch (fault) {
@@ -99,7 +97,6 @@ export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   const { socket } = res;
   const isTcp = socket !== null && 'family' in socket.address();
   if (res.inChunks || !isTcp) res.destroy();
-  else if ('encrypted' in socket) {
-    if (!socket.emit('reset')) res.destroy();
-  } else socket.resetAndDestroy();
+  else if (!('encrypted' in socket)) socket.resetAndDestroy();
+  else if (!socket.emit('reset')) res.destroy();
 }

@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { PrivatemodeError } from '../errors.ts';
 import { brokenOff, stalled } from '../network/failures.ts';
-import type { BodyReader, Pause } from '../pipeline/request-body.ts';
+import type { BodyReader } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 import { CollectedBody } from './memory.ts';
 
@@ -77,11 +77,14 @@ function collect(exchange: Exchange, source: IncomingMessage, most: number): Pro
       if (!isRequest) source.destroy();
       reject(failure);
     };
+    let crumbs = 0;
     const take = (chunk: Uint8Array): void => {
       stats.bytes[isRequest ? 'fromClient' : 'fromRemote'] += chunk.length;
       if (isRequest) bodies?.request.update(chunk);
       else deadline.refresh();
+      if (chunk.length < CRUMB) crumbs += 1;
       try {
+        if (crumbs > MOST_CRUMBS) throw inCrumbs(isRequest);
         if (body.length + chunk.length > most) throw tooLarge(isRequest, most);
         body.push(chunk);
       } catch (thrown) {
@@ -97,13 +100,22 @@ function collect(exchange: Exchange, source: IncomingMessage, most: number): Pro
   });
 }
 
+/** A chunk of a few bytes costs as much as one of 64 KiB, and a body of them would hold up everybody. */
+const CRUMB = 64; // bytes
+const MOST_CRUMBS = 10_000;
+const inCrumbs = (isRequest: boolean): PrivatemodeError =>
+  new PrivatemodeError(
+    isRequest ? 'upload_too_slow' : 'response_malformed',
+    `more than ${MOST_CRUMBS} chunks of the body have less than ${CRUMB} bytes`,
+  );
+
 const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
   isRequest
     ? new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`)
     : new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
 
 /** Lets others have their turn between the parts of long work. Rejects if the exchange is over. */
-function turnsOf(exchange: Exchange): Pause {
+function turnsOf(exchange: Exchange) {
   const { clock } = exchange.deps;
   let since = clock.monotonic();
   return () => {

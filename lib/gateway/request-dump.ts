@@ -10,15 +10,10 @@ import type { Logger } from '../observe/log.ts';
 import type { AppResponse, ShownHeaders } from './app-response.ts';
 
 const REDACTED = '[redacted]';
-
 /** In names of headers and parameters. A dump may lack a value too many, but must not hold a credential. */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-(?:secret-id|unauthenticated)$/i;
-/** How any value of a header begins that is a credential. */
-const SCHEME = /^\s*(Bearer|Basic)\s/i;
-
-/** Bytes of a dump that may wait for the disk. */
-const MOST_PENDING = 32 * 1024 * 1024;
+const MOST_PENDING = 32 * 1024 * 1024; // bytes of a dump that wait for the disk
 
 export type Dump = ReturnType<typeof createDump>;
 
@@ -31,20 +26,16 @@ export function createDump(
   log: Pick<Logger, 'warn'>,
   now = () => performance.timeOrigin + performance.now(),
 ) {
-  const complain = (path: string, err: unknown): void => {
+  const complain = (path: string, err: unknown): void =>
     log.warn({ path, err }, 'A request dump could not be written');
-  };
-
   const open = (path: string) => {
     const stream = createWriteStream(path, { flags: 'wx', mode: 0o600 });
     stream.on('error', (error) => complain(path, error));
     return {
       write(data: string | Uint8Array): void {
         if (stream.writableEnded || stream.destroyed) return;
-        if (stream.writableLength <= MOST_PENDING) {
-          stream.write(typeof data === 'string' ? data : Buffer.from(data)); // its memory may be used again
-          return;
-        }
+        const copy = typeof data === 'string' ? data : Buffer.from(data); // its memory may be used again
+        if (stream.writableLength <= MOST_PENDING) return void stream.write(copy);
         stream.end('\n[dump cut off: the disk is slower than the traffic]\n');
         complain(path, 'the disk is slower than the traffic');
       },
@@ -80,17 +71,13 @@ export function createDump(
   };
 }
 
-/** Host first, the others by name. */
 function head(startLine: string, headers: ShownHeaders): string {
-  const rank = (name: string): string => (name.toLowerCase() === 'host' ? '' : name.toLowerCase());
-  const sorted = headers.toSorted(([a], [b]) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0));
-  const lines = sorted.map(([name, value]) => `${name}: ${redacted(name, value)}\r\n`);
+  const lines = headers.map(([name, value]) => `${name}: ${redacted(name, value)}\r\n`);
   return `${startLine.trimEnd()}\r\n${lines.join('')}\r\n`;
 }
 
-/** Keeps the scheme of an authorization, which a reader often looks for. */
 function redacted(name: string, value: string): string {
-  const scheme = SCHEME.exec(value)?.[1];
+  const scheme = /^\s*(Bearer|Basic)\s/i.exec(value)?.[1]; // so a credential begins, whatever the name
   if (scheme !== undefined) return `${scheme} ${REDACTED}`;
   if (isCredential(name)) return REDACTED;
   return name.toLowerCase() === 'referer' ? withoutCredentials(value) : value;
@@ -109,10 +96,9 @@ const isCredential = (name: string): boolean => CREDENTIAL_WORDS.test(name) && !
 const pairs = (rawHeaders: readonly string[]): ShownHeaders =>
   rawHeaders.flatMap((name, i) => (i % 2 === 0 ? [[name, rawHeaders[i + 1] ?? '']] : []));
 
-/** Two random digits keep names apart. */
 function stamp(time: number) {
   const [day = '', clock = ''] = new Date(time).toISOString().slice(0, -1).split('T');
   const microseconds = String(Math.floor((time % 1) * 1000)).padStart(3, '0');
-  const random = String(randomInt(100)).padStart(2, '0');
+  const random = String(randomInt(100)).padStart(2, '0'); // keeps names apart
   return { day, name: `${day}_${clock.replaceAll(':', '')}${microseconds}_${random}` };
 }

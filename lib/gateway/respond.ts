@@ -38,8 +38,7 @@ export async function respond(exchange: ForwardedExchange, asked: RequestFacts, 
     const level = status >= 500 ? 'error' : 'warn';
     exchange.log(level, { status, keyFrom }, 'The service answered with an error status');
   }
-  const streaming = endpoint.terminal !== undefined && asked.streaming; // other endpoints have no `stream`
-  const kind = responseKind(status, response.headers, endpoint.encrypted, streaming);
+  const kind = responseKind(status, response.headers, endpoint.codec !== 'none', asked.streaming);
   if (kind instanceof PrivatemodeError) {
     request.destroy();
     if (kind instanceof ForeignError) return respondForeign(exchange, response, kind);
@@ -87,19 +86,21 @@ function plainBody(exchange: ForwardedExchange, response: IncomingMessage, text:
 
 /** Throws what replaces an error that nothing authenticates: client_too_old, api_key_rejected. */
 function refuseIfOurs(exchange: Exchange, { statusCode = 0 }: IncomingMessage, text: Uint8Array) {
-  const { deps, ownKey } = exchange;
+  const { deps, operatorKey } = exchange;
   const tooOld = statusCode >= 400 ? clientTooOld(text, deps.settings.protocolVersion) : undefined;
   if (tooOld !== undefined) throw tooOld;
-  if (statusCode !== 401 || ownKey === undefined) return;
-  deps.ownKeys?.refused(ownKey.of, ownKey.value);
+  if (statusCode !== 401 || operatorKey === undefined) return;
+  deps.ownKeys?.refused(operatorKey.of, operatorKey.value);
   throw new PrivatemodeError('api_key_rejected', 'the service rejects the API key');
 }
 
 /** Where the key that left comes from: a text for the operator, never the key itself. */
-function keyOriginOf({ deps, authorization, ownKey }: ForwardedExchange): string | undefined {
+function keyOriginOf({ deps, authorization, operatorKey }: ForwardedExchange): string | undefined {
   if (authorization === undefined) return 'none: the request left without a key';
-  if (ownKey === undefined) return 'the request itself';
-  return ownKey.of === undefined ? deps.key.origin?.() : 'the entry of the client in the file of --clients';
+  if (operatorKey === undefined) return 'the request itself';
+  return operatorKey.of === undefined
+    ? deps.key.origin?.()
+    : 'the entry of the client in the file of --clients';
 }
 
 /** Of an error that is neither plain nor decrypted, the application gets the head, not the `text`. */
@@ -116,7 +117,8 @@ type OfBody = Pick<Parameters<typeof responseHeaders>[0], 'contentType' | 'epoch
 
 function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, body: OfBody) {
   const { match, format, requestId, headers: own } = exchange;
-  return responseHeaders({ format, requestId, headers, own, encrypted: match.endpoint.encrypted, ...body });
+  const encrypted = match.endpoint.codec !== 'none';
+  return responseHeaders({ format, requestId, headers, own, encrypted, ...body });
 }
 
 /** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */

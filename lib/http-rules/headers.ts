@@ -5,10 +5,8 @@ import { ENCRYPTED_HEADER, type ProtectedAttempt, protectionHeaders } from '../e
 /** Headers as they were received, by lower-case name; repeated ones are joined by commas, as Node does. */
 export type ReceivedHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
 
-/**
- * The application's headers that the remote gets, by exact name: they decide what the response is. A prefix
- * would also let out keys and ids of other accounts (`openai-organization`, `anthropic-user-id`).
- */
+// The application's headers that the remote gets, by exact name: they decide what the response is. A prefix
+// would also let out keys and ids of other accounts (`openai-organization`, `anthropic-user-id`).
 const TO_REMOTE = ['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta'];
 /** Of the remote's headers, those that come beside an authenticated body alone (remoteHeaders). */
 const IF_AUTHENTICATED = ['x-request-id', 'request-id', 'cache-control', 'date'];
@@ -26,9 +24,8 @@ export const announced = ({ platform = '', arch = '' }: { platform?: string; arc
 const OF_PROXY = announced(globalThis.process ?? {});
 
 /**
- * All headers of one attempt except its length. `protection` is undefined if nothing is encrypted. `body`:
- * what leaves, undefined for nothing, with its content type unless the application's stays. Throws as
- * protectionHeaders does.
+ * All headers of one attempt except its length. `protection`: undefined if nothing is encrypted. `body`: what
+ * leaves, with its content type unless the application's stays. Throws as protectionHeaders does.
  */
 export function attemptHeaders(
   head: {
@@ -40,7 +37,7 @@ export function attemptHeaders(
     readonly requestId: string; // with `_<attempt>` if encrypted (docs/protocol/inference.md 2)
   },
   protection: ProtectedAttempt | undefined,
-  body: { readonly contentType?: string } | undefined,
+  body: { readonly contentType?: string | undefined } | undefined,
 ): Record<string, string> {
   const headers = listed(head.headers, TO_REMOTE);
   if (body === undefined) delete headers['content-type'];
@@ -49,10 +46,9 @@ export function attemptHeaders(
   headers['accept-encoding'] = 'identity'; // a compressed response could not be decrypted event by event
   if (head.authorization !== undefined) headers['authorization'] = head.authorization;
   headers['Privatemode-Version'] = head.protocolVersion;
-  if (head.client !== undefined) headers['privatemode-client'] = head.client;
-  else Object.assign(headers, OF_PROXY);
+  Object.assign(headers, head.client === undefined ? OF_PROXY : { 'privatemode-client': head.client });
   headers['privatemode-user-request-id'] = head.requestId;
-  return Object.assign(headers, protection && protectionHeaders(protection, head.protocolVersion));
+  return Object.assign(headers, protection && protectionHeaders(protection));
 }
 
 export const AUDIT_HEADERS = {

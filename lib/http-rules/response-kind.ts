@@ -5,9 +5,8 @@ import { PrivatemodeError } from '../errors.ts';
 const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
 /**
- * How an upstream response is read (docs/protocol/inference.md 6), or the error that refuses it, judged by
- * its head, which nothing authenticates. `headers`: by lower-case name. `encrypted`: whether the endpoint is.
- * `streaming`: whether an event stream was asked for. `plain` is shown as it is.
+ * How an upstream response is read, or the error that refuses it, by its head, which nothing authenticates
+ * (docs/protocol/inference.md 6). `headers`: by lower-case name. `streaming`: a stream was asked for.
  */
 export function responseKind(
   status: number,

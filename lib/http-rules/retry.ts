@@ -26,11 +26,9 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
     readonly attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>;
     /** The error in an answer that may ask for a retry. */
     readonly errorIn: (answer: Answer) => Promise<Uint8Array | undefined> | undefined;
-    /** A usable epoch, and the one that replaces a denied secret. */
-    readonly verified: () => Epoch | Promise<Epoch>;
-    readonly renewed: (denied: string) => Promise<Epoch>;
-    /** Asked for its signal only if there is something to wait for. */
-    readonly waiter: { readonly signal: AbortSignal };
+    readonly verified: () => Epoch | Promise<Epoch>; // gives a usable epoch
+    readonly renewed: (denied: string) => Promise<Epoch>; // gives the one that replaces a denied secret
+    readonly waiter: { readonly signal: AbortSignal }; // asked for it only if there is something to wait for
     readonly clock: Clock;
   },
 ): Promise<Answer> {

@@ -4,10 +4,8 @@ import { BACKSLASH, invalidJson, refusal } from './tokens.ts';
 // To the path library of the service these names mean something else (docs/protocol/inference.md 5.4).
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
-/** Of an object. Each of a request costs a cipher context; no API has more than a hundred. */
-const MAX_MEMBERS = 1000;
-/** Of a name as written: to decode a longer one would hold up every other request. */
-const MAX_NAME_BYTES = 4096;
+const MAX_MEMBERS = 1000; // of an object: each of a request costs a cipher context; no API has a hundred
+const MAX_NAME_BYTES = 4096; // as written: to decode a longer one would hold up every other request
 
 /**
  * Decodes a name, and adds it to those that its object has `taken`. Throws duplicate_member; invalid_json
@@ -35,14 +33,11 @@ export function mayNameUrl(bytes: Buffer, start: number, end: number): boolean {
   return end - start === 6 && bytes.toString('latin1', start, end) === 'source';
 }
 
-/** What the sort compares: a backslash stands before each `.`, `?` and `*`, each character is a byte. */
+/** What the sort compares: each character is a byte of the name, with a backslash before `.`, `?` and `*`. */
 const sortKey = (name: string): string =>
   /^\w*$/.test(name) ? name : Buffer.from(name.replace(/[.?*]/g, '\\$&'), 'utf8').toString('latin1');
 
-/**
- * The items in the order of their sequence numbers (docs/protocol/inference.md 5.2): by the bytes of the
- * escaped name, not by UTF-16 units or a locale. Items of the same name keep their order.
- */
+/** The items by sequence number (docs/protocol/inference.md 5.2); those of the same name keep their order. */
 export function encryptionOrder<T extends { readonly name: string }>(items: readonly T[]): T[] {
   const keyed = items.map((item) => ({ item, key: sortKey(item.name) }));
   keyed.sort((a, b) => (a.key < b.key ? -1 : Number(a.key > b.key)));

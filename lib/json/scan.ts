@@ -1,8 +1,7 @@
 /**
- * One strict pass over the bytes of a JSON text. It says where the members of the top-level object stand and
- * how much is in each, without parsing a value: the raw text of each is encrypted, and JSON.parse may see a
- * text only after its size is known. The grammar is that of JSON.parse (RFC 8259) on valid UTF-8 without a
- * byte order mark, because a body that is not JSON must never leave.
+ * One strict pass over the bytes of a JSON text: where the members of the top-level object stand, whose raw
+ * text is encrypted, and how much is in each, before JSON.parse may see it. The grammar is that of JSON.parse
+ * (RFC 8259) on UTF-8 without a byte order mark, because a body that is not JSON must never leave.
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';
@@ -14,30 +13,26 @@ export type Counts = Readonly<Record<'values' | 'objectMembers' | 'depth', numbe
 
 /** A member of the top-level object, or an element of the top-level array. */
 export interface Member extends Counts {
-  /** Decoded name; for an element, its index as text. */
-  readonly name: string;
+  readonly name: string; // decoded; an element has none
   readonly kind: JsonKind;
-  /** Positions of the first byte of the value, and after its last byte. */
-  readonly start: number;
-  readonly end: number;
-  /** Start and end of each number in the value that a double may not hold as it is written (numberEnd). */
-  readonly numbers: number[];
-  /** Whether an object in the value has a name that may be that of a media URL (mayNameUrl). */
-  readonly mayHoldUrl: boolean;
+  readonly start: number; // position of the first byte of the value
+  readonly end: number; // position after its last byte
+  readonly numbers: number[]; // with that option: start and end of each that numberEnd finds in it
+  readonly mayHoldUrl: boolean; // an object in it has a name that may be that of a media URL (mayNameUrl)
 }
 
 export type Scanned = Counts & { readonly members: readonly Member[] };
 type Writable<T> = { -readonly [K in keyof T]: T[K] };
 
+const MOST_VALUES = 200_000;
+const NONE: number[] = [];
 /** Whether JSON.parse may see a text: 8 MiB of objects with different names would take more than a second. */
 export const isParsable = ({ values, objectMembers, depth }: Counts): boolean =>
-  values <= 200_000 && objectMembers <= 20_000 && depth <= 64;
+  values <= MOST_VALUES && objectMembers <= 20_000 && depth <= 64;
 
-/** The decoder of the service stops at the same depth. */
-const MAX_DEPTH = 10_000;
+const MAX_DEPTH = 10_000; // where the decoder of the service stops, too
 const MAX_ELEMENTS = 100_000;
-/** Bytes that are scanned before other exchanges have their turn. */
-const TURN = 512 * 1024;
+const TURN = 512 * 1024; // bytes that are scanned before other exchanges have their turn
 
 // What may come next, between tokens: a sum of these, or 0 behind the whole value.
 const VALUE = 1;
@@ -46,16 +41,16 @@ const COLON = 4;
 const COMMA = 8;
 const CLOSER = 16;
 
-type ScanOptions = { readonly [option in 'array' | 'partial' | 'unique']?: boolean };
+type ScanOptions = { readonly [option in 'array' | 'partial' | 'unique' | 'numbers']?: boolean };
 
 /**
  * Scans the whole text, and yields after each 512 KiB of it. Options: it may also be an `array`; it may end
  * too early (`partial`), and only complete members are found; names must differ in each object (`unique`),
- * not only at the top, where the service must address them. Throws invalid_json, also beyond 100,000
- * elements or 10,000 levels, and as takeName does for the names that must differ.
+ * not only at the top, where the service must address them; inexact `numbers` are listed. Throws
+ * invalid_json, also beyond 100,000 elements or 10,000 levels, and as takeName does for names that repeat.
  */
 export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generator<undefined, Scanned> {
-  const { array, partial, unique } = options;
+  const { array, partial, unique, numbers } = options;
   const size = bytes.length;
   if (!isUtf8(bytes)) throw new PrivatemodeError('invalid_json', 'the body is not UTF-8');
   const view = new DataView(bytes.buffer, bytes.byteOffset, size);
@@ -89,9 +84,8 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
     }
     if (kind !== undefined && open.length === 1) {
       if (members.length === MAX_ELEMENTS) throw invalidJson(i, 'too many elements');
-      if (open[0] === 'array') name = String(members.length);
       const sums = { values, objectMembers, depth: 0 };
-      member = { name, kind, start: i, end: i, ...sums, numbers: [], mayHoldUrl: false };
+      member = { name, kind, start: i, end: i, ...sums, numbers: numbers ? [] : NONE, mayHoldUrl: false };
     }
     if (kind === 'object' || kind === 'array') {
       if (open.length === MAX_DEPTH) throw invalidJson(i, 'nesting is too deep');
@@ -111,7 +105,7 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
       }
       i += 1;
     } else if (kind === 'number') {
-      i = numberEnd(bytes, i, member?.numbers);
+      i = numberEnd(bytes, i, numbers && values < MOST_VALUES ? member?.numbers : undefined);
       if (i === size) break; // more digits may follow
     } else if (kind !== undefined) {
       i = literalEnd(bytes, i, kind);
@@ -153,9 +147,17 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
 }
 
 /** Scans a text, which should be short, in one turn. */
-export function scanJson(bytes: Buffer, options?: ScanOptions): Scanned {
-  const turns = scanInTurns(bytes, options);
-  let step = turns.next();
-  while (!step.done) step = turns.next();
-  return step.value;
+export const scanJson = (bytes: Buffer, options?: ScanOptions) =>
+  inTurns(scanInTurns(bytes, options)) as Scanned;
+
+/** Called within long work: undefined if it may go on, else resolves when others have had their turn. */
+export type Pause = () => Promise<void> | undefined;
+
+/** Does the work, with a pause between its steps where one is due; without any, the result is no promise. */
+export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | Promise<T> {
+  for (let step = steps.next(); ; step = steps.next()) {
+    if (step.done) return step.value;
+    const turn = pause?.();
+    if (turn !== undefined) return turn.then(() => inTurns(steps, pause));
+  }
 }

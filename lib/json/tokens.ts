@@ -81,11 +81,9 @@ function escapeEnd(bytes: Uint8Array, from: number): number {
   return end;
 }
 
-/**
- * Marks the bytes of `word` that end a run, in their top bits; 0 if there is none. `^ 0x02` brings the quote,
- * 0x22, to the bytes below 0x21, so that the subtraction borrows into their top bits. The backslash is found
- * in the same way. A borrow can also mark the byte above.
- */
+// Marks the bytes of `word` that end a run, in their top bits; 0 if there is none. `^ 0x02` brings the quote,
+// 0x22, to the bytes below 0x21, so that the subtraction borrows into their top bits. The backslash is found
+// in the same way. A borrow can also mark the byte above.
 const stopsIn = (word: number): number =>
   (((word ^ 0x02020202) - 0x21212121) | ((word ^ 0x5c5c5c5c) - 0x01010101)) & ~word & 0x80808080;
 

@@ -1,8 +1,11 @@
 /** The connections of a listener: which are open, the responses under way on each, and how they end. */
 import type { Server, ServerResponse } from 'node:http';
 import { Server as HttpsServer } from 'node:https';
-import type { Socket } from 'node:net';
+import { Server as NetServer, type Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
+
+/** Requests that a client may send ahead of their responses. No client does; a flood would fill the memory. */
+const MOST_AHEAD = 100;
 
 /** Both sockets of a TLS connection have these, and nothing else shows that they belong together. */
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
@@ -51,6 +54,7 @@ export function trackConnections(server: Server, clock: Clock) {
     if (!connections.has(socket)) return; // it is gone already
     const responses = connections.get(socket) ?? new Set();
     connections.set(socket, responses.add(res));
+    if (responses.size > MOST_AHEAD) return void socket.destroy();
     if (isAnnounced) sayClose(res);
     res.once('close', () => {
       responses.delete(res);
@@ -64,18 +68,22 @@ export function trackConnections(server: Server, clock: Clock) {
     for (const responses of connections.values()) responses?.forEach(sayClose);
   }
 
+  /** Refuses connections from now on. The close of http would also end those that it takes for idle. */
+  const shut = (then?: () => void): unknown => NetServer.prototype.close.call(server, then);
+
   return {
     /** Whether the head of an unfinished response has left on this connection. */
     hasBegunResponse: (socket: Socket): boolean =>
       [...(connections.get(socket) ?? [])].some(({ headersSent }) => headersSent),
     announceEnd,
+    shut,
     /**
      * Refuses connections, cuts handshakes, and ends each open connection after its responses. One without a
      * request ends a second later, since it may be on its way. Resolves when the last has gone.
      */
     drain(): Promise<void> {
       const { promise, resolve } = Promise.withResolvers<void>();
-      server.close(() => resolve());
+      shut(resolve);
       announceEnd();
       isEnding = true;
       for (const [socket, responses] of connections) if (responses?.size === 0) socket.destroy();

@@ -11,33 +11,21 @@ import { refuseMalformed } from './not-http.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export interface ListenerOptions {
-  /**
-   * `reusePort`: other processes may have the port too (SO_REUSEPORT; Linux alone), which begins closed.
-   * `path`: a socket file that is not there (see `claimSocket`). `mode`: as for chmod.
-   */
+  /** `reusePort`: other processes may have the port too (SO_REUSEPORT; Linux alone), which begins closed. */
   readonly at:
     | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
-    | { readonly path: string; readonly mode: number };
+    | { readonly path: string; readonly mode: number }; // a socket file (see `claimSocket`); as for chmod
   /** In place of `at` a socket of that kind that listens already (socket activation). */
   readonly fd?: number | undefined;
   readonly tls?: TlsMaterial | undefined;
   readonly response?: typeof ServerResponse;
-  /** As of refuseMalformed. */
-  readonly onWrongScheme?: (advice: string) => void;
+  readonly onWrongScheme?: (advice: string) => void; // as of refuseMalformed
   readonly clock: Clock;
 }
 
 export type Listener = Awaited<ReturnType<typeof listen>>;
 const ERROR = { 'privatemode-proxy-error': 'malformed_request', connection: 'close', 'content-length': 0 };
 const contextOptions = ({ cert, key }: TlsMaterial) => ({ cert, key, minVersion: 'TLSv1.2' as const });
-
-// Their close() leaves idle connections alone: connections.ts knows better which are idle.
-class PlainServer extends HttpServer {
-  override closeIdleConnections(): void {}
-}
-class TlsServer extends HttpsServer {
-  override closeIdleConnections(): void {}
-}
 
 function createServer({ tls, response = ServerResponse, clock: { times } }: ListenerOptions) {
   const options = {
@@ -52,8 +40,8 @@ function createServer({ tls, response = ServerResponse, clock: { times } }: List
   };
   const server: HttpServer | HttpsServer =
     tls === undefined
-      ? new PlainServer(options)
-      : new TlsServer({ ...options, ...contextOptions(tls), handshakeTimeout: times.headTimeout });
+      ? new HttpServer(options)
+      : new HttpsServer({ ...options, ...contextOptions(tls), handshakeTimeout: times.headTimeout });
   server.timeout = times.readerWait; // the gateway ends a connection whose client takes nothing
   server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
   server.on('error', () => {}); // one connection that could not be accepted must not end the others
@@ -92,8 +80,10 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   const connections = trackConnections(server, clock);
   server.on('request', (req, res) => {
     // Node takes a request line without a version for HTTP/0.9 (docs/hazards.md 27).
-    if (req.httpVersionMajor === 1) handle(req, res);
-    else res.writeHead(505, ERROR).end();
+    if (req.httpVersionMajor !== 1) return void res.writeHead(505, ERROR).end();
+    // Requests may be sent ahead (RFC 9112 9.3.2): a response gets its connection after the one before it.
+    if (res.socket !== null) handle(req, res);
+    else res.once('socket', () => setImmediate(() => res.destroyed || handle(req, res)));
   });
   server.on('checkExpectation', (_req, res) => res.writeHead(417, ERROR).end());
   // lib/gateway/receive.ts sends 100 Continue when it wants the body of an admitted request.
@@ -131,8 +121,6 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     isOpen: (): boolean => server.listening,
     /** Opens the port of a listener with `reusePort`. Throws listen_failed. */
     open,
-    /** Closes that port. Its connections stay. */
-    shut: (): unknown => server.close(),
     replaceTls: (next: TlsMaterial): void => (server as HttpsServer).setSecureContext(contextOptions(next)),
   };
 }

@@ -8,8 +8,7 @@ type Log = Record<'info' | 'warn', (fields: Record<string, number>, message: str
 interface Sharing {
   /** `expiresMonotonic`: when the secret in force expires, in ms of the monotonic clock. */
   readonly session: { current(): { readonly expiresMonotonic: number } | undefined };
-  /** Called with listen_failed if the port cannot be opened. */
-  readonly onPermanent: (error: PrivatemodeError) => void;
+  readonly onPermanent: (error: PrivatemodeError) => void; // gets listen_failed
   readonly log: Log;
   readonly clock: Clock;
 }
@@ -48,8 +47,7 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
   }
 
   return {
-    /** Resolved once the port has been open. */
-    opened: first.promise,
+    opened: first.promise, // resolved once the port has been open
     look,
     /** Closes the port for good. */
     end(): void {

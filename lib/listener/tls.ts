@@ -3,11 +3,10 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { fileUnreadable } from '../files/path-refusal.ts';
+import { readNamedFile } from '../files/path-refusal.ts';
 import { readSmallSync } from '../watch-files.ts';
 
-/** Both in PEM. */
-export type TlsMaterial = Readonly<Record<'cert' | 'key', string>>;
+export type TlsMaterial = Readonly<Record<'cert' | 'key', string>>; // PEM
 
 /** Reads the pair and checks that the two belong together. Throws config_invalid naming the files. */
 export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', string>): TlsMaterial {
@@ -26,13 +25,8 @@ export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', st
   return { cert, key };
 }
 
-function read(path: string, flag: string): string {
-  try {
-    return readSmallSync(path).toString();
-  } catch (cause) {
-    throw fileUnreadable(`the file ${JSON.stringify(path)} of ${flag}`, path, cause);
-  }
-}
+const read = (path: string, flag: string): string =>
+  readNamedFile(`the file ${JSON.stringify(path)} of ${flag}`, path, readSmallSync).toString();
 
 /** Finds the certificate that expires first in a PEM text that has been loaded before. */
 export function firstToEnd(pem: string) {

@@ -19,9 +19,8 @@ export interface CollateralStore {
 }
 
 /**
- * A store on disk, one file per URL: the SHA-256 of its second line in hex, and that line, JSON with the body
- * in base64. Ignores what is damaged, which would be taken for forged evidence later, and what cannot be read
- * or written within 10 s.
+ * One file per URL: the SHA-256 of its second line in hex, and that line, JSON with the body in base64. What
+ * is damaged would be taken for forged evidence: ignores it, and a disk that takes more than 10 s.
  */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);
@@ -37,9 +36,8 @@ export function createCollateralStore(directory: string): CollateralStore {
         return undefined;
       }
     },
-    async set(url, { body, issuerChain, fetchedAt }) {
-      const inBase64 = Buffer.from(body).toString('base64');
-      const text = JSON.stringify({ url, issuerChain, body: inBase64, fetchedAt });
+    async set(url, { body, ...about }) {
+      const text = JSON.stringify({ ...about, url, body: Buffer.from(body).toString('base64') });
       const whole = `${hash('sha256', text)}\n${text}`;
       const stored = makeDirectory(directory).then(() => replace(pathOf(url), whole, 0o666));
       await inTime(stored).catch(() => {});

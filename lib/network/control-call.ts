@@ -24,11 +24,7 @@ export interface HttpResponse<Body = Uint8Array> {
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
 /** The pause that a response asks for, in seconds, and up to a fifth more: machines share an address. */
-export function pauseOf(
-  { status, headers }: HttpResponse,
-  times: Pick<Times, 'usualPause' | 'longestPause'>,
-  random = Math.random(),
-): number | undefined {
+export function pauseOf({ status, headers }: HttpResponse, times: Times, random = Math.random()) {
   const text = headers['retry-after'];
   if (status !== 429 && !(status === 503 && text !== undefined)) return undefined;
   const seconds = /^\d+$/.test(String(text)) ? Number(text) : times.usualPause / 1000; // a date, or none
@@ -69,8 +65,7 @@ export function limitedControlCall(
         throw new PrivatemodeError('control_api_failed', `the answer of ${host} exceeds ${maxBytes} bytes`);
       const response = { ...head, body: new Uint8Array(whole) };
       const pause = pauseOf(response, clock.times);
-      if (pause === undefined) return response;
-      paused.set(limited, { until: clock.monotonic() + pause * 1000, response });
+      if (pause !== undefined) paused.set(limited, { until: clock.monotonic() + pause * 1000, response });
       return { ...response, pause };
     } catch (thrown) {
       throw signal.aborted ? signal.reason : failureOf(host, thrown);

@@ -57,8 +57,8 @@ export function watchCertificate(socket: TLSSocket, host: string): TLSSocket {
   });
 }
 
-/** Names a party of a certificate, in printable and short text whatever it says. */
-function nameOf(party: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined) {
+/** In printable and short text, whatever the certificate says. */
+function nameOf(party: Partial<Record<'CN' | 'O', string | string[]>> | undefined) {
   const name = [party?.CN ?? party?.O ?? 'nobody'].flat().join(', ');
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }
@@ -106,9 +106,8 @@ interface AttemptState {
 }
 
 /** The failure of an attempt, from what node:https or fetch threw, or the error with which we ended it. */
-export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamFailure {
+export function upstreamFailure(thrown: unknown, { host, heard, reused, age, sent, times }: AttemptState) {
   if (thrown instanceof PrivatemodeError) return new UpstreamFailure(thrown);
-  const { host, heard, reused, age, sent, times } = state;
   const { code = '', syscall } = thrown as NodeJS.ErrnoException;
   const hasRow = DONE_TO_REQUEST.some(([codes]) => codes.test(code));
   const known = hasRow || (age === undefined && code !== '') ? code : 'ECONNRESET'; // a connection was there

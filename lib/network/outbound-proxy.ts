@@ -1,7 +1,4 @@
-/**
- * The HTTP proxy of the environment. The ways of Node and undici differ in how they read no_proxy, trust
- * their own stores, and do not say which certificate was refused.
- */
+/** The HTTP proxy of the environment. Node's and undici's own ways name no certificate that was refused. */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -28,11 +25,10 @@ interface ProxyOptions {
 export type Through = (host: string, port: number, secure: (raw?: Socket) => TLSSocket) => Promise<TLSSocket>;
 
 /**
- * The proxy of `https_proxy`, except for what `no_proxy` covers; the lower-case spelling wins over the upper.
- * Undefined: all connections are direct. Throws config_invalid without quoting the value, which may hold a
- * password. `no_proxy`: `*`, host names, IP addresses and CIDR blocks, separated by commas or blanks. A name
- * covers itself and all below it; with a leading dot or `*.`, only what is below. All but blocks may end in
- * `:port`.
+ * The proxy of `https_proxy`, except for what `no_proxy` covers; the lower-case spelling wins. Undefined: all
+ * connections are direct. Throws config_invalid without the value, which may hold a password. `no_proxy` has
+ * `*`, names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all below
+ * it; with a leading dot or `*.`, only what is below. All but blocks may end in `:port`.
  */
 export function proxyFromEnvironment(env: Environment) {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
@@ -42,11 +38,10 @@ export function proxyFromEnvironment(env: Environment) {
   const exempts = (host: string, port: number): boolean =>
     exceptions.some((entry) => covers(entry, plainHost(host), port));
   // A value without a scheme must have a port, because a lone word is more likely a mistake than a host.
-  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
+  const whole = /^[^/]+:\d+\/?$/.test(value) ? `http://${value}` : value;
   try {
-    const proxy = new URL(hasScheme ? value : `http://${value}`);
-    if (!/^https?:$/.test(proxy.protocol) || !(hasScheme || /:\d+\/?$/.test(value)))
-      throw new Error('no proxy');
+    if (!/^https?:\/\//i.test(whole)) throw new Error('no proxy');
+    const proxy = new URL(whole);
     const pair = `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`;
     const authorization = `Basic ${Buffer.from(pair).toString('base64')}`;
     return { proxy, credentials: pair === ':' ? {} : { 'proxy-authorization': authorization }, exempts };
@@ -121,6 +116,5 @@ function covers(entry: string, host: string, port: number): boolean {
   if (Number(only) !== port) return false;
   const covered = plainHost(name);
   const below = covered.replace(/^\*?\.?/, '.');
-  const isItself = covered === host && below.slice(1) === covered;
-  return covered === '*' || isItself || (family === 0 && host.endsWith(below));
+  return covered === '*' || covered === host || (family === 0 && host.endsWith(below));
 }

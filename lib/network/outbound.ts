@@ -8,7 +8,7 @@ import { createSecureContext, getCACertificates, type TLSSocket } from 'node:tls
 import { buildConnector, Agent as ControlAgent } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { fileUnreadable } from '../files/path-refusal.ts';
+import { readNamedFile } from '../files/path-refusal.ts';
 import { type Service, ServiceAgent } from './agent.ts';
 import { limitedControlCall } from './control-call.ts';
 import { transportError } from './failures.ts';
@@ -20,9 +20,8 @@ const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \
 export type Outbound = ReturnType<typeof createOutbound>;
 
 /**
- * Creates the connections to the outside, by https_proxy and no_proxy (either case) in `env`, which is read
- * once. `connectTimeout`: ms to a usable connection on the control path, and to a response of the HTTP proxy.
- * `authorities`: the certificates to trust, in PEM. Throws config_invalid.
+ * Reads https_proxy and no_proxy of `env`, once. `connectTimeout`: ms to a usable connection on the control
+ * path, and to a response of the HTTP proxy. `authorities`: whom to trust, in PEM. Throws config_invalid.
  */
 export function createOutbound(
   env: Environment,
@@ -38,8 +37,7 @@ export function createOutbound(
   const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const dispatcher = new ControlAgent({
     allowH2: false,
-    // The limit of each call replaces undici's timers, which start anew with every byte.
-    headersTimeout: 0,
+    headersTimeout: 0, // the limit of each call replaces undici's timers, which begin anew with every byte
     bodyTimeout: 0,
     connect(options, callback) {
       const { protocol, hostname, port } = options;
@@ -59,9 +57,10 @@ export function createOutbound(
       async ({ method, url, headers, body = null }, host, signal) => {
         const { origin, pathname, search } = new URL(url);
         const to = { origin, path: pathname + search, method, body, signal };
-        const identity = { 'accept-encoding': 'identity', ...headers };
-        const response = await dispatcher.request({ ...to, headers: identity });
-        const { statusCode: status, headers: answered, body: bytes } = response;
+        const sent = { 'accept-encoding': 'identity', ...headers };
+        // undici's own request() would bring all of undici into the bundle.
+        const answer = await dispatcher.request({ ...to, headers: sent });
+        const { statusCode: status, headers: answered, body: bytes } = answer;
         const redirect = status >= 300 && status < 400;
         if (!redirect && (answered['content-encoding'] ?? 'identity') === 'identity')
           return { status, headers: answered, body: bytes };
@@ -100,13 +99,11 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
   if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
-  try {
-    // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
-    const certificates = (readFileSync(path, 'latin1').match(CERTIFICATE) ?? []).filter(isCertificate);
-    if (certificates.length > 0) return certificates;
-  } catch (cause) {
-    throw fileUnreadable(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path, cause);
-  }
+  const what = `the file ${JSON.stringify(path)} of SSL_CERT_FILE`;
+  const text = readNamedFile(what, path, (name) => readFileSync(name, 'latin1'));
+  // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
+  const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);
+  if (certificates.length > 0) return certificates;
   throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
 }
 

@@ -5,11 +5,9 @@ import type { ErrorFormat } from '../api/error-response.ts';
 const LIMIT =
   /(?:maximum context length (?:is |\()|maximum model length of |context length is only )(?<window>\d+)/;
 
-/**
- * Sentences at which less output may be enough. `output`: the tokens that the request asks for. `prompt`:
- * those of the prompt, if vLLM counted all; `least`: those that it counted before it stopped. It counts
- * characters if the prompt has too many for any tokens: less output helps only if it left no token.
- */
+// Sentences at which less output may be enough. `output`: the tokens that the request asks for. `prompt`:
+// those of the prompt, if vLLM counted all; `least`: those that it counted before it stopped. It counts
+// characters if the prompt has too many for any tokens: less output helps only if it left no token.
 const PARTS = [
   /you requested (?<output>\d+) output tokens and your prompt contains (?:at least (?<least>\d+) |(?<prompt>\d+) input |\d+ characters \(more than 0 )/,
   /You passed (?<least>\d+) input tokens and requested (?<output>\d+) output tokens/,
@@ -22,9 +20,8 @@ const LONGEST = 64 * 1024; // bytes of an error that may be about the window
 
 /**
  * The body to show in place of an error, which must be authentic: a forged one would make agents drop what
- * they remember. Undefined: it stays. In OpenAI's format it gets a code at which Codex compacts. In
- * Anthropic's it gets a sentence of Anthropic's, since agents know only some of vLLM's. If less output may be
- * enough, the sentence says that the output is too large, else that the prompt is: then agents compact.
+ * they remember. Undefined: it stays. Codex compacts at a code of OpenAI's, other agents at a sentence of
+ * Anthropic's that the prompt is too large; if less output may be enough, it says that the output is.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
   if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;

@@ -1,17 +1,14 @@
 /** Decrypts whole responses (docs/protocol/inference.md 6.1). */
 import type { Endpoint } from '../api/endpoints.ts';
 import { nextTurn } from '../clock.ts';
+import { inTurns } from '../json/scan.ts';
 import type { Opener, RequestFacts } from './decrypter.ts';
 import { jsonOf, malformed, notAuthentic, own, tokenUsage } from './decrypter.ts';
-import { inTurns } from './request-body.ts';
 import { fitsRow, grammarOf, hasNames, isElement, type ResponseGrammar } from './response-grammar.ts';
 import { objectText, type SealedObject, sealedElements } from './sealed-json.ts';
 
-/** Bytes on the wire above which nobody should collect a body: it is refused rather than held in memory. */
-export const MAX_BODY_BYTES = 128 * 1024 * 1024;
-
-/** What is opened in one turn of the event loop: so many messages, or as many as have so many bytes. */
-const TURN = { messages: 256, bytes: 512 * 1024 };
+export const MAX_BODY_BYTES = 128 * 1024 * 1024; // on the wire; a larger body is not held in memory
+const TURN = { messages: 256, bytes: 512 * 1024 }; // opened in one turn, whichever limit comes first
 
 /** Throws unless the plain members are those of an error. Its sealed ones may be any JSON. */
 function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
@@ -40,11 +37,10 @@ function checkSuccess(
 }
 
 /**
- * Opens the messages of a whole JSON body, checks what they hold, and writes the body anew in the same order.
- * `asked` is what a success must be; undefined for an error, which may hold any sealed members. Throws, or
- * rejects with, response_malformed, response_not_authentic (a wrong tag, or a body that breaks the grammar),
- * or `internal` if the endpoint's responses are not encrypted. Others have their turns in between: a body of
- * 8 MiB never holds them up for 50 ms. A short one is opened without a promise.
+ * Opens and checks the messages of a whole JSON body, and writes it anew in the same order. `asked` is what a
+ * success must be; undefined for an error, which may hold any sealed members. Throws, or rejects with, the
+ * codes response_malformed, response_not_authentic (a wrong tag, or a body that breaks the grammar), and as
+ * grammarOf does. Others have their turns: 8 MiB never hold them up for 50 ms. No promise for a short body.
  */
 export const decryptBody = (...response: Parameters<typeof openBody>) =>
   inTurns(openBody(...response), nextTurn);

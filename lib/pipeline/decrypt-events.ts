@@ -5,23 +5,21 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { overflowError } from './context-overflow.ts';
 import type { Decrypter, Opener, RequestFacts } from './decrypter.ts';
 import { jsonOf, malformed, notAuthentic, own, tokenUsage } from './decrypter.ts';
-import { type EventOrder, orderOf } from './event-order.ts';
+import { blocksOrder, type EventOrder } from './event-order.ts';
 import { fitsRow, type GrammarRow, grammarOf, hasNames, type ResponseGrammar } from './response-grammar.ts';
 import { objectText, type SealedObject } from './sealed-json.ts';
 
 const MAX_BYTES = 32 * 1024 * 1024; // of an event on the wire; a larger one is not held in memory
-const LINE_END = /\r\n|\r|\n/g;
 
 /**
  * Parses each event, opens and checks its messages, and writes it anew from what was understood. `feed`
  * returns complete events: `data` in one line, and `retry`. Comments pass without their text; ids and unknown
  * fields do not. Nobody authenticates the name of an event, by which clients skip it: so only events of
  * messages keep theirs, which must be their `type`.
- *
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
  * that breaks the grammar), response_malformed, response_too_large or stream_unfinished; events before the
- * failing one are delivered. The constructor throws response_malformed if the endpoint has no streams,
- * `internal` if its responses are not encrypted. `maxBytes` is for tests only.
+ * failing one are delivered. The constructor throws response_malformed if the endpoint has no streams, and
+ * as grammarOf does. `maxBytes` is for tests only.
  */
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
@@ -50,9 +48,10 @@ export class EventDecrypter implements Decrypter {
 
   constructor(endpoint: Pick<Endpoint, 'id'>, cipher: Opener, asked: RequestFacts, maxBytes = MAX_BYTES) {
     this.#grammar = grammarOf(endpoint);
-    if (!this.#grammar.events) throw malformed('the service answered with an event stream');
-    this.#named = this.#grammar.order === 'blocks';
-    this.#follow = orderOf(this.#grammar, asked.choices);
+    const { order } = this.#grammar;
+    if (order === undefined) throw malformed('the service answered with an event stream');
+    this.#named = order === blocksOrder;
+    this.#follow = order(asked.choices);
     this.#usageWanted = asked.usage;
     this.#cipher = cipher;
     this.#maxBytes = maxBytes;
@@ -126,15 +125,17 @@ export class EventDecrypter implements Decrypter {
     if (type === 'message_start') this.#startUsage = (content as { usage?: unknown }).usage;
     if (type === 'error') {
       this.modelError = true;
-      const shown = overflowError(content, this.#named ? 'anthropic' : 'openai');
-      if (shown !== undefined) values[names.indexOf('error')] = JSON.stringify(shown);
+      const at = names.indexOf('error');
+      const error: unknown = JSON.parse(Buffer.from(values[at]!, 'latin1').toString());
+      const shown = overflowError(error, this.#named ? 'anthropic' : 'openai');
+      if (shown !== undefined) values[at] = Buffer.from(JSON.stringify(shown)).toString('latin1');
     }
     const isClosing = Array.isArray(content) && content.length === 0;
     if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
     const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');
     const json = objectText(layout, values, hasUsage ? undefined : 'usage');
     // In JSON, line ends mean the same as blanks; clients that read line by line would lose the event.
-    const line = json.includes('\n') || json.includes('\r') ? json.replace(LINE_END, ' ') : json;
+    const line = json.includes('\n') || json.includes('\r') ? json.replace(/\r\n?|\n/g, ' ') : json;
     const isLast = type === 'message_stop' || (type === 'error' && this.#named); // elsewhere `[DONE]` follows
     this.#write(`${this.#named ? `event: ${type}\n` : ''}data: ${line}\n\n`, isLast);
   }

@@ -13,8 +13,7 @@ export interface Source {
   readonly idleTimeout: number; // ms without a byte, after which the response counts as stalled
   /** Gets the size of each chunk that came. A PrivatemodeError that it throws ends the response. */
   readonly heard: (bytes: number) => void;
-  /** Gets the size of what goes on for it, before that does. */
-  readonly decrypted: (bytes: number) => void;
+  readonly decrypted: (bytes: number) => void; // gets the size of what goes on for it, before that does
   /** Called when the response turns out not to be whole; decrypted bytes may still be on their way. */
   readonly failed: (failure: PrivatemodeError) => void;
 }
@@ -27,8 +26,7 @@ export interface Source {
  * request_cpu), and keeps what it refers to (docs/hazards.md 25).
  */
 export class DecryptStream extends Readable {
-  /** Why the response is not whole. Read it when the stream has ended. */
-  failure: PrivatemodeError | undefined;
+  failure: PrivatemodeError | undefined; // to be read when the stream has ended
   #source: Source | undefined; // undefined once the response is over
 
   constructor(source: Source) {
@@ -95,9 +93,8 @@ export class DecryptStream extends Readable {
 
   readonly #silent = (): void => {
     const { upstream, deadline, idleTimeout } = this.#source!;
-    if (upstream.isPaused())
-      deadline.wait(idleTimeout, this.#silent); // a slow reader keeps the remote waiting
-    else this.stop(stalled());
+    if (!upstream.isPaused()) this.stop(stalled());
+    else deadline.wait(idleTimeout, this.#silent); // a slow reader keeps the remote waiting
   };
 
   /** Releases the source; returns it, unless it was released before. */

@@ -7,18 +7,13 @@ import type { ParsedBody } from './request-body.ts';
 export interface Decrypter {
   /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */
   feed(chunk: Uint8Array): Uint8Array;
-  /** Called once, when the wire has ended. Sets `failure` if the end came too early. */
-  end(): void;
+  end(): void; // called once, when the wire has ended; sets `failure` if the end came too early
   /** Set once the stream turns out to be wrong. What was delivered before stays good; nothing comes after. */
   readonly failure: PrivatemodeError | undefined;
-  /** True once no more bytes are looked at, be it after a failure. */
-  readonly finished: boolean;
-  /** Whether the model reported an error: a `[DONE]` may follow, but the stream is whole without it. */
-  readonly modelError: boolean;
-  /** Events that were delivered so far, the terminal one included. */
-  readonly events: number;
-  /** The usage that the stream has stated so far, whether or not the application gets it. */
-  readonly usage: TokenUsage | undefined;
+  readonly finished: boolean; // no more bytes are looked at, be it after a failure
+  readonly modelError: boolean; // the model reported an error: `[DONE]` may follow, or not
+  readonly events: number; // that were delivered so far, the terminal one included
+  readonly usage: TokenUsage | undefined; // stated so far, whether or not the application gets it
 }
 
 export type Opener = Pick<RequestCipher, 'open'>;
@@ -57,16 +52,13 @@ function countIn(counts: unknown, name: string): number | undefined {
   return isCount ? value : undefined;
 }
 
-/**
- * The counts in a parsed `usage`, and those of `earlier` that it does not repeat; undefined without any.
- * OpenAI's `prompt_tokens` include the cached ones; Anthropic's `input_tokens` leave out all of the cache's.
- */
+/** The counts in a parsed `usage`, and those of `earlier` that it does not repeat; undefined without any. */
 export function tokenUsage(usage: unknown, earlier?: TokenUsage): TokenUsage | undefined {
-  const whole = countIn(usage, 'prompt_tokens');
+  const whole = countIn(usage, 'prompt_tokens'); // OpenAI's include the cached ones
   const details = isObject(usage) ? usage['prompt_tokens_details'] : undefined;
   const read =
     whole === undefined ? countIn(usage, 'cache_read_input_tokens') : countIn(details, 'cached_tokens');
-  const uncached = countIn(usage, 'input_tokens');
+  const uncached = countIn(usage, 'input_tokens'); // Anthropic's leave out all of the cache's
   const written = countIn(usage, 'cache_creation_input_tokens') ?? 0;
   const told = whole ?? (uncached === undefined ? undefined : uncached + (read ?? 0) + written);
   const prompt = told ?? earlier?.prompt;

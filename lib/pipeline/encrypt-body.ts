@@ -8,24 +8,21 @@ export interface Content {
   readonly values: readonly Value[];
   readonly end: Uint8Array;
   readonly salted: boolean; // whether the endpoint has a salt
-  readonly contentType?: string; // of a form that leaves, with its boundary
+  readonly contentType?: string | undefined; // of a form that leaves, with its boundary
 }
 
 /** The value of a member of an object, or of a field of a form; a body of any kind is one value. */
 export interface Value {
-  /** Of a member: messages are numbered by it. Empty for all others, which are numbered as they stand. */
-  readonly name: string;
+  readonly name: string; // of a member: messages are numbered by it; all others have none
   readonly before: Uint8Array;
   readonly bytes: Buffer;
   readonly isPlain: boolean; // leaves as it is, and not as a message
 }
 
 const SLICE_BYTES = 512 * 1024; // 64 KiB take twice as long over TLS
-/** Bytes sealed or copied in one go. V8 frees what a larger step leaves behind only in a full collection. */
-const STEP_BYTES = 32 * 1024;
+const STEP_BYTES = 32 * 1024; // in one go: V8 frees what a larger one leaves only in a full collection
 
-/** What is copied, or sealed by the sealer, in the order of the text. */
-type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSealer];
+type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSealer]; // to copy, or to seal
 
 /**
  * Encrypts the body for one attempt; docs/protocol/inference.md 5.2 and 6.3 number the messages. Returns the
@@ -50,8 +47,7 @@ export function encryptBody(
     else steps.push([message.head], [bytes, message], [() => message.final()]);
   }
   steps.push([end]);
-  const slices = slicesOf(steps, contentLength);
-  return { contentLength, slices, ...(contentType !== undefined && { contentType }) };
+  return { contentLength, contentType, slices: slicesOf(steps, contentLength) };
 }
 
 /** What the steps make, in slices of at most 512 KiB. Two buffers alternate. */

@@ -4,8 +4,6 @@ import { encryptBody } from './encrypt-body.ts';
 
 const SHORT_BODY = 64 * 1024; // bytes; a stream costs such a request more than its encryption
 
-export type EncryptedUpload = ReturnType<typeof encryptStream>;
-
 /** Encrypts as encryptBody does, into one piece of memory or a stream, which fails with what that throws. */
 export function encryptStream(...input: Parameters<typeof encryptBody>) {
   const { slices, ...announced } = encryptBody(...input);

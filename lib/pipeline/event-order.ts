@@ -1,6 +1,5 @@
 /** The order of a stream's events, and when the event that ends it counts. */
 import { isObject, type Members, notAuthentic } from './decrypter.ts';
-import type { ResponseGrammar } from './response-grammar.ts';
 
 /**
  * Takes the next event: its type and, if it has them, its parsed content (choices or delta) and `index`.
@@ -8,10 +7,6 @@ import type { ResponseGrammar } from './response-grammar.ts';
  * plain. Throws response_not_authentic if the event cannot come here.
  */
 export type EventOrder = (type: string, content: unknown, index: unknown) => boolean;
-
-/** The order of one stream. `choices`: how many the request asked for, at least 1. */
-export const orderOf = ({ order }: Pick<ResponseGrammar, 'order'>, choices: number): EventOrder =>
-  order === 'blocks' ? blocksOrder() : chunksOrder(order === 'audio', choices);
 
 const isSet = (value: unknown): boolean => value !== undefined && value !== null;
 
@@ -28,7 +23,7 @@ function isRoleOnly({ delta }: Members): boolean {
  * token needs no finish (vLLM 0.20 sends none). Of several all must finish: that chunk could be of a run that
  * was asked for fewer. Of transcriptions each stretch of audio finishes, so the closing chunk alone counts.
  */
-function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
+export function chunksOrder(wanted: number, isAudio = false): EventOrder {
   const finished = new Set<number>();
   let began = false;
   let isEmpty = false; // the only choice got no token
@@ -62,11 +57,8 @@ const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next
   ['message_delta', [['between', 'closing'], 'closing']],
 ]);
 
-/**
- * Messages: the start; blocks 0, 1, ..., each begun, continued by deltas of its index, and stopped; deltas of
- * the message, the last with a stop_reason; the end. `ping` and `error` may come at any time.
- */
-function blocksOrder(): EventOrder {
+/** Messages: blocks are numbered from 0, a stop_reason ends them, `ping` and `error` come at any time. */
+export function blocksOrder(): EventOrder {
   let state = 'new';
   let block = 0; // the number of the open block, or of the next one
   return (type, content, index) => {

@@ -4,11 +4,7 @@ import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Content, Value } from './encrypt-body.ts';
 
-export interface FormPart {
-  readonly name: string;
-  readonly isFile: boolean; // its file name and content type do not leave
-  readonly bytes: Buffer;
-}
+export type FormPart = ReturnType<typeof describe> & { readonly bytes: Buffer };
 
 const MAX_PARTS = 1000; // each costs a cipher context
 const MAX_HEAD_BYTES = 16 * 1024; // of the header lines of a part, and of the blanks behind a boundary
@@ -49,7 +45,7 @@ export function boundaryOf(contentType = ''): string {
   return boundary;
 }
 
-/** What a part is by its header lines. It must say that it is a field: the service drops any other. */
+/** What a part is by its header lines. It must be a field: the service drops others. */
 function describe(head: string) {
   const headers = pairsIn(head, HEADER);
   const parameters = parametersOf(headers.get('content-disposition') ?? '');
@@ -59,6 +55,7 @@ function describe(head: string) {
   if (!/^(?:7bit|8bit|binary)[ \t]*$/i.test(headers.get('content-transfer-encoding') ?? 'binary')) {
     throw invalid('a part of the form has a transfer encoding');
   }
+  // The file name and the content type do not leave.
   return { name, isFile: Boolean(parameters.get('filename')) || parameters.has('filename*') };
 }
 

@@ -11,8 +11,7 @@ export interface SaltedBody extends ParsedBody {
 
 interface SaltRule {
   readonly shared: string | undefined; // for requests without a salt; undefined: each gets a random one
-  /** Makes the salt that replaces the `own` one of a body, given as its text in UTF-8. */
-  readonly mix?: ((own: Uint8Array) => string) | undefined;
+  readonly mix?: ((own: Uint8Array) => string) | undefined; // makes one of a body's own, given in UTF-8
 }
 
 const SALT_MEMBER = 'cache_salt';

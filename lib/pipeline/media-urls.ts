@@ -3,10 +3,12 @@ import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
 const LONGEST = 32 * 1024 * 1024; // bytes of an element that is parsed
+const MAX_AUTHORITY = 8192; // characters; a DNS name has 253, and no user name or zone needs the rest
 
 /**
  * Parses those elements of a list that may hold what is `wanted`, each byte as one character (latin1), for
- * `check`. Throws what that throws, and body_too_large if one holds too much to be parsed in one go.
+ * `check`. Throws what that throws, duplicate_member for a name that one object in them has twice, and
+ * body_too_large if one holds too much to be parsed in one go.
  */
 export function* checkElements(
   body: Buffer,
@@ -22,17 +24,30 @@ export function* checkElements(
     if (!isParsable(member) || element.length > LONGEST) {
       throw new PrivatemodeError('body_too_large', 'an element of a list of the request holds too much');
     }
-    check(JSON.parse(element.toString('latin1')));
+    const value: unknown = JSON.parse(element.toString('latin1'));
+    check(value);
+    if (namesIn(value) !== member.objectMembers) {
+      const message = 'a member is repeated, of which the service reads the first and others the last';
+      throw new PrivatemodeError('duplicate_member', message);
+    }
     yield;
   }
 }
+
+const namesIn = (value: unknown): number =>
+  typeof value !== 'object' || value === null
+    ? 0
+    : Object.values(value).reduce<number>(
+        (sum, each) => sum + namesIn(each),
+        Array.isArray(value) ? 0 : Object.keys(value).length,
+      );
 
 const urlOf = (holder: unknown): unknown => (holder as { readonly url?: unknown } | null | undefined)?.url;
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 /**
  * Throws media_url_refused, without the URL. A message holds parts as some parts do, of whose types the
- * service reads none. Of a repeated key the last value counts: only the sender of the URL could write it.
+ * service reads none.
  */
 export function checkMediaUrls(part: unknown): void {
   const members = (part ?? {}) as Readonly<Record<string, unknown>>; // what is no object has none of these
@@ -56,7 +71,9 @@ const CUT_ESCAPE = /%(?![\dA-Fa-f]{2})/;
 /** As Go 1.26's net/url. In a query, and behind a scheme without a slash, escapes may be cut. */
 function isAcceptedImage(url: string): boolean {
   const [, scheme, authority, path = '', fragment = ''] = PARTS.exec(url) ?? [];
-  if (scheme === undefined || CONTROL.test(url) || CUT_ESCAPE.test(fragment)) return false;
+  // A lone surrogate is read by some parsers together with the escape behind it.
+  if (scheme === undefined || CONTROL.test(url) || CUT_ESCAPE.test(fragment) || !url.isWellFormed())
+    return false;
   if (authority === undefined) return !path.startsWith('/') || !CUT_ESCAPE.test(path);
   return isAuthority(authority, scheme.toLowerCase() === 'https') && !CUT_ESCAPE.test(path);
 }
@@ -72,8 +89,6 @@ const WITH_COLONS = authorityOf(String.raw`(?:${NAME}|:)*:\d*`);
 const ZONE_ESCAPES = String.raw`%(?:2[0-24-9A-Ea-e]|3[\dA-Ea-e]|[46][1-9A-Fa-f]|5[\dABDFabdf]|7[\dAEae])`;
 const ZONE = String.raw`(?:[\w!"$&'()*+,\-.:;<=>\]~\x80-\xff]|${ZONE_ESCAPES})+`;
 const IP_LITERAL = authorityOf(String.raw`\[([\dA-Fa-f:.]*)(?:%25${ZONE})?\](?::\d*)?`);
-
-const MAX_AUTHORITY = 8192; // characters; a DNS name has 253, and no user name or zone needs the rest
 
 /** `text`: `userinfo@host:port`. */
 function isAuthority(text: string, https: boolean): boolean {

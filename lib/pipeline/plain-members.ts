@@ -7,6 +7,7 @@ import type { FormPart } from './form.ts';
 export type UsageWanted = 'every' | 'last' | 'none';
 
 const MOST_BYTES = 4096; // a longer value is read as NaN, which no rule accepts
+const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/; // a list of them is one prompt
 /** The end of a message "… must be …", and whether a value is as it says. */
 type Rule = readonly [accepted: string, holds: (value: unknown) => boolean];
 const COUNT: Rule = [
@@ -69,8 +70,6 @@ export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   const isFlag = RULES.get(wanted) === FLAG && /^(?:true|false)$/i.test(text);
   return isFlag ? text.toLowerCase() === 'true' : text;
 }
-
-const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/; // a list of them is one prompt
 
 /** How many prompts a completions request has; 1 if it has none. What the service refuses gets some count. */
 export function* countPrompts(body: Buffer, members: readonly Member[]): Generator<undefined, number> {

@@ -1,29 +1,17 @@
 /** Reads the body of a request once it is complete, and checks it: nothing of it can leave before. */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { type Member, scanInTurns } from '../json/scan.ts';
+import { inTurns, type Member, type Pause, scanInTurns } from '../json/scan.ts';
 import type { Content, Value } from './encrypt-body.ts';
 import { boundaryOf, type FormPart, formContent, readForm } from './form.ts';
 import { checkElements, checkMediaUrls } from './media-urls.ts';
 import { askedIn, countPrompts, fieldIn, memberIn, type UsageWanted } from './plain-members.ts';
-
-/** Called within long work: undefined if it may go on, else resolves when others have had their turn. */
-export type Pause = () => Promise<void> | undefined;
 
 /** Reads a complete body, or throws a typed 400. The result has views of it; `hold` reserves other memory. */
 export type BodyReader<T = ParsedBody> = (
   bytes: Buffer,
   on: { readonly hold?: (bytes: number) => void; readonly pause?: Pause },
 ) => T | Promise<T>;
-
-/** Does the work, with a pause between its steps where one is due; without any, the result is no promise. */
-export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | Promise<T> {
-  for (let step = steps.next(); ; step = steps.next()) {
-    if (step.done) return step.value;
-    const turn = pause?.();
-    if (turn !== undefined) return turn.then(() => inTurns(steps, pause));
-  }
-}
 
 export interface ParsedBody extends Content {
   readonly model: string | undefined; // undefined where the endpoint names none
@@ -37,12 +25,9 @@ export interface ParsedBody extends Content {
 export const NOTHING_ASKED = { streaming: false, choices: 1, format: undefined, usage: 'every' } as const;
 
 type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
-type Rename = (model: string) => string | undefined;
+type Rename = (model: string) => string | undefined; // gives the model to use instead, if another
 
-/**
- * Makes what reads the bodies of that endpoint, if it takes any. `rename` gives the model to which a request
- * goes instead, if to another. Throws invalid_multipart if the content type is not the form that is wanted.
- */
+/** Makes what reads the bodies of that endpoint, if it takes any. Throws as boundaryOf does. */
 export function bodyReader(
   endpoint: BodyRules,
   contentType: string | undefined,

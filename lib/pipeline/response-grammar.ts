@@ -8,6 +8,7 @@
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { isObject, type Members, own } from './decrypter.ts';
+import { blocksOrder, chunksOrder, type EventOrder } from './event-order.ts';
 import { type Layout, type PlainMembers, type SealedObject, sealedReader } from './sealed-json.ts';
 
 type Is<T = unknown> = (value: T) => boolean;
@@ -64,8 +65,8 @@ export interface GrammarRow {
 export interface ResponseGrammar {
   readonly plain: PlainMembers;
   readonly read: (text: string) => SealedObject; // the outer JSON of an event or whole body
-  readonly order?: 'choices' | 'audio' | 'blocks'; // of the events, if there are streams (event-order.ts)
-  /** By type: of `blocks` the plain member `type`, as in the `event:` line; else `chunk` or `error`. */
+  readonly order?: (choices: number) => EventOrder; // of a stream's events, if there are streams
+  /** By type: in messages the plain member `type`, as in the `event:` line; else `chunk` or `error`. */
   readonly events?: Members<GrammarRow>;
   readonly whole?: GrammarRow; // the row of a success; undefined: an array of elements
   readonly formats?: Members<GrammarRow>; // other such rows, by the `response_format` that was asked for
@@ -97,7 +98,7 @@ const harmless = (required: Kinds): GrammarRow => ({ required, others: 'harmless
 
 const CHAT: ResponseGrammar = {
   ...OPENAI,
-  order: 'choices',
+  order: chunksOrder,
   events: ofChunks(ofChoices('chat.completion.chunk', 'chat_deltas')),
   whole: ofChoices('chat.completion', 'chat_choices'),
 };
@@ -107,13 +108,13 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   responses: CHAT, // translated once it has been checked
   completions: {
     ...OPENAI,
-    order: 'choices',
+    order: chunksOrder,
     events: ofChunks(ofChoices('text_completion', 'text_deltas')),
     whole: ofChoices('text_completion', 'text_choices'),
   },
   messages: {
     ...withPlain({ ...OPENAI.plain, type: ['string'] }),
-    order: 'blocks',
+    order: blocksOrder,
     events: {
       message_start: { required: { message: 'message' } },
       content_block_start: { required: { content_block: 'block', index: 'integer' } },
@@ -143,7 +144,7 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   },
   transcription: {
     ...withPlain({ duration: ['string', 'number', 'null'], usage: ['object', 'null'] }),
-    order: 'audio',
+    order: (choices) => chunksOrder(choices, true),
     events: ofChunks(ofChoices('transcription.chunk', 'chat_deltas', { id: 'string' })),
     whole: harmless({ text: 'string' }),
     formats: {
@@ -187,13 +188,11 @@ export function fitsRow(row: GrammarRow, name: string, value: unknown): boolean 
   return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
 }
 
-/**
- * Whether the sealed members may be those of that row. The names of members that are not listed must not
- * differ from a known name by letter case alone, which some clients ignore.
- */
+/** Whether the sealed members may be those of that row. */
 export function hasNames(row: GrammarRow, layout: Layout, plain: PlainMembers): boolean {
   if (layout.row === row) return true; // found before
   const known = Object.keys({ ...row.required, ...row.optional });
+  // Some clients ignore the case of letters.
   const taken = [...known, ...Object.keys(plain)].map((name) => name.toLowerCase());
   const names = layout.sealed.map((at) => layout.names[at]!);
   const mayBe = (name: string): boolean =>

@@ -8,24 +8,30 @@ interface AuthInput {
   readonly apiKeyHeader: string | undefined; // x-api-key
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
-  /** The client of --clients that sends the request, and its key for the service, if it has one. */
-  readonly client?: { readonly apiKey: string | undefined } | undefined;
+  readonly client?: { readonly name: string; readonly apiKey: string | undefined } | undefined; // of --clients
 }
 
 const bearer = (key: string | undefined): string | undefined => (key ? `Bearer ${key}` : undefined);
 
 /**
  * Returns the header for the remote, and as `offeredKey` the application's or client's own key, which may
- * attest if none is configured. Authorization decides alone, whatever it holds; else x-api-key leaves as a
+ * attest if none is configured. `operatorKey`: the key in the header if it is the operator's; it is `of` a
+ * client of --clients, under which no key of an application leaves, or is --api-key. Authorization decides alone, whatever it holds; else x-api-key leaves as a
  * bearer token: no key for another vendor leaks. What a `client` sent, a token of this gateway, stays here.
  */
 export function rewriteAuth(input: AuthInput) {
   const { client, configuredKey } = input;
   const own = client === undefined ? sentKey(input) : bearer(client.apiKey);
   const isReplacing = client === undefined ? isReplaced(input) : client.apiKey === undefined;
+  const authorization = isReplacing ? bearer(configuredKey) : own;
+  const isOperators = client !== undefined || authorization === bearer(configuredKey);
   return {
-    authorization: isReplacing ? bearer(configuredKey) : own,
+    authorization,
     offeredKey: configuredKey === undefined ? bearerToken(own) : undefined,
+    operatorKey:
+      isOperators && authorization
+        ? { value: authorization.slice('Bearer '.length), of: isReplacing ? undefined : client?.name }
+        : undefined,
   };
 }
 

@@ -38,13 +38,7 @@ export interface Layout {
 }
 
 /** What the gateway sent. Each character of it is one byte (latin1). */
-export interface SealedObject {
-  readonly layout: Layout;
-  /** By index: of a plain member its JSON text, of any other its message without quotes. */
-  readonly values: string[];
-  readonly type?: string | undefined; // the plain member of that name, as it was written, without quotes
-  readonly usage?: unknown; // the plain member of that name, parsed
-}
+export type SealedObject = ReturnType<ReturnType<typeof sealedReader>>;
 
 function layoutOf(frame: string, plain: PlainMembers): Layout {
   const parts = [...frame.matchAll(MEMBER)];
@@ -89,12 +83,12 @@ function cut(text: string, values: string[], plain: PlainMembers): string[] {
  * members, none twice. A plain member is JSON of its kinds, in printable ASCII, of at most 16 KiB. Throws
  * response_malformed for any other text, and response_not_authentic if another member is not a string.
  */
-export function sealedReader(plain: PlainMembers): (text: string) => SealedObject {
+export function sealedReader(plain: PlainMembers) {
   const layouts = new Map<string, Layout>();
   let last: readonly string[] = []; // the frame before; to compare its pieces costs less than to look it up
   let layout: Layout;
-  return (text) => {
-    const values: string[] = [];
+  return (text: string) => {
+    const values: string[] = []; // by index: the JSON text of a plain member, else the message without quotes
     const pieces = cut(text, values, plain);
     if (pieces.length !== last.length || !pieces.every((piece, i) => piece === last[i])) {
       const frame = pieces.join('');
@@ -103,8 +97,8 @@ export function sealedReader(plain: PlainMembers): (text: string) => SealedObjec
       layouts.set(frame, layout);
       last = pieces;
     }
-    let type: string | undefined;
-    let usage: unknown;
+    let type: string | undefined; // the plain member of that name, as it was written, without quotes
+    let usage: unknown; // the plain member of that name, parsed
     for (const { name, at, quote } of layout.plain) {
       const inside = values[at]!;
       const written = `${quote}${inside}${quote}`;
@@ -136,5 +130,6 @@ export function sealedElements(text: string): SealedObject {
   const frame = parts.map((part, k) => (k % 2 === 1 ? '"' : part.trim()));
   if (frame.join('') !== `[${values.map(() => '"').join()}]`) throw noJson();
   const sealed = [...values.keys()].sort(); // as texts: 0, 1, 10, 11, 2
-  return { layout: { names: [], sealed, plain: [], row: undefined }, values };
+  const layout = { names: [], sealed, plain: [], row: undefined };
+  return { layout, values, type: undefined, usage: undefined };
 }

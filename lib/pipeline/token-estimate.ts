@@ -1,7 +1,6 @@
 /** How many tokens a request has, estimated from the length of its text. */
-import { isParsable, scanInTurns } from '../json/scan.ts';
+import { inTurns, isParsable, type Pause, scanInTurns } from '../json/scan.ts';
 import { memberIn, modelNamed } from './plain-members.ts';
-import { type BodyReader, inTurns } from './request-body.ts';
 
 // With o200k_base, program text and prose in Latin script have 3.9 to 4.8, other scripts up to 7.9, JSON 2.5,
 // digits 1.7. An estimate that is too high compacts early, but one that is too low overruns the context.
@@ -25,10 +24,9 @@ function bytesIn(value: unknown, name: string): number {
 }
 
 /** Reads a request of the Messages API. Throws as the scan and modelNamed do. */
-export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (body, { pause }) =>
+export const tokenEstimateReader = (body: Buffer, { pause }: { readonly pause?: Pause }) =>
   inTurns(estimate(body), pause);
 
-/** A member that holds too much to be parsed counts with all its bytes. */
 function* estimate(body: Buffer) {
   const { members } = yield* scanInTurns(body);
   modelNamed(memberIn(body, members, 'model'));
@@ -36,7 +34,7 @@ function* estimate(body: Buffer) {
   for (const member of members) {
     const { name, start, end } = member;
     if (name !== 'system' && name !== 'messages' && name !== 'tools') continue;
-    const isShort = isParsable(member) && end - start <= LONGEST;
+    const isShort = isParsable(member) && end - start <= LONGEST; // else all of its bytes count
     bytes += isShort ? bytesIn(JSON.parse(body.toString('utf8', start, end)), name) : end - start;
     yield;
   }

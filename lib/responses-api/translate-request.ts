@@ -30,7 +30,7 @@ const MOST_BYTES = 16 * 1024 * 1024;
  */
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
   if (body.length > MOST_BYTES) throw tooLarge('request', `more than ${MOST_BYTES} bytes`);
-  const scanned = yield* scanInTurns(body);
+  const scanned = yield* scanInTurns(body, { numbers: true });
   if (!isParsable(scanned))
     throw tooLarge('request', 'more than 200,000 values, 20,000 members of objects or 64 levels');
   const taken = new Map(scanned.members.filter(isTaken).map((member) => [member.name, member]));
@@ -58,8 +58,9 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
   const list = taken.get('input');
   if (list?.kind === 'array') {
     const items = body.subarray(list.start, list.end);
-    for (const item of (yield* scanInTurns(items, { array: true })).members) {
-      const place = `input[${item.name}]`;
+    const { members } = yield* scanInTurns(items, { array: true, numbers: true });
+    for (const [k, item] of members.entries()) {
+      const place = `input[${k}]`;
       const value = objectAt(place, numbers.parse(items, item));
       yield;
       yield* messages.add(place, value);

@@ -1,10 +1,8 @@
-/**
- * The Responses API along one exchange: for each step of the chain, the part that replaces that of a chat
- * request.
- */
+/** The Responses API along one exchange: for each step of the chain, what replaces that of a chat request. */
 import type { PrivatemodeError } from '../errors.ts';
+import { inTurns } from '../json/scan.ts';
 import { type Decrypter, malformed } from '../pipeline/decrypter.ts';
-import { type BodyReader, inTurns } from '../pipeline/request-body.ts';
+import type { BodyReader } from '../pipeline/request-body.ts';
 import { isObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation } from './translate-chunks.ts';

@@ -12,7 +12,7 @@ import {
   type RevocationList,
   type SignedCollateral,
 } from '../attestation/verify-evidence.ts';
-import { parseCertificate } from '../attestation/x509/certificate.ts';
+import { parseCertificate } from '../attestation/x509.ts';
 import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';

@@ -40,12 +40,11 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the order of stages: what nobody signed is called a service under another manifest',
-    file: 'lib/attestation/verify-evidence.ts',
+    file: 'lib/attestation/snp/verify-snp.ts',
     edits: [
       {
-        find: '    if (signer === undefined || !(await documentHolds())) return false;\n    if (!(await snp',
-        replace:
-          '    if (!(await documentHolds()) || signer === undefined) return false;\n    if (!(await snp',
+        find: 'if (signer === undefined || !(await documentHolds(checks))) return false;',
+        replace: 'if (!(await documentHolds(checks)) || signer === undefined) return false;',
       },
     ],
     tests: [
@@ -64,7 +63,9 @@ export const ATTESTATION: readonly Mutation[] = [
     tests: [
       {
         file: 'test/attestation/snp/forged-evidence.test.ts',
-        names: ['the VCEK certificate determines the product of a version 2 report, including the stepping'],
+        names: [
+          'the VCEK certificate is of the line that report and reference value name, whatever they say',
+        ],
       },
     ],
   },
@@ -256,7 +257,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the status of a platform: it may be out of date',
-    file: 'lib/attestation/tdx/tcb-checks.ts',
+    file: 'lib/attestation/tdx/collateral-checks.ts',
     edits: [{ find: 'finding(level?.status === UP_TO_DATE,', replace: 'finding(level !== undefined,' }],
     tests: [
       {
@@ -344,9 +345,9 @@ export const ATTESTATION: readonly Mutation[] = [
     edits: [{ find: 'checks.find(isRefuted) ??', replace: '' }],
     tests: [
       {
-        file: 'test/attestation/closest.test.ts',
+        file: 'test/attestation/tdx/collateral-checks.test.ts',
         names: [
-          'a verdict on several reference values reports the check that fails for another reason, though collateral is missing before it',
+          'collateral of TDX that is missing does not decide where what has come shows something wrong',
         ],
       },
     ],
@@ -356,7 +357,7 @@ export const ATTESTATION: readonly Mutation[] = [
     file: 'lib/attestation/snp/verify-snp.ts',
     edits: [
       {
-        find: 'if (entry === undefined || failing !== undefined) {',
+        find: 'if (entry === undefined || !holds) {',
         replace: 'if (entry === undefined) {',
       },
     ],
@@ -382,7 +383,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: "what AMD's host sends: the service is blamed for an unreadable list",
-    file: 'lib/attestation/snp/revocation.ts',
+    file: 'lib/attestation/snp/endorsement.ts',
     edits: [
       {
         find: '...readFetchedList(await fetch())',
@@ -400,13 +401,13 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'a revocation list: it may hold a part of the revocations only',
-    file: 'lib/attestation/x509/crl.ts',
+    file: 'lib/attestation/crl.ts',
     edits: [
       { find: 'for (const oid of PARTIAL)', replace: 'for (const oid of PARTIAL.slice(PARTIAL.length))' },
     ],
     tests: [
       {
-        file: 'test/attestation/x509/crl.test.ts',
+        file: 'test/attestation/crl.test.ts',
         names: [
           'CRLs are refused with a critical extension, another version or no number, or as a delta or partial list',
         ],
@@ -415,11 +416,11 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'a revocation list: extensions that nobody understands may change what it means',
-    file: 'lib/attestation/x509/crl.ts',
-    edits: [{ find: '  refuseCritical(extensions);\n  for', replace: '  for' }],
+    file: 'lib/attestation/crl.ts',
+    edits: [{ find: '    refuseCritical({ extensions });\n    for', replace: '    for' }],
     tests: [
       {
-        file: 'test/attestation/x509/crl.test.ts',
+        file: 'test/attestation/crl.test.ts',
         names: [
           'CRLs are refused with a critical extension, another version or no number, or as a delta or partial list',
         ],
@@ -471,7 +472,7 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/attestation/x509/der.test.ts',
+        file: 'test/crypto/der.test.ts',
         names: ['the reader of DER elements refuses bytes after the element'],
       },
     ],
@@ -482,7 +483,7 @@ export const ATTESTATION: readonly Mutation[] = [
     edits: [{ find: 'if (depth > MAX_DEPTH) throw', replace: 'if (depth < 0) throw' }],
     tests: [
       {
-        file: 'test/attestation/x509/der.test.ts',
+        file: 'test/crypto/der.test.ts',
         names: ['the reader of DER elements allows an element inside 24 others, and no deeper'],
       },
     ],
@@ -519,11 +520,11 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the length of a signature: one without its leading zeros is good',
-    file: 'lib/crypto/node/signature.ts',
+    file: 'lib/crypto/signature.ts',
     edits: [
       {
-        find: 'if (8 * signature.length !== key.asymmetricKeyDetails?.modulusLength) return false;',
-        replace: '',
+        find: ' || 8 * signature.length !== rsa?.modulusBits) return false;',
+        replace: ') return false;',
       },
     ],
     tests: [

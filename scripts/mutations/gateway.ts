@@ -72,7 +72,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the end of a broken response: it looks like that of a whole one',
     file: 'lib/gateway/own-response.ts',
-    edits: [{ find: 'else socket.resetAndDestroy();', replace: 'else socket.end();' }],
+    edits: [{ find: 'socket.resetAndDestroy();', replace: 'socket.end();' }],
     tests: [
       {
         file: 'test/gateway/broken-streams.test.ts',
@@ -139,8 +139,13 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'a proxy without a key: a client whose key is `undefined` passes for the operator',
-    file: 'lib/gateway/forward.ts',
-    edits: [{ find: 'configuredKey !== undefined && ', replace: '' }],
+    file: 'lib/pipeline/rewrite-auth.ts',
+    edits: [
+      {
+        find: 'authorization === bearer(configuredKey);',
+        replace: 'authorization === "Bearer " + configuredKey;',
+      },
+    ],
     tests: [
       {
         file: 'test/gateway/own-key.test.ts',

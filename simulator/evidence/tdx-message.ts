@@ -2,7 +2,6 @@
  * Writes the protobuf message that carries a TDX quote (docs/protocol/attestation.md 9.1), from the same
  * table with which lib reads it.
  */
-import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import {
   type Field,
   type MessageOf,
@@ -10,30 +9,19 @@ import {
   type QuoteV4,
   type Schema,
 } from '../../lib/attestation/tdx/quote.ts';
+import { bytesField, messageField, uintField } from './wire-fields.ts';
 
-/** The bytes of the message. As in proto3, zeros and empty byte strings are left out. */
-export function encodeQuoteV4(quote: QuoteV4): Uint8Array {
-  const writer = new BinaryWriter();
-  encode(writer, QUOTE_V4, quote);
-  return writer.finish();
-}
+export const encodeQuoteV4 = (quote: QuoteV4): Uint8Array => new Uint8Array(encode(QUOTE_V4, quote));
 
-function encode<S extends Schema>(writer: BinaryWriter, schema: S, value: MessageOf<S>): void {
+function encode<S extends Schema>(schema: S, value: MessageOf<S>): Uint8Array {
   const byNumber = Object.entries(schema).sort(([, a], [, b]) => a.no - b.no);
-  for (const [name, field] of byNumber) encodeField(writer, field, value[name]);
+  return Buffer.concat(byNumber.flatMap(([name, field]) => encodeField(field, value[name])));
 }
 
-function encodeField(writer: BinaryWriter, field: Field, value: unknown): void {
-  if (field.kind === 'uint') {
-    if (value !== 0) writer.tag(field.no, WireType.Varint).uint32(value as number);
-  } else if (field.kind === 'message') {
-    writer.tag(field.no, WireType.LengthDelimited).fork();
-    encode(writer, field.fields, value as MessageOf<Schema>);
-    writer.join();
-  } else {
-    const parts = field.kind === 'list' ? (value as readonly Uint8Array[]) : [value as Uint8Array];
-    for (const part of parts) {
-      if (part.length > 0) writer.tag(field.no, WireType.LengthDelimited).bytes(part);
-    }
-  }
+function encodeField(field: Field, value: unknown): Uint8Array[] {
+  if (field.kind === 'uint') return [uintField(field.no, value as number)];
+  if (field.kind === 'message')
+    return [messageField(field.no, encode(field.fields, value as MessageOf<Schema>))];
+  const parts = field.kind === 'list' ? (value as readonly Uint8Array[]) : [value as Uint8Array];
+  return parts.map((part) => bytesField(field.no, part));
 }

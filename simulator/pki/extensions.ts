@@ -1,7 +1,7 @@
 /** The standard X.509 extensions that the simulated authorities write (RFC 5280 4.2). */
 import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
 import { isIP } from 'node:net';
-import { EXTENSION_OID, type KeyUsage } from '../../lib/attestation/x509/extensions.ts';
+import { EXTENSION_OID } from '../../lib/attestation/x509.ts';
 import { contextTag } from '../../lib/crypto/der.ts';
 import { bitString, boolean, element, integer, octetString, oid, sequence } from './der.ts';
 
@@ -26,16 +26,11 @@ export function basicConstraints(ca: boolean, pathLength?: number): EncodedExten
   return extension(EXTENSION_OID.basicConstraints, sequence(...parts), true);
 }
 
-const KEY_USAGE_BIT: Partial<Record<KeyUsage, number>> = {
-  digitalSignature: 0,
-  nonRepudiation: 1,
-  keyCertSign: 5,
-  cRLSign: 6,
-};
+const KEY_USAGE_BIT = { digitalSignature: 0, nonRepudiation: 1, keyCertSign: 5, cRLSign: 6 };
 
 /** KeyUsage as a named bit list: trailing zero bits are not encoded (X.690 11.2.2). */
-export function keyUsage(...usages: readonly KeyUsage[]): EncodedExtension {
-  const bits = usages.map((usage) => KEY_USAGE_BIT[usage] ?? 0);
+export function keyUsage(...usages: readonly (keyof typeof KEY_USAGE_BIT)[]): EncodedExtension {
+  const bits = usages.map((usage) => KEY_USAGE_BIT[usage]);
   const octet = bits.reduce((sum, bit) => sum | (0x80 >> bit), 0);
   return extension(EXTENSION_OID.keyUsage, bitString(Uint8Array.of(octet), 7 - Math.max(...bits)), true);
 }
@@ -61,7 +56,7 @@ function uncompressedPoint(key: KeyObject): Uint8Array {
 }
 
 export const subjectKeyId = (key: KeyObject): EncodedExtension =>
-  extension(EXTENSION_OID.subjectKeyIdentifier, octetString(keyId(key)));
+  extension('2.5.29.14', octetString(keyId(key)));
 
 export const authorityKeyId = (issuer: KeyObject): EncodedExtension =>
   extension(EXTENSION_OID.authorityKeyIdentifier, sequence(element(contextTag(0, false), keyId(issuer))));

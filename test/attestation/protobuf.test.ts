@@ -32,8 +32,8 @@ describe('readWireFields', () => {
     assert.throws(() => uintField(fields, 1, 32), malformed);
   });
 
-  it('ignores unknown fields of every wire type (docs/protocol/attestation.md 6.1)', () => {
-    const unknown = '7d01020304' + '791122334455667788' + '7b0801' + '7c';
+  it('ignores unknown fields of every wire type but groups (docs/protocol/attestation.md 6.1)', () => {
+    const unknown = '7d01020304' + '791122334455667788' + '7a0161' + '7801';
     const fields = readWireFields(fromHex(`0801${unknown}1001`));
     assert.equal(uintField(fields, 1, 8), 1n);
     assert.equal(uintField(fields, 2, 8), 1n);
@@ -54,9 +54,9 @@ describe('readWireFields', () => {
     ['a length beyond 32 bits', '12ffffffffff01'],
     ['field number 0', '0001'],
     ['an unknown wire type', '0f01'],
-    ['an end of a group that never began', '7c'],
-    ['an end of another group', '7b74'],
-    ['an end inside a group', '7b0801'],
+    ['a group', '7b7c'],
+    ['an end of a group', '7c'],
+    ['an end inside a fixed width', '7d010203'],
   ];
   for (const [what, hex] of refused) {
     it(`refuses ${what}`, () => assert.throws(() => readWireFields(fromHex(hex)), malformed));
@@ -72,11 +72,6 @@ describe('readWireFields', () => {
     const fields = (count: number): Uint8Array => fromHex('1800'.repeat(count));
     assert.equal(readWireFields(fields(1000)).get(3)?.length, 1000);
     assert.throws(() => readWireFields(fields(1001)), malformed);
-    assert.throws(
-      () => readWireFields(fromHex(`7b${toHex(fields(1000))}7c`)),
-      /more than 1000 fields/,
-      'in a group',
-    );
   });
 
   it('refuses a singular field twice, a wrong type and a wrong length (docs/protocol/attestation.md 13.13)', () => {
@@ -85,7 +80,7 @@ describe('readWireFields', () => {
     assert.throws(() => bytesField(twice, 2), malformed);
     assert.deepEqual(repeatedBytesField(twice, 2).map(toHex), ['61', '62']);
     assert.throws(() => repeatedBytesField(twice, 1), malformed);
-    for (const other of ['0d01000000', '090100000000000000', '0b0c']) {
+    for (const other of ['0d01000000', '090100000000000000']) {
       const fields = readWireFields(fromHex(`${other}0801`)); // the same field in another wire type
       assert.throws(() => uintField(fields, 1, 32), malformed, other);
       assert.throws(() => uintField(readWireFields(fromHex(other)), 1, 32), malformed, other);
@@ -97,8 +92,7 @@ describe('readWireFields', () => {
     assert.throws(() => bytesField(typed, 2, 2), malformed);
   });
 
-  it('refuses deeply nested groups, and throws only evidence_malformed for any bytes', () => {
-    assert.throws(() => readWireFields(fromHex('0b'.repeat(5000))), malformed);
+  it('throws only evidence_malformed for any bytes', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
         try {

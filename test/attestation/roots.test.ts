@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { sha256 } from '#crypto/digest';
 import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
-import { decodeOneCertificate, parseCertificate } from '../../lib/attestation/x509/certificate.ts';
-import { commonName } from '../../lib/attestation/x509/name.ts';
+import { commonName, decodeOneCertificate, parseCertificate } from '../../lib/attestation/x509.ts';
 import { trustText } from '../support/evidence/attestation-vectors.ts';
 import { toHex } from '../support/evidence/wycheproof.ts';
 

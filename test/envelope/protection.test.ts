@@ -82,9 +82,8 @@ describe('GPU certificate-status policy', () => {
 });
 
 describe('protection headers of an attempt', () => {
-  it('are the version, the secret id, the model, the shard key, the policy and its MAC', () => {
+  it('are the secret id, the model, the shard key, the policy and its MAC', () => {
     assert.deepEqual(protectionHeaders(attempt), {
-      'Privatemode-Version': 'v1.40.0',
       'Privatemode-Secret-ID': EXCHANGE.id,
       'Privatemode-Target-Model': 'm',
       'Privatemode-Shard-Key': 'abc-D',

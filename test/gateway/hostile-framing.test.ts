@@ -238,14 +238,23 @@ describe('requests inside and after other requests', { concurrency: true }, () =
     }
   });
 
-  it('20 pipelined requests all end if their client leaves before the first response', async (t) => {
+  it('of 20 pipelined requests one at a time begins, and none does once their client has left', async (t) => {
     const { upstream, gateway, sending } = await gatewayFixture(t);
     upstream.on(async (scripted) => void (await scripted.body()));
     const asking = sending(get('/v1/models').repeat(20));
-    await eventually('all at the service', () => upstream.requests.length === 20);
+    await eventually('the first at the service', () => upstream.requests.length === 1);
     asking.socket.resetAndDestroy();
     await eventually('their end', () => gateway.active() === 0);
     await eventually('the end of their connections', () => upstream.connections.open === 0);
+    assert.equal(upstream.requests.length, 1);
+  });
+
+  it('a client that sends more than 100 requests ahead loses its connection', async (t) => {
+    const { upstream, gateway, sending } = await gatewayFixture(t);
+    upstream.on(async (scripted) => void (await scripted.body()));
+    await sending(get('/v1/models').repeat(101)).ended;
+    await eventually('the end of all', () => gateway.active() === 0);
+    assert.ok(upstream.requests.length <= 1);
   });
 
   it('garbage after a request ends the connection, and gets no response of its own', async (t) => {

@@ -93,6 +93,23 @@ describe('a body that is received', () => {
     assert.equal(used.bufferedBytes, 0);
   });
 
+  it('is refused if it comes in crumbs, which hold up everybody', async () => {
+    for (const [size, outcome] of [
+      [63, 'upload_too_slow'],
+      [64, 'received'],
+    ] as const) {
+      const req = new Readable({ read() {} });
+      const { body } = receive(req);
+      for (let i = 0; i <= 10_000; i++) req.push(Buffer.alloc(size));
+      req.push(null);
+      const received = body.then(
+        () => 'received',
+        (thrown: PrivatemodeError) => thrown.code,
+      );
+      assert.equal(await received, outcome);
+    }
+  });
+
   it('gives its memory back when it is refused', async () => {
     const refusal = new PrivatemodeError('invalid_json', 'no');
     const refusals: readonly BodyReader<{ text: string }>[] = [

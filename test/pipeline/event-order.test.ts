@@ -1,13 +1,14 @@
 /** In which order the events of a stream come, and when the event that ends it would be true. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { orderOf } from '../../lib/pipeline/event-order.ts';
+import { blocksOrder, chunksOrder } from '../../lib/pipeline/event-order.ts';
 
 type Event = readonly [type: string, content?: unknown, index?: unknown];
 type Outcome = 'complete' | 'unfinished' | 'refused';
+const audioOrder = (wanted: number) => chunksOrder(wanted, true);
 
-function outcomeOf(order: 'choices' | 'audio' | 'blocks', wanted: number, events: readonly Event[]): Outcome {
-  const take = orderOf({ order }, wanted);
+function outcomeOf(order: typeof audioOrder, wanted: number, events: readonly Event[]): Outcome {
+  const take = order(wanted);
   let isComplete = false;
   try {
     for (const [type, content, index] of events) isComplete = take(type, content, index);
@@ -65,7 +66,7 @@ describe('a stream of chunks', () => {
   ];
   for (const [name, outcome, wanted, events] of rows) {
     it(`of ${wanted} is ${outcome} with ${name}`, () => {
-      assert.equal(outcomeOf('choices', wanted, events), outcome);
+      assert.equal(outcomeOf(chunksOrder, wanted, events), outcome);
     });
   }
 
@@ -79,16 +80,16 @@ describe('a stream of chunks', () => {
       [{ role: 'assistant', content: 'x' }, 'unfinished'],
       [null, 'unfinished'],
     ] as const) {
-      assert.equal(outcomeOf('choices', 1, [chunk({ index: 0, delta }), CLOSING]), outcome);
+      assert.equal(outcomeOf(chunksOrder, 1, [chunk({ index: 0, delta }), CLOSING]), outcome);
     }
   });
 
   it('comes to its end with the closing chunk in a transcription, whatever number of stretches has finished', () => {
     const audio = [chunk(part(0)), chunk(END), chunk(part(0)), chunk(END)];
-    assert.equal(outcomeOf('audio', 1, [...audio, CLOSING]), 'complete');
-    assert.equal(outcomeOf('audio', 1, audio), 'unfinished');
-    assert.equal(outcomeOf('audio', 1, [CLOSING]), 'unfinished');
-    assert.equal(outcomeOf('audio', 1, [...audio, CLOSING, chunk(part(0))]), 'refused');
+    assert.equal(outcomeOf(audioOrder, 1, [...audio, CLOSING]), 'complete');
+    assert.equal(outcomeOf(audioOrder, 1, audio), 'unfinished');
+    assert.equal(outcomeOf(audioOrder, 1, [CLOSING]), 'unfinished');
+    assert.equal(outcomeOf(audioOrder, 1, [...audio, CLOSING, chunk(part(0))]), 'refused');
   });
 });
 
@@ -127,6 +128,6 @@ describe('a stream of blocks', () => {
     ['two finishes', 'refused', [start, finish, finish]],
   ];
   for (const [name, outcome, events] of rows) {
-    it(`is ${outcome} with ${name}`, () => assert.equal(outcomeOf('blocks', 1, events), outcome));
+    it(`is ${outcome} with ${name}`, () => assert.equal(outcomeOf(blocksOrder, 1, events), outcome));
   }
 });

@@ -45,9 +45,17 @@ describe('the key of a request', () => {
       const decide = (configuredKey: string | undefined) =>
         rewriteAuth({ authorization, apiKeyHeader, configuredKey, fallback });
       it(`is the ${expected === OURS ? "proxy's" : "client's, if any"}, with a configured key and --api-key-fallback=${fallback}, when the client sends ${name}`, () =>
-        assert.deepEqual(decide('ours'), { authorization: expected, offeredKey: undefined }));
+        assert.deepEqual(decide('ours'), {
+          authorization: expected,
+          offeredKey: undefined,
+          operatorKey: expected === OURS ? { value: 'ours', of: undefined } : undefined,
+        }));
       it(`is the client's, if any, without a configured key and with --api-key-fallback=${fallback}, when the client sends ${name}`, () =>
-        assert.deepEqual(decide(undefined), { authorization: sent, offeredKey: offered }));
+        assert.deepEqual(decide(undefined), {
+          authorization: sent,
+          offeredKey: offered,
+          operatorKey: undefined,
+        }));
     }
   }
 
@@ -58,11 +66,14 @@ describe('the key of a request', () => {
         apiKeyHeader: OTHERS,
         configuredKey,
         fallback: 'never',
-        client: { apiKey },
+        client: { name: 'team', apiKey },
       });
-    assert.deepEqual(decide('own', 'ours'), { authorization: 'Bearer own', offeredKey: undefined });
-    assert.deepEqual(decide('own', undefined), { authorization: 'Bearer own', offeredKey: 'own' });
-    assert.deepEqual(decide(undefined, 'ours'), { authorization: OURS, offeredKey: undefined });
-    assert.deepEqual(decide(undefined, undefined), { authorization: undefined, offeredKey: undefined });
+    const none = { authorization: undefined, offeredKey: undefined, operatorKey: undefined };
+    const own = { ...none, authorization: 'Bearer own', operatorKey: { value: 'own', of: 'team' } };
+    assert.deepEqual(decide('own', 'ours'), own);
+    assert.deepEqual(decide('own', undefined), { ...own, offeredKey: 'own' });
+    const configured = { value: 'ours', of: undefined };
+    assert.deepEqual(decide(undefined, 'ours'), { ...none, authorization: OURS, operatorKey: configured });
+    assert.deepEqual(decide(undefined, undefined), none);
   });
 });

@@ -98,7 +98,7 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 8', {
   'snp.product': {
     title: 'Processor product line',
     source: 'attestation.md 7',
-    expected: 'the ProductName of the reference value, by the pinned root, and by the report or its VCEK',
+    expected: 'the ProductName of the reference value, by root and report',
     judge: ({ report: { version, cpuid1EaxFms }, stated, entry, signer }) => {
       const line = signer?.roots.product ?? entry.product;
       if (line !== entry.product) return finding(false, line, entry.product);

@@ -2,12 +2,10 @@
  * Checks who signed the report: that it answers our nonce, that a VCEK signed it, and that AMD issued that
  * VCEK for this chip and TCB, from the pinned ARK over the ASK (docs/protocol/attestation.md 3, 6.2, 7, 8).
  */
-import { verifyEcdsa } from '#crypto/signature';
+import { verifyEcdsa } from '../../crypto/signature.ts';
 import { finding, notApplicable, oneOf, rowsFrom } from '../check.ts';
 import { inForce, issuedBy, verified } from '../validity.ts';
-import type { Certificate } from '../x509/certificate.ts';
-import { nameText } from '../x509/name.ts';
-import { algorithmText, isPssSha384 } from '../x509/signed.ts';
+import { type Certificate, nameText } from '../x509.ts';
 import { isAmdName, type Roots, type readVcekExtensions, rootDefect } from './endorsement.ts';
 import { tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, type SnpReport, serializeReport, signingKey } from './report.ts';
@@ -25,7 +23,7 @@ export const REPORT_ROWS = rowsFrom<{ readonly report: SnpReport; readonly expec
       title: 'Report data',
       about: 'nonce digest',
       source: 'attestation.md 3',
-      expected: 'the digest over nonce, manifests and both CA certificates of the document',
+      expected: 'the digest over nonce, own manifests and both CA certificates',
       judge: ({ report, expectedReportData }) => oneOf(report.reportData, [expectedReportData]),
     },
     'snp.report.version': {
@@ -77,9 +75,9 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
     source: 'attestation.md 7 no. 1',
     expected: 'X.509 version 3, RSASSA-PSS with SHA-384 and a salt of 48 bytes, a P-384 key',
     judge: ({ vcek: { version, signatureAlgorithm, publicKey } }) => {
-      const holds = version === 3 && isPssSha384(signatureAlgorithm) && publicKey.curve === 'P-384';
+      const holds = version === 3 && signatureAlgorithm.name === 'rsassa-pss' && publicKey.curve === 'P-384';
       const key = publicKey.curve ?? publicKey.algorithm;
-      return finding(holds, `version ${version}, ${algorithmText(signatureAlgorithm)}, ${key}`);
+      return finding(holds, `version ${version}, ${signatureAlgorithm.name}, ${key}`);
     },
   },
   'snp.vcek.names': {
@@ -121,10 +119,9 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
   'snp.report.signature': {
     title: 'Signature on the report',
     expected: 'ECDSA P-384 with SHA-384 by the VCEK over the rebuilt report',
-    judge: async ({ report, vcek: { publicKey } }) => {
-      const { key, curve } = publicKey;
+    judge: async ({ report, vcek: { publicKey: key } }) => {
       const signature = rawSignature(report.signature);
-      if (signature === undefined || curve !== 'P-384') return verified(false);
+      if (signature === undefined || key.curve !== 'P-384') return verified(false);
       const data = serializeReport(report).subarray(0, SNP_SIGNED_BYTES);
       return verified(await verifyEcdsa({ key, hash: 'sha384', encoding: 'raw', data, signature }));
     },

@@ -2,17 +2,22 @@
  * Verifies SEV-SNP evidence: who signed it, what it says about what runs, and what is revoked
  * (docs/protocol/attestation.md 7, 8).
  */
-import { Checks, decisive } from '../check.ts';
-import { asCollateral } from '../collateral.ts';
-import type { EvidenceContext } from '../evidence.ts';
+import { Checks } from '../check.ts';
+import { asCollateral, type EvidenceContext } from '../collateral.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
-import type { Certificate } from '../x509/certificate.ts';
-import { commonName } from '../x509/name.ts';
-import { type Roots, readRoots, readVcek, readVcekExtensions, vcekQuery } from './endorsement.ts';
+import { type Certificate, commonName } from '../x509.ts';
+import {
+  CRL_ROWS,
+  obtainArkCrl,
+  type Roots,
+  readRoots,
+  readVcek,
+  readVcekExtensions,
+  vcekQuery,
+} from './endorsement.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import { productOf } from './product.ts';
 import { familyModelStepping, SNP_EXTRA_CRL, type SnpAttestation, type SnpReport } from './report.ts';
-import { CRL_ROWS, obtainArkCrl } from './revocation.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
 /** By stage. */
@@ -30,19 +35,30 @@ export interface SnpEvidence {
 }
 
 /** The pinned roots under which the signature holds, and what the VCEK calls its product. */
-export interface SnpSigner {
+interface SnpSigner {
   readonly roots: Roots;
   readonly productName: string;
 }
 
-/**
- * Judges who signed the report; undefined unless a VCEK under a pinned root did. `refuted` tells which check
- * of the next stage will fail, if one will.
- */
-export async function whoSigned(
+/** Makes the checks of the document in between, and returns whether they hold. */
+type DocumentHolds = (checks: Checks) => Promise<boolean>;
+
+/** Returns whether all checks hold. */
+export async function verifySnp(
   checks: Checks,
   evidence: SnpEvidence,
-  refuted: () => Promise<string | undefined>,
+  documentHolds: DocumentHolds,
+): Promise<boolean> {
+  const signer = await whoSigned(checks, evidence, documentHolds);
+  if (signer === undefined || !(await documentHolds(checks))) return false;
+  return whatRuns(checks, evidence, signer);
+}
+
+/** Judges who signed the report; undefined unless a VCEK under a pinned root did. */
+async function whoSigned(
+  checks: Checks,
+  evidence: SnpEvidence,
+  documentHolds: DocumentHolds,
 ): Promise<SnpSigner | undefined> {
   const { message, context } = evidence;
   const { report, certificates } = message;
@@ -50,7 +66,7 @@ export async function whoSigned(
   if (!(await checks.run(REPORT_ROWS, { report, expectedReportData }))) return undefined;
   const found = certificates.vcek
     ? await readEndorsement(checks, evidence, certificates.vcek)
-    : await fetchEndorsement(checks, evidence, refuted);
+    : await fetchEndorsement(checks, evidence, documentHolds);
   if (found === undefined) return undefined;
   const { roots, vcek } = found;
   const extensions = await checks.read('snp.vcek.extensions', () => readVcekExtensions(vcek));
@@ -95,13 +111,14 @@ function lineOf({ issuer }: Certificate, report: SnpReport, { snp }: EvidenceCon
 async function fetchEndorsement(
   checks: Checks,
   evidence: SnpEvidence,
-  refuted: () => Promise<string | undefined>,
+  documentHolds: DocumentHolds,
 ): Promise<Endorsement | undefined> {
   const { collateral, roots: pinned } = evidence.context;
   const compared = new Checks(POLICY_ROWS);
+  const holds = await documentHolds(compared);
   const entry = await judgePolicy(compared, evidence, undefined);
-  const failing = (await refuted()) ?? decisive(compared.of(POLICY_ROWS))?.id;
-  if (entry === undefined || failing !== undefined) {
+  if (entry === undefined || !holds) {
+    const failing = compared.failure()?.id;
     checks.refuse('snp.vcek.available', `absent, and not asked for, because ${failing} fails`);
     return undefined;
   }
@@ -129,7 +146,7 @@ function judgePolicy(
 }
 
 /** Judges what runs, by each reference value, then what is revoked. Returns whether everything holds. */
-export async function whatRuns(checks: Checks, evidence: SnpEvidence, signer: SnpSigner): Promise<boolean> {
+async function whatRuns(checks: Checks, evidence: SnpEvidence, signer: SnpSigner): Promise<boolean> {
   if ((await judgePolicy(checks, evidence, signer)) === undefined) return false;
   const { message, context } = evidence;
   const { now, collateral } = context;

@@ -1,8 +1,7 @@
 /**
- * Reads Intel's certificate chains, and validates their paths (docs/protocol/attestation.md 10, RFC 5280
+ * Intel's certificate chains, and whether their paths are valid (docs/protocol/attestation.md 10, RFC 5280
  * 6.1). Each `…Defects` function names what is wrong; an empty list means that nothing is.
  */
-
 import { malformed } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
 import { type Finding, finding } from '../check.ts';
@@ -10,15 +9,17 @@ import type { TrustRoots } from '../roots/production.ts';
 import { inForce } from '../validity.ts';
 import {
   type Certificate,
+  commonName,
+  decodeCertificates,
   decodeOneCertificate,
-  decodePem,
+  EXTENSION_OID,
   maySignCertificates,
+  nameText,
   parseCertificate,
+  sameName,
   unhandledCritical,
   verifySignedBy,
-} from '../x509/certificate.ts';
-import { EXTENSION_OID } from '../x509/extensions.ts';
-import { commonName, nameText, sameName } from '../x509/name.ts';
+} from '../x509.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';
 
 /** Common names. A chain through the processor CA is refused (docs/protocol/attestation.md 10). */
@@ -37,17 +38,12 @@ const AFTER_LAST_BLOCK = /-----END CERTIFICATE-----(?:\r?\n)?\0?$/;
 /** Reads PEM text of `count` certificates and nothing else. Throws evidence_malformed. */
 export function readCertificates(text: string, count: number): Certificate[] {
   if (text.length > MAX_CHAIN_BYTES) throw malformed('a certificate chain is too large');
-  const blocks = decodePem(text);
-  if (blocks.length !== count || blocks.some(({ label }) => label !== 'CERTIFICATE')) {
-    throw malformed(`a chain of ${blocks.length} PEM blocks instead of ${count} certificates`);
-  }
-  return blocks.map(({ der }) => parseCertificate(der));
+  const found = decodeCertificates(text);
+  if (found.length !== count) throw malformed(`a chain of ${found.length} certificates instead of ${count}`);
+  return found.map(parseCertificate);
 }
 
-/**
- * Reads the chain of a quote: exactly three certificates, then at most one NUL byte. Throws
- * evidence_malformed.
- */
+/** Reads exactly three certificates, then at most one NUL byte. Throws evidence_malformed. */
 export function readPckChain(pem: Uint8Array) {
   const text = Buffer.from(pem).toString('latin1');
   if (!AFTER_LAST_BLOCK.test(text)) throw malformed('something follows the PCK certificate chain');
@@ -69,10 +65,7 @@ export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
 const found = (...candidates: readonly (string | false)[]): string[] =>
   candidates.filter((candidate) => candidate !== false);
 
-/**
- * Requires X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, and no unknown critical
- * extension.
- */
+/** X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, no unknown critical extension. */
 export function profileDefects(certificate: Certificate, expectedName: string): string[] {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
   return found(
@@ -94,10 +87,7 @@ const shortName = ({ subject }: Certificate): string => commonName(subject) ?? n
 const mayIssue = (issuer: Certificate, below: number): boolean =>
   maySignCertificates(issuer) && (issuer.basicConstraints?.pathLength ?? below) >= below;
 
-/**
- * Checks that `issuer` issued `child` and was allowed to: names, signature, CA flag, and a path length that
- * allows the `below` CAs under the issuer.
- */
+/** Whether `issuer` issued `child`, and may do so with the `below` CAs under it. */
 export async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<string[]> {
   const name = shortName(child);
   return found(
@@ -107,10 +97,7 @@ export async function linkDefects(child: Certificate, issuer: Certificate, below
   );
 }
 
-/**
- * Compares a received root with the pinned one, by name and key: Intel reissued its root and kept both. The
- * received root must also be a CA that may have `below` CAs under it.
- */
+/** Compares a received root with the pinned one by name and key: Intel reissued its root and kept both. */
 export function anchorDefects(root: Certificate, pinned: Certificate, below: number): string[] {
   const same = sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
   return found(

@@ -3,11 +3,10 @@
  * signatures (docs/protocol/attestation.md 3, 10).
  */
 import { sha256 } from '#crypto/digest';
-import { type PublicKey, publicKeyFromPoint, verifyEcdsa } from '#crypto/signature';
+import { type PublicKey, publicKeyFromPoint, verifyEcdsa } from '../../crypto/signature.ts';
 import { type Finding, finding, hex, oneOf, rowsFrom } from '../check.ts';
 import { inForce } from '../validity.ts';
-import type { Certificate } from '../x509/certificate.ts';
-import { nameText } from '../x509/name.ts';
+import { type Certificate, nameText } from '../x509.ts';
 import {
   anchorDefects,
   INTEL_NAMES,
@@ -41,7 +40,7 @@ const qeOf = ({ signedData }: QuoteV4) => signedData.certificationData.qeReportC
 
 /** Judges an ECDSA P-256 signature, r || s of 64 bytes, over the SHA-256 of `data`. */
 export async function signatureFinding(
-  key: PublicKey['key'],
+  key: PublicKey,
   data: Uint8Array,
   signature: Uint8Array,
 ): Promise<Finding> {
@@ -55,7 +54,7 @@ export const FORM_ROWS = rowsFrom<QuoteSubject>('attestation.md 9.2', {
     source: 'attestation.md 3',
     title: 'The evidence answers our nonce and binds the CA certificates',
     about: 'nonce digest',
-    expected: 'the digest over nonce, manifests and both CA certificates of the document, then 32 zero bytes',
+    expected: 'the digest over nonce, own manifests and both CA certificates, then 32 zero bytes',
     judge: ({ quote, expectedReportData }) => oneOf(quote.tdQuoteBody.reportData, [expectedReportData]),
   },
   'tdx.quote.version': {
@@ -153,8 +152,8 @@ export const SIGNATURE_ROWS = rowsFrom<SignerSubject>('attestation.md 10', {
     title: 'The PCK certificate describes its platform',
     expected: `${PCK_EXTENSIONS} extensions, ${SGX_EXTENSION_OID} complete`,
     judge: ({ chain, sgx }) => {
-      const { length } = chain.leaf.extensions;
-      return finding(length === PCK_EXTENSIONS, `${length} extensions, platform model ${hex(sgx.fmspc)}`);
+      const { size } = chain.leaf.extensions;
+      return finding(size === PCK_EXTENSIONS, `${size} extensions, platform model ${hex(sgx.fmspc)}`);
     },
   },
   'tdx.quote.signature': {
@@ -163,7 +162,7 @@ export const SIGNATURE_ROWS = rowsFrom<SignerSubject>('attestation.md 10', {
     expected: 'ECDSA P-256 over header and body',
     judge: ({ quote }) => {
       const { signature, ecdsaAttestationKey } = quote.signedData;
-      const key = publicKeyFromPoint('P-256', ecdsaAttestationKey);
+      const key = publicKeyFromPoint('P-256', Uint8Array.of(4, ...ecdsaAttestationKey));
       return signatureFinding(key, signedQuoteBytes(quote), signature);
     },
   },
@@ -173,7 +172,7 @@ export const SIGNATURE_ROWS = rowsFrom<SignerSubject>('attestation.md 10', {
     expected: 'ECDSA P-256 by the PCK over the QE report',
     judge: ({ chain, quote }) => {
       const { qeReport, qeReportSignature } = qeOf(quote);
-      return signatureFinding(chain.leaf.publicKey.key, qeReportBytes(qeReport), qeReportSignature);
+      return signatureFinding(chain.leaf.publicKey, qeReportBytes(qeReport), qeReportSignature);
     },
   },
   'tdx.qe.key_binding': {

@@ -3,23 +3,24 @@
  * about its platform (docs/protocol/attestation.md 9 to 11, 13, 19.10).
  */
 import type { CheckRow, Checks } from '../check.ts';
-import { asCollateral, readFetchedList } from '../collateral.ts';
-import type { EvidenceContext } from '../evidence.ts';
+import { asCollateral, type EvidenceContext, type ReadList, readFetchedList } from '../collateral.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
-import { crlDistributionPoint, extensionValue } from '../x509/extensions.ts';
+import { type Certificate, crlDistributionPoint } from '../x509.ts';
 import { judgeSigner, readPckChain, readPinnedRoot } from './chain.ts';
 import {
   type DocumentSubject,
   documentChecks,
+  type ListSubject,
   PCK_CRL_ROWS,
+  QE_ROWS,
   ROOT_CRL_ROWS,
   SIGNING_ROWS,
+  TCB_ROWS,
 } from './collateral-checks.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import type { QuoteV4 } from './quote.ts';
 import { CHAIN_ROWS, FORM_ROWS, SIGNATURE_ROWS, type SignerSubject } from './quote-checks.ts';
 import { readSgxExtension, SGX_EXTENSION_OID } from './sgx-extension.ts';
-import { QE_ROWS, TCB_ROWS } from './tcb-checks.ts';
 import { type QeIdentity, readQeDocument, readTcbDocument, type TcbInfo } from './tcb-info.ts';
 
 const TCB_INFO_ROWS: readonly CheckRow<DocumentSubject<TcbInfo>>[] = [
@@ -45,8 +46,19 @@ export interface TdxEvidence {
   readonly context: EvidenceContext;
 }
 
+/** Returns whether all checks hold; `documentHolds` makes those of the document in between. */
+export async function verifyTdx(
+  checks: Checks,
+  evidence: TdxEvidence,
+  documentHolds: (checks: Checks) => Promise<boolean>,
+): Promise<boolean> {
+  const signer = await whoSigned(checks, evidence);
+  if (signer === undefined || !(await documentHolds(checks))) return false;
+  return whatRuns(checks, evidence, signer);
+}
+
 /** Judges who signed the quote; undefined unless an enclave under the pinned root did. Fetches nothing. */
-export async function whoSigned(
+async function whoSigned(
   checks: Checks,
   { message: quote, context }: TdxEvidence,
 ): Promise<SignerSubject | undefined> {
@@ -58,14 +70,14 @@ export async function whoSigned(
   if (chain === undefined || pinned === undefined) return undefined;
   const subject = { quote, chain, pinned, now };
   if (!(await checks.run(CHAIN_ROWS, subject))) return undefined;
-  const extension = extensionValue(chain.leaf.extensions, SGX_EXTENSION_OID);
+  const extension = chain.leaf.extensions.get(SGX_EXTENSION_OID)?.value;
   const sgx = await checks.read('tdx.pck.extensions', () => readSgxExtension(extension));
   if (sgx === undefined || !(await checks.run(SIGNATURE_ROWS, { ...subject, sgx }))) return undefined;
   return { ...subject, sgx };
 }
 
 /** Judges what runs and on what, by each reference value. Returns whether everything holds by one of them. */
-export async function whatRuns(
+async function whatRuns(
   checks: Checks,
   { entries, context }: TdxEvidence,
   signer: SignerSubject,
@@ -100,41 +112,28 @@ async function judgeCollateral(
   ]);
   // The root certificate names the address of its list, so nobody asks there before it is trusted.
   const isTrusted = qeIdentity && (await judgeSigner(qeIdentity, pinned, now)).outcome === 'pass';
-  const rootCrl =
-    isTrusted &&
-    (await checks.read('tdx.root_crl.format', async () => {
-      const { extensions } = qeIdentity.root;
-      const url = asCollateral('the root certificate', () => crlDistributionPoint(extensions));
-      return readFetchedList(await source.intelRootCrl({ url }));
-    }));
+  const rootCrl = isTrusted
+    ? await checks.read('tdx.root_crl.format', async () => {
+        const url = asCollateral('the root certificate', () => crlDistributionPoint(qeIdentity.root));
+        return readFetchedList(await source.intelRootCrl({ url }));
+      })
+    : undefined;
   const { qeReport } = quote.signedData.certificationData.qeReportCertificationData;
   const given = { ...signer, entry, qeReport };
+  const judgeList = (
+    rows: readonly CheckRow<ListSubject>[],
+    list: ReadList | undefined,
+    issuer: Certificate,
+    ...certificates: readonly Certificate[]
+  ): Promise<boolean> | undefined => list && checks.run(rows, { list, issuer, certificates, now });
   const made = [
     tcbInfo && (await checks.run(TCB_INFO_ROWS, { ...given, document: tcbInfo })),
     qeIdentity && (await checks.run(QE_IDENTITY_ROWS, { ...given, document: qeIdentity })),
-    rootCrl &&
-      (await checks.run(ROOT_CRL_ROWS, {
-        list: rootCrl,
-        issuer: pinned,
-        certificates: [chain.intermediate],
-        now,
-      })),
-    pckCrl &&
-      (await checks.run(PCK_CRL_ROWS, {
-        list: pckCrl,
-        issuer: chain.intermediate,
-        certificates: [chain.leaf],
-        now,
-      })),
-    rootCrl &&
-      tcbInfo &&
+    await judgeList(ROOT_CRL_ROWS, rootCrl, pinned, chain.intermediate),
+    await judgeList(PCK_CRL_ROWS, pckCrl, chain.intermediate, chain.leaf),
+    tcbInfo &&
       qeIdentity &&
-      (await checks.run(SIGNING_ROWS, {
-        list: rootCrl,
-        issuer: pinned,
-        certificates: [tcbInfo.signer, qeIdentity.signer],
-        now,
-      })),
+      (await judgeList(SIGNING_ROWS, rootCrl, pinned, tcbInfo.signer, qeIdentity.signer)),
   ];
   return made.every((holds) => holds === true);
 }

@@ -15,7 +15,7 @@ import {
   type EvidenceVerdict,
   verify,
 } from '../../../lib/attestation/verify-evidence.ts';
-import { parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
+import { parseCertificate } from '../../../lib/attestation/x509.ts';
 import { type CertificateRequest, toPem } from '../../../simulator/pki/certificate.ts';
 import { ia5String, integer, octetString, sequence, utf8String } from '../../../simulator/pki/der.ts';
 import {
@@ -345,6 +345,14 @@ describe('the VCEK certificate', () => {
     ]) {
       assert.deepEqual(failures(await judge(changes)), []);
     }
+  });
+
+  it('is of the line that report and reference value name, whatever they say', async () => {
+    const milan = [{ ...REFERENCE_VALUE, ProductName: 'Milan' }];
+    const v2 = { ...replaced('2', ia5String('Genoa-B1')), report: { version: 2, cpuid1EaxFms: 0 } };
+    assert.deepEqual(failures(await judge(v2)), []);
+    for (const changes of [v2, report({ cpuid1EaxFms: 0xa00f11 })])
+      assert.deepEqual(failures(await judge({ ...changes, snp: milan })), ['snp.product']);
   });
 
   it('determines the product of a version 2 report, including the stepping', async () => {

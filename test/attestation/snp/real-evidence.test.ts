@@ -5,17 +5,19 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Check, Checks } from '../../../lib/attestation/check.ts';
+import { isCurrent, parseCrl } from '../../../lib/attestation/crl.ts';
 import type { SnpReferenceValues } from '../../../lib/attestation/reference-values.ts';
 import { PRODUCTION_ROOTS } from '../../../lib/attestation/roots/production.ts';
-import { readRoots } from '../../../lib/attestation/snp/endorsement.ts';
+import { CRL_ROWS, obtainArkCrl, readRoots } from '../../../lib/attestation/snp/endorsement.ts';
 import { tcbParts } from '../../../lib/attestation/snp/packed-fields.ts';
 import type { SnpAttestation, SnpReport } from '../../../lib/attestation/snp/report.ts';
-import { CRL_ROWS, obtainArkCrl } from '../../../lib/attestation/snp/revocation.ts';
 import type { SnpEvidence } from '../../../lib/attestation/snp/verify-snp.ts';
-import { decodeOneCertificate, parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
-import { isCurrent, parseCrl } from '../../../lib/attestation/x509/crl.ts';
-import { sameName } from '../../../lib/attestation/x509/name.ts';
-import { verifySignedBy } from '../../../lib/attestation/x509/signed.ts';
+import {
+  decodeOneCertificate,
+  parseCertificate,
+  sameName,
+  verifySignedBy,
+} from '../../../lib/attestation/x509.ts';
 import { OFFLINE, vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
 import { parseReport } from '../../support/evidence/snp-report.ts';
 import { judgeSnp } from '../../support/evidence/stages.ts';

@@ -144,7 +144,7 @@ describe('an honest document', () => {
     const verdict = await verify({ ...input, nonce: input.nonce.subarray(1) });
     assertRefused(verdict, 'nonce.length');
     for (const { id, outcome } of verdict.checks) {
-      if (/^(?:snp|document)\./.test(id)) assert.equal(outcome, 'not-evaluated', id);
+      if (id.startsWith('snp.')) assert.equal(outcome, 'not-evaluated', id);
     }
   });
 
@@ -209,27 +209,6 @@ describe('a verdict', () => {
     assert.equal(outcomes.get('snp.report.signature'), 'pass');
     assert.equal(outcomes.get('snp.tcb.launch'), 'pass');
     assert.equal(verdict.checks.filter(({ outcome }) => outcome === 'fail').length, 1);
-  });
-
-  it('tells how many vCPUs the measurement stands for', async () => {
-    const found = async (set: SyntheticSet): Promise<string | undefined> =>
-      (await verify(syntheticInput(set))).checks.find(({ id }) => id === 'snp.measurement')?.found;
-    assert.match((await found('synthetic_v158')) ?? '', /^[0-9a-f]{96} \(2 vCPUs\)$/);
-    assert.match((await found('synthetic')) ?? '', /^[0-9a-f]{96}$/);
-  });
-
-  it('says what was not evaluated, and why', async () => {
-    const verdict = await verify(syntheticInput('synthetic', 'negative/vcek_missing_hwid.json'));
-    const chip = verdict.checks.find(({ id }) => id === 'snp.chip_id.vcek');
-    assert.equal(chip?.outcome, 'not-evaluated');
-    assert.equal(chip?.found, 'an earlier check failed');
-  });
-
-  it('quotes rule and values for every check', async () => {
-    for (const check of (await verify(syntheticInput('synthetic_v158'))).checks) {
-      assert.match(check.source, /^attestation\.md \d/);
-      assert.ok(check.expected.length > 0 && check.found.length > 0, check.id);
-    }
   });
 
   it('is malformed if document or evidence is unreadable, and lists only document checks if the document is', async () => {

@@ -6,7 +6,7 @@ import {
   readCertificates,
   readPckChain,
 } from '../../../lib/attestation/tdx/chain.ts';
-import type { Certificate } from '../../../lib/attestation/x509/certificate.ts';
+import type { Certificate } from '../../../lib/attestation/x509.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';
 import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
 
@@ -28,12 +28,12 @@ describe('a chain in PEM', () => {
 
   it('has exactly the expected number of certificates, and no other block', () => {
     for (const count of [1, 3]) {
-      assert.throws(() => readCertificates(two, count), malformed(/a chain of 2 PEM blocks instead of/));
+      assert.throws(() => readCertificates(two, count), malformed(/a chain of 2 certificates instead of/));
     }
     const other = two.replaceAll('CERTIFICATE', 'X509 CRL');
-    assert.throws(() => readCertificates(other, 2), malformed(/instead of 2 certificates/));
+    assert.throws(() => readCertificates(other, 2), malformed(/not PEM blocks of certificates/));
     const last = toPem(leaf.der) + toPem(intermediate.der, 'X509 CRL');
-    assert.throws(() => readCertificates(last, 2), malformed(/instead of 2 certificates/));
+    assert.throws(() => readCertificates(last, 2), malformed(/not PEM blocks of certificates/));
   });
 });
 

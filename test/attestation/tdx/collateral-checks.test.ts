@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { allAccepted } from '../../../lib/attestation/check.ts';
+import { allAccepted, decisive } from '../../../lib/attestation/check.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import type { CertificateRequest } from '../../../simulator/pki/certificate.ts';
 import { element, sequence } from '../../../simulator/pki/der.ts';
@@ -365,6 +365,16 @@ describe('collateral of TDX', () => {
       assert.deepEqual([failure?.id, failure?.code], [check, 'collateral_unavailable']);
       assert.ok(checks.some(({ id, outcome }) => id === 'tdx.policy.mrtd' && outcome === 'pass'));
     }
+  });
+
+  it('that is missing does not decide where what has come shows something wrong', async () => {
+    const tcbLevels = [{ tcb: { isvsvn: 1 }, tcbDate: '2026-03-13T00:00:00Z', tcbStatus: 'OutOfDate' }];
+    const checks = await judge({
+      answers: { intelTcbInfo: unreachable },
+      qeIdentity: (j) => ({ ...j, tcbLevels }),
+    });
+    assert.deepEqual(failed(checks), ['tdx.tcb_info.format', 'tdx.qe.status']);
+    assert.equal(decisive(checks)?.id, 'tdx.qe.status');
   });
 
   it('makes verification throw, rather than give a verdict, if its source has a defect', async () => {

@@ -11,7 +11,7 @@ import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.
 import { readSgxExtension } from '../../../lib/attestation/tdx/sgx-extension.ts';
 import { readSignedJson } from '../../../lib/attestation/tdx/signed-json.ts';
 import { verify } from '../../../lib/attestation/verify-evidence.ts';
-import { decodePem } from '../../../lib/attestation/x509/certificate.ts';
+import { decodeCertificates } from '../../../lib/attestation/x509.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';
@@ -78,9 +78,9 @@ const withFlip = (value: unknown, [name, ...rest]: readonly string[], change: Fl
   return { ...record, [name]: withFlip(record[name], rest, change) };
 };
 const certification = quote.signedData.certificationData.qeReportCertificationData;
-const chainDers = decodePem(
+const chainDers = decodeCertificates(
   Buffer.from(certification.pckCertificateChainData.pckCertChain).toString('latin1'),
-).map(({ der }) => der);
+);
 const COVERED = bytePaths(quote).filter((path) => !path.includes('pckCertChain'));
 
 const withChain = (ders: readonly Uint8Array[]): QuoteV4 => {
@@ -114,7 +114,7 @@ describe('one flipped byte', () => {
   });
 
   it('in a certificate that vouches for collateral is never accepted', async () => {
-    const ders = decodePem(answers.tcbInfo.issuerChain).map(({ der }) => der);
+    const ders = decodeCertificates(answers.tcbInfo.issuerChain);
     const property = fc.asyncProperty(fc.nat(1), flip, async (which, change) => {
       const issuerChain = ders.map((der, i) => toPem(i === which ? flipped(der, change) : der)).join('');
       assert.equal(await accepts(quote, { tcbInfo: { ...answers.tcbInfo, issuerChain } }), false);

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import {
   decodeQuoteV4,
   type QuoteV4,
@@ -9,6 +8,7 @@ import {
   statedSizes,
 } from '../../../lib/attestation/tdx/quote.ts';
 import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
+import { bytesField } from '../../../simulator/evidence/wire-fields.ts';
 import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
 import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
 import { vector } from '../../support/evidence/tdx-vectors.ts';
@@ -110,7 +110,7 @@ describe('QuoteV4 message', () => {
   });
 
   it('ignores fields it does not know', () => {
-    const unknown = new BinaryWriter().tag(99, WireType.LengthDelimited).string('later').finish();
+    const unknown = bytesField(99, Buffer.from('later'));
     assert.deepEqual(plain(decodeQuoteV4(Uint8Array.of(...encodeQuoteV4(quote), ...unknown))), plain(quote));
   });
 

@@ -7,7 +7,7 @@ import { sha256 } from '#crypto/digest';
 import { reportData, transitionDigest } from '../../../lib/attestation/document.ts';
 import { idKeyDigest } from '../../../lib/attestation/snp/launch-digest.ts';
 import { type TcbParts, tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
-import { SNP_EXTRA_CRL, type SnpProduct, type SnpReport } from '../../../lib/attestation/snp/report.ts';
+import { SNP_EXTRA_CRL, type SnpAttestation, type SnpReport } from '../../../lib/attestation/snp/report.ts';
 import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { signReport as signedBy } from '../../../simulator/evidence/snp.ts';
 import { encodeSnpAttestation } from '../../../simulator/evidence/snp-message.ts';
@@ -153,7 +153,7 @@ export interface Changes {
   readonly report?: Partial<SnpReport>;
   /** Signs the report. */
   readonly reportKey?: KeyObject;
-  readonly product?: SnpProduct;
+  readonly product?: NonNullable<SnpAttestation['product']>;
   /** null = none in the document. */
   readonly vcek?: Uint8Array | null;
   readonly crl?: Uint8Array | null;

@@ -2,13 +2,16 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { decodeOneCertificate, parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
-import { isCurrent, parseCrl } from '../../../lib/attestation/x509/crl.ts';
-import { commonName } from '../../../lib/attestation/x509/name.ts';
-import { verifySignedBy } from '../../../lib/attestation/x509/signed.ts';
-import { contextTag } from '../../../lib/crypto/der.ts';
-import { PrivatemodeError } from '../../../lib/errors.ts';
-import { type CrlRequest, issueCrl } from '../../../simulator/pki/certificate.ts';
+import { isCurrent, parseCrl } from '../../lib/attestation/crl.ts';
+import {
+  commonName,
+  decodeOneCertificate,
+  parseCertificate,
+  verifySignedBy,
+} from '../../lib/attestation/x509.ts';
+import { contextTag } from '../../lib/crypto/der.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { type CrlRequest, issueCrl } from '../../simulator/pki/certificate.ts';
 import {
   bitString,
   boolean,
@@ -18,8 +21,8 @@ import {
   oid,
   sequence,
   time,
-} from '../../../simulator/pki/der.ts';
-import { trustText, vectorBytes, vectorText } from '../../support/evidence/attestation-vectors.ts';
+} from '../../simulator/pki/der.ts';
+import { trustText, vectorBytes, vectorText } from '../support/evidence/attestation-vectors.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';
@@ -108,7 +111,7 @@ describe('CRLs', () => {
     const der = Buffer.from(vectorBytes('tdx/google_sgx_root_ca_crl.der'));
     const inside = der.indexOf(Buffer.from('2a8648ce3d040302', 'hex')); // ecdsa-with-SHA256
     der[inside + 7] = 3; // ecdsa-with-SHA384
-    assert.throws(() => parseCrl(der), /a CRL names two signature algorithms/);
+    assert.throws(() => parseCrl(der), /two signature algorithms/);
   });
 
   it('never verify after a change, and throw only evidence_malformed', async () => {
