@@ -23,7 +23,7 @@ import { createControlApi } from '../session/control-api.ts';
 import { managedManifest } from '../session/manifest-source.ts';
 import { shellWord } from '../text.ts';
 import { completed, notJudged, rootsKind, type SecretMessages } from '../verdict/judge.ts';
-import { type Exchange, type ExchangeRecord, recordExchange } from '../verdict/record.ts';
+import { type ExchangeRecord, type JudgedExchange, recordExchange } from '../verdict/record.ts';
 import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import { errorOf, type Verdict } from '../verdict/verdict.ts';
 import type { LiveRequest } from './verify-flags.ts';
@@ -91,9 +91,9 @@ async function attestOnce(
   expected: () => Promise<Uint8Array>,
   asked: { readonly apiKey: string; readonly nonce: Uint8Array | undefined },
   onStep: OnStep,
-): Promise<{ readonly verdict: Verdict; readonly exchange?: Omit<Exchange, 'roots'> }> {
+): Promise<{ readonly verdict: Verdict; readonly exchange?: Omit<JudgedExchange, 'roots'> }> {
   const found: { manifest?: Uint8Array; error?: PrivatemodeError; verdict?: Verdict } & {
-    sent?: Pick<Exchange, 'nonce' | 'document'>;
+    sent?: Pick<JudgedExchange, 'nonce' | 'document'>;
     secret?: SecretMessages;
   } = {};
   try {
@@ -146,7 +146,7 @@ async function keepRecord(path: string, record: ExchangeRecord | undefined): Pro
 }
 
 const taken = (path: string): PrivatemodeError =>
-  invalid(`--save: ${path} is there already; name a new file, or verify that record with --saved`);
+  invalid(`--save: ${path} is there already; name a new file`);
 
 const unwritable = (path: string) => (cause: unknown) =>
   invalid(`--save: ${path} cannot be written: ${pathRefusal(path, cause, 'write to')}`, cause);

@@ -2,12 +2,11 @@
  * The document of `GET /verification`: what protects requests now, and how the proxy established that. Its
  * schema: docs/verification.schema.json.
  */
-import { checksAbout } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
 import { type EnforcedManifest, manifestHistory } from '../manifest-log/manifest-changes.ts';
 import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
 import type { AttestedSession } from '../session/session.ts';
-import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
+import { type ChainLink, chainOfTrust, NONCE_DIGESTS } from '../verdict/chain-of-trust.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { VERSION } from '../version.ts';
 
@@ -48,7 +47,7 @@ interface VerificationFacts {
  * Checks that compare digests over the nonce of this attestation. The digests are of no use to readers of the
  * document.
  */
-const OF_NONCE: ReadonlySet<string | null> = checksAbout('nonce digest');
+const OF_NONCE: ReadonlySet<string | null> = NONCE_DIGESTS;
 const DIGEST = 'the digest over nonce, manifest and both CA certificates';
 
 export function verificationDocument(facts: VerificationFacts): VerificationDocument {

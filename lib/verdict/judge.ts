@@ -98,7 +98,11 @@ export const rootsKind = (roots: TrustRoots): Verdict['roots'] =>
 
 /** The members of a check in the order of the documentation. */
 const asJson = ({ id, outcome, expected, found, source, age, code }: Check): Verdict['checks'][number] => ({
-  ...{ id, outcome, expected, found, source },
+  id,
+  outcome,
+  expected,
+  found,
+  source,
   ...(age === undefined ? {} : { age }),
   ...(code === undefined ? {} : { code }),
 });

@@ -19,7 +19,7 @@ export interface ExchangeRecord {
   readonly text: string;
 }
 
-export type Exchange = Pick<Subject, 'nonce' | 'document' | 'manifest' | 'roots' | 'secret'>;
+export type JudgedExchange = Pick<Subject, 'nonce' | 'document' | 'manifest' | 'roots' | 'secret'>;
 
 /** Records one attestation, which asks `source`, of the service at `host` (https://HOST:PORT). */
 export function recordExchange(collateral: CollateralSource, host: string) {
@@ -39,9 +39,11 @@ export function recordExchange(collateral: CollateralSource, host: string) {
   });
   return {
     source,
-    record({ nonce, document, manifest, roots, secret }: Exchange, verdict: Verdict): ExchangeRecord {
+    record({ nonce, document, manifest, roots, secret }: JudgedExchange, verdict: Verdict): ExchangeRecord {
       const told = {
-        ...{ version: VERSION, host, time: verdict.at },
+        version: VERSION,
+        host,
+        time: verdict.at,
         ...inBase64({ nonce, document, manifest }),
         ...(verdict.roots === 'custom' && { roots }),
         collateral: [...answers.values()],

@@ -143,17 +143,16 @@ function failedCheck(verdict: Verdict, paint: Paint): string {
 }
 
 function heading({ tee, manifestSha256, at }: Verdict, { rows, timeFrom }: TextReport): string {
-  const { Subject, Manifest, Roots, Exchange } = rows;
-  const shown = {
-    ...{
-      Subject,
-      Hardware: tee && HARDWARE[tee],
-      Manifest,
-      '': manifestSha256 && `SHA-256 ${manifestSha256}`,
-    },
-    ...{ Roots, Exchange: Exchange && `SHA-256 ${Exchange}`, Time: `${at}${timeFrom}` },
-  };
-  return Object.entries(shown)
+  const shown: readonly (readonly [name: string, value: string | null | undefined])[] = [
+    ['Subject', rows.Subject],
+    ['Hardware', tee && HARDWARE[tee]],
+    ['Manifest', rows.Manifest],
+    ['', manifestSha256 && `SHA-256 ${manifestSha256}`],
+    ['Roots', rows.Roots],
+    ['Exchange', rows.Exchange && `SHA-256 ${rows.Exchange}`],
+    ['Time', `${at}${timeFrom}`],
+  ];
+  return shown
     .flatMap(([name, value]) => (value ? [`${name.padEnd(10)}${printable(value)}`] : []))
     .join('\n');
 }

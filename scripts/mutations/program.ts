@@ -5,7 +5,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the nonce of an attestation: GET /verification shows what is hashed with it',
     file: 'lib/observe/verification-document.ts',
-    edits: [{ find: "null> = checksAbout('nonce digest')", replace: 'null> = new Set()' }],
+    edits: [{ find: 'null> = NONCE_DIGESTS', replace: 'null> = new Set()' }],
     tests: [
       {
         file: 'test/observe/verification-document.test.ts',
