@@ -305,7 +305,7 @@ export const ERRORS = {
       isFinal: true,
       title: 'Attestation of the remote failed',
       operator:
-        'Do not trust the remote; report it with the proof that "privatemode-proxy verify --save DIR" keeps.',
+        'Do not trust the remote; report it with the proof that "privatemode-proxy verify --save FILE" keeps.',
       application: 'Do not trust the service; verify() rejects with an error whose verdict has every check.',
       developer: TELL,
     },

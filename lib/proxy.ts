@@ -1,5 +1,4 @@
 /** The composition root: creates the parts of a proxy and connects them, in the order in which they start. */
-import { hash } from 'node:crypto';
 import { join } from 'node:path';
 import { type Clock, every, systemClock } from './clock.ts';
 import { configuredKey } from './config/api-key.ts';
@@ -28,7 +27,7 @@ import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
 import { managedManifest } from './session/manifest-source.ts';
 import { createSession } from './session/session.ts';
-import { recordExchange, SAVED } from './verdict/saved-exchange.ts';
+import { recordExchange } from './verdict/record.ts';
 
 export type RunningProxy = Awaited<ReturnType<typeof startProxy>>;
 
@@ -85,15 +84,14 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     collateral: createCollateralCache({ ...control, store }),
     manifests: given === undefined ? managedManifest(control) : { kind: 'static', newest: given.current },
     manifestLog: createManifestLog(workspace),
-    recordExchange: receipts && ((asked) => asOneText(recordExchange(asked, serviceUrl(endpoint)))),
+    recordExchange: receipts && ((asked) => recordExchange(asked, serviceUrl(endpoint))),
     apiKey: key.value(),
     onPermanent: (error) => onPermanent(named(error)),
     observe(event) {
       const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       logEvent(told);
       report.observe(told);
-      if (told.type === 'verdict' && told.exchange !== undefined)
-        receipts?.keepRecord({ sha256: told.exchange.sha256, text: told.exchange.files['record'] as string });
+      if (told.type === 'verdict' && told.record !== undefined) receipts?.keepRecord(told.record);
       verification.changed();
       setImmediate(look); // once the session is in the state that the event reports
     },
@@ -171,17 +169,4 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     },
     close: () => parts.disposeAsync(),
   };
-}
-
-/** Gives an exchange as one text, the record; to be removed once recordExchange does so itself. */
-function asOneText(recorded: ReturnType<typeof recordExchange>): typeof recorded {
-  const files: typeof recorded.files = (...about) => {
-    const { files } = recorded.files(...about);
-    const texts = Object.entries(files).map(([name, content]) => [name, Buffer.from(content as string)]);
-    const base64 = texts.map(([name, text]) => [name, text?.toString('base64')]);
-    const verdict = JSON.parse(files[SAVED.verdict] as string);
-    const record = JSON.stringify({ verdict, files: Object.fromEntries(base64) });
-    return { sha256: hash('sha256', record), files: { record } };
-  };
-  return { ...recorded, files };
 }

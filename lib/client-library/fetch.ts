@@ -91,7 +91,9 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
       // `not_ready` says only that the verification took too long; its cause says why.
       const { cause } = error ?? {};
       const reason = error?.code === 'not_ready' && cause instanceof PrivatemodeError ? cause : error;
-      return verificationOf(opened?.lastVerdict(), reason && toApplication(reason, config), config);
+      const verdict = opened?.lastVerdict();
+      const manifest = opened?.manifest(verdict?.manifestSha256 ?? null);
+      return verificationOf(verdict, manifest, reason && toApplication(reason, config), config);
     },
     protection: () => (closed ? undefined : protectionOf(opened)),
     close,

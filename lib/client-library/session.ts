@@ -2,6 +2,7 @@
  * Makes the session of a client, which keeps everything in memory and fetches everything through the given
  * fetch.
  */
+import { sha256 } from '#crypto/digest';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
@@ -23,6 +24,8 @@ type Acquiring = Parameters<AttestedSession['acquire']>[0] & {
 
 export interface ClientSession extends AttestedSession {
   acquire(options: Acquiring): Promise<Epoch>;
+  /** The manifest with this SHA-256, if it is in force or was the last to be fetched. */
+  manifest(sha256: string | null): Uint8Array | undefined;
 }
 
 /** Opens a session with these options. It fetches nothing before a request needs it. */
@@ -31,12 +34,20 @@ export function openClientSession(config: ClientConfig): ClientSession {
   /** One listener for each request that waits for an epoch; it gets the error of every failed renewal. */
   const waiting = new Set<(error: PrivatemodeError) => void>();
   const call = createControlCall(config);
+  const source = manifestSource(config, call);
+  const manifests: Partial<Record<'fetched' | 'enforced', Uint8Array>> = {};
   const session: AttestedSession = createSession({
     apiKey,
     host: apiEndpoint.hostname,
     onDemand: true, // an application may drop a client without closing it
     shares: globalThis.navigator?.userAgent !== 'Cloudflare-Workers',
-    manifests: manifestSource(config, call),
+    manifests: {
+      kind: source.kind,
+      async newest(signal) {
+        manifests.fetched = await source.newest(signal);
+        return manifests.fetched;
+      },
+    },
     control: createControlApi({
       call,
       endpoint: { host: apiEndpoint.hostname.replace(/^\[|\]$/g, ''), port: Number(apiEndpoint.port || 443) },
@@ -61,7 +72,12 @@ export function openClientSession(config: ClientConfig): ClientSession {
       if (event.type === 'epoch') tell(config.onEpoch, () => protectionOf(session));
     },
     // an application has no manifest log
-    manifestLog: { record: async () => ({ appended: false, path: '' }) },
+    manifestLog: {
+      async record(manifest) {
+        manifests.enforced = manifest;
+        return { appended: false, path: '' };
+      },
+    },
     clock,
   });
   session.start();
@@ -85,7 +101,12 @@ export function openClientSession(config: ClientConfig): ClientSession {
     }
   }
 
-  return { ...session, acquire };
+  function manifest(wanted: string | null): Uint8Array | undefined {
+    const named = (bytes: Uint8Array) => Buffer.from(sha256(bytes)).toString('hex') === wanted;
+    return Object.values(manifests).find(named);
+  }
+
+  return { ...session, acquire, manifest };
 }
 
 /** How often a host is asked before a request gives up. */

@@ -5,7 +5,7 @@ import { beyondMonth, invalid, parsePath, wants } from '../config/values.ts';
 import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.ts';
 import { receiptsDirectory } from '../receipts/receipt-files.ts';
 import { plural, printable, safeJson } from '../text.ts';
-import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
+import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/verdict.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
 
 const SETTINGS = [

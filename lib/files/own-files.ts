@@ -25,12 +25,7 @@ export async function requireOwnDirectory(path: string): Promise<void> {
     throw Object.assign(new Error(`${path} is a link, or no directory`), { code: 'ENOTDIR' });
 }
 
-/** The bytes of a file. Throws EFBIG if it is longer than `most` bytes, or endless, as a FIFO may be. */
-export async function readRegular(path: string, most: number): Promise<Buffer> {
-  await using file = await openToRead(path);
-  return await bytesOf(file, most);
-}
-
+/** Throws EFBIG if there are more than `most` bytes, or no end of them, as a FIFO may have. */
 async function bytesOf(file: FileHandle, most: number): Promise<Buffer> {
   const stats = await file.stat();
   if (stats.isFile() && stats.size <= most) return await file.readFile();

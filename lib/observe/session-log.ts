@@ -39,8 +39,8 @@ export function sessionLog(
         const { outcome, failure } = event.verdict;
         const isOpen = outcome === 'accepted' || outcome === 'unavailable';
         count(counters.attestations, isOpen ? outcome : 'failed');
-        if (failure === undefined) return;
-        const { id, expected, found } = failure.check ?? {};
+        if (failure === null) return;
+        const { id, expected, found } = failure;
         return session.debug({ outcome, check: id, expected, found }, message);
       }
       case 'manifest-refetched':

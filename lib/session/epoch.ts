@@ -10,17 +10,9 @@ import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log.ts';
-import {
-  type CanBeOpened,
-  completed,
-  endedBy,
-  evidenceVerdict,
-  openingCheck,
-  type SecretMessages,
-  withSecretChecks,
-} from '../verdict/judge.ts';
-import type { recordExchange } from '../verdict/saved-exchange.ts';
-import { type Verdict, verdictText } from '../verdict/verdict.ts';
+import { completed, evidenceVerdict, type SecretMessages, withSecretChecks } from '../verdict/judge.ts';
+import type { recordExchange } from '../verdict/record.ts';
+import { errorOf, type Verdict, verdictText } from '../verdict/verdict.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi } from './control-api.ts';
 import type { Observer } from './events.ts';
@@ -39,15 +31,13 @@ export interface AttestDeps {
   /** `verify` judges the evidence, `judgeSecret` the signature on the secret. Tests replace both. */
   readonly verify?: typeof verify | undefined;
   readonly judgeSecret?: typeof verifySecretResponse | undefined;
-  /** If given, adds a check that the encapsulated key opens, for a caller that does not use the secret. */
-  readonly canBeOpened?: CanBeOpened;
 }
 
 /**
  * An error that one of them throws ends the attestation. `askedAt`: when this process asked the service for
  * what is judged, ms on the monotonic clock.
  */
-interface AttestHooks {
+export interface AttestHooks {
   readonly onStep: (step: Step) => void;
   /** Gets the verdict on the evidence, before a secret is asked for; `unavailable`: collateral is missing. */
   onEvidence(of: { verdict: Verdict; askedAt: number; nonce: Uint8Array; document: Uint8Array }): unknown;
@@ -77,7 +67,7 @@ export async function attest(
     readonly signal?: AbortSignal;
   },
 ) {
-  const { control, roots, collateral, clock, canBeOpened } = deps;
+  const { control, roots, collateral, clock } = deps;
   const { verify: judgeEvidence = verify, judgeSecret = verifySecretResponse } = deps;
   const askedAt = clock.monotonic();
   hooks.onStep('evidence');
@@ -94,10 +84,11 @@ export async function attest(
     secretFollows: true,
   });
   signal?.throwIfAborted(); // an attempt that was given up changes nothing any more
-  const evidence = endedBy(undefined, evidenceVerdict(found, { manifest, roots }));
+  const evidence = evidenceVerdict(found, roots);
   await hooks.onEvidence({ verdict: evidence, askedAt, nonce, document });
   const { meshCaPem } = found;
-  if (evidence.failure !== undefined) throw evidence.failure.error;
+  const refused = errorOf(evidence);
+  if (refused !== undefined) throw refused;
   if (meshCaPem === undefined) throw new Error('evidence was accepted without a mesh CA');
   const attestedAt = clock.now();
 
@@ -109,9 +100,8 @@ export async function attest(
   let verdict = evidence;
   const secret = await exchange.complete(response, async () => {
     const checks = await judgeSecret({ ...messages, manifest, meshCaPem, now });
-    const opening = canBeOpened && (await openingCheck(messages.encapsulatedKey, canBeOpened));
     signal?.throwIfAborted();
-    verdict = withSecretChecks(evidence, opening === undefined ? checks : [...checks, opening]);
+    verdict = withSecretChecks(evidence, checks);
     hooks.onSecret({ verdict, askedAt: beganMonotonic, messages });
     return checks;
   });
@@ -122,7 +112,7 @@ export async function attest(
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
 export interface Epoch extends Term, SharedSecret {}
 
-export interface EpochDeps extends Omit<AttestDeps, 'canBeOpened'> {
+export interface EpochDeps extends AttestDeps {
   readonly manifests: ManifestSource;
   readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
@@ -198,7 +188,7 @@ export function createEpochMaker(deps: EpochDeps) {
           onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
           async onEvidence({ verdict, askedAt }) {
             last = verdict;
-            if (verdict.failure === undefined) {
+            if (verdict.failure === null) {
               accepted();
               return observe({ type: 'attested', message: attestedMessage, verdict });
             }
@@ -211,7 +201,7 @@ export function createEpochMaker(deps: EpochDeps) {
           onSecret({ verdict, askedAt }) {
             last = verdict;
             // The evidence was accepted under this manifest, so no newer one is missing.
-            if (verdict.failure !== undefined) rejected = { part: 'secret', askedAt, newest: true };
+            if (verdict.failure !== null) rejected = { part: 'secret', askedAt, newest: true };
             observe({ type: 'judged', message: 'The signature on the secret was checked', verdict });
           },
         },
@@ -226,17 +216,21 @@ export function createEpochMaker(deps: EpochDeps) {
         const message = 'Manifest is enforced from now on';
         observe({ type: 'manifest-enforced', message, path, manifestSha256 });
       }
-      const report = verdictText(verdict);
-      const verdictSha256 = Buffer.from(sha256(Buffer.from(report))).toString('hex');
+      const verdictSha256 = Buffer.from(sha256(Buffer.from(verdictText(verdict)))).toString('hex');
       const { roots } = deps;
-      const exchange = recording?.files({ nonce, document, secret: messages, manifest, roots }, verdict);
-      const message = 'The verdict is complete';
-      observe({ type: 'verdict', message, report, sha256: verdictSha256, exchange });
+      const record = recording?.record({ nonce, document, secret: messages, manifest, roots }, verdict);
+      observe({
+        type: 'verdict',
+        message: 'The verdict is complete',
+        verdict,
+        sha256: verdictSha256,
+        record,
+      });
       const epoch = Object.freeze({
         ...secret,
         manifestSha256,
         verdictSha256,
-        ...(exchange === undefined ? {} : { exchangeSha256: exchange.sha256 }),
+        ...(record === undefined ? {} : { exchangeSha256: record.sha256 }),
         attestedAt,
         // These times count from before the request for the secret, which errs on the safe side.
         renewAt: Math.floor(began + secretRenew - random() * secretJitter),
@@ -245,9 +239,9 @@ export function createEpochMaker(deps: EpochDeps) {
       });
       return { epoch, verdict };
     } catch (thrown) {
-      const error = last?.failure?.error ?? asPrivatemodeError(thrown);
-      const isAccepted = last !== undefined && (last.failure === undefined || rejected?.part === 'secret');
-      const verdict = last && (last.failure === undefined ? completed(error, last) : last);
+      const error = (last && errorOf(last)) ?? asPrivatemodeError(thrown);
+      const isAccepted = last !== undefined && (last.failure === null || rejected?.part === 'secret');
+      const verdict = last && (last.failure === null ? completed(error, last) : last);
       return { error, rejected, isAccepted, verdict };
     }
   }

@@ -1,7 +1,7 @@
 /** The events of a session, for logs and counters, and the log message of a failure. */
 import { ERRORS, type PrivatemodeError } from '../errors.ts';
 import { plural } from '../text.ts';
-import type { Files } from '../verdict/saved-exchange.ts';
+import type { ExchangeRecord } from '../verdict/record.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import type { Term } from './state.ts';
 
@@ -18,14 +18,14 @@ export type SessionEvent = {
    */
   | { readonly type: 'judged'; readonly verdict: Verdict }
   /**
-   * An epoch is about to begin under this verdict. `report`: its text. `sha256`: lower-case hex SHA-256 of
-   * that text. `exchange`: the exchange that led to the verdict, if it is recorded.
+   * An epoch is about to begin under this verdict. `sha256`: lower-case hex SHA-256 of its text. `record`: the
+   * record of the exchange that led to it, if one is made.
    */
   | {
       readonly type: 'verdict';
-      readonly report: string;
+      readonly verdict: Verdict;
       readonly sha256: string;
-      readonly exchange: { readonly sha256: string; readonly files: Files } | undefined;
+      readonly record: ExchangeRecord | undefined;
     }
   /** A verdict rejected the service. The attempt goes on under the newest manifest. */
   | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }

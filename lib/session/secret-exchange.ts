@@ -64,20 +64,3 @@ function requireAccepted(checks: readonly Check[]): void {
 
 const failed = (why: string, options?: { cause?: unknown; remedy?: string | undefined }): PrivatemodeError =>
   new PrivatemodeError('secret_exchange_failed', why, options);
-
-/**
- * Whether an encapsulated key can be opened. Tries it with a fresh private key: a key can be opened with that
- * one exactly if it can be opened with the right one, because ML-KEM-768 decapsulates every ciphertext of the
- * right length to something, and X25519 with a point of low order is zero for all keys. So a saved exchange,
- * which lacks the private key, is judged like a live one.
- */
-export async function canBeOpened(encapsulatedKey: Uint8Array): Promise<boolean> {
-  const { privateKey } = await SUITE.GenerateKeyPair(false);
-  try {
-    const secret = await SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
-    secret.fill(0);
-    return true;
-  } catch {
-    return false;
-  }
-}

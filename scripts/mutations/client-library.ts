@@ -124,8 +124,8 @@ export const CLIENT_LIBRARY: readonly Mutation[] = [
     file: 'lib/client-library/verification.ts',
     edits: [
       {
-        find: "if (found?.manifest === undefined || verdict.outcome !== 'accepted')",
-        replace: 'if (found?.manifest === undefined)',
+        find: "if (manifest === undefined || verdict.outcome !== 'accepted')",
+        replace: 'if (manifest === undefined)',
       },
     ],
     tests: [

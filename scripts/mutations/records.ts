@@ -186,9 +186,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'the text of a verdict: a simulator has the check mark of real hardware',
     file: 'lib/verdict/text.ts',
-    edits: [
-      { find: "(outcome === 'accepted' || outlived !== undefined) && roots === 'custom'", replace: 'false' },
-    ],
+    edits: [{ find: "outcome === 'accepted' && roots === 'custom'", replace: 'false' }],
     tests: [
       {
         file: 'test/verdict/text.test.ts',
@@ -209,60 +207,31 @@ export const RECORDS: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/commands/verify-live.test.ts',
-        names: [
-          'verify of a live service rejects the fault secret-signature by the check secret.signature, live and again from the saved files',
-          'verify of a live service rejects the fault secret-foreign-ca by the check mesh.certificate.signature, live and again from the saved files',
-        ],
+        file: 'test/verdict/judge.test.ts',
+        names: ['the checks of a secret exchange give accepted evidence the outcome rejected if one fails'],
       },
     ],
   },
   {
-    defence: 'the nonce of a saved exchange: files of two attempts go together',
-    file: 'lib/commands/verify-files.ts',
-    edits: [
-      {
-        find: "if (nonce !== undefined && stated !== undefined && stated !== Buffer.from(nonce).toString('base64')) {",
-        replace: 'if (Date.now() < 0) {',
-      },
-    ],
+    defence: 'a kept record: one that was changed passes under its name',
+    file: 'lib/commands/verify-saved.ts',
+    edits: [{ find: '!basename(saved).startsWith(sha256)', replace: 'Date.now() < 0' }],
     tests: [
       {
-        file: 'test/commands/verify-live.test.ts',
-        names: [
-          'verify of a live service refuses the secret exchange of another attempt under the same mesh CA',
-        ],
+        file: 'test/commands/verify-saved.test.ts',
+        names: ['verify --saved refuses a file whose name is the SHA-256 of another record'],
       },
     ],
   },
   {
-    defence:
-      'evidence that has outlived its collateral: nothing else is judged by a time when it was in force',
-    file: 'lib/commands/outlived-collateral.ts',
-    edits: [
-      {
-        find: "if (at < subject.at && (await judge({ ...subject, at })).outcome === 'accepted') return",
-        replace: 'if (at < subject.at) return',
-      },
-    ],
+    defence: 'a record without a secret exchange: its evidence alone is accepted',
+    file: 'lib/verdict/judge.ts',
+    edits: [{ find: 'completed(ended ?? NO_SECRET, evidence)', replace: 'completed(ended, evidence)' }],
     tests: [
       {
-        file: 'test/commands/verify-files.test.ts',
+        file: 'test/commands/verify-saved.test.ts',
         names: [
-          'verify of a saved exchange rejects an exchange with a secret of another mesh CA, even if its collateral has expired too',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'a kept exchange: files that were changed pass for it',
-    file: 'lib/commands/verify-files.ts',
-    edits: [{ find: '/^[0-9a-f]{64}$/.test(name) && name !== digest', replace: 'name === digest' }],
-    tests: [
-      {
-        file: 'test/session/simulated-deployment.test.ts',
-        names: [
-          'session with a simulated deployment records the snp exchange of each epoch if asked to, and verify --saved comes to the same verdict',
+          'a record without a secret exchange is never accepted: the error decides that it states, else that nothing was exchanged',
         ],
       },
     ],

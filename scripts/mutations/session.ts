@@ -150,24 +150,6 @@ export const SESSION: readonly Mutation[] = [
     ],
   },
   {
-    defence: "the end of a process: a mismatch that is not the hardware's ends a pinned proxy",
-    file: 'lib/session/state.ts',
-    edits: [
-      {
-        find: '(isPinned && isVouched(rejection.error))',
-        replace: "(isPinned && rejection.error.code === 'manifest_mismatch')",
-      },
-    ],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: [
-          'permanent causes of failure a mismatch that no hardware vouches for (authentic: no) fails requests, but is never reported',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'the end of a process: whoever forges a refusal ends a proxy that has had a secret',
     file: 'lib/session/session.ts',
     edits: [{ find: 'epoch === undefined && !hasReported', replace: '!hasReported' }],

@@ -14,7 +14,7 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
     ...[['--help'], ['-h'], ['--port=1', '-h'], ['help']],
   ],
   [
-    ['Verifies by hardware evidence', '--evidence FILE'],
+    ['Verifies by hardware evidence', '--saved FILE'],
     ['verify', '--help'],
     ['help', 'verify'],
   ],

@@ -80,7 +80,7 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['verify', 'proof'],
-      'unexpected argument "proof": every setting is a flag that starts with --; a service is given with --api-endpoint HOST:PORT, and the files of a saved exchange with --saved DIR, or with --evidence, --nonce and --manifest, as its README.txt says',
+      'unexpected argument "proof": every setting is a flag that starts with --; a service is given with --api-endpoint HOST:PORT, and a record with --saved FILE',
     ],
     [
       ['usage', 'a/receipts'],
@@ -131,8 +131,8 @@ describe('a mistake on the command line', () => {
       '--save begins with ~: the shell replaces ~ only at the beginning of a word: write $HOME in place of ~',
     ],
     [
-      ['verify', '--api-key=k', '--save=DIR/key.txt'],
-      '--save: DIR/key.txt cannot be written: ENOTDIR: a file stands where a directory is needed; check the path',
+      ['verify', '--api-key=k', '--save=DIR/key.txt/below'],
+      '--save: DIR/key.txt/below cannot be written: ENOTDIR: a file stands where a directory is needed; check the path',
     ],
   ];
 
@@ -226,12 +226,12 @@ describe('a mistake on the command line', () => {
       '--api-endpoint wants HOST or HOST:PORT without a scheme or path, not "https://api.example"',
     ],
     [
-      ['verify', '--api-endpoint=h', '--saved=DIR'],
-      '--api-endpoint is for the live service, but --saved is for a saved exchange; leave one of them out',
+      ['verify', '--api-endpoint=h', '--saved=FILE'],
+      '--api-endpoint is for the live service, but --saved is for a record; leave one of them out',
     ],
     [
-      ['verify', '--save=DIR'],
-      'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a saved exchange instead, name its directory with --saved DIR, or its files with --evidence, --nonce and --manifest (see verify --help)',
+      ['verify', '--save=FILE'],
+      'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a record instead, name it with --saved FILE (see verify --help)',
     ],
     [
       ['--clients=c.json', '--limits-store=localhost:6379'],

@@ -5,6 +5,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { hmacSha256 } from '#crypto/aead';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { verdictText } from '../../lib/verdict/verdict.ts';
 import { settle } from '../support/remote/fake-clock.ts';
 import { fails, type SessionScene, sessionScene } from '../support/remote/fake-remote.ts';
 
@@ -56,10 +57,10 @@ describe('the start of a session', () => {
     assert.equal(
       epoch.verdictSha256,
       createHash('sha256')
-        .update(judged?.report ?? '')
+        .update(judged ? verdictText(judged.verdict) : '')
         .digest('hex'),
     );
-    const { outcome, manifestSha256, failure } = JSON.parse(judged?.report ?? '{}');
+    const { outcome, manifestSha256, failure } = judged?.verdict ?? {};
     assert.deepEqual([outcome, manifestSha256, failure], ['accepted', epoch.manifestSha256, null]);
     const attested = events.find(({ type }) => type === 'attested');
     assert.equal(attested?.message, 'Coordinator manifest fetched successfully');
@@ -103,10 +104,10 @@ describe('the start of a session', () => {
     await clock.advance(10_000);
     assert.deepEqual(before.slice(0, 3), [undefined, 'unavailable', 'unavailable']);
     const { outcome, failure, checks = [] } = session.lastVerdict() ?? {};
-    assert.deepEqual([outcome, failure?.error.message], ['unavailable', 'status 503']);
+    assert.deepEqual([outcome, failure?.found], ['unavailable', 'status 503']);
     const made = checks.map(({ id, outcome }) => [id.split('.')[0], outcome].join(' '));
     assert.deepEqual([...new Set(made)], ['some pass', 'mesh not-evaluated', 'secret not-evaluated']);
-    assert.equal(checks.length, 1 + 10);
+    assert.equal(checks.length, 1 + 9);
     remote.onSecret = () => {};
     await clock.advance(10_000);
     assert.equal(session.lastVerdict()?.outcome, 'accepted');
@@ -882,7 +883,7 @@ describe('a service that is rejected', () => {
     assert.equal(session.lastVerdict()?.outcome, 'rejected');
     remote.verdictCode = 'collateral_unavailable';
     await clock.advance(5 * MINUTE);
-    assert.equal(session.lastVerdict()?.failure?.error.code, 'attestation_failed');
+    assert.equal(session.lastVerdict()?.failure?.code, 'attestation_failed');
     assert.equal(session.standing().state, 'rejected');
     remote.verdictCode = undefined;
     await clock.advance(2 * MINUTE);

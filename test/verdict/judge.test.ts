@@ -4,20 +4,18 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { MESH_ROWS, SECRET_ROWS } from '../../lib/attestation/mesh.ts';
 import { type Check, verify } from '../../lib/attestation/verify-evidence.ts';
-import { toApplication } from '../../lib/client-library/remedies.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { attest } from '../../lib/session/epoch.ts';
-import { adviceFor } from '../../lib/verdict/advice.ts';
-import { SECRET_EXCHANGE_ROWS } from '../../lib/verdict/checks.ts';
-import { endedBy, evidenceVerdict, judge, withOpenRows, withSecretChecks } from '../../lib/verdict/judge.ts';
-import type { Verdict } from '../../lib/verdict/verdict.ts';
+import { completed, evidenceVerdict, notJudged, withSecretChecks } from '../../lib/verdict/judge.ts';
+import { errorOf, type Verdict } from '../../lib/verdict/verdict.ts';
 import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
 import { attestedBy, issueArkCrl, issueVcek } from '../support/evidence/snp-platform.ts';
 
 async function accepted(): Promise<Verdict> {
   const input = syntheticInput('synthetic_v158');
-  const verdict = evidenceVerdict(await verify(input), input);
+  const verdict = evidenceVerdict(await verify(input), input.roots);
   assert.equal(verdict.outcome, 'accepted');
   return verdict;
 }
@@ -27,34 +25,40 @@ const check = (id: string, outcome: Check['outcome'], code?: ErrorCode): Check =
   ...(code === undefined ? {} : { code }),
 });
 
-describe('the error of a verdict that rejects', () => {
-  const input = syntheticInput('synthetic_v158');
-  it('says what the check says, and asks to check the clock first if that may be the cause', async () => {
-    const failing = async (failed: Partial<Check>) => {
-      const failure = { ...check('x.y', 'fail', 'attestation_failed'), ...failed };
-      const found = { ...(await verify(input)), outcome: 'rejected', failure } as const;
-      return evidenceVerdict(found, input).failure?.error;
-    };
-    const { code, message } = (await failing({ code: 'manifest_mismatch' })) ?? {};
-    assert.deepEqual([code, message], ['manifest_mismatch', 'x.y: expected e; found f (docs/protocol/s)']);
-    const early = await failing({ detail: { clock: 'early' } });
-    assert.match(early?.remedy ?? '', /^Check the clock of this machine/);
-    assert.equal(early?.detail?.clock, 'early');
+describe('the error of a verdict', () => {
+  it('has the code of the check that decided, and says what was expected and found; it is the same each time', async () => {
+    const failed = withSecretChecks(await accepted(), [check('secret.b', 'fail', 'evidence_malformed')]);
+    const error = errorOf(failed);
+    assert.deepEqual(
+      [error?.code, error?.message],
+      ['evidence_malformed', 'secret.b: expected e; found f (docs/protocol/s)'],
+    );
+    assert.equal(errorOf({ failure: failed.failure }), error);
+    assert.equal(errorOf(await accepted()), undefined);
+    const read = JSON.parse(JSON.stringify(failed)) as Verdict;
+    assert.equal(errorOf(read)?.message, error?.message);
   });
-});
 
-describe('an SEV-SNP report of version 6', () => {
-  it('is refused with the advice to update, and is not called a forgery', async () => {
-    const { now, ...input } = attestedBy({ report: { version: 6 } });
-    const subject = { ...input, at: now, secret: undefined };
-    const verdict = await judge({ ...subject, canBeOpened: async () => true });
-    const { error, check: failed } = verdict.failure ?? {};
-    assert.deepEqual([verdict.outcome, failed?.id], ['rejected', 'snp.report.version']);
-    const remedy = /^Update this program to its latest version, .* do not trust the remote before it does\.$/;
-    assert.match(error?.remedy ?? '', remedy);
-    assert.match(adviceFor(verdict, { mode: 'live', manifest: 'managed', saved: false }), remedy);
-    assert.match(adviceFor(verdict, { mode: 'offline', atGiven: false }), remedy);
-    assert.equal(toApplication(error as PrivatemodeError).remedy, error?.remedy);
+  it('is the error itself, with its remedy, where no check decided', async () => {
+    const error = new PrivatemodeError('upstream_unreachable', 'words', { remedy: 'do this' });
+    assert.equal(errorOf(completed(error, await accepted())), error);
+  });
+
+  it('says that nothing was accepted for a list without any check', async () => {
+    const found = { ...(await verify(syntheticInput('synthetic_v158'))), checks: [], failure: undefined };
+    const verdict = evidenceVerdict(
+      { ...found, outcome: 'rejected' },
+      syntheticInput('synthetic_v158').roots,
+    );
+    assert.deepEqual([verdict.failure?.id, errorOf(verdict)?.code], [null, 'attestation_failed']);
+  });
+
+  it('asks to check the clock first if a date failed', async () => {
+    const { now, ...input } = attestedBy({});
+    const late = await verify({ ...input, now: new Date(now.getTime() + 40 * 365 * 86_400_000) });
+    const error = errorOf(evidenceVerdict(late, input.roots));
+    assert.equal(error?.detail?.clock, 'late');
+    assert.match(error?.remedy ?? '', /^Check the clock of this machine/);
   });
 });
 
@@ -74,49 +78,54 @@ describe('the checks of a secret exchange', () => {
       'secret.form',
     ],
     ['one was not made', [check('mesh.a', 'not-evaluated')], 'rejected', 'mesh.a'],
-    ['there are none', [], 'rejected', undefined],
+    ['there are none', [], 'rejected', null],
   ] as const) {
     it(`give accepted evidence the outcome ${outcome} if ${what}`, async () => {
       const before = await accepted();
       const whole = withSecretChecks(before, checks);
-      assert.deepEqual([whole.outcome, whole.failure?.check?.id], [outcome, id]);
-      assert.equal(whole.failure === undefined, outcome === 'accepted');
+      assert.deepEqual([whole.outcome, whole.failure?.id], [outcome, id]);
+      assert.equal(whole.failure === null, outcome === 'accepted');
       assert.deepEqual(whole.checks, [...before.checks, ...checks]);
     });
   }
 
   it('have one row each in the verdict, which is not-evaluated if the check was not made', async () => {
-    const { checks } = withOpenRows(
-      withSecretChecks(await accepted(), [check('mesh.certificate.form', 'pass')]),
-    );
-    const rows = checks.filter(({ id }) => /^(?:mesh|secret)\./.test(id));
-    assert.deepEqual(
-      rows.map(({ id }) => id).toSorted(),
-      SECRET_EXCHANGE_ROWS.map(({ id }) => id).toSorted(),
-    );
+    const failed = withSecretChecks(await accepted(), [check('mesh.certificate.form', 'fail')]);
+    const rows = completed(undefined, failed).checks.filter(({ id }) => /^(?:mesh|secret)\./.test(id));
+    const all = [...MESH_ROWS, ...SECRET_ROWS].map(({ id }) => id);
+    assert.deepEqual(rows.map(({ id }) => id).toSorted(), all.toSorted());
     assert.equal(rows.filter(({ outcome }) => outcome === 'not-evaluated').length, rows.length - 1);
   });
 });
 
-describe('a secret exchange that fails', () => {
+describe('an error outside the checks', () => {
   for (const [code, outcome] of [
     ['upstream_unreachable', 'unavailable'],
     ['secret_exchange_failed', 'malformed'],
     ['evidence_malformed', 'malformed'],
+    ['verify_input_invalid', 'malformed'],
   ] as const) {
-    it(`gives the verdict ${outcome} after ${code}`, async () => {
+    it(`gives the verdict ${outcome} after ${code}, with checks or without`, async () => {
       const error = new PrivatemodeError(code, 'as it happens');
-      const verdict = endedBy(error, await accepted());
-      assert.equal(verdict.outcome, outcome);
-      assert.deepEqual(verdict.failure, { check: undefined, error });
+      const before = await accepted();
+      for (const verdict of [completed(error, before), notJudged(error, before)]) {
+        assert.equal(verdict.outcome, outcome);
+        const failure = { id: null, code, expected: null, found: 'as it happens', source: null };
+        assert.deepEqual(verdict.failure, failure);
+      }
     });
   }
 
   it('does not replace the verdict of a check that failed before', async () => {
     const failed = withSecretChecks(await accepted(), [check('secret.b', 'fail', 'attestation_failed')]);
-    assert.equal(endedBy(new PrivatemodeError('secret_exchange_failed', 'words'), failed), failed);
-    const open = withSecretChecks(await accepted(), [check('mesh.b', 'fail', 'collateral_unavailable')]);
-    assert.equal(endedBy(open.failure?.error, open).outcome, 'unavailable');
+    const { outcome, failure } = completed(new PrivatemodeError('secret_exchange_failed', 'words'), failed);
+    assert.deepEqual([outcome, failure], ['rejected', failed.failure]);
+  });
+
+  it('proves nothing either way if only collateral was missing: the verdict is unavailable', async () => {
+    const { now, ...input } = attestedBy({ vcek: null });
+    const verdict = evidenceVerdict(await verify({ ...input, now }), input.roots);
+    assert.deepEqual([verdict.outcome, verdict.failure?.code], ['unavailable', 'collateral_unavailable']);
   });
 });
 
@@ -124,18 +133,6 @@ describe('a deployment whose manifest has no entry for the secret service', () =
   const { now, secretFollows: _, ...input } = attestedBy({});
   const none = new Uint8Array(0);
   const messages = { publicKey: none, encapsulatedKey: none, signature: none, meshCert: none };
-
-  it('is unsupported, and not malformed, as soon as a secret is judged; its evidence alone is accepted', async () => {
-    const verdict = (secret?: typeof messages) =>
-      judge({ ...input, at: now, secret, canBeOpened: async () => true });
-    assert.equal((await verdict()).outcome, 'accepted');
-    const { outcome, failure } = await verdict(messages);
-    assert.deepEqual([outcome, failure?.check?.id], ['unsupported', 'manifest.valid']);
-    assert.deepEqual(
-      [failure?.error.code, failure?.error.remedy],
-      ['manifest_unsupported', 'Update privatemode-proxy to the latest version.'],
-    );
-  });
 
   it('is refused as manifest_unsupported before it is asked for a secret', async () => {
     const asked: string[] = [];
@@ -154,7 +151,6 @@ describe('a deployment whose manifest has no entry for the secret service', () =
     assert.deepEqual(asked, []);
   });
 });
-
 describe('the moment of a verdict', () => {
   const { now, ...input } = attestedBy({ vcek: null, crl: null });
   const began = now.getTime();
@@ -195,23 +191,22 @@ describe('the moment of a verdict', () => {
     return { verdict: verdict as unknown as Verdict, answers };
   }
 
-  it('is when the evidence came, also if AMD signs collateral afterwards, and in the saved exchange', async () => {
+  it('is when the evidence came, also if AMD signs collateral afterwards, and judged again', async () => {
     const { verdict, answers } = await attested(second);
-    assert.equal(verdict.failure?.error.message, undefined);
-    assert.deepEqual([verdict.outcome, verdict.at.getTime() - began], ['accepted', 300]);
-    const saved = {
+    assert.equal(verdict.failure?.found, undefined);
+    assert.deepEqual([verdict.outcome, Date.parse(verdict.at) - began], ['accepted', 300]);
+    const recorded = {
       ...input.collateral,
       amdVcek: async () => answers.get('vcek') as Uint8Array,
       amdCrl: async () => ({ crl: answers.get('crl') as Uint8Array }),
     };
-    const subject = { ...input, collateral: saved, at: verdict.at, secret: undefined };
-    const again = await judge({ ...subject, canBeOpened: async () => true });
+    const again = await verify({ ...input, collateral: recorded, now: new Date(verdict.at) });
     assert.equal(again.outcome, 'accepted');
   });
 
   it('does not wait for collateral that begins more than a minute later: it is refused, and asked for once', async () => {
     const { verdict, answers } = await attested((ms) => new Date(ms + 60_000));
-    assert.deepEqual([verdict.outcome, verdict.failure?.check?.id], ['rejected', 'snp.chain.validity']);
+    assert.deepEqual([verdict.outcome, verdict.failure?.id], ['rejected', 'snp.chain.validity']);
     assert.deepEqual([...answers.keys()], ['vcek']);
   });
 });

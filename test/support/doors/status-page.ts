@@ -6,8 +6,8 @@ import { loadStatusPage } from '../../../lib/observe/status-page.ts';
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../../lib/observe/verification-document.ts';
 import { chainOfTrust } from '../../../lib/verdict/chain-of-trust.ts';
-import type { VerdictReport } from '../../../lib/verdict/verdict.ts';
-import { flagsOf, secretFlagsOf, verifyCommand } from '../evidence/verify.ts';
+import type { Verdict } from '../../../lib/verdict/verdict.ts';
+import { recordOf, savedFlags, verifyCommand } from '../evidence/verify.ts';
 import { words } from '../remote/standing.ts';
 
 /** What the proxy says; a test changes it while the page is open. */
@@ -28,9 +28,9 @@ const MINUTE = 60_000;
  * A verdict on real evidence, as under the roots of AMD; `failing`: the id of a check that failed, with what
  * was found.
  */
-async function verdictOf(failing?: { readonly id: string; readonly found: string }): Promise<VerdictReport> {
-  const argv = [...flagsOf('synthetic'), ...secretFlagsOf('synthetic'), '--json'];
-  const verdict: VerdictReport = { ...(await verifyCommand(argv)).json(), roots: 'vendor' };
+async function verdictOf(failing?: { readonly id: string; readonly found: string }): Promise<Verdict> {
+  const argv = [...savedFlags(recordOf('synthetic')), '--json'];
+  const verdict: Verdict = { ...(await verifyCommand(argv)).json(), roots: 'vendor' };
   if (failing === undefined) return verdict;
   const failure = { outcome: 'fail', code: 'attestation_failed' } as const;
   const checks = verdict.checks.map((check) =>
@@ -65,7 +65,7 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
     verification: {
       ...{ ...about, now: new Date(now).toISOString(), verified: true, state: 'verified', verdict },
       epoch: { ...ids, ...inRfc3339 },
-      chain: chainOfTrust(verdict.checks, verdict.roots),
+      chain: chainOfTrust(verdict),
       manifests: manifests(now).slice(1),
     },
   };
@@ -127,7 +127,7 @@ export async function failedScene(now = Date.now()): Promise<Scene> {
     status: { ...status, standing: words('rejected'), epoch: null, lastError, traffic: idle },
     verification: {
       ...{ ...verification, verified: false, state: 'rejected', epoch: null, verdict },
-      chain: chainOfTrust(verdict.checks, verdict.roots),
+      chain: chainOfTrust(verdict),
     },
   };
 }
