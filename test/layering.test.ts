@@ -32,7 +32,6 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   verdict: ['errors', 'text', 'version', 'crypto', 'strict-json', 'attestation'],
   'manifest-log': ['errors', 'files'],
   session: [
-    'times',
     'clock',
     'errors',
     'text',
