@@ -1,9 +1,10 @@
 /** Verifies a record (`verify --saved FILE`), and reads nothing but that file. */
 import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { whyNoManifestFile } from '../config/files.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { readNamed } from '../files/path-refusal.ts';
+import { fileUnreadable } from '../files/path-refusal.ts';
 import { printable } from '../text.ts';
 import { judge, notJudged } from '../verdict/judge.ts';
 import { readRecord } from '../verdict/record.ts';
@@ -53,7 +54,12 @@ export async function verifySaved({ saved, at }: SavedRequest, now: Date): Promi
 
 /** The content of a file. Throws verify_input_invalid, naming the file. */
 function readInput(path: string): Uint8Array {
-  const bytes = new Uint8Array(readNamed(JSON.stringify(path), path));
+  let bytes: Uint8Array;
+  try {
+    bytes = new Uint8Array(readFileSync(path));
+  } catch (thrown) {
+    throw invalid(fileUnreadable(JSON.stringify(path), thrown).message, thrown);
+  }
   if (bytes.length === 0) throw unusable(path, 'it is empty');
   if (bytes.length > MAX_BYTES) throw unusable(path, 'it is larger than 64 MiB');
   return bytes;
@@ -75,7 +81,10 @@ const unusable = (path: string, defect: string): PrivatemodeError =>
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** A warning if the record states another verdict than `verdict`. One of another version may say it otherwise. */
+/**
+ * A warning if the record states another verdict than `verdict`. One of another version may say it
+ * otherwise.
+ */
 function differences(stated: Json, verdict: Verdict, version: string): string {
   const [then, now] = [partsOf(stated), partsOf({ ...verdict })];
   const names = [...new Set([...then.keys(), ...now.keys()])].filter(

@@ -4,7 +4,9 @@ import { Server as HttpsServer } from 'node:https';
 import { Server as NetServer, type Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 
-/** Requests that a client may send ahead of their responses. No client does; a flood would fill the memory. */
+/**
+ * Requests that a client may send ahead of their responses. No client does; a flood would fill the memory.
+ */
 const MOST_AHEAD = 100;
 
 /** Both sockets of a TLS connection have these, and nothing else shows that they belong together. */

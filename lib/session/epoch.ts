@@ -136,8 +136,8 @@ const STEPS: Readonly<Record<Step, string>> = {
 };
 
 /**
- * The error of a rejection, where the newest manifest could not be fetched. With it a mismatch may be over, so
- * then the remedy is that of the fetch.
+ * The error of a rejection, where the newest manifest could not be fetched. With it a mismatch may be over,
+ * so then the remedy is that of the fetch.
  */
 function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): PrivatemodeError {
   const { code, detail } = error;

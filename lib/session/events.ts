@@ -18,8 +18,8 @@ export type SessionEvent = {
    */
   | { readonly type: 'judged'; readonly verdict: Verdict }
   /**
-   * An epoch is about to begin under this verdict. `sha256`: lower-case hex SHA-256 of its text. `record`: the
-   * record of the exchange that led to it, if one is made.
+   * An epoch is about to begin under this verdict. `sha256`: lower-case hex SHA-256 of its text. `record`:
+   * the record of the exchange that led to it, if one is made.
    */
   | {
       readonly type: 'verdict';

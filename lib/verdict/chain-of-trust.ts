@@ -7,8 +7,8 @@ import { type Paint, plural } from '../text.ts';
 import type { Verdict } from './verdict.ts';
 
 /**
- * One link. `outcome`: `pass` if every check that applies held and the links before it pass, `fail` if a check
- * did not hold, else `unknown`.
+ * One link. `outcome`: `pass` if every check that applies held and the links before it pass, `fail` if a
+ * check did not hold, else `unknown`.
  */
 export interface ChainLink {
   readonly id: 'hardware' | 'manifest' | 'coordinator' | 'mesh' | 'secret';
@@ -21,8 +21,8 @@ export interface ChainLink {
 }
 
 /**
- * Each link in order: its meaning, which checks belong to it (whole ids, or beginnings of ids), and of which of
- * them at least one must have passed. The others are preliminaries, which prove nothing about the link.
+ * Each link in order: its meaning, which checks belong to it (whole ids, or beginnings of ids), and of which
+ * of them at least one must have passed. The others are preliminaries, which prove nothing about the link.
  */
 const LINKS: readonly (readonly [ChainLink['id'], meaning: string, checks: string, needs: RegExp])[] = [
   [
@@ -87,8 +87,8 @@ export const NONCE_DIGESTS: ReadonlySet<string> = checksAbout('nonce digest');
 export const titleOf = (id: string): string => TITLES.get(id) ?? id;
 
 /**
- * The links of a verdict, in the order of trust. A link is `unknown` if one of its checks was not evaluated, if
- * none of those that it needs passed, or if a link before it did not pass: nothing vouches for it then.
+ * The links of a verdict, in the order of trust. A link is `unknown` if one of its checks was not evaluated,
+ * if none of those that it needs passed, or if a link before it did not pass: nothing vouches for it then.
  */
 export function chainOfTrust({ checks, roots }: Pick<Verdict, 'checks' | 'roots'>): readonly ChainLink[] {
   let vouched = true;

@@ -1,6 +1,6 @@
 /**
- * One exchange with the service as one JSON file, the record: what crossed the wire and what it was judged by,
- * so that anybody can judge it again without a network (docs/verify.md). It holds no key and no secret.
+ * One exchange with the service as one JSON file, the record: what crossed the wire and what it was judged
+ * by, so that anybody can judge it again without a network (docs/verify.md). It holds no key and no secret.
  */
 import { sha256 } from '#crypto/digest';
 import { integer, JsonMembers, OBJECT, TEXT } from '../attestation/json-members.ts';
@@ -143,7 +143,9 @@ const READ = {
 
 const unavailable = (why: string) => new PrivatemodeError('collateral_unavailable', why);
 
-/** A source whose answers `answer` gives. `ask`: the whole question as text, as `amdCrl {"product":"Genoa"}`. */
+/**
+ * A source whose answers `answer` gives. `ask`: the whole question as text, as `amdCrl {"product":"Genoa"}`.
+ */
 const sourceOf = (
   answer: (ask: string, name: Question, query: unknown) => Promise<unknown>,
 ): CollateralSource =>

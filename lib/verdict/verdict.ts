@@ -1,6 +1,6 @@
 /**
- * The verdict on the service: what `privatemode-proxy verify --json` prints (docs/verify.md), how each outcome
- * is named, and the error that a verdict without trust amounts to.
+ * The verdict on the service: what `privatemode-proxy verify --json` prints (docs/verify.md), how each
+ * outcome is named, and the error that a verdict without trust amounts to.
  */
 import type { Check, Outcome } from '../attestation/check.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';

@@ -1,4 +1,7 @@
-/** `verify --saved`: what makes a record good, bad or unusable, by which time it is judged, and what it states. */
+/**
+ * `verify --saved`: what makes a record good, bad or unusable, by which time it is judged, and what it
+ * states.
+ */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';

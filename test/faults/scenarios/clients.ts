@@ -141,7 +141,7 @@ const REFUSED: Readonly<Record<string, readonly [head: string, many: number]>> =
 };
 
 /** Requests that a connection may send ahead of their responses, and it lives. */
-const BATCH = 3_000;
+const BATCH = 100;
 
 /**
  * Refusals on one connection for each code, one batch after the other; requests of another client in between.
