@@ -59,7 +59,8 @@ export function sessionLog(
         return;
       case 'step':
         return session.debug(message);
-      case 'forced-renewal':
+      case 'secret-denied':
+      case 'secret-known':
         return session.warn({ secretId: event.secretId }, message);
       case 'offer-failed':
         return session.warn(fields(event.error), message);

@@ -35,7 +35,7 @@ export type SessionEvent = {
   | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
   /** An attempt failed that says nothing of the service: its key was refused, or another has succeeded. */
   | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
-  | { readonly type: 'forced-renewal'; readonly secretId: string }
+  | { readonly type: 'secret-denied' | 'secret-known'; readonly secretId: string }
 );
 
 export type Observer = (event: SessionEvent) => void;

@@ -285,16 +285,22 @@ export function createSession(deps: SessionDeps): AttestedSession {
       let begun: Attempt | undefined;
       if (state.term?.secretId === secretId) {
         if (!isForced && state.isReplaced) throw secretDenied('that it was given a moment ago');
+        const wasDenied = state.isDenied;
         apply({ type: 'denied', secretId });
         const apiKey = configuredKey ?? offeredKey;
         const message = 'The service does not know the secret any more';
-        if (isForced) observe({ type: 'forced-renewal', message, secretId });
+        if (isForced || !wasDenied) observe({ type: 'secret-denied', message, secretId });
         if (isForced && apiKey !== undefined && refusalOfKey(apiKey) === undefined)
           begun = attempts.begin(apiKey);
       }
       return nextEpoch({ timeoutMs, offeredKey }, true, begun);
     },
-    authenticated: (secretId) => apply({ type: 'authenticated', secretId }),
+    authenticated(secretId) {
+      const wasDenied = state.isDenied;
+      apply({ type: 'authenticated', secretId });
+      const message = 'The service knows the secret after all';
+      if (wasDenied && !state.isDenied) observe({ type: 'secret-known', message, secretId });
+    },
     standing: () => standingOf(state, present()),
     lastVerdict: () => verdict,
     start() {

@@ -103,6 +103,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
       told.map(({ type, code }) => [type, code]),
       [
         ['opened', undefined],
+        ['epoch', undefined],
         ['request', 'shutting_down'],
         ['closed', undefined],
       ],

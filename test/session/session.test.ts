@@ -952,7 +952,7 @@ describe('the renewal that a rejected secret forces', () => {
     assert.equal(new Set(renewed).size, 1);
     assert.notEqual(renewed[0]?.secretId, old);
     assert.equal(count('attest'), 2);
-    assert.equal(events.filter(({ type }) => type === 'forced-renewal').length, 1);
+    assert.equal(events.filter(({ type }) => type === 'secret-denied').length, 1);
   });
 
   it('happens at most once in ten seconds', async () => {

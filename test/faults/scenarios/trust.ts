@@ -233,7 +233,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       await ready(s);
       const response = await Promise.all(
         Array.from({ length: 40 }, async (_, i) => {
-          await delay(i * 70);
+          await delay(i * 150);
           return s.ask({ model: 'sim-40x30' });
         }),
       );
