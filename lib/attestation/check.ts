@@ -2,7 +2,7 @@
  * Checks as data. A row states the id and title of a check, the source of its rule, what must hold, and how
  * the row judges a subject. `runChecks` turns rows into a list of outcomes. Only `allAccepted` decides.
  */
-import { constantTimeEqual } from '#crypto/digest';
+import { constantTimeEqual } from '#crypto';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';
 

@@ -1,7 +1,7 @@
 /**
  * The checks that run before those of the hardware: nonce, document, manifest, policies, kind of evidence.
  */
-import { constantTimeEqual, sha256 } from '#crypto/digest';
+import { constantTimeEqual, sha256 } from '#crypto';
 import { plural } from '../text.ts';
 import { demand, finding, need, notApplicable, rowsFrom, type Settled } from './check.ts';
 import type { AttestationDocument } from './document.ts';

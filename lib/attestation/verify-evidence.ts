@@ -3,7 +3,7 @@
  * manifest (docs/protocol/attestation.md 2 to 11, 19.12). `verify` judges bytes alone, and asks `collateral`
  * for the facts that they do not carry.
  */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import { malformed } from '../crypto/der.ts';
 import { authenticContext } from './authentic.ts';
 import {

@@ -2,7 +2,7 @@
  * Attests with the API keys of clients where the proxy has none of its own, and limits how many keys are
  * tried and how often.
  */
-import { hmacSha256, secretKey } from '#crypto/aead';
+import { SecretKey } from '#crypto';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -27,7 +27,7 @@ const MAX_WAITING = 64;
  * threw; each error reaches only the clients of that key.
  */
 export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeysDeps['attest'] {
-  const hashKey = secretKey(randomBytes(32));
+  const hashKey = new SecretKey(randomBytes(32));
   const running = new Map<string, Promise<Epoch>>();
   const rejectedAt = new Map<string, number>();
   const turns: (() => void)[] = [];
@@ -67,7 +67,7 @@ export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeysD
   }
 
   return (apiKey) => {
-    const id = hmacSha256(hashKey, apiKey);
+    const id = hashKey.hmacSha256(apiKey);
     const attempt = running.get(id) ?? tryKey(id, apiKey).finally(() => running.delete(id));
     running.set(id, attempt);
     return attempt;

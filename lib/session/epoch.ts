@@ -2,7 +2,7 @@
  * Makes epochs: attests the service, tries again where that can help, and records the manifest, the verdict
  * and the exchange.
  */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import type { CollateralSource } from '../attestation/verify-evidence.ts';
 import { type Clock, pause } from '../clock.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';

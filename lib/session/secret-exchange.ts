@@ -4,8 +4,7 @@
  */
 import { KDF_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, type Key, type KeyPair } from 'hpke';
-import { type SecretKey, secretKey } from '#crypto/aead';
-import { sha256 } from '#crypto/digest';
+import { SecretKey, sha256 } from '#crypto';
 import type { Check } from '../attestation/verify-evidence.ts';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { SecretResponse } from './control-api.ts';
@@ -88,12 +87,15 @@ export async function canBeOpened(encapsulatedKey: Uint8Array): Promise<boolean>
   }
 }
 
-/** The AES key. Its bytes live in the key object alone: `secretKey` wipes the copy that HPKE hands out. */
+/** The AES key. Its bytes live in the key object alone: which wipes the copy that HPKE hands out. */
 async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promise<SecretKey> {
   const opened = SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
-  return opened.then(secretKey, (cause: unknown) => {
-    throw failed('the encapsulated key cannot be opened', { cause });
-  });
+  return opened.then(
+    (bytes) => new SecretKey(bytes),
+    (cause: unknown) => {
+      throw failed('the encapsulated key cannot be opened', { cause });
+    },
+  );
 }
 
 const failed = (why: string, options?: { cause?: unknown; remedy?: string | undefined }): PrivatemodeError =>

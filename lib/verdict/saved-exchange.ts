@@ -1,5 +1,5 @@
 /** An exchange with the service as files, from which anybody can verify it again without the service. */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import type { CollateralSource, TrustRoots } from '../attestation/verify-evidence.ts';
 import { VERSION } from '../version.ts';
 import { recordCollateral, type StoredCollateral } from './collateral-file.ts';

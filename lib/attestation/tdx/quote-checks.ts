@@ -2,7 +2,7 @@
  * Checks what needs no collateral: the form of the quote, the chain of its PCK certificate, and its
  * signatures (docs/protocol/attestation.md 10).
  */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import { publicKeyFromPoint } from '../../crypto/signature.ts';
 import { demand, finding, hex, need, oneOf, rowsFrom } from '../check.ts';
 import { nameText } from '../x509.ts';

@@ -1,7 +1,7 @@
 /**
  * Verifies Intel TDX evidence against one reference value (docs/protocol/attestation.md 9 to 11, 13, 19.10).
  */
-import { constantTimeEqual } from '#crypto/digest';
+import { constantTimeEqual } from '#crypto';
 import { allPass, judgeOf } from '../authentic.ts';
 import { type Check, firstFailure, runChecks } from '../check.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';
