@@ -23,14 +23,13 @@ import {
 import { PrivatemodeError } from '../errors.ts';
 import { GHASH_MODULE } from './ghash/module.ts';
 
-const KEY_BYTES = 32;
 export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
-const BLOCK = 16;
-const AAD_BYTES = BLOCK; // of a short message
+const BLOCK = 16; // and the AAD of a short message
+const IV_AT = BLOCK - IV_BYTES; // in the block that the AAD takes next
 /** Up to that many bytes of plaintext, a context of its own costs a message more than this GHASH. */
 export const SHORT_BYTES = 512;
-const SLOTS = 8; // short messages that are opened at a time; the memory of the module has room for 14
+const TOGETHER = 8; // short messages that are opened at a time: the module has memory for 14
 // Without authTagLength, OpenSSL would accept tags of 4 bytes and more.
 const GCM_OPTIONS = { authTagLength: TAG_BYTES };
 
@@ -87,69 +86,65 @@ const { memory, memory_at, ghash } = exports as GhashModule;
 
 const SUBKEY_AT = memory_at();
 const HASH_AT = SUBKEY_AT + BLOCK;
+const TEXTS_AT = HASH_AT + BLOCK;
 const subkeyInUse = Buffer.from(memory.buffer, SUBKEY_AT, BLOCK);
 const hashed = Buffer.from(memory.buffer, HASH_AT, BLOCK);
 
-/** Each for one short message of `size` bytes: its AAD, ciphertext, and tag or block of lengths. */
-const SLOT_BYTES = AAD_BYTES + SHORT_BYTES + BLOCK;
-const slots = Array.from({ length: SLOTS }, (_, k) => {
-  const at = HASH_AT + BLOCK + k * SLOT_BYTES;
-  return { at, bytes: Buffer.from(memory.buffer, at, SLOT_BYTES), tag: Buffer.alloc(TAG_BYTES), size: 0 };
-});
-type Slot = (typeof slots)[number];
-
-/** Per message J0, then the counter blocks of its ciphertext. */
-const counters = Buffer.alloc(SLOTS * (BLOCK + SHORT_BYTES));
-const countersView = new DataView(counters.buffer, counters.byteOffset, counters.length);
+/** Of each short message the AAD, the ciphertext, and the tag or, padded, the block of lengths. */
+const texts = Buffer.from(memory.buffer, TEXTS_AT, TOGETHER * (BLOCK + SHORT_BYTES + TAG_BYTES));
+/** At the same place of each J0 and the counter blocks. */
+const counters = Buffer.alloc(texts.length);
+const [textsView, countersView] = [texts, counters].map(
+  ({ buffer, byteOffset, length }) => new DataView(buffer, byteOffset, length),
+) as [DataView, DataView];
 
 /** `size` bytes rounded up to whole blocks. */
 const padded = (size: number): number => (size + BLOCK - 1) & -BLOCK;
+/** Bytes of a ciphertext that came in hex, with its tag. */
+const sizeOf = (body: string): number => body.length / 2 - TAG_BYTES;
+/** Bytes that such a message takes in `texts`. */
+const spanOf = (body: string): number => BLOCK + padded(body.length / 2);
+const isShort = ({ aad, body }: SealedParts): boolean => aad.length === BLOCK && sizeOf(body) <= SHORT_BYTES;
 
 /**
- * Completes J0, the iv at `position` and a counter of 1 (7.2, step 3), and writes the counter blocks for
- * `size` bytes behind it, by inc32 (6.2). Returns the position after them.
+ * Writes J0, the iv that ends the first block at `at` in `texts` and a counter of 1 (7.2, step 3), and the
+ * counter blocks for `size` bytes by inc32 (6.2).
  */
-function writeCounters(position: number, size: number): number {
-  const a = countersView.getInt32(position);
-  const b = countersView.getInt32(position + 4);
-  const c = countersView.getInt32(position + 8);
-  const end = position + BLOCK + padded(size);
-  for (let at = position, counter = 1; at < end; at += BLOCK, counter++) {
-    countersView.setInt32(at, a);
-    countersView.setInt32(at + 4, b);
-    countersView.setInt32(at + 8, c);
-    countersView.setInt32(at + 12, counter);
+function writeCounters(at: number, size: number): void {
+  const a = textsView.getInt32(at + 4);
+  const b = textsView.getInt32(at + 8);
+  const c = textsView.getInt32(at + 12);
+  const end = at + BLOCK + size;
+  for (let block = at, counter = 1; block < end; block += BLOCK, counter++) {
+    countersView.setInt32(block, a);
+    countersView.setInt32(block + 4, b);
+    countersView.setInt32(block + 8, c);
+    countersView.setInt32(block + 12, counter);
   }
-  return end;
 }
 
 /**
- * Leaves the GHASH of a message in `hashed`: of AAD and ciphertext, each padded with zeros to whole blocks,
- * and the lengths of both in bits (7.1 and 7.2, steps 4 to 6).
+ * Leaves the GHASH of the message in `texts` in `hashed`: of AAD and ciphertext, each padded with zeros to
+ * whole blocks, and the lengths of both in bits (7.1 and 7.2, steps 4 to 6). Overwrites the tag.
  */
-function hashSlot({ bytes, size, at }: Slot): void {
-  const end = AAD_BYTES + padded(size);
-  for (let i = AAD_BYTES + size; i < end + BLOCK; i++) bytes[i] = 0;
-  bytes[end + 7] = 8 * AAD_BYTES;
-  bytes[end + 14] = size >>> 5;
-  bytes[end + 15] = (8 * size) & 0xff;
-  ghash(SUBKEY_AT, at, end / BLOCK + 1, HASH_AT);
+function hashText(at: number, size: number): void {
+  const end = at + BLOCK + padded(size);
+  for (let i = at + BLOCK + size; i < end + BLOCK; i++) texts[i] = 0;
+  texts[end + 7] = 8 * BLOCK;
+  texts[end + 14] = size >>> 5;
+  texts[end + 15] = (8 * size) & 0xff;
+  ghash(SUBKEY_AT, TEXTS_AT + at, (end - at) / BLOCK + 1, HASH_AT);
 }
 
-/**
- * Whether the tag of the message is T = GHASH ^ CIPH(J0), in constant time (7.2, steps 6 to 8). CIPH(J0)
- * stands at `mask` in `stream`.
- */
-function isAuthentic(slot: Slot, stream: Buffer, mask: number): boolean {
-  hashSlot(slot);
+/** Whether GHASH = T ^ CIPH(J0), in constant time (7.2, steps 6 to 8). */
+function isAuthentic(at: number, size: number, stream: Buffer): boolean {
+  const tagAt = at + BLOCK + size;
+  for (let i = 0; i < TAG_BYTES; i++) stream[at + i] = stream[at + i]! ^ texts[tagAt + i]!;
+  hashText(at, size);
   let difference = 0;
-  for (let i = 0; i < TAG_BYTES; i++) difference |= hashed[i]! ^ stream[mask + i]! ^ slot.tag[i]!;
+  for (let i = 0; i < TAG_BYTES; i++) difference |= hashed[i]! ^ stream[at + i]!;
   return difference === 0;
 }
-
-const sizeOf = ({ body }: SealedParts): number => body.length / 2 - TAG_BYTES;
-const isShort = (message: SealedParts): boolean =>
-  sizeOf(message) <= SHORT_BYTES && message.aad.length === AAD_BYTES;
 
 /** A key for AES-256-GCM and HMAC-SHA256, which no log and no inspection shows. */
 export class SecretKey {
@@ -162,7 +157,7 @@ export class SecretKey {
     this.#key = createSecretKey(bytes);
     bytes.fill(0);
     // OpenSSL would silently take other lengths, weaker ones too.
-    if (this.#key.symmetricKeySize !== KEY_BYTES) throw internal('the secret is not 32 bytes');
+    if (this.#key.symmetricKeySize !== 32) throw internal('the secret is not 32 bytes');
     this.#blocks = createCipheriv('aes-256-ecb', this.#key, null).setAutoPadding(false);
     this.#subkey = this.#blocks.update(Buffer.alloc(BLOCK)); // H = CIPH(0^128): 7.1, step 1; 7.2, step 2
   }
@@ -187,20 +182,18 @@ export class SecretKey {
    */
   sealShort(iv: Uint8Array, aad: Uint8Array, plaintext: Uint8Array): string {
     const size = plaintext.length;
-    if (iv.length !== IV_BYTES || aad.length !== AAD_BYTES || size > SHORT_BYTES)
+    if (iv.length !== IV_BYTES || aad.length !== BLOCK || size > SHORT_BYTES)
       throw internal('this is no short message');
-    const slot = slots[0]!;
-    const { bytes } = slot;
-    slot.size = size;
-    counters.set(iv);
-    bytes.set(aad);
-    const stream = this.#encryptCounters(writeCounters(0, size));
+    texts.set(iv, IV_AT);
+    writeCounters(0, size);
+    texts.set(aad);
+    const end = BLOCK + size;
+    const stream = this.#encryptCounters(padded(end));
     // 7.1, step 3, and 6.5 (GCTR): C = P ^ CIPH(counter blocks).
-    for (let i = 0; i < size; i++) bytes[AAD_BYTES + i] = plaintext[i]! ^ stream[BLOCK + i]!;
-    hashSlot(slot);
-    const end = AAD_BYTES + size;
-    for (let i = 0; i < TAG_BYTES; i++) bytes[end + i] = hashed[i]! ^ stream[i]!; // step 6: GHASH ^ CIPH(J0)
-    return bytes.toString('hex', AAD_BYTES, end + TAG_BYTES);
+    for (let i = 0; i < size; i++) texts[BLOCK + i] = plaintext[i]! ^ stream[BLOCK + i]!;
+    hashText(0, size);
+    for (let i = 0; i < TAG_BYTES; i++) texts[end + i] = hashed[i]! ^ stream[i]!; // step 6: T
+    return texts.toString('hex', BLOCK, end + TAG_BYTES);
   }
 
   /**
@@ -210,16 +203,18 @@ export class SecretKey {
   open(messages: readonly SealedParts[]): string[] | OpenFailure {
     const opened: string[] = [];
     for (let from = 0, to = 0; from < messages.length; from = to) {
-      while (to < messages.length && to - from < SLOTS && isShort(messages[to]!)) to++;
+      while (to < messages.length && to - from < TOGETHER && isShort(messages[to]!)) to++;
       const failure =
-        to > from ? this.#openShort(messages, from, to, opened) : this.#openLong(messages[to++]!, opened);
+        to > from
+          ? this.#openShort(messages.slice(from, to), opened)
+          : this.#openLong(messages[to++]!, opened);
       if (failure !== undefined) return failure;
     }
     return opened;
   }
 
   #openLong(message: SealedParts, opened: string[]): OpenFailure | undefined {
-    const size = sizeOf(message);
+    const size = sizeOf(message.body);
     const [iv, body] = [Buffer.from(message.iv, 'hex'), Buffer.from(message.body, 'hex')];
     const isHex = 2 * iv.length === message.iv.length && 2 * body.length === message.body.length;
     if (!isHex || iv.length !== IV_BYTES || size < 0) return 'malformed';
@@ -237,50 +232,36 @@ export class SecretKey {
     return undefined;
   }
 
-  #openShort(
-    messages: readonly SealedParts[],
-    from: number,
-    to: number,
-    opened: string[],
-  ): OpenFailure | undefined {
-    const count = to - from;
+  #openShort(messages: readonly SealedParts[], opened: string[]): OpenFailure | undefined {
     let end = 0;
-    for (let k = 0; k < count; k++) {
-      const message = messages[from + k]!;
-      const slot = slots[k]!;
-      const { bytes, tag } = slot;
-      const size = sizeOf(message);
+    for (let k = 0; k < messages.length; k++) {
+      const { iv, aad, body } = messages[k]!;
       const isHex =
-        message.iv.length === 2 * IV_BYTES &&
-        counters.write(message.iv, end, 'hex') === IV_BYTES &&
-        bytes.write(message.body, AAD_BYTES, 'hex') === size + TAG_BYTES;
-      if (!isHex || size < 0) return 'malformed';
-      for (let i = 0; i < TAG_BYTES; i++) tag[i] = bytes[AAD_BYTES + size + i]!;
-      for (let i = 0; i < AAD_BYTES; i++) bytes[i] = message.aad[i]!;
-      slot.size = size;
-      end = writeCounters(end, size);
+        iv.length === 2 * IV_BYTES &&
+        texts.write(iv + body, end + IV_AT, 'hex') === IV_BYTES + body.length / 2;
+      if (!isHex || sizeOf(body) < 0) return 'malformed';
+      writeCounters(end, sizeOf(body));
+      for (let i = 0; i < BLOCK; i++) texts[end + i] = aad[i]!;
+      end += spanOf(body);
     }
     const stream = this.#encryptCounters(end);
-    for (let k = 0, at = 0; k < count; k++) {
-      if (!isAuthentic(slots[k]!, stream, at)) return 'not authentic';
-      at += BLOCK + padded(slots[k]!.size);
+    for (let k = 0, at = 0; k < messages.length; k++) {
+      const { body } = messages[k]!;
+      if (!isAuthentic(at, sizeOf(body), stream)) return 'not authentic';
+      at += spanOf(body);
     }
-    for (let k = 0, at = BLOCK; k < count; k++) {
-      const { bytes, size } = slots[k]!;
-      // 7.2, step 4, and 6.5 (GCTR): P = C ^ CIPH(counter blocks).
-      for (let i = 0; i < size; i++) stream[at + i] = stream[at + i]! ^ bytes[AAD_BYTES + i]!;
-      at += padded(size) + BLOCK;
-    }
+    // 7.2, step 4, and 6.5 (GCTR): P = C ^ CIPH(counter blocks).
+    for (let i = 0; i < end; i++) stream[i] = stream[i]! ^ texts[i]!;
     const text = stream.toString('latin1');
-    for (let k = 0, at = BLOCK; k < count; k++) {
-      const { size } = slots[k]!;
-      opened.push(text.slice(at, at + size));
-      at += padded(size) + BLOCK;
+    for (let k = 0, at = 0; k < messages.length; k++) {
+      const { body } = messages[k]!;
+      opened.push(text.slice(at + BLOCK, at + BLOCK + sizeOf(body)));
+      at += spanOf(body);
     }
     return undefined;
   }
 
-  /** The key stream of the first `end` bytes of `counters`; from here on the module hashes under this key. */
+  /** Encrypts `counters` up to `end`: CIPH(J0) and the key stream. The module hashes under this key now. */
   #encryptCounters(end: number): Buffer {
     for (let i = 0; i < BLOCK; i++) subkeyInUse[i] = this.#subkey[i]!;
     return this.#blocks.update(counters.subarray(0, end));

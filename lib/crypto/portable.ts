@@ -10,7 +10,6 @@ import type { OpenFailure, SealedParts } from './node.ts';
 
 export type { OpenFailure, SealedParts };
 
-const KEY_BYTES = 32;
 export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 const BLOCK = 16;
@@ -62,7 +61,7 @@ export class SecretKey {
   constructor(bytes: Uint8Array) {
     this.#bytes = Uint8Array.from(bytes);
     bytes.fill(0);
-    if (this.#bytes.length !== KEY_BYTES) throw internal('the secret is not 32 bytes');
+    if (this.#bytes.length !== 32) throw internal('the secret is not 32 bytes');
   }
 
   /** HMAC-SHA256 (RFC 2104) of the text's UTF-8, in lower-case hex. */

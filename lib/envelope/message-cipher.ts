@@ -32,7 +32,7 @@ export class RequestCipher {
   readonly #ivs: (() => Uint8Array) | undefined;
   readonly #prefix: string;
   readonly #first: number;
-  readonly #nonce: Uint8Array;
+  readonly #aad = Buffer.alloc(IV_BYTES + 4); // the nonce, which is as long as an iv, and a number
   readonly #sentIvs: string[] = []; // in hex: a gateway could send our own messages back as a response
   #received = 0;
   #failure: unknown;
@@ -47,7 +47,7 @@ export class RequestCipher {
     this.#ivs = ivs;
     this.#head = `${id}:${Buffer.from(nonce).toString('hex')}:`;
     this.#prefix = `"${this.#head}`;
-    this.#nonce = nonce;
+    this.#aad.set(nonce);
     this.#first = sequence;
   }
 
@@ -89,14 +89,11 @@ export class RequestCipher {
     }
   }
 
-  /** The nonce and the number of the message; all else on this wire is big-endian. */
   #aadFor(number: number): Uint8Array {
     const sequence = this.#first + number;
     if (sequence >= 2 ** 32) throw internal('the message counter is exhausted');
-    const aad = Buffer.allocUnsafe(IV_BYTES + 4);
-    aad.set(this.#nonce);
-    aad.writeUInt32LE(sequence, IV_BYTES);
-    return aad;
+    this.#aad.writeUInt32LE(sequence, IV_BYTES); // all else on this wire is big-endian
+    return new Uint8Array(this.#aad);
   }
 
   /** Takes the next response message apart. */
