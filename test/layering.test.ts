@@ -170,7 +170,7 @@ function edgesOf(files: ReadonlyMap<string, string>): Edge[] {
         from: file,
         to: specifier.startsWith('.')
           ? relative(LIB, resolve(LIB, dirname(file), specifier))
-          : specifier.replace(/^#(crypto)\/(.*)$/, '$1/node/$2.ts'),
+          : specifier.replace(/^#crypto$/, 'crypto/node.ts'),
       });
     }
   }

@@ -1,4 +1,7 @@
-/** Cryptography by noble where node:crypto is absent: the twin of ./node.ts, with the same names. */
+/**
+ * Cryptography by noble where node:crypto is absent: the twin of ./node.ts, which says what each name is for
+ * and what it throws.
+ */
 import { ghash } from '@noble/ciphers/_polyval.js';
 import { ctr, ecb, gcm } from '@noble/ciphers/aes.js';
 import { p384 } from '@noble/curves/nist.js';
@@ -13,21 +16,14 @@ export type { OpenFailure, SealedParts };
 export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 const BLOCK = 16;
-/** Bytes of plaintext up to which a message is sealed in one piece. */
 export const SHORT_BYTES = 512;
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
 
-/** SHA-256 (FIPS 180-4) over the concatenation of the parts: 32 bytes. */
 export const sha256 = (...parts: Uint8Array[]): Uint8Array => nobleSha256(concatBytes(...parts));
-
-/** SHA-384 (FIPS 180-4) over the concatenation of the parts: 48 bytes. */
 export const sha384 = (...parts: Uint8Array[]): Uint8Array => nobleSha384(concatBytes(...parts));
-
-/** SHA-256 as 32 characters, one per byte. */
 export const sha256Latin1 = (bytes: Uint8Array): string => Buffer.from(nobleSha256(bytes)).toString('latin1');
 
-/** Whether both hold the same bytes, in time that depends on their lengths only. */
 export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {
   if (a.length !== b.length) return false;
   let difference = 0;
@@ -37,15 +33,10 @@ export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {
 
 /** The base point without noble's table, which takes 40 ms to make and pays off only after many products. */
 const P384_BASE = p384.Point.fromAffine(p384.Point.BASE.toAffine());
-
-/**
- * `scalar` times the base point of P-384 as 0x04 || x || y (SEC 1 2.3.3), 97 bytes; for public data only.
- * Throws unless 0 < scalar < order.
- */
 export const multiplyBaseP384 = (scalar: bigint): Uint8Array =>
   P384_BASE.multiplyUnsafe(scalar).toBytes(false);
 
-/** One block of CTR: the iv and a 32-bit counter, big-endian (NIST SP 800-38D 7.1, step 2, and 6.2). */
+/** One block of CTR: the iv and a 32-bit counter, big-endian (7.1, step 2, and 6.2). */
 function counterBlock(iv: Uint8Array, counter: number): Uint8Array {
   const block = new Uint8Array(BLOCK);
   block.set(iv);
@@ -53,27 +44,22 @@ function counterBlock(iv: Uint8Array, counter: number): Uint8Array {
   return block;
 }
 
-/** A key for AES-256-GCM and HMAC-SHA256, which no log and no inspection shows. */
 export class SecretKey {
   readonly #bytes: Uint8Array;
 
-  /** Wipes the bytes, so that only the key holds them. Throws `internal` unless there are 32. */
   constructor(bytes: Uint8Array) {
     this.#bytes = Uint8Array.from(bytes);
     bytes.fill(0);
     if (this.#bytes.length !== 32) throw internal('the secret is not 32 bytes');
   }
 
-  /** HMAC-SHA256 (RFC 2104) of the text's UTF-8, in lower-case hex. */
   hmacSha256(text: string): string {
     return Buffer.from(hmac(nobleSha256, this.#bytes, Buffer.from(text))).toString('hex');
   }
 
   /**
-   * Begins to seal one message, in pieces of whole blocks and a last one: `update` returns as many bytes as
-   * it is given; after `final`, `getAuthTag` returns the tag. Throws `internal` unless the iv is 12 bytes, and
-   * for a piece that is not in its place. noble seals whole messages only, so this composes its CTR and GHASH
-   * (7.1).
+   * noble seals whole messages only, so this composes its CTR and GHASH (NIST SP 800-38D 7.1). Throws
+   * `internal` also for a piece after one that ends within a block: the key stream would be used again.
    */
   sealLong(iv: Uint8Array, aad: Uint8Array) {
     if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
@@ -104,13 +90,11 @@ export class SecretKey {
     };
   }
 
-  /** Ciphertext and tag in hex. Throws `internal` unless the iv is 12 bytes. */
   sealShort(iv: Uint8Array, aad: Uint8Array, plaintext: Uint8Array): string {
     if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
     return Buffer.from(gcm(this.#bytes, iv, aad).encrypt(plaintext)).toString('hex');
   }
 
-  /** Opens these messages, all or none: each byte of a plaintext as one character (latin1). */
   open(messages: readonly SealedParts[]): string[] | OpenFailure {
     const opened: string[] = [];
     for (const message of messages) {
