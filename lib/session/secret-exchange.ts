@@ -90,12 +90,10 @@ export async function canBeOpened(encapsulatedKey: Uint8Array): Promise<boolean>
 /** The AES key. Its bytes live in the key object alone: which wipes the copy that HPKE hands out. */
 async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promise<SecretKey> {
   const opened = SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
-  return opened.then(
-    (bytes) => new SecretKey(bytes),
-    (cause: unknown) => {
-      throw failed('the encapsulated key cannot be opened', { cause });
-    },
-  );
+  const bytes = await opened.catch((cause: unknown) => {
+    throw failed('the encapsulated key cannot be opened', { cause });
+  });
+  return new SecretKey(bytes);
 }
 
 const failed = (why: string, options?: { cause?: unknown; remedy?: string | undefined }): PrivatemodeError =>
