@@ -245,8 +245,7 @@ function showVerdict(proxy: RunningProxy): void {
   say(
     `\nThe remote was ${verdict.outcome}: ${passed.length} checks of its evidence passed. What they establish:`,
   );
-  for (const link of chainOfTrust(verdict.checks, 'custom'))
-    say(`  ${linkLine(link, 'custom', painter(false))}`);
+  for (const link of chainOfTrust(verdict)) say(`  ${linkLine(link, verdict.roots, painter(false))}`);
 }
 
 async function showCompletion(url: string): Promise<string> {

@@ -305,7 +305,7 @@ export const ERRORS = {
       isFinal: true,
       title: 'Attestation of the remote failed',
       operator:
-        'Do not trust the remote; report it with the proof that "privatemode-proxy verify --save DIR" keeps.',
+        'Do not trust the remote; report it with the proof that "privatemode-proxy verify --save FILE" keeps.',
       application: 'Do not trust the service; verify() rejects with an error whose verdict has every check.',
       developer: TELL,
     },
@@ -433,8 +433,6 @@ export interface FailureDetail {
   readonly newestMissing?: true | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
-  /** Nothing shows that hardware signed the failed evidence: an attacker on the network may have sent it. */
-  readonly unvouched?: true | undefined;
   /** Seconds for which the host that failed wants no such request. */
   readonly pause?: number | undefined;
 }

@@ -4,7 +4,7 @@ import { openClients } from './access/clients.ts';
 import type { Clock } from './clock.ts';
 import type { ConfiguredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
-import { diskFailure } from './files/disk-failure.ts';
+import { reasonOf } from './files/path-refusal.ts';
 import { openCountLog } from './limits/count-log.ts';
 import { createRequestCounts } from './limits/count-requests.ts';
 import { createFairQueue } from './limits/fair-queue.ts';
@@ -80,7 +80,7 @@ async function openCounts(
   const { before, unreadable, add, close } = await openCountLog({
     workspace,
     clock,
-    onFailure: (error) => conditions.set('counts_waiting', diskFailure(resolve(workspace), error)),
+    onFailure: (error) => conditions.set('counts_waiting', `${resolve(workspace)}: ${reasonOf(error)}`),
     onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
   });
   const leftOut = 'Some lines of the counts of the limits cannot be read, and are left out';

@@ -2,12 +2,11 @@
 import { resolve } from 'node:path';
 import type { Config } from './config/config.ts';
 import { PrivatemodeError } from './errors.ts';
-import { diskFailure } from './files/disk-failure.ts';
+import { reasonOf } from './files/path-refusal.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { urlHost } from './network/addresses.ts';
 import { type Shown, startAdmin } from './observe/admin.ts';
-import type { ConditionId } from './observe/conditions.ts';
 import { statusReport } from './observe/status-report.ts';
 import { watchRequests } from './observe/watch-requests.ts';
 import type { Shared } from './open-access.ts';
@@ -16,33 +15,29 @@ import type { Session } from './session/session.ts';
 import { VERSION } from './version.ts';
 
 const DAY_MS = 86_400_000;
-const UNPRUNED = 'Old exchanges beside the receipts could not be removed; the next verification tries again';
 
 /** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
 export async function openReceipts(
-  { workspace }: Config,
+  { workspace, unsafeTrustRoots }: Config,
   { clock, log, counters, conditions, opened }: Shared,
 ): Promise<ReceiptLog> {
-  const forADay = (id: ConditionId, message: string, fields?: { readonly lost: number }): void =>
-    conditions.set(id, message, { lasts: DAY_MS, fields });
+  const lasts = DAY_MS; // nobody sees the end of a loss
+  const lost = () => `${counters.receipts.lost} lost since the start`;
   const receipts = await openReceiptLog({
     workspace,
     version: VERSION,
+    roots: unsafeTrustRoots === undefined ? 'vendor' : 'custom',
     clock,
     counters: counters.receipts,
-    onFailure(error) {
-      const remedy = error instanceof PrivatemodeError ? error.remedy : undefined;
-      conditions.set('receipts_waiting', diskFailure(resolve(workspace), error), { remedy });
-    },
-    onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
-    onLoss: (lost) => forADay('receipts_lost', `${counters.receipts.lost} since the start`, { lost }),
-    onUnpruned: ({ message: reason }) => log.warn({ reason }, UNPRUNED),
-    onReplaced: () => forADay('receipts_moved', `${workspace}/receipts lacked the key`),
+    onFailure: (error) =>
+      conditions.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}`, {
+        remedy: error instanceof PrivatemodeError ? error.remedy : undefined,
+      }),
+    onRecovery: () => conditions.clear('receipts_unwritten'),
+    onLost: () => conditions.set('receipts_unwritten', lost(), { of: 'lost', severity: 'critical', lasts }),
   });
   opened.defer(() => receipts.close());
-  const { instance, publicKey, isKeyChanged } = receipts;
-  const changed = `${workspace}/receipts named another public key, or has receipts whose public key is not in its keys`;
-  if (isKeyChanged) forADay('receipts_key_changed', changed);
+  const { instance, publicKey } = receipts;
   log.info({ instance, publicKey }, 'Each request gets a receipt, signed with this key');
   return receipts;
 }

@@ -3,13 +3,13 @@ import { join } from 'node:path';
 import { type Clock, every, systemClock } from './clock.ts';
 import { configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
-import { prepareWorkspace, readManifestFile } from './config/files.ts';
+import { givenManifest, prepareWorkspace } from './config/files.ts';
 import { inheritedSocket } from './config/inherited-socket.ts';
 import { openListeners } from './config/open-listeners.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { type GatewayServer, startGatewayServer } from './gateway-server.ts';
-import { createManifestLog } from './manifest-log/manifest-log.ts';
+import { createManifestLog } from './manifest-log.ts';
 import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createOutbound, loadTrustStore } from './network/outbound.ts';
@@ -18,16 +18,16 @@ import { createConditions, whileUnusable } from './observe/conditions.ts';
 import { createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
-import { isPreliminary, reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
+import { reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
 import { createVerification } from './observe/verification-document.ts';
 import { openAccess } from './open-access.ts';
 import { openAdmin, openReceipts } from './open-admin.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
-import { managedManifest, staticManifest } from './session/manifest-source.ts';
+import { managedManifest } from './session/manifest-source.ts';
 import { createSession } from './session/session.ts';
-import { recordExchange } from './verdict/saved-exchange.ts';
+import { recordExchange } from './verdict/record.ts';
 
 export type RunningProxy = Awaited<ReturnType<typeof startProxy>>;
 
@@ -72,10 +72,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
   const noteStanding = watchStanding({ conditions, log });
-  let isPending = false; // whether the renewal that gave the last verdict may still give another
   const control = { ...config, endpoint, clock, call: outbound.call };
   const store = createCollateralStore(join(workspace, 'collateral'));
-  const manifest = manifestPath === undefined ? undefined : await readManifestFile(manifestPath);
+  const given = manifestPath === undefined ? undefined : await givenManifest(manifestPath);
   const session = createSession({
     clock,
     random: Math.random,
@@ -83,7 +82,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     roots: trustRoots(config),
     control: createControlApi(control),
     collateral: createCollateralCache({ ...control, store }),
-    manifests: manifest === undefined ? managedManifest(control) : staticManifest(manifest),
+    manifests: given === undefined ? managedManifest(control) : { kind: 'static', newest: given.current },
     manifestLog: createManifestLog(workspace),
     recordExchange: receipts && ((asked) => recordExchange(asked, serviceUrl(endpoint))),
     apiKey: key.value(),
@@ -92,9 +91,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       logEvent(told);
       report.observe(told);
-      if (told.type === 'verdict') receipts?.keepVerdict(told.sha256, told.report, told.exchange);
+      if (told.type === 'verdict' && told.record !== undefined) receipts?.keepRecord(told.record);
       verification.changed();
-      isPending = isPreliminary(told, isPending);
       setImmediate(look); // once the session is in the state that the event reports
     },
   });
@@ -107,7 +105,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     server?.sessionChanged();
     const now = standing();
     // A condition that held until the end is not over because the proxy is.
-    if (!isPending && now.state !== 'ended') noteStanding(now);
+    if (now.state !== 'ended') noteStanding(now);
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
   const verification = createVerification(config, session, clock);
@@ -149,6 +147,12 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     ...whileUnusable(conditions, 'api_key_file_unusable'),
   });
   opened.defer(() => keyWatch?.close());
+  const manifestWatch = given?.watch({
+    clock,
+    changed: () => log.info('The manifest file was read again; the next verification expects it'),
+    ...whileUnusable(conditions, 'manifest_file_unusable'),
+  });
+  opened.defer(() => manifestWatch?.close());
   const parts = opened.move();
   return {
     ...server,
@@ -156,7 +160,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     counters,
     /** Looks now at each followed file. */
     reload() {
-      for (const followed of [server, access.clients, keyWatch]) void followed?.reload();
+      for (const followed of [server, access.clients, keyWatch, manifestWatch]) void followed?.reload();
     },
     /** As of the server, and makes /readyz 503. */
     announceStop() {

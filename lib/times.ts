@@ -20,7 +20,11 @@ export const TIMES = Object.freeze({
   secretUsable: 3_300_000,
   /** A request waits this long for a verified service: during its upload, after it, and before a retry. */
   epochWait: 30_000,
-  /** A second rejection counts only this long after the first, since anybody on the way can send one. */
+  /**
+   * A second rejection counts only this long after the first, since anybody on the way can send one. Requests
+   * that wait begin an attempt so long after the last one began, and try a denied secret so long after the
+   * last try.
+   */
   confirmAfter: 6_000,
   /** A request waits this long for a renewal while the service is refused: it may have been repaired. */
   refusedWait: 5_000,
@@ -31,20 +35,8 @@ export const TIMES = Object.freeze({
   /** The pause after the first failed renewal; it doubles with each further one. */
   firstBackoff: 1_000,
   longestBackoff: 60_000,
-  /** Waiting requests begin a renewal before its pause is over, but not sooner after the last failure. */
-  hurryAfter: 5_000,
-  /** Between two tries of one renewal, while the service replaces its manifest. */
-  longestRoundPause: 5_000,
-  /** The failure with a client's key counts for this long: nobody tries again before the next client. */
-  offerCounts: 600_000,
   /** A key that the service refused is not tried again for this long. */
   refusedKeyKept: 30_000,
-  /**
-   * Between two signs of life of a renewal, and without one after which it counts as lost. After a pause of
-   * the process none counts as lost, because the timer of its sign of life is due first.
-   */
-  signOfLife: 1_000,
-  lostAfter: 3_000,
   /** The longest timer of an alarm: then it reads the wall clock again, which may have jumped. */
   alarmLook: 30_000,
 
@@ -111,6 +103,8 @@ export const TIMES = Object.freeze({
   farewell: 2_000,
   /** A connection without a request has this long for one while the listener drains. */
   firstRequest: 1_000,
+  /** A shared port stays open this long without a secret: a denied one is replaced in less. */
+  renewalGrace: 2_000,
   /** The end of a connection that does not speak HTTP may take this long. */
   strangerLinger: 1_000,
   /** Between two log lines about clients that speak the wrong scheme. */
@@ -139,11 +133,8 @@ export const TIMES = Object.freeze({
   diskPatience: 10_000,
   /** Between two batches of lines that are written, such as receipts and counts of limits. */
   batchPause: 250,
-  /** A lock of this age is that of a process that is gone. */
-  lockStale: 30_000,
-  lockWait: 60_000,
-  lockLook: 25,
   keyFileLook: 5_000,
+  manifestFileLook: 5_000,
   clientsFileLook: 500,
   /** A clients file that is half written is read again after this pause. */
   halfWrittenPause: 40,
@@ -161,12 +152,6 @@ export const TIMES = Object.freeze({
   /** How long a count in the store belongs to its replica; it is renewed three times in this time. */
   storeLease: 60_000,
   storeLook: 50_000,
-
-  // Receipts
-  /** Refused requests are summed up over this time. */
-  refusalInterval: 60_000,
-  /** Lost lines are reported this long after the first of them, so that one report covers many. */
-  lossDelay: 1_000,
 
   // Operators
   /** For a request of the admin listener. */

@@ -60,7 +60,8 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   method_not_allowed: 'The endpoint exists, with another method.',
   websocket_unsupported:
     'A client of the Responses API tried a WebSocket first; it then continues over HTTP.',
-  upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
+  upload_too_slow:
+    'The body came more slowly than `--min-upload-rate`, or in very many chunks of a few bytes.',
   body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
   response_not_read:
     'The client read nothing of a waiting response for ten minutes; the proxy closed its connection.',

@@ -4,7 +4,7 @@ import type { Writable } from 'node:stream';
 import { parseArgs } from 'node:util';
 import { refuseFlagsOfNpm } from '../lib/config/environment.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../lib/errors.ts';
-import { pathRefusal } from '../lib/files/path-refusal.ts';
+import { reasonOf } from '../lib/files/path-refusal.ts';
 import { listenFailed } from '../lib/listener/listen.ts';
 import { nearest, shellWord } from '../lib/text.ts';
 import { temporaryDirectory } from './directory.ts';
@@ -264,7 +264,7 @@ function splitFault(argument: string): [string, string] {
 function wordsOf(error: unknown, { host = '127.0.0.1', port = '0' }: Partial<Values> = {}): string {
   if (!(error instanceof Error && 'syscall' in error)) return asPrivatemodeError(error).message;
   const { path, syscall = '' } = error as NodeJS.ErrnoException;
-  if (path !== undefined) return `${path} cannot be used: ${pathRefusal(path, error, 'write to')}`;
+  if (path !== undefined) return `${path} cannot be used: ${reasonOf(error)}`;
   if (!['listen', 'bind', 'getaddrinfo'].includes(syscall)) return error.message;
   return `${listenFailed(`${host} port ${port}`, Number(port), error).message} (--host, --port)`;
 }

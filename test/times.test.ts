@@ -34,8 +34,8 @@ const SECRET_KEPT = 3_600_000;
 
 /** Each of these is at most as long as the next: `[times, why]`. */
 const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = [
-  [[t.hurryAfter, t.confirmAfter], 'the renewal that confirms a rejection has begun when it may count'],
-  [[t.confirmAfter + t.hurryAfter, t.epochWait], 'a request that waits learns that the service is refused'],
+  [[2 * t.confirmAfter, t.epochWait], 'a request that waits learns that the service is refused'],
+  [[t.refusedWait, t.confirmAfter], 'a request under a refusal does not wait for a second attempt'],
   [[t.deniedPause, t.deniedWait], 'a request that is denied in the pause still gets the renewal after it'],
   [[t.controlTimeout, t.epochWait], 'a request waits until one slow call is over'],
   [
@@ -47,12 +47,10 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
     'a secret is renewed while it is good, and not used once the service has forgotten it',
   ],
   [[t.secretJitter, t.secretRenew / 2], 'the random part leaves most of the term'],
-  [[2 * t.signOfLife, t.lostAfter], 'one late sign of life is no lost renewal'],
   [
     [t.alarmLook, SECRET_KEPT - t.secretUsable],
     'a clock that jumped is noticed before the service forgets the secret',
   ],
-  [[t.refusedKeyKept, t.offerCounts], 'a key that was refused is tried before its failure is forgotten'],
   [
     [t.collateralAgainTimeout, t.collateralTimeout, t.epochWait],
     'a second try is shorter, and both end while requests wait',
@@ -75,7 +73,6 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[t.lastWork, t.stopMargin], 'a second signal shortens the end'],
   [[t.startLook, t.startPatience], 'the first line says the time so far'],
 
-  [[t.lockLook, t.lockStale, t.lockWait], 'a command outlasts the lock of a process that is gone'],
   [[t.clientsFileLook + 6 * t.halfWrittenPause, 1_000], 'docs: a client is refused within a second'],
   [
     [t.clientsInForceLook, t.clientsFileLook, t.clientsInForceWait / 4],
@@ -89,7 +86,6 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
     [(t.storeLease * 2) / 3 + t.storeLongestRetry + t.storeConnect + t.storeReply, t.storeLease],
     'a renewal that fails, and a new connection after it, fit into a lease',
   ],
-  [[t.batchPause, t.lossDelay, t.refusalInterval], 'one line tells of the losses of several batches'],
 
   [[t.epochWait, t.serviceModelsTimeout], 'the list of models waits for the verification'],
   [
@@ -116,7 +112,7 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
 const IN_SECONDS: readonly (keyof typeof TIMES)[] = [
   ...(['epochWait', 'deniedWait', 'controlTimeout', 'manifestTimeout', 'collateralTimeout'] as const),
   ...(['collateralAgainTimeout', 'usualPause', 'longestPause', 'keepAliveTimeout', 'stopMargin'] as const),
-  ...(['diskPatience', 'lockStale', 'clientsInForceWait', 'placeWait'] as const),
+  ...(['diskPatience', 'clientsInForceWait', 'placeWait'] as const),
 ];
 
 describe('the times of the product', () => {

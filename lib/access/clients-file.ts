@@ -5,7 +5,6 @@
 import { ENDPOINTS, type EndpointId } from '../api/endpoints.ts';
 import { type Clock, pause } from '../clock.ts';
 import { invalid, momentIn } from '../config/values.ts';
-import { UNFINISHED } from '../files/overwrite.ts';
 import {
   type JsonDefect,
   JsonNumber,
@@ -287,7 +286,7 @@ const TRIES = 6;
 /**
  * The bytes of a file that may be written in place at this moment. If they differ from `before`, it reads
  * until two reads agree, because a single read could mix the old content with the new. A file that stays
- * unfinished is returned as it is, and is no JSON. Throws as readSmall does, and if the file changes all the
+ * empty is returned as it is, and is no JSON. Throws as readSmall does, and if the file changes all the
  * time.
  */
 export async function readSettled(
@@ -299,10 +298,10 @@ export async function readSettled(
   if (before !== undefined && last.equals(before)) return last;
   for (let tries = 0; tries < TRIES; tries++) {
     const next = await readSmall(path);
-    if (next.equals(last) && next[0] !== UNFINISHED) return next;
+    if (next.equals(last) && next.length > 0) return next;
     last = next;
     await pause(clock, clock.times.halfWrittenPause, undefined, 'waiting');
   }
-  if (last[0] === UNFINISHED) return last;
+  if (last.length === 0) return last;
   throw new Error('it changes all the time');
 }

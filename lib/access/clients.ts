@@ -77,7 +77,7 @@ async function readState(
   before?: State,
 ): Promise<State> {
   const bytes = await readSettled(path, before?.bytes, clock).catch((thrown: unknown) => {
-    throw fileUnreadable(`the file ${JSON.stringify(path)} of --clients`, path, thrown);
+    throw fileUnreadable(`the file ${JSON.stringify(path)} of --clients`, thrown);
   });
   const entries =
     before !== undefined && bytes.equals(before.bytes)

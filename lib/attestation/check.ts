@@ -1,8 +1,9 @@
 /**
  * Checks as data. A row states the id and title of a check, the source of its rule, what must hold, and how
- * the row judges a subject. `runChecks` turns rows into a list of outcomes. Only `allAccepted` decides.
+ * the row judges a subject. `Checks` turns rows into outcomes, stage by stage. Only `allAccepted` decides.
  */
 import { constantTimeEqual } from '#crypto';
+import { nextTurn } from '../clock.ts';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';
 
@@ -11,7 +12,7 @@ export interface CheckDescription {
   /** Stable, e.g. `snp.report.signature`. */
   readonly id: string;
   readonly title: string;
-  /** Where the rule comes from: a section of docs/protocol/attestation.md. */
+  /** A section of docs/protocol/attestation.md. */
   readonly source: string;
   /** What must hold; a finding may say it more precisely. */
   readonly expected: string;
@@ -19,14 +20,12 @@ export interface CheckDescription {
   readonly code?: ErrorCode;
   /** May be `not-applicable` in an accepted verdict. Every other check must pass. */
   readonly conditional?: true;
-  /** For code outside this folder that treats some checks alike: `checksAbout` lists them. */
   readonly about?: CheckTopic;
 }
 
 /**
- * `nonce digest`: the check compares a digest over the nonce. The others are about a revocation list, TCB
- * info or QE identity. `collateral signature`: whether its vendor signed it. `collateral date`: the check
- * fails once it has expired. `collateral signer`: both, by the certificate of its signer.
+ * For code outside this folder. `nonce digest`: a digest over the nonce is compared. `collateral signature`:
+ * whether the vendor signed it. `collateral date`: fails once it has expired. `collateral signer`: both.
  */
 export type CheckTopic = 'nonce digest' | 'collateral signature' | 'collateral date' | 'collateral signer';
 
@@ -35,7 +34,7 @@ export interface Finding {
   /** Text for a person, which no code parses; never key material. */
   readonly found: string;
   readonly expected?: string;
-  /** Only in a failure: its error code, e.g. `manifest_unsupported`, `collateral_unavailable`. */
+  /** Only in a failure. */
   readonly code?: ErrorCode | undefined;
   /** Only in a failure: facts that callers decide on beyond the error code. */
   readonly detail?: FailureDetail | undefined;
@@ -47,29 +46,21 @@ export interface Finding {
 export interface Check
   extends Pick<CheckDescription, 'id' | 'source' | 'expected'>,
     Pick<Finding, 'found' | 'code' | 'detail' | 'age'> {
-  /** `not-evaluated`: an earlier check failed, so a value that this check needs is missing. */
+  /** `not-evaluated`: an earlier check failed. */
   readonly outcome: Finding['outcome'] | 'not-evaluated';
 }
 
 /** The outcome of all checks of one piece of evidence. */
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
-/**
- * Whether the hardware itself states what was judged (lib/attestation/authentic.ts). `unknown` counts as
- * `no`. It has four causes. The document lacks the certificate of the key that signed the report, and nothing
- * is fetched for this question. No root is pinned to which the key could chain. This program does not know
- * the report's version. The nonce has a wrong length.
- */
-export type Authentic = 'yes' | 'no' | 'unknown';
-
 /** A row of a table of checks over subjects of one kind. */
 export interface CheckRow<Subject> extends CheckDescription {
-  /**
-   * Returns undefined if a value that the check needs is missing. A PrivatemodeError that it throws is a
-   * failure with the error's code, message and detail.
-   */
-  readonly judge: (subject: Subject) => Finding | undefined | Promise<Finding | undefined>;
+  /** A PrivatemodeError that it throws is a failure with the error's code, message and detail. */
+  readonly judge: (subject: Subject) => Finding | Promise<Finding>;
 }
+
+/** The checks of one kind of evidence, by stage. */
+export type Stages = Readonly<Record<'signer' | 'policy' | 'revocation', readonly CheckDescription[]>>;
 
 /** Makes the rows of a table from their descriptions by id. A row that names no source gets `source`. */
 export function rowsFrom<Subject>(
@@ -85,10 +76,7 @@ export function finding(holds: boolean, found: string, expected?: string): Findi
   return expected === undefined ? { outcome, found } : { outcome, found, expected };
 }
 
-/**
- * Passes if `found` is one of the byte strings that the manifest, the nonce or the hardware allow. If none is
- * allowed, nothing passes.
- */
+/** Passes if `found` is one of the byte strings that are allowed; if none is allowed, nothing passes. */
 export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Array[]): Finding {
   const holds = found !== undefined && allowed.some((value) => constantTimeEqual(value, found));
   return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
@@ -99,56 +87,21 @@ export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('h
 /** A finding for a check that the manifest or the evidence does not call for. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
 
-/**
- * The result of reading or fetching a value that checks need: the value, or the error, which the check
- * responsible for the value reports. Undefined: nobody tried, because an earlier check failed.
- */
-export type Settled<T> =
+/** The value that `read` returns, or the PrivatemodeError that it throws; any other error is thrown on. */
+export function attempt<T>(
+  read: () => T,
+):
   | { readonly value: T; readonly error?: never }
-  | { readonly value?: never; readonly error: PrivatemodeError }
-  | undefined;
-
-export function attempt<T>(read: () => T): Settled<T> {
+  | { readonly value?: never; readonly error: PrivatemodeError } {
   try {
     return { value: read() };
   } catch (error) {
-    return { error: typed(error) };
+    if (error instanceof PrivatemodeError) return { error };
+    throw error;
   }
 }
 
-export const attemptAsync = <T>(read: () => Promise<T>): Promise<Settled<T>> =>
-  read().then(
-    (value) => ({ value }),
-    (error: unknown) => ({ error: typed(error) }),
-  );
-
-/** Returns an error that has a code. Throws any other error on: it is a defect of ours. */
-function typed(error: unknown): PrivatemodeError {
-  if (error instanceof PrivatemodeError) return error;
-  throw error;
-}
-
-class MissingValue extends Error {}
-
-/** For use inside `judge`: returns the value, without which the check ends as `not-evaluated`. */
-export function need<T>(result: Settled<T>): T {
-  if (result === undefined || result.error !== undefined) throw new MissingValue();
-  return result.value;
-}
-
-/**
- * Like `need`, for the one check that is responsible for the value: throws the error of the attempt, so that
- * this check reports it.
- */
-export function demand<T>(result: Settled<T>): T {
-  if (result?.error !== undefined) throw result.error;
-  return need(result);
-}
-
-const NOT_EVALUATED: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = {
-  outcome: 'not-evaluated',
-  found: 'an earlier check failed',
-};
+const NOT_EVALUATED = { outcome: 'not-evaluated', found: 'an earlier check failed' } as const;
 
 /**
  * Makes a check from the description of a row and a finding; without a finding, the check is `not-evaluated`.
@@ -156,7 +109,8 @@ const NOT_EVALUATED: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = {
  */
 export function checkOf(described: CheckDescription, judged: Finding | undefined): Check {
   const { id, source } = described;
-  const { outcome, found, expected = described.expected, code, detail, age } = judged ?? NOT_EVALUATED;
+  const made: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = judged ?? NOT_EVALUATED;
+  const { outcome, found, expected = described.expected, code, detail, age } = made;
   const check = { id, source, outcome, expected, found: printable(found) };
   if (outcome === 'fail') {
     const failure = { ...check, code: code ?? described.code ?? 'attestation_failed' };
@@ -165,23 +119,102 @@ export function checkOf(described: CheckDescription, judged: Finding | undefined
   return age === undefined ? check : { ...check, age };
 }
 
-/** Judges the subject by every row, one after the other. */
-export async function runChecks<Subject>(
-  rows: readonly CheckRow<Subject>[],
-  subject: Subject,
-): Promise<Check[]> {
-  const checks: Check[] = [];
-  for (const row of rows) checks.push(checkOf(row, await judgeSafely(row, subject)));
-  return checks;
+/** The failure that a PrivatemodeError states. Any other error is a defect of ours, and thrown on. */
+function failureBy(error: unknown): Finding {
+  if (!(error instanceof PrivatemodeError)) throw error;
+  const { message, code, detail } = error;
+  return { outcome: 'fail', found: message, code, detail };
 }
 
-async function judgeSafely<Subject>({ judge }: CheckRow<Subject>, subject: Subject) {
+async function judgeBy<Subject>({ judge }: CheckRow<Subject>, subject: Subject): Promise<Finding> {
   try {
     return await judge(subject);
   } catch (error) {
-    if (error instanceof MissingValue) return undefined;
-    const { message, code, detail } = typed(error);
-    return { outcome: 'fail', found: message, code, detail } as const;
+    return failureBy(error);
+  }
+}
+
+/**
+ * The checks of one verification, by id. It goes by stages: all rows of a stage are judged, and if one of
+ * them fails, no further stage begins. Other work can run before each step.
+ */
+export class Checks {
+  readonly #rows: readonly CheckDescription[];
+  readonly #made = new Map<string, Check>();
+
+  /** `rows`: every check that may be made. */
+  constructor(rows: readonly CheckDescription[]) {
+    this.#rows = rows;
+  }
+
+  /** Judges the subject by all of these rows, one after the other. Returns whether none of them failed. */
+  async run<Subject>(rows: readonly CheckRow<Subject>[], subject: Subject): Promise<boolean> {
+    await nextTurn();
+    for (const row of rows) this.#made.set(row.id, checkOf(row, await judgeBy(row, subject)));
+    return !rows.some(({ id }) => this.#made.get(id)?.outcome === 'fail');
+  }
+
+  /** Reads or fetches a value. If that fails, the row `id` answers for it, and the value is undefined. */
+  async read<T>(id: string, read: () => T | Promise<T>): Promise<T | undefined> {
+    await nextTurn();
+    try {
+      return await read();
+    } catch (error) {
+      this.#fail(id, failureBy(error));
+      return undefined;
+    }
+  }
+
+  /** The first failure that was found. */
+  failure(): Check | undefined {
+    return firstFailure([...this.#made.values()]);
+  }
+
+  /** Lets the row `id` fail, whatever it found before. */
+  refuse(id: string, found: string): void {
+    this.#fail(id, finding(false, found));
+  }
+
+  /**
+   * Judges by each of the entries until one holds, which it returns. Keeps the checks of that one, else those
+   * of the closest one.
+   */
+  async tryEach<Entry>(
+    entries: readonly Entry[],
+    judge: (checks: Checks, entry: Entry) => Promise<boolean>,
+  ): Promise<Entry | undefined> {
+    const tried: Checks[] = [];
+    for (const entry of entries) {
+      const checks = new Checks(this.#rows);
+      const holds = await judge(checks, entry);
+      tried.push(checks);
+      if (holds) return this.#keep(checks, entry);
+    }
+    const [closest] = tried.toSorted((a, b) => b.#closeness() - a.#closeness());
+    return closest && this.#keep(closest, undefined);
+  }
+
+  /** One check for each of these rows, in their order; those that were not made are `not-evaluated`. */
+  of(rows: readonly CheckDescription[]): readonly Check[] {
+    return rows.map((row) => this.#made.get(row.id) ?? checkOf(row, undefined));
+  }
+
+  #fail(id: string, failure: Finding): void {
+    const row = this.#rows.find((each) => each.id === id);
+    if (row === undefined) throw new Error(`no check ${id}`);
+    this.#made.set(id, checkOf(row, failure));
+  }
+
+  #keep<Entry>(tried: Checks, entry: Entry): Entry {
+    for (const [id, check] of tried.#made) this.#made.set(id, check);
+    return entry;
+  }
+
+  /** How many checks hold. Who lacks only collateral is closer than all others: it may be the right entry. */
+  #closeness(): number {
+    const checks = [...this.#made.values()];
+    const held = checks.filter(({ outcome }) => outcome !== 'fail').length;
+    return checks.some(isRefuted) ? held : held + this.#rows.length;
   }
 }
 
@@ -190,7 +223,7 @@ export function firstFailure(checks: readonly Check[]): Check | undefined {
 }
 
 /** Whether the check failed for sure: collateral that comes later cannot mend it. */
-export const isRefuted = ({ outcome, code }: Check): boolean =>
+const isRefuted = ({ outcome, code }: Check): boolean =>
   outcome === 'fail' && code !== 'collateral_unavailable';
 
 /**

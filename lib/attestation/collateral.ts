@@ -1,14 +1,14 @@
 /**
- * Collateral: evidence that the document does not carry and that a verification asks the vendors for
- * (certificates, revocation lists, TCB info). This file states what a source offers, asks it each question
- * once, and reads revocation lists.
+ * Collateral: what the document does not carry and a verification asks the vendors for (certificates,
+ * revocation lists, TCB info); and what else the verification of evidence is given.
  */
-
 import { malformed } from '../crypto/der.ts';
 import { PrivatemodeError } from '../errors.ts';
-import type { Finding } from './check.ts';
+import { type Finding, finding } from './check.ts';
 import { type Crl, parseCrl } from './crl.ts';
+import type { TrustRoots } from './roots/production.ts';
 import type { Product } from './snp/product.ts';
+import { inForce } from './validity.ts';
 
 /** Every method rejects only with collateral_unavailable. */
 export interface CollateralSource {
@@ -26,6 +26,17 @@ export interface CollateralSource {
   intelPckCrl(): Promise<RevocationList & { readonly issuerChain: string }>;
   /** `url` is the distribution point of the root certificate. */
   intelRootCrl(query: { url: string }): Promise<RevocationList>;
+}
+
+/** What the verification of evidence is given, whichever kind it is of. */
+export interface EvidenceContext {
+  /** 64 bytes, over the document's own manifests (docs/protocol/attestation.md 3.2). */
+  readonly expectedReportData: Uint8Array;
+  /** 32 bytes each: the policies of the coordinators in the expected manifest (4.3, 19.12 rule 11). */
+  readonly coordinatorHashes: readonly Uint8Array[];
+  readonly roots: TrustRoots;
+  readonly collateral: CollateralSource;
+  readonly now: Date;
 }
 
 /** Whether collateral is the newest. */
@@ -52,57 +63,11 @@ export interface SignedCollateral extends Obtained {
   readonly issuerChain: string;
 }
 
-/**
- * Wraps a source for one verification. Each question goes to the source once, or never if `allowed` is false.
- * Every rejection becomes collateral_unavailable, whatever the source rejects with. Calls `arrived` for each
- * answer.
- */
-export function askOnce(
-  source: CollateralSource,
-  allowed: boolean,
-  arrived: () => void = () => {},
-): CollateralSource {
-  const asked = new Map<string, Promise<unknown>>();
-  const noted = <T>(answer: T): T => {
-    arrived();
-    return answer;
-  };
-  const once =
-    <Args extends unknown[], T>(name: string, ask: (...args: Args) => Promise<T>) =>
-    (...args: Args): Promise<T> => {
-      const question = `${name} ${JSON.stringify(args)}`;
-      const pending = asked.get(question) ?? askSafely(allowed, () => ask(...args).then(noted));
-      asked.set(question, pending);
-      return pending as Promise<T>;
-    };
-  return {
-    amdVcek: once('amdVcek', (query) => source.amdVcek(query)),
-    amdCrl: once('amdCrl', (query) => source.amdCrl(query)),
-    intelTcbInfo: once('intelTcbInfo', (query) => source.intelTcbInfo(query)),
-    intelQeIdentity: once('intelQeIdentity', (query) => source.intelQeIdentity(query)),
-    intelPckCrl: once('intelPckCrl', () => source.intelPckCrl()),
-    intelRootCrl: once('intelRootCrl', (query) => source.intelRootCrl(query)),
-  };
-}
-
-async function askSafely<T>(allowed: boolean, ask: () => Promise<T>): Promise<T> {
-  if (!allowed) {
-    throw new PrivatemodeError('collateral_unavailable', 'not asked for, because an earlier check failed');
-  }
-  try {
-    return await ask();
-  } catch (cause) {
-    if (cause instanceof PrivatemodeError && cause.code === 'collateral_unavailable') throw cause;
-    throw new PrivatemodeError('collateral_unavailable', 'the collateral could not be fetched', { cause });
-  }
-}
-
 export type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
 
 /**
- * Bytes. Real lists have under 10 KB. The time to read a list grows with its size, and no signature has been
- * checked by then. So the limit is lower for a list in the evidence, which the sender of the evidence chose,
- * than for a list from the vendor's host.
+ * Bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is lower for a
+ * list that the sender of the evidence chose than for one from the vendor's host.
  */
 export const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 /** Bytes. No check accepts more from a vendor's host, so nobody needs to fetch more. */
@@ -114,14 +79,14 @@ export function readRevocationList({ crl, stored }: RevocationList, maxBytes = M
   return { crl: parseCrl(crl), stored };
 }
 
-/**
- * Reads a list that was fetched. Throws collateral_unavailable where `readRevocationList` throws
- * evidence_malformed: its host sent it, and not the service.
- */
+/** The same for a list that was fetched, with the error of `asCollateral`. */
 export const readFetchedList = (list: RevocationList): ReadList =>
   asCollateral('the CRL', () => readRevocationList(list));
 
-/** Turns the readers' evidence_malformed into collateral_unavailable, for `read` that reads fetched data. */
+/**
+ * Turns the readers' evidence_malformed into collateral_unavailable, for `read` that reads fetched data: its
+ * host sent it, and not the service.
+ */
 export function asCollateral<T>(what: string, read: () => T): T {
   try {
     return read();
@@ -131,32 +96,29 @@ export function asCollateral<T>(what: string, read: () => T): T {
   }
 }
 
-/** `origin`, or for what was stored: how long ago it was fetched, and why it could not be fetched now. */
-export function howObtained({ stored }: Obtained, origin: string, now: Date): string {
+/** `origin`, or for what was stored: when it was fetched, and why it could not be fetched now. */
+export function howObtained({ stored }: Obtained, origin: string): string {
   if (stored === undefined) return origin;
-  const ago = duration(since(stored.fetchedAt, now));
-  return `stored ${ago} ago, because it could not be fetched now (${stored.because})`;
+  const at = new Date(stored.fetchedAt).toISOString();
+  return `stored at ${at}, because it could not be fetched now (${stored.because})`;
 }
 
 /**
- * Always passes. Says how old the list is (`age`: seconds since its issuer signed it), and how it was
- * obtained. Other checks decide by the list's own dates whether it is too old.
+ * Always passes. Says how the list was obtained and when it was issued (`age`: seconds ago, 0 if that lies
+ * ahead). Other checks decide by its dates whether it is too old.
  */
 export function obtained(list: ReadList, origin: string, now: Date): Finding {
-  const { crl } = list;
-  const found = `${howObtained(list, origin, now)}; number ${crl.crlNumber}, ${issued(crl, now)}`;
-  return { outcome: 'pass', found, age: since(crl.thisUpdate.getTime(), now) };
+  const { crlNumber, thisUpdate } = list.crl;
+  const found = `${howObtained(list, origin)}; number ${crlNumber}, issued ${thisUpdate.toISOString()}`;
+  return {
+    outcome: 'pass',
+    found,
+    age: Math.max(0, Math.floor((now.getTime() - thisUpdate.getTime()) / 1000)),
+  };
 }
 
-/** How long ago the list was issued, in words. */
-export const issued = ({ thisUpdate }: Crl, now: Date): string =>
-  `issued ${duration(since(thisUpdate.getTime(), now))} ago`;
-
-/** Seconds since `moment`; 0 if it lies in the future. */
-const since = (moment: number, now: Date): number => Math.max(0, Math.floor((now.getTime() - moment) / 1000));
-
-function duration(seconds: number): string {
-  if (seconds < 120) return `${seconds} s`;
-  if (seconds < 2 * 3600) return `${Math.floor(seconds / 60)} min`;
-  return seconds < 2 * 86_400 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} days`;
+/** Passes if the list was issued already, and names a next update that is not yet due. */
+export function currentList({ thisUpdate, nextUpdate }: Crl, now: Date): Finding {
+  const judged = inForce(now, { notBefore: thisUpdate, notAfter: nextUpdate });
+  return nextUpdate === undefined ? finding(false, judged.found) : judged;
 }

@@ -6,6 +6,9 @@
 import { sha256 } from '#crypto';
 import { malformed } from '../crypto/der.ts';
 import { JsonNumber, type JsonValue, parseStrictJson } from '../strict-json.ts';
+import { attempt } from './check.ts';
+import { decodeSnpAttestation } from './snp/report.ts';
+import { decodeQuoteV4 } from './tdx/quote.ts';
 
 export type AttestationDocument = Readonly<ReturnType<typeof parseDocument>>;
 
@@ -33,13 +36,13 @@ export function parseDocument(bytes: Uint8Array) {
   return {
     /** Informative. */
     version: typeof version === 'string' ? version : undefined,
-    /** The protobuf message of one of the evidence formats. */
+    /** The protobuf message of one of the kinds of evidence. */
     rawAttestation: readBytes(members.get('raw_attestation_doc'), 'raw_attestation_doc'),
     /** Dotted object identifier; a hint, which the report data do not cover. Undefined if absent. */
     attestationType: readObjectIdentifier(members.get('attestation_type')),
     /** The whole history, oldest first. */
     manifests: readByteLists(members.get('manifests'), 'manifests'),
-    /** Policy documents in random order. */
+    /** In random order. */
     policies: readByteLists(members.get('policies'), 'policies'),
     /** PEM bytes exactly as hashed into the report data. */
     rootCa: readBytes(members.get('root_ca'), 'root_ca'),
@@ -72,6 +75,26 @@ function readObjectIdentifier(value: JsonValue | undefined): string | undefined 
   return arcs.join('.');
 }
 
+export type Evidence = ReturnType<typeof readEvidence>;
+
+/**
+ * Finds the kind of evidence by the shape of the message alone; a check compares the type that the document
+ * states. Throws evidence_malformed if the message has the shape of neither kind, or of both.
+ */
+export function readEvidence(raw: Uint8Array) {
+  const snp = attempt(() => decodeSnpAttestation(raw));
+  const tdx = attempt(() => decodeQuoteV4(raw));
+  if (snp.value && tdx.value) throw malformed('the message can be read as SEV-SNP and as TDX');
+  if (snp.value) {
+    return { tee: 'snp', message: snp.value, reportData: snp.value.report.reportData } as const;
+  }
+  if (tdx.value) {
+    return { tee: 'tdx', message: tdx.value, reportData: tdx.value.tdQuoteBody.reportData } as const;
+  }
+  const [noSnp, noTdx] = [snp.error?.message, tdx.error?.message];
+  throw malformed(`no SEV-SNP message (${noSnp}) and no TDX message (${noTdx})`);
+}
+
 /**
  * The digest over the manifest history, oldest first: T = H(H(m) || T_previous), starting from 32 zero bytes
  * (docs/protocol/attestation.md 3.1). 32 bytes.
@@ -83,8 +106,8 @@ export function transitionDigest(manifests: readonly Uint8Array[]): Uint8Array {
 
 /**
  * The expected REPORT_DATA (docs/protocol/attestation.md 3.2): H(nonce || transition || H(rootCa) ||
- * H(meshCa)) and 32 zero bytes. `nonce` and `transition` are 32 bytes each, the CAs are PEM exactly as in the
- * document. Throws evidence_malformed for another nonce or digest length.
+ * H(meshCa)) and 32 zero bytes. The CAs are PEM exactly as in the document. Throws evidence_malformed unless
+ * `nonce` and `transition` have 32 bytes, because they are hashed without separators.
  */
 export function reportData(
   input: Readonly<Record<'nonce' | 'transition' | 'rootCa' | 'meshCa', Uint8Array>>,

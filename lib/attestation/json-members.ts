@@ -1,9 +1,7 @@
 /** Typed access to the members of a JSON object. */
 import { JsonNumber, JsonObject, type JsonValue, type Path } from '../strict-json.ts';
 
-/**
- * A type of value. `read` returns undefined for a value of another type; errors name the type as `expected`.
- */
+/** A type of value, by its name in errors; `read` returns undefined for a value of another type. */
 interface Kind<T> {
   readonly expected: string;
   readonly read: (value: JsonValue | undefined) => T | undefined;
@@ -24,20 +22,13 @@ export const DATE = kind('a UTC time in seconds', (value) => {
 });
 
 /** An integer from 0 to `max`, written without fraction and exponent. */
-export const bigInteger = (max: bigint): Kind<bigint> =>
+const whole = <T>(max: number | bigint, read: (digits: string) => T): Kind<T> =>
   kind(`an integer from 0 to ${max}`, (value) => {
-    const isInteger = value instanceof JsonNumber && /^-?(?:0|[1-9][0-9]*)$/.test(value.text);
-    const integer = isInteger ? BigInt(value.text) : -1n;
-    return integer >= 0n && integer <= max ? integer : undefined;
+    const digits = value instanceof JsonNumber && /^(?:0|[1-9][0-9]*)$/.test(value.text) ? value.text : '';
+    return digits !== '' && BigInt(digits) <= max ? read(digits) : undefined;
   });
-
-export function integer(max: number): Kind<number> {
-  const { expected, read } = bigInteger(BigInt(max));
-  return kind(expected, (value) => {
-    const integer = read(value);
-    return integer === undefined ? undefined : Number(integer);
-  });
-}
+export const integer = (max: number): Kind<number> => whole(max, Number);
+export const bigInteger = (max: bigint): Kind<bigint> => whole(max, BigInt);
 
 /** Bytes written as hex of either case: exactly `length` bytes, or any number of bytes if it is not given. */
 export const hex = (length?: number): Kind<Uint8Array> =>

@@ -1,6 +1,6 @@
 /**
  * The two ways to refuse a manifest (docs/protocol/attestation.md 19.12): `manifest_invalid` for a value that
- * is wrong in every generation of the format, `manifest_unsupported` for a value that a newer verifier may
+ * is wrong in every generation of the format, `manifest_unsupported` for one that a newer verifier may
  * understand.
  */
 import { PrivatemodeError } from '../errors.ts';
@@ -8,31 +8,21 @@ import { JsonNumber, type JsonValue, type Path, pathText } from '../strict-json.
 import { printable } from '../text.ts';
 import type { JsonMembers } from './json-members.ts';
 
-export function manifestInvalid(path: Path, reason: string): PrivatemodeError {
-  return notValid(`${pathText(path) || 'top level'}: ${reason}`);
-}
-
 /** `reason` itself names the place. */
 export const notValid = (reason: string): PrivatemodeError =>
   new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${reason}`));
 
-/**
- * Names the path and the value that this version does not understand; the word "unmarshaling" is part of the
- * interface.
- */
-export function manifestUnsupported(path: Path, value: string): PrivatemodeError {
-  const what = `${pathText(path)}: ${value} is not understood by this version`;
-  return new PrivatemodeError(
-    'manifest_unsupported',
-    printable(`unmarshaling manifest: ${what}; update privatemode-proxy`),
-  );
-}
+export const manifestInvalid = (path: Path, reason: string): PrivatemodeError =>
+  notValid(`${pathText(path) || 'top level'}: ${reason}`);
 
-export const misplaced = (
-  value: JsonValue | undefined,
-  path: Path,
-  { expected }: { readonly expected: string },
-): PrivatemodeError => manifestInvalid(path, `${valueText(value)} where ${expected} belongs`);
+export const misplaced = (value: JsonValue | undefined, path: Path, { expected }: { expected: string }) =>
+  manifestInvalid(path, `${valueText(value)} where ${expected} belongs`);
+
+/** The word "unmarshaling" is part of the interface. */
+export function manifestUnsupported(path: Path, value: string): PrivatemodeError {
+  const what = `${pathText(path)}: ${value} is not understood by this version; update privatemode-proxy`;
+  return new PrivatemodeError('manifest_unsupported', printable(`unmarshaling manifest: ${what}`));
+}
 
 /** A value as text for an error message, cut at 60 characters. */
 function valueText(value: JsonValue | undefined): string {
@@ -43,8 +33,8 @@ function valueText(value: JsonValue | undefined): string {
 }
 
 /**
- * Returns the object if all its keys are known. Throws manifest_invalid for a key that differs from a known
- * one only in letter case, manifest_unsupported for any other unknown key.
+ * The object, if all its keys are known. Throws manifest_invalid for a key that differs from a known one only
+ * in letter case, manifest_unsupported for any other.
  */
 export function onlyKnown(object: JsonMembers, known: readonly string[]): JsonMembers {
   for (const [key, value] of object.members) {

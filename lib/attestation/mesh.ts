@@ -1,20 +1,19 @@
 /**
- * Judges the mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because
- * the hardware vouches for its bytes; its issuer does not matter. The signer of the secret exchange must be
- * the secret service: a certificate of another workload is refused.
+ * The mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because the
+ * hardware vouches for its bytes. The signer of the secret exchange must be the secret service.
  */
 
 import { parseDer } from '../crypto/der.ts';
 import { readOctetString } from '../crypto/der-values.ts';
 import { verifyEcdsa } from '../crypto/signature.ts';
-import { allValid, inForce, issuedBy, verified } from './certificate-findings.ts';
-import { attempt, type Check, demand, finding, need, rowsFrom, runChecks } from './check.ts';
-import { parseManifest, secretServiceEntry } from './manifest.ts';
+import { type Check, Checks, finding, rowsFrom } from './check.ts';
+import { type PolicyEntry, parseManifest, secretServiceEntry } from './manifest.ts';
+import { inForce, issuedBy, verified } from './validity.ts';
 import {
+  type Certificate,
   commonName,
   decodeOneCertificate,
   EXTENSION_OID,
-  isTimeValid,
   maySignCertificates,
   nameText,
   parseCertificate,
@@ -39,7 +38,12 @@ export interface SecretResponseInput {
   readonly signature: Uint8Array;
 }
 
-type SecretSubject = ReturnType<typeof readSubject>;
+interface SecretSubject extends SecretResponseInput {
+  readonly meshCa: Certificate;
+  readonly certificate: Certificate;
+  /** The secret service's entry in the manifest; the certificate must carry its values. */
+  readonly service: PolicyEntry;
+}
 
 const { basicConstraints, keyUsage, extendedKeyUsage, subjectAltName, nameConstraints } = EXTENSION_OID;
 const CA_EXTENSIONS = [basicConstraints, keyUsage];
@@ -54,8 +58,8 @@ const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 const readMeshCa = (pem: string) => parseCertificate(decodeOneCertificate(pem));
 
 /**
- * Judges whether the mesh CA can serve as a trust anchor: it must be a CA that may sign certificates, and be
- * valid now. If it names itself as its issuer, its own key must have signed it. Throws evidence_malformed.
+ * Whether the mesh CA can serve as a trust anchor. If it names itself as its issuer, its own key must have
+ * signed it; another issuer does not matter. Throws evidence_malformed.
  */
 export async function judgeMeshCa(pem: string, now: Date) {
   const meshCa = readMeshCa(pem);
@@ -68,10 +72,8 @@ export async function judgeMeshCa(pem: string, now: Date) {
   // Refuse a CA limited to some purposes or names: only the author of the limit knows what it may sign.
   if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
   if (meshCa.extensions.has(nameConstraints)) return finding(false, `${name} is limited to some names`);
-  if (!isTimeValid(meshCa, now)) {
-    const judged = inForce(false, meshCa.notBefore, meshCa.notAfter, now);
-    return { ...judged, found: `${name} is valid from ${judged.found}` };
-  }
+  const validity = inForce(now, meshCa);
+  if (validity.outcome === 'fail') return { ...validity, found: `${name} is valid from ${validity.found}` };
   const forged = sameName(meshCa.issuer, meshCa.subject) && !(await verifySignedBy(meshCa, meshCa));
   return finding(!forged, forged ? `${name} is not signed by its own key` : name);
 }
@@ -81,33 +83,25 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     title: 'Form of the mesh certificate',
     expected: 'one X.509 version 3 certificate in DER',
     code: 'evidence_malformed',
-    judge: ({ certificate }) => {
-      const { version } = demand(certificate);
-      return finding(version === 3, `version ${version}`);
-    },
+    judge: ({ certificate: { version } }) => finding(version === 3, `version ${version}`),
   },
   'mesh.certificate.signature': {
     title: 'Issuer of the mesh certificate',
     expected: 'issued and signed by the attested mesh CA',
-    judge: ({ certificate, meshCa }) => {
-      const issuer = demand(meshCa);
-      const leaf = need(certificate);
-      if (!sameName(leaf.issuer, issuer.subject)) return finding(false, 'another issuer');
-      if (!maySignCertificates(issuer)) return finding(false, 'the mesh CA may not sign certificates');
-      return issuedBy(leaf, issuer);
-    },
+    judge: ({ certificate, meshCa }) =>
+      maySignCertificates(meshCa)
+        ? issuedBy(certificate, meshCa)
+        : finding(false, 'the mesh CA may not sign certificates'),
   },
   'mesh.certificate.validity': {
     title: 'Validity of the mesh certificate',
     expected: 'mesh certificate and mesh CA are valid at this time',
-    judge: ({ certificate, meshCa, now }) =>
-      allValid([need(certificate), need(meshCa)], need(certificate), now),
+    judge: ({ certificate, meshCa, now }) => inForce(now, certificate, meshCa),
   },
   'mesh.certificate.usage': {
     title: 'Purpose of the mesh certificate',
     expected: 'may sign, for a server, and has no critical extension that is not understood',
-    judge: ({ certificate }) => {
-      const leaf = need(certificate);
+    judge: ({ certificate: leaf }) => {
       const [critical] = unhandledCritical(leaf, LEAF_EXTENSIONS);
       if (critical !== undefined) return finding(false, `the critical extension ${critical}`);
       const { keyUsage: uses, extendedKeyUsage: purposes } = leaf;
@@ -119,18 +113,16 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
   'mesh.certificate.key': {
     title: 'Key of the mesh certificate',
     expected: 'ECDSA on P-256 or P-384',
-    judge: ({ certificate }) => {
-      const { curve, algorithm } = need(certificate).publicKey;
-      return finding(curve !== undefined, curve ?? algorithm);
-    },
+    judge: ({ certificate: { publicKey } }) =>
+      finding(publicKey.curve !== undefined, publicKey.curve ?? publicKey.algorithm),
   },
   'mesh.identity.workload_secret_id': {
     title: 'Identity of the secret service',
     source: 'attestation.md 13.1, 19.11',
     expected: 'the WorkloadSecretID of the secret service in the manifest',
     judge: ({ certificate, service }) => {
-      const expected = demand(service).workloadSecretId;
-      const value = need(certificate).extensions.get(WORKLOAD_SECRET_ID)?.value;
+      const expected = service.workloadSecretId;
+      const value = certificate.extensions.get(WORKLOAD_SECRET_ID)?.value;
       const found = value && Buffer.from(readOctetString(parseDer(value))).toString('utf8');
       return finding(found === expected, found ?? 'none', expected);
     },
@@ -140,8 +132,8 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     source: 'attestation.md 19.11',
     expected: "the first SAN of the secret service's entry in the manifest",
     judge: ({ certificate, service }) => {
-      const expected = need(service).sans[0] ?? '';
-      const found = commonName(need(certificate).subject);
+      const expected = service.sans[0] ?? '';
+      const found = commonName(certificate.subject);
       return finding(found === expected, found ?? 'none', expected);
     },
   },
@@ -162,7 +154,7 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     title: 'Signature on the secret exchange',
     expected: 'ECDSA with SHA-256, in DER, by the mesh certificate over public key and encapsulated key',
     judge: async ({ certificate, publicKey, encapsulatedKey, signature }) => {
-      const { publicKey: key } = need(certificate);
+      const { publicKey: key } = certificate;
       const data = Buffer.concat([publicKey, encapsulatedKey]);
       return verified(await verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature }));
     },
@@ -170,19 +162,17 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
 });
 
 /**
- * Judges the response of the secret exchange by MESH_ROWS, then SECRET_ROWS. The response is good if every
- * check passes; HPKE decides later whether the encapsulated key opens. Rejects only for defects of our own.
+ * One check for each of MESH_ROWS and SECRET_ROWS; all of them must pass. HPKE decides later whether the
+ * encapsulated key opens. Rejects only for defects of our own.
  */
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
-  return runChecks([...MESH_ROWS, ...SECRET_ROWS], readSubject(input));
-}
-
-function readSubject(input: SecretResponseInput) {
-  return {
-    ...input,
-    meshCa: attempt(() => readMeshCa(input.meshCaPem)),
-    certificate: attempt(() => parseCertificate(input.meshCert)),
-    /** The secret service's entry in the manifest; the certificate must carry its values. */
-    service: attempt(() => secretServiceEntry(parseManifest(input.manifest))),
-  };
+  const rows = [...MESH_ROWS, ...SECRET_ROWS];
+  const checks = new Checks(rows);
+  const certificate = await checks.read('mesh.certificate.form', () => parseCertificate(input.meshCert));
+  const meshCa = await checks.read('mesh.certificate.signature', () => readMeshCa(input.meshCaPem));
+  const service = await checks.read('mesh.identity.workload_secret_id', () =>
+    secretServiceEntry(parseManifest(input.manifest)),
+  );
+  if (certificate && meshCa && service) await checks.run(rows, { ...input, certificate, meshCa, service });
+  return checks.of(rows);
 }

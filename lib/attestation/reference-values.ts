@@ -1,8 +1,4 @@
-/**
- * Reads the reference values of a manifest (docs/protocol/attestation.md 4.4, 4.5), validates them (19.12)
- * and decodes them. Lengths are in bytes.
- */
-
+/** Reads the reference values of a manifest (docs/protocol/attestation.md 4.4, 4.5, 19.12). */
 import { JsonObject } from '../strict-json.ts';
 import { bigInteger, FLAG, hex, integer, type JsonMembers, TEXT } from './json-members.ts';
 import { manifestInvalid, manifestUnsupported, onlyKnown } from './manifest-members.ts';
@@ -18,47 +14,38 @@ import { isProduct } from './snp/product.ts';
 export type SnpReferenceValues = Readonly<ReturnType<typeof readSnp>>;
 export type TdxReferenceValues = Readonly<ReturnType<typeof readTdx>>;
 
-const SNP_KEYS =
-  'Platform ProductName TrustedMeasurement MinimumTCB GuestPolicy PlatformInfo MinimumMitigationVector ' +
-  'AllowedChipIDs CPUs APEIP';
+const SNP_KEYS = [
+  ...['Platform', 'ProductName', 'TrustedMeasurement', 'MinimumTCB', 'GuestPolicy', 'PlatformInfo'],
+  ...['MinimumMitigationVector', 'AllowedChipIDs', 'CPUs', 'APEIP'],
+];
+const TDX_KEYS = [
+  ...['Platform', 'MinTCBEvaluationDataNumber', 'MrTd', 'MrSeam', 'Rtmrs', 'Rtmr0Alternatives', 'Xfam'],
+  ...['AllowedPIIDs', 'MemoryIntegrity', 'SMTDisabled', 'StaticPlatform', 'CPUs'],
+];
 const TCB_KEYS = ['BootloaderVersion', 'TEEVersion', 'SNPVersion', 'MicrocodeVersion'];
 const membersOf = (flags: readonly BitFlag[]): string[] => flags.map(({ member }) => member);
-const PLATFORM_INFO_KEYS = membersOf(PLATFORM_INFO_FLAGS);
 const GUEST_POLICY_KEYS = ['ABIMinor', 'ABIMajor', ...membersOf(GUEST_POLICY_FLAGS)];
-/**
- * Members of GuestPolicy that weaken the guest, and so must never be true (docs/protocol/attestation.md 19.12
- * rule 9).
- */
+/** Members of GuestPolicy that weaken the guest (docs/protocol/attestation.md 19.12 rule 9). */
 const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'];
-const TDX_KEYS =
-  'Platform MinTCBEvaluationDataNumber MrTd MrSeam Rtmrs Rtmr0Alternatives Xfam AllowedPIIDs ' +
-  'MemoryIntegrity SMTDisabled StaticPlatform CPUs';
 const UINT64 = bigInteger(2n ** 64n - 1n);
 const BYTE = integer(255);
 
-/**
- * Reads `ReferenceValues.snp` and `.tdx`. Throws manifest_invalid or manifest_unsupported
- * (docs/protocol/attestation.md 19.12).
- */
+/** Reads `ReferenceValues.snp` and `.tdx`. Throws manifest_invalid or manifest_unsupported. */
 export function readReferenceValues(values: JsonMembers) {
-  const entries = (key: string, known: string): JsonMembers[] =>
-    values.objects(key, []).map((entry) => onlyKnown(entry, known.split(' ')));
+  const entries = (key: string, known: readonly string[]): JsonMembers[] =>
+    values.objects(key, []).map((entry) => onlyKnown(entry, known));
   const snp = entries('snp', SNP_KEYS).map(readSnp);
   const tdx = entries('tdx', TDX_KEYS).map(readTdx);
   if (snp.length + tdx.length === 0) throw manifestInvalid(values.path, 'no reference value at all');
   return { snp, tdx };
 }
 
-/**
- * Checks the types of `Platform` and `CPUs`. Both are informative, but a platform without confidential
- * hardware is refused (19.9, rule 4).
- */
+/** Both members are informative, but a platform without confidential hardware is refused (19.12 rule 4). */
 function checkPlatform(entry: JsonMembers): void {
-  const platform = entry.get('Platform', TEXT, '');
-  if (platform.toLowerCase().includes('insecure')) {
-    throw manifestInvalid(entry.at('Platform'), `${platform} is a platform without confidential hardware`);
-  }
   entry.get('CPUs', UINT64, 0n);
+  const platform = entry.get('Platform', TEXT, '');
+  if (platform.toLowerCase().includes('insecure'))
+    throw manifestInvalid(entry.at('Platform'), `${platform} is a platform without confidential hardware`);
 }
 
 function readSnp(entry: JsonMembers) {
@@ -67,6 +54,7 @@ function readSnp(entry: JsonMembers) {
   if (product === '') throw manifestInvalid(entry.at('ProductName'), 'a product name is mandatory');
   if (!isProduct(product)) throw manifestUnsupported(entry.at('ProductName'), product);
   const tcb = onlyKnown(entry.object('MinimumTCB'), TCB_KEYS);
+  const platformInfo = readOptional(entry, 'PlatformInfo', membersOf(PLATFORM_INFO_FLAGS));
   return {
     product,
     /** The launch digest; if `apeip` is set, that of a guest with one vCPU. */
@@ -80,29 +68,26 @@ function readSnp(entry: JsonMembers) {
       microcode: tcb.get('MicrocodeVersion', BYTE),
     },
     guestPolicy: readGuestPolicy(entry),
-    platformInfo: readFlags(readOptional(entry, 'PlatformInfo', PLATFORM_INFO_KEYS), PLATFORM_INFO_FLAGS),
+    platformInfo: readFlags(platformInfo, PLATFORM_INFO_FLAGS),
     minimumMitigationVector: entry.get('MinimumMitigationVector', UINT64, 0n),
     /** Empty = any chip. */
     allowedChipIds: entry.list('AllowedChipIDs', hex(64), []),
   };
 }
 
-/** The object of that member, or an empty one if the member is absent. */
 const readOptional = (entry: JsonMembers, key: string, known: readonly string[]): JsonMembers =>
   onlyKnown(entry.object(key, new JsonObject()), known);
 
 /** Four bytes, big-endian; an absent or empty member selects the exact measurement (rule 10). */
 function readApeip(entry: JsonMembers): number | undefined {
-  if (entry.get('APEIP', TEXT, '') === '') return undefined;
-  const bytes = entry.get('APEIP', hex(4));
-  return new DataView(bytes.buffer).getUint32(0);
+  const text = entry.get('APEIP', TEXT, '');
+  return text === '' ? undefined : new DataView(entry.get('APEIP', hex(4)).buffer).getUint32(0);
 }
 
 function readGuestPolicy(entry: JsonMembers): GuestPolicy {
   const policy = readOptional(entry, 'GuestPolicy', GUEST_POLICY_KEYS);
-  for (const member of NEVER_TRUE) {
+  for (const member of NEVER_TRUE)
     if (policy.get(member, FLAG, false)) throw manifestInvalid(policy.at(member), 'must not be true');
-  }
   return {
     ABIMinor: policy.get('ABIMinor', BYTE, 0),
     ABIMajor: policy.get('ABIMajor', BYTE, 0),
@@ -111,9 +96,8 @@ function readGuestPolicy(entry: JsonMembers): GuestPolicy {
 }
 
 function readFlags<Table extends readonly BitFlag[]>(object: JsonMembers, table: Table): Flags<Table> {
-  return Object.fromEntries(
-    table.map(({ member }) => [member, object.get(member, FLAG, false)]),
-  ) as Flags<Table>;
+  const read = ({ member }: BitFlag) => [member, object.get(member, FLAG, false)] as const;
+  return Object.fromEntries(table.map(read)) as Flags<Table>;
 }
 
 function readTdx(entry: JsonMembers) {

@@ -75,8 +75,8 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
     try {
       await session().acquire({ timeoutMs: config.verificationTimeout, givesUp: () => true });
       const { verified, error } = session().standing();
-      // If not verified, the secret of the session is suspended. Without an error nothing has failed yet.
-      return verified ? undefined : (error ?? suspended());
+      // If not verified, the service denies the secret. Without an error nothing has failed yet.
+      return verified ? undefined : (error ?? denied());
     } catch (thrown) {
       return asPrivatemodeError(thrown);
     }
@@ -91,7 +91,9 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
       // `not_ready` says only that the verification took too long; its cause says why.
       const { cause } = error ?? {};
       const reason = error?.code === 'not_ready' && cause instanceof PrivatemodeError ? cause : error;
-      return verificationOf(opened?.lastVerdict(), reason && toApplication(reason, config), config);
+      const verdict = opened?.lastVerdict();
+      const manifest = opened?.manifest(verdict?.manifestSha256 ?? null);
+      return verificationOf(verdict, manifest, reason && toApplication(reason, config), config);
     },
     protection: () => (closed ? undefined : protectionOf(opened)),
     close,
@@ -106,7 +108,7 @@ const ours = new WeakSet<object>();
 export const isOurs = (fetch: unknown): fetch is PrivatemodeFetch =>
   typeof fetch === 'function' && ours.has(fetch);
 
-const suspended = (): PrivatemodeError =>
+const denied = (): PrivatemodeError =>
   new PrivatemodeError('not_ready', 'the service denied the secret, and is still being verified again');
 
 const clientClosed = (): PrivatemodeError => new PrivatemodeError('shutting_down', 'the client was closed');

@@ -133,7 +133,7 @@ async function exchange(
       errorBody = undefined;
       const secret = { id: epoch.secretId, key: epoch.key };
       const cipher = endpoint.codec === 'none' ? undefined : new RequestCipher(secret);
-      // the session has suspended the secret of this epoch
+      // the service denies the secret of this epoch, and this request tries it
       const isTrial = opened.current()?.secretId !== epoch.secretId;
       return { ...(await send(config, request, { match, epoch, cipher, body, requestId })), isTrial };
     },

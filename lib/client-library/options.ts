@@ -5,7 +5,7 @@ import { commonName, decodeOneCertificate, parseCertificate } from '../attestati
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { SALT_BYTES } from '../pipeline/inject-salt.ts';
-import type { VerdictReport } from '../verdict/verdict.ts';
+import type { Verdict } from '../verdict/verdict.ts';
 import { runtimeClock } from './clock.ts';
 
 /** Standard fetch. */
@@ -117,7 +117,7 @@ export interface Protection {
 }
 
 /** The verdict of a verification, in the shape of `privatemode-proxy verify --json`. */
-export type ClientVerdict = VerdictReport;
+export type ClientVerdict = Verdict;
 
 /** A verdict that accepts the service, and the manifest that the service was held against. */
 export interface Verification extends ClientVerdict {

@@ -36,8 +36,7 @@ function verifiedRemedy(error: PrivatemodeError, given: VerifiedOptions): string
   const { code, detail } = error;
   const missing = detail?.missingRoot;
   if (missing !== undefined) return `${missing} is missing in the option unsafeTrustRoots: add its roots.`;
-  const pinned = code === 'manifest_mismatch' && given.manifest !== undefined ? PINNED : undefined;
-  const remedy = detail?.unvouched ? error.remedy : pinned;
+  const remedy = code === 'manifest_mismatch' && given.manifest !== undefined ? PINNED : undefined;
   const isLocal = LOOPBACK.test(given.apiEndpoint.hostname);
   const hasRoots = given.unsafeTrustRoots !== undefined;
   const isLikely = isLocal && (code === 'attestation_failed' || (code === 'manifest_mismatch' && !hasRoots));

@@ -31,7 +31,7 @@ interface Asking {
   readonly requestId: string;
   /** Only in an exchange of the Responses API. */
   readonly translator: Translator | undefined;
-  /** Called once the whole response has authenticated. */
+  /** Called whenever a part of the response was decrypted, and at its end. */
   readonly onAuthentic: () => void;
 }
 
@@ -177,10 +177,9 @@ interface Source {
 }
 
 /**
- * Yields the plaintext that each chunk of a stream completes, and calls `onAuthentic` once the whole stream
- * has authenticated. If the stream fails, it yields the bytes before the failure, then those that
- * `farewell` makes of the failure, and throws the failure. If the application left, it throws the
- * application's own reason.
+ * Yields the plaintext that each chunk of a stream completes, and calls `onAuthentic` then. If the stream
+ * fails, it yields the bytes before the failure, then those that `farewell` makes of the failure, and throws
+ * the failure. If the application left, it throws the application's own reason.
  */
 async function* decrypted(
   { chunks, finish }: Source,
@@ -193,7 +192,10 @@ async function* decrypted(
     for await (const chunk of chunks) {
       const bytes = decrypter.feed(chunk);
       if (decrypter.failure === undefined && decrypter.finished) finish();
-      if (bytes.length > 0) yield bytes;
+      if (bytes.length > 0) {
+        onAuthentic();
+        yield bytes;
+      }
       if (decrypter.failure !== undefined || decrypter.finished) break;
     }
     if (decrypter.failure === undefined && !decrypter.finished) decrypter.end();

@@ -2,6 +2,7 @@
  * Makes the session of a client, which keeps everything in memory and fetches everything through the given
  * fetch.
  */
+import { sha256 } from '#crypto';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
@@ -15,14 +16,16 @@ import { verdictOf } from './verification.ts';
 
 type Acquiring = Parameters<AttestedSession['acquire']>[0] & {
   /**
-   * Whether a failed renewal ends the wait. Default: if the failure is about a host that has never responded
-   * (isNobody).
+   * Whether a failure ends the wait: of a verdict at once, of silence the third time. Default: if it is about
+   * a host that has never responded (isNobody).
    */
   readonly givesUp?: (error: PrivatemodeError) => boolean;
 };
 
 export interface ClientSession extends AttestedSession {
   acquire(options: Acquiring): Promise<Epoch>;
+  /** The manifest with this SHA-256, if it is in force or was the last to be fetched. */
+  manifest(sha256: string | null): Uint8Array | undefined;
 }
 
 /** Opens a session with these options. It fetches nothing before a request needs it. */
@@ -31,11 +34,20 @@ export function openClientSession(config: ClientConfig): ClientSession {
   /** One listener for each request that waits for an epoch; it gets the error of every failed renewal. */
   const waiting = new Set<(error: PrivatemodeError) => void>();
   const call = createControlCall(config);
+  const source = manifestSource(config, call);
+  const manifests: Partial<Record<'fetched' | 'enforced', Uint8Array>> = {};
   const session: AttestedSession = createSession({
     apiKey,
     host: apiEndpoint.hostname,
     onDemand: true, // an application may drop a client without closing it
-    manifests: manifestSource(config, call),
+    shares: globalThis.navigator?.userAgent !== 'Cloudflare-Workers',
+    manifests: {
+      kind: source.kind,
+      async newest(signal) {
+        manifests.fetched = await source.newest(signal);
+        return manifests.fetched;
+      },
+    },
     control: createControlApi({
       call,
       endpoint: { host: apiEndpoint.hostname.replace(/^\[|\]$/g, ''), port: Number(apiEndpoint.port || 443) },
@@ -53,14 +65,19 @@ export function openClientSession(config: ClientConfig): ClientSession {
     random: Math.random,
     observe(event) {
       // `attested` holds the checks of the evidence alone: the verdict on the secret exchange follows.
-      if (event.type === 'rejected' || event.type === 'secret-judged') {
+      if (event.type === 'judged') {
         tell(config.onVerdict, () => verdictOf(event.verdict, undefined, config));
       }
       if (event.type === 'update-failed') for (const failed of waiting) failed(event.error);
       if (event.type === 'epoch') tell(config.onEpoch, () => protectionOf(session));
     },
     // an application has no manifest log
-    manifestLog: { record: async () => ({ appended: false, path: '' }) },
+    manifestLog: {
+      async record(manifest) {
+        manifests.enforced = manifest;
+        return { appended: false, path: '' };
+      },
+    },
     clock,
   });
   session.start();
@@ -69,8 +86,10 @@ export function openClientSession(config: ClientConfig): ClientSession {
     if (session.current() !== undefined) return session.acquire(options);
     const { promise: lost, reject } = Promise.withResolvers<never>();
     const done = new AbortController();
+    let failures = 0;
     const failed = (error: PrivatemodeError): void => {
-      if (givesUp(error)) reject(error);
+      failures++;
+      if (givesUp(error) && (failures === PATIENCE || error.status === 400)) reject(error);
     };
     waiting.add(failed);
     try {
@@ -82,8 +101,16 @@ export function openClientSession(config: ClientConfig): ClientSession {
     }
   }
 
-  return { ...session, acquire };
+  function manifest(wanted: string | null): Uint8Array | undefined {
+    const named = (bytes: Uint8Array) => Buffer.from(sha256(bytes)).toString('hex') === wanted;
+    return Object.values(manifests).find(named);
+  }
+
+  return { ...session, acquire, manifest };
 }
+
+/** How often a host is asked before a request gives up. */
+const PATIENCE = 3;
 
 /** What protects requests of this session now. */
 export function protectionOf(session: AttestedSession | undefined): Protection | undefined {

@@ -5,8 +5,7 @@
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { notJudged, rootsKind } from '../verdict/judge.ts';
-import { outcomeOfError } from '../verdict/outcome.ts';
-import { reasonOf, type Verdict, verdictReport } from '../verdict/verdict.ts';
+import { failureOf, outcomeOfError, reasonOf, type Verdict } from '../verdict/verdict.ts';
 import type { ClientConfig, ClientVerdict, Verification } from './options.ts';
 import { ERRORS } from './remedies.ts';
 
@@ -30,19 +29,19 @@ export class VerificationError extends PrivatemodeError {
  */
 export function verificationOf(
   found: Verdict | undefined,
+  manifest: Uint8Array | undefined,
   error: PrivatemodeError | undefined,
   config: Pick<ClientConfig, 'unsafeTrustRoots'>,
 ): Verification {
   const verdict = verdictOf(found, error, config);
-  if (found?.manifest === undefined || verdict.outcome !== 'accepted')
-    throw new VerificationError(verdict, error);
-  const manifestText = new TextDecoder('utf-8', { ignoreBOM: true }).decode(found.manifest);
+  if (manifest === undefined || verdict.outcome !== 'accepted') throw new VerificationError(verdict, error);
+  const manifestText = new TextDecoder('utf-8', { ignoreBOM: true }).decode(manifest);
   return { ...(verdict as Verification), manifest: JSON.parse(manifestText), manifestText };
 }
 
 /**
- * The verdict as a report. If nothing was judged, or if a step after the verdict failed, the report has the
- * error that kept the verdict from being good.
+ * The verdict. If nothing was judged, or if a step after the verdict failed, it has the error that kept the
+ * verdict from being good.
  */
 export function verdictOf(
   verdict: Verdict | undefined,
@@ -51,14 +50,14 @@ export function verdictOf(
 ): ClientVerdict {
   if (verdict === undefined) {
     const cause = error ?? new PrivatemodeError('attestation_failed', 'not accepted');
-    const roots = rootsKind(unsafeTrustRoots);
-    return verdictReport(notJudged(cause, { at: new Date(), roots, manifestSha256: undefined }));
+    const known = { at: new Date().toISOString(), manifestSha256: null };
+    return notJudged(cause, { ...known, roots: rootsKind(unsafeTrustRoots) });
   }
   const isRejected = verdict.outcome !== 'accepted';
   // A rejected service that falls silent stays rejected: only an error about what the service presented
   // replaces that of the check.
   const isSilence = error?.blame !== 'attestation' || error.code === 'not_ready';
-  if (error === undefined || (isRejected && isSilence)) return verdictReport(verdict);
+  if (error === undefined || (isRejected && isSilence)) return verdict;
   const outcome = isRejected ? verdict.outcome : outcomeOfError(error.code);
-  return verdictReport({ ...verdict, outcome, failure: { check: verdict.failure?.check, error } });
+  return { ...verdict, outcome, failure: { ...(verdict.failure ?? failureOf(error)), code: error.code } };
 }

@@ -2,7 +2,7 @@
  * `privatemode-proxy clients new NAME…`, `list` and `revoke NAME`: changes and shows the file of --clients.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { existsSync, readFileSync, realpathSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import { readFile as read, readlink, realpath } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { CLIENT_NAME, type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../access/clients-file.ts';
@@ -12,10 +12,8 @@ import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { setting, text, valuesOf } from '../config/setting.ts';
 import { asWritten, invalid } from '../config/values.ts';
-import { publish, syncDirectory } from '../files/durable-file.ts';
-import { withLock } from '../files/file-lock.ts';
-import { copyBeside, overwrite, UNFINISHED } from '../files/overwrite.ts';
-import { readNamedFile } from '../files/path-refusal.ts';
+import { copyBeside, overwrite, publish, syncDirectory, withLock } from '../files/durable-file.ts';
+import { readNamed } from '../files/path-refusal.ts';
 import type { StatusReport } from '../observe/status-report.ts';
 import { nearest, plural, printable } from '../text.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
@@ -78,12 +76,7 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
   }
   const file = needed(word, path);
   if (word === 'revoke') readFile(file); // must exist; "new" makes the file
-  const tookOver = (at: string, owner: string): void => {
-    stderr.write(
-      `The lock ${at}.lock was older than ${clock.times.lockStale / 1000} s, and was taken over from ${owner}.\n`,
-    );
-  };
-  const { said, sha256, written, entries } = await change(file, { tookOver, clock }, (before) =>
+  const { said, sha256, written, entries } = await change(file, (before) =>
     word === 'new'
       ? withTokens(before, fresh, { path: file, apiKeyFile })
       : without(before, names[0] as string, file),
@@ -336,8 +329,8 @@ function readFile(path: string): {
   readonly file: Written;
   readonly entries: readonly ClientEntry[];
 } {
-  const bytes = readNamedFile(`the file of --clients, ${path}`, path, (name) => readFileSync(name));
-  if (bytes[0] === UNFINISHED)
+  const bytes = Buffer.from(readNamed(`the file of --clients, ${path}`, path));
+  if (bytes.length === 0)
     throw invalid(
       `${path} was not written to its end. If no other command is writing it, the whole text is in ${copyBeside(realpathSync(path))}: copy it back with cat`,
     );
@@ -354,35 +347,28 @@ interface Changed {
 }
 
 /**
- * Changes the file under its lock and reads it again. Two commands at the same time change it one after the
- * other. If an editor writes at the same time, the caller gets an error. A symbolic link stays, and the file
- * that it points to is changed. `tookOver` gets the path of that file. Returns the message about the change,
- * the new content and its SHA-256. Throws config_invalid.
+ * Changes the file under its lock and reads it again. If an editor or another command writes at the same
+ * time, the caller gets an error. A symbolic link stays, and the file that it points to is changed. Returns
+ * the message about the change, the new content and its SHA-256. Throws config_invalid.
  */
 async function change(
   path: string,
-  { tookOver, clock }: { readonly tookOver: (at: string, owner: string) => void; readonly clock: Clock },
   changed: (file: Written) => Change,
 ): Promise<Pick<Change, 'said'> & Changed> {
   try {
     const at = await withoutLinks(path);
-    return await withLock(
-      at,
-      (owner) => tookOver(at, owner),
-      async () => {
-        const before = existsSync(at) ? readFile(at) : undefined;
-        const { file, said } = changed(before?.file ?? { clients: [] });
-        const content = Buffer.from(textOf(file));
-        const entries = parseClientsFile(content, { needsKeys: false });
-        if (before !== undefined && !(await read(at)).equals(before.bytes)) throw changedMeanwhile(path);
-        if (before !== undefined) await overwrite(at, content);
-        else if (!(await publish(at, content, MODE))) throw changedMeanwhile(path);
-        await syncDirectory(dirname(at));
-        if (!(await read(path)).equals(content)) throw changedMeanwhile(path);
-        return { said, entries, sha256: createHash('sha256').update(content).digest('hex'), written: file };
-      },
-      clock,
-    );
+    return await withLock(at, async () => {
+      const before = existsSync(at) ? readFile(at) : undefined;
+      const { file, said } = changed(before?.file ?? { clients: [] });
+      const content = Buffer.from(textOf(file));
+      const entries = parseClientsFile(content, { needsKeys: false });
+      if (before !== undefined && !(await read(at)).equals(before.bytes)) throw changedMeanwhile(path);
+      if (before !== undefined) await overwrite(at, content);
+      else if (!(await publish(at, content, MODE))) throw changedMeanwhile(path);
+      await syncDirectory(dirname(at));
+      if (!(await read(path)).equals(content)) throw changedMeanwhile(path);
+      return { said, entries, sha256: createHash('sha256').update(content).digest('hex'), written: file };
+    });
   } catch (thrown) {
     throw (thrown as NodeJS.ErrnoException).syscall === undefined
       ? thrown

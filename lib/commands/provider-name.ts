@@ -7,8 +7,7 @@ import { existsSync, lstatSync, readFileSync, realpathSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { dirname, isAbsolute, join, relative } from 'node:path';
 import type { Environment } from '../config/environment.ts';
-import { publish } from '../files/durable-file.ts';
-import { makeDirectorySync } from '../files/make-directory.ts';
+import { makeDirectorySync, publish } from '../files/durable-file.ts';
 
 export interface ProviderName {
   readonly name: string;

@@ -1,15 +1,11 @@
-/** `privatemode-proxy receipts verify` and `receipts rotate-key` (docs/receipts.md). */
-import { dirname, join, resolve } from 'node:path';
+/** `privatemode-proxy receipts verify` (docs/receipts.md). */
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { beyondMonth, invalid, parsePath, wants } from '../config/values.ts';
-import { isDirectory } from '../files/make-directory.ts';
 import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.ts';
 import { receiptsDirectory } from '../receipts/receipt-files.ts';
-import { rotateReceiptKey } from '../receipts/receipt-log.ts';
 import { plural, printable, safeJson } from '../text.ts';
-import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
-import { VERSION } from '../version.ts';
+import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/verdict.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
 
 const SETTINGS = [
@@ -19,13 +15,13 @@ const SETTINGS = [
     help: 'Directory of the receipts, which is receipts in the workspace of the proxy, or that workspace.',
   }),
   setting('since', text('YYYY-MM-DD', parseDay), {
-    help: 'For verify: skip the files of earlier days (UTC). If they are missing, a gap is listed.',
+    help: 'Begin with the files of this day (UTC). Whether earlier ones are missing is not checked.',
   }),
   setting('public-key', list('FILE,…', parsePath), {
-    help: 'For verify: keys that the receipts must be signed with (PEM), and those that they name as the next. Repeatable. If unset, the keys in the directory: trust them no more than the directory.',
+    help: 'Keys that the receipts must be signed with (PEM). Repeatable. If unset, each chain counts with the key that it names: trust it no more than the directory.',
   }),
-  setting('strict', BOOLEAN, { help: 'For verify: treat gaps as failures (exit code 10).' }),
-  setting('json', BOOLEAN, { help: 'For verify: print the report as one JSON object.' }),
+  setting('strict', BOOLEAN, { help: 'Treat gaps as failures (exit code 10).' }),
+  setting('json', BOOLEAN, { help: 'Print the report as one JSON object.' }),
   HELP,
 ] as const;
 
@@ -33,9 +29,9 @@ const EXIT_CODES = { sound: 0, defective: 10, customRoots: CUSTOM_ROOTS_EXIT_COD
 
 export const RECEIPTS: Command = {
   flags: SETTINGS,
-  words: [['verify'], ['rotate-key']],
+  words: [['verify']],
   help: renderHelp,
-  run: (asked) => (asked.words[0] === 'verify' ? verifyReceipts(asked) : rotateKey(asked)),
+  run: verifyReceipts,
 };
 
 /** Returns an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
@@ -48,83 +44,56 @@ async function verifyReceipts({ given, io: { stdout, clock } }: Invocation): Pro
     );
   const directory = await receiptsDirectory(dir);
   const report = await checkReceipts(directory, { since, publicKeyFiles: publicKey, strict });
-  stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report, strict));
+  const isOwn = publicKey === undefined || publicKey.length === 0;
+  stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report, isOwn));
   if (!report.ok) return EXIT_CODES.defective;
-  return report.customRoots === undefined ? EXIT_CODES.sound : EXIT_CODES.customRoots;
+  return report.hasCustomRoots ? EXIT_CODES.customRoots : EXIT_CODES.sound;
 }
 
-/** Returns 0. Throws config_invalid and receipts_unavailable. */
-async function rotateKey({ given, io: { stdout, clock } }: Invocation): Promise<number> {
-  const stray = [...given.values.keys()].find((name) => name !== 'dir');
-  if (stray !== undefined) throw invalid(`--${stray} is for receipts verify; rotate-key takes --dir only`);
-  const directory = resolve(await receiptsDirectory(valuesOf(SETTINGS, given).dir));
-  const workspace = dirname(directory);
-  if (!(await isDirectory(directory)) || join(workspace, 'receipts') !== directory)
-    throw invalid(`--dir: ${directory} is no directory of receipts; name the workspace of the proxy`);
-  const { before, next } = await rotateReceiptKey({ workspace, version: VERSION, clock });
-  stdout.write(
-    `The key of ${directory} is now ${next}. The previous key, ${before}, has signed the new one as its successor.\n` +
-      'Keep a copy of public.pem elsewhere. A running proxy signs with the previous key until you restart it.\n',
-  );
-  return 0;
-}
-
-function renderReport(report: ReceiptsReport, strict: boolean): string {
-  const { ok, instances, lines, requests, refused = {}, findings, customRoots = [] } = report;
-  const counted = `${plural(requests, 'receipt')} in ${plural(lines, 'line')} of ${plural(instances, 'instance')}`;
-  const sums = Object.entries(refused).map(([code, count]) => `${count} ${code}`);
-  const refusals = sums.length === 0 ? [] : [`Refused and only counted: ${sums.join(', ')}`];
+/** `isOwn`: the keys are those that the receipts name themselves. */
+function renderReport(report: ReceiptsReport, isOwn: boolean): string {
+  const { ok, instances, lines, requests, findings, publicKeys, hasCustomRoots } = report;
+  const counted = `${plural(requests, 'receipt')} in ${plural(lines, 'signed line')} of ${plural(instances, 'instance')}`;
   const shown = findings.map(({ file, line, message, fails }) => {
     const place = line === 0 ? file : `${file} line ${line}`;
     return `${fails ? '✗' : '-'} ${printable(`${place}: ${message}`)}`;
   });
-  const foreign = customRoots.map(
-    ({ verdictSha256, file, line }) =>
-      `! ${printable(file)} line ${line}: its verdict ${verdictSha256} trusts custom roots, not those of AMD and Intel`,
-  );
-  const used = report.publicKeys.filter((key) => key.instances > 0);
-  const isOwn = used.some(({ source }) => source === 'directory');
-  const names = used.map(({ sha256, source }) => `SHA-256 ${sha256}${ORIGINS[source]}`).join('; ');
-  const checkedWith = isOwn
-    ? `! Checked with the key of this directory (${names}). Whoever can write there can replace that key: compare it with the copy that you kept, or name that copy with --public-key.`
-    : `Checked with the key of --public-key (${names}).`;
-  const sound =
-    customRoots.length > 0
-      ? '! Every signature, chain and verdict holds, but under custom roots such as those of a simulator: this shows NO genuine AMD or Intel hardware.'
-      : `${isOwn ? '' : '✓ '}Every signature, chain and verdict holds.`;
-  const held = instances === 0 ? '! There are no receipts: nothing was checked.' : sound;
-  const failing = findings.filter(({ fails }) => fails);
-  const isIncomplete = strict && failing.every(({ kind, file }) => kind === 'missing' && file !== '.');
-  const verdict = ok
-    ? held
-    : `The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.${
-        isIncomplete
-          ? ' Only lines are missing: an instance that is still running, or was killed, leaves such gaps, and --strict counts them as failures.'
-          : ''
-      }`;
-  const about = ok && instances > 0 ? [checkedWith] : [];
-  return `${[counted, ...refusals, ...shown, ...foreign, ...about, verdict].join('\n')}\n`;
-}
+  return `${[counted, ...shown, ...conclusion()].join('\n')}\n`;
 
-const ORIGINS = { directory: '', given: '', rotated: ', which the one before names as the next' } as const;
+  function conclusion(): readonly string[] {
+    if (!ok)
+      return [
+        'The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.',
+      ];
+    if (lines === 0) return ['! There are no receipts: nothing was checked.'];
+    const names = publicKeys.map((name) => `SHA-256 ${name}`).join('; ');
+    const checkedWith = isOwn
+      ? `! Checked with the key that the receipts name (${names}). Whoever can write there can sign them anew: compare it with the copy that you kept, or name that copy with --public-key.`
+      : `Checked with the key of --public-key (${names}).`;
+    const held = hasCustomRoots
+      ? '! Every signature and chain holds, but under custom roots such as those of a simulator: this shows NO genuine AMD or Intel hardware.'
+      : `${isOwn ? '' : '✓ '}Every signature and chain holds.`;
+    return [checkedWith, held];
+  }
+}
 
 function renderHelp(): string {
   return helpPage(
-    `Checks receipts: every signature, the chain of each instance, and the verdicts and manifests to which they
-refer. rotate-key gives the workspace a new key, and has the old one sign that it follows.`,
-    ['receipts verify [flags]', 'receipts rotate-key [--dir DIR]'],
+    `Checks receipts: every signature, the chain of each instance, and the manifests and records to which they
+refer.`,
+    ['receipts verify [flags]'],
     [
       section('Flags', SETTINGS),
       section('Exit codes', [
         [
           '   0',
-          'Everything holds. The report lists gaps (an instance that was killed or is still running; skipped days whose files are missing; lines that waited for the disk over midnight) and files that are no receipts.',
+          'Everything holds. The report lists gaps: an instance that was killed or is still running, receipts that could not be written, records that are missing.',
         ],
         [
           '  10',
-          'A line is missing, changed or out of order, a verdict is wrong, or there are no receipts. With --strict, also if there is a gap.',
+          'A line is missing, changed or moved, a manifest is missing, a record was changed, or there are no receipts. With --strict, also if there is a gap.',
         ],
-        ['  35', 'Everything holds, but some verdicts trust roots other than those of AMD and Intel.'],
+        ['  35', 'Everything holds, but under roots other than those of AMD and Intel.'],
         ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
       ]),
     ],

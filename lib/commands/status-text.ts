@@ -1,6 +1,6 @@
 /** Renders the status of a running proxy as text for a terminal: the content of the status page, in lines. */
 
-import type { EnforcedManifest } from '../manifest-log/manifest-changes.ts';
+import type { EnforcedManifest } from '../manifest-log.ts';
 import type { Condition, Severity } from '../observe/conditions.ts';
 import type {
   FinishedRequest,
@@ -224,10 +224,9 @@ function refusedLines(refused: readonly RefusedRequests[], now: number, paint: P
 
 function manifestLines(manifests: readonly EnforcedManifest[], paint: Paint): string[] {
   if (manifests.length === 0) return [];
-  const lines = manifests.slice(0, MOST_MANIFESTS).map(({ since, sha256, changes }) => {
-    const changed = changes === undefined ? '' : `  ${plural(changes.length, 'change')}`;
-    return `  ${since}  ${sha256 ?? 'cannot be read'}${changed}`;
-  });
+  const lines = manifests
+    .slice(0, MOST_MANIFESTS)
+    .map(({ since, sha256 }) => `  ${since}  ${sha256 ?? 'cannot be read'}`);
   const more = manifests.length - lines.length;
   if (more > 0) lines.push(paint('plain', `  and ${more} before`));
   return [paint('bold', 'Enforced manifests'), ...lines];

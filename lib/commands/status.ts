@@ -10,7 +10,7 @@ import { reachableHost, urlHost } from '../network/addresses.ts';
 import type { StatusReport } from '../observe/status-report.ts';
 import type { VerificationDocument } from '../observe/verification-document.ts';
 import { hasColours, printable, safeJson } from '../text.ts';
-import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
+import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/verdict.ts';
 import type { Command, Invocation } from './command.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';
 

@@ -1,4 +1,4 @@
-/** `privatemode-proxy usage`: sums up who used what, as a table, as JSON or as CSV (docs/receipts.md). */
+/** `privatemode-proxy usage`: sums up who used what, as a table or as JSON (docs/receipts.md). */
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
@@ -28,7 +28,6 @@ const SETTINGS = [
     help: 'Directories of receipts, such as receipts in the workspace of each proxy, or those workspaces; their sums are added. Repeatable.',
   }),
   setting('json', BOOLEAN, { help: 'Print the report as one JSON object (docs/receipts.md).' }),
-  setting('csv', BOOLEAN, { help: 'Print the rows as CSV (RFC 4180), without a total.' }),
   HELP,
 ] as const;
 
@@ -38,8 +37,7 @@ export const USAGE: Command = { flags: SETTINGS, help: renderHelp, run: printUsa
 
 /** Returns an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
 async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promise<number> {
-  const { since, until, by: wanted, dir, json, csv } = valuesOf(SETTINGS, given);
-  if (json && csv) throw invalid('give either --json or --csv, not both');
+  const { since, until, by: wanted, dir, json } = valuesOf(SETTINGS, given);
   if (since !== undefined && until !== undefined && since >= until)
     throw invalid(
       `--since ${since.toISOString()} must be earlier than --until ${until.toISOString()}: swap them, or leave one out`,
@@ -49,15 +47,16 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
 
   if (dir.length === 0) throw invalid('--dir wants a path, and got none');
   const directories = [...new Set(await Promise.all(dir.map(receiptsDirectory)))];
-  const report = await sumUsage(directories, { since, until, by });
-  const render = json ? renderJson : csv ? renderCsv : renderText;
-  stdout.write(render(report, directories.join(', ')));
-  for (const note of notesOn(report)) stderr.write(`${printable(note)}\n`);
-  if (csv && report.lost > 0) stderr.write(`${lostText(report)}\n`);
-  // A single directory may be empty, as of a new gateway. If one of several is empty, a gateway goes
-  // uncounted.
-  const isWhole = directories.length === 1 || report.empty === undefined;
-  return isWhole && report.lines.first === null ? EXIT_CODES.counted : EXIT_CODES.incomplete;
+  const report = await sumUsage(directories, since, until, by);
+  stdout.write(json ? `${safeJson(report, 2)}\n` : renderText(report, directories.join(', ')));
+  const { unreadable, repeated, cutOff } = report.lines;
+  const notes = [
+    unreadable > 0 ? `Not counted: ${plural(unreadable, 'line')} that cannot be read.` : '',
+    repeated > 0 ? `Not counted: ${plural(repeated, 'line')} that came twice or out of order.` : '',
+    cutOff > 0 ? `${plural(cutOff, 'file')} ended in the middle of a line, which was not counted.` : '',
+  ];
+  for (const note of notes) if (note !== '') stderr.write(`${note}\n`);
+  return unreadable + repeated === 0 ? EXIT_CODES.counted : EXIT_CODES.incomplete;
 }
 
 const NO_RECEIPTS = 'A gateway with --receipts writes them to receipts in its --workspace.';
@@ -67,23 +66,6 @@ function parseDate(flag: string, given: string): Date {
   const wanted = 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z';
   return parseMoment(flag, moment, wanted, given);
 }
-
-/** Notes about directories without receipts, and about lines that were not counted. */
-function notesOn({ empty = [], lines: { unreadable, repeated, cutOff, first } }: UsageReport): string[] {
-  const notes = empty.map((directory) => `There are no receipts in ${directory}.`);
-  const uncounted: string[] = [];
-  if (unreadable > 0) uncounted.push(`${plural(unreadable, 'line')} cannot be read`);
-  if (repeated > 0) uncounted.push(`${plural(repeated, 'line')} came twice or out of order`);
-  if (first !== null)
-    notes.push(`Not counted: ${uncounted.join(', ')}; the first is ${first.file} line ${first.line}.`);
-  if (cutOff > 0)
-    notes.push(`${plural(cutOff, 'file')} ended in the middle of a line, which was not counted.`);
-  return notes;
-}
-
-const lostText = ({ lost }: UsageReport): string => `Receipts lost: ${lost}.`;
-
-const renderJson = (report: UsageReport): string => `${safeJson(report, 2)}\n`;
 
 /** The columns after the keys, in order. `title` and `show` are for the table. */
 const COLUMNS: readonly {
@@ -126,7 +108,7 @@ const keysOf = (row: UsageRow, by: UsageReport['by']): string[] =>
 function renderText(report: UsageReport, where: string): string {
   const { by, rows, total, files } = report;
   const about = (...words: readonly string[]): string => words.filter((word) => word !== '').join(' ');
-  const lost = report.lost > 0 ? `${lostText(report)}\n` : '';
+  const lost = report.lost > 0 ? `Receipts lost: ${report.lost}.\n` : '';
   if (files === 0) return `${about('No receipts', periodText(report), `lie in ${where}`)}. ${NO_RECEIPTS}\n`;
   if (total.requests === 0) return `${about('No requests', periodText(report))}.\n${lost}`;
   const cells = (keys: readonly string[], sums: UsageSums): string[] => [
@@ -162,26 +144,6 @@ function periodText({ since, until }: UsageReport): string {
   return words.filter((word) => word !== '').join(' and ');
 }
 
-function renderCsv({ by, rows }: UsageReport): string {
-  const lines = [
-    [...by, ...COLUMNS.map(({ name }) => name)],
-    ...rows.map((row) => [
-      ...keysOf(row, by).map(csvText),
-      ...COLUMNS.map(({ name }) => String(row[name] ?? '')),
-    ]),
-  ];
-  return lines.map((line) => `${line.join(',')}\r\n`).join('');
-}
-
-/**
- * A CSV field (RFC 4180). A spreadsheet takes a text that begins like this for a formula, and clients choose
- * the names of models; a leading `'` makes the field a text.
- */
-function csvText(value: string): string {
-  const inert = /^[\s=+\-@\uff1d\uff0b\uff0d\uff20]/.test(value) ? `'${value}` : value;
-  return /[",\r\n]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert;
-}
-
 function renderHelp(): string {
   return helpPage(
     `Sums up the receipts of a gateway for each client of --clients: requests, how they ended, tokens and
@@ -193,10 +155,7 @@ that the service found in its prompt cache.`,
       section('Flags', SETTINGS),
       section('Exit codes', [
         ['   0', 'Every receipt of the period is counted.'],
-        [
-          '  10',
-          'Some lines are unreadable or duplicates, and are not counted; stderr says how many, and where the first is. Or one of several --dir has no receipts; stderr names it.',
-        ],
+        ['  10', 'Some lines are unreadable or duplicates, and are not counted; stderr says how many.'],
         ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
       ]),
     ],

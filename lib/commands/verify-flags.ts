@@ -2,100 +2,77 @@
  * The command line of `verify`: the flags (those of the proxy and its own), the request they describe, and
  * the help text.
  */
+import { NONCE_BYTES } from '../attestation/document-checks.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
-import { invalid, parseMoment } from '../config/values.ts';
+import { invalid, parseMoment, wants } from '../config/values.ts';
 import { TILDE } from '../files/path-refusal.ts';
-import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from '../verdict/outcome.ts';
-import { savedIn } from './save-exchange.ts';
+import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from '../verdict/verdict.ts';
 
 const FILE = text('FILE', required);
-const DIRECTORY = text('DIR', required);
 
-/** For the live service. */
-const SAVE = setting('save', DIRECTORY, {
-  help: 'Store the exchange in this directory, with all that is needed to verify it again, offline, by anyone. No key or secret is stored.',
-});
-
-/** For a saved exchange. */
-const SAVED = setting('saved', DIRECTORY, {
-  help: 'Directory of an exchange that --save or --receipts has written: names all of its files, and the time of its verdict.',
-});
-const OFFLINE = [
-  SAVED,
-  setting('evidence', FILE, {
-    bare: 'a service is given with --api-endpoint HOST:PORT, and the files of a saved exchange with --saved DIR, or with --evidence, --nonce and --manifest, as its README.txt says',
-    help: 'Response of the attestation call: {"AttestationDoc": base64}.',
+const OWN = [
+  setting('save', FILE, {
+    help: 'Store the exchange in this new file, the record, with all that is needed to verify it again, offline, by anyone. No key or secret is stored.',
   }),
-  setting('nonce', FILE, {
-    help: 'Body of that call: {"Nonce": base64 of 32 bytes}. With --save: the nonce to send to the live service, from whoever wants to see that the answer is new.',
+  setting('nonce', text('BASE64', parseNonce), {
+    help: 'The 32 bytes to send to the live service in place of random ones, from whoever wants to see that the answer is new.',
   }),
-  setting('manifest', FILE, { help: 'The expected manifest, byte for byte.' }),
-  setting('secret-request', FILE, {
-    help: 'Body of the secret exchange: {"PublicKey": base64}. Together with --secret-response; without both, only the evidence is verified.',
-  }),
-  setting('secret-response', FILE, {
-    help: 'Response of the secret exchange: {"EncapsulatedKey", "Signature", "MeshCert"}, each base64.',
-  }),
-  setting('collateral', FILE, {
-    help: 'Certificates and revocation lists of AMD or Intel, as --save writes them. SEV-SNP evidence usually contains its own; TDX evidence never does.',
-  }),
-  setting('roots', DIRECTORY, {
-    help: 'Trust the hardware roots in the .pem files of this directory instead of the built-in ones of AMD and Intel. For simulators and tests only: it proves nothing about real hardware.',
+  setting('saved', FILE, {
+    bare: 'a service is given with --api-endpoint HOST:PORT, and a record with --saved FILE',
+    help: 'Verify this record, which --save or --receipts has written, and use no network.',
   }),
   setting(
     'at',
     text('TIME', (flag, given) => parseMoment(flag, required(flag, given))),
     {
-      help: 'Time at which to judge all dates, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then may not be good now; a time in the future prints a warning.',
+      help: 'With --saved: time at which to judge all dates, as in 2026-12-01T00:00:00Z (default: the time that the record states). A time in the future prints a warning.',
     },
   ),
-] as const;
-
-/** For the live service and for a saved exchange. */
-const OUTPUT = [
   setting('accept-custom-roots', BOOLEAN, {
     help: 'Exit with 0 if evidence is accepted under roots other than those of AMD and Intel, as a simulator needs. Without this flag the exit code is 35.',
   }),
   setting('json', BOOLEAN, { help: 'Print the verdict as one JSON object (docs/verify.md).' }),
 ] as const;
 
-const OWN = [SAVE, ...OFFLINE, ...OUTPUT];
 /** Includes all flags of the proxy, so that its command line can be used as it is. */
 export const VERIFY_FLAGS = [...FLAGS, ...OWN];
 type Own = ValuesOf<(typeof OWN)[number]> & { readonly verbose: boolean };
 
-/** Flags that name the service or save its responses; they have no meaning for files. */
+/** Flags that name the service or save its responses; they have no meaning for a record. */
 const OF_SERVICE = [
-  ...['save', 'api-endpoint', 'api-key', 'manifest-path', 'cdn-base-url'],
+  ...['save', 'nonce', 'api-endpoint', 'api-key', 'manifest-path', 'cdn-base-url'],
   ...['unsafe-trust-roots', 'amd-kds-url', 'intel-pcs-url'],
 ];
 
 export type LiveRequest = Readonly<ReturnType<typeof liveRequest>>;
-export type OfflineRequest = Readonly<ReturnType<typeof offlineRequest>>;
+export type SavedRequest = Own & {
+  readonly mode: 'record';
+  readonly saved: string;
+  readonly warnings: Given['warnings'];
+};
 
-/**
- * The request of a command line. Any flag for a saved exchange makes it offline, except --nonce together with
- * --save. Throws config_invalid.
- */
-export function verifyRequest(given: Given, env: Environment = {}): LiveRequest | OfflineRequest {
-  const own = { ...valuesOf(OWN, given), verbose: given.values.get('verbose') === 'true' };
-  const isChallenge = given.values.has('save');
-  const offline = OFFLINE.find(({ name }) => given.values.has(name) && !(name === 'nonce' && isChallenge));
-  if (offline !== undefined) return offlineRequest(given, own, offline.name);
-  // Variables of the proxy count for the live service only: a saved exchange is judged by what the command
-  // line names.
-  return liveRequest(withEnvironment(given, env), own);
+/** The request of a command line. Throws config_invalid. */
+export function verifyRequest(given: Given, env: Environment = {}): LiveRequest | SavedRequest {
+  const { values, warnings } = given;
+  const own = { ...valuesOf(OWN, given), verbose: values.get('verbose') === 'true' };
+  const { saved, at } = own;
+  // Variables of the proxy count for the live service only.
+  if (saved === undefined && at === undefined) return liveRequest(withEnvironment(given, env), own);
+  if (saved === undefined) throw invalid('--at is for a record: name it with --saved FILE');
+  const stray = OF_SERVICE.find((name) => values.has(name));
+  if (stray !== undefined)
+    throw invalid(`--${stray} is for the live service, but --saved is for a record; leave one of them out`);
+  return { ...own, mode: 'record', saved, warnings };
 }
 
 function liveRequest(given: Given, own: Own) {
   const { values, warnings } = given;
   if (!values.has('api-key')) {
     throw invalid(
-      'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a saved exchange instead, ' +
-        'name its directory with --saved DIR, or its files with --evidence, --nonce and --manifest (see verify --help)',
+      'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a record instead, name it with --saved FILE (see verify --help)',
     );
   }
   const manifestPath = values.get('manifest-path');
@@ -106,32 +83,11 @@ function liveRequest(given: Given, own: Own) {
   return { ...own, mode: 'live' as const, warnings, given: { ...given, values: proxy }, manifestPath };
 }
 
-/** `because`: the flag that makes the request offline. */
-function offlineRequest({ values, warnings }: Given, flags: Own, because: string) {
-  const stray = OF_SERVICE.find((name) => values.has(name));
-  if (stray !== undefined) {
-    const instead =
-      stray === 'manifest-path' ? 'the file is named with --manifest here' : 'leave one of them out';
-    throw invalid(`--${stray} is for the live service, but --${because} is for a saved exchange; ${instead}`);
-  }
-  const own = flags.saved === undefined ? flags : { ...flags, ...savedIn(flags.saved), ...written(flags) };
-  const need = (name: 'evidence' | 'nonce' | 'manifest'): string => {
-    const path = own[name];
-    if (path !== undefined) return path;
-    throw invalid(`a saved exchange needs --evidence, --nonce and --manifest: --${name} is missing`);
-  };
-  const { secretRequest: request, secretResponse: response } = own;
-  if ((request === undefined) !== (response === undefined)) {
-    throw invalid('give --secret-request and --secret-response together, or neither');
-  }
-  const secret = request === undefined || response === undefined ? undefined : { request, response };
-  const files = { evidence: need('evidence'), nonce: need('nonce'), manifest: need('manifest'), secret };
-  return { ...own, ...files, mode: 'offline' as const, warnings };
+function parseNonce(flag: string, text: string): Uint8Array {
+  const bytes = Buffer.from(text, 'base64');
+  if (bytes.length === NONCE_BYTES && bytes.toString('base64') === text) return new Uint8Array(bytes);
+  throw wants(flag, `${NONCE_BYTES} bytes in base64, as openssl rand -base64 32 prints them`, text);
 }
-
-/** The flags that were given; they override the files of the --saved directory. */
-const written = (flags: Own): Partial<Own> =>
-  Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined));
 
 function required(flag: string, text: string): string {
   if (text === '') throw invalid(`${flag} wants a value, and got none`);
@@ -165,16 +121,12 @@ export function renderVerifyHelp(): string {
   return helpPage(
     `Verifies by hardware evidence that a remote inference service is what its manifest says, and says
 what each link of its chain of trust establishes. Sends only the key, a nonce and a fresh public key.`,
+    ['verify --api-key KEY [flags]', 'verify --saved FILE [flags]'],
     [
-      'verify --api-key KEY [flags]',
-      'verify --saved DIR [flags]',
-      'verify --evidence FILE --nonce FILE --manifest FILE [flags]',
-    ],
-    [
-      section('The live service', [...SERVICE, SAVE]),
+      section('The live service', [...SERVICE, ...OWN.slice(0, 2)]),
       "The proxy's other flags are accepted too, so that you can reuse its command line.\n",
-      section('A saved exchange (no network is used)', OFFLINE),
-      section('Output', [...OUTPUT, VERBOSE, proxyFlag('help')]),
+      section('A record (no network is used)', OWN.slice(2, 4)),
+      section('Output', [...OWN.slice(4), VERBOSE, proxyFlag('help')]),
       section('Exit codes', [...codes, [`   ${USAGE_EXIT_CODE}  no outcome`, noOutcome]]),
       section('Environment', [
         ['  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.'],

@@ -4,12 +4,11 @@
  */
 import { refuseFlagsNotPassed } from '../config/environment.ts';
 import { hasColours } from '../text.ts';
-import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES } from '../verdict/outcome.ts';
 import { renderText } from '../verdict/text.ts';
-import { renderJson } from '../verdict/verdict.ts';
+import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, verdictText } from '../verdict/verdict.ts';
 import type { Command, Invocation } from './command.ts';
-import { verifyFiles } from './verify-files.ts';
 import { renderVerifyHelp, VERIFY_FLAGS, verifyRequest } from './verify-flags.ts';
+import { verifySaved } from './verify-saved.ts';
 
 export const VERIFY: Command = { flags: VERIFY_FLAGS, help: renderVerifyHelp, run: printVerdict };
 
@@ -26,24 +25,21 @@ async function printVerdict({
   const request = verifyRequest(given, env);
   if (request.mode === 'live') refuseFlagsNotPassed(argv, env); // a manifest may be pinned among them
   for (const warning of request.warnings) stderr.write(`Warning: ${warning}\n`);
-  // Show progress to a person who waits at a terminal; programs read only the verdict.
+  // Show to a person at a terminal what is waited for; programs read only the verdict.
   const showSteps = stderr.isTTY === true && !request.json;
-  const onStep = (step: string, ms: number, holds: boolean): void => {
-    if (showSteps) stderr.write(`${holds ? '✓' : '✗'} ${step} ${(ms / 1_000).toFixed(2)} s\n`);
-  };
+  const onStep = (step: string) => showSteps && stderr.write(`${step} …\n`);
   const verifying =
-    request.mode === 'offline'
-      ? verifyFiles(request, new Date(clock.now()))
+    request.mode === 'record'
+      ? verifySaved(request, new Date(clock.now()))
       : // Load the network code only for this mode.
         import('./verify-live.ts').then(({ verifyLive }) => verifyLive(request, env, { clock, onStep }));
   const { verdict, report, warning, keep } = await verifying;
   stderr.write(warning);
   const colours = hasColours(stdout, env);
-  const columns = stdout.isTTY === true ? stdout.columns : undefined;
   stdout.write(
     request.json
-      ? renderJson(verdict)
-      : renderText(verdict, { ...report, colours, columns, verbose: request.verbose }),
+      ? verdictText(verdict)
+      : renderText(verdict, { ...report, colours, verbose: request.verbose }),
   );
   if (keep !== undefined) stderr.write(await keep());
   const { outcome, roots } = verdict;

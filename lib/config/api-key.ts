@@ -4,7 +4,7 @@
  */
 import { existsSync } from 'node:fs';
 import { PrivatemodeError } from '../errors.ts';
-import { fileUnreadable, readNamedFile } from '../files/path-refusal.ts';
+import { fileUnreadable, readNamed } from '../files/path-refusal.ts';
 import { type FileWatch, type Follower, readSmall, readSmallSync, watchFiles } from '../watch-files.ts';
 import { type ReadFile, readIfThere } from './files.ts';
 import { invalid } from './values.ts';
@@ -44,7 +44,7 @@ export function readApiKey(
 ): string {
   if (source.kind === 'literal') return source.value;
   const what = `${keyFile(source.path)} of ${flag}`;
-  return keyInFile(source.path, readNamedFile(what, source.path, readFile));
+  return keyInFile(source.path, readNamed(what, source.path, readFile));
 }
 
 /**
@@ -54,7 +54,7 @@ export function readApiKey(
 export async function readKeyFile(path: string, of?: string): Promise<string> {
   const what = of === undefined ? keyFile(path) : `${keyFile(path)} of ${of}`;
   const bytes = await readSmall(path).catch((thrown: unknown) => {
-    throw fileUnreadable(what, path, thrown);
+    throw fileUnreadable(what, thrown);
   });
   return keyInFile(path, bytes);
 }

@@ -1,10 +1,11 @@
 /** Reads the files and directories that flags name: a salt, a manifest, the workspace. */
-import { createReadStream, existsSync, mkdtempSync, rmdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { createReadStream, existsSync, mkdirSync, mkdtempSync, rmdirSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { whyNoManifest } from '../attestation/manifest.ts';
-import { makeDirectorySync } from '../files/make-directory.ts';
-import { pathRefusal, readNamedFile } from '../files/path-refusal.ts';
+import { parseManifest, whyNoManifest } from '../attestation/manifest.ts';
+import { makeDirectorySync } from '../files/durable-file.ts';
+import { readNamed, reasonOf } from '../files/path-refusal.ts';
+import { type FileWatch, type Follower, watchFiles } from '../watch-files.ts';
 import { invalid } from './values.ts';
 
 /** Reads the bytes of a file. Throws the error of the file system. */
@@ -47,7 +48,7 @@ export function parseSalt(text: string, readFile: ReadFile, flag: string): strin
   if (!text.startsWith('@')) return validSalt(text, !text.includes('\ufffd'), flag);
   const path = text.slice(1);
   const what = `the salt file ${JSON.stringify(path)} of ${flag}`;
-  const bytes = readNamedFile(what, path, readFile);
+  const bytes = readNamed(what, path, readFile);
   // Keep a byte order mark, as the reference does: instances that share a salt must agree on it.
   const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
   const content = orRefuse(
@@ -84,11 +85,36 @@ export async function readManifestFile(path: string): Promise<Uint8Array> {
     // Read at most one byte more than allowed, so that an endless file ends too.
     manifest = new Uint8Array(await buffer(createReadStream(path, { end: MAX_MANIFEST_BYTES })));
   } catch (cause) {
-    throw refuse(`cannot be read: ${pathRefusal(path, cause)}`, cause);
+    throw refuse(`cannot be read: ${reasonOf(cause)}`, cause);
   }
   if (manifest.length === 0) throw refuse('is empty');
   if (manifest.length > MAX_MANIFEST_BYTES) throw refuse(`exceeds ${MAX_MANIFEST_BYTES} bytes`);
   return manifest;
+}
+
+/**
+ * The content of the file of --manifest-path, which is followed: `current` changes with the file once `watch`
+ * was called. A file that holds no valid manifest leaves the old one.
+ */
+export async function givenManifest(path: string) {
+  const first = await readManifestFile(path);
+  let current = first;
+  const read = async (): Promise<Uint8Array> => {
+    const manifest = await readManifestFile(path);
+    parseManifest(manifest);
+    return manifest;
+  };
+  return {
+    current: async (): Promise<Uint8Array> => current,
+    watch: (follower: Omit<Follower<Uint8Array>, 'changed'> & { readonly changed: () => void }): FileWatch =>
+      watchFiles(first, read, follower.clock.times.manifestFileLook, {
+        ...follower,
+        changed(next) {
+          current = next;
+          follower.changed();
+        },
+      }),
+  };
 }
 
 /**
@@ -97,7 +123,7 @@ export async function readManifestFile(path: string): Promise<Uint8Array> {
  */
 export function requireManifest(path: string, readFile: ReadFile, flag: string): void {
   const file = `manifest file ${JSON.stringify(path)} of ${flag}`;
-  const reason = whyNoManifestFile(readNamedFile(file, path, readFile));
+  const reason = whyNoManifestFile(readNamed(file, path, readFile));
   if (reason !== undefined) throw invalid(`the ${file} ${reason}`);
 }
 
@@ -125,10 +151,18 @@ export function prepareWorkspace(workspace: string): void {
         : `the directory ${name} cannot be ${action} (${code})`;
     return invalid(`--workspace: ${problem}; name a directory that can be written`, thrown);
   };
-  orRefuse(() => makeDirectorySync(workspace), refuse('created'));
+  orRefuse(() => makeWorkspace(workspace), refuse('created'));
   if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
   // Try to write: a file system may refuse what the permissions allow, as /proc does even for root.
   orRefuse(() => rmdirSync(mkdtempSync(join(workspace, '.write-check-'))), refuse('written'));
+}
+
+/** Makes the outermost directory by itself: where that fails, as below /proc, `recursive` never returns. */
+function makeWorkspace(workspace: string): void {
+  let outermost = resolve(workspace);
+  while (!existsSync(dirname(outermost))) outermost = dirname(outermost);
+  if (!existsSync(outermost)) mkdirSync(outermost);
+  makeDirectorySync(workspace);
 }
 
 /** The code of a file-system error. */

@@ -1,5 +1,5 @@
 /** Reads --limits-store: the URL of the Redis or Valkey server in which several replicas count together. */
-import { readNamedFile } from '../files/path-refusal.ts';
+import { readNamed } from '../files/path-refusal.ts';
 import type { ReadFile } from './files.ts';
 import { invalid } from './values.ts';
 
@@ -30,7 +30,7 @@ export function readLimitsStore(text: string, readFile: ReadFile, flag: string):
   }
   const path = text.slice(1);
   const what = `the file ${JSON.stringify(path)} of ${flag}`;
-  const url = Buffer.from(readNamedFile(what, path, readFile))
+  const url = Buffer.from(readNamed(what, path, readFile))
     .toString('utf8')
     .trim();
   parseStoreUrl(url, what);

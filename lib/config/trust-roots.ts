@@ -11,7 +11,7 @@ import { PRODUCT_NAMES, type Product } from '../attestation/snp/product.ts';
 import type { TrustRoots } from '../attestation/verify-evidence.ts';
 import { commonName, decodeCertificates, parseCertificate } from '../attestation/x509.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { fileUnreadable } from '../files/path-refusal.ts';
+import { readNamed } from '../files/path-refusal.ts';
 import { printable } from '../text.ts';
 import type { Config } from './config.ts';
 import type { Environment } from './environment.ts';
@@ -156,10 +156,8 @@ function readCertificates(
   flag: string,
   refuse: Refuse,
 ): { file: string; pem: string; name: string }[] {
-  const names = orRefuse(
-    () => readdirSync(directory),
-    (cause) => fileUnreadable(`the directory ${JSON.stringify(directory)} of ${flag}`, directory, cause),
-  );
+  const what = `the directory ${JSON.stringify(directory)} of ${flag}`;
+  const names = readNamed(what, directory, (path) => readdirSync(path));
   const files = names.filter((name) => name.endsWith('.pem')).sort();
   return files.flatMap((name) => {
     const file = join(directory, name);

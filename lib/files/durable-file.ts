@@ -1,57 +1,49 @@
 /** Stores files so that they survive a crash: each comes into being whole, or not at all. */
 import { randomUUID } from 'node:crypto';
+import { mkdirSync } from 'node:fs';
 import { link, mkdir, open, rename, rm, unlink } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { systemClock } from '../clock.ts';
-import { makeDirectory } from './make-directory.ts';
+import { PrivatemodeError } from '../errors.ts';
+
+type Content = Uint8Array | string;
 
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 
-/** A name for what is not whole yet, or no longer. Only a crash leaves a file or directory of such a name. */
-export const TEMPORARY = /^\.[0-9a-f-]{36}\.tmp$/;
-
-const temporaryBeside = (path: string): string => join(dirname(path), `.${randomUUID()}.tmp`);
-
 /**
  * Stores a file under a name that no file has yet. Resolves with false, and stores nothing, if the name is
- * taken. If two processes try at once, one wins (link fails on an existing name). File systems without hard
- * links get a copy instead.
+ * taken: link fails then, also if two processes try at once. Without hard links there is a copy instead.
  */
-export async function publish(path: string, content: Uint8Array | string, mode: number): Promise<boolean> {
-  const temporary = temporaryBeside(path);
-  try {
-    await writeNew(temporary, content, mode);
-    const named = link(temporary, path).catch((error: NodeJS.ErrnoException) => {
+export async function publish(path: string, content: Content, mode: number): Promise<boolean> {
+  const linked = (temporary: string): Promise<void> =>
+    link(temporary, path).catch((error: NodeJS.ErrnoException) => {
       if (!WITHOUT_LINKS.has(error.code)) throw error;
       return writeNew(path, content, mode);
     });
-    const won = await unless(
-      'EEXIST',
-      named.then(() => true),
-    );
-    return won ?? false;
+  const stored = whole(path, content, mode, linked).then(() => true);
+  return (await unless('EEXIST', stored)) ?? false;
+}
+
+/** Stores a file in the place of the one that has the name, if any. A link is replaced, not followed. */
+export const replace = (path: string, content: Content, mode: number): Promise<void> =>
+  whole(path, content, mode, (temporary) => rename(temporary, path));
+
+/** Writes a temporary file, and calls `name` with its path to give it the other name. */
+async function whole(path: string, content: Content, mode: number, name: (from: string) => Promise<void>) {
+  const temporary = temporaryBeside(path);
+  try {
+    await writeNew(temporary, content, mode);
+    await name(temporary);
   } finally {
     await unlink(temporary).catch(() => {});
   }
 }
 
-/**
- * Stores a file, in the place of the one that has the name, if any. A link of that name is replaced, not
- * followed.
- */
-export async function replace(path: string, content: Uint8Array | string, mode: number): Promise<void> {
-  const temporary = temporaryBeside(path);
-  try {
-    await writeNew(temporary, content, mode);
-    await rename(temporary, path);
-  } catch (error) {
-    await unlink(temporary).catch(() => {});
-    throw error;
-  }
-}
+/** Only a crash leaves a file of such a name. */
+export const temporaryBeside = (path: string): string => join(dirname(path), `.${randomUUID()}.tmp`);
 
 /** Writes a new file, through to the disk. Throws EEXIST if the file is there already. */
-export async function writeNew(path: string, content: Uint8Array | string, mode: number): Promise<void> {
+async function writeNew(path: string, content: Content, mode: number): Promise<void> {
   await using file = await open(path, 'wx', mode);
   await file.writeFile(content);
   await file.sync();
@@ -61,10 +53,48 @@ export async function writeNew(path: string, content: Uint8Array | string, mode:
 export async function syncDirectory(path: string): Promise<void> {
   if (process.platform === 'win32') return;
   await using directory = await open(path, 'r');
-  await directory.sync().catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EINVAL' && error.code !== 'ENOTSUP') throw error;
-  });
+  await unless('EINVAL', unless('ENOTSUP', directory.sync()));
 }
+
+/**
+ * Writes into an existing file, so that owner, group, mode, ACL and mounts stay: a container that has mounted
+ * the file would keep the old one after a rename. A reader may find it empty meanwhile. If a crash or a full
+ * disk leaves it so, `copyBeside(path)` has the content.
+ */
+export async function overwrite(path: string, content: Uint8Array): Promise<void> {
+  await using file = await open(path, 'r+'); // throws before anything is changed
+  await rm(copyBeside(path), { force: true });
+  await writeNew(copyBeside(path), content, 0o600);
+  await file.truncate();
+  await file.writeFile(content);
+  await file.sync();
+  await rm(copyBeside(path));
+}
+
+export const copyBeside = (path: string): string => `${path}.privatemode-proxy-new`;
+
+/** Runs `work` while the file `PATH.lock` is there. Throws config_invalid if it was there before. */
+export async function withLock<T>(path: string, work: () => Promise<T>): Promise<T> {
+  const lock = `${path}.lock`;
+  const made = await unless('EEXIST', open(lock, 'wx'));
+  if (made === undefined)
+    throw new PrivatemodeError('config_invalid', `${lock} is there: another command is changing ${path}`, {
+      remedy: 'Run this again when that command has ended. If it was killed, delete its lock first.',
+    });
+  await made.close();
+  return work().finally(() => rm(lock, { force: true }));
+}
+
+/**
+ * Makes a directory, and the missing ones around it; resolves with the outermost of these. The path is made
+ * absolute, because Node never returns for one relative to a deleted directory (docs/hazards.md 30).
+ */
+export const makeDirectory = (path: string, mode?: number): Promise<string | undefined> =>
+  mkdir(resolve(path), { recursive: true, mode });
+
+/** As makeDirectory, for callers that cannot wait. */
+export const makeDirectorySync = (path: string, mode?: number): string | undefined =>
+  mkdirSync(resolve(path), { recursive: true, mode });
 
 /** The result of `work`, or undefined if it fails with this code; any other failure is thrown. */
 export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined> =>
@@ -74,59 +104,12 @@ export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined
   });
 
 /**
- * The result of work on the disk. Throws ETIMEDOUT if it takes longer than 10 s, because a disk behind a
- * network may neither answer nor fail; the work itself goes on.
+ * The result of work on the disk. Throws ETIMEDOUT after 10 s, because a disk behind a network may neither
+ * answer nor fail; the work itself goes on.
  */
 export async function inTime<T>(work: Promise<T>, clock = systemClock): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const late = Object.assign(new Error('the disk does not answer in time'), { code: 'ETIMEDOUT' });
   const answered = clock.after(clock.times.diskPatience, () => reject(late), 'waiting');
-  try {
-    return await Promise.race([work, promise]);
-  } finally {
-    answered();
-  }
-}
-
-/**
- * Stores files (name → content) in an existing directory, in their order, each whole or not at all. A name
- * may begin with a folder, which is created, as in `roots/ARK.pem`.
- */
-export async function writeFiles(
-  directory: string,
-  files: Readonly<Record<string, Uint8Array | string>>,
-  mode: number,
-): Promise<void> {
-  for (const [name, content] of Object.entries(files)) {
-    const path = join(directory, name);
-    if (dirname(name) !== '.') await makeDirectory(dirname(path), 0o700);
-    await replace(path, content, mode);
-  }
-}
-
-/**
- * Stores a directory with these files under a name that nothing has yet; it comes into being whole. Resolves
- * with false if the name is taken.
- */
-export async function publishDirectory(
-  path: string,
-  files: Readonly<Record<string, Uint8Array | string>>,
-  mode: number,
-): Promise<boolean> {
-  const temporary = temporaryBeside(path);
-  try {
-    await mkdir(temporary, { mode: 0o700 });
-    await writeFiles(temporary, files, mode);
-    const moved = rename(temporary, path).then(() => true);
-    return (await unless('EEXIST', unless('ENOTEMPTY', moved))) ?? false;
-  } finally {
-    await rm(temporary, { recursive: true, force: true });
-  }
-}
-
-/** Removes a directory. A crash leaves no part of it under its name, but the rest under a temporary one. */
-export async function removeDirectory(path: string): Promise<void> {
-  const temporary = temporaryBeside(path);
-  await unless('ENOENT', rename(path, temporary)); // another process may have removed it meanwhile
-  await rm(temporary, { recursive: true, force: true });
+  return Promise.race([work, promise]).finally(answered);
 }

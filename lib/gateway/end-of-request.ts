@@ -2,7 +2,6 @@
 import { readTarget } from '../api/match-endpoint.ts';
 import { count, countError } from '../observe/counters.ts';
 import type { ReceiptOutcome } from '../receipts/receipt.ts';
-import type { Epoch } from '../session/session.ts';
 import type { Exchange } from './exchange.ts';
 
 /** How a request ended, for the log (docs/logs.md) and for the receipt. */
@@ -103,7 +102,7 @@ export function pathForLog(rawTarget: string): string {
 }
 
 function addReceipt(exchange: Exchange, outcome: Outcome): void {
-  const { deps, requestId, decision, match, client, res, stats, bodies, attempt } = exchange;
+  const { deps, requestId, match, client, res, stats, bodies, attempt } = exchange;
   if (bodies === undefined) return;
   const { startedAt, endedAt, usage, error, model, events } = stats;
   const { prompt = null, completion = null, cached = null } = usage ?? {};
@@ -111,19 +110,15 @@ function addReceipt(exchange: Exchange, outcome: Outcome): void {
     id: requestId,
     time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
     durationMs: Math.round(endedAt - startedAt),
-    endpoint: match?.endpoint.id ?? (decision.kind === 'local' ? decision.id : null),
+    endpoint: match?.endpoint.id ?? 'count_tokens', // the only answer of the proxy itself with a receipt
     client: client?.name ?? null,
     model: model ?? null,
     status: res.headersSent ? res.statusCode : null,
     request: bodies.request.digest(),
     response: { ...bodies.response.digest(), events },
     tokens: usage === undefined ? null : { in: prompt, out: completion, cached },
-    epoch: attempt?.cipher === undefined ? null : epochOf(attempt.epoch),
+    epoch: attempt?.cipher === undefined ? null : attempt.epoch,
     outcome: OUTCOMES[outcome],
     code: error?.code ?? null,
   });
-}
-
-function epochOf({ secretId, manifestSha256, verdictSha256, exchangeSha256 }: Epoch) {
-  return { secretId, manifestSha256, verdictSha256, exchangeSha256 };
 }

@@ -100,11 +100,10 @@ export class Exchange {
       this.headers[AUDIT_HEADERS.requestId] = this.requestId;
     }
     const isAdmitted = this.match !== undefined || ('id' in decision && decision.id === 'count_tokens');
-    if (deps.receipts && (isAdmitted || decision.kind === 'refusal')) {
+    if (deps.receipts && isAdmitted) {
       this.bodies = { request: new BodyHash(), response: new BodyHash() };
       res.observers.push(this.bodies.response);
-      // Requests that are not admitted are only counted, and have no receipt to name.
-      if (isAdmitted) this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts.instance}/${this.requestId}`;
+      this.headers[AUDIT_HEADERS.receipt] = `${deps.receipts.instance}/${this.requestId}`;
     }
     this.deadline = new Deadline(deps.clock);
     this.requestRoom = new Room(deps.memory.uploads);
@@ -151,7 +150,11 @@ export class Exchange {
   }
 
   decrypted(bytes: number): void {
-    this.stats.firstChunkAt ??= performance.now();
+    if (this.stats.firstChunkAt === undefined) {
+      this.stats.firstChunkAt = performance.now();
+      const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
+      if (isTrial && cipher?.hasReceived) this.deps.session.authenticated(epoch.secretId);
+    }
     this.stats.bytes.toClient += bytes;
   }
 
@@ -174,9 +177,8 @@ export class Exchange {
   /** Called when a whole response was read: if encrypted, it proves that secret and key are accepted. */
   authentic(): void {
     const { deps, operatorKey } = this;
-    const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
+    const { cipher } = this.attempt as SentAttempt;
     if (!cipher?.hasReceived) return;
-    if (isTrial) deps.session.authenticated(epoch.secretId);
     if (operatorKey !== undefined) deps.ownKeys?.answered(operatorKey.of, operatorKey.value);
   }
 }

@@ -59,7 +59,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       return readWhole(exchange, response, LONGEST_PLAIN).then((body) => (attempt.errorBody = body.bytes()));
     },
     verified: acquire,
-    renewed: deps.session.renewAfterDenial,
+    renewed: (denied) => deps.session.renewAfterDenial(denied, undefined, offeredKey),
     waiter: exchange,
     clock: deps.clock,
   });

@@ -5,7 +5,7 @@ import { createWriteStream } from 'node:fs';
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import { join } from 'node:path';
 import { finished } from 'node:stream/promises';
-import { makeDirectorySync } from '../files/make-directory.ts';
+import { makeDirectorySync } from '../files/durable-file.ts';
 import type { Logger } from '../observe/log.ts';
 import type { AppResponse, ShownHeaders } from './app-response.ts';
 

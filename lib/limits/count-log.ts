@@ -2,14 +2,14 @@
  * Stores what clients have used in `<workspace>/limits`, so that limits survive a restart. No request waits
  * for that.
  */
-import { lstat, readdir, unlink } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { readdir, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CLIENT_NAME } from '../access/clients-file.ts';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { createLineWriter, linesOf, newInstance, writeInBatches } from '../files/line-files.ts';
-import { makeDirectory } from '../files/make-directory.ts';
-import { openToAppend } from '../files/own-files.ts';
+import { lineLog, linesOf } from '../files/line-files.ts';
+import { requireOwnDirectory } from '../files/own-files.ts';
 import { isCount } from './limits.ts';
 
 /** A stored count: requests that were admitted at that time, or tokens that were counted at that time. */
@@ -66,10 +66,9 @@ export async function openCountLog(options: CountLogOptions) {
   const { workspace, onFailure, onRecovery, clock, mostPending = 20_000 } = options;
   const { now } = clock;
   const directory = join(workspace, 'limits');
-  const instance = newInstance();
-  const writer = createLineWriter(openToAppend);
+  const instance = randomBytes(6).toString('hex');
   let pending: CountRecord[] = [];
-  /** Admissions that were dropped since the last batch. */
+  /** Admissions that were dropped while the disk could not be written. */
   let dropped = 0;
   let closed = false;
   /** The day on which old files were deleted last. */
@@ -97,26 +96,23 @@ export async function openCountLog(options: CountLogOptions) {
     await deleteOld(directory, now()).catch(() => {}); // tried again the next day
   }
 
-  async function writePending(): Promise<number | undefined> {
+  async function writePending(): Promise<void> {
     await deleteOldDaily(); // first, because a full disk needs the room
     const { tokens, admissions } = condensed(pending, now());
     pending = [];
-    if (tokens.length + admissions.length === 0) return undefined;
     const days = Map.groupBy([...tokens, ...admissions], ({ at }) => dayOf(at));
     for (const [day, records] of days) {
       try {
-        await writer.append(join(directory, `${day}.${instance}.jsonl`), textOf(records, now()));
+        await log.append(join(directory, `${day}.${instance}.jsonl`), textOf(records, now()));
         days.delete(day);
       } catch (error) {
         pending = [...days.values()].flat().concat(pending);
         throw error;
       }
     }
-    const lost = dropped;
     dropped = 0;
-    return lost;
   }
-  const batches = writeInBatches({ clock, write: writePending, onFailure, onRecovery });
+  const log = lineLog({ clock, write: writePending, onFailure, onRecovery: () => onRecovery(dropped) });
 
   return {
     /**
@@ -134,7 +130,7 @@ export async function openCountLog(options: CountLogOptions) {
       if (closed) return;
       pending.push(record);
       if (pending.length > mostPending) makeRoom();
-      batches.later();
+      log.later();
     },
     /**
      * Writes the pending records. Records that cannot be written now are lost, and so are those that are
@@ -142,9 +138,7 @@ export async function openCountLog(options: CountLogOptions) {
      */
     async close(): Promise<void> {
       closed = true;
-      await batches.flush();
-      batches.stop();
-      await writer.close();
+      await log.close();
     },
   };
 }
@@ -197,25 +191,25 @@ function textOf(records: readonly CountRecord[], now: number): string {
  * admissions of these two minutes.
  */
 async function readStored(directory: string, now: number) {
-  await makeDirectory(directory, 0o700);
-  // The log deletes files in this directory, so it must not be a link to a place that somebody else has
-  // chosen.
-  if (!(await lstat(directory)).isDirectory()) throw new Error('it is not a directory');
+  // The log deletes files in this directory, so it must not be a link to a place that somebody has chosen.
+  await requireOwnDirectory(directory);
   const today = dayOf(now);
   const days = new Set([today, dayOf(now - MINUTE_MS), dayOf(now + MINUTE_MS)]);
   const sums = new Map<string, CountRecord>();
   const admissions: CountRecord[] = [];
   let unreadable = 0;
   const files = (await countFiles(directory)).filter(({ day }) => days.has(day)).map(({ name }) => name);
-  for await (const { text, complete } of linesOf(directory, files)) {
-    if (!complete) continue;
-    const records = parseLine(text);
-    if (records === undefined) unreadable += 1;
-    for (const { client, at: stored, requests, tokens } of records ?? []) {
-      const at = Math.min(stored, now);
-      const isRecent = Math.abs(now - stored) < MINUTE_MS;
-      if (requests > 0 && isRecent) admissions.push({ client, at, requests, tokens: 0 });
-      if (tokens > 0 && dayOf(stored) === today) addTokens(sums, client, { client, at, tokens });
+  for (const file of files) {
+    for await (const { text, isWhole } of linesOf(join(directory, file))) {
+      if (!isWhole) continue;
+      const records = parseLine(text);
+      if (records === undefined) unreadable += 1;
+      for (const { client, at: stored, requests, tokens } of records ?? []) {
+        const at = Math.min(stored, now);
+        const isRecent = Math.abs(now - stored) < MINUTE_MS;
+        if (requests > 0 && isRecent) admissions.push({ client, at, requests, tokens: 0 });
+        if (tokens > 0 && dayOf(stored) === today) addTokens(sums, client, { client, at, tokens });
+      }
     }
   }
   const records = [...sums.values(), ...admissions].sort((a, b) => a.at - b.at);

@@ -4,8 +4,7 @@ import { Server as HttpsServer } from 'node:https';
 import { Server as NetServer, type Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 
-/** Requests that a client may send ahead of their responses. No client does; a flood would fill the memory. */
-const MOST_AHEAD = 100;
+const MOST_AHEAD = 100; // requests, of their responses; a flood would fill the memory
 
 /** Both sockets of a TLS connection have these, and nothing else shows that they belong together. */
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>

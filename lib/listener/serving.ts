@@ -7,7 +7,10 @@ type Log = Record<'info' | 'warn', (fields: Record<string, number>, message: str
 
 interface Sharing {
   /** `expiresMonotonic`: when the secret in force expires, in ms of the monotonic clock. */
-  readonly session: { current(): { readonly expiresMonotonic: number } | undefined };
+  readonly session: {
+    current(): { readonly expiresMonotonic: number } | undefined;
+    standing(): { readonly tone: string };
+  };
   readonly onPermanent: (error: PrivatemodeError) => void; // gets listen_failed
   readonly log: Log;
   readonly clock: Clock;
@@ -22,15 +25,25 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
   const first = Promise.withResolvers<void>();
   let isOpening = false;
   let hasEnded = false;
+  let missingSince: number | undefined;
+  let closesAt = Number.NEGATIVE_INFINITY;
   let cancelLook = (): void => {};
 
   /** Called whenever the state of the session may have changed. */
   async function look(): Promise<void> {
     cancelLook();
+    const { standingLook, renewalGrace } = clock.times;
+    const now = clock.monotonic();
     const ends = hasEnded ? undefined : session.current()?.expiresMonotonic;
+    missingSince = ends === undefined ? (missingSince ?? now) : undefined;
+    // A denied secret is mostly replaced at once, and nobody may find a closed port meanwhile.
+    closesAt = ends ?? Math.min(closesAt, (missingSince ?? now) + renewalGrace);
+    const isShut = hasEnded || session.standing().tone === 'bad' || !listener.isOpen();
+    const isBrief = ends === undefined && now < closesAt && !isShut;
     // No event reports the end of a secret. The timer also keeps the process alive while nothing listens.
-    const wait = ends === undefined ? clock.times.standingLook : ends - clock.monotonic();
+    const wait = ends !== undefined || isBrief ? closesAt - now : standingLook;
     if (!hasEnded) cancelLook = clock.after(wait, look, 'waiting');
+    if (isBrief) return;
     if (ends === undefined) {
       if (listener.isOpen())
         log.info({}, hasEnded ? 'The port is closed' : 'The port is closed: no secret is in force');

@@ -3,7 +3,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { readNamedFile } from '../files/path-refusal.ts';
+import { readNamed } from '../files/path-refusal.ts';
 import { readSmallSync } from '../watch-files.ts';
 
 export type TlsMaterial = Readonly<Record<'cert' | 'key', string>>; // PEM
@@ -26,7 +26,7 @@ export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', st
 }
 
 const read = (path: string, flag: string): string =>
-  readNamedFile(`the file ${JSON.stringify(path)} of ${flag}`, path, readSmallSync).toString();
+  readNamed(`the file ${JSON.stringify(path)} of ${flag}`, path, readSmallSync).toString();
 
 /** Finds the certificate that expires first in a PEM text that has been loaded before. */
 export function firstToEnd(pem: string) {

@@ -2,8 +2,7 @@
 import { hash } from 'node:crypto';
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { inTime, replace } from '../files/durable-file.ts';
-import { makeDirectory } from '../files/make-directory.ts';
+import { inTime, makeDirectory, replace } from '../files/durable-file.ts';
 
 export interface Collateral {
   readonly body: Uint8Array;

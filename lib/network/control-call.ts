@@ -33,15 +33,20 @@ export function pauseOf({ status, headers }: HttpResponse, times: Times, random 
 
 /**
  * Holds `send` to the limits of each request. During a pause that a host wants, nothing is sent, and the
- * response that asked for it comes again. Throws upstream_connect_timeout, control_api_failed for a body over
- * `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
+ * response that asked for it comes again; but for no longer than `confirmAfter` (lib/times.ts), because
+ * anybody on the way can ask for more, and requests may wait. Throws upstream_connect_timeout,
+ * control_api_failed for a body over `maxBytes`, the signal's reason, and for any other failure what
+ * `failureOf` returns.
  */
 export function limitedControlCall(
   send: (request: HttpRequest, host: string, signal: AbortSignal) => Promise<HttpResponse<Chunks>>,
   failureOf: (host: string, thrown: unknown) => unknown,
   clock: Clock,
 ): ControlCall {
-  const paused = new Map<string, { readonly until: number; readonly response: HttpResponse }>();
+  const paused = new Map<
+    string,
+    { readonly until: number; readonly heldUntil: number; readonly response: HttpResponse }
+  >();
   return async (request) => {
     const { method, url, headers, maxBytes, timeout, signal: caller } = request;
     const { host, origin, pathname } = new URL(url);
@@ -51,7 +56,8 @@ export function limitedControlCall(
     const now = clock.monotonic();
     for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
     const known = paused.get(limited);
-    if (known !== undefined) return { ...known.response, pause: (known.until - now) / 1000 };
+    if (known !== undefined && now < known.heldUntil)
+      return { ...known.response, pause: (known.until - now) / 1000 };
 
     const limit = new AbortController();
     const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
@@ -65,7 +71,10 @@ export function limitedControlCall(
         throw new PrivatemodeError('control_api_failed', `the answer of ${host} exceeds ${maxBytes} bytes`);
       const response = { ...head, body: new Uint8Array(whole) };
       const pause = pauseOf(response, clock.times);
-      if (pause !== undefined) paused.set(limited, { until: clock.monotonic() + pause * 1000, response });
+      if (pause === undefined) return response;
+      const answered = clock.monotonic();
+      const heldUntil = answered + Math.min(pause * 1000, clock.times.confirmAfter);
+      paused.set(limited, { until: answered + pause * 1000, heldUntil, response });
       return { ...response, pause };
     } catch (thrown) {
       throw signal.aborted ? signal.reason : failureOf(host, thrown);

@@ -1,6 +1,5 @@
 /** How this process reaches the outside: the connections of the control path and of the data path. */
 import { X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
@@ -8,13 +7,13 @@ import { createSecureContext, getCACertificates, type TLSSocket } from 'node:tls
 import { buildConnector, Agent as ControlAgent } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { readNamedFile } from '../files/path-refusal.ts';
+import { readNamed } from '../files/path-refusal.ts';
 import { type Service, ServiceAgent } from './agent.ts';
 import { limitedControlCall } from './control-call.ts';
 import { transportError } from './failures.ts';
 import { type Environment, outboundProxy } from './outbound-proxy.ts';
 
-/** A DataView, because Node copies any other list into its pool, 64 KiB of which then stay with a connection. */
+/** A DataView: Node copies any other list into its pool, 64 KiB of which then stay with a connection. */
 const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \b: 8 bytes follow
 
 export type Outbound = ReturnType<typeof createOutbound>;
@@ -99,10 +98,9 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
   if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
-  const what = `the file ${JSON.stringify(path)} of SSL_CERT_FILE`;
-  const text = readNamedFile(what, path, (name) => readFileSync(name, 'latin1'));
+  const pem = readNamed(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path).toString('latin1');
   // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
-  const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);
+  const certificates = (pem.match(CERTIFICATE) ?? []).filter(isCertificate);
   if (certificates.length > 0) return certificates;
   throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
 }

@@ -26,7 +26,7 @@ const DAMAGED_FILE = 'Repair the file, or put the former one back; the proxy rea
 const WORKSPACE =
   'Make room on the disk of --workspace, or make it writable again; what waits is then written.';
 const NONE_LEAVES =
-  'no request leaves. Exception: if there is a secret that the service has denied, requests are still tried, encrypted under it';
+  'no request leaves. Exception: if there is a secret that the service denies, one request at a time tries it';
 
 /**
  * Every condition, in the order of the table in docs/conditions.md. The ids are stable: alerts match on them.
@@ -47,7 +47,7 @@ export const CONDITIONS = {
     meaning:
       'This version does not understand the manifest, or the manifest breaks a rule: no request leaves.',
     remedy:
-      'Update privatemode-proxy to the latest version, or put another file in the place of --manifest-path and restart the proxy.',
+      'Update privatemode-proxy to the latest version, or put another file in the place of --manifest-path.',
   },
   key_refused: {
     severities: ['critical'],
@@ -85,6 +85,14 @@ export const CONDITIONS = {
     begins: 'The API key file cannot be used, the old key stays',
     ends: 'The API key file can be used again',
     meaning: 'The file of `--api-key @FILE` cannot be read or holds no key. The old key is used.',
+    remedy: DAMAGED_FILE,
+  },
+  manifest_file_unusable: {
+    severities: ['warning'],
+    level: 'error',
+    begins: 'The manifest file cannot be used, the old manifest stays',
+    ends: 'The manifest file can be used again',
+    meaning: 'The file of `--manifest-path` cannot be read or holds no valid manifest. The old one is used.',
     remedy: DAMAGED_FILE,
   },
   own_key_rejected: {
@@ -128,40 +136,14 @@ export const CONDITIONS = {
       'The certificate of `--tls-cert-path` expires within 14 days, or has expired (critical): clients cannot connect.',
     remedy: 'Put the renewed certificate into the file; the proxy reads it again by itself.',
   },
-  receipts_waiting: {
-    severities: ['warning'],
+  receipts_unwritten: {
+    severities: ['warning', 'critical'],
     level: 'error',
-    begins: 'Receipts cannot be written for now',
-    ends: 'Receipts can be written again',
+    begins: 'Receipts cannot be written',
+    ends: 'Receipts are written again',
     meaning:
-      'The disk refuses receipts, or has not taken any for 10 s. Up to 10,000 wait in memory; more are lost.',
+      'The disk refuses receipts, or has not taken any for 10 s. Up to 10,000 wait in memory. Critical, for a day, once more were lost: the chain says how many.',
     remedy: WORKSPACE,
-  },
-  receipts_lost: {
-    severities: ['critical'],
-    begins: 'Receipts were lost',
-    ends: 'No receipts were lost for a day',
-    meaning:
-      'Receipts were lost within the last 24 hours. They cannot be recovered; the chain says how many are missing.',
-    remedy: 'Repair the disk of --workspace; if every request needs a receipt, stop the proxy until then.',
-  },
-  receipts_key_changed: {
-    severities: ['warning'],
-    begins: 'Receipts are signed with another key than before',
-    ends: 'The key of the receipts has not changed for a day',
-    meaning:
-      'The last start was less than 24 hours ago, and its key is not the one that signed the earlier receipts.',
-    remedy:
-      'If you did not change key.pem, find out who did; keep the former public key, with which the older receipts are verified.',
-  },
-  receipts_moved: {
-    severities: ['warning'],
-    begins: 'The directory of the receipts was moved away or emptied while the proxy ran',
-    ends: 'The directory of the receipts has stayed in place for a day',
-    meaning:
-      'Within the last 24 hours, the directory of the receipts lacked the key that signs them. The proxy has put back the key and the verdict in force, and its chain goes on there.',
-    remedy:
-      'If you did not move it, find out who did; to archive receipts, move their files by day, and leave the directory in place.',
   },
   limits_store_away: {
     severities: ['critical'],

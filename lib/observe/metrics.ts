@@ -5,7 +5,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Clock } from '../clock.ts';
 import { ERRORS } from '../errors.ts';
-import type { Epoch } from '../session/epoch.ts';
+import type { Epoch } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
 import { VERSION } from '../version.ts';
 import type { Condition } from './conditions.ts';

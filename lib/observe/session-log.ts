@@ -35,10 +35,12 @@ export function sessionLog(
         const { manifestSha256, tee } = event.verdict;
         return session.info({ manifestSha256, tee }, message);
       }
-      case 'rejected': {
+      case 'judged': {
         const { outcome, failure } = event.verdict;
-        count(counters.attestations, outcome === 'unavailable' ? 'unavailable' : 'failed');
-        const { id, expected, found } = failure?.check ?? {};
+        const isOpen = outcome === 'accepted' || outcome === 'unavailable';
+        count(counters.attestations, isOpen ? outcome : 'failed');
+        if (failure === null) return;
+        const { id, expected, found } = failure;
         return session.debug({ outcome, check: id, expected, found }, message);
       }
       case 'manifest-refetched':
@@ -50,30 +52,17 @@ export function sessionLog(
         const { secretId, expiresAt } = event;
         return session.info({ secretId, expiresAt: new Date(expiresAt).toISOString() }, message);
       }
-      case 'round-failed':
-        return session.debug({ ...fields(event.error), round: event.round }, message);
       case 'update-failed':
         if (event.permanent) return; // the composition root logs this error, and that the program ends
         return session.error(fieldsOnce(event.type, event.error), message);
-      case 'secret-judged':
-        return count(counters.attestations, event.rejection === undefined ? 'accepted' : 'failed');
-      case 'secret-missing':
       case 'verdict':
-        return; // a failed check fails the renewal, whose log line names the check
+        return;
       case 'step':
         return session.debug(message);
       case 'forced-renewal':
         return session.warn({ secretId: event.secretId }, message);
-      case 'secret-suspended':
-        return session.error({ secretId: event.secretId }, message);
-      case 'secret-resumed':
-        return session.info({ secretId: event.secretId }, message);
       case 'offer-failed':
         return session.warn(fields(event.error), message);
-      case 'key-kept':
-        return session.info(message);
-      case 'key-dropped':
-        return session.warn(message);
     }
   };
 }
@@ -88,16 +77,6 @@ const CONDITION_OF: Readonly<Partial<Record<StateName, readonly [ConditionId, Se
   'client-too-old': ['client_too_old', 'critical'],
   unreachable: ['service_unreachable', 'critical'],
 };
-
-/**
- * Whether the same renewal may still replace the verdict that was reported last, because there may be a newer
- * manifest, under which a new deployment passes. `before`: what this function returned for the previous
- * event.
- */
-export function isPreliminary(event: SessionEvent, before: boolean): boolean {
-  if (event.type === 'rejected') return !event.rejection.newest;
-  return before && (event.type === 'manifest-refetched' || event.type === 'step');
-}
 
 /**
  * Returns the function to call whenever the state of the session may have changed. It sets the condition of
@@ -116,8 +95,8 @@ export function watchStanding({
   /** The last condition, until the log says that it is over. */
   let open: ConditionId | undefined;
   return ({ state, verified, title, meaning, error }) => {
-    // `starting` after a rejection: the evidence was accepted, and the secret is judged next. Wait for that.
-    if (state === 'starting' && open !== undefined) return;
+    // `starting` after another state: the evidence was accepted, or the secret denied. Wait for what follows.
+    if (state === 'starting' && last !== undefined) return;
     const [holds, severity] = CONDITION_OF[state] ?? [];
     // Without a log line: only a verified state shows that a condition is over (below).
     for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) conditions.drop(id);

@@ -2,9 +2,9 @@
  * The body of `GET /status` on the admin listener, which the status page and `privatemode-proxy status` show.
  */
 
-import type { Epoch } from '../session/epoch.ts';
-import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
+import type { Epoch } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
+import type { Term } from '../session/state.ts';
 import { VERSION } from '../version.ts';
 import type { Condition } from './conditions.ts';
 
@@ -91,6 +91,14 @@ export interface StatusReport {
   readonly receipts?:
     | { readonly instance: string; readonly written: number; readonly lost: number }
     | undefined;
+}
+
+/** The facts of an epoch that pages show. Its key is not among them. */
+export type EpochFacts = Omit<Term, 'exchangeSha256' | 'expiresMonotonic'>;
+
+export function epochFacts(epoch: EpochFacts): EpochFacts {
+  const { secretId, manifestSha256, verdictSha256, attestedAt, renewAt, expiresAt } = epoch;
+  return { secretId, manifestSha256, verdictSha256, attestedAt, renewAt, expiresAt };
 }
 
 /** Completes the report by the state of the session now, and by the epoch that is in force now. */

@@ -3,13 +3,12 @@
  * schema: docs/verification.schema.json.
  */
 import type { Clock } from '../clock.ts';
-import { type EnforcedManifest, manifestHistory } from '../manifest-log/manifest-changes.ts';
-import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
+import { type EnforcedManifest, manifestHistory } from '../manifest-log.ts';
 import type { AttestedSession } from '../session/session.ts';
-import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
-import { NONCE_DIGESTS } from '../verdict/checks.ts';
-import { type Verdict, type VerdictReport, verdictReport } from '../verdict/verdict.ts';
+import { type ChainLink, chainOfTrust, NONCE_DIGESTS } from '../verdict/chain-of-trust.ts';
+import type { Verdict } from '../verdict/verdict.ts';
 import { VERSION } from '../version.ts';
+import { type EpochFacts, epochFacts } from './status-report.ts';
 
 export interface VerificationDocument {
   readonly version: string;
@@ -26,7 +25,7 @@ export interface VerificationDocument {
   /** The epoch that requests use, with its times as RFC 3339 in UTC; null exactly if not verified. */
   readonly epoch: Readonly<Record<keyof EpochFacts, string>> | null;
   /** The last verdict, accepted or not; null before the first. */
-  readonly verdict: VerdictReport | null;
+  readonly verdict: Verdict | null;
   /** In the order of trust; empty before the first verdict. */
   readonly chain: readonly ChainLink[];
   /** Newest first. */
@@ -53,7 +52,6 @@ const DIGEST = 'the digest over nonce, manifest and both CA certificates';
 
 export function verificationDocument(facts: VerificationFacts): VerificationDocument {
   const { version, protocol, now, standing, epoch, verdict, manifests } = facts;
-  const report = verdict && verdictReport(verdict);
   return {
     version,
     protocol,
@@ -61,8 +59,8 @@ export function verificationDocument(facts: VerificationFacts): VerificationDocu
     verified: standing.verified,
     state: standing.state,
     epoch: standing.verified && epoch !== undefined ? inRfc3339(epochFacts(epoch)) : null,
-    verdict: report === undefined ? null : withoutNonce(report),
-    chain: verdict && report ? chainOfTrust(verdict.checks, report.roots) : [],
+    verdict: verdict === undefined ? null : withoutNonce(verdict),
+    chain: verdict === undefined ? [] : chainOfTrust(verdict),
     manifests,
   };
 }
@@ -82,15 +80,15 @@ function inRfc3339(facts: EpochFacts): NonNullable<VerificationDocument['epoch']
 export const verificationText = (document: VerificationDocument): string =>
   `${JSON.stringify(document, undefined, 2)}\n`;
 
-function withoutNonce(report: VerdictReport): VerdictReport {
+function withoutNonce(verdict: Verdict): Verdict {
   const inWords = <Row extends { readonly id: string | null }>(row: Row, holds: boolean): Row =>
     OF_NONCE.has(row.id)
       ? { ...row, expected: DIGEST, found: holds ? 'that digest' : 'another digest' }
       : row;
-  const checks = report.checks.map((check) =>
+  const checks = verdict.checks.map((check) =>
     check.outcome === 'pass' || check.outcome === 'fail' ? inWords(check, check.outcome === 'pass') : check,
   );
-  return { ...report, checks, failure: report.failure && inWords(report.failure, false) };
+  return { ...verdict, checks, failure: verdict.failure && inWords(verdict.failure, false) };
 }
 
 /**

@@ -8,7 +8,8 @@ interface AuthInput {
   readonly apiKeyHeader: string | undefined; // x-api-key
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
-  readonly client?: { readonly name: string; readonly apiKey: string | undefined } | undefined; // of --clients
+  /** Of --clients. */
+  readonly client?: { readonly name: string; readonly apiKey: string | undefined } | undefined;
 }
 
 const bearer = (key: string | undefined): string | undefined => (key ? `Bearer ${key}` : undefined);
@@ -16,8 +17,9 @@ const bearer = (key: string | undefined): string | undefined => (key ? `Bearer $
 /**
  * Returns the header for the remote, and as `offeredKey` the application's or client's own key, which may
  * attest if none is configured. `operatorKey`: the key in the header if it is the operator's; it is `of` a
- * client of --clients, under which no key of an application leaves, or is --api-key. Authorization decides alone, whatever it holds; else x-api-key leaves as a
- * bearer token: no key for another vendor leaks. What a `client` sent, a token of this gateway, stays here.
+ * client of --clients, under which no key of an application leaves, or is --api-key. Authorization decides
+ * alone, whatever it holds; else x-api-key leaves as a bearer token: no key for another vendor leaks. What a
+ * `client` sent, a token of this gateway, stays here.
  */
 export function rewriteAuth(input: AuthInput) {
   const { client, configuredKey } = input;

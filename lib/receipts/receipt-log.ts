@@ -1,305 +1,214 @@
-/**
- * Writes receipts (lib/receipts/receipt.ts) in batches to `<workspace>/receipts`, so that no request waits
- * for the disk.
- */
-import { createPublicKey, type KeyObject } from 'node:crypto';
+/** Writes receipts (lib/receipts/receipt.ts) to `<workspace>/receipts`; no request waits for the disk. */
+import {
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
+  randomBytes,
+} from 'node:crypto';
+import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { createLineWriter, newInstance, writeInBatches } from '../files/line-files.ts';
-import { openOwnToAppend } from '../files/own-files.ts';
+import { makeDirectory, publish, replace, unless } from '../files/durable-file.ts';
+import { lineLog } from '../files/line-files.ts';
+import { readOwnKey } from '../files/own-files.ts';
+import { reasonOf } from '../files/path-refusal.ts';
 import {
-  type ChainEnd,
-  lineDigest,
+  type EpochReceipt,
   NOTHING_BEFORE,
-  notedAt,
   type ReceiptRecord,
-  type RefusalCount,
   type RequestReceipt,
-  receiptFileName,
+  sha256,
   signedLine,
 } from './receipt.ts';
-import { beforeWriting, keyOfChain, lastLine, listReceiptFiles } from './receipt-files.ts';
-import { keyNamed, keySha256, keysOf, putKeyBack, readOrMakeKey, replaceKey } from './receipt-keys.ts';
-import { createVerdictStore, type KeptExchange } from './verdict-store.ts';
+import { endsOfFiles } from './receipt-files.ts';
 
 export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
 
 export interface ReceiptLogOptions {
   readonly workspace: string;
   readonly version: string;
-  /** Name of the key that follows the one of the workspace. The first line of the chain announces it. */
-  readonly nextKey?: string | undefined;
-  /** Called when receipts cannot be written for now: once for a reason, until they can be written again. */
-  readonly onFailure: (reason: Error) => void;
-  /** Called when receipts can be written again. `lost`: how many could not be written. */
-  readonly onRecovery: (lost: number) => void;
-  /** Called within a second when receipts are lost, with their number since the last time. */
-  readonly onLoss?: (lost: number) => void;
-  /** Called when old exchanges could not be removed; the next exchange tries it again. */
-  readonly onUnpruned?: (reason: Error) => void;
-  /** Called when the directory was moved away or emptied, before the next lines are written to it. */
-  readonly onReplaced?: () => void;
-  /** Receipts of requests. The log adds to these counts. */
-  readonly counters?: { written: number; lost: number };
+  /** Which hardware roots the verifications of this process trust. */
+  readonly roots: EpochReceipt['roots'];
   readonly clock: Clock;
-  /** Receipts that may wait for the disk. Further ones are lost. */
+  /** Called when receipts cannot be written for now, once for a reason, and when they can be again. */
+  readonly onFailure: (reason: Error) => void;
+  readonly onRecovery: () => void;
+  /** Called for the first receipt that is lost, and when their number is known. */
+  readonly onLost: () => void;
+  /** The log adds the requests of which it wrote or lost the receipts. */
+  readonly counters: { written: number; lost: number };
+  /** Lines that may wait for the disk. Further receipts are lost. */
   readonly mostPending?: number;
-  /** Exchanges that are kept. Default: those of about a month. */
-  readonly mostExchanges?: number | undefined;
 }
 
-/** Lines that are signed in one turn of the event loop: a signature takes some 30 us. */
-const LINES_PER_TURN = 16;
-/** The most lines of one write. */
-const MOST_LINES = 500;
-/** Refused requests get lines of their own only while fewer than this share of `mostPending` records wait. */
-const REFUSED_SHARE = 0.1;
+/** The newest records that are kept of those that receipts refer to, about a month, and of the others. */
+export const MOST_RECORDS = 1_000;
+/** Bytes. One has some 70 kB, but the service may pad its evidence: then only its digest is kept. */
+const LONGEST_RECORD = 1024 * 1024;
+/** Records that may wait for the disk. */
+const MOST_WAITING = 100;
 
 /**
  * Begins the chain of a new instance. Its first line is on disk when this resolves. Makes a key if there is
  * none. Throws receipts_unavailable.
  */
 export async function openReceiptLog(options: ReceiptLogOptions) {
-  const { workspace, version, nextKey, onFailure, onRecovery } = options;
-  const { onLoss = () => {}, onUnpruned = () => {}, onReplaced } = options;
-  const { clock, mostPending = 10_000 } = options;
-  const { now, times } = clock;
-  const { mostExchanges, counters = { written: 0, lost: 0 } } = options;
-  const directory = join(workspace, 'receipts');
-  const instance = newInstance();
-  const time = (): string => new Date(now()).toISOString();
-  /** Records that have no line yet, in order. */
-  let pending: ReceiptRecord[] = [];
-  const verdicts = createVerdictStore(directory, { most: mostExchanges, onUnpruned }, now);
-  let seq = 0;
-  let prev = NOTHING_BEFORE;
-  const writer = createLineWriter(openOwnToAppend);
-  /**
-   * The day of the file that was written last. It never goes back, because a clock that is set back must not
-   * tear the chain.
-   */
-  let day = '';
-  /** How many receipts were dropped that no line reports yet. */
-  let dropped = 0;
-  /** How many of the dropped receipts `onLoss` does not know of yet. */
-  let untold = 0;
-  let cancelLoss: (() => void) | undefined;
-  let refusals = sumRefusals();
-  let isSumDue = false;
-
-  /**
-   * Writes the pending records in batches, and resolves with the number of receipts that were lost meanwhile.
-   * The chain moves on only when lines are on disk: records whose write failed are written anew. So after a
-   * failure there is always something to write.
-   */
-  async function writePending(key: KeyObject): Promise<number> {
-    if (await putKeyBack(directory, key)) {
-      onReplaced?.();
-      verdicts.addAgain();
-    }
-    await verdicts.write(); // before the lines that point to them
-    while (pending.length > 0) await writeBatch(pending.slice(0, MOST_LINES), key);
-    if (isSumDue && !refusals.isEmpty()) {
-      isSumDue = false;
-      pending = [refusals.record(now())];
-      refusals = sumRefusals();
-      await writeBatch([...pending], key); // receipts that come meanwhile are not written with it
-    }
-    const lost = dropped;
-    if (lost > 0) await writeBatch([{ type: 'lost', time: time(), count: lost }], key);
-    dropped -= lost;
-    return lost;
-  }
-
-  async function writeBatch(batch: readonly ReceiptRecord[], key: KeyObject): Promise<void> {
-    let [nextSeq, nextPrev, text] = [seq, prev, ''];
-    for (const record of batch) {
-      const line = signedLine({ v: 1, instance, seq: nextSeq, prev: nextPrev }, record, key);
-      text += `${line}\n`;
-      nextPrev = lineDigest(line);
-      nextSeq += 1;
-      if (nextSeq % LINES_PER_TURN === 0) await new Promise(setImmediate);
-    }
-    // The day is never earlier than that of one of these lines, even if the clock was set back.
-    const latest = new Date(Math.max(now(), ...batch.map(notedAt))).toISOString().slice(0, 10);
-    if (latest > day) day = latest;
-    await writer.append(join(directory, receiptFileName(day, instance)), text);
-    [seq, prev] = [nextSeq, nextPrev];
-    const written = new Set(batch);
-    pending = pending.filter((record) => !written.has(record));
-    counters.written += batch.filter(({ type }) => type === 'request').length;
-  }
-
-  function tellLoss(): void {
-    cancelLoss?.();
-    cancelLoss = undefined;
-    if (untold > 0) onLoss(untold);
-    untold = 0;
-  }
-
+  const directory = join(options.workspace, 'receipts');
   try {
-    const { key, isNew, isChanged, former } = await readOrMakeKey(directory);
-    const publicKey = createPublicKey(key);
-    const name = keySha256(publicKey);
-    const { found, announced, hasUnknown } = await beforeWriting(directory, readChains(directory));
-    const names = { key: name, ...(nextKey === undefined ? {} : { nextKey }) };
-    pending = [{ type: 'opened', time: time(), version, ...names, found }];
-    await writePending(key);
-    const batches = writeInBatches({ clock, write: () => writePending(key), onFailure, onRecovery });
-
-    function enqueue(record: ReceiptRecord): void {
-      if (pending.length < mostPending) pending.push(record);
-      else lose(1);
-      batches.later();
-    }
-    function lose(count: number): void {
-      dropped += count;
-      untold += count;
-      cancelLoss ??= clock.after(times.lossDelay, tellLoss); // waits for no write, which may hang
-      counters.lost += count;
-    }
-    let cancelSum = (): void => {};
-    function addRefusal(receipt: RequestReceipt): void {
-      if (refusals.isEmpty()) cancelSum = clock.after(times.refusalInterval, sumIsDue);
-      refusals.add(receipt, now());
-    }
-    function sumIsDue(): void {
-      isSumDue = true;
-      batches.later();
-    }
-    return {
-      instance,
-      counters: counters as Readonly<typeof counters>,
-      /**
-       * Whether the key has changed without an announcement. Either the directory named another public key
-       * before, which did not announce this one. Or this key is new in the directory, and a chain names a key
-       * that the directory does not hold.
-       */
-      isKeyChanged:
-        (isNew && hasUnknown) ||
-        (isChanged && !(former !== undefined && announced.has(announcement(former, name)))),
-      /** SubjectPublicKeyInfo in base64. */
-      publicKey: publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
-      /**
-       * Queues a line for a request. Never throws, and waits for nothing. Requests that were not admitted
-       * (they have no endpoint) are only counted, and so are other refused requests while many lines wait,
-       * because anybody can make any number of them.
-       */
-      add(receipt: RequestReceipt): void {
-        const { endpoint, outcome } = receipt;
-        const isCrowded = pending.length >= REFUSED_SHARE * mostPending;
-        if (endpoint === null || (outcome === 'refused' && isCrowded)) addRefusal(receipt);
-        else enqueue({ type: 'request', ...receipt });
-      },
-      /**
-       * Stores the text of a verdict, so that receipts can point to it, and the files of the exchange that
-       * led to it. Never throws, and waits for nothing.
-       */
-      keepVerdict(sha256: string, text: string, exchange?: KeptExchange): void {
-        verdicts.add(sha256, { text, exchange });
-        batches.later();
-      },
-      /**
-       * Writes the pending records and the last line of the instance. Records that cannot be written now are
-       * lost.
-       */
-      async close(): Promise<void> {
-        cancelSum();
-        await batches.flush();
-        if (!refusals.isEmpty()) pending.push(refusals.record(now()));
-        refusals = sumRefusals();
-        pending.push({ type: 'closed', time: time() });
-        await batches.flush();
-        batches.stop();
-        lose(pending.reduce((sum, record) => sum + requestsOf(record), 0));
-        tellLoss();
-        await writer.close();
-      },
-    };
+    for (const name of ['records', 'unused']) await makeDirectory(join(directory, name), 0o700);
+    const key = await readOrMakeKey(directory);
+    const { begun, ...log } = createLog(options, directory, key, await endsOfFiles(directory, key));
+    await begun;
+    return log;
   } catch (cause) {
     if (cause instanceof PrivatemodeError) throw cause;
-    const { code = 'unknown cause' } = cause as NodeJS.ErrnoException;
-    const message = `receipts cannot be written to ${directory} (${code})`;
+    const { path = directory } = cause as NodeJS.ErrnoException;
+    const message = `receipts cannot be written: ${path}: ${reasonOf(cause)}`;
     throw new PrivatemodeError('receipts_unavailable', message, { cause });
   }
 }
 
-/** How many requests a record is about. */
-function requestsOf(record: ReceiptRecord): number {
-  if (record.type === 'refused') return record.counts.reduce((sum, { count }) => sum + count, 0);
-  return record.type === 'request' ? 1 : 0;
-}
+/** `found`: the ends of other chains. `begun` resolves when the first line is on disk. */
+function createLog(
+  options: ReceiptLogOptions,
+  directory: string,
+  key: KeyObject,
+  ends: Readonly<Record<string, string>>,
+) {
+  const { version, roots, clock, onFailure, onRecovery, onLost, counters, mostPending = 10_000 } = options;
+  const publicKey = createPublicKey(key).export({ type: 'spki', format: 'der' }).toString('base64');
+  const [records, unused] = [join(directory, 'records'), join(directory, 'unused')];
+  const instance = randomBytes(6).toString('hex');
+  const time = (): string => new Date(clock.now()).toISOString();
+  /** Lines that are not written yet. `record`: names the file that an epoch refers to. */
+  let pending: { readonly file: string; readonly line: string; type: string; record: string | null }[] = [];
+  /** Records that are not stored yet, by their digests. */
+  const waiting = new Map<string, string>();
+  /** Receipts that were lost and that no line reports yet. */
+  let lost = 0;
+  let [seq, prev] = [0, NOTHING_BEFORE];
+  /** The file of the last line, and the epochs that stand in it. */
+  let file = '';
+  let epochs = new Set<string>();
 
-/**
- * Counts refusals by client and code. The operator's file limits how many clients there are, and
- * lib/errors.ts how many codes.
- */
-function sumRefusals() {
-  const counts = new Map<string, RefusalCount>();
-  let since = 0;
-  return {
-    isEmpty: (): boolean => counts.size === 0,
-    add({ client, code }: RequestReceipt, at: number): void {
-      if (counts.size === 0) since = at;
-      const key = JSON.stringify([client, code]);
-      counts.set(key, { client, code, count: (counts.get(key)?.count ?? 0) + 1 });
-    },
-    record: (until: number): ReceiptRecord => ({
-      type: 'refused',
-      time: new Date(since).toISOString(),
-      durationMs: Math.max(0, until - since),
-      counts: [...counts.values()],
-    }),
-  };
-}
-
-/** The names of a key and of one that it has announced in a chain, as one text. */
-const announcement = (key: string, next: string): string => `${key} ${next}`;
-
-/**
- * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of the
- * directory. `found`: the last signed line of each chain, unless another chain has named that line as found.
- * `announced`: each `announcement` of a key. `hasUnknown`: whether a chain names a key that the directory
- * does not hold.
- */
-async function readChains(directory: string) {
-  const keys = await keysOf(directory);
-  const find = async (name: string) => keys.get(name) ?? keyNamed(directory, name);
-  const ends: ChainEnd[] = [];
-  const named = new Set<string>();
-  const announced = new Set<string>();
-  let hasUnknown = false;
-  for (const [instance, files] of (await listReceiptFiles(directory)).instances) {
-    const chain = await keyOfChain(directory, files, { instance, keys, find });
-    hasUnknown ||= chain.unknown !== undefined;
-    const opened = chain.first?.members;
-    if (opened?.type === 'opened') {
-      for (const { sha256 } of opened.found) named.add(sha256);
-      if (opened.nextKey !== undefined) announced.add(announcement(keySha256(chain.key), opened.nextKey));
-    }
-    const last = await lastLine(directory, files, { instance, key: chain.key });
-    if (last !== undefined) ends.push({ instance, seq: last.members.seq, sha256: lineDigest(last.text) });
+  function sign(record: ReceiptRecord, names: string | null = null): void {
+    if (record.type !== 'opened') goTo(record.time);
+    const line = signedLine({ instance, seq: seq++, prev }, record, key);
+    prev = sha256(line);
+    pending.push({ file, line, type: record.type, record: names });
   }
-  return { found: ends.filter(({ sha256 }) => !named.has(sha256)), announced, hasUnknown };
+  /**
+   * Goes to the file of today, or of a later day if the line is of one, because the clock was set back. Never
+   * goes to an earlier day.
+   */
+  function goTo(timeOfLine: string): void {
+    const day = [time(), timeOfLine].sort().at(-1)?.slice(0, 10) as string;
+    if (file >= day) return;
+    const found = file === '' ? ends : { [file]: prev };
+    file = `${day}.${instance}.jsonl`;
+    epochs = new Set();
+    sign({ type: 'opened', time: time(), version, key: publicKey, found });
+  }
+  const requestsIn = (lines: typeof pending): number => lines.filter(({ type }) => type === 'request').length;
+
+  async function write(): Promise<void> {
+    for (const [digest, text] of waiting) {
+      await publish(join(unused, `${digest}.json`), text, 0o600);
+      waiting.delete(digest);
+      await prune(unused);
+    }
+    while (pending.length > 0) {
+      const name = pending[0]?.file as string;
+      const batch = pending.filter((each) => each.file === name);
+      for (const { record } of batch) if (record !== null) await use(`${record}.json`);
+      await log.append(join(directory, name), batch.map(({ line }) => `${line}\n`).join(''));
+      pending = pending.slice(batch.length);
+      counters.written += requestsIn(batch);
+      if (lost === 0) continue;
+      sign({ type: 'lost', time: time(), count: lost });
+      lost = 0;
+      onLost();
+    }
+  }
+  /** Each kind has its room, so no record that a receipt refers to goes for one that no request used. */
+  async function use(name: string): Promise<void> {
+    await unless('ENOENT', rename(join(unused, name), join(records, name)));
+    await prune(records);
+  }
+  const log = lineLog({ clock, write, onFailure, onRecovery });
+
+  goTo(time());
+  return {
+    begun: write(),
+    instance,
+    /** SubjectPublicKeyInfo in base64. */
+    publicKey,
+    /** Signs a line for a request. Never throws, and waits for nothing. */
+    add({ epoch, ...facts }: RequestReceipt): void {
+      log.later();
+      if (pending.length >= mostPending) {
+        counters.lost++;
+        if (lost++ === 0) onLost();
+        return;
+      }
+      goTo(facts.time);
+      if (epoch !== null && !epochs.has(epoch.secretId)) {
+        const { secretId, manifestSha256, attestedAt, exchangeSha256: record = null } = epoch;
+        const attested = { time: new Date(attestedAt).toISOString(), secretId, manifestSha256 };
+        sign({ type: 'epoch', ...attested, roots, record }, record);
+        epochs.add(secretId);
+      }
+      sign({ type: 'request', ...facts, secretId: epoch?.secretId ?? null });
+    },
+    /** Stores the record of a verification. `sha256`: hex, of the text. Never throws, waits for nothing. */
+    keepRecord({ sha256: digest, text }: { readonly sha256: string; readonly text: string }): void {
+      if (Buffer.byteLength(text) > LONGEST_RECORD || waiting.size >= MOST_WAITING) return;
+      waiting.set(digest, text);
+      log.later();
+    },
+    /** Writes what waits, and the last line of the instance. What cannot be written now is lost. */
+    async close(): Promise<void> {
+      sign({ type: 'closed', time: time() });
+      await log.close();
+      if (requestsIn(pending) === 0) return;
+      counters.lost += requestsIn(pending);
+      onLost();
+    },
+  };
 }
 
 /**
- * Gives the workspace a new key. The old key signs, in a chain of its own, that the new one follows. A
- * running proxy signs with the old key until it is started again. Resolves with the names of both keys.
- * Throws receipts_unavailable, and config_invalid if others keep the lock.
+ * The private key of the workspace; makes one if there is none. Two processes that begin at once agree on
+ * one. Stores the public key beside it. Throws receipts_unavailable.
  */
-export async function rotateReceiptKey({
-  workspace,
-  version,
-  clock,
-}: Pick<ReceiptLogOptions, 'workspace' | 'version' | 'clock'>) {
-  const fail = (reason: Error): never => {
-    throw reason;
-  };
-  return replaceKey(join(workspace, 'receipts'), clock, async (nextKey) => {
-    const options = { workspace, version, clock, nextKey };
-    const log = await openReceiptLog({ ...options, onFailure: fail, onRecovery: () => {} });
-    await log.close();
-  });
+async function readOrMakeKey(directory: string): Promise<KeyObject> {
+  const path = join(directory, 'key.pem');
+  const { privateKey } = generateKeyPairSync('ed25519');
+  await publish(path, privateKey.export({ type: 'pkcs8', format: 'pem' }), 0o600);
+  const pem = await readOwnKey(path);
+  let key: KeyObject | undefined;
+  try {
+    key = createPrivateKey(pem);
+  } catch {} // is reported below
+  if (key?.asymmetricKeyType !== 'ed25519')
+    throw new PrivatemodeError('receipts_unavailable', `${path} is no Ed25519 private key in PEM`, {
+      remedy: 'Put the right key back, or move this one away: the next start then makes a new one.',
+    });
+  const publicPem = createPublicKey(key).export({ type: 'spki', format: 'pem' });
+  await replace(join(directory, 'public.pem'), publicPem, 0o644);
+  return key;
+}
+
+/** Removes the oldest records beyond MOST_RECORDS. If that fails, the next record tries it again. */
+async function prune(directory: string): Promise<void> {
+  try {
+    const names = (await readdir(directory)).filter((name) => /^[0-9a-f]{64}\.json$/.test(name));
+    if (names.length <= MOST_RECORDS) return;
+    const ages = new Map<string, number>();
+    for (const name of names) ages.set(name, (await stat(join(directory, name))).mtimeMs);
+    const newest = names.sort((a, b) => (ages.get(b) ?? 0) - (ages.get(a) ?? 0));
+    for (const name of newest.slice(MOST_RECORDS)) await rm(join(directory, name));
+  } catch {} // another process may have removed it
 }

@@ -1,33 +1,118 @@
 /**
- * Makes epochs: attests the service, tries again where that can help, and records the manifest, the verdict
- * and the exchange.
+ * Makes one epoch: attests the service, under the newest manifest if the enforced one fails, exchanges a
+ * secret, and records the manifest, the verdict and the exchange.
  */
 import { sha256 } from '#crypto';
-import type { CollateralSource } from '../attestation/verify-evidence.ts';
-import { type Clock, pause } from '../clock.ts';
-import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
-import type { ManifestLog } from '../manifest-log/manifest-log.ts';
-import { completed } from '../verdict/judge.ts';
-import type { recordExchange } from '../verdict/saved-exchange.ts';
-import { type Verdict, verdictText } from '../verdict/verdict.ts';
-import { type AttestDeps, attest, type Step } from './attest.ts';
+import type { CollateralSource } from '../attestation/collateral.ts';
+import { verifySecretResponse } from '../attestation/mesh.ts';
+import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
+import type { Clock } from '../clock.ts';
+import { randomBytes } from '../crypto/random.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import type { ManifestLog } from '../manifest-log.ts';
+import { completed, evidenceVerdict, type SecretMessages, withSecretChecks } from '../verdict/judge.ts';
+import type { recordExchange } from '../verdict/record.ts';
+import { errorOf, type Verdict, verdictText } from '../verdict/verdict.ts';
 import type { CollateralCache } from './collateral-cache.ts';
-import type { EpochFacts } from './epoch-facts.ts';
-import { failureMessage, type Observer } from './events.ts';
-import type { Term } from './lifetimes.ts';
+import type { ControlApi } from './control-api.ts';
+import type { Observer } from './events.ts';
 import type { ManifestSource } from './manifest-source.ts';
-import type { SharedSecret } from './secret-exchange.ts';
+import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
+import type { Failure, Term } from './state.ts';
 
-/** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
-export interface Epoch extends EpochFacts, SharedSecret, Term {
-  /**
-   * The digest that names the exchange which led to its verdict (`exchangeDigest`); undefined where none is
-   * recorded.
-   */
-  readonly exchangeSha256?: string | undefined;
+/** What an attestation waits for. */
+export type Step = 'evidence' | 'collateral' | 'secret';
+
+export interface AttestDeps {
+  readonly control: Pick<ControlApi, 'attest' | 'secret'>;
+  readonly roots: TrustRoots;
+  readonly collateral: CollateralSource;
+  readonly clock: Pick<Clock, 'now' | 'monotonic'>;
+  /** `verify` judges the evidence, `judgeSecret` the signature on the secret. Tests replace both. */
+  readonly verify?: typeof verify | undefined;
+  readonly judgeSecret?: typeof verifySecretResponse | undefined;
 }
 
-export interface EpochDeps extends Omit<AttestDeps, 'canBeOpened'> {
+/**
+ * An error that one of them throws ends the attestation. `askedAt`: when this process asked the service for
+ * what is judged, ms on the monotonic clock.
+ */
+export interface AttestHooks {
+  readonly onStep: (step: Step) => void;
+  /** Gets the verdict on the evidence, before a secret is asked for; `unavailable`: collateral is missing. */
+  onEvidence(of: { verdict: Verdict; askedAt: number; nonce: Uint8Array; document: Uint8Array }): unknown;
+  /** Gets the verdict on the evidence and the secret exchange together. */
+  onSecret(of: { verdict: Verdict; askedAt: number; messages: SecretMessages }): void;
+}
+
+/**
+ * One attestation of the service, from nonce to secret (docs/protocol/attestation.md 1.3, 12): asks for
+ * evidence and judges it against `manifest`, then exchanges a secret under the attested mesh CA. `nonce`: 32
+ * bytes. The secret's time counts from `began` and `beganMonotonic`, just before it was asked for. `verify`
+ * does the same. Throws the error of a verdict that rejects, secret_exchange_failed, the signal's reason, and
+ * what `control` throws.
+ */
+export async function attest(
+  deps: AttestDeps,
+  hooks: AttestHooks,
+  {
+    apiKey,
+    manifest,
+    nonce = Uint8Array.from(randomBytes(32)),
+    signal,
+  }: {
+    readonly apiKey: string;
+    readonly manifest: Uint8Array;
+    readonly nonce?: Uint8Array | undefined;
+    readonly signal?: AbortSignal;
+  },
+) {
+  const { control, roots, collateral, clock } = deps;
+  const { verify: judgeEvidence = verify, judgeSecret = verifySecretResponse } = deps;
+  const askedAt = clock.monotonic();
+  hooks.onStep('evidence');
+  const document = await control.attest(apiKey, nonce, signal);
+  hooks.onStep('collateral');
+  const now = new Date(clock.now());
+  const found = await judgeEvidence({
+    document,
+    nonce,
+    manifest,
+    roots,
+    collateral,
+    now,
+    secretFollows: true,
+  });
+  signal?.throwIfAborted(); // an attempt that was given up changes nothing any more
+  const evidence = evidenceVerdict(found, roots);
+  await hooks.onEvidence({ verdict: evidence, askedAt, nonce, document });
+  const { meshCaPem } = found;
+  const refused = errorOf(evidence);
+  if (refused !== undefined) throw refused;
+  if (meshCaPem === undefined) throw new Error('evidence was accepted without a mesh CA');
+  const attestedAt = clock.now();
+
+  hooks.onStep('secret');
+  const exchange = await startSecretExchange();
+  const [began, beganMonotonic] = [clock.now(), clock.monotonic()];
+  const response = await control.secret(apiKey, exchange.publicKey, signal);
+  const messages = { ...response, publicKey: exchange.publicKey };
+  let verdict = evidence;
+  const secret = await exchange.complete(response, async () => {
+    const checks = await judgeSecret({ ...messages, manifest, meshCaPem, now });
+    signal?.throwIfAborted();
+    verdict = withSecretChecks(evidence, checks);
+    hooks.onSecret({ verdict, askedAt: beganMonotonic, messages });
+    return checks;
+  });
+  signal?.throwIfAborted();
+  return { verdict, nonce, document, messages, secret, attestedAt, began, beganMonotonic };
+}
+
+/** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
+export interface Epoch extends Term, SharedSecret {}
+
+export interface EpochDeps extends AttestDeps {
   readonly manifests: ManifestSource;
   readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
@@ -39,7 +124,11 @@ export interface EpochDeps extends Omit<AttestDeps, 'canBeOpened'> {
   readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;
 }
 
-const ROUNDS = 3;
+/** How an attempt ended. `verdict`: what it came to, with a row for each check that could not be made. */
+export type Made =
+  | { readonly epoch: Epoch; readonly verdict: Verdict }
+  | (Failure & { readonly epoch?: never; readonly verdict?: Verdict | undefined });
+
 const STEPS: Readonly<Record<Step, string>> = {
   evidence: 'Waiting for the evidence of the service',
   collateral: 'Waiting for the certificates and revocation lists of AMD or Intel',
@@ -47,34 +136,12 @@ const STEPS: Readonly<Record<Step, string>> = {
 };
 
 /**
- * What may cure a failure: `time`, because it may be over a second later, or the newest manifest, under which
- * the service may pass. A rejected key has no cure, so that nobody waits for a second refusal.
- */
-const CURES: Readonly<Partial<Record<ErrorCode, 'time' | 'newer manifest'>>> = {
-  upstream_unreachable: 'time',
-  upstream_connect_timeout: 'time',
-  upstream_reset: 'time',
-  control_api_failed: 'time',
-  manifest_unavailable: 'time',
-  manifest_mismatch: 'newer manifest',
-  manifest_unsupported: 'newer manifest',
-  manifest_invalid: 'newer manifest',
-  collateral_unavailable: 'time',
-  secret_exchange_failed: 'time',
-  attestation_failed: 'newer manifest',
-  evidence_malformed: 'time',
-};
-
-/** Undefined: neither the next round nor a newer manifest is tried. */
-export const cureOf = ({ code }: PrivatemodeError) => CURES[code];
-
-/**
- * The error of a failed validation, where the newest manifest could not be fetched. With it a mismatch may be
- * over, unless no hardware vouches for the evidence; so then the remedy is that of the fetch.
+ * The error of a rejection, where the newest manifest could not be fetched. With it a mismatch may be over,
+ * so then the remedy is that of the fetch.
  */
 function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): PrivatemodeError {
   const { code, detail } = error;
-  const { remedy } = code === 'manifest_mismatch' && !detail?.unvouched ? cause : error;
+  const { remedy } = code === 'manifest_mismatch' ? cause : error;
   const message = `${error.message}; whether there is a newer manifest is unknown: ${cause.message}`;
   const { pause } = cause.detail ?? {};
   return new PrivatemodeError(code, message, {
@@ -84,151 +151,119 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
   });
 }
 
-interface Round {
-  /** When the first round of this epoch began, on the monotonic clock. */
-  readonly began: number;
-  readonly manifest: Uint8Array;
-  /** Whether it was fetched for this epoch, or is static, so that there is no newer one. */
-  readonly newest: boolean;
-}
-
 /**
- * Returns a function that makes an epoch with an API key. It tries up to three rounds, and throws what the
- * last round threw, or the signal's reason. It expects the manifest that was enforced last, so that renewals
- * do not depend on the CDN. If validation fails and the manifest is managed, it fetches the newest one, once,
- * and validates again; if that cannot be fetched, it throws the error of the validation, which says so too.
+ * Returns a function that makes one attempt to get an epoch with an API key; it never rejects. It expects the
+ * manifest that was enforced last, so that renewals do not depend on the CDN, or the one that the operator
+ * gives now. If a verdict rejects the service and the manifest is managed, it fetches the newest one, once,
+ * and attests again. `accepted` is called when evidence was accepted.
  */
-export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: AbortSignal) => Promise<Epoch> {
+export function createEpochMaker(deps: EpochDeps) {
   const { manifests, collateral, manifestLog, clock, random, observe } = deps;
-  const { firstBackoff, longestRoundPause, secretRenew, secretJitter, secretUsable } = clock.times;
-  const attestedMessage =
-    manifests.kind === 'static'
-      ? 'Coordinator verified against the given manifest'
-      : 'Coordinator manifest fetched successfully';
+  const { secretRenew, secretJitter, secretUsable } = clock.times;
+  const isPinned = manifests.kind === 'static';
+  const attestedMessage = isPinned
+    ? 'Coordinator verified against the given manifest'
+    : 'Coordinator manifest fetched successfully';
   let enforced: Uint8Array | undefined;
-  /** The errors of verdicts. The other errors come from a service that sent nothing which could be judged. */
-  const rejections = new WeakSet<Error>();
 
-  /**
-   * Makes one epoch. Records the manifest before anybody may use the secret, so that every enforced manifest
-   * is in the log. Throws what `attest` throws, and manifest_log_failed.
-   */
-  async function tryOnce(
-    apiKey: string,
-    { began, manifest, newest }: Round,
-    signal: AbortSignal,
-  ): Promise<Epoch> {
+  interface Attempt {
+    readonly apiKey: string;
+    readonly signal: AbortSignal;
+    readonly accepted: () => void;
+  }
+
+  async function under(
+    manifest: Uint8Array,
+    newest: boolean,
+    { apiKey, signal, accepted }: Attempt,
+  ): Promise<Made> {
     const asked = collateral.forVerdict();
     const recording = deps.recordExchange?.(asked);
     let last: Verdict | undefined;
-    const attested = await attest(
-      { ...deps, collateral: recording?.source ?? asked },
-      {
-        onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
-        async onEvidence({ verdict, askedAt }) {
-          const { failure, authentic } = verdict;
-          last = verdict;
-          if (failure === undefined) return observe({ type: 'attested', message: attestedMessage, verdict });
-          const { error } = failure;
-          const rejection = { error, began, askedAt, newest, authentic };
-          const isOpen = verdict.outcome === 'unavailable';
-          const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
-          observe({ type: 'rejected', message, verdict, rejection });
-          await asked.distrust(verdict.checks);
-          if (!isOpen) rejections.add(error);
+    let rejected: Failure['rejected'];
+    try {
+      const attested = await attest(
+        { ...deps, collateral: recording?.source ?? asked },
+        {
+          onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
+          async onEvidence({ verdict, askedAt }) {
+            last = verdict;
+            if (verdict.failure === null) {
+              accepted();
+              return observe({ type: 'attested', message: attestedMessage, verdict });
+            }
+            const isOpen = verdict.outcome === 'unavailable';
+            if (!isOpen) rejected = { part: 'evidence', askedAt, newest };
+            const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
+            observe({ type: 'judged', message, verdict });
+            await asked.distrust();
+          },
+          onSecret({ verdict, askedAt }) {
+            last = verdict;
+            // The evidence was accepted under this manifest, so no newer one is missing.
+            if (verdict.failure !== null) rejected = { part: 'secret', askedAt, newest: true };
+            observe({ type: 'judged', message: 'The signature on the secret was checked', verdict });
+          },
         },
-        onSecret({ verdict, askedAt }) {
-          const message = 'The signature on the secret was checked';
-          last = verdict;
-          // The evidence was accepted under this manifest, so no newer one is missing.
-          const authentic = 'yes' as const;
-          const { error } = verdict.failure ?? {};
-          const rejection = error && { error, began, askedAt, newest: true, authentic };
-          observe({ type: 'secret-judged', message, verdict, rejection });
-        },
-      },
-      { apiKey, manifest, signal },
-    ).catch((thrown: unknown) => {
-      signal.throwIfAborted();
-      if (last === undefined || last.failure !== undefined) throw thrown;
-      const message = 'The secret exchange failed';
+        { apiKey, manifest, signal },
+      );
+      const { verdict, secret, attestedAt, began, beganMonotonic, nonce, document, messages } = attested;
+      const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
+      // Before anybody may use the secret, so that every enforced manifest is in the log.
+      const { appended, path } = await manifestLog.record(manifest, clock.now());
+      enforced = manifest;
+      if (appended) {
+        const message = 'Manifest is enforced from now on';
+        observe({ type: 'manifest-enforced', message, path, manifestSha256 });
+      }
+      const verdictSha256 = Buffer.from(sha256(Buffer.from(verdictText(verdict)))).toString('hex');
+      const { roots } = deps;
+      const record = recording?.record({ nonce, document, secret: messages, manifest, roots }, verdict);
       observe({
-        type: 'secret-missing',
-        message,
-        verdict: completed(asPrivatemodeError(thrown), last),
-        began,
+        type: 'verdict',
+        message: 'The verdict is complete',
+        verdict,
+        sha256: verdictSha256,
+        record,
       });
-      throw thrown;
-    });
-    const { verdict, secret, attestedAt, beganMonotonic } = attested;
-    const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
-    const { appended, path } = await manifestLog.record(manifest, clock.now());
-    enforced = manifest;
-    if (appended) {
-      const message = 'Manifest is enforced from now on';
-      observe({ type: 'manifest-enforced', message, path, manifestSha256 });
+      const epoch = Object.freeze({
+        ...secret,
+        manifestSha256,
+        verdictSha256,
+        ...(record === undefined ? {} : { exchangeSha256: record.sha256 }),
+        attestedAt,
+        // These times count from before the request for the secret, which errs on the safe side.
+        renewAt: Math.floor(began + secretRenew - random() * secretJitter),
+        expiresAt: Math.floor(began + secretUsable),
+        expiresMonotonic: Math.floor(beganMonotonic + secretUsable),
+      });
+      return { epoch, verdict };
+    } catch (thrown) {
+      const error = (last && errorOf(last)) ?? asPrivatemodeError(thrown);
+      const isAccepted = last !== undefined && (last.failure === null || rejected?.part === 'secret');
+      const verdict = last && (last.failure === null ? completed(error, last) : last);
+      return { error, rejected, isAccepted, verdict };
     }
-    const report = verdictText(verdict);
-    const verdictSha256 = Buffer.from(sha256(Buffer.from(report))).toString('hex');
-    const { nonce, document, messages } = attested;
-    const exchange = recording?.files(
-      { nonce, document, secret: messages, manifest, roots: deps.roots },
-      verdict,
-    );
-    const message = 'The verdict is complete';
-    observe({ type: 'verdict', message, report, sha256: verdictSha256, exchange });
-    return Object.freeze({
-      ...secret,
-      manifestSha256,
-      verdictSha256,
-      ...(exchange === undefined ? {} : { exchangeSha256: exchange.sha256 }),
-      attestedAt,
-      // These times count from before the request for the secret, which errs on the safe side.
-      renewAt: Math.floor(attested.began + secretRenew - random() * secretJitter),
-      expiresAt: Math.floor(attested.began + secretUsable),
-      expiresMonotonic: Math.floor(beganMonotonic + secretUsable),
-    });
   }
 
-  return async (apiKey, signal) => {
-    const began = clock.monotonic();
-    let manifest = enforced;
-    let newest = manifests.kind === 'static'; // or fetched for this epoch
-    let refetched = newest;
-    for (let round = 1; ; ) {
-      try {
-        signal.throwIfAborted();
-        if (manifest === undefined) {
-          observe({ type: 'step', message: 'Waiting for the manifest' });
-          manifest = await manifests.newest(signal);
-          newest = true;
-        }
-        return await tryOnce(apiKey, { began, manifest, newest }, signal);
-      } catch (thrown) {
-        signal.throwIfAborted();
-        const error = asPrivatemodeError(thrown);
-        const isOutdated = rejections.has(error) || cureOf(error) === 'newer manifest';
-        if (isOutdated && manifest !== undefined && !refetched) {
-          refetched = true;
-          const published = await manifests.newest(signal).catch((cause: unknown) => {
-            signal.throwIfAborted();
-            throw withoutNewest(error, asPrivatemodeError(cause));
-          });
-          const changed = Buffer.compare(published, manifest) !== 0;
-          const message = 'Validation failed, trying the newest manifest';
-          observe({ type: 'manifest-refetched', message, error, changed });
-          manifest = published;
-          newest = true;
-          continue;
-        }
-        const wanted = 1000 * (error.detail?.pause ?? 0);
-        // A long pause that a host wants is left to the next renewal.
-        if (round === ROUNDS || wanted > longestRoundPause || cureOf(error) !== 'time') throw error;
-        const wait = Math.max(round * firstBackoff, wanted);
-        observe({ type: 'round-failed', message: failureMessage(error, wait), error, round });
-        await pause(clock, wait + random() * 100, signal);
-        round++;
-      }
+  return async (attempt: Attempt): Promise<Made> => {
+    const { signal } = attempt;
+    try {
+      const known = isPinned ? await manifests.newest() : enforced;
+      if (known === undefined) observe({ type: 'step', message: 'Waiting for the manifest' });
+      const manifest = known ?? (await manifests.newest(signal));
+      const made = await under(manifest, isPinned || known === undefined, attempt);
+      if (isPinned || signal.aborted || made.epoch || made.rejected?.part !== 'evidence') return made;
+      const { error } = made;
+      const published = await manifests.newest(signal).catch(asPrivatemodeError);
+      if (published instanceof PrivatemodeError) return { ...made, error: withoutNewest(error, published) };
+      const changed = Buffer.compare(published, manifest) !== 0;
+      const message = 'Validation failed, trying the newest manifest';
+      observe({ type: 'manifest-refetched', message, error, changed });
+      const again = await under(published, true, attempt);
+      return again.epoch || again.rejected || again.isAccepted ? again : made; // silence takes nothing back
+    } catch (thrown) {
+      return { error: asPrivatemodeError(thrown) };
     }
   };
 }

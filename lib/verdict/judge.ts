@@ -1,16 +1,11 @@
-/**
- * Makes one verdict: first on the evidence, then on the secret exchange under the mesh CA that the evidence
- * vouches for.
- */
+/** How a verdict comes about: from the evidence, the secret exchange, and errors outside the checks. */
+import { type Check, checkOf, firstFailure } from '../attestation/check.ts';
 import {
-  type Check,
-  checkOf,
-  type Finding,
-  finding,
-  firstFailure,
-  notApplicable,
-} from '../attestation/check.ts';
-import { type SecretResponseInput, verifySecretResponse } from '../attestation/mesh.ts';
+  MESH_ROWS,
+  SECRET_ROWS,
+  type SecretResponseInput,
+  verifySecretResponse,
+} from '../attestation/mesh.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import {
   type EvidenceVerdict,
@@ -18,10 +13,8 @@ import {
   type VerifyInput,
   verify,
 } from '../attestation/verify-evidence.ts';
-import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { OPENS, SECRET_EXCHANGE_ROWS } from './checks.ts';
-import { outcomeOfError } from './outcome.ts';
-import { reasonOf, type Verdict } from './verdict.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { failedCheck, failureOf, outcomeOfError, type Verdict } from './verdict.ts';
 
 /** Both messages of a secret exchange. */
 export type SecretMessages = Pick<
@@ -29,146 +22,93 @@ export type SecretMessages = Pick<
   'publicKey' | 'encapsulatedKey' | 'signature' | 'meshCert'
 >;
 
-/** Whether an encapsulated key can be opened: lib/session/secret-exchange.ts. */
-export type CanBeOpened = (encapsulatedKey: Uint8Array) => Promise<boolean>;
-
-/** A saved exchange that `judge` judges. */
-export interface Subject extends Omit<VerifyInput, 'now' | 'secretFollows'> {
-  readonly at: Date;
-  /** Undefined: evidence only. */
+/** A recorded exchange. */
+export interface Subject extends Omit<VerifyInput, 'secretFollows'> {
+  /** Undefined where no secret exchange was completed. */
   readonly secret: SecretMessages | undefined;
-  readonly canBeOpened: CanBeOpened;
+  /** The error that ended the attestation outside the checks. */
+  readonly ended: PrivatemodeError | undefined;
 }
+
+/** The verdict on a recorded exchange. Bad input leads to a verdict, never to an error. */
+export async function judge({ secret, ended, ...input }: Subject): Promise<Verdict> {
+  const found = await verify({ ...input, secretFollows: true });
+  const evidence = evidenceVerdict(found, input.roots);
+  const { meshCaPem } = found;
+  if (meshCaPem === undefined || secret === undefined) return completed(ended ?? NO_SECRET, evidence);
+  const { manifest, now } = input;
+  const checks = await verifySecretResponse({ ...secret, meshCaPem, manifest, now });
+  return completed(ended, withSecretChecks(evidence, checks));
+}
+
+const NO_SECRET = new PrivatemodeError('verify_input_invalid', 'there is no secret exchange');
 
 /**
- * The verdict on a saved exchange. Bad input leads to a verdict, never to an error: it rejects only for
- * defects of this program.
+ * The verdict on evidence that was checked under these roots. If nothing but collateral that could not be
+ * fetched decided, it is `unavailable`.
  */
-export async function judge({ at, secret, canBeOpened, ...input }: Subject): Promise<Verdict> {
-  const evidence = await verify({ ...input, now: at, secretFollows: secret !== undefined });
-  const verdict = evidenceVerdict(evidence, input);
-  const { meshCaPem } = evidence;
-  if (meshCaPem === undefined) return withOpenRows(verdict);
-  if (secret === undefined) return withOpenRows(verdict, notApplicable('no secret exchange was given'));
-  const { manifest } = input;
-  const checks = await verifySecretResponse({ ...secret, meshCaPem, manifest, now: at });
-  return withSecretChecks(verdict, [...checks, await openingCheck(secret.encapsulatedKey, canBeOpened)]);
-}
-
-/** The verdict on evidence that was checked against this manifest and these roots. */
-export function evidenceVerdict(
-  { outcome, tee, manifestSha256, at, checks, failure, authentic }: EvidenceVerdict,
-  { manifest, roots }: Pick<VerifyInput, 'manifest' | 'roots'>,
-): Verdict {
+export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verdict {
+  const { outcome, tee = null, manifestSha256, at, checks, failure: failed } = found;
+  const failure = outcome === 'accepted' ? null : failedBy(failed);
   return {
-    outcome,
+    outcome: failure?.code === 'collateral_unavailable' ? 'unavailable' : outcome,
     tee,
     manifestSha256,
-    at,
-    checks,
-    authentic,
-    manifest,
+    at: at.toISOString(),
     roots: rootsKind(roots),
-    failure: outcome === 'accepted' ? undefined : failureOf(failure, authentic),
+    checks: checks.map(asJson),
+    failure,
   };
 }
 
-/**
- * Adds the checks of the secret exchange to an accepted verdict on the evidence. All of them have to pass,
- * and there must be some.
- */
+/** Adds the checks of the secret exchange to an accepted verdict: all must have passed, at least one. */
 export function withSecretChecks(before: Verdict, checks: readonly Check[]): Verdict {
-  const whole = { ...before, checks: [...before.checks, ...checks] };
+  const whole = { ...before, checks: [...before.checks, ...checks.map(asJson)] };
   const failed = firstFailure(checks) ?? checks.find(({ outcome }) => outcome !== 'pass');
   if (failed === undefined && checks.length > 0) return whole;
   const outcome = failed?.code === 'evidence_malformed' ? 'malformed' : 'rejected';
-  return { ...whole, outcome, failure: failureOf(failed, before.authentic) };
-}
-
-/** The check that `verify` makes in place of opening the secret. */
-export async function openingCheck(encapsulatedKey: Uint8Array, canBeOpened: CanBeOpened): Promise<Check> {
-  const opens = await canBeOpened(encapsulatedKey);
-  return checkOf(OPENS, finding(opens, opens ? 'opens' : 'cannot be opened'));
+  return { ...whole, outcome, failure: failedBy(failed) };
 }
 
 /**
- * Adds a row to a verdict for each check of the secret exchange that it lacks. `found`: what these rows say;
- * undefined: the checks could not be made.
+ * The verdict after an attestation that `error` may have ended, with a row for each check of the secret
+ * exchange. The error decides only if no check did.
  */
-export function withOpenRows(verdict: Verdict, found?: Finding): Verdict {
+export function completed(error: PrivatemodeError | undefined, verdict: Verdict): Verdict {
   const made = new Set(verdict.checks.map(({ id }) => id));
-  const open = SECRET_EXCHANGE_ROWS.filter(({ id }) => !made.has(id)).map((row) => checkOf(row, found));
-  return { ...verdict, checks: [...verdict.checks, ...open] };
+  const open = [...MESH_ROWS, ...SECRET_ROWS].filter(({ id }) => !made.has(id));
+  const checks = [...verdict.checks, ...open.map((row) => asJson(checkOf(row, undefined)))];
+  return { ...verdict, checks, ...(error !== undefined && verdict.failure === null ? endedBy(error) : {}) };
 }
 
 /** The verdict if an error came before any check. */
-export function notJudged(
+export const notJudged = (
   error: PrivatemodeError,
   known: Pick<Verdict, 'at' | 'roots' | 'manifestSha256'>,
-): Verdict {
-  const empty = { tee: undefined, checks: [], authentic: 'unknown', manifest: undefined } as const;
-  return { ...known, ...empty, ...endOf(error) };
-}
+): Verdict => ({ tee: null, ...known, checks: [], ...endedBy(error) });
 
-/**
- * The verdict on a live service if `error` ended the attestation. If the evidence was accepted, the error
- * decides. Otherwise the check that failed decides. If that check failed because collateral could not be
- * fetched, no check failed for another reason, and the outcome is `unavailable`.
- */
-export function endedBy(error: PrivatemodeError | undefined, verdict: Verdict): Verdict {
-  if (error !== undefined && verdict.failure === undefined) return { ...verdict, ...endOf(error) };
-  const isOpen = verdict.failure?.error.code === 'collateral_unavailable';
-  return isOpen ? { ...verdict, outcome: 'unavailable' } : verdict;
-}
-
-/** As `endedBy`, with a row for each check of the secret exchange that was not made. */
-export const completed = (error: PrivatemodeError | undefined, verdict: Verdict): Verdict =>
-  withOpenRows(endedBy(error, verdict));
-
-/** How an error outside the checks ends a verdict. */
-const endOf = (error: PrivatemodeError): Pick<Verdict, 'outcome' | 'failure'> => ({
+const endedBy = (error: PrivatemodeError): Pick<Verdict, 'outcome' | 'failure'> => ({
   outcome: outcomeOfError(error.code),
-  failure: { check: undefined, error },
+  failure: failureOf(error),
 });
 
 /** Whether these are the built-in roots. */
 export const rootsKind = (roots: TrustRoots): Verdict['roots'] =>
   roots === PRODUCTION_ROOTS ? 'vendor' : 'custom';
 
-/** What the message of a failure says about who signed the evidence. */
-const DOUBTS: Readonly<Record<Verdict['authentic'], string | undefined>> = {
-  yes: undefined,
-  no: 'no hardware vouches for this evidence',
-  unknown: 'nothing shows which hardware signed this evidence',
-};
+/** The members of a check in the order of the documentation. */
+const asJson = ({ id, outcome, expected, found, source, age, code }: Check): Verdict['checks'][number] => ({
+  id,
+  outcome,
+  expected,
+  found,
+  source,
+  ...(age === undefined ? {} : { age }),
+  ...(code === undefined ? {} : { code }),
+});
 
-/** Codes that say the same whoever signed: faults of the manifest itself, and missing collateral. */
-const WHOEVER_SIGNED: ReadonlySet<ErrorCode> = new Set([
-  'manifest_unsupported',
-  'manifest_invalid',
-  'collateral_unavailable',
-]);
-
-export const NOT_AUTHENTIC_REMEDY =
-  'Do not trust the remote: check its address and the network, and report it if both are right.';
-
-const NEWER_REMEDY =
-  'Update this program to its latest version, which may understand this evidence; do not trust the remote before it does.';
-
-/** The check that decided against acceptance, as an error with its code. */
-function failureOf(check: Check | undefined, authentic: Verdict['authentic']): Verdict['failure'] {
-  if (check === undefined) {
-    return { check, error: new PrivatemodeError('attestation_failed', 'the evidence was not accepted') };
-  }
-  const { code = 'attestation_failed', detail } = check;
-  const reason = reasonOf(check);
-  const clockRemedy = detail?.clock && CLOCK_REMEDY;
-  const doubt = WHOEVER_SIGNED.has(code) ? undefined : DOUBTS[authentic];
-  if (doubt === undefined) {
-    return { check, error: new PrivatemodeError(code, reason, { remedy: clockRemedy, detail }) };
-  }
-  const better = clockRemedy ?? (detail?.newer && NEWER_REMEDY);
-  const remedy = (authentic === 'unknown' && better) || NOT_AUTHENTIC_REMEDY;
-  const options = { remedy, detail: { ...detail, unvouched: true } } as const;
-  return { check, error: new PrivatemodeError(code, `${doubt}: ${reason}`, options) };
-}
+/** The failure of a list of checks that accepts nothing. No list accepts by being empty. */
+const failedBy = (check: Check | undefined): Verdict['failure'] =>
+  check === undefined
+    ? failureOf(new PrivatemodeError('attestation_failed', 'the evidence was not accepted'))
+    : failedCheck(check);

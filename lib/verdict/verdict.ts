@@ -1,53 +1,15 @@
 /**
- * The shape of a verdict: as `judge` and the session make it (`Verdict`), and as data for programs
- * (`VerdictReport`, docs/verify.md), which only ever grows.
+ * The verdict on the service: what `privatemode-proxy verify --json` prints (docs/verify.md), how each
+ * outcome is named, and the error that a verdict without trust amounts to.
  */
-import type { Authentic, Check, Outcome } from '../attestation/check.ts';
-import type { PrivatemodeError } from '../errors.ts';
+import type { Check, Outcome } from '../attestation/check.ts';
+import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { safeJson } from '../text.ts';
 
-/**
- * `unavailable`: only of a live service, if something that the verdict needs could not be fetched, and no
- * check failed for another reason.
- */
 export type VerificationOutcome = Outcome | 'unavailable';
 
-/** How the service, or a saved exchange with it, was judged. */
+/** Its own JSON: receipts point to its text, GET /verification and clients show it. It only ever grows. */
 export interface Verdict {
-  readonly outcome: VerificationOutcome;
-  readonly tee: 'snp' | 'tdx' | undefined;
-  /** Lower-case hex; undefined where there was no manifest to judge by. */
-  readonly manifestSha256: string | undefined;
-  /** The moment that all dates were compared with. */
-  readonly at: Date;
-  /** Whether the built-in roots of AMD and Intel were trusted, or others. */
-  readonly roots: 'vendor' | 'custom';
-  /** Every check, in order. */
-  readonly checks: readonly Check[];
-  /** The check or the other error that decided against acceptance. Undefined exactly if accepted. */
-  readonly failure: { readonly check: Check | undefined; readonly error: PrivatemodeError } | undefined;
-  /** Whether the hardware itself said what was judged. Does not decide the outcome. Not in the JSON. */
-  readonly authentic: Authentic;
-  /** The manifest that was expected, byte for byte; undefined where there was none. Not in the JSON. */
-  readonly manifest: Uint8Array | undefined;
-  /**
-   * If only expired collateral keeps saved evidence from being accepted: when that collateral ran out. Not in
-   * the JSON.
-   */
-  readonly outlived?: Date | undefined;
-}
-
-/**
- * A check as data. Receipts point to the text of a verdict, so this leaves out `detail`, which only this
- * program uses.
- */
-export type CheckReport = Omit<Check, 'detail'>;
-
-/**
- * The verdict as data: `privatemode-proxy verify --json` prints it, receipts point to it, GET /verification
- * and clients show it.
- */
-export interface VerdictReport {
   /**
    * `accepted`: the service is what the manifest says; with any other outcome it is not trusted.
    * `unavailable`: something that the verdict needs could not be fetched, and no check failed for another
@@ -69,7 +31,7 @@ export interface VerdictReport {
   /** `custom`: the roots are not those of AMD and Intel, so nothing is said about real hardware. */
   readonly roots: 'vendor' | 'custom';
   /** Every check of the verification, in order, with what was expected and found. */
-  readonly checks: readonly CheckReport[];
+  readonly checks: readonly Omit<Check, 'detail'>[];
   /** What decided against the service; null exactly if it was accepted. */
   readonly failure: {
     /**
@@ -88,51 +50,89 @@ export interface VerdictReport {
   } | null;
 }
 
+/** The text of a verdict, safe to show on a terminal. Receipts hold its SHA-256. */
+export const verdictText = (verdict: Verdict): string => `${safeJson(verdict, 2)}\n`;
+
+/** By the failure of a verdict: its error, with what the JSON does not hold of it. */
+const ERROR_OF = new WeakMap<NonNullable<Verdict['failure']>, PrivatemodeError>();
+
+/** The failure of a verdict that an error outside the checks ended. */
+export function failureOf(error: PrivatemodeError): NonNullable<Verdict['failure']> {
+  const failure = { id: null, code: error.code, expected: null, found: error.message, source: null };
+  ERROR_OF.set(failure, error);
+  return failure;
+}
+
+const NEWER_REMEDY =
+  'Update this program to its latest version, which may understand this evidence; do not trust the remote before it does.';
+
+/** The failure of a verdict that a check decided. */
+export function failedCheck(check: Check): NonNullable<Verdict['failure']> {
+  const { id, code = 'attestation_failed', expected, found, source, detail } = check;
+  const failure = { id, code, expected, found, source };
+  const remedy = (detail?.clock && CLOCK_REMEDY) ?? (detail?.newer && NEWER_REMEDY);
+  ERROR_OF.set(failure, new PrivatemodeError(code, reasonOf(failure), { remedy, detail }));
+  return failure;
+}
+
+/**
+ * The error that the verdict amounts to, the same one each time; undefined if it accepts. A verdict that was
+ * read from a file has only what its JSON says.
+ */
+export function errorOf({ failure }: Pick<Verdict, 'failure'>): PrivatemodeError | undefined {
+  if (failure === null) return undefined;
+  const known = ERROR_OF.get(failure) ?? new PrivatemodeError(failure.code as ErrorCode, reasonOf(failure));
+  ERROR_OF.set(failure, known);
+  return known;
+}
+
 /**
  * The failure as the message of an error. The page that it cites is also in the package of the client
  * library.
  */
-export function reasonOf(
-  failure: Pick<NonNullable<VerdictReport['failure']>, 'id' | 'expected' | 'found' | 'source'>,
-): string {
-  const { id, expected, found, source } = failure;
-  return id === null ? found : `${id}: expected ${expected}; found ${found} (docs/protocol/${source})`;
-}
+export const reasonOf = ({ id, expected, found, source }: NonNullable<Verdict['failure']>): string =>
+  id === null ? found : `${id}: expected ${expected}; found ${found} (docs/protocol/${source})`;
 
-/** The verdict as data, with its members in the order of the documentation. */
-export function verdictReport(verdict: Verdict): VerdictReport {
-  const { outcome, tee = null, manifestSha256 = null, at, roots, checks, failure } = verdict;
-  return {
-    outcome,
-    tee,
-    manifestSha256,
-    at: at.toISOString(),
-    roots,
-    checks: checks.map(checkReport),
-    failure: failure === undefined ? null : failureReport(failure),
-  };
-}
-
-const checkReport = ({ id, outcome, expected, found, source, age, code }: Check): CheckReport => ({
-  id,
-  outcome,
-  expected,
-  found,
-  source,
-  age,
-  code,
-});
-
-function failureReport({ check, error }: NonNullable<Verdict['failure']>): VerdictReport['failure'] {
-  const { id = null, expected = null, found = error.message, source = null } = check ?? {};
-  return { id, code: error.code, expected, found, source };
-}
+/** How a verification can end, and the exit code that says so. */
+export const OUTCOMES = {
+  accepted: { exitCode: 0, word: 'ACCEPTED', meaning: 'every check that applies held' },
+  rejected: { exitCode: 10, word: 'REJECTED', meaning: 'a check failed' },
+  unsupported: {
+    exitCode: 20,
+    word: 'UNSUPPORTED',
+    meaning: 'the manifest says something that this version does not understand',
+  },
+  malformed: {
+    exitCode: 30,
+    word: 'MALFORMED',
+    meaning: 'a file or a response is malformed or cannot be read',
+  },
+  unavailable: {
+    exitCode: 40,
+    word: 'NO VERDICT',
+    meaning: 'the service, its manifest or a collateral host gave no usable response',
+  },
+} as const satisfies Record<VerificationOutcome, object>;
 
 /**
- * The text of a verdict, as receipts refer to it: they hold its SHA-256, and it is stored under that name.
+ * Exit code of evidence that was accepted under roots other than the vendors', without --accept-custom-roots.
+ * A script that looks at nothing but the exit code must not take a simulator for protected hardware.
  */
-export const verdictText = (verdict: Verdict): string =>
-  `${JSON.stringify(verdictReport(verdict), undefined, 2)}\n`;
+export const CUSTOM_ROOTS_EXIT_CODE = 35;
 
-/** The text that `verify --json` prints. */
-export const renderJson = (verdict: Verdict): string => `${safeJson(verdictReport(verdict), 2)}\n`;
+/**
+ * Exit code for wrong flags, and for everything else that prevents a verification. stderr then has `Error:
+ * …`.
+ */
+export const USAGE_EXIT_CODE = 1;
+
+/** secret_exchange_failed: the response of the secret service cannot be read. */
+const MALFORMED: readonly ErrorCode[] = [
+  'verify_input_invalid',
+  'evidence_malformed',
+  'secret_exchange_failed',
+];
+
+/** The outcome of errors outside the checks. */
+export const outcomeOfError = (code: ErrorCode): VerificationOutcome =>
+  MALFORMED.includes(code) ? 'malformed' : 'unavailable';

@@ -3,6 +3,73 @@ import type { Mutation } from './mutation.ts';
 
 export const ATTESTATION: readonly Mutation[] = [
   {
+    defence: 'the expected manifest, first lock: the manifests of the document are not compared with it',
+    file: 'lib/attestation/document-checks.ts',
+    edits: [
+      {
+        find: 'manifests.every((each) => constantTimeEqual(each, expectedManifest))',
+        replace: 'manifests.every((each) => each.length > 0)',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/stages.test.ts',
+        names: [
+          'verify has a second lock: the hardware itself must name the expected manifest, whatever the checks compared',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the expected manifest, second lock: the hardware may have named another one',
+    file: 'lib/attestation/verify-evidence.ts',
+    edits: [
+      {
+        find: 'const isExpected = constantTimeEqual(',
+        replace: 'const isExpected = true || constantTimeEqual(',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/stages.test.ts',
+        names: [
+          'verify has a second lock: the hardware itself must name the expected manifest, whatever the checks compared',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the order of stages: what nobody signed is called a service under another manifest',
+    file: 'lib/attestation/snp/verify-snp.ts',
+    edits: [
+      {
+        find: 'if (signer === undefined || !(await documentHolds(checks))) return false;',
+        replace: 'if (!(await documentHolds(checks)) || signer === undefined) return false;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/stages.test.ts',
+        names: [
+          'verify refuses evidence under another manifest that is signed by another key by snp.report.signature, never as a mismatch',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the product line: a key of another line than the reference value may have signed',
+    file: 'lib/attestation/snp/policy-checks.ts',
+    edits: [{ find: 'if (line !== entry.product) return', replace: 'if (line === undefined) return' }],
+    tests: [
+      {
+        file: 'test/attestation/snp/forged-evidence.test.ts',
+        names: [
+          'the VCEK certificate is of the line that report and reference value name, whatever they say',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a migration agent of an AMD guest: it may have one',
     file: 'lib/attestation/snp/policy-checks.ts',
     edits: [
@@ -22,22 +89,6 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the expected manifest: the service may run under any other',
-    file: 'lib/attestation/document-checks.ts',
-    edits: [
-      {
-        find: 'manifests.every((each) => constantTimeEqual(each, expectedManifest))',
-        replace: 'manifests.every((each) => each.length > 0)',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/attestation/snp/verify.test.ts',
-        names: ['an honest document is refused if the expected manifest differs, even by one byte'],
-      },
-    ],
-  },
-  {
     defence: 'the policy documents: there may be more than the manifest lists',
     file: 'lib/attestation/document-checks.ts',
     edits: [{ find: 'missing + extra + repeated === 0', replace: 'missing === 0' }],
@@ -52,8 +103,8 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the report data: the evidence may answer another nonce, for other CAs',
-    file: 'lib/attestation/snp/report-checks.ts',
-    edits: [{ find: 'oneOf(report.reportData, [context.expectedReportData])', replace: "finding(true, '')" }],
+    file: 'lib/attestation/snp/signer-checks.ts',
+    edits: [{ find: 'oneOf(report.reportData, [expectedReportData])', replace: "finding(true, '')" }],
     tests: [
       {
         file: 'test/attestation/snp/verify.test.ts',
@@ -67,7 +118,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the signature on a report of AMD: nobody need have signed it',
-    file: 'lib/attestation/snp/report-checks.ts',
+    file: 'lib/attestation/snp/signer-checks.ts',
     edits: [
       {
         find: 'verified(await verifyEcdsa(',
@@ -86,8 +137,8 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the issuer of the VCEK: anybody may have issued it',
-    file: 'lib/attestation/snp/chain-checks.ts',
-    edits: [{ find: 'issuedBy(need(vcek).certificate, need(roots).ask)', replace: "finding(true, '')" }],
+    file: 'lib/attestation/snp/signer-checks.ts',
+    edits: [{ find: 'issuedBy(vcek, roots.ask)', replace: "finding(true, '')" }],
     tests: [
       {
         file: 'test/attestation/snp/verify.test.ts',
@@ -100,7 +151,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the minimum TCB: firmware may be older than the manifest allows',
-    file: 'lib/attestation/snp/report-checks.ts',
+    file: 'lib/attestation/snp/policy-checks.ts',
     edits: [{ find: 'return finding(tcbAtMost(minimumTcb, found), ', replace: 'return finding(true, ' }],
     tests: [
       {
@@ -114,7 +165,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the signing key of a report of AMD: the field that names it may say anything',
-    file: 'lib/attestation/snp/report-checks.ts',
+    file: 'lib/attestation/snp/signer-checks.ts',
     edits: [{ find: 'finding(key === 0 && !reserved, found)', replace: 'finding(true, found)' }],
     tests: [
       {
@@ -128,7 +179,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the author key of an AMD guest: an owner may have signed an ID block of his own',
-    file: 'lib/attestation/snp/report-checks.ts',
+    file: 'lib/attestation/snp/policy-checks.ts',
     edits: [{ find: 'finding((signerInfo & 1) === 0,', replace: 'finding(true,' }],
     tests: [
       {
@@ -139,7 +190,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the firmware of AMD: a committed version may be above the one that runs',
-    file: 'lib/attestation/snp/report-checks.ts',
+    file: 'lib/attestation/snp/policy-checks.ts',
     edits: [
       {
         find: 'committedBuild <= currentBuild &&\n        committedMajor * 256 + committedMinor <= currentMajor * 256 + currentMinor;',
@@ -193,9 +244,7 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'the attestation key of a quote: it need not be that of the enclave',
     file: 'lib/attestation/tdx/quote-checks.ts',
-    edits: [
-      { find: 'return oneOf(qe.qeReport.reportData, [expected]);', replace: "return finding(true, '');" },
-    ],
+    edits: [{ find: 'return oneOf(qeReport.reportData, [expected]);', replace: "return finding(true, '');" }],
     tests: [
       {
         file: 'test/attestation/tdx/quote-checks.test.ts',
@@ -208,7 +257,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'the status of a platform: it may be out of date',
-    file: 'lib/attestation/tdx/tcb-checks.ts',
+    file: 'lib/attestation/tdx/collateral-checks.ts',
     edits: [{ find: 'finding(level?.status === UP_TO_DATE,', replace: 'finding(level !== undefined,' }],
     tests: [
       {
@@ -239,7 +288,7 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'the revocation lists: what is on them counts all the same',
     file: 'lib/attestation/tdx/collateral-checks.ts',
-    edits: [{ find: '.filter((serial) => revoked.has(serial))', replace: '.filter(() => false)' }],
+    edits: [{ find: '.filter((serial) => crl.revoked.has(serial))', replace: '.filter(() => false)' }],
     tests: [
       {
         file: 'test/attestation/tdx/collateral-checks.test.ts',
@@ -296,33 +345,27 @@ export const ATTESTATION: readonly Mutation[] = [
     edits: [{ find: 'checks.find(isRefuted) ??', replace: '' }],
     tests: [
       {
-        file: 'test/attestation/closest.test.ts',
+        file: 'test/attestation/tdx/collateral-checks.test.ts',
         names: [
-          'a verdict on several reference values reports the check that fails for another reason, though collateral is missing before it',
+          'collateral of TDX that is missing does not decide where what has come shows something wrong',
         ],
       },
     ],
   },
   {
-    defence:
-      'what AMD is asked: strangers have it asked for any chip, and for lists about what nobody signed',
+    defence: 'what AMD is asked: strangers have it asked for any chip',
     file: 'lib/attestation/snp/verify-snp.ts',
     edits: [
       {
-        find: 'if (subject.vcek === undefined && firstFailure(checks) === undefined) {',
-        replace: 'if (subject.vcek === undefined) {',
-      },
-      {
-        find: 'if (subject.arkCrl === undefined && firstFailure(checks) === undefined) {',
-        replace: 'if (subject.arkCrl === undefined) {',
+        find: 'if (entry === undefined || !holds) {',
+        replace: 'if (entry === undefined) {',
       },
     ],
     tests: [
       {
-        file: 'test/attestation/snp/forged-evidence.test.ts',
+        file: 'test/attestation/stages.test.ts',
         names: [
-          'the collateral of AMD is requested for evidence with a chip that is not allowed: nothing',
-          'the collateral of AMD is requested for evidence with a signature by another key: nothing',
+          'verify asks for no collateral before it is known who signed, nor if the manifest is another one',
         ],
       },
     ],
@@ -340,11 +383,11 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: "what AMD's host sends: the service is blamed for an unreadable list",
-    file: 'lib/attestation/snp/vcek.ts',
+    file: 'lib/attestation/snp/endorsement.ts',
     edits: [
       {
-        find: '...readFetchedList(await context.collateral.amdCrl',
-        replace: '...readRevocationList(await context.collateral.amdCrl',
+        find: '...readFetchedList(await fetch())',
+        replace: '...readRevocationList(await fetch())',
       },
     ],
     tests: [
@@ -400,41 +443,13 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'the fetched manifest: a JSON error counts as one, and the service as replaced',
     file: 'lib/attestation/manifest.ts',
-    edits: [{ find: 'return missing && `', replace: 'return missing && undefined && `' }],
+    edits: [{ find: "name.toLowerCase() === 'policies'", replace: "name !== ''" }],
     tests: [
       {
         file: 'test/session/manifest-source.test.ts',
         names: [
           'managed manifest is unavailable if the host sends something that cannot be a manifest, such as an error page',
         ],
-      },
-    ],
-  },
-  {
-    defence: 'what is authentic: a report that anybody signed is the hardware speaking',
-    file: 'lib/attestation/snp/verify-snp.ts',
-    edits: [{ find: ", 'snp.report.signature'", replace: '' }],
-    tests: [
-      {
-        file: 'test/attestation/authentic.test.ts',
-        names: ['verify rejects evidence that is signed by another key, and says "authentic: no"'],
-      },
-    ],
-  },
-  {
-    defence: 'what is authentic: report data that bind something else',
-    file: 'lib/attestation/authentic.ts',
-    edits: [
-      {
-        find: 'expectedReportData: reportData({ ...document, nonce, transition }),',
-        replace:
-          'expectedReportData: reportData({ ...document, nonce: new Uint8Array(32).fill(9), transition }),',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/attestation/authentic.test.ts',
-        names: ['verify rejects evidence that answers another nonce, and says "authentic: no"'],
       },
     ],
   },

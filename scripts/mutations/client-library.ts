@@ -96,7 +96,7 @@ export const CLIENT_LIBRARY: readonly Mutation[] = [
   {
     defence: 'verify() of the library: it resolves while a denied secret is still being replaced',
     file: 'lib/client-library/fetch.ts',
-    edits: [{ find: '(error ?? suspended())', replace: 'error' }],
+    edits: [{ find: '(error ?? denied())', replace: 'error' }],
     tests: [
       {
         file: 'test/client-library/verify.test.ts',
@@ -109,7 +109,7 @@ export const CLIENT_LIBRARY: readonly Mutation[] = [
   {
     defence: 'verify() of the library: it resolves while a denied secret is still being replaced',
     file: 'lib/client-library/fetch.ts',
-    edits: [{ find: '(error ?? suspended())', replace: 'error' }],
+    edits: [{ find: '(error ?? denied())', replace: 'error' }],
     tests: [
       {
         file: 'test/client-library/verify.test.ts',
@@ -124,8 +124,8 @@ export const CLIENT_LIBRARY: readonly Mutation[] = [
     file: 'lib/client-library/verification.ts',
     edits: [
       {
-        find: "if (found?.manifest === undefined || verdict.outcome !== 'accepted')",
-        replace: 'if (found?.manifest === undefined)',
+        find: "if (manifest === undefined || verdict.outcome !== 'accepted')",
+        replace: 'if (manifest === undefined)',
       },
     ],
     tests: [

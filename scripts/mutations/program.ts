@@ -122,8 +122,8 @@ export const PROGRAM: readonly Mutation[] = [
     file: 'lib/access/clients-file.ts',
     edits: [
       {
-        find: 'if (next.equals(last) && next[0] !== UNFINISHED) return next;',
-        replace: 'if (next.length > 0) return next;',
+        find: 'if (next.equals(last) && next.length > 0) return next;',
+        replace: 'if (next.length >= 0) return next;',
       },
     ],
     tests: [

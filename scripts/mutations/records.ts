@@ -3,31 +3,28 @@ import type { Mutation } from './mutation.ts';
 
 export const RECORDS: readonly Mutation[] = [
   {
-    defence: 'the recorded exchanges: a flood of one day displaces those of a month',
-    file: 'lib/receipts/verdict-store.ts',
-    edits: [
-      {
-        find: 'shareOf(greatest) > DAY_SHARE ? greatest : left',
-        replace: 'shareOf(greatest) > 2 ? greatest : left',
-      },
-    ],
+    defence: 'the records of verifications: one that no request used makes one go that a receipt refers to',
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: "join(directory, 'unused')];", replace: "join(directory, 'records')];" }],
     tests: [
       {
-        file: 'test/receipts/receipts.test.ts',
+        file: 'test/receipts/receipt-log.test.ts',
         names: [
-          'writing receipts keeps a month of exchanges, however many are forced in a day, and at most 256 MiB of them',
+          'the records of verifications of which no receipt speaks make none go that a receipt refers to; the newest 1,000 of each kind stay',
         ],
       },
     ],
   },
   {
-    defence: 'the recorded exchanges: padded evidence may take any room on the disk',
-    file: 'lib/receipts/verdict-store.ts',
-    edits: [{ find: 'bytes: await sizeOf(path)', replace: 'bytes: 0 * (await sizeOf(path))' }],
+    defence: 'the records of verifications: padded evidence may take any room on the disk',
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: 'Buffer.byteLength(text) > LONGEST_RECORD || ', replace: '' }],
     tests: [
       {
-        file: 'test/receipts/receipts.test.ts',
-        names: ['writing receipts counts the bytes of exchanges that are stored'],
+        file: 'test/receipts/receipt-log.test.ts',
+        names: [
+          'the records of verifications have at most 1 MiB, because the service may pad its evidence, and wait for the disk in bounded number',
+        ],
       },
     ],
   },
@@ -36,17 +33,14 @@ export const RECORDS: readonly Mutation[] = [
     file: 'lib/receipts/receipt.ts',
     edits: [
       {
-        find: "return verify(null, Buffer.from(text), key, Buffer.from(signature[1] as string, 'base64'));",
-        replace: 'return text.length > 0;',
+        find: "return verify(null, signed, key, Buffer.from(found[1] as string, 'base64'))",
+        replace: 'return signed.length > 0',
       },
     ],
     tests: [
       {
-        file: 'test/receipts/receipts.test.ts',
-        names: [
-          'checking receipts names a changed byte',
-          'checking receipts names a line signed again with another key',
-        ],
+        file: 'test/receipts/check-receipts.test.ts',
+        names: ['checking receipts names a line that was changed'],
       },
     ],
   },
@@ -56,7 +50,7 @@ export const RECORDS: readonly Mutation[] = [
     edits: [{ find: '{85}[AQgw]==', replace: '{86}==' }],
     tests: [
       {
-        file: 'test/receipts/receipts.test.ts',
+        file: 'test/receipts/check-receipts.test.ts',
         names: [
           'a receipt has a signature over every byte before it: a line with any byte changed, also of the signature, is no receipt',
         ],
@@ -64,47 +58,77 @@ export const RECORDS: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'receipts: a key that somebody else announces counts',
+    defence: 'receipts: a line may be missing, or stand there twice',
     file: 'lib/receipts/check-receipts.ts',
     edits: [
       {
-        find: 'const { first } = await keyOfChain(directory, names, { instance, keys, find });',
-        replace:
-          'const { first } = await keyOfChain(directory, names, { instance, keys, find: (name) => keyNamed(directory, name) });',
+        find: 'before ? line.prev === before.digest && line.seq === before.line.seq + 1 : number === 1',
+        replace: 'before !== undefined || number === 1',
       },
     ],
     tests: [
       {
-        file: 'test/receipts/receipt-keys.test.ts',
+        file: 'test/receipts/check-receipts.test.ts',
         names: [
-          'somebody without the key of receipts cannot sign a directory again: neither with a key beside the receipts, nor with a rotation of his own',
+          'checking receipts names a line that was removed',
+          'checking receipts names a line that stands there twice',
         ],
       },
     ],
   },
   {
-    defence: 'receipts: a file has the name of another key',
-    file: 'lib/receipts/receipt-keys.ts',
-    edits: [{ find: 'key !== undefined && keySha256(key) === name ? key : undefined', replace: 'key' }],
-    tests: [
-      {
-        file: 'test/receipts/receipt-keys.test.ts',
-        names: [
-          'somebody without the key of receipts cannot replace an announced key by his own, because a key is named by its hash',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'receipts before --since: the end of a chain hides that later days are gone',
+    defence: 'receipts: a key counts that the reader did not name',
     file: 'lib/receipts/check-receipts.ts',
-    edits: [{ find: 'if (late !== undefined) edgeFindings.push(late);', replace: '' }],
+    edits: [{ find: 'given.size > 0 && !given.has(nameOf(signer))', replace: 'given.size < 0' }],
     tests: [
       {
-        file: 'test/receipts/receipt-days.test.ts',
+        file: 'test/receipts/check-receipts.test.ts',
         names: [
-          'somebody without the key cannot hide lines from --since by moving the end of a chain to the last line of an earlier file, and deleting the days between',
-          'somebody without the key cannot hide lines from --since by renaming the first file of a chain to an earlier day, and cutting a line out of it',
+          'the key of receipts is a new one if key.pem was moved away; with --public-key only chains of the given ones count',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: somebody else goes on with a chain under a key of his own',
+    file: 'lib/receipts/check-receipts.ts',
+    edits: [{ find: 'chains.get(instance)?.key ?? keys.get(file)', replace: 'keys.get(file)' }],
+    tests: [
+      {
+        file: 'test/receipts/check-receipts.test.ts',
+        names: [
+          'the key of receipts of somebody else does not go on with a chain; a directory signed anew shows only in the key',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: an unsigned line hides the end of a chain from the next start',
+    file: 'lib/receipts/receipt-files.ts',
+    edits: [
+      {
+        find: 'readLine(text, createPublicKey(key))',
+        replace: 'createPublicKey(key) && JSON.parse(text)',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/receipts/check-receipts.test.ts',
+        names: [
+          'checking receipts lets nobody hide a chain from the next start by naming it in a line that is not signed',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: a file that a later start has found may be taken away',
+    file: 'lib/receipts/check-receipts.ts',
+    edits: [{ find: 'if (file >= since) note(by, 1,', replace: 'if (file < since) note(by, 1,' }],
+    tests: [
+      {
+        file: 'test/receipts/check-receipts.test.ts',
+        names: [
+          'checking receipts misses a deleted file if an instance that began later has found it; and then that instance, too',
         ],
       },
     ],
@@ -112,52 +136,25 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'receipts: an empty file passes for receipts',
     file: 'lib/receipts/check-receipts.ts',
-    edits: [{ find: 'chains.every(({ opened }) => opened === undefined)', replace: 'chains.length === 0' }],
+    edits: [{ find: 'if (lines === 0) note(', replace: 'if (files.length === 0) note(' }],
     tests: [
       {
-        file: 'test/commands/receipts.test.ts',
+        file: 'test/receipts/check-receipts.test.ts',
         names: [
-          'receipts verify exits with 10 if the only file with the name of receipts is empty, and shows no check mark with --since',
+          'checking receipts reports a cut end, a torn line and an empty file as gaps, which fail a strict check',
         ],
       },
     ],
   },
   {
     defence: 'receipts: a manifest that was replaced is not missed',
-    file: 'lib/receipts/check-references.ts',
-    edits: [{ find: '.filter(([sha256]) => !kept.has(sha256))', replace: '.filter(() => false)' }],
+    file: 'lib/receipts/check-receipts.ts',
+    edits: [{ find: 'if (!logged.has(manifestSha256))', replace: 'if (logged.size < 0)' }],
     tests: [
       {
-        file: 'test/receipts/receipt-keys.test.ts',
-        names: ['the manifest of a receipt is reported as missing if it is changed'],
-      },
-    ],
-  },
-  {
-    defence: 'receipts: a key of another kind signs them',
-    file: 'lib/receipts/receipt-keys.ts',
-    edits: [
-      {
-        find: "pem === undefined || key?.asymmetricKeyType === 'ed25519'",
-        replace: 'pem === undefined || key !== undefined',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/files/own-files.test.ts',
-        names: ['files of receipts are refused at the start: a key of another kind'],
-      },
-    ],
-  },
-  {
-    defence: 'lines of receipts: the chain begins with what nobody signed',
-    file: 'lib/receipts/receipt.ts',
-    edits: [{ find: 'if (!isSignedBy(line, key)) return', replace: 'if (Date.now() < 0) return' }],
-    tests: [
-      {
-        file: 'test/receipts/receipt-junk.test.ts',
+        file: 'test/receipts/check-receipts.test.ts',
         names: [
-          'junk among receipts is named, breaks no chain, and does not hide its end from the next instance: a forged first line',
+          'what receipts refer to is named once, with the first line that refers to it: a manifest that is not among others',
         ],
       },
     ],
@@ -189,9 +186,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'the text of a verdict: a simulator has the check mark of real hardware',
     file: 'lib/verdict/text.ts',
-    edits: [
-      { find: "(outcome === 'accepted' || outlived !== undefined) && roots === 'custom'", replace: 'false' },
-    ],
+    edits: [{ find: "outcome === 'accepted' && roots === 'custom'", replace: 'false' }],
     tests: [
       {
         file: 'test/verdict/text.test.ts',
@@ -212,97 +207,31 @@ export const RECORDS: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/commands/verify-live.test.ts',
-        names: [
-          'verify of a live service rejects the fault secret-signature by the check secret.signature, live and again from the saved files',
-          'verify of a live service rejects the fault secret-foreign-ca by the check mesh.certificate.signature, live and again from the saved files',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'what is authentic: evidence without its certificate counts as signed by the hardware',
-    file: 'lib/verdict/judge.ts',
-    edits: [
-      {
-        find: "unknown: 'nothing shows which hardware signed this evidence',",
-        replace: 'unknown: undefined,',
-      },
-    ],
-    tests: [
-      {
         file: 'test/verdict/judge.test.ts',
-        names: [
-          'the error of a verdict that rejects says who signed the evidence if authentic is unknown, whatever check failed',
-        ],
+        names: ['the checks of a secret exchange give accepted evidence the outcome rejected if one fails'],
       },
     ],
   },
   {
-    defence: 'the advice of verify: forged evidence moves its reader to another manifest',
-    file: 'lib/verdict/advice.ts',
-    edits: [{ find: "if (verdict.authentic !== 'yes') {", replace: 'if (Date.now() < 0) {' }],
+    defence: 'a kept record: one that was changed passes under its name',
+    file: 'lib/commands/verify-saved.ts',
+    edits: [{ find: '!basename(saved).startsWith(sha256)', replace: 'Date.now() < 0' }],
     tests: [
       {
-        file: 'test/verdict/text.test.ts',
-        names: [
-          'the verdict for a person asks nobody to look for another manifest because of evidence that no hardware is shown to have signed',
-        ],
-      },
-      {
-        file: 'test/commands/verify-live.test.ts',
-        names: [
-          'verify of a live service does not ask for another manifest if a mismatch comes with the fault evidence-signature',
-        ],
+        file: 'test/commands/verify-saved.test.ts',
+        names: ['verify --saved refuses a file whose name is the SHA-256 of another record'],
       },
     ],
   },
   {
-    defence: 'the nonce of a saved exchange: files of two attempts go together',
-    file: 'lib/commands/verify-files.ts',
-    edits: [
-      {
-        find: "if (nonce !== undefined && stated !== undefined && stated !== Buffer.from(nonce).toString('base64')) {",
-        replace: 'if (Date.now() < 0) {',
-      },
-    ],
+    defence: 'a record without a secret exchange: its evidence alone is accepted',
+    file: 'lib/verdict/judge.ts',
+    edits: [{ find: 'completed(ended ?? NO_SECRET, evidence)', replace: 'completed(ended, evidence)' }],
     tests: [
       {
-        file: 'test/commands/verify-live.test.ts',
+        file: 'test/commands/verify-saved.test.ts',
         names: [
-          'verify of a live service refuses the secret exchange of another attempt under the same mesh CA',
-        ],
-      },
-    ],
-  },
-  {
-    defence:
-      'evidence that has outlived its collateral: nothing else is judged by a time when it was in force',
-    file: 'lib/commands/outlived-collateral.ts',
-    edits: [
-      {
-        find: "if (at < subject.at && (await judge({ ...subject, at })).outcome === 'accepted') return",
-        replace: 'if (at < subject.at) return',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/commands/verify-files.test.ts',
-        names: [
-          'verify of a saved exchange rejects an exchange with a secret of another mesh CA, even if its collateral has expired too',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'a kept exchange: files that were changed pass for it',
-    file: 'lib/commands/verify-files.ts',
-    edits: [{ find: '/^[0-9a-f]{64}$/.test(name) && name !== digest', replace: 'name === digest' }],
-    tests: [
-      {
-        file: 'test/session/simulated-deployment.test.ts',
-        names: [
-          'session with a simulated deployment records the snp exchange of each epoch if asked to, and verify --saved comes to the same verdict',
+          'a record without a secret exchange is never accepted: the error decides that it states, else that nothing was exchanged',
         ],
       },
     ],
@@ -328,11 +257,11 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'files of receipts: a link is followed',
     file: 'lib/files/own-files.ts',
-    edits: [{ find: 'flags | O_NOFOLLOW | O_NONBLOCK', replace: 'flags | O_NONBLOCK' }],
+    edits: [{ find: 'O_CREAT | O_NOFOLLOW | O_NONBLOCK', replace: 'O_CREAT | O_NONBLOCK' }],
     tests: [
       {
         file: 'test/files/own-files.test.ts',
-        names: ['files of receipts are refused at the start: a key that is a link'],
+        names: ['files of our own are neither written nor read through a link'],
       },
     ],
   },

@@ -4,40 +4,185 @@ import type { Mutation } from './mutation.ts';
 export const SESSION: readonly Mutation[] = [
   {
     defence:
-      'the suspension of a denied secret: everything goes on saying "verified" under a secret that the service has not',
+      'the mark of a denied secret: everything goes on saying "verified" under a secret that the service has not',
     file: 'lib/session/state.ts',
     edits: [
       {
-        find: "secretAt(secret, at) === 'good' ? secret : undefined;",
-        replace: "['good', 'suspended'].includes(secretAt(secret, at)) ? secret : undefined;",
+        find: 'term !== undefined && !isDenied && isUsable(term, at)',
+        replace: 'term !== undefined && isUsable(term, at)',
       },
     ],
     tests: [
       {
-        file: 'test/session/suspended-secret.test.ts',
+        file: 'test/session/denied-secret.test.ts',
         names: [
-          'a session with a denied secret or API key suspends the secret at the first rejection; requests get attestation_failed at the second one, after six seconds',
-          'a session with a denied secret or API key suspends the secret if the renewal takes longer than requests wait',
+          'a denied secret is marked at once, so that nothing says verified, and replaced if the service verifies again',
         ],
       },
     ],
   },
   {
-    defence: 'the end of a process: a denial and the evidence of a rented machine end a pinned proxy',
-    file: 'lib/session/decide.ts',
+    defence: "a denied secret: a stranger with a wrong key switches off everybody's",
+    file: 'lib/session/state.ts',
     edits: [
       {
-        find: 'if (secret !== undefined && livesAt(secret, at)) return undefined;',
-        replace: 'if (secretInForce(state, at) !== undefined) return undefined;',
+        find: 'before.isDenied && (rejected !== undefined || isAnswer)',
+        replace: 'before.isDenied',
       },
     ],
     tests: [
       {
-        file: 'test/session/suspended-secret.test.ts',
+        file: 'test/session/session-properties.test.ts',
         names: [
-          'a session with a denied secret or API key says manifest_mismatch after two mismatches with a pinned manifest; the proxy ends when the secret expires',
-          'a session with a denied secret or API key replaces the secret at the next accepted verdict, and keeps no trace of earlier rejections',
+          'session under any sequence of events loses no secret, and no request with a good key, to strangers who deny it with wrong keys or none',
         ],
+      },
+      {
+        file: 'test/session/denied-secret.test.ts',
+        names: ['a denied secret is kept when the secret service refuses the key of another client'],
+      },
+    ],
+  },
+  {
+    defence: 'a denied secret: all requests try it at once',
+    file: 'lib/session/session.ts',
+    edits: [{ find: 'triedAt + times.confirmAfter', replace: 'triedAt' }],
+    tests: [
+      {
+        file: 'test/session/denied-secret.test.ts',
+        names: [
+          'a denied secret is tried by one request at a time, and kept, while the service does not answer',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the keys that were rejected: each request asks the service again',
+    file: 'lib/session/attempts.ts',
+    edits: [{ find: 'clock.monotonic() - at < clock.times.refusedKeyKept', replace: 'Date.now() < 0' }],
+    tests: [
+      {
+        file: 'test/session/client-keys.test.ts',
+        names: ['session without a configured key tries a rejected key again only 30 s after the rejection'],
+      },
+    ],
+  },
+  {
+    defence:
+      'the renewal by clients: a stranger with one wrong key after another puts it off until the secret ends',
+    file: 'lib/session/session.ts',
+    edits: [
+      { find: 'if (attempts.count() > 0 && !isFirst) return;', replace: 'if (attempts.count() > 0) return;' },
+    ],
+    tests: [
+      {
+        file: 'test/session/client-keys.test.ts',
+        names: [
+          'the keys of clients that attest renew a secret in the last fifth of its term beside the key of a stranger, if they have attested before',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of a secret: a wall clock that is set back keeps it in use',
+    file: 'lib/session/state.ts',
+    edits: [
+      { find: 'now < term.expiresAt && monotonic < term.expiresMonotonic', replace: 'now < term.expiresAt' },
+    ],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'an attested secret expires by the monotonic clock, even if the wall clock is set back meanwhile',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the verdict that is shown: evidence without a secret passes for a service that was accepted',
+    file: 'lib/session/epoch.ts',
+    edits: [
+      { find: 'last && (last.failure === undefined ? completed(error, last) : last)', replace: 'last' },
+    ],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'the start of a session gives no verdict that accepts while checks of the secret are missing; if it does not come, the verdict is unavailable, with a row for each of them',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the pause between renewals: requests under a good secret cut it short',
+    file: 'lib/session/session.ts',
+    edits: [
+      {
+        find: 'if (clock.now() >= due) renewOverdue',
+        replace: 'if (clock.now() >= usable.renewAt) renewOverdue',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session that fails does not try more often because requests come while the secret is good',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'an attempt that ended with its request: every later request waits for it',
+    file: 'lib/session/attempts.ts',
+    edits: [
+      {
+        find: 'if (shares) running.set(apiKey, attempt);\n      else start(attempt);',
+        replace: 'running.set(apiKey, attempt);',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session whose requests share no attempt, since an attempt ends with its request (workers of Cloudflare) attests for each request that waits, although an earlier attempt never ends',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of a process: whoever forges a refusal ends a proxy that has had a secret',
+    file: 'lib/session/session.ts',
+    edits: [{ find: 'epoch === undefined && !hasReported', replace: '!hasReported' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'permanent causes of failure a rejected key is never reported once the process has had a secret: it stays, not ready, and recovers by itself',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a service that is refused: the newest manifest need not have been tried',
+    file: 'lib/session/state.ts',
+    edits: [{ find: 'if (newest && !isRollout &&', replace: 'if (!isRollout &&' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a service that is rejected is not called rejected while the newest manifest cannot be fetched: requests get not_ready',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a rejection: silence after it takes it back',
+    file: 'lib/session/epoch.ts',
+    edits: [{ find: 'again.epoch || again.rejected || again.isAccepted ? again : made', replace: 'again' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: ['a service that is rejected stays rejected if it does not answer under the newest manifest'],
       },
     ],
   },
@@ -55,7 +200,7 @@ export const SESSION: readonly Mutation[] = [
         file: 'test/session/secret-exchange.test.ts',
         names: [
           'secret exchange derives nothing unless every check passed',
-          'secret exchange with the vectors of attestation/synthetic, judged by the rules of the mesh refuses secret_cert_other_ca.json',
+          'secret exchange refuses a response whose certificate another CA signed, judged by the rules of the mesh',
         ],
       },
     ],
@@ -63,7 +208,7 @@ export const SESSION: readonly Mutation[] = [
   {
     defence: 'the private key of an exchange: it may be used twice',
     file: 'lib/session/secret-exchange.ts',
-    edits: [{ find: '      privateKey = undefined;\n      if (recipient', replace: '      if (recipient' }],
+    edits: [{ find: '    privateKey = undefined;\n    if (recipient', replace: '    if (recipient' }],
     tests: [
       {
         file: 'test/session/secret-exchange.test.ts',
@@ -72,34 +217,10 @@ export const SESSION: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'ids in evidence: what nobody has verified yet is put into a URL',
-    file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'if (!fits) throw', replace: 'if (Date.now() < 0) throw' }],
-    tests: [
-      {
-        file: 'test/session/collateral-cache.test.ts',
-        names: ['collateral cache refuses malformed ids and numbers instead of putting them into a URL'],
-      },
-    ],
-  },
-  {
-    defence: 'the age of a revocation list: an older one may take the place of a newer one',
-    file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'if (isOlder(url, kind, fetched))', replace: 'if (Date.now() < 0)' }],
-    tests: [
-      {
-        file: 'test/session/collateral-cache.test.ts',
-        names: [
-          'collateral cache never replaces a revocation list by an older one, even if a rejected verdict made it forget the newer',
-        ],
-      },
-    ],
-  },
-  {
     defence:
       'TCB info: firmware that Intel calls outdated since counts as up to date until the kept one expires',
     file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'kind.issued === undefined) return', replace: "!kind.name.endsWith('CRL')) return" }],
+    edits: [{ find: 'kind === VCEK) return', replace: "!kind.name.endsWith('CRL')) return" }],
     tests: [
       {
         file: 'test/session/collateral-cache.test.ts',
@@ -111,72 +232,18 @@ export const SESSION: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the date of TCB info: one that Intel did not sign keeps out every later one',
-    file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'if (isForged) newest.delete(url);', replace: '' }],
-    tests: [
-      {
-        file: 'test/session/collateral-cache.test.ts',
-        names: [
-          'collateral cache never replaces TCB info by an older one, unless its date came from somebody else than Intel',
-          'collateral cache never replaces a revocation list by an older one, even if a rejected verdict made it forget the newer',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'the size of a revocation list: the date of one that no verdict reads is believed',
+    defence: 'the size of a revocation list: one that no verdict reads takes the place of the kept one',
     file: 'lib/session/collateral-cache.ts',
     edits: [
       {
         find: 'expiry: ({ body: crl }) => readRevocationList({ crl })',
         replace: 'expiry: ({ body: crl }) => readRevocationList({ crl }, 2 ** 23)',
       },
-      {
-        find: 'issued: ({ body: crl }) => readRevocationList({ crl })',
-        replace: 'issued: ({ body: crl }) => readRevocationList({ crl }, 2 ** 23)',
-      },
     ],
     tests: [
       {
         file: 'test/session/collateral-cache.test.ts',
-        names: [
-          'collateral cache does not believe the date of a revocation list that is too large to be judged',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'the keys that were rejected: each request asks the service again',
-    file: 'lib/session/client-keys.ts',
-    edits: [
-      { find: 'if (age >= 0 && age < clock.times.refusedKeyKept) {', replace: 'if (Date.now() < 0) {' },
-    ],
-    tests: [
-      {
-        file: 'test/session/client-keys.test.ts',
-        names: [
-          'session without a configured key tries a rejected key again only 30 s after the rejection',
-          'the queue of client keys remembers the last 1,024 rejections',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'the end of a secret: a wall clock that is set back keeps it in use',
-    file: 'lib/session/lifetimes.ts',
-    edits: [
-      {
-        find: 'now < expiresAt && monotonic < expiresMonotonic',
-        replace: 'now < expiresAt',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: [
-          'an attested secret expires by the monotonic clock, even if the wall clock is set back meanwhile',
-        ],
+        names: ['collateral cache does not take a revocation list that is too large to be judged'],
       },
     ],
   },
@@ -198,115 +265,12 @@ export const SESSION: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the verdict that is shown: evidence without a secret passes for a service that was accepted',
-    file: 'lib/session/renewals.ts',
-    edits: [{ find: "event.type !== 'attested' && !isSilence(", replace: '!isSilence(' }],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: [
-          'the start of a session gives no verdict that accepts while checks of the secret are missing; if it does not come, the verdict is unavailable, with a row for each of them',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'the pause between renewals: requests under a good secret cut it short',
-    file: 'lib/session/waiting.ts',
-    edits: [
-      { find: 'clock.now() >= (state().due ?? ready.renewAt)', replace: 'clock.now() >= ready.renewAt' },
-    ],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: [
-          'a session that fails does not try more often because requests come while the secret is good',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'a lost renewal: every later request waits for it',
-    file: 'lib/session/renewals.ts',
-    edits: [{ find: 'watched === renewal && watched.signs === signs', replace: 'watched !== renewal' }],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: [
-          'a session in a runtime that ends a renewal together with the request that began it begins another renewal for a request that has waited three seconds, and shares no fetch with the lost one',
-          'a session in a runtime that ends a renewal together with the request that began it begins another renewal where the service denied the secret',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'a lost renewal: its secret is used if it comes back',
-    file: 'lib/session/renewals.ts',
-    edits: [{ find: 'if (!signal.aborted) use(epoch, number);', replace: 'use(epoch, number);' }],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: [
-          'a session in a runtime that ends a renewal together with the request that began it uses nothing of a lost renewal that comes back',
-        ],
-      },
-    ],
-  },
-  {
-    defence: "the end of a process: a mismatch that is not the hardware's ends a pinned proxy",
-    file: 'lib/session/decide.ts',
-    edits: [
-      {
-        find: "code === 'manifest_mismatch' && verdicts.mismatches)",
-        replace: "code === 'manifest_mismatch')",
-      },
-    ],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: [
-          'permanent causes of failure a mismatch that no hardware vouches for (authentic: no) fails requests, but is never reported',
-          'permanent causes of failure an authentic mismatch followed by inauthentic ones is not reported, until authentic ones come again',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'a service that is refused: the newest manifest need not have been tried',
-    file: 'lib/session/refusal.ts',
-    edits: [{ find: 'newest && (isOwnFault', replace: '(isOwnFault' }],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: [
-          'a service that is rejected is not called rejected while the newest manifest cannot be fetched: requests get not_ready',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'requests without a key: each stays in memory',
-    file: 'lib/session/waiting.ts',
-    edits: [
-      {
-        find: '    if (offeredKey === undefined) {\n',
-        replace: '    if (offeredKey === undefined) {\n      requests.change();\n',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/session/session.test.ts',
-        names: ['a session without a key keeps nothing of requests that bring no key'],
-      },
-    ],
-  },
-  {
     defence: 'a disk that hangs: the renewals wait for the manifest log for ever',
-    file: 'lib/manifest-log/manifest-log.ts',
+    file: 'lib/manifest-log.ts',
     edits: [{ find: 'return inTime(appended).catch(', replace: 'return appended.catch(' }],
     tests: [
       {
-        file: 'test/manifest-log/manifest-log.test.ts',
+        file: 'test/manifest-log.test.ts',
         names: [
           'manifest log waits ten seconds for a disk that neither answers nor fails, and fails unless the manifest is recorded',
         ],
@@ -315,13 +279,13 @@ export const SESSION: readonly Mutation[] = [
   },
   {
     defence: 'the history of manifests: it may begin anew beside its manifests',
-    file: 'lib/manifest-log/manifest-log.ts',
+    file: 'lib/manifest-log.ts',
     edits: [
       { find: 'if (!names.some((name) => MANIFEST_NAME.test(name))) return', replace: 'if (names) return' },
     ],
     tests: [
       {
-        file: 'test/manifest-log/manifest-log.test.ts',
+        file: 'test/manifest-log.test.ts',
         names: [
           'manifest log refuses to begin a history beside manifests whose log is gone, and advises to keep them',
         ],

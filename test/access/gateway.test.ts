@@ -137,14 +137,7 @@ describe('a request without a known token', () => {
         assert.equal(JSON.parse(anthropic.body).error.type, 'authentication_error');
         assert.equal(upstream.connections.total, 0);
         assert.deepEqual((gateway.session as ReturnType<typeof fakeSession>).offered ?? [], []);
-        await eventually('the receipts', () => receipts.length === 2);
-        for (const receipt of receipts) {
-          assert.deepEqual(
-            [receipt.client, receipt.code, receipt.outcome],
-            [null, 'client_unknown', 'refused'],
-          );
-          assert.equal(receipt.request.bytes, 0, 'the body was read');
-        }
+        assert.deepEqual(receipts, [], 'strangers must not fill the receipts');
       });
     }
   }
@@ -188,14 +181,12 @@ describe('a request without a known token', () => {
   });
 
   it('gets 401 before any byte of its body has arrived', async (t) => {
-    const { client, receipts } = await team(t);
+    const { client } = await team(t);
     const asking = client();
     asking.send(post('', { headers: ['Content-Length: 1000', bearer(WRONG)] }));
     const answer = await answerTo(asking);
     assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
     await asking.ended;
-    await eventually('the receipt', () => receipts.length === 1);
-    assert.equal(receipts[0]?.request.bytes, 0);
   });
 
   const guarded: [request: string | Buffer, what: string][] = [
@@ -409,11 +400,8 @@ describe('a request with a known token', () => {
     assert.equal(estimate.status, 403);
     assert.equal(upstream.connections.total, 0);
     assert.equal((await ask(get('/v1/models', headers))).status, 200);
-    await eventually('the receipts', () => receipts.length === 4);
-    assert.deepEqual(
-      receipts.map(({ client, request }) => [client, request.bytes]),
-      Array.from({ length: 4 }, () => ['ann', 0]),
-    );
+    await eventually('the receipt', () => receipts.length === 1);
+    assert.deepEqual([receipts[0]?.client, receipts[0]?.endpoint], ['ann', 'models']);
   });
 
   it('gets 401 in either dialect if the client has expired, and nothing is sent', async (t) => {
@@ -595,7 +583,7 @@ describe('the file of clients, while the gateway runs', () => {
   it('takes effect once it is written completely, and no part of it before', async (t) => {
     const gateway = await team(t);
     const next = JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256(ANN)] }] });
-    writeFileSync(gateway.file, `#${next.slice(1)}`);
+    writeFileSync(gateway.file, '');
     const reloaded = gateway.clients.reload();
     await new Promise((resolve) => setTimeout(resolve, 60));
     assert.equal(await statusOf(gateway, BOB), 200);

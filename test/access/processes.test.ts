@@ -137,9 +137,6 @@ describe('--clients without a key of the proxy', { timeout: 600_000 }, () => {
       .map((line) => JSON.parse(line));
     const receipts = lines.filter(({ type }) => type === 'request');
     assert.deepEqual(new Set(receipts.map((receipt) => receipt.client)), new Set(['ann', 'bob']));
-    const refused = lines.flatMap(({ counts = [] }) => counts);
-    for (const { client: name, code } of refused) assert.deepEqual([name, code], [null, 'client_unknown']);
-    assert.ok(refused.length > 0);
     assert.match(proxy.log(), /Request ended.*client="?ann/);
     for (const written of [text, proxy.log(), JSON.stringify(here.simulator.recorder.requests())]) {
       for (const token of [ANN, BOB]) {

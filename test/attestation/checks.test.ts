@@ -7,11 +7,11 @@ import {
   type Check,
   type CheckDescription,
   type CheckRow,
+  Checks,
   finding,
   firstFailure,
   notApplicable,
   oneOf,
-  runChecks,
 } from '../../lib/attestation/check.ts';
 import { CHECK_SECTIONS, checksAbout } from '../../lib/attestation/verify-evidence.ts';
 import { ERRORS, PrivatemodeError } from '../../lib/errors.ts';
@@ -103,9 +103,14 @@ describe('running checks', () => {
   });
   const above = (limit: number): CheckRow<number> =>
     row(`above.${limit}`, (value) => finding(value > limit, String(value)));
+  const runChecks = async (rows: readonly CheckRow<number>[], value: number): Promise<readonly Check[]> => {
+    const checks = new Checks(rows);
+    await checks.run(rows, value);
+    return checks.of(rows);
+  };
   const outcomes = (checks: readonly Check[]): string[] => checks.map(({ outcome }) => outcome);
 
-  it('goes on after a failure, and reports the first failure', async () => {
+  it('runs all rows of a stage after a failure, and reports the first failure', async () => {
     const checks = await runChecks([above(1), above(2), above(3), above(0)], 2);
     assert.deepEqual(outcomes(checks), ['pass', 'fail', 'fail', 'pass']);
     assert.deepEqual(firstFailure(checks), {
@@ -128,6 +133,44 @@ describe('running checks', () => {
     await assert.rejects(runChecks([defect], 0), TypeError);
   });
 
+  it('says what was not made, and keeps the checks of the entry that holds, else of the closest one', async () => {
+    const rows = [above(1), above(2), above(3), above(4)];
+    const tried = async (...values: number[]) => {
+      const checks = new Checks([...rows, above(9)]);
+      const found = await checks.tryEach(values, (each, value) => each.run(rows, value));
+      return [found, checks.of([...rows, above(9)]).map(({ outcome, found: text }) => `${outcome} ${text}`)];
+    };
+    const rest = 'not-evaluated an earlier check failed';
+    assert.deepEqual(await tried(2, 5, 6), [5, [...Array<string>(4).fill('pass 5'), rest]]);
+    assert.deepEqual(await tried(2, 3), [undefined, ['pass 3', 'pass 3', 'fail 3', 'fail 3', rest]]);
+    assert.deepEqual(await tried(3, 2), [undefined, ['pass 3', 'pass 3', 'fail 3', 'fail 3', rest]]);
+    assert.deepEqual(await tried(), [undefined, Array<string>(5).fill(rest)]);
+  });
+
+  it('gives the value that was read, or lets the row that answers for it fail', async () => {
+    const checks = new Checks([above(1)]);
+    assert.equal(await checks.read('above.1', () => 'value'), 'value');
+    assert.deepEqual(outcomes(checks.of([above(1)])), ['not-evaluated']);
+    const unread = await checks.read('above.1', () => {
+      throw new PrivatemodeError('evidence_malformed', 'words');
+    });
+    const [check] = checks.of([above(1)]);
+    assert.deepEqual(
+      [unread, check?.outcome, check?.code, check?.found],
+      [undefined, 'fail', 'evidence_malformed', 'words'],
+    );
+    await assert.rejects(
+      checks.read('above.1', () => {
+        throw new TypeError('a defect of ours');
+      }),
+      TypeError,
+    );
+    await assert.rejects(
+      checks.read('above.2', () => Promise.reject(new PrivatemodeError('internal', ''))),
+      /no check above\.2/,
+    );
+  });
+
   it('accepts only a list that has a pass for each row of the table and no other entry', async () => {
     const rows = [above(1), above(2)];
     assert.equal(allAccepted(rows, await runChecks(rows, 3)), true);
@@ -141,11 +184,9 @@ describe('running checks', () => {
   it('accepts "not-applicable" only from a conditional check, and "not-evaluated" from no check', async () => {
     const optional = row('optional', () => notApplicable('not asked for'), true);
     const required = row('required', () => notApplicable('not asked for'));
-    const unknown = row('unknown', () => undefined, true);
     assert.equal(allAccepted([optional], await runChecks([optional], 0)), true);
     assert.equal(allAccepted([required], await runChecks([required], 0)), false);
-    assert.equal(allAccepted([unknown], await runChecks([unknown], 0)), false);
-    assert.deepEqual(outcomes(await runChecks([unknown], 0)), ['not-evaluated']);
+    assert.equal(allAccepted([optional], new Checks([optional]).of([optional])), false);
   });
 });
 

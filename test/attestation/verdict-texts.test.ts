@@ -29,37 +29,23 @@ const GOOD: Readonly<Record<string, () => Promise<readonly Check[]>>> = {
 
 /** The checks of the hardware, of which most differ at once. */
 const REFUSED: Readonly<Record<string, () => Promise<readonly Check[]>>> = {
+  'a report of another form': () => snp({ report: { version: 6, signatureAlgo: 2, signerInfo: 0x3c } }),
   'a report that differs': () =>
     snp({
       report: {
-        ...{
-          version: 6,
-          signatureAlgo: 2,
-          signerInfo: 0x3d,
-          vmpl: 1,
-          guestSvn: 3,
-          policy: (1n << 26n) | 0x90139n,
-        },
-        ...{ platformInfo: 0xc3n, currentBuild: 0, currentMitVector: 7n, launchTcb: 0x581b_0000_0000_000bn },
-        ...{
-          cpuid1EaxFms: 0xb00f21,
-          hostData: filled(32, 1),
-          measurement: filled(48, 2),
-          chipId: filled(64, 3),
-        },
-        reportIdMa: filled(32, 4),
+        ...{ signerInfo: 1, vmpl: 1, guestSvn: 3, policy: (1n << 26n) | 0x90139n, platformInfo: 0xc3n },
+        ...{ currentBuild: 0, currentMitVector: 7n, launchTcb: 0x581b_0000_0000_000bn },
+        ...{ cpuid1EaxFms: 0xb00f21, hostData: filled(32, 1), measurement: filled(48, 2) },
+        ...{ chipId: filled(64, 0), reportIdMa: filled(32, 4) },
       },
       secondCoordinator: true,
     }),
+  'a report of another chip, without its VCEK': () => snp({ report: { chipId: filled(64, 3) }, vcek: null }),
   'a domain that differs': () =>
     tdx({
       body: (b) => ({
         ...{ ...b, tdAttributes: filled(8, 1), mrTd: filled(48, 1), xfam: filled(8, 0x88) },
-        ...{
-          rtmrs: b.rtmrs.with(0, filled(48, 1)),
-          seamAttributes: filled(8, 1),
-          mrSignerSeam: filled(48, 1),
-        },
+        rtmrs: b.rtmrs.with(0, filled(48, 1)),
       }),
       entry: (e) => ({
         ...e,
@@ -67,6 +53,8 @@ const REFUSED: Readonly<Record<string, () => Promise<readonly Check[]>>> = {
         allowedPiids: [filled(16, 2), filled(16, 3)],
       }),
     }),
+  'another module': () =>
+    tdx({ body: (b) => ({ ...b, seamAttributes: filled(8, 1), mrSignerSeam: filled(48, 1) }) }),
   'another manifest for the secret': () =>
     verifySecretResponse({ ...secret, manifest: vectorBytes('contrast/manifest_sdk_test.json') }),
 };

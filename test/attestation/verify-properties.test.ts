@@ -192,8 +192,8 @@ describe('the time a verdict takes', () => {
   });
 
   for (const [name, evidence, turns] of [
-    ['SEV-SNP', syntheticInput('synthetic_v158'), 11],
-    ['TDX', syntheticTdxInput(), 10],
+    ['SEV-SNP', syntheticInput('synthetic_v158'), 13],
+    ['TDX', syntheticTdxInput(), 19],
   ] as const) {
     it(`leaves ${turns} turns of the event loop to other work, for ${name}`, async (t) => {
       // Web Crypto works in threads of its own, and the loop turns meanwhile as often as it can.

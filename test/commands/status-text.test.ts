@@ -191,7 +191,7 @@ Refused requests since the start
   11:59:57  12 ×     POST /x/*                           unknown_path
 
 Enforced manifests
-  2026-12-01T00:00:00Z  ${DIGEST}  2 changes
+  2026-12-01T00:00:00Z  ${DIGEST}
 `;
 
 describe('the status for a terminal', () => {
@@ -244,7 +244,7 @@ describe('the status for a terminal', () => {
       ...{ conditions: conditions.slice(1, 2), receipts: { instance: 'i', written: 7, lost: 2 } },
     };
     const chain = [link('Hardware', 'pass', 'a', 'b')];
-    const manifests = [{ since: '2026-12-01T00:00:00Z', sha256: DIGEST, file: '2.json', changes: [{}, {}] }];
+    const manifests = [{ since: '2026-12-01T00:00:00Z', sha256: DIGEST, file: '2.json' }];
     const verification = { chain, verdict: { roots: 'vendor', failure: null }, manifests };
     assert.equal(renderStatus(facts({ status, verification }), { colours: false }), SCREEN);
   });

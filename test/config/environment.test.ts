@@ -179,7 +179,7 @@ describe('settings in the environment', () => {
     const { code, stderr } = await runCommand(live, { env });
     assert.equal(code, 1);
     assert.match(stderr, /^Error: PRIVATEMODE_PROXY_FLAGS has flags that the command line lacks/);
-    const saved = ['verify', '--evidence=none', '--nonce=none', '--manifest=none'];
+    const saved = ['verify', '--saved=none'];
     for (const argv of [[...live, '--manifest-path=/etc/pinned.json'], saved])
       assert.doesNotMatch((await runCommand(argv, { env })).stderr, /PRIVATEMODE_PROXY_FLAGS/);
   });

@@ -14,7 +14,7 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
     ...[['--help'], ['-h'], ['--port=1', '-h'], ['help']],
   ],
   [
-    ['Verifies by hardware evidence', '--evidence FILE'],
+    ['Verifies by hardware evidence', '--saved FILE'],
     ['verify', '--help'],
     ['help', 'verify'],
   ],
@@ -36,7 +36,7 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
     ...[['--help'], ['-h'], ['verify', '--help'], ['verify', '-h']].map((line) => ['receipts', ...line]),
   ],
   [
-    ['Checks no signature', 'receipts verify', '--since', '--until', '--by', '--csv', '  10'],
+    ['Checks no signature', 'receipts verify', '--since', '--until', '--by', '--json', '  10'],
     ['usage', '--help'],
   ],
   [

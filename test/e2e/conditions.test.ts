@@ -196,43 +196,32 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     assert.match(replaced, /"subject":"[^"]*localhost[^"]*".*"expires":"\d{4}-/);
   });
 
-  it('has the condition receipts_waiting while the disk takes no receipts', async (t) => {
+  it('has the condition receipts_unwritten while the disk takes no receipts, which is critical once some were lost', async (t) => {
     const proxy = await scene(t, ['--receipts']);
-    const directory = join(proxy.stack.directory, 'workspace/receipts');
+    const records = join(proxy.stack.directory, 'workspace/receipts/records');
     const ask = () => askChat(proxy.stack).then((response) => response.text());
+    const spoil = (): void => {
+      renameSync(records, `${records}.away`);
+      writeFileSync(records, 'a file in its place');
+    };
+    spoil();
     await ask();
-    renameSync(directory, `${directory}.away`);
-    writeFileSync(directory, 'a file in its place');
+    await holds(proxy, 'receipts_unwritten', 'warning', /^Receipts cannot be written: /);
+    rmSync(records);
+    renameSync(`${records}.away`, records);
+    await isOver(proxy, 'receipts_unwritten');
+    assert.deepEqual(proxy.logged(), ['ERROR receipts_unwritten', 'over receipts_unwritten']);
+    spoil();
+    proxy.stack.simulator.secrets.dropAll(); // the next request has a new epoch, with a record of its own
     await ask();
-    await holds(proxy, 'receipts_waiting', 'warning', /Receipts cannot be written for now: /);
-    rmSync(directory);
-    renameSync(`${directory}.away`, directory);
-    await isOver(proxy, 'receipts_waiting');
-    assert.deepEqual(proxy.logged(), ['ERROR receipts_waiting', 'over receipts_waiting']);
-  });
-
-  it('has the condition receipts_key_changed after a start with another receipt key, but not after the next start', async (t) => {
-    const workspace = temporaryDirectory('conditions-');
-    const ids: string[][] = [];
-    for (const isChanged of [false, true, false]) {
-      if (isChanged) rmSync(join(workspace, 'receipts/key.pem'));
-      const proxy = await scene(t, ['--receipts', `--workspace=${workspace}`]);
-      ids.push((await proxy.listed()).map(({ id, severity }) => `${id} ${severity}`));
-      await proxy.stack.proxy.close();
-    }
-    assert.deepEqual(ids, [[], ['receipts_key_changed warning'], []]);
-  });
-
-  it('has the condition receipts_moved after the directory of its receipts was moved away', async (t) => {
-    const proxy = await scene(t, ['--receipts']);
-    const directory = join(proxy.stack.directory, 'workspace/receipts');
-    const ask = () => fetch(`${proxy.stack.url}/v1/models`).then((response) => response.text());
-    await ask();
-    assert.deepEqual(await proxy.listed(), []);
-    renameSync(directory, `${directory}.away`);
-    await ask();
-    await holds(proxy, 'receipts_moved', 'warning', /\/receipts lacked the key$/);
-    assert.deepEqual(proxy.logged(), ['WARN receipts_moved']);
+    await proxy.stack.proxy.close();
+    const lost = proxy.stack.logLines
+      .map((line) => JSON.parse(line))
+      .filter(({ reason }) => /lost/.test(reason));
+    assert.deepEqual(
+      lost.map(({ level, condition, reason }) => [level, condition, reason]),
+      [['ERROR', 'receipts_unwritten', '1 lost since the start']],
+    );
   });
 
   it('has limits_store_away before any request asks the missing store; the log says when the store is connected', async (t) => {

@@ -465,16 +465,6 @@ describe('counts of limits that cannot be written', { timeout: 600_000 }, () => 
     await log.close();
     assert.equal(told.length, 1);
   });
-
-  it('are written to a new file if somebody deleted the old one', async () => {
-    const log = await opened(NOON);
-    log.add(used('ann', NOON, 1));
-    await eventually('the file', () => names().length === 1);
-    rmSync(directory, { recursive: true });
-    log.add(used('ann', NOON, 2));
-    await log.close();
-    assert.ok([2, 3].includes((await found()).before[0]?.tokens as number));
-  });
 });
 
 describe('a process that is killed while it counts for limits', { timeout: 600_000 }, () => {

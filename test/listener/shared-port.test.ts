@@ -55,7 +55,7 @@ describe('a shared port', () => {
   /** A listener that opens one turn later, or never with `refused`; `ends`: when the secret expires. */
   function scene(refused?: Error) {
     const clock = createFakeClock();
-    const state = { isOpen: false, ends: undefined as number | undefined };
+    const state = { isOpen: false, ends: undefined as number | undefined, tone: 'plain' };
     const failures: PrivatemodeError[] = [];
     const listener = {
       isOpen: () => state.isOpen,
@@ -74,6 +74,7 @@ describe('a shared port', () => {
           const { ends: expiresMonotonic = 0 } = state;
           return clock.monotonic() < expiresMonotonic ? { expiresMonotonic } : undefined;
         },
+        standing: () => ({ tone: state.tone }),
       },
       onPermanent: (error) => failures.push(error),
       log: recordingLogger().log,
@@ -82,7 +83,7 @@ describe('a shared port', () => {
     return { clock, state, port, failures };
   }
 
-  it('is open while a secret is in force, and closes in the moment in which that ends', async () => {
+  it('is open while a secret is in force, and closes in the moment in which that ends, or two seconds after a denial', async () => {
     const { clock, state, port } = scene();
     let opened = false;
     void port.opened.then(() => {
@@ -101,7 +102,16 @@ describe('a shared port', () => {
     port.look();
     await clock.advance(0);
     assert.equal(state.isOpen, true);
-    state.ends = undefined; // dropped or rejected
+    state.ends = undefined; // denied or dropped
+    port.look();
+    await clock.advance(1_999);
+    assert.equal(state.isOpen, true);
+    await clock.advance(1);
+    assert.equal(state.isOpen, false);
+    state.ends = 300_000;
+    port.look();
+    await clock.advance(0);
+    Object.assign(state, { ends: undefined, tone: 'bad' }); // rejected
     port.look();
     assert.equal(state.isOpen, false);
   });
@@ -111,7 +121,7 @@ describe('a shared port', () => {
     state.ends = 100_000;
     port.look();
     state.ends = undefined;
-    await clock.advance(10);
+    await clock.advance(2_000);
     assert.equal(state.isOpen, false);
     state.ends = 100_000;
     port.look();

@@ -1,7 +1,6 @@
 /** The registry of conditions: what it lists and logs, whoever reports what. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { diskFailure } from '../../lib/files/disk-failure.ts';
 import { CONDITIONS, createConditions } from '../../lib/observe/conditions.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
@@ -112,35 +111,35 @@ describe('a condition', () => {
     conditions.set('tls_certificate_expiry', 'expires');
     conditions.set('tls_certificate_expiry', 'expires', { severity: 'critical' });
     clock.jump(1);
-    conditions.set('receipts_waiting', 'full', { remedy: 'Give it to uid 5 with chown.' });
+    conditions.set('receipts_unwritten', 'full', { remedy: 'Give it to uid 5 with chown.' });
     assert.deepEqual(
       logged().map(([level]) => level),
       ['INFO', 'WARN', 'ERROR', 'ERROR'],
     );
     assert.deepEqual(
       conditions.list().map(({ id, severity }) => `${id} ${severity}`),
-      ['tls_certificate_expiry critical', 'receipts_waiting warning', 'proxy_open info'],
+      ['tls_certificate_expiry critical', 'receipts_unwritten warning', 'proxy_open info'],
     );
     assert.equal(conditions.list()[1]?.remedy, 'Give it to uid 5 with chown.');
   });
 
   it('is over by itself some time after the last of the events that it reports', async () => {
     const { conditions, clock, logged } = scene();
-    conditions.set('receipts_lost', '1 lost', { lasts: 40, fields: { lost: 1 } });
-    conditions.set('receipts_lost', '1 lost', { lasts: 40, fields: { lost: 1 } });
+    conditions.set('receipts_unwritten', '1 lost', { lasts: 40, fields: { lost: 1 } });
+    conditions.set('receipts_unwritten', '1 lost', { lasts: 40, fields: { lost: 1 } });
     assert.equal(conditions.list().length, 1);
     await clock.advance(40);
     assert.deepEqual(conditions.list(), []);
     assert.deepEqual(
       logged().map(([, msg]) => msg),
-      ['Receipts were lost', 'Receipts were lost', 'No receipts were lost for a day'],
+      ['Receipts cannot be written', 'Receipts cannot be written', 'Receipts are written again'],
     );
   });
 });
 
 describe('the table of conditions', () => {
   it('has for each condition words for its beginning, its end, its meaning and its remedy', () => {
-    assert.equal(Object.keys(CONDITIONS).length, 22);
+    assert.equal(Object.keys(CONDITIONS).length, 20);
     for (const [id, { begins, ends, meaning, remedy }] of Object.entries(CONDITIONS)) {
       assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
       for (const line of [begins, ends]) assert.match(line, /^[A-Z].*[^.]$/, id);
@@ -148,17 +147,4 @@ describe('the table of conditions', () => {
       for (const text of [meaning, remedy]) assert.match(text, /^[A-Z].*\.$/, id);
     }
   });
-});
-
-describe('the reason why a file cannot be written', () => {
-  const broken = (code: string): Error => Object.assign(new Error('short write'), { code });
-  for (const [code, words] of [
-    ['ENOSPC', 'the disk of /work space is full (ENOSPC)'],
-    ['EROFS', 'the disk of /work space is read-only (EROFS)'],
-    ['EACCES', 'this user may not write to /work space (EACCES)'],
-    ['ETIMEDOUT', 'the disk of /work space takes longer than 10 s (ETIMEDOUT)'],
-    ['ELOOP', 'short write'],
-    ['constructor', 'short write'],
-  ] as const)
-    it(`is, for ${code}, "${words}"`, () => assert.equal(diskFailure('/work space', broken(code)), words));
 });

@@ -197,7 +197,7 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
     const { page } = await open(withClients(await verifiedScene()));
     await page.screenshot({ width: 390, height: 900, scheme: 'light' });
     await holds(page, "document.querySelectorAll('#requests tr').length === 9");
-    await page.evaluate("document.querySelector('.manifest button').click()");
+    await page.evaluate("document.querySelector('.link').click()");
     const cut = await page.evaluate<string[]>(
       `[...document.querySelectorAll('main *')]
         .filter((node) => node.clientWidth > 0 && node.scrollWidth > node.clientWidth + 1)
@@ -218,14 +218,12 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
     await page.close();
   });
 
-  it('shows a new manifest without a reload, and what changed in it', async () => {
+  it('shows a new manifest without a reload', async () => {
     const scene = await verifiedScene();
     const { page, server } = await open(scene);
     await holds(page, title('Verified'));
     server.scene = withNewManifest(scene);
     await holds(page, "document.querySelectorAll('.manifest').length === 4");
-    await page.evaluate("document.querySelector('.manifest button').click()");
-    assert.match(await text(page), /Policies[\s\S]*Measurements[\s\S]*TCB floors[\s\S]*SNPVersion\s*27\s*28/);
     await page.close();
   });
 
@@ -311,7 +309,7 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
         const { page } = await open(await scene());
         await page.screenshot({ width, height: 900, scheme });
         await holds(page, "document.querySelectorAll('.link').length === 5");
-        await page.evaluate("document.querySelector('.manifest button').click()");
+        await page.evaluate("document.querySelector('.link').click()");
         await page.evaluate(`${AXE};0`);
         const found = await page.evaluate<readonly { id: string; nodes: readonly { html: string }[] }[]>(
           'axe.run().then(({ violations }) => violations.map(({ id, nodes }) => ({ id, nodes: nodes.map(({ html }) => ({ html })) })))',

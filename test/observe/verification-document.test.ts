@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Check, verify } from '../../lib/attestation/verify-evidence.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
 import { verificationDocument, verificationText } from '../../lib/observe/verification-document.ts';
 import { evidenceVerdict } from '../../lib/verdict/judge.ts';
+import { failedCheck } from '../../lib/verdict/verdict.ts';
 import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
 import { standing } from '../support/remote/standing.ts';
 
@@ -26,7 +26,7 @@ describe('the verification document', () => {
   ] as const) {
     it(`shows, for ${outcome} evidence, neither the nonce nor the digests over it; words say which digest was expected and which was found`, async () => {
       const input = { ...syntheticInput('synthetic_v158'), nonce };
-      const verdict = evidenceVerdict(await verify(input), input);
+      const verdict = evidenceVerdict(await verify(input), input.roots);
       const judged = verdict.checks.find(({ id }) => id === 'snp.report_data');
       assert.equal(verdict.outcome, outcome);
       assert.ok(judged !== undefined && isDigest(judged.found) && isDigest(judged.expected));
@@ -64,11 +64,15 @@ describe('the verification document', () => {
       ...{ id: 'tdx.policy.report_data', source: 's', outcome, ...members },
     });
     const shown = (made: Check) => {
-      const error = new PrivatemodeError('attestation_failed', 'words');
-      const failure = made.outcome === 'fail' ? { check: made, error } : undefined;
+      const failure = made.outcome === 'fail' ? failedCheck(made) : null;
       const verdict = {
-        ...({ outcome: 'rejected', tee: 'tdx', manifestSha256: 'cc', at: new Date(0) } as const),
-        ...({ checks: [made], failure, authentic: 'yes', roots: 'vendor', manifest: undefined } as const),
+        ...({
+          outcome: 'rejected',
+          tee: 'tdx',
+          manifestSha256: 'cc',
+          at: '1970-01-01T00:00:00.000Z',
+        } as const),
+        ...({ checks: [made], failure, roots: 'vendor' } as const),
       };
       return verificationText(verificationDocument({ ...about, verdict }));
     };

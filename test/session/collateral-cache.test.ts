@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseCrl } from '../../lib/attestation/crl.ts';
 import type { CollateralSource } from '../../lib/attestation/verify-evidence.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
@@ -12,7 +11,6 @@ import { describeRefusal } from '../../lib/network/failures.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { issueArkCrl } from '../support/evidence/snp-platform.ts';
 import { breakFs } from '../support/processes/broken-file-system.ts';
-import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
@@ -23,7 +21,7 @@ const bytes = (text: string, encoding: BufferEncoding = 'utf8') =>
 
 const CHIP = 'ab'.repeat(64);
 const CDP = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
-const MINUTE = 60_000;
+const OFFLINE = new PrivatemodeError('upstream_unreachable', 'offline');
 
 type Answer = Partial<HttpResponse> | Error;
 type Answers = (url: string) => Answer | Promise<Answer>;
@@ -35,7 +33,6 @@ interface Scene {
   readonly timeouts: number[];
   readonly directory: string;
   clock: number;
-  monotonic: number;
   answers: Answers;
   /** The same directory, as the next process sees it. */
   restarted(): CollateralCache;
@@ -59,7 +56,7 @@ function scene(at: string, answers: Answers, urls: { amd?: string; intel?: strin
       store: createCollateralStore(directory),
       amdKdsUrl: urls.amd ?? 'https://kdsintf.amd.com',
       intelPcsUrl: urls.intel ?? 'https://api.trustedservices.intel.com/',
-      clock: { ...systemClock, now: () => self.clock, monotonic: () => self.monotonic },
+      clock: { ...systemClock, now: () => self.clock },
     });
   const self: Scene = {
     cache: restarted(),
@@ -67,7 +64,6 @@ function scene(at: string, answers: Answers, urls: { amd?: string; intel?: strin
     timeouts: [],
     directory,
     clock: Date.parse(at),
-    monotonic: 0,
     answers,
     restarted,
   };
@@ -107,6 +103,9 @@ const standIn = (expected: unknown, fetchedAt: number, because: string): object 
 const TCB_INFO = `{"tcbInfo":${phala.tcb_info},"signature":"${phala.tcb_info_signature}"}`;
 const QE_IDENTITY = `{"enclaveIdentity":${phala.qe_identity},"signature":"${phala.qe_identity_signature}"}`;
 
+/** What an answer has that was fetched, and whose signer comes without a header. */
+const FETCHED = { issuerChain: '', stored: undefined };
+
 const QUESTIONS: readonly Question[] = [
   {
     name: 'VCEK',
@@ -123,17 +122,17 @@ const QUESTIONS: readonly Question[] = [
     ask: (cache) => cache.amdCrl({ product: 'Milan' }),
     url: 'https://kdsintf.amd.com/vcek/v1/Milan/crl',
     answer: { body: file('synthetic/ark_crl.der') },
-    expected: { crl: file('synthetic/ark_crl.der') },
+    expected: { crl: file('synthetic/ark_crl.der'), ...FETCHED },
     again: 'CRL',
     goodAt: '2027-10-31T23:59:59Z',
     expiredAt: '2027-11-01T00:00:00Z',
   },
   {
     name: 'TCB info',
-    ask: (cache) => cache.intelTcbInfo({ fmspc: 'B0C06F000000', evaluationDataNumber: 17 }),
+    ask: (cache) => cache.intelTcbInfo({ fmspc: 'b0c06f000000', evaluationDataNumber: 17 }),
     url: 'https://api.trustedservices.intel.com/tdx/certification/v4/tcb?fmspc=b0c06f000000&tcbEvaluationDataNumber=17',
     answer: chained('tcb-info-issuer-chain', phala.tcb_info_issuer_chain, bytes(TCB_INFO)),
-    expected: { body: TCB_INFO, issuerChain: phala.tcb_info_issuer_chain },
+    expected: { ...FETCHED, body: TCB_INFO, issuerChain: phala.tcb_info_issuer_chain },
     again: 'TCB info',
     goodAt: '2025-07-19T10:16:02Z',
     expiredAt: '2025-07-19T10:16:03Z',
@@ -143,7 +142,7 @@ const QUESTIONS: readonly Question[] = [
     ask: (cache) => cache.intelQeIdentity({ evaluationDataNumber: 17 }),
     url: 'https://api.trustedservices.intel.com/tdx/certification/v4/qe/identity?tcbEvaluationDataNumber=17',
     answer: chained('sgx-enclave-identity-issuer-chain', phala.qe_identity_issuer_chain, bytes(QE_IDENTITY)),
-    expected: { body: QE_IDENTITY, issuerChain: phala.qe_identity_issuer_chain },
+    expected: { ...FETCHED, body: QE_IDENTITY, issuerChain: phala.qe_identity_issuer_chain },
     again: 'QE identity',
     goodAt: '2025-07-19T10:32:26Z',
     expiredAt: '2025-07-19T10:32:27Z',
@@ -157,7 +156,11 @@ const QUESTIONS: readonly Question[] = [
       phala.pck_crl_issuer_chain,
       file('tdx/google_pck_crl_platform.der'),
     ),
-    expected: { crl: file('tdx/google_pck_crl_platform.der'), issuerChain: phala.pck_crl_issuer_chain },
+    expected: {
+      ...FETCHED,
+      crl: file('tdx/google_pck_crl_platform.der'),
+      issuerChain: phala.pck_crl_issuer_chain,
+    },
     again: 'PCK CRL',
     goodAt: '2023-07-08T07:27:51Z',
     expiredAt: '2023-07-08T07:27:52Z',
@@ -167,7 +170,7 @@ const QUESTIONS: readonly Question[] = [
     ask: (cache) => cache.intelRootCrl({ url: CDP }),
     url: CDP,
     answer: { body: file('tdx/google_sgx_root_ca_crl.der') },
-    expected: { crl: file('tdx/google_sgx_root_ca_crl.der') },
+    expected: { crl: file('tdx/google_sgx_root_ca_crl.der'), ...FETCHED },
     again: 'CRL',
     goodAt: '2024-04-02T10:22:50Z',
     expiredAt: '2024-04-02T10:22:51Z',
@@ -180,12 +183,12 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, again } of QUE
       it('is fetched from its URL once, and kept across restarts until the date its vendor signed', async () => {
         const s = scene(goodAt, () => answer);
         assert.deepEqual(await ask(s.cache), expected);
-        s.answers = () => new Error('offline');
+        s.answers = () => OFFLINE;
         assert.deepEqual(await ask(s.cache), expected);
         assert.deepEqual(await ask(s.restarted()), expected);
         assert.deepEqual(s.asked, [url]);
         s.clock = Date.parse(expiredAt);
-        await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
+        await assert.rejects(ask(s.restarted()), unavailable(/offline/));
         assert.equal(s.asked.length, 2);
       });
     } else {
@@ -202,9 +205,9 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, again } of QUE
         s.answers = () => answer;
         assert.deepEqual(await ask(s.cache), expected);
         assert.equal(s.asked.length, 5);
-        s.answers = () => new Error('offline');
+        s.answers = () => OFFLINE;
         s.clock = Date.parse(expiredAt);
-        await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
+        await assert.rejects(ask(s.restarted()), unavailable(/offline/));
       });
 
       it('is waited for 5 s instead of 20 s if there is a stored copy', async () => {
@@ -215,29 +218,13 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, again } of QUE
       });
     }
 
-    it('expires by the monotonic clock even if the wall clock does not advance', async () => {
-      const s = scene(goodAt, () => answer);
-      const lifetime = Date.parse(expiredAt) - s.clock;
-      const outOfReach = (): Error => new Error('offline');
-      await ask(s.cache);
-      s.answers = outOfReach;
-      s.monotonic = lifetime - 1;
-      await ask(s.cache);
-      s.monotonic = lifetime;
-      await assert.rejects(ask(s.cache), unavailable(/the fetch failed/));
-      s.answers = () => answer;
-      assert.deepEqual(await ask(s.cache), expected);
-      s.answers = outOfReach;
-      await ask(s.cache);
-    });
-
     it('is not used while the wall clock stands before the moment of its fetch', async () => {
       const s = scene(goodAt, () => answer);
       await ask(s.cache);
-      s.answers = () => new Error('offline');
+      s.answers = () => OFFLINE;
       s.clock -= 1;
-      await assert.rejects(ask(s.cache), unavailable(/the fetch failed/));
-      await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
+      await assert.rejects(ask(s.cache), unavailable(/offline/));
+      await assert.rejects(ask(s.restarted()), unavailable(/offline/));
       s.clock += 1;
       await ask(s.cache);
     });
@@ -248,40 +235,6 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, again } of QUE
       await ask(s.cache);
       assert.equal(s.asked.length, 2);
       assert.throws(() => readdirSync(s.directory), /ENOENT/);
-    });
-
-    it('is fetched once for three requests at the same time', async () => {
-      const s = scene(goodAt, () => answer);
-      assert.deepEqual(
-        await Promise.all([ask(s.cache), ask(s.cache), ask(s.cache)]),
-        Array(3).fill(expected),
-      );
-      assert.equal(s.asked.length, 1);
-    });
-
-    it('is fetched again if the fetch that runs is abandoned', async () => {
-      const s = scene(goodAt, () => answer);
-      const lost = ask(s.cache);
-      s.cache.abandonFetches();
-      assert.deepEqual(await Promise.all([lost, ask(s.cache)]), [expected, expected]);
-      assert.equal(s.asked.length, 2);
-    });
-
-    it('stays shared when a fetch that was abandoned ends late', async () => {
-      const fetches = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-      let begun = 0;
-      const s = scene(goodAt, () => fetches[begun++]?.promise.then(() => answer) ?? answer);
-      const lost = ask(s.cache);
-      await eventually('the first fetch', () => begun === 1);
-      s.cache.abandonFetches();
-      const next = ask(s.cache);
-      await eventually('the second fetch', () => begun === 2);
-      fetches[0]?.resolve();
-      await lost;
-      const shared = ask(s.cache);
-      fetches[1]?.resolve();
-      assert.deepEqual(await Promise.all([next, shared]), [expected, expected]);
-      assert.equal(s.asked.length, 2);
     });
 
     it('is unavailable if the response is an error, is not such collateral, or lacks its certificate chain', async () => {
@@ -317,21 +270,17 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, again } of QUE
       const whole = readFileSync(path, 'utf8');
       const damaged = [
         '',
-        'null',
-        '[]',
-        '{}',
         whole.slice(0, -1),
         whole.replace(/"body":"(.)(.)/, '"body":"$2$1'),
         whole.replace(/"url":"https/, '"url":"http'),
-        whole.replace(/^./, 'x'),
         whole.replace(/"fetchedAt":\d/, '"fetchedAt":'),
       ];
       if (answer.headers !== undefined) damaged.push(whole.replace('BEGIN', 'BEGUN'));
       for (const [index, text] of damaged.entries()) {
         assert.notEqual(text, whole);
         writeFileSync(path, text);
-        s.answers = () => new Error('offline');
-        await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
+        s.answers = () => OFFLINE;
+        await assert.rejects(ask(s.restarted()), unavailable(/offline/));
         s.answers = () => answer;
         assert.deepEqual(await ask(s.restarted()), expected);
         assert.equal(s.asked.length, 2 * index + 3);
@@ -397,99 +346,11 @@ describe('collateral cache', () => {
     });
   });
 
-  it('never replaces a revocation list by an older one, even if a rejected verdict made it forget the newer', async () => {
-    const older = file('synthetic/ark_crl.der');
-    const { thisUpdate, nextUpdate } = parseCrl(older);
-    const newer = Uint8Array.from(
-      issueArkCrl({
-        thisUpdate: new Date(thisUpdate.getTime() + 1000),
-        nextUpdate: nextUpdate as Date,
-      }),
-    );
-    const s = scene('2026-12-01T00:00:00Z', () => ({ body: newer }));
-    const fetchedAt = s.clock;
-    const verdict = s.cache.forVerdict();
-    await verdict.amdCrl({ product: 'Genoa' });
-    s.answers = () => ({ body: older });
-    const because = 'CRL: kdsintf.amd.com sent an older one than before';
-    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), {
-      crl: newer,
-      stored: { fetchedAt, because },
-    });
-    s.clock += 2 * MINUTE;
-    await verdict.distrust([]);
-    await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), {
-      code: 'collateral_unavailable',
-      message: because,
-    });
-    s.answers = () => ({ body: newer });
-    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: newer });
-    s.answers = () => ({ body: older });
-    s.clock += 2 * MINUTE;
-    await verdict.distrust([{ id: 'snp.crl.signature', outcome: 'fail' }]); // then its date says nothing
-    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: older });
-  });
-
-  it('never replaces TCB info by an older one, unless its date came from somebody else than Intel', async () => {
-    const signed = QUESTIONS[2] as Question;
-    const dated = (month: string) => ({
-      ...signed.answer,
-      body: bytes(TCB_INFO.replace(/"issueDate":"2025-06/, `"issueDate":"2025-${month}`)),
-    });
-    const s = scene('2025-07-01T00:00:00Z', () => dated('06'));
-    const verdict = s.cache.forVerdict();
-    assert.deepEqual(await signed.ask(verdict), signed.expected);
-    s.answers = () => dated('05');
-    const because = 'TCB info: api.trustedservices.intel.com sent an older one than before';
-    assert.deepEqual(await signed.ask(s.cache), standIn(signed.expected, s.clock, because));
-    s.clock += 2 * MINUTE;
-    await verdict.distrust([{ id: 'tdx.tcb.platform', outcome: 'fail' }]);
-    await assert.rejects(signed.ask(s.cache), unavailable(/sent an older one than before/));
-    for (const check of ['signature', 'signer']) {
-      await verdict.distrust([{ id: `tdx.tcb_info.${check}`, outcome: 'fail' }]);
-      s.answers = () => dated('05');
-      assert.notDeepEqual(await signed.ask(s.cache), signed.expected);
-      s.answers = () => dated('06');
-      assert.deepEqual(await signed.ask(s.cache), signed.expected);
-      s.clock += 2 * MINUTE;
-    }
-  });
-
-  it('does not believe the date of a revocation list that is too large to be judged', async () => {
+  it('does not take a revocation list that is too large to be judged', async () => {
     const date = new Date('2026-11-01T00:00:00Z');
-    const far = {
-      thisUpdate: new Date('2049-01-01T00:00:00Z'),
-      nextUpdate: new Date('2049-12-01T00:00:00Z'),
-    };
     const revoked = Array.from({ length: 12_000 }, (_, i) => ({ serial: BigInt(i + 100_000), date }));
-    const s = scene('2026-12-01T00:00:00Z', () => ({ body: issueArkCrl({ ...far, revoked }) }));
+    const s = scene('2026-12-01T00:00:00Z', () => ({ body: issueArkCrl({ revoked }) }));
     await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), unavailable(/no usable CRL/));
-    const honest = issueArkCrl();
-    s.answers = () => ({ body: honest });
-    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: honest });
-  });
-
-  it('says that the evaluation number of the manifest is too old if Intel answers with status 410', async () => {
-    const s = scene('2026-12-01T00:00:00Z', () => ({ status: 410 }));
-    const asked = (evaluationDataNumber: number | undefined) =>
-      s.cache.intelQeIdentity(evaluationDataNumber === undefined ? {} : { evaluationDataNumber });
-    const answered = 'QE identity: api.trustedservices.intel.com answered with status 410';
-    await assert.rejects(asked(undefined), { message: answered });
-    await assert.rejects(asked(3), {
-      message: `${answered}, as the evaluation number that the manifest asks for is too old`,
-    });
-  });
-
-  it('says of a VCEK, and of nothing else, that AMD answers with status 404 or 400 if it does not know the chip', async () => {
-    for (const status of [400, 404, 503]) {
-      const s = scene('2026-12-01T00:00:00Z', () => ({ status }));
-      const answered = `kdsintf.amd.com answered with status ${status}`;
-      const why = status === 503 ? '' : ', as it does for a chip or a TCB that it does not know';
-      const tcb = { bootloader: 1, tee: 0, snp: 2, microcode: 3 };
-      const vcek = s.cache.amdVcek({ product: 'Genoa', chipId: CHIP, ...tcb });
-      await assert.rejects(vcek, { code: 'collateral_unavailable', message: `VCEK: ${answered}${why}` });
-      await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), { message: `CRL: ${answered}` });
-    }
   });
 
   it('passes on the pause that a host wants', async () => {
@@ -509,65 +370,16 @@ describe('collateral cache', () => {
     assert.equal(s.asked.length, 3);
   });
 
-  it('forgets what a rejected verdict asked for, except what was fetched within the last minute', async () => {
-    const vcek = QUESTIONS[0] as Question;
-    const s = scene('2027-01-01T00:00:00Z', () => vcek.answer);
-    const rejectedUnder = async (cache: CollateralCache): Promise<void> => {
-      const verdict = cache.forVerdict();
-      await vcek.ask(verdict);
-      await verdict.distrust([]);
-    };
-    await rejectedUnder(s.cache);
-    await vcek.ask(s.cache);
-    assert.equal(s.asked.length, 1);
-    s.clock += MINUTE - 1;
-    await rejectedUnder(s.cache);
-    await vcek.ask(s.cache);
-    assert.equal(s.asked.length, 1, 'a hit does not make the fetch older');
-    s.clock += 1;
-    await rejectedUnder(s.cache);
-    await vcek.ask(s.cache);
-    assert.equal(s.asked.length, 2);
-    const later = s.restarted();
-    await rejectedUnder(later);
-    await vcek.ask(later);
-    assert.equal(s.asked.length, 3);
-  });
-
-  it('keeps what a rejected verdict did not ask for, as one on another manifest asks for nothing', async () => {
+  it('forgets what a rejected verdict asked for, and nothing else', async () => {
     const [vcek, list] = [QUESTIONS[0], QUESTIONS[1]] as [Question, Question];
     const s = scene('2027-01-01T00:00:00Z', (url) => (url === vcek.url ? vcek.answer : list.answer));
     await vcek.ask(s.cache);
-    await list.ask(s.cache);
-    s.clock += 45 * MINUTE;
-    await s.cache.forVerdict().distrust([{ id: 'manifest.sha256', outcome: 'fail' }]);
-    const other = s.cache.forVerdict();
-    await list.ask(other);
-    s.clock += 45 * MINUTE;
-    await other.distrust([{ id: 'snp.crl.signature', outcome: 'fail' }]);
-    s.asked.length = 0;
-    s.answers = () => new PrivatemodeError('upstream_unreachable', 'an outage of AMD');
+    const verdict = s.cache.forVerdict();
+    await list.ask(verdict);
+    await verdict.distrust();
+    s.answers = () => OFFLINE;
     assert.deepEqual(await vcek.ask(s.restarted()), vcek.expected);
-    assert.deepEqual(s.asked, []);
-    await assert.rejects(list.ask(s.cache), { code: 'collateral_unavailable' }, 'what it asked for is gone');
-  });
-
-  it('refuses malformed ids and numbers instead of putting them into a URL', async () => {
-    const s = scene(crl.goodAt, () => crl.answer);
-    const vcek = { product: 'Genoa', chipId: CHIP, bootloader: 1, tee: 0, snp: 1, microcode: 1 } as const;
-    const questions: Promise<unknown>[] = [
-      s.cache.amdVcek({ ...vcek, chipId: `${'a'.repeat(126)}/.` }),
-      s.cache.amdVcek({ ...vcek, chipId: 'ab' }),
-      s.cache.amdVcek({ ...vcek, snp: 1.5 }),
-      s.cache.amdVcek({ ...vcek, snp: -1 }),
-      s.cache.amdVcek({ ...vcek, product: '../x' as 'Genoa' }),
-      s.cache.amdCrl({ product: 'Turin' as 'Genoa' }),
-      s.cache.intelTcbInfo({ fmspc: 'b0c06f0000&x' }),
-      s.cache.intelTcbInfo({ fmspc: 'b0c06f000000', evaluationDataNumber: Number.NaN }),
-      s.cache.intelQeIdentity({ evaluationDataNumber: 1.5 }),
-    ];
-    for (const question of questions) await assert.rejects(question, unavailable(/strange/));
-    assert.deepEqual(s.asked, []);
+    await assert.rejects(list.ask(s.cache), unavailable(/offline/));
   });
 
   it('refuses a CRL distribution point that is not on the host and port of Intel', async () => {

@@ -55,21 +55,6 @@ describe('control API', () => {
     assert.equal(call?.timeout, 30_000);
   });
 
-  it('puts an IPv6 endpoint into brackets', async () => {
-    const urls: string[] = [];
-    const control = createControlApi({
-      endpoint: { host: '::1', port: 8443 },
-      protocolVersion: 'v1.40.0',
-      clock: systemClock,
-      call: async ({ url }) => {
-        urls.push(url);
-        return { status: 200, headers: {}, body: new Uint8Array(Buffer.from('{"AttestationDoc":"aGk="}')) };
-      },
-    });
-    await control.attest(KEY, NONCE);
-    assert.deepEqual(urls, ['https://[::1]:8443/privatemode/v1/attest']);
-  });
-
   it('requests a secret with the documented URL and body, and decodes the response', async () => {
     const { api: control, calls } = api(200, vector('secret_response.json'));
     const answer = await control.secret(KEY, PUBLIC_KEY);

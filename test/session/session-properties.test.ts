@@ -110,4 +110,74 @@ describe('session under any sequence of events', () => {
       { seed: 20261121, numRuns: 20 },
     );
   });
+
+  it('loses no secret, and no request with a good key, to strangers who deny it with wrong keys or none', async () => {
+    const stranger = fc.record({
+      op: fc.constantFrom('deny', 'acquire', 'advance'),
+      key: fc.constantFrom(undefined, 'wrong', 'bad', 'junk'),
+      ms: fc.integer({ min: 0, max: 40_000 }),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(stranger, { maxLength: 40 }), async (steps) => {
+        const { session, clock, remote } = sessionScene({ apiKey: undefined });
+        remote.onAttest = (key) => (key === 'good' ? undefined : fails('api_key_rejected')());
+        const good = { timeoutMs: 30_000, offeredKey: 'good' };
+        const { secretId, expiresAt } = await session.acquire(good);
+        for (const { op, key, ms } of steps) {
+          if (op === 'advance') await clock.advance(ms);
+          if (op === 'deny') session.renewAfterDenial(secretId, undefined, key).catch(() => {});
+          if (op === 'acquire') session.acquire({ timeoutMs: 30_000, offeredKey: key }).catch(() => {});
+          assert.equal(session.standing().verified, session.current() !== undefined);
+        }
+        await settle();
+        session.authenticated(secretId);
+        if (clock.now() < expiresAt) assert.equal(session.current()?.secretId, secretId, 'it was dropped');
+        session.renewAfterDenial(secretId, undefined, 'junk').catch(() => {});
+        const served = await session.acquire(good);
+        assert.ok(clock.now() < served.expiresAt);
+        session.close();
+        await clock.advance(31_000);
+        assert.deepEqual(clock.timers(), { all: 0, waiting: 0 });
+      }),
+      { seed: 20261121, numRuns: 40 },
+    );
+  });
+
+  it('serves a good key in its turn, however many strangers send one wrong key after another', async () => {
+    const setting = fc.record({
+      strangers: fc.integer({ min: 1, max: 24 }),
+      latency: fc.integer({ min: 200, max: 2_000 }),
+      before: fc.integer({ min: 0, max: 5_000 }),
+      isExpired: fc.boolean(),
+    });
+    await fc.assert(
+      fc.asyncProperty(setting, async ({ strangers, latency, before, isExpired }) => {
+        const { session, clock, remote } = sessionScene({ apiKey: undefined });
+        const good = { timeoutMs: 30_000, offeredKey: 'good' };
+        if (isExpired) await session.acquire(good);
+        await clock.advance(isExpired ? 56 * 60_000 : 0);
+        remote.onAttest = async (key) => {
+          await new Promise<void>((resolve) => void clock.after(latency, resolve));
+          if (key !== 'good') fails('api_key_rejected')();
+        };
+        let keys = 0;
+        let isOver = false;
+        for (let i = 0; i < strangers; i++)
+          void (async () => {
+            while (!isOver)
+              await session.acquire({ timeoutMs: 30_000, offeredKey: `junk ${keys++}` }).catch(() => {});
+          })();
+        await clock.advance(before);
+        const served = session.acquire(good).finally(() => {
+          isOver = true;
+        });
+        await clock.advance(latency * (Math.ceil(strangers / 8) + 1) + 100);
+        assert.ok(isOver, 'it waits for longer than its turn');
+        assert.equal(await served, session.current());
+        session.close();
+        await clock.advance(31_000);
+      }),
+      { seed: 20261121, numRuns: 10 },
+    );
+  });
 });

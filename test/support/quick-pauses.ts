@@ -1,6 +1,6 @@
 import type { Times } from '../../lib/times.ts';
 
-const QUICK: Partial<Times> = { confirmAfter: 500, firstBackoff: 250, longestBackoff: 500, hurryAfter: 250 };
+const QUICK: Partial<Times> = { confirmAfter: 500, firstBackoff: 250, longestBackoff: 500 };
 
 /**
  * Pauses of the session for tests of the whole stack and of the program. The time limits stay those of the

@@ -1,21 +1,51 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { CHECK_SECTIONS, type Check } from '../../lib/attestation/verify-evidence.ts';
-import { chainOfTrust } from '../../lib/verdict/chain-of-trust.ts';
+import { chainOfTrust, linkOf, titleOf } from '../../lib/verdict/chain-of-trust.ts';
 
 describe('the chain of trust', () => {
   const ids = CHECK_SECTIONS.flatMap(({ rows }) => rows.map(({ id }) => id));
   const checks = (outcome: (id: string) => Check['outcome']): Check[] =>
     ids.map((id) => ({ id, source: 's', expected: 'e', found: 'f', outcome: outcome(id) }));
+  const linksOf = (outcome: (id: string) => Check['outcome'], roots: 'vendor' | 'custom' = 'vendor') =>
+    chainOfTrust({ checks: checks(outcome), roots });
   const outcomes = (outcome: (id: string) => Check['outcome']) =>
-    chainOfTrust(checks(outcome), 'vendor').map((link) => `${link.id} ${link.outcome}`);
+    linksOf(outcome).map((link) => `${link.id} ${link.outcome}`);
 
-  it('has every check of the program in exactly one link', () => {
-    const links = chainOfTrust(
-      checks(() => 'pass'),
-      'vendor',
+  /** By the beginning of an id, as docs/checks.md orders them. */
+  const LINKS: readonly (readonly [link: string, ids: RegExp])[] = [
+    ['coordinator', /^(nonce\.length|document\.form)$/],
+    ['manifest', /^(manifest\.(count|expected|valid)|document\.policies|evidence\.reference_values)$/],
+    ['mesh', /^document\.mesh_ca$/],
+    ['hardware', /^evidence\.(form|type)$/],
+    ['coordinator', /^(snp|tdx\.policy)\.report_data$/],
+    ['hardware', /^(snp\.report|tdx\.quote|tdx\.qe)\.\w+$/],
+    ['hardware', /^snp\.(product|roots|(vcek|chain|crl)\.\w+)$/],
+    ['hardware', /^tdx\.(pck|tcb_info|qe_identity|root_crl|pck_crl|revocation)\.\w+$/],
+    ['coordinator', /^snp\.(host_data|measurement|id_key|id_block|vmpl|policy\.\w+)$/],
+    ['coordinator', /^tdx\.policy\.(?!report_data$)\w+$/],
+    ['hardware', /^snp\.(migration_agent|(platform|tcb|firmware|mitigation|chip_id)\.\w+)$/],
+    ['hardware', /^tdx\.tcb\.\w+$/],
+    ['mesh', /^mesh\.(certificate|identity)\.\w+$/],
+    ['secret', /^secret\.(form|signature)$/],
+  ];
+
+  it('has every check of the program, with its title, in the one link that is about it', () => {
+    const held = linksOf(() => 'pass').flatMap(({ id, checks }) =>
+      checks.map((check) => ({ ...check, link: id })),
     );
-    assert.deepEqual(links.flatMap((link) => link.checks.map(({ id }) => id)).toSorted(), ids.toSorted());
+    assert.deepEqual(held.map(({ id }) => id).toSorted(), ids.toSorted());
+    for (const { rows } of CHECK_SECTIONS) {
+      for (const { id, title } of rows) {
+        const [[link] = [], ...more] = LINKS.filter(([, ids]) => ids.test(id));
+        assert.deepEqual([held.find((check) => check.id === id), more], [{ id, title, link }, []]);
+      }
+    }
+  });
+
+  it('has no link for an unknown check id, and the id as its title', () => {
+    const unknown = ['', 'snp', 'snp.unknown', 'secrets.form', 'document', '__proto__', 'constructor.name'];
+    for (const id of unknown) assert.deepEqual([linkOf(id), titleOf(id)], [undefined, id]);
   });
 
   it('passes a link only if none of its checks failed or is open', () => {
@@ -32,14 +62,9 @@ describe('the chain of trust', () => {
   });
 
   it('does not pass a link by preliminary checks alone, such as a mesh CA without a mesh certificate', () => {
-    const links = chainOfTrust(
-      checks(() => 'pass').filter(({ id }) => !/^(?:mesh|snp|tdx)\./.test(id)),
-      'vendor',
-    );
-    assert.deepEqual(
-      links.map((link) => `${link.id} ${link.outcome}`),
-      ['hardware unknown', 'manifest unknown', 'coordinator unknown', 'mesh unknown', 'secret unknown'],
-    );
+    const made = checks(() => 'pass').filter(({ id }) => !/^(?:mesh|snp|tdx)\./.test(id));
+    const links = chainOfTrust({ checks: made, roots: 'vendor' });
+    assert.deepEqual([...new Set(links.map(({ outcome }) => outcome))], ['unknown']);
   });
 
   it('does not pass a link behind one that failed, because nothing vouches for it', () => {
@@ -51,10 +76,7 @@ describe('the chain of trust', () => {
 
   it('says in the link of the hardware, under custom roots only, that genuine hardware is not shown', () => {
     const meanings = (roots: 'vendor' | 'custom') =>
-      chainOfTrust(
-        checks(() => 'pass'),
-        roots,
-      ).map(({ meaning }) => meaning);
+      linksOf(() => 'pass', roots).map(({ meaning }) => meaning);
     const [hardware, ...others] = meanings('custom');
     assert.match(hardware ?? '', /^NOT genuine AMD or Intel hardware.*custom roots are trusted.*simulator/);
     assert.deepEqual(others, meanings('vendor').slice(1));
@@ -62,11 +84,8 @@ describe('the chain of trust', () => {
   });
 
   it('has the outcome unknown for a link whose checks were not made', () => {
-    const links = chainOfTrust(
-      checks(() => 'pass').filter(({ id }) => !id.startsWith('secret.')),
-      'vendor',
-    );
-    assert.deepEqual(links.at(-1)?.outcome, 'unknown');
-    assert.deepEqual(links.at(-1)?.checks, []);
+    const made = checks(() => 'pass').filter(({ id }) => !id.startsWith('secret.'));
+    const { outcome, checks: none } = chainOfTrust({ checks: made, roots: 'vendor' }).at(-1) ?? {};
+    assert.deepEqual([outcome, none], ['unknown', []]);
   });
 });

@@ -4,20 +4,18 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { MESH_ROWS, SECRET_ROWS } from '../../lib/attestation/mesh.ts';
 import { type Check, verify } from '../../lib/attestation/verify-evidence.ts';
-import { toApplication } from '../../lib/client-library/remedies.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { attest } from '../../lib/session/attest.ts';
-import { adviceFor } from '../../lib/verdict/advice.ts';
-import { SECRET_EXCHANGE_ROWS } from '../../lib/verdict/checks.ts';
-import { endedBy, evidenceVerdict, judge, withOpenRows, withSecretChecks } from '../../lib/verdict/judge.ts';
-import type { Verdict } from '../../lib/verdict/verdict.ts';
+import { attest } from '../../lib/session/epoch.ts';
+import { completed, evidenceVerdict, notJudged, withSecretChecks } from '../../lib/verdict/judge.ts';
+import { errorOf, type Verdict } from '../../lib/verdict/verdict.ts';
 import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
 import { attestedBy, issueArkCrl, issueVcek } from '../support/evidence/snp-platform.ts';
 
 async function accepted(): Promise<Verdict> {
   const input = syntheticInput('synthetic_v158');
-  const verdict = evidenceVerdict(await verify(input), input);
+  const verdict = evidenceVerdict(await verify(input), input.roots);
   assert.equal(verdict.outcome, 'accepted');
   return verdict;
 }
@@ -27,66 +25,40 @@ const check = (id: string, outcome: Check['outcome'], code?: ErrorCode): Check =
   ...(code === undefined ? {} : { code }),
 });
 
-describe('the error of a verdict that rejects', () => {
-  const input = syntheticInput('synthetic_v158');
-  const failing = async (authentic: Verdict['authentic'], failed: Partial<Check>) => {
-    const failure = { ...check('x.y', 'fail', 'attestation_failed'), ...failed };
-    const found = { ...(await verify(input)), outcome: 'rejected', authentic, failure } as const;
-    return evidenceVerdict(found, input).failure?.error;
-  };
-  const REASON = 'x.y: expected e; found f (docs/protocol/s)';
-  const DISTRUST =
-    'Do not trust the remote: check its address and the network, and report it if both are right.';
-
-  for (const [authentic, begins, unvouched] of [
-    ['yes', '', undefined],
-    ['no', 'no hardware vouches for this evidence: ', true],
-    ['unknown', 'nothing shows which hardware signed this evidence: ', true],
-  ] as const) {
-    it(`says who signed the evidence if authentic is ${authentic}, whatever check failed`, async () => {
-      for (const code of ['attestation_failed', 'manifest_mismatch', 'evidence_malformed'] as const) {
-        const error = await failing(authentic, { code });
-        assert.deepEqual([error?.code, error?.message], [code, `${begins}${REASON}`]);
-        assert.equal(error?.detail?.unvouched, unvouched);
-        assert.equal(error?.remedy === DISTRUST, unvouched ?? false);
-      }
-    });
-
-    it(`says nothing of who signed the evidence of a faulty manifest or without collateral: authentic is ${authentic}`, async () => {
-      const codes = ['manifest_unsupported', 'manifest_invalid', 'collateral_unavailable'] as const;
-      for (const code of codes) {
-        const error = await failing(authentic, { code });
-        assert.deepEqual([error?.message, error?.detail?.unvouched], [REASON, undefined]);
-        assert.notEqual(error?.remedy, DISTRUST);
-      }
-    });
-  }
-
-  it('asks to check the clock first, unless the evidence is shown to be signed by no hardware', async () => {
-    for (const authentic of ['yes', 'unknown', 'no'] as const) {
-      const error = await failing(authentic, { detail: { clock: 'early' } });
-      assert.equal(error?.remedy.startsWith('Check the clock of this machine'), authentic !== 'no');
-      assert.equal(error?.detail?.clock, 'early');
-    }
-  });
-});
-
-describe('an SEV-SNP report of version 6', () => {
-  it('is refused with the advice to update, and is not called a forgery', async () => {
-    const { now, ...input } = attestedBy({ report: { version: 6 } });
-    const subject = { ...input, at: now, secret: undefined };
-    const verdict = await judge({ ...subject, canBeOpened: async () => true });
-    const { error, check: failed } = verdict.failure ?? {};
-    assert.deepEqual([verdict.outcome, failed?.id], ['rejected', 'snp.report.version']);
-    assert.match(
-      error?.message ?? '',
-      /^nothing shows which hardware signed this evidence: snp\.report\.version:/,
+describe('the error of a verdict', () => {
+  it('has the code of the check that decided, and says what was expected and found; it is the same each time', async () => {
+    const failed = withSecretChecks(await accepted(), [check('secret.b', 'fail', 'evidence_malformed')]);
+    const error = errorOf(failed);
+    assert.deepEqual(
+      [error?.code, error?.message],
+      ['evidence_malformed', 'secret.b: expected e; found f (docs/protocol/s)'],
     );
-    const remedy = /^Update this program to its latest version, .* do not trust the remote before it does\.$/;
-    assert.match(error?.remedy ?? '', remedy);
-    assert.match(adviceFor(verdict, { mode: 'live', manifest: 'managed', saved: false }), remedy);
-    assert.match(adviceFor(verdict, { mode: 'offline', atGiven: false }), remedy);
-    assert.equal(toApplication(error as PrivatemodeError).remedy, error?.remedy);
+    assert.equal(errorOf({ failure: failed.failure }), error);
+    assert.equal(errorOf(await accepted()), undefined);
+    const read = JSON.parse(JSON.stringify(failed)) as Verdict;
+    assert.equal(errorOf(read)?.message, error?.message);
+  });
+
+  it('is the error itself, with its remedy, where no check decided', async () => {
+    const error = new PrivatemodeError('upstream_unreachable', 'words', { remedy: 'do this' });
+    assert.equal(errorOf(completed(error, await accepted())), error);
+  });
+
+  it('says that nothing was accepted for a list without any check', async () => {
+    const found = { ...(await verify(syntheticInput('synthetic_v158'))), checks: [], failure: undefined };
+    const verdict = evidenceVerdict(
+      { ...found, outcome: 'rejected' },
+      syntheticInput('synthetic_v158').roots,
+    );
+    assert.deepEqual([verdict.failure?.id, errorOf(verdict)?.code], [null, 'attestation_failed']);
+  });
+
+  it('asks to check the clock first if a date failed', async () => {
+    const { now, ...input } = attestedBy({});
+    const late = await verify({ ...input, now: new Date(now.getTime() + 40 * 365 * 86_400_000) });
+    const error = errorOf(evidenceVerdict(late, input.roots));
+    assert.equal(error?.detail?.clock, 'late');
+    assert.match(error?.remedy ?? '', /^Check the clock of this machine/);
   });
 });
 
@@ -106,49 +78,54 @@ describe('the checks of a secret exchange', () => {
       'secret.form',
     ],
     ['one was not made', [check('mesh.a', 'not-evaluated')], 'rejected', 'mesh.a'],
-    ['there are none', [], 'rejected', undefined],
+    ['there are none', [], 'rejected', null],
   ] as const) {
     it(`give accepted evidence the outcome ${outcome} if ${what}`, async () => {
       const before = await accepted();
       const whole = withSecretChecks(before, checks);
-      assert.deepEqual([whole.outcome, whole.failure?.check?.id], [outcome, id]);
-      assert.equal(whole.failure === undefined, outcome === 'accepted');
+      assert.deepEqual([whole.outcome, whole.failure?.id], [outcome, id]);
+      assert.equal(whole.failure === null, outcome === 'accepted');
       assert.deepEqual(whole.checks, [...before.checks, ...checks]);
     });
   }
 
   it('have one row each in the verdict, which is not-evaluated if the check was not made', async () => {
-    const { checks } = withOpenRows(
-      withSecretChecks(await accepted(), [check('mesh.certificate.form', 'pass')]),
-    );
-    const rows = checks.filter(({ id }) => /^(?:mesh|secret)\./.test(id));
-    assert.deepEqual(
-      rows.map(({ id }) => id).toSorted(),
-      SECRET_EXCHANGE_ROWS.map(({ id }) => id).toSorted(),
-    );
+    const failed = withSecretChecks(await accepted(), [check('mesh.certificate.form', 'fail')]);
+    const rows = completed(undefined, failed).checks.filter(({ id }) => /^(?:mesh|secret)\./.test(id));
+    const all = [...MESH_ROWS, ...SECRET_ROWS].map(({ id }) => id);
+    assert.deepEqual(rows.map(({ id }) => id).toSorted(), all.toSorted());
     assert.equal(rows.filter(({ outcome }) => outcome === 'not-evaluated').length, rows.length - 1);
   });
 });
 
-describe('a secret exchange that fails', () => {
+describe('an error outside the checks', () => {
   for (const [code, outcome] of [
     ['upstream_unreachable', 'unavailable'],
     ['secret_exchange_failed', 'malformed'],
     ['evidence_malformed', 'malformed'],
+    ['verify_input_invalid', 'malformed'],
   ] as const) {
-    it(`gives the verdict ${outcome} after ${code}`, async () => {
+    it(`gives the verdict ${outcome} after ${code}, with checks or without`, async () => {
       const error = new PrivatemodeError(code, 'as it happens');
-      const verdict = endedBy(error, await accepted());
-      assert.equal(verdict.outcome, outcome);
-      assert.deepEqual(verdict.failure, { check: undefined, error });
+      const before = await accepted();
+      for (const verdict of [completed(error, before), notJudged(error, before)]) {
+        assert.equal(verdict.outcome, outcome);
+        const failure = { id: null, code, expected: null, found: 'as it happens', source: null };
+        assert.deepEqual(verdict.failure, failure);
+      }
     });
   }
 
   it('does not replace the verdict of a check that failed before', async () => {
     const failed = withSecretChecks(await accepted(), [check('secret.b', 'fail', 'attestation_failed')]);
-    assert.equal(endedBy(new PrivatemodeError('secret_exchange_failed', 'words'), failed), failed);
-    const open = withSecretChecks(await accepted(), [check('mesh.b', 'fail', 'collateral_unavailable')]);
-    assert.equal(endedBy(open.failure?.error, open).outcome, 'unavailable');
+    const { outcome, failure } = completed(new PrivatemodeError('secret_exchange_failed', 'words'), failed);
+    assert.deepEqual([outcome, failure], ['rejected', failed.failure]);
+  });
+
+  it('proves nothing either way if only collateral was missing: the verdict is unavailable', async () => {
+    const { now, ...input } = attestedBy({ vcek: null });
+    const verdict = evidenceVerdict(await verify({ ...input, now }), input.roots);
+    assert.deepEqual([verdict.outcome, verdict.failure?.code], ['unavailable', 'collateral_unavailable']);
   });
 });
 
@@ -156,18 +133,6 @@ describe('a deployment whose manifest has no entry for the secret service', () =
   const { now, secretFollows: _, ...input } = attestedBy({});
   const none = new Uint8Array(0);
   const messages = { publicKey: none, encapsulatedKey: none, signature: none, meshCert: none };
-
-  it('is unsupported, and not malformed, as soon as a secret is judged; its evidence alone is accepted', async () => {
-    const verdict = (secret?: typeof messages) =>
-      judge({ ...input, at: now, secret, canBeOpened: async () => true });
-    assert.equal((await verdict()).outcome, 'accepted');
-    const { outcome, failure } = await verdict(messages);
-    assert.deepEqual([outcome, failure?.check?.id], ['unsupported', 'manifest.valid']);
-    assert.deepEqual(
-      [failure?.error.code, failure?.error.remedy],
-      ['manifest_unsupported', 'Update privatemode-proxy to the latest version.'],
-    );
-  });
 
   it('is refused as manifest_unsupported before it is asked for a secret', async () => {
     const asked: string[] = [];
@@ -186,14 +151,13 @@ describe('a deployment whose manifest has no entry for the secret service', () =
     assert.deepEqual(asked, []);
   });
 });
-
 describe('the moment of a verdict', () => {
   const { now, ...input } = attestedBy({ vcek: null, crl: null });
   const began = now.getTime();
   const second = (ms: number): Date => new Date(ms - (ms % 1000));
 
   /** The verdict on evidence without collateral. Each of AMD's two answers takes a second. */
-  async function attested(signedAt: (asked: number) => Date, setBack = 0) {
+  async function attested(signedAt: (asked: number) => Date) {
     let wall = began + 300;
     const answers = new Map<'vcek' | 'crl', Uint8Array>();
     async function signed(what: 'vcek' | 'crl', sign: (date: Date) => Uint8Array): Promise<Uint8Array> {
@@ -220,49 +184,29 @@ describe('the moment of a verdict', () => {
       },
       onSecret: () => {},
     };
-    let judged = 0;
-    const counted: typeof verify = (subject) => {
-      judged++;
-      return verify({ ...subject, secretFollows: false }).finally(() => {
-        wall -= setBack;
-      });
-    };
+    const alone: typeof verify = (subject) => verify({ ...subject, secretFollows: false });
     const clock = { now: () => wall, monotonic: () => 0 };
-    const deps = { ...input, collateral, control, clock, verify: counted };
+    const deps = { ...input, collateral, control, clock, verify: alone };
     await assert.rejects(attest(deps, hooks, { ...input, apiKey: 'key' }));
-    return { verdict: verdict as unknown as Verdict, answers, judged };
+    return { verdict: verdict as unknown as Verdict, answers };
   }
 
-  it('is when the last collateral arrived that was signed after the attestation began, also in the saved exchange', async () => {
+  it('is when the evidence came, also if AMD signs collateral afterwards, and judged again', async () => {
     const { verdict, answers } = await attested(second);
-    assert.equal(verdict.failure?.error.message, undefined);
-    assert.deepEqual([verdict.outcome, verdict.at.getTime() - began], ['accepted', 2300]);
-    const saved = {
+    assert.equal(verdict.failure?.found, undefined);
+    assert.deepEqual([verdict.outcome, Date.parse(verdict.at) - began], ['accepted', 300]);
+    const recorded = {
       ...input.collateral,
       amdVcek: async () => answers.get('vcek') as Uint8Array,
       amdCrl: async () => ({ crl: answers.get('crl') as Uint8Array }),
     };
-    const subject = { ...input, collateral: saved, at: verdict.at, secret: undefined };
-    const again = await judge({ ...subject, canBeOpened: async () => true });
+    const again = await verify({ ...input, collateral: recorded, now: new Date(verdict.at) });
     assert.equal(again.outcome, 'accepted');
   });
 
-  it('is when the evidence came if the collateral is older than that, so that it is judged once', async () => {
-    const { verdict, judged } = await attested(() => new Date('2026-11-01T00:00:00Z'));
-    assert.deepEqual([verdict.outcome, verdict.at.getTime() - began, judged], ['accepted', 300, 1]);
-  });
-
-  it('does not wait for collateral that is not valid when it arrives: it is refused, and asked for once', async () => {
-    const { verdict, answers, judged } = await attested((ms) => new Date(ms + 60_000));
-    assert.deepEqual([verdict.outcome, verdict.failure?.check?.id], ['rejected', 'snp.chain.validity']);
-    assert.deepEqual([[...answers.keys()], judged], [['vcek'], 2]);
-  });
-
-  it('is looked for no more than once for each answer, also if the clock is set back meanwhile', async () => {
-    const { verdict, judged } = await attested(second, 3_600_000);
-    assert.deepEqual(
-      [verdict.outcome, verdict.failure?.check?.id, judged],
-      ['rejected', 'snp.chain.validity', 2],
-    );
+  it('does not wait for collateral that begins more than a minute later: it is refused, and asked for once', async () => {
+    const { verdict, answers } = await attested((ms) => new Date(ms + 60_000));
+    assert.deepEqual([verdict.outcome, verdict.failure?.id], ['rejected', 'snp.chain.validity']);
+    assert.deepEqual([...answers.keys()], ['vcek']);
   });
 });

@@ -2,17 +2,25 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
+import { MESH_ROWS, SECRET_ROWS } from '../../lib/attestation/mesh.ts';
 import type { Check } from '../../lib/attestation/verify-evidence.ts';
-import { CHECK_SECTIONS } from '../../lib/attestation/verify-evidence.ts';
+import { ROWS_OF, verify } from '../../lib/attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { SECRET_EXCHANGE_ROWS } from '../../lib/verdict/checks.ts';
-import { OUTCOMES, USAGE_EXIT_CODE } from '../../lib/verdict/outcome.ts';
+import { evidenceVerdict } from '../../lib/verdict/judge.ts';
 import { renderText, type TextReport } from '../../lib/verdict/text.ts';
-import { renderJson, type Verdict, type VerdictReport } from '../../lib/verdict/verdict.ts';
-import { flagsOf, secretFlagsOf, verifyCommand } from '../support/evidence/verify.ts';
+import {
+  failedCheck,
+  failureOf,
+  OUTCOMES,
+  USAGE_EXIT_CODE,
+  type Verdict,
+  verdictText,
+} from '../../lib/verdict/verdict.ts';
+import { attestedBy } from '../support/evidence/snp-platform.ts';
+import { recordOf, savedFlags, verifyCommand } from '../support/evidence/verify.ts';
 
 const check = (id: string, outcome: Check['outcome'], found: string): Check => ({
-  ...{ id, outcome, found, expected: 'what should be', source: 'attestation.md 8' },
+  ...{ id, outcome, expected: 'what should be', found, source: 'attestation.md 8' },
   ...(outcome === 'fail' ? { code: 'attestation_failed' } : {}),
 });
 
@@ -20,33 +28,16 @@ function judgement(checks: readonly Check[], change: Partial<Verdict> = {}): Ver
   const failed = checks.find(({ outcome }) => outcome === 'fail');
   return {
     outcome: failed === undefined ? 'accepted' : 'rejected',
-    tee: 'snp',
-    manifestSha256: 'ab'.repeat(32),
-    at: new Date('2026-12-01T00:00:00Z'),
-    roots: 'vendor',
+    ...{ tee: 'snp', manifestSha256: 'ab'.repeat(32), at: '2026-12-01T00:00:00.000Z', roots: 'vendor' },
     checks,
-    failure: failed && { check: failed, error: new PrivatemodeError('attestation_failed', 'words') },
-    authentic: 'yes',
-    manifest: undefined,
+    failure: failed === undefined ? null : failedCheck(failed),
     ...change,
   };
 }
 
 const REPORT: TextReport = {
-  ...{
-    subject: 'https://api.example:443',
-    manifestFrom: 'manifest.json',
-    rootsFrom: 'AMD and Intel, built in',
-  },
-  ...{
-    mode: 'live',
-    manifest: 'static',
-    saved: false,
-    atGiven: false,
-    colours: false,
-    columns: undefined,
-    verbose: true,
-  },
+  ...{ mode: 'static', timeFrom: '', colours: false, verbose: true },
+  rows: { Subject: 'https://api.example:443', Manifest: 'manifest.json', Roots: 'AMD and Intel, built in' },
 };
 
 const HOSTILE = 'a\u001b[2J\u009b31m\r\nb\u202ec\u2028d\u0007';
@@ -82,13 +73,13 @@ describe('the verdict for a person', () => {
 
   it('says what it does not prove, depending on roots and time, only for accepted evidence', () => {
     const open = (told: Verdict, report: Partial<TextReport> = {}): string[] =>
-      renderText(told, { ...REPORT, ...report } as TextReport)
+      renderText(told, { ...REPORT, ...report })
         .split('This does not prove\n')
         .slice(1);
     const [vendor, custom, offline] = [
       open(judgement([])),
       open(judgement([], { roots: 'custom' })),
-      open(judgement([]), { mode: 'offline' } as Partial<TextReport>),
+      open(judgement([]), { mode: 'record' }),
     ].map(([text = '']) => text);
     assert.doesNotMatch(`${vendor}`, /real hardware|when the evidence was made/);
     assert.match(`${custom}`, /^ {2}- anything about real hardware/);
@@ -120,94 +111,63 @@ describe('the verdict for a person', () => {
     assert.match(text, /^ {4}– Allowed chips +the manifest names none/m);
   });
 
-  it('says what to do about rejected evidence, depending on where it came from', () => {
-    const failed = judgement([check('snp.policy.debug', 'fail', 'set')]);
-    const BY_TIME = 'If it is from an earlier day, judge it by the time it was made, with --at.';
-    const BY_ROOTS = 'If it is from a simulator, name its roots with --roots.';
-    for (const [report, roots, advice] of [
-      [
-        { saved: false },
-        'vendor',
-        'Do not send anything to this remote. Keep the exchange as proof (--save DIR) and report it.',
-      ],
-      [{ saved: true }, 'vendor', 'Do not send anything to this remote. Report it with the saved exchange.'],
-      [
-        { mode: 'offline', atGiven: false },
-        'vendor',
-        `Do not trust any deployment on this evidence. ${BY_TIME} ${BY_ROOTS}`,
-      ],
-      [
-        { mode: 'offline', atGiven: true },
-        'vendor',
-        `Do not trust any deployment on this evidence. ${BY_ROOTS}`,
-      ],
-      [
-        { mode: 'offline', atGiven: false },
-        'custom',
-        `Do not trust any deployment on this evidence. ${BY_TIME}`,
-      ],
-    ] as const) {
-      const shown: TextReport = { ...REPORT, ...(report as Partial<TextReport>) } as TextReport;
-      const text = renderText({ ...failed, roots }, shown).replaceAll(/\s+/g, ' ');
-      assert.ok(text.includes(` 1 check: 1 failed. ${advice} ✗ `), text);
-    }
-  });
-
-  it('asks nobody to look for another manifest because of evidence that no hardware is shown to have signed', () => {
-    const failed = check('manifest.expected', 'fail', 'SHA-256 ab');
-    const error = new PrivatemodeError('manifest_mismatch', 'words');
-    const shown = (authentic: Verdict['authentic'], report: Partial<TextReport>): string =>
-      renderText(judgement([failed], { authentic, failure: { check: failed, error } }), {
+  const DISTRUST = 'Do not trust any deployment on this evidence.';
+  for (const [code, report, advice] of [
+    [
+      'attestation_failed',
+      {},
+      'Do not send anything to this remote. Keep the exchange as proof (--save FILE)',
+    ],
+    ['attestation_failed', { mode: 'record' }, DISTRUST],
+    ['manifest_mismatch', { mode: 'static' }, 'The deployment runs under another manifest than yours.'],
+    ['manifest_mismatch', { mode: 'managed' }, 'The service publishes one manifest and runs under another.'],
+    ['manifest_mismatch', { mode: 'record' }, DISTRUST],
+    ['manifest_unsupported', { mode: 'record' }, 'Update privatemode-proxy: '],
+    ['collateral_unavailable', {}, 'Nothing is proved either way.'],
+  ] as const) {
+    it(`says what to do after ${code}: ${JSON.stringify(report)}`, () => {
+      const text = renderText(judgement([{ ...check('x.y', 'fail', 'set'), code }]), {
         ...REPORT,
         ...report,
-      } as TextReport);
-    const NOT_SHOWN =
-      'Nothing shows that this evidence comes from the deployment, so it says nothing about its manifest.';
-    for (const [report, remedy, believed] of [
-      [{ manifest: 'static' }, 'Do not trust the remote: check its address', /another manifest than yours/],
-      [{ manifest: 'managed' }, 'Do not trust the remote: check its address', /During an update/],
-      [
-        { mode: 'offline', atGiven: true },
-        'Do not trust any deployment on this evidence.',
-        /another manifest than yours/,
-      ],
-    ] as const) {
-      for (const authentic of ['no', 'unknown'] as const) {
-        const text = shown(authentic, report as Partial<TextReport>);
-        assert.ok(text.includes(`\n${NOT_SHOWN} ${remedy}`), text);
-        assert.doesNotMatch(text, /manifest than yours|update|current manifest/);
-      }
-      const text = shown('yes', report as Partial<TextReport>);
-      assert.match(text, believed);
-      assert.ok(!text.includes(NOT_SHOWN));
-    }
+      });
+      assert.ok(text.includes(`\n1 check: 1 failed.\n${advice}`), text);
+    });
+  }
+
+  it('asks to check the clock of this machine first, but only about the live service', () => {
+    const failed = { ...check('x.y', 'fail', 'early'), detail: { clock: 'early' } } as const;
+    const shown = (mode: TextReport['mode']) => renderText(judgement([failed]), { ...REPORT, mode });
+    assert.match(shown('managed'), /^Check the clock of this machine first\. If it is right: Do not send/m);
+    assert.doesNotMatch(shown('record'), /clock/);
+  });
+
+  it('advises to update after an SEV-SNP report of version 6', async () => {
+    const input = attestedBy({ report: { version: 6 } });
+    const verdict = evidenceVerdict(await verify(input), input.roots);
+    assert.deepEqual([verdict.outcome, verdict.failure?.id], ['rejected', 'snp.report.version']);
+    for (const mode of ['managed', 'record'] as const)
+      assert.match(
+        renderText(verdict, { ...REPORT, mode }),
+        /^Update this program to its latest version, .* do not trust/m,
+      );
   });
 
   it('says what accepted evidence means, depending on manifest and time', () => {
-    for (const [report, words] of [
-      [
-        { manifest: 'static' },
-        /^A proxy started with the same flags encrypts for this deployment and for no other\./m,
-      ],
-      [
-        { manifest: 'managed' },
-        /^A proxy .* under the manifest that the publisher then names; .* use --manifest-path\.$/m,
-      ],
-      [
-        { mode: 'offline' },
-        /^The dates were in force at the time above; when the evidence was made is not shown\./m,
-      ],
+    for (const [mode, words] of [
+      ['static', /^A proxy started with the same flags encrypts for this deployment and for no other\./m],
+      ['managed', /^A proxy .* under the manifest that the publisher then names; .* use --manifest-path\.$/m],
+      ['record', /^The dates were in force at the time below; when the evidence was made is not shown\./m],
     ] as const) {
-      const text = renderText(judgement([]), { ...REPORT, ...report } as TextReport);
+      const text = renderText(judgement([]), { ...REPORT, mode });
       assert.match(text, words);
-      assert.equal(text.includes('and for no other'), 'manifest' in report && report.manifest === 'static');
+      assert.equal(text.includes('and for no other'), mode === 'static');
     }
   });
 
   it('uses colours on a terminal, and nowhere else', async () => {
-    const argv = flagsOf('synthetic_v158');
-    const coloured = await verifyCommand(argv, { terminal: { isTTY: true, columns: 90 } });
-    assert.ok(coloured.stdout.includes('\u001b[32m✓'));
+    const argv = savedFlags(recordOf('synthetic_v158'));
+    const coloured = await verifyCommand(argv, { terminal: { isTTY: true } });
+    assert.ok(coloured.stdout.includes('\u001b[33m!'));
     for (const [env, terminal] of [
       [{}, { isTTY: false }],
       [{ NO_COLOR: '1' }, { isTTY: true }],
@@ -223,15 +183,13 @@ describe('the verdict for a person', () => {
       assert.doesNotMatch(text, /[\u001b\u009b\u202e\u2028\u0007\r]/);
     }
     const error = new PrivatemodeError('control_api_failed', HOSTILE);
-    const told = judgement([], { outcome: 'unavailable', failure: { check: undefined, error } });
-    assert.doesNotMatch(
-      renderText(told, { ...REPORT, subject: HOSTILE }),
-      /[\u001b\u009b\u202e\u2028\u0007\r]/,
-    );
+    const told = judgement([], { outcome: 'unavailable', failure: failureOf(error) });
+    const rows = { ...REPORT.rows, Subject: HOSTILE, Manifest: HOSTILE };
+    assert.doesNotMatch(renderText(told, { ...REPORT, rows }), /[\u001b\u009b\u202e\u2028\u0007\r]/);
   });
 });
 
-const jsonVerdict = (judged: Verdict): VerdictReport => JSON.parse(renderJson(judged)) as VerdictReport;
+const jsonVerdict = (judged: Verdict): Verdict => JSON.parse(verdictText(judged)) as Verdict;
 
 describe('the first line of the verdict', () => {
   const first = (outcome: Verdict['outcome'], roots: Verdict['roots'] = 'vendor'): string =>
@@ -247,9 +205,7 @@ describe('the first line of the verdict', () => {
 
 describe('the verdict for a program', () => {
   it('has the documented members, whatever the outcome', async () => {
-    const accepted = (
-      await verifyCommand([...flagsOf('synthetic_v158'), ...secretFlagsOf('synthetic_v158'), '--json'])
-    ).json();
+    const accepted = (await verifyCommand([...savedFlags(recordOf('synthetic_v158')), '--json'])).json();
     const members = ['outcome', 'tee', 'manifestSha256', 'at', 'roots', 'checks', 'failure'];
     assert.deepEqual(Object.keys(accepted), members);
     assert.deepEqual(
@@ -257,10 +213,10 @@ describe('the verdict for a program', () => {
       ['accepted', 'snp', '2026-12-01T00:00:00.000Z', 'custom', null],
     );
     assert.match(accepted.manifestSha256 ?? '', /^[0-9a-f]{64}$/);
-    const rows = CHECK_SECTIONS.filter(({ title }) => title !== 'TDX evidence').flatMap(({ rows }) => rows);
+    const rows = [...ROWS_OF.snp, ...MESH_ROWS, ...SECRET_ROWS];
     assert.deepEqual(
       accepted.checks.map(({ id }) => id),
-      [...new Set([...rows, ...SECRET_EXCHANGE_ROWS].map(({ id }) => id))],
+      rows.map(({ id }) => id),
     );
     for (const each of accepted.checks) {
       const age = each.id === 'snp.crl.available' ? ['age'] : [];
@@ -269,38 +225,17 @@ describe('the verdict for a program', () => {
     }
     // From the thisUpdate of the list in the evidence to the time that was given.
     assert.equal(accepted.checks.find(({ id }) => id === 'snp.crl.available')?.age, 30 * 86_400);
-    const error = new PrivatemodeError('upstream_unreachable', 'no route');
+    const failure = failureOf(new PrivatemodeError('upstream_unreachable', 'no route'));
     const none = jsonVerdict(
-      judgement([], {
-        outcome: 'unavailable',
-        tee: undefined,
-        manifestSha256: undefined,
-        failure: { check: undefined, error },
-      }),
+      judgement([], { outcome: 'unavailable', tee: null, manifestSha256: null, failure }),
     );
     assert.deepEqual(Object.keys(none), members);
     assert.deepEqual([none.tee, none.manifestSha256], [null, null]);
-    const failure = {
-      id: null,
-      code: 'upstream_unreachable',
-      expected: null,
-      found: 'no route',
-      source: null,
-    };
     assert.deepEqual(none.failure, failure);
   });
 
-  it('gives the check that decided as its failure, and the error code both there and in the list of checks', () => {
-    const { failure, checks } = jsonVerdict(judgement([check('snp.policy.debug', 'fail', 'set')]));
-    assert.deepEqual(failure, {
-      ...{ id: 'snp.policy.debug', code: 'attestation_failed', expected: 'what should be' },
-      ...{ found: 'set', source: 'attestation.md 8' },
-    });
-    assert.equal(checks[0]?.code, 'attestation_failed');
-  });
-
   it('keeps values exactly, and is safe to show on a terminal', () => {
-    const text = renderJson(judgement([check('mesh.identity.common_name', 'pass', HOSTILE)]));
+    const text = verdictText(judgement([check('mesh.identity.common_name', 'pass', HOSTILE)]));
     assert.doesNotMatch(text, /[\u001b\u009b\u202e\u2028\u0007\r]/);
     assert.equal((JSON.parse(text) as { checks: { found: string }[] }).checks[0]?.found, HOSTILE);
   });

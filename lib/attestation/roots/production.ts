@@ -4,8 +4,14 @@
  * `https://certificates.trustedservices.intel.com/`. docs/protocol/attestation.md 15 lists the fingerprints.
  * Only --unsafe-trust-roots, loudly logged, replaces them.
  */
-import type { TrustRoots } from '../evidence.ts';
+import type { Product } from '../snp/product.ts';
 import roots from './production.json' with { type: 'json' };
+
+/** The hardware roots to trust; PEM. */
+export interface TrustRoots {
+  readonly snp: Readonly<Partial<Record<Product, { readonly ark: string; readonly ask: string }>>>;
+  readonly tdx: { readonly root: string } | undefined;
+}
 
 export const PRODUCTION_ROOTS: TrustRoots = roots;
 

@@ -1,9 +1,8 @@
 /**
- * Computes what the report must hold after a launch that the manifest describes. The measurements of guests
- * with 1 to 220 vCPUs follow from the one-vCPU measurement and the AP reset address
- * (docs/protocol/attestation.md 18, 19.4): every further vCPU extends the launch digest by one VMSA page. The
- * ID key digest (5) follows from measurement and guest policy: Contrast signs the ID block with the constant
- * signature (r, s) = (2, 1), so the block determines the key under which that signature is valid.
+ * Computes what the report must hold after a launch that the manifest describes: the measurement, into which
+ * every further vCPU is hashed by one VMSA page (docs/protocol/attestation.md 18, 19.4), and the ID key (5).
+ * Contrast signs the ID block with the constant signature (r, s) = (2, 1), so the block determines the key
+ * under which that signature is valid.
  */
 import { p384 } from '@noble/curves/nist.js';
 import { constantTimeEqual, multiplyBaseP384, sha384 } from '#crypto';
@@ -62,10 +61,7 @@ export function apVmsaPage(apeip: number, product: Product): Uint8Array {
 /** The part of PAGE_INFO after the two digests: length 112, page type VMSA, the guest-physical address. */
 const PAGE_INFO_TAIL = Uint8Array.from([0x70, 0, 2, 0, 0, 0, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0, 0]);
 
-/**
- * The measurements for 1, 2 … 220 vCPUs, 48 bytes each. `seed` is the measurement for 1 vCPU, `page` the VMSA
- * page of each further vCPU.
- */
+/** The measurements for 1, 2 … 220 vCPUs; `seed` is that for 1, `page` the VMSA page of each further one. */
 export function* measurements(seed: Uint8Array, page: Uint8Array): Generator<Uint8Array> {
   const pageHash = sha384(page);
   let digest = seed;
@@ -75,18 +71,12 @@ export function* measurements(seed: Uint8Array, page: Uint8Array): Generator<Uin
   }
 }
 
-/**
- * Finds the guest size that a measurement belongs to: 'exact' if it equals that of a reference value without
- * APEIP, else the number of vCPUs. Undefined if it belongs to no size.
- */
+/** The number of vCPUs that a measurement belongs to, or 'exact' without APEIP. Undefined: to no guest. */
 export function matchMeasurement(
-  {
-    trustedMeasurement,
-    apeip,
-    product,
-  }: Pick<SnpReferenceValues, 'trustedMeasurement' | 'apeip' | 'product'>,
+  entry: Pick<SnpReferenceValues, 'trustedMeasurement' | 'apeip' | 'product'>,
   measurement: Uint8Array,
 ): number | 'exact' | undefined {
+  const { trustedMeasurement, apeip, product } = entry;
   if (apeip === undefined) return constantTimeEqual(trustedMeasurement, measurement) ? 'exact' : undefined;
   let vcpus = 1;
   for (const accepted of measurements(trustedMeasurement, apVmsaPage(apeip, product))) {
@@ -98,8 +88,7 @@ export function matchMeasurement(
 
 /**
  * Key recovery is Q = u1 G + u2 R with r = 2, s = 1, so u1 = -z/2 and u2 = 1/2 (mod the order). R is one of
- * the two points with x = 2. This constant is half of one of them, and its negative half of the other; both
- * halves have x = -1.
+ * the two points with x = 2; this is half of one of them, and its negative half of the other.
  */
 const HALF_R = p384.Point.fromAffine({
   x: 0xfffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffeffffffff0000000000000000fffffffen,
@@ -127,10 +116,7 @@ export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Arra
   return block;
 }
 
-/**
- * The public key under which Contrast's constant signature is valid: of the two such keys, the one with the
- * smaller x.
- */
+/** The public key under which the constant signature is valid: of the two, the one with the smaller x. */
 export function idKey(measurement: Uint8Array, guestPolicy: bigint): Readonly<Record<'x' | 'y', bigint>> {
   const z = BigInt(`0x${Buffer.from(sha384(idBlock(measurement, guestPolicy))).toString('hex')}`);
   const u1G = p384.Point.fromBytes(multiplyBaseP384(((ORDER - (z % ORDER)) * HALF) % ORDER));
@@ -140,9 +126,8 @@ export function idKey(measurement: Uint8Array, guestPolicy: bigint): Readonly<Re
 }
 
 /**
- * ID_KEY_DIGEST, 48 bytes: SHA-384 over the ID_KEY blob of that key. `guestPolicy` is the u64 of the ID block
- * (docs/protocol/attestation.md 6.3). Takes about 1 ms. Throws evidence_malformed unless the measurement has
- * 48 bytes.
+ * ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of that key. `guestPolicy` is the u64 of the ID block. Takes
+ * about 1 ms. Throws evidence_malformed unless the measurement has 48 bytes.
  */
 export function idKeyDigest(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
   const { x, y } = idKey(measurement, guestPolicy);

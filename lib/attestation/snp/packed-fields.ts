@@ -20,16 +20,12 @@ export function tcbValue(parts: TcbParts): bigint {
   return TCB_PARTS.reduce((value, part, index) => value | (BigInt(parts[part]) << BigInt(8 * index)), 0n);
 }
 
-/**
- * Whether every part of `low` is at most its counterpart in `high`; parts that `low` leaves out count as 0.
- */
+/** Whether no part of `low` is above its counterpart in `high`; a part that `low` leaves out counts as 0. */
 export function tcbAtMost(low: Partial<TcbParts>, high: TcbParts): boolean {
   return TCB_PARTS.every((part) => (low[part] ?? 0) <= high[part]);
 }
 
-/**
- * Text for a person: `bootloader 12, tee 0, snp 28, microcode 88`, and those other parts that are not zero.
- */
+/** For a person: `bootloader 12, tee 0, snp 28, microcode 88`, and those other parts that are not zero. */
 export function tcbText(parts: Partial<TcbParts>): string {
   const shown = TCB_PARTS.filter((part) => !part.startsWith('spl') || (parts[part] ?? 0) !== 0);
   return shown.map((part) => `${part} ${parts[part] ?? 0}`).join(', ');

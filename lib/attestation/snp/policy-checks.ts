@@ -1,9 +1,12 @@
 /**
- * Checks what was launched, and how: measurement, ID key, guest policy, platform
- * (docs/protocol/attestation.md 8, 13.5).
+ * Checks what was launched, and how, against one reference value of the manifest: product line, measurement,
+ * ID key, guest policy, platform, firmware, chip (docs/protocol/attestation.md 8, 13.5). All of them compare
+ * what the report says; nothing is read or fetched.
  */
-import { type Finding, finding, hex, oneOf, rowsFrom } from '../check.ts';
-import { idKeyDigest } from './launch-digest.ts';
+import { type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
+import type { SnpReferenceValues } from '../reference-values.ts';
+import type { Roots } from './endorsement.ts';
+import { idKeyDigest, matchMeasurement } from './launch-digest.ts';
 import {
   type BitFlag,
   bits,
@@ -13,8 +16,22 @@ import {
   PLATFORM_RESERVED_ZERO,
   POLICY_RESERVED_ONE,
   POLICY_RESERVED_ZERO,
+  tcbAtMost,
+  tcbParts,
+  tcbText,
 } from './packed-fields.ts';
-import type { SnpSubject } from './vcek.ts';
+import { PRODUCTS, type Product, productOf } from './product.ts';
+import { familyModelStepping, type SnpAttestation, type SnpReport } from './report.ts';
+
+export interface PolicySubject {
+  readonly report: SnpReport;
+  /** The product that the message states beside the report. */
+  readonly stated: SnpAttestation['product'];
+  readonly entry: SnpReferenceValues;
+  /** Who signed the report; undefined while the VCEK is not known, and then taken to be the right one. */
+  readonly signer: { readonly roots: Pick<Roots, 'product'>; readonly productName: string } | undefined;
+  readonly coordinatorHashes: readonly Uint8Array[];
+}
 
 const FAMILY_ID = `01${'00'.repeat(15)}`;
 const IMAGE_ID = `02${'00'.repeat(15)}`;
@@ -24,12 +41,12 @@ function flagRows<Member extends string>(
   prefix: string,
   title: string,
   flags: readonly BitFlag<Member>[],
-  read: (subject: SnpSubject) => readonly [found: bigint, manifest: Readonly<Record<Member, boolean>>],
+  read: (subject: PolicySubject) => readonly [found: bigint, manifest: Readonly<Record<Member, boolean>>],
 ) {
   const rows = flags.map(({ bit, name, direction, member }) => {
     const forbidden = direction === 'forbidden';
     const expected = forbidden ? 'clear unless the manifest allows it' : 'set if the manifest asks for it';
-    const judge = (subject: SnpSubject): Finding => {
+    const judge = (subject: PolicySubject): Finding => {
       const [value, manifest] = read(subject);
       const set = ((value >> BigInt(bit)) & 1n) === 1n;
       if (manifest[member] === forbidden) return finding(true, set ? 'set' : 'clear', 'either');
@@ -40,25 +57,73 @@ function flagRows<Member extends string>(
   return Object.fromEntries(rows);
 }
 
-export const POLICY_ROWS = rowsFrom<SnpSubject>('attestation.md 8', {
+/** A version 2 report does not name its product, so the VCEK decides it; a stated stepping must match too. */
+function judgeProductByVcek(productName: string | undefined, product: Product, stepping?: number): Finding {
+  const all = PRODUCTS[product].steppings.map((digit) => `${product}-B${digit}`);
+  const expected = all.filter((name) => stepping === undefined || name === `${product}-B${stepping}`);
+  const holds = productName === undefined || expected.includes(productName);
+  const stated = stepping === undefined ? '' : `, stepping ${stepping}`;
+  return finding(holds, `${productName} by the VCEK${stated}`, all.join(' or '));
+}
+
+const minimumTcb = (title: string, field: 'reportedTcb' | 'launchTcb' | 'committedTcb') => ({
+  title,
+  expected: 'every part at least the MinimumTCB of the manifest',
+  judge: ({ report, entry: { minimumTcb } }: PolicySubject) => {
+    const found = tcbParts(report[field]);
+    return finding(tcbAtMost(minimumTcb, found), tcbText(found), `at least ${tcbText(minimumTcb)}`);
+  },
+});
+
+const minimumMitigations = (title: string, field: 'launchMitVector' | 'currentMitVector') => ({
+  title,
+  expected: 'every bit of MinimumMitigationVector is set',
+  judge: ({ report, entry: { minimumMitigationVector: minimum } }: PolicySubject) =>
+    finding((report[field] & minimum) === minimum, bits(report[field]), `all of ${bits(minimum)}`),
+});
+
+export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 8', {
+  'snp.host_data': {
+    title: 'Host data',
+    source: 'attestation.md 4.3, 19.12 rule 11',
+    expected: 'the policy hash of a coordinator entry of the manifest',
+    judge: ({ report: { hostData }, coordinatorHashes }) => oneOf(hostData, coordinatorHashes),
+  },
+  'snp.report.author_key': {
+    title: 'No author key',
+    source: 'attestation.md 13.5',
+    expected: 'AUTHOR_KEY_EN is 0',
+    judge: ({ report: { signerInfo } }) => finding((signerInfo & 1) === 0, `${signerInfo & 1}`),
+  },
+  'snp.product': {
+    title: 'Processor product line',
+    source: 'attestation.md 7',
+    expected: 'the ProductName of the reference value, by root and report',
+    judge: ({ report: { version, cpuid1EaxFms }, stated, entry, signer }) => {
+      const line = signer?.roots.product ?? entry.product;
+      if (line !== entry.product) return finding(false, line, entry.product);
+      if (version < 3) return judgeProductByVcek(signer?.productName, line, stated?.machineStepping);
+      const { family, model } = familyModelStepping(cpuid1EaxFms);
+      const product = productOf(family, model);
+      return finding(product === entry.product, product ?? 'unknown', entry.product);
+    },
+  },
   'snp.measurement': {
     title: 'Launch measurement',
     source: 'attestation.md 8, 19.4',
     expected: 'the TrustedMeasurement, with APEIP for any number of vCPUs from 1 to 220',
-    judge: ({ report: { measurement }, vcpus }) =>
-      finding(
-        vcpus !== undefined,
-        `${hex(measurement)}${typeof vcpus === 'number' ? ` (${vcpus} vCPUs)` : ''}`,
-      ),
+    judge: ({ report: { measurement }, entry }) => {
+      const vcpus = matchMeasurement(entry, measurement);
+      const size = typeof vcpus === 'number' ? ` (${vcpus} vCPUs)` : '';
+      return finding(vcpus !== undefined, `${hex(measurement)}${size}`);
+    },
   },
   'snp.id_key': {
     title: 'ID key',
     source: 'attestation.md 5, 8',
     expected: 'the ID key digest that follows from measurement and guest policy',
-    judge: ({ report: { measurement, idKeyDigest: found }, entry, vcpus }) =>
-      vcpus === undefined
-        ? undefined
-        : oneOf(found, [idKeyDigest(measurement, guestPolicyValue(entry.guestPolicy))]),
+    judge: ({ report: { measurement, idKeyDigest: found }, entry: { guestPolicy } }) =>
+      oneOf(found, [idKeyDigest(measurement, guestPolicyValue(guestPolicy))]),
   },
   'snp.id_block': {
     title: 'ID block constants',
@@ -114,4 +179,46 @@ export const POLICY_ROWS = rowsFrom<SnpSubject>('attestation.md 8', {
     report.platformInfo,
     entry.platformInfo,
   ]),
+  'snp.tcb.reported': minimumTcb('Reported TCB', 'reportedTcb'),
+  'snp.tcb.launch': minimumTcb('Launch TCB', 'launchTcb'),
+  'snp.tcb.committed': { ...minimumTcb('Committed TCB', 'committedTcb'), source: 'attestation.md 13.5' },
+  'snp.firmware.tcb': {
+    title: 'Committed and current TCB',
+    expected: 'COMMITTED_TCB is at most CURRENT_TCB in every part',
+    judge: ({ report }) => {
+      const [committed, current] = [tcbParts(report.committedTcb), tcbParts(report.currentTcb)];
+      return finding(tcbAtMost(committed, current), tcbText(committed), `at most ${tcbText(current)}`);
+    },
+  },
+  'snp.firmware.version': {
+    title: 'Committed and current firmware',
+    expected: 'committed build and version are at most the current ones',
+    judge: ({ report }) => {
+      const { committedMajor, committedMinor, committedBuild } = report;
+      const { currentMajor, currentMinor, currentBuild } = report;
+      const holds =
+        committedBuild <= currentBuild &&
+        committedMajor * 256 + committedMinor <= currentMajor * 256 + currentMinor;
+      return finding(
+        holds,
+        `${committedMajor}.${committedMinor} build ${committedBuild}`,
+        `at most ${currentMajor}.${currentMinor} build ${currentBuild}`,
+      );
+    },
+  },
+  'snp.mitigation.launch': minimumMitigations('Mitigations at launch', 'launchMitVector'),
+  'snp.mitigation.current': minimumMitigations('Current mitigations', 'currentMitVector'),
+  'snp.chip_id.allowed': {
+    title: 'Allowed chips',
+    expected: 'one of AllowedChipIDs, where the manifest lists any',
+    conditional: true,
+    judge: ({ report: { chipId }, entry: { allowedChipIds } }) =>
+      allowedChipIds.length === 0
+        ? notApplicable('the manifest allows any chip')
+        : finding(
+            allowedChipIds.some((id) => hex(id) === hex(chipId)),
+            hex(chipId),
+            `one of ${allowedChipIds.length} chips`,
+          ),
+  },
 });

@@ -1,7 +1,6 @@
 /**
- * The SEV-SNP attestation report, 1184 bytes, versions 2 to 5 (docs/protocol/attestation.md 6.2), and the
- * protobuf message Attestation that carries its fields and certificates (6.1). One table of fields serves
- * both; integers are little-endian.
+ * The SEV-SNP attestation report, versions 2 to 5 (docs/protocol/attestation.md 6.2), and the message that
+ * carries its fields and certificates (6.1). One table serves both; integers are little-endian.
  */
 
 import { malformed } from '../../crypto/der.ts';
@@ -21,10 +20,7 @@ export const SNP_SIGNED_BYTES = 0x2a0;
 /** Bytes of each kind of number. `fms` is three bytes in the report, and CPUID(1).EAX bits in the message. */
 const LENGTHS = { u8: 1, u32: 4, u64: 8, fms: 3 } as const;
 
-/**
- * Field number in the protobuf message Report, name, offset in the report, and the kind of number or the
- * length in bytes.
- */
+/** Field number in the message, name, offset in the report, and the kind of number or the length in bytes. */
 const LAYOUT = [
   [1, 'version', 0x000, 'u32'],
   [2, 'guestSvn', 0x004, 'u32'],
@@ -75,16 +71,11 @@ export function familyModelStepping(eax: number) {
   return { family: bits(20, 8) + bits(8, 4), model: (bits(16, 4) << 4) | bits(4, 4), stepping: bits(0, 4) };
 }
 
-/**
- * Whether the bits hold only family, model and stepping: reserved bits are zero, and only base family 15 has
- * an extended family. Then no other bits mean the same three numbers.
- */
+/** Whether no other bits mean the same numbers: reserved ones are zero, an extended family has base 15. */
 const isOnlyCpu = (eax: number): boolean =>
   (eax & 0xf000f000) === 0 && (eax >>> 20 === 0 || ((eax >>> 8) & 0xf) === 0xf);
 
-/**
- * SIGNER_INFO: bit 0 AUTHOR_KEY_EN, bit 1 MASK_CHIP_KEY, bits 4:2 SIGNING_KEY (0: VCEK), the rest reserved.
- */
+/** SIGNER_INFO: bit 0 AUTHOR_KEY_EN, 1 MASK_CHIP_KEY, 4:2 SIGNING_KEY (0: VCEK), the rest reserved. */
 export const signingKey = ({ signerInfo }: SnpReport): number => (signerInfo >>> 2) & 7;
 
 /** The `length` bytes of a number, little-endian. */
@@ -92,9 +83,8 @@ export const littleEndian = (value: bigint, length: number): Uint8Array =>
   Uint8Array.from({ length }, (_, index) => Number((value >> BigInt(8 * index)) & 0xffn));
 
 /**
- * The 1184 bytes of a report; reserved bytes are zero. Throws evidence_malformed for a byte string whose
- * length differs from the table's, a number that does not fit its field, or CPU bits beyond family, model and
- * stepping.
+ * The bytes of a report; reserved ones are zero. Throws evidence_malformed for bytes of another length, a
+ * number that does not fit its field, or CPU bits beyond family, model and stepping.
  */
 export function serializeReport(report: SnpReport): Uint8Array {
   const out = new Uint8Array(SNP_REPORT_BYTES);
@@ -122,19 +112,13 @@ function fieldBytes({ name, kind, length }: SnpReportField, value: SnpReport[key
   return [family, model, stepping];
 }
 
-/**
- * A certificate that did not come with the report is undefined. Nobody trusts the ASK and ARK that came with
- * it (docs/protocol/attestation.md 7).
- */
+/** A certificate that did not come is undefined. ASK and ARK are never trusted. */
 export type SnpAttestation = Readonly<ReturnType<typeof decodeSnpAttestation>>;
 
 /** The key of the DER CRL of the ARK in `extras`. */
 export const SNP_EXTRA_CRL = '00569ee4-e480-4fba-bbf4-45b629901180';
 
-/**
- * Reads the message. Throws evidence_malformed if there is no report, a byte field has another length than in
- * the report, a number is too large for its field, or a singular field appears twice.
- */
+/** Throws evidence_malformed: no report, another length, a number too large, a singular field twice. */
 export function decodeSnpAttestation(message: Uint8Array) {
   const fields = readWireFields(message);
   const report = messageField(fields, 1);

@@ -1,119 +1,157 @@
-/** Verifies SEV-SNP evidence against one reference value (docs/protocol/attestation.md 7, 8, 19). */
-import { allPass, judgeOf } from '../authentic.ts';
-import { attempt, type Check, firstFailure, runChecks } from '../check.ts';
-import { breathe, type EvidenceFormat } from '../evidence.ts';
+/**
+ * Verifies SEV-SNP evidence: who signed it, what it says about what runs, and what is revoked
+ * (docs/protocol/attestation.md 7, 8).
+ */
+import { Checks, type Stages } from '../check.ts';
+import { asCollateral, type EvidenceContext } from '../collateral.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { type Certificate, commonName } from '../x509.ts';
-import { CHAIN_ROWS, REVOCATION_ROWS, VCEK_ROWS } from './chain-checks.ts';
-import { matchMeasurement } from './launch-digest.ts';
+import {
+  CRL_ROWS,
+  obtainArkCrl,
+  type Roots,
+  readRoots,
+  readVcek,
+  readVcekExtensions,
+  vcekQuery,
+} from './endorsement.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
-import { type Product, productOf } from './product.ts';
-import { decodeSnpAttestation, familyModelStepping, type SnpAttestation, signingKey } from './report.ts';
-import { FIRMWARE_ROWS, REPORT_ROWS, SIGNATURE_ROWS, SUPPORTED_VERSIONS } from './report-checks.ts';
-import { obtainArkCrl, obtainVcek, readRoots, readVcekExtensions, type SnpSubject } from './vcek.ts';
+import { productOf } from './product.ts';
+import { familyModelStepping, SNP_EXTRA_CRL, type SnpAttestation, type SnpReport } from './report.ts';
+import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
-/** In the order in which they are reported. */
-const GROUPS = [
-  REPORT_ROWS,
-  VCEK_ROWS,
-  CHAIN_ROWS,
-  REVOCATION_ROWS,
-  SIGNATURE_ROWS,
-  POLICY_ROWS,
-  FIRMWARE_ROWS,
-];
-
-export const SNP: EvidenceFormat<SnpAttestation, SnpReferenceValues> = {
-  decode: decodeSnpAttestation,
-  rows: GROUPS.flat(),
-  /**
-   * Fetches nothing while a check fails, so that evidence which can be told to be wrong makes this program
-   * contact nobody. Checks that need what is missing are not evaluated until it was fetched. The VCEK comes
-   * first: without it nobody can tell who signed the report.
-   */
-  async verify(message, entry, context) {
-    const given = {
-      ...message,
-      entry,
-      context,
-      roots: attempt(() => readRoots(context.roots, entry.product)),
-    };
-    await breathe();
-    const vcpus = matchMeasurement(entry, message.report.measurement);
-    const arkCrl = await obtainArkCrl(given, false);
-    let subject: SnpSubject = { ...given, vcpus, arkCrl, ...(await endorsement(given, false)) };
-    let checks = await judge(subject);
-    if (subject.vcek === undefined && firstFailure(checks) === undefined) {
-      subject = { ...subject, ...(await endorsement(given, true)) };
-      checks = await judge(subject);
-    }
-    if (subject.arkCrl === undefined && firstFailure(checks) === undefined) {
-      checks = await judge({ ...subject, arkCrl: await obtainArkCrl(given, true) });
-    }
-    return checks;
-  },
-  async authentic(message, context) {
-    const products = Object.keys(context.roots.snp) as Product[];
-    // The rows that are judged here read nothing of a reference value but the product.
-    const [first, ...others] = products.map(
-      (product): SnpSubject => ({
-        ...message,
-        context,
-        entry: { product } as SnpReferenceValues,
-        roots: attempt(() => readRoots(context.roots, product)),
-      }),
-    );
-    // The bytes that were signed cannot be rebuilt by the layout of another version.
-    if (!SUPPORTED_VERSIONS.includes(message.report.version)) return 'unknown';
-    // Only VCEKs have roots here; a VCEK is signing key 0.
-    if (first === undefined || signingKey(message.report) !== 0) return 'unknown';
-    if (!allPass(await judgeReport(first))) return 'no';
-    const vcek = await obtainVcek(first, false);
-    if (vcek === undefined) return 'unknown';
-    for (const subject of [first, ...others]) {
-      await breathe();
-      if (allPass(await judgeSigner({ ...subject, vcek }))) return 'yes';
-    }
-    const line = productLine(message, vcek.value?.certificate);
-    return line === undefined || Object.hasOwn(context.roots.snp, line) ? 'no' : 'unknown';
-  },
+export const SNP_ROWS: Stages = {
+  signer: [...REPORT_ROWS, ...SIGNER_ROWS],
+  policy: POLICY_ROWS,
+  revocation: CRL_ROWS,
 };
 
+/** What is judged, and by which reference values. */
+export interface SnpEvidence {
+  readonly message: SnpAttestation;
+  readonly entries: readonly SnpReferenceValues[];
+  readonly context: EvidenceContext;
+}
+
+/** The pinned roots under which the signature holds, and what the VCEK calls its product. */
+interface SnpSigner {
+  readonly roots: Roots;
+  readonly productName: string;
+}
+
+/** Makes the checks of the document in between, and returns whether they hold. */
+type DocumentHolds = (checks: Checks) => Promise<boolean>;
+
+/** Returns whether all checks hold. */
+export async function verifySnp(
+  checks: Checks,
+  evidence: SnpEvidence,
+  documentHolds: DocumentHolds,
+): Promise<boolean> {
+  const signer = await whoSigned(checks, evidence, documentHolds);
+  if (signer === undefined || !(await documentHolds(checks))) return false;
+  return whatRuns(checks, evidence, signer);
+}
+
+/** Judges who signed the report; undefined unless a VCEK under a pinned root did. */
+async function whoSigned(
+  checks: Checks,
+  evidence: SnpEvidence,
+  documentHolds: DocumentHolds,
+): Promise<SnpSigner | undefined> {
+  const { message, context } = evidence;
+  const { report, certificates } = message;
+  const { expectedReportData, now } = context;
+  if (!(await checks.run(REPORT_ROWS, { report, expectedReportData }))) return undefined;
+  const found = certificates.vcek
+    ? await readEndorsement(checks, evidence, certificates.vcek)
+    : await fetchEndorsement(checks, evidence, documentHolds);
+  if (found === undefined) return undefined;
+  const { roots, vcek } = found;
+  const extensions = await checks.read('snp.vcek.extensions', () => readVcekExtensions(vcek));
+  if (extensions === undefined) return undefined;
+  const holds = await checks.run(SIGNER_ROWS, { ...found, report, extensions, now });
+  return holds ? { roots, productName: extensions.productName } : undefined;
+}
+
+interface Endorsement {
+  readonly vcek: Certificate;
+  readonly origin: string;
+  readonly roots: Roots;
+}
+
+async function readEndorsement(
+  checks: Checks,
+  { message: { report }, context: { roots: pinned } }: SnpEvidence,
+  embedded: Uint8Array,
+): Promise<Endorsement | undefined> {
+  const vcek = await checks.read('snp.vcek.available', () => readVcek(embedded));
+  const roots =
+    vcek && (await checks.read('snp.roots', () => readRoots(pinned, lineOf(vcek, report, pinned))));
+  return vcek && roots && { vcek, roots, origin: 'from the document' };
+}
+
 /**
- * The product line that the report names, else the one that the issuer of its VCEK has in its name. Whoever
- * made the evidence chose both.
+ * The product line to whose roots the chain must lead: the one that the issuer of the VCEK names, if it is
+ * pinned. Whoever made the evidence chose that name; only the signatures show whether it is true.
  */
-function productLine({ report }: SnpAttestation, vcek: Certificate | undefined): string | undefined {
+function lineOf({ issuer }: Certificate, report: SnpReport, { snp }: EvidenceContext['roots']): string {
+  const named = commonName(issuer)?.replace(/^SEV-/, '') ?? 'a nameless issuer';
+  if (Object.hasOwn(snp, named)) return named;
   const { family, model } = familyModelStepping(report.cpuid1EaxFms);
-  return productOf(family, model) ?? (vcek && commonName(vcek.issuer)?.replace(/^SEV-/, ''));
+  return productOf(family, model) ?? named;
 }
 
-/** The VCEK and its extensions. */
-async function endorsement(
-  subject: SnpSubject,
-  mayFetch: boolean,
-): Promise<Pick<SnpSubject, 'vcek' | 'vcekExtensions'>> {
-  const vcek = await obtainVcek(subject, mayFetch);
-  const certificate = vcek?.value?.certificate;
-  return { vcek, vcekExtensions: certificate && attempt(() => readVcekExtensions(certificate)) };
-}
-
-/** Runs all rows, group by group, so that other work can run in between. */
-async function judge(subject: SnpSubject): Promise<readonly Check[]> {
-  const checks: Check[] = [];
-  for (const rows of GROUPS) {
-    await breathe();
-    checks.push(...(await runChecks(rows, subject)));
+/**
+ * Fetches the VCEK for the chip that the report names. Nobody knows yet who signed that, so each comparison
+ * that needs no certificate is made first, by the product line that the manifest names. If one fails, AMD is
+ * asked nothing.
+ */
+async function fetchEndorsement(
+  checks: Checks,
+  evidence: SnpEvidence,
+  documentHolds: DocumentHolds,
+): Promise<Endorsement | undefined> {
+  const { collateral, roots: pinned } = evidence.context;
+  const compared = new Checks(POLICY_ROWS);
+  const holds = await documentHolds(compared);
+  const entry = await judgePolicy(compared, evidence, undefined);
+  if (entry === undefined || !holds) {
+    const why = `absent, and not asked for, because ${compared.failure()?.id} fails`;
+    checks.refuse('snp.vcek.available', why);
+    return undefined;
   }
-  return checks;
+  const { product } = entry;
+  const roots = await checks.read('snp.roots', () => readRoots(pinned, product));
+  if (roots === undefined) return undefined;
+  const vcek = await checks.read('snp.vcek.available', async () => {
+    const fetched = await collateral.amdVcek(vcekQuery(evidence.message.report, product));
+    return asCollateral('the VCEK', () => readVcek(fetched));
+  });
+  return vcek && { vcek, roots, origin: 'fetched' };
 }
 
-const judgeReport = judgeOf(REPORT_ROWS, [
-  'snp.report_data',
-  'snp.report.signature_algo',
-  'snp.report.signing_key',
-]);
-const judgeSigner = judgeOf(
-  [...VCEK_ROWS, ...CHAIN_ROWS, ...SIGNATURE_ROWS],
-  ['snp.vcek.form', 'snp.vcek.names', 'snp.roots', 'snp.chain.signature', 'snp.report.signature'],
-);
+/** The reference value by which all policy checks hold, if there is one. */
+function judgePolicy(
+  checks: Checks,
+  { message, entries, context }: SnpEvidence,
+  signer: SnpSigner | undefined,
+) {
+  const { report, product: stated } = message;
+  const { coordinatorHashes } = context;
+  return checks.tryEach(entries, (tried, entry) =>
+    tried.run(POLICY_ROWS, { report, stated, entry, coordinatorHashes, signer }),
+  );
+}
+
+/** Judges what runs, by each reference value, then what is revoked. Returns whether everything holds. */
+async function whatRuns(checks: Checks, evidence: SnpEvidence, signer: SnpSigner): Promise<boolean> {
+  if ((await judgePolicy(checks, evidence, signer)) === undefined) return false;
+  const { now, collateral } = evidence.context;
+  const { roots } = signer;
+  const embedded = evidence.message.certificates.extras.get(SNP_EXTRA_CRL);
+  const arkCrl = await checks.read('snp.crl.available', () =>
+    obtainArkCrl(embedded, now, () => collateral.amdCrl({ product: roots.product })),
+  );
+  return arkCrl !== undefined && checks.run(CRL_ROWS, { arkCrl, roots, now });
+}

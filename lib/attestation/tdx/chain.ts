@@ -1,18 +1,18 @@
 /**
- * Reads Intel's certificate chains, and validates their paths (docs/protocol/attestation.md 10, RFC 5280
+ * Intel's certificate chains, and whether their paths are valid (docs/protocol/attestation.md 10, RFC 5280
  * 6.1). Each `…Defects` function names what is wrong; an empty list means that nothing is.
  */
-
 import { malformed } from '../../crypto/der.ts';
-import type { FailureDetail } from '../../errors.ts';
-import { clockDetail, period, sideOf } from '../certificate-findings.ts';
+import { PrivatemodeError } from '../../errors.ts';
 import { type Finding, finding } from '../check.ts';
+import type { TrustRoots } from '../roots/production.ts';
+import { inForce } from '../validity.ts';
 import {
   type Certificate,
   commonName,
   decodeCertificates,
+  decodeOneCertificate,
   EXTENSION_OID,
-  isTimeValid,
   maySignCertificates,
   nameText,
   parseCertificate,
@@ -43,10 +43,7 @@ export function readCertificates(text: string, count: number): Certificate[] {
   return found.map(parseCertificate);
 }
 
-/**
- * Reads the chain of a quote: exactly three certificates, then at most one NUL byte. Throws
- * evidence_malformed.
- */
+/** Reads exactly three certificates, then at most one NUL byte. Throws evidence_malformed. */
 export function readPckChain(pem: Uint8Array) {
   const text = Buffer.from(pem).toString('latin1');
   if (!AFTER_LAST_BLOCK.test(text)) throw malformed('something follows the PCK certificate chain');
@@ -55,14 +52,20 @@ export function readPckChain(pem: Uint8Array) {
   return { leaf, intermediate, root };
 }
 
+/** The one trust anchor. Throws attestation_failed if none is pinned. */
+export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
+  if (tdx === undefined) {
+    const options = { detail: { missingRoot: 'tdx' } };
+    throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted', options);
+  }
+  return parseCertificate(decodeOneCertificate(tdx.root));
+}
+
 /** Keeps the defects: a candidate is false if its defect is absent. */
 const found = (...candidates: readonly (string | false)[]): string[] =>
   candidates.filter((candidate) => candidate !== false);
 
-/**
- * Requires X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, and no unknown critical
- * extension.
- */
+/** X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, no unknown critical extension. */
 export function profileDefects(certificate: Certificate, expectedName: string): string[] {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
   return found(
@@ -84,10 +87,7 @@ const shortName = ({ subject }: Certificate): string => commonName(subject) ?? n
 const mayIssue = (issuer: Certificate, below: number): boolean =>
   maySignCertificates(issuer) && (issuer.basicConstraints?.pathLength ?? below) >= below;
 
-/**
- * Checks that `issuer` issued `child` and was allowed to: names, signature, CA flag, and a path length that
- * allows the `below` CAs under the issuer.
- */
+/** Whether `issuer` issued `child`, and may do so with the `below` CAs under it. */
 export async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<string[]> {
   const name = shortName(child);
   return found(
@@ -97,10 +97,7 @@ export async function linkDefects(child: Certificate, issuer: Certificate, below
   );
 }
 
-/**
- * Compares a received root with the pinned one, by name and key: Intel reissued its root and kept both. The
- * received root must also be a CA that may have `below` CAs under it.
- */
+/** Compares a received root with the pinned one by name and key: Intel reissued its root and kept both. */
 export function anchorDefects(root: Certificate, pinned: Certificate, below: number): string[] {
   const same = sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
   return found(
@@ -109,34 +106,23 @@ export function anchorDefects(root: Certificate, pinned: Certificate, below: num
   );
 }
 
-/** Names the certificates that are not valid yet, or no longer. */
-export function validityDefects(certificates: readonly Certificate[], now: Date): string[] {
-  const invalid = certificates.filter((certificate) => !isTimeValid(certificate, now));
-  return invalid.map(
-    (each) => `${shortName(each)} is valid from ${period(each.notBefore, each.notAfter, now)}`,
-  );
-}
-
-/**
- * The same as a detail for code: `early` if a certificate is not valid yet, else `late` if one has expired.
- */
-export const validityDetail = (certificates: readonly Certificate[], now: Date): FailureDetail | undefined =>
-  clockDetail(...certificates.map(({ notBefore, notAfter }) => sideOf(notBefore, notAfter, now)));
-
-/** Defects of the certificates that sign collateral: names, profile, chain to the pinned root, dates. */
-export async function signerDefects(
+/** Passes if the signer of collateral is Intel's, under the pinned root, and both certificates are valid. */
+export async function judgeSigner(
   { signer, root }: { readonly signer: Certificate; readonly root: Certificate },
   pinned: Certificate,
   now: Date,
-): Promise<string[]> {
-  return [
+): Promise<Finding> {
+  const defects = [
     ...profileDefects(signer, INTEL_NAMES.tcbSigning),
     ...profileDefects(root, INTEL_NAMES.root),
     ...anchorDefects(root, pinned, 0),
     ...(await linkDefects(root, pinned, 0)),
     ...(await linkDefects(signer, pinned, 0)),
-    ...validityDefects([signer, root], now),
   ];
+  const validity = inForce(now, signer, root);
+  return defects.length === 0 && validity.outcome === 'fail'
+    ? validity
+    : noDefects(defects, nameText(signer.subject));
 }
 
 /** Passes when there are no defects, else names them all. */

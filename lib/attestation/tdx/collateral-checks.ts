@@ -1,60 +1,65 @@
 /**
- * Checks whether collateral may be believed: who signed it, whether it is in force, and what it revokes
- * (docs/protocol/attestation.md 10, 13.4).
+ * Checks what Intel's collateral says: whether it may be believed, what it revokes, and whether platform, TDX
+ * module and quoting enclave are genuine and up to date (docs/protocol/attestation.md 10, 13.3, 13.4).
  */
-
-import { inForce } from '../certificate-findings.ts';
-import { demand, type Finding, finding, hex, need, notApplicable, rowsFrom, type Settled } from '../check.ts';
-import { howObtained, obtained } from '../collateral.ts';
-import { isCurrent } from '../crl.ts';
+import { type CheckRow, type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
+import { currentList, howObtained, obtained, type ReadList } from '../collateral.ts';
+import type { TdxReferenceValues } from '../reference-values.ts';
+import { inForce } from '../validity.ts';
 import { type Certificate, nameText, sameName, verifySignedBy } from '../x509.ts';
-import { noDefects, signerDefects, validityDetail } from './chain.ts';
-import { type SignedDocument, signatureFinding, type TdxRow, type TdxSubject } from './subject.ts';
+import { judgeSigner, noDefects } from './chain.ts';
+import { type EnclaveReport, littleEndian } from './quote.ts';
+import { type SignerSubject, signatureFinding } from './quote-checks.ts';
+import {
+  equalUnderMask,
+  moduleIdentity,
+  platformLevel,
+  type QeIdentity,
+  type SignedDocument,
+  svnLevel,
+  type TcbInfo,
+  UP_TO_DATE,
+  type VersionedModuleIdentity,
+} from './tcb-info.ts';
+
+/** Evidence whose signer is known, a reference value, and one of the two documents that Intel signs. */
+export interface DocumentSubject<T = TcbInfo | QeIdentity> extends SignerSubject {
+  readonly entry: TdxReferenceValues;
+  readonly qeReport: EnclaveReport;
+  readonly document: SignedDocument<T>;
+}
 
 /** The checks that TCB info and QE identity share. */
-function documentChecks(
+export function documentChecks(
   prefix: string,
   name: string,
   identity: { readonly id: string; readonly version: number },
-  part: 'tcbInfo' | 'qeIdentity',
-): readonly TdxRow[] {
-  const documentIn = (subject: TdxSubject): Settled<SignedDocument> => subject[part];
-  return rowsFrom<TdxSubject>('attestation.md 10', {
+): readonly CheckRow<DocumentSubject>[] {
+  return rowsFrom<DocumentSubject>('attestation.md 10', {
     [`${prefix}.format`]: {
       title: `${name} was fetched and can be read`,
       expected: 'a signed JSON body of the known form, and its issuer chain',
       code: 'collateral_unavailable',
-      judge: (subject) => {
-        const document = demand(documentIn(subject));
-        return finding(true, howObtained(document, 'as expected', subject.context.now));
-      },
+      judge: ({ document }) => finding(true, howObtained(document, 'as expected')),
     },
     [`${prefix}.signer`]: {
       title: `${name} has a signer under the trusted root`,
       about: 'collateral signer',
       expected: 'Intel SGX TCB Signing, issued by the trusted root, both valid now',
-      judge: async (subject) => {
-        const document = need(documentIn(subject));
-        const { now } = subject.context;
-        const defects = await signerDefects(document, need(subject.pinnedRoot), now);
-        const detail = validityDetail([document.signer, document.root], now);
-        return { ...noDefects(defects, nameText(document.signer.subject)), detail };
-      },
+      judge: ({ document, pinned, now }) => judgeSigner(document, pinned, now),
     },
     [`${prefix}.signature`]: {
       title: `${name} is signed`,
       about: 'collateral signature',
       expected: 'ECDSA P-256 by the signer over the exact bytes',
-      judge: (subject) => {
-        const { signed, signature, signer } = need(documentIn(subject));
-        return signatureFinding(signer.publicKey, signed, signature);
-      },
+      judge: ({ document: { signed, signature, signer } }) =>
+        signatureFinding(signer.publicKey, signed, signature),
     },
     [`${prefix}.identity`]: {
       title: `${name} is of the right kind`,
       expected: `id ${identity.id}, version ${identity.version}`,
-      judge: (subject) => {
-        const { id, version } = need(documentIn(subject)).value;
+      judge: ({ document: { value } }) => {
+        const { id, version } = value;
         return finding(id === identity.id && version === identity.version, `id ${id}, version ${version}`);
       },
     },
@@ -63,20 +68,16 @@ function documentChecks(
       title: `${name} is in force`,
       about: 'collateral date',
       expected: 'issued already, next update not yet due',
-      judge: (subject) => {
-        const { issueDate, nextUpdate } = need(documentIn(subject)).value;
-        const { now } = subject.context;
-        return inForce(issueDate <= now && now <= nextUpdate, issueDate, nextUpdate, now);
-      },
+      judge: ({ document: { value }, now }) =>
+        inForce(now, { notBefore: value.issueDate, notAfter: value.nextUpdate }),
     },
     [`${prefix}.evaluation_number`]: {
       source: 'attestation.md 10, 13.4',
       title: `${name} is recent enough for the manifest`,
       expected: 'tcbEvaluationDataNumber not below MinTCBEvaluationDataNumber',
       conditional: true,
-      judge: (subject) => {
-        const { evaluationDataNumber: found } = need(documentIn(subject)).value;
-        const { minTcbEvaluationDataNumber: minimum } = subject.entry;
+      judge: ({ document: { value }, entry: { minTcbEvaluationDataNumber: minimum } }) => {
+        const { evaluationDataNumber: found } = value;
         if (minimum === 0) return notApplicable('the manifest sets no minimum');
         return finding(found >= minimum, String(found), `${minimum} or above`);
       },
@@ -84,49 +85,33 @@ function documentChecks(
   });
 }
 
-export const DOCUMENT_ROWS: readonly TdxRow[] = [
-  documentChecks('tdx.tcb_info', 'TCB info', { id: 'TDX', version: 3 }, 'tcbInfo'),
-  rowsFrom<TdxSubject>('attestation.md 10', {
-    'tdx.tcb_info.platform': {
-      title: 'TCB info is about this platform',
-      expected: 'FMSPC and PCE-ID of the PCK certificate, components of type 0',
-      judge: ({ tcbInfo, sgx }) => {
-        const { value: info } = need(tcbInfo);
-        const { fmspc, pceId } = need(sgx);
-        const found = `FMSPC ${hex(info.fmspc)}, PCE-ID ${hex(info.pceId)}, type ${info.tcbType}`;
-        const expected = `FMSPC ${hex(fmspc)}, PCE-ID ${hex(pceId)}, type 0`;
-        return finding(found === expected, found, expected);
-      },
-    },
-  }),
-  documentChecks('tdx.qe_identity', 'QE identity', { id: 'TD_QE', version: 2 }, 'qeIdentity'),
-].flat();
+export interface ListSubject {
+  readonly list: ReadList;
+  /** Must have signed the list. */
+  readonly issuer: Certificate;
+  /** Must not be on the list. */
+  readonly certificates: readonly Certificate[];
+  readonly now: Date;
+}
 
-/** The checks that both revocation lists share; `issuer` must have signed the list. */
-function crlChecks(
-  prefix: string,
-  name: string,
-  part: 'rootCrl' | 'pckCrl',
-  issuer: (subject: TdxSubject) => Certificate,
-): readonly TdxRow[] {
-  return rowsFrom<TdxSubject>('attestation.md 10', {
+/** The checks that both revocation lists share. */
+const crlChecks = (prefix: string, name: string): readonly CheckRow<ListSubject>[] =>
+  rowsFrom<ListSubject>('attestation.md 10', {
     [`${prefix}.format`]: {
       title: `${name} was fetched and can be read`,
       expected: 'a DER revocation list',
       code: 'collateral_unavailable',
-      judge: ({ [part]: list, context: { now } }) => obtained(demand(list), 'as expected', now),
+      judge: ({ list, now }) => obtained(list, 'as expected', now),
     },
     [`${prefix}.signature`]: {
       title: `${name} is signed by its issuer`,
       about: 'collateral signature',
       expected: 'the issuer of the certificates it is about, by name and by signature',
-      judge: async (subject) => {
-        const { crl } = need(subject[part]);
-        const signer = issuer(subject);
+      judge: async ({ list: { crl }, issuer }) => {
         const defects: string[] = [];
-        if (!sameName(crl.issuer, signer.subject)) defects.push(`the issuer is "${nameText(crl.issuer)}"`);
-        if (!(await verifySignedBy(crl, signer))) defects.push("the issuer's key did not sign it");
-        if (signer.keyUsage?.has('cRLSign') === false) {
+        if (!sameName(crl.issuer, issuer.subject)) defects.push(`the issuer is "${nameText(crl.issuer)}"`);
+        if (!(await verifySignedBy(crl, issuer))) defects.push("the issuer's key did not sign it");
+        if (issuer.keyUsage?.has('cRLSign') === false) {
           defects.push('the issuer may not sign revocation lists');
         }
         return noDefects(defects, nameText(crl.issuer));
@@ -137,49 +122,143 @@ function crlChecks(
       title: `${name} is in force`,
       about: 'collateral date',
       expected: 'issued already, next update named and not yet due',
-      judge: ({ [part]: list, context: { now } }) => {
-        const { crl } = need(list);
-        return inForce(isCurrent(crl, now), crl.thisUpdate, crl.nextUpdate, now);
+      judge: ({ list: { crl }, now }) => currentList(crl, now),
+    },
+  });
+
+/** The check that none of the certificates is on the list. */
+const revocation = (id: string, title: string): readonly CheckRow<ListSubject>[] =>
+  rowsFrom<ListSubject>('attestation.md 10', {
+    [`tdx.revocation.${id}`]: {
+      title,
+      expected: 'serial number not in the revocation list',
+      judge: ({ list: { crl }, certificates }) => {
+        const serials = certificates.map(({ serial }) => serial);
+        const defects = serials
+          .filter((serial) => crl.revoked.has(serial))
+          .map((serial) => `serial ${serial} is revoked`);
+        return noDefects(defects, `serial ${serials.join(', ')} not revoked`);
       },
     },
   });
-}
 
-/** Judges whether certificates are on a revocation list; not evaluated unless all of them were read. */
-const notRevoked =
-  (part: 'rootCrl' | 'pckCrl', certificates: (subject: TdxSubject) => readonly Certificate[]) =>
-  (subject: TdxSubject): Finding => {
-    const { revoked } = need(subject[part]).crl;
-    const serials = certificates(subject).map(({ serial }) => serial);
-    const defects = serials
-      .filter((serial) => revoked.has(serial))
-      .map((serial) => `serial ${serial} is revoked`);
-    return noDefects(defects, `serial ${serials.join(', ')} not revoked`);
+export const ROOT_CRL_ROWS = [
+  ...crlChecks('tdx.root_crl', "The root's revocation list"),
+  ...revocation('platform_ca', 'The platform CA is not revoked'),
+];
+export const PCK_CRL_ROWS = [
+  ...crlChecks('tdx.pck_crl', "The platform CA's revocation list"),
+  ...revocation('pck', 'The PCK certificate is not revoked'),
+];
+export const SIGNING_ROWS = revocation('tcb_signing', 'The signers of the collateral are not revoked');
+
+/**
+ * Judges by the identity that TCB info states for the module's major version, TEE_TCB_SVN[1]. The check does
+ * not apply to version 0, which has no identity of its own.
+ */
+const byModuleVersion =
+  (
+    judge: (identity: VersionedModuleIdentity, subject: DocumentSubject<TcbInfo>) => Finding,
+  ): CheckRow<DocumentSubject<TcbInfo>>['judge'] =>
+  (subject) => {
+    const { teeTcbSvn } = subject.quote.tdQuoteBody;
+    const major = teeTcbSvn[1];
+    if (major === 0) return notApplicable('TDX module of major version 0');
+    const identity = moduleIdentity(subject.document.value, teeTcbSvn);
+    if (identity === undefined) return finding(false, `TCB info does not know module version ${major}`);
+    return judge(identity, subject);
   };
 
-const platformCa = ({ chain }: TdxSubject): Certificate => need(chain).intermediate;
+/**
+ * Refuses every status but `UpToDate`: `SWHardeningNeeded` and similar ones ask for work that this program
+ * cannot verify.
+ */
+function statusFinding(level: { readonly status: string } | undefined): Finding {
+  return finding(level?.status === UP_TO_DATE, level?.status ?? 'no level is reached');
+}
 
-export const CRL_ROWS: readonly TdxRow[] = [
-  crlChecks('tdx.root_crl', "The root's revocation list", 'rootCrl', ({ pinnedRoot }) => need(pinnedRoot)),
-  crlChecks('tdx.pck_crl', "The platform CA's revocation list", 'pckCrl', platformCa),
-  rowsFrom<TdxSubject>('attestation.md 10', {
-    'tdx.revocation.platform_ca': {
-      title: 'The platform CA is not revoked',
-      expected: 'serial number not in the revocation list',
-      judge: notRevoked('rootCrl', (subject) => [platformCa(subject)]),
+function underMask(found: Uint8Array, mask: Uint8Array, expected: Uint8Array): Finding {
+  return finding(equalUnderMask(found, mask, expected), hex(found), `${hex(expected)} under ${hex(mask)}`);
+}
+
+export const TCB_ROWS = rowsFrom<DocumentSubject<TcbInfo>>('attestation.md 10', {
+  'tdx.tcb_info.platform': {
+    title: 'TCB info is about this platform',
+    expected: 'FMSPC and PCE-ID of the PCK certificate, components of type 0',
+    judge: ({ document: { value: info }, sgx: { fmspc, pceId } }) => {
+      const found = `FMSPC ${hex(info.fmspc)}, PCE-ID ${hex(info.pceId)}, type ${info.tcbType}`;
+      const expected = `FMSPC ${hex(fmspc)}, PCE-ID ${hex(pceId)}, type 0`;
+      return finding(found === expected, found, expected);
     },
-    'tdx.revocation.tcb_signing': {
-      title: 'The signers of the collateral are not revoked',
-      expected: 'serial number not in the revocation list',
-      judge: notRevoked('rootCrl', ({ tcbInfo, qeIdentity }) => [
-        need(tcbInfo).signer,
-        need(qeIdentity).signer,
-      ]),
+  },
+  'tdx.tcb.module_signer': {
+    title: 'The TDX module is signed by Intel',
+    expected: 'MRSIGNERSEAM of TCB info',
+    judge: ({ quote, document }) => oneOf(quote.tdQuoteBody.mrSignerSeam, [document.value.module.mrSigner]),
+  },
+  'tdx.tcb.module_attributes': {
+    title: 'The TDX module has the attributes of a production module',
+    expected: 'SEAMATTRIBUTES of TCB info, under its mask',
+    judge: ({ quote, document }) => {
+      const { attributes, attributesMask } = document.value.module;
+      return underMask(quote.tdQuoteBody.seamAttributes, attributesMask, attributes);
     },
-    'tdx.revocation.pck': {
-      title: 'The PCK certificate is not revoked',
-      expected: 'serial number not in the revocation list',
-      judge: notRevoked('pckCrl', ({ chain }) => [need(chain).leaf]),
-    },
-  }),
-].flat();
+  },
+  'tdx.tcb.module_identity': {
+    title: 'The TDX module is of a version that TCB info describes',
+    expected: 'signer and attributes of that version',
+    conditional: true,
+    judge: byModuleVersion(({ id, mrSigner, attributes, attributesMask }, { quote }) => {
+      const { mrSignerSeam, seamAttributes } = quote.tdQuoteBody;
+      const signed = hex(mrSignerSeam) === hex(mrSigner);
+      const holds = signed && equalUnderMask(seamAttributes, attributesMask, attributes);
+      return finding(holds, holds ? id : `${id} has another signer or other attributes`);
+    }),
+  },
+  'tdx.tcb.platform_status': {
+    source: 'attestation.md 10, 13.3',
+    title: 'The platform is up to date',
+    expected: `level ${UP_TO_DATE}`,
+    judge: ({ quote, document, sgx }) =>
+      statusFinding(platformLevel(document.value, sgx, quote.tdQuoteBody.teeTcbSvn)),
+  },
+  'tdx.tcb.module_status': {
+    title: 'The TDX module is up to date',
+    expected: `level ${UP_TO_DATE}`,
+    conditional: true,
+    judge: byModuleVersion(({ levels }, { quote }) =>
+      statusFinding(svnLevel(levels, quote.tdQuoteBody.teeTcbSvn[0] ?? 0)),
+    ),
+  },
+});
+
+export const QE_ROWS = rowsFrom<DocumentSubject<QeIdentity>>('attestation.md 10', {
+  'tdx.qe.misc_select': {
+    title: 'The quoting enclave has the expected extended features',
+    expected: 'MISCSELECT of QE identity, under its mask',
+    judge: ({ qeReport, document: { value } }) =>
+      underMask(littleEndian(qeReport.miscSelect, 4), value.miscSelectMask, value.miscSelect),
+  },
+  'tdx.qe.attributes': {
+    title: 'The quoting enclave has the attributes of a production enclave',
+    expected: 'ATTRIBUTES of QE identity, under its mask',
+    judge: ({ qeReport, document: { value } }) =>
+      underMask(qeReport.attributes, value.attributesMask, value.attributes),
+  },
+  'tdx.qe.signer': {
+    title: 'The quoting enclave is signed by Intel',
+    expected: 'MRSIGNER of QE identity',
+    judge: ({ qeReport, document }) => oneOf(qeReport.mrSigner, [document.value.mrSigner]),
+  },
+  'tdx.qe.product': {
+    title: 'The quoting enclave is the one for trust domains',
+    expected: 'ISVPRODID of QE identity',
+    judge: ({ qeReport: { isvProdId }, document: { value } }) =>
+      finding(isvProdId === value.isvProdId, `${isvProdId}`, `${value.isvProdId}`),
+  },
+  'tdx.qe.status': {
+    title: 'The quoting enclave is up to date',
+    expected: `level ${UP_TO_DATE}`,
+    judge: ({ qeReport, document }) => statusFinding(svnLevel(document.value.levels, qeReport.isvSvn)),
+  },
+});

@@ -1,9 +1,19 @@
 /**
- * Checks whether the trust domain is the one that the manifest describes (docs/protocol/attestation.md 11,
- * 19.10, 19.12).
+ * Checks whether the trust domain is the one that a reference value of the manifest describes
+ * (docs/protocol/attestation.md 11, 19.10, 19.12). All of them compare what quote and PCK certificate say;
+ * nothing is read or fetched.
  */
-import { type Finding, finding, hex, need, notApplicable, oneOf, rowsFrom } from '../check.ts';
-import type { TdxRow, TdxSubject } from './subject.ts';
+import { type CheckRow, type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
+import type { TdxReferenceValues } from '../reference-values.ts';
+import type { TdQuoteBody } from './quote.ts';
+import type { SgxExtension } from './sgx-extension.ts';
+
+interface PolicySubject {
+  readonly body: TdQuoteBody;
+  readonly entry: TdxReferenceValues;
+  readonly sgx: SgxExtension;
+  readonly coordinatorHashes: readonly Uint8Array[];
+}
 
 /**
  * Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass
@@ -29,7 +39,7 @@ const NOT_ASKED_FOR = notApplicable('the manifest does not ask for it');
 const mustBeOff = (flag: boolean | undefined): Finding => finding(flag === false, `${flag ?? 'not stated'}`);
 
 /** The check of one run-time measurement; the manifest may state alternatives for the first one. */
-const rtmr = (i: 0 | 1 | 2 | 3, source = 'attestation.md 11'): Omit<TdxRow, 'id'> => ({
+const rtmr = (i: 0 | 1 | 2 | 3, source = 'attestation.md 11'): Omit<CheckRow<PolicySubject>, 'id'> => ({
   source,
   title: `Run-time measurement ${i} is the expected one`,
   expected: 'the value of the manifest',
@@ -37,20 +47,13 @@ const rtmr = (i: 0 | 1 | 2 | 3, source = 'attestation.md 11'): Omit<TdxRow, 'id'
     oneOf(body.rtmrs[i], [rtmrs[i], ...(i === 0 ? rtmr0Alternatives : [])]),
 });
 
-export const POLICY_ROWS = rowsFrom<TdxSubject>('attestation.md 11', {
-  'tdx.policy.report_data': {
-    source: 'attestation.md 3',
-    title: 'The evidence answers our nonce and binds the CA certificates',
-    about: 'nonce digest',
-    expected: 'the digest over nonce, manifest and both CA certificates, then 32 zero bytes',
-    judge: ({ body, context }) => oneOf(body.reportData, [context.expectedReportData]),
-  },
+export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 11', {
   'tdx.policy.mrconfigid': {
     source: 'attestation.md 4.3, 19.12',
     title: 'The domain runs as the coordinator',
     expected: 'the policy hash of a coordinator entry of the manifest, then 16 zero bytes',
-    judge: ({ body, context }) => {
-      const padded = context.coordinatorHashes.map((hash) => Uint8Array.of(...hash, ...new Uint8Array(16)));
+    judge: ({ body, coordinatorHashes }) => {
+      const padded = coordinatorHashes.map((hash) => Uint8Array.of(...hash, ...new Uint8Array(16)));
       return oneOf(body.mrConfigId, padded);
     },
   },
@@ -97,29 +100,28 @@ export const POLICY_ROWS = rowsFrom<TdxSubject>('attestation.md 11', {
     title: 'Memory is protected with integrity',
     expected: 'SGX type 2',
     conditional: true,
-    judge: ({ entry, sgx }) => {
-      if (!entry.memoryIntegrity) return NOT_ASKED_FOR;
-      const { sgxType } = need(sgx);
-      return finding(sgxType === SGX_TYPE_WITH_INTEGRITY, `SGX type ${sgxType}`);
-    },
+    judge: ({ entry, sgx: { sgxType } }) =>
+      entry.memoryIntegrity
+        ? finding(sgxType === SGX_TYPE_WITH_INTEGRITY, `SGX type ${sgxType}`)
+        : NOT_ASKED_FOR,
   },
   'tdx.policy.smt_disabled': {
     title: 'Simultaneous multithreading is off',
     expected: 'SMTEnabled false',
     conditional: true,
-    judge: ({ entry, sgx }) => (entry.smtDisabled ? mustBeOff(need(sgx).smtEnabled) : NOT_ASKED_FOR),
+    judge: ({ entry, sgx }) => (entry.smtDisabled ? mustBeOff(sgx.smtEnabled) : NOT_ASKED_FOR),
   },
   'tdx.policy.static_platform': {
     title: 'The platform cannot be extended',
     expected: 'DynamicPlatform false',
     conditional: true,
-    judge: ({ entry, sgx }) => (entry.staticPlatform ? mustBeOff(need(sgx).dynamicPlatform) : NOT_ASKED_FOR),
+    judge: ({ entry, sgx }) => (entry.staticPlatform ? mustBeOff(sgx.dynamicPlatform) : NOT_ASKED_FOR),
   },
   'tdx.policy.piid': {
     title: 'The platform is one of those named',
     expected: 'a PIID of the manifest',
     conditional: true,
     judge: ({ entry: { allowedPiids }, sgx }) =>
-      allowedPiids.length > 0 ? oneOf(need(sgx).piid, allowedPiids) : NOT_ASKED_FOR,
+      allowedPiids.length > 0 ? oneOf(sgx.piid, allowedPiids) : NOT_ASKED_FOR,
   },
 });

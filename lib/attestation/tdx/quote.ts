@@ -1,7 +1,6 @@
 /**
- * Decodes a TDX quote of version 4. Evidence carries it as a protobuf message (docs/protocol/attestation.md
- * 9.1), but the signatures in it cover its binary form (9.2, integers little-endian). One table of fields
- * gives the message, its types and the binary form.
+ * A TDX quote of version 4, as the protobuf message that carries it (docs/protocol/attestation.md 9.1). Its
+ * signatures cover the binary form (9.2, integers little-endian). One table gives both, and the types.
  */
 
 import { malformed } from '../../crypto/der.ts';
@@ -112,22 +111,16 @@ export const QUOTE_VERSION = 4;
 /** ECDSA over P-256. */
 export const ATTESTATION_KEY_TYPE = 2;
 export const TEE_TYPE_TDX = 0x81;
-/**
- * `qeReport`: a QE report with its own certification data; `pckChain`: the PEM chain of the PCK certificate.
- */
+/** `qeReport`: a QE report with its own certification data; `pckChain`: PEM of the PCK certificate. */
 export const CERTIFICATE_DATA_TYPE = { qeReport: 6, pckChain: 5 } as const;
 export const QE_REPORT_BYTES = 384;
 
-/**
- * A quote with its chain has about 5 KB; the collateral that Contrast adds in `extra_bytes` has 70 to 86 KB,
- * and grows.
- */
+/** A quote has about 5 KB; what Contrast adds in `extra_bytes` has 70 to 86 KB, and grows. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 /**
- * Reads the message. Throws evidence_malformed for: more than 1 MiB, a byte field of another length than
- * listed, any number of RTMRs but four, a missing sub-message, a number too large for its place in the binary
- * form, a singular field twice.
+ * Throws evidence_malformed for: more than 1 MiB, a field of another length or number than listed, a missing
+ * sub-message, a number too large for its place in the binary form, a singular field twice.
  */
 export function decodeQuoteV4(bytes: Uint8Array): QuoteV4 {
   if (bytes.length > MAX_MESSAGE_BYTES) throw malformed('the TDX message is too large');
@@ -190,10 +183,7 @@ function write(
 export const littleEndian = (value: number, width: number): Uint8Array =>
   Uint8Array.from({ length: width }, (_, i) => value >>> (8 * i));
 
-/**
- * The sizes in bytes that a quote states about its parts, each beside the actual one
- * (docs/protocol/attestation.md 10).
- */
+/** The sizes in bytes that a quote states about its parts, each beside the actual one. */
 export function statedSizes(quote: QuoteV4): readonly { name: string; stated: number; actual: number }[] {
   const { certificationData } = quote.signedData;
   const { qeAuthData, pckCertificateChainData } = certificationData.qeReportCertificationData;

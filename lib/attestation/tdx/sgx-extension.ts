@@ -1,7 +1,4 @@
-/**
- * Reads Intel's X.509 extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md
- * 10).
- */
+/** Intel's X.509 extension of a PCK certificate (docs/protocol/attestation.md 10). */
 import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../../crypto/der.ts';
 import { readBoolean, readOctetString, readOid, readSmallInteger } from '../../crypto/der-values.ts';
 
@@ -10,8 +7,8 @@ export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
 export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
 
 /**
- * Reads the extension of a certificate that the platform CA issued. Every part must be there once, with its
- * length, and nothing else may be; only the configuration flags may be absent. Throws evidence_malformed.
+ * Reads the extension as the platform CA writes it: every part once, with its length, and nothing else; only
+ * the configuration flags may be absent. Throws evidence_malformed.
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);

@@ -1,7 +1,4 @@
-/**
- * Reads Intel's signed JSON bodies (docs/protocol/attestation.md 10). Every function throws only
- * PrivatemodeError('collateral_unavailable').
- */
+/** Intel's signed JSON bodies (docs/protocol/attestation.md 10). Everything throws collateral_unavailable. */
 import { PrivatemodeError } from '../../errors.ts';
 import {
   type JsonDefect,
@@ -18,9 +15,8 @@ const MAX_BODY_CHARACTERS = 64 * 1024;
 const LIMITS = { depth: 16, values: MAX_BODY_CHARACTERS };
 
 /**
- * Reads the value of `name` and the signature from a body `{"<name>": {…}, "signature": "<hex>"}`. The
- * signature covers the bytes of the value as received, so the function cuts them out of the text and never
- * serialises them again.
+ * Reads a body `{"<name>": {…}, "signature": "<hex>"}`. The signature covers the bytes of the value as
+ * received, so they are cut out of the text and never written anew.
  */
 export function readSignedJson(body: string, name: string) {
   if (body.length > MAX_BODY_CHARACTERS) throw unusable('the body is too large');

@@ -1,11 +1,13 @@
 /**
- * Reads Intel's TCB info and its identity of the quoting enclave, which say which versions of platform, TDX
- * module and quoting enclave are up to date (docs/protocol/attestation.md 10).
+ * Intel's TCB info and QE identity: which versions of platform, TDX module and quoting enclave are up to date
+ * (docs/protocol/attestation.md 10).
  */
-
+import { asCollateral, type SignedCollateral } from '../collateral.ts';
 import { DATE, hex, integer, type JsonMembers, TEXT } from '../json-members.ts';
+import type { Certificate } from '../x509.ts';
+import { readCertificates } from './chain.ts';
 import type { SgxExtension } from './sgx-extension.ts';
-import { misplaced, unusable } from './signed-json.ts';
+import { misplaced, readSignedJson, unusable } from './signed-json.ts';
 
 export type TcbInfo = Readonly<ReturnType<typeof readTcbInfo>>;
 export type QeIdentity = Readonly<ReturnType<typeof readQeIdentity>>;
@@ -15,10 +17,7 @@ export type VersionedModuleIdentity = TcbInfo['moduleIdentities'][number];
 export const UP_TO_DATE = 'UpToDate';
 const COMPONENTS = 16;
 
-/**
- * Reads the value of `tcbInfo`; byte strings must have the length given here. Throws collateral_unavailable
- * if a member is missing or of another shape.
- */
+/** Reads the value of `tcbInfo`. Throws collateral_unavailable for a member that is missing or misshaped. */
 export function readTcbInfo(info: JsonMembers) {
   const identities = info.members.has('tdxModuleIdentities') ? info.objects('tdxModuleIdentities') : [];
   return {
@@ -101,10 +100,30 @@ function readLevels<T>(owner: JsonMembers, read: (level: JsonMembers) => T): rea
   return levels;
 }
 
+/** A signed JSON body: its bytes, what it says, and the certificates of its signer. */
+export type SignedDocument<T = TcbInfo | QeIdentity> = Readonly<ReturnType<typeof readDocument<T>>>;
+
+/** Reads a document whose value is at `name`. Throws collateral_unavailable. */
+function readDocument<T>(
+  { body, issuerChain, stored }: SignedCollateral,
+  name: string,
+  read: (content: JsonMembers) => T,
+) {
+  const signed = readSignedJson(body, name);
+  const chain = asCollateral('its issuer chain', () => readCertificates(issuerChain, 2));
+  const [signer, root] = chain as [Certificate, Certificate];
+  return { ...signed, value: read(signed.content), signer, root, stored };
+}
+
+export const readTcbDocument = (fetched: SignedCollateral): SignedDocument<TcbInfo> =>
+  readDocument(fetched, 'tcbInfo', readTcbInfo);
+
+export const readQeDocument = (fetched: SignedCollateral): SignedDocument<QeIdentity> =>
+  readDocument(fetched, 'enclaveIdentity', readQeIdentity);
+
 /**
- * The first level that a platform reaches in all components; undefined if there is none. `teeTcbSvn` is the
- * quote's: 16 bytes, of which [0] is the minor and [1] the major version of the TDX module. From major
- * version 1 on, this function ignores these two: the levels of `moduleIdentity` cover them.
+ * The first level that a platform reaches in all components. `teeTcbSvn` is the quote's: [0] is the minor and
+ * [1] the major version of the TDX module. From major version 1 on, `moduleIdentity` covers these two.
  */
 export function platformLevel(
   info: TcbInfo,

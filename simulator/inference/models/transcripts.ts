@@ -11,7 +11,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { PrivatemodeError } from '../../../lib/errors.ts';
-import { pathRefusal } from '../../../lib/files/path-refusal.ts';
+import { reasonOf } from '../../../lib/files/path-refusal.ts';
 import { pause } from '../pacing.ts';
 import type { JsonObject } from '../request.ts';
 import { type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
@@ -49,7 +49,7 @@ export function loadTranscripts(path: string | undefined): ReadonlyMap<string, T
   try {
     parsed = JSON.parse(readFileSync(path, 'utf8'));
   } catch (cause) {
-    const why = cause instanceof SyntaxError ? 'it is no JSON' : pathRefusal(path, cause);
+    const why = cause instanceof SyntaxError ? 'it is no JSON' : reasonOf(cause);
     throw new PrivatemodeError('config_invalid', `cannot read the transcripts in ${path}: ${why}`, { cause });
   }
   if (!isObject(parsed)) throw new PrivatemodeError('config_invalid', `${path} is not a map of transcripts`);

@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { allAccepted } from '../../../lib/attestation/check.ts';
-import { fetchCollateral, readSubject } from '../../../lib/attestation/tdx/subject.ts';
-import { TDX } from '../../../lib/attestation/tdx/verify-tdx.ts';
+import { allAccepted, decisive } from '../../../lib/attestation/check.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import type { CertificateRequest } from '../../../simulator/pki/certificate.ts';
 import { element, sequence } from '../../../simulator/pki/der.ts';
 import { basicConstraints, type EncodedExtension, keyUsage } from '../../../simulator/pki/extensions.ts';
+import { TDX_ROWS } from '../../support/evidence/stages.ts';
 import { ISSUERS, intelName, ROOT_CRL_URL } from '../../support/evidence/tdx-authorities.ts';
 import {
   FUTURE,
@@ -94,7 +93,7 @@ const DOCUMENTS: readonly Row[] = [
   ...(['tcbInfo', 'qeIdentity'] as const).flatMap((name) =>
     (
       [
-        ['issued in the future', { issueDate: '2026-12-01T00:00:01Z' }, 'dates'],
+        ['issued in the future', { issueDate: '2026-12-01T00:01:01Z' }, 'dates'],
         ['whose next update is due', { nextUpdate: '2026-11-30T23:59:59Z' }, 'dates'],
         ['below the evaluation number of the manifest', { tcbEvaluationDataNumber: 20 }, 'evaluation_number'],
       ] as const
@@ -255,7 +254,7 @@ describe('collateral of TDX', () => {
 
   it('is requested with the FMSPC of the certificate and the evaluation number of the manifest', async () => {
     const { questions, changes } = asked({});
-    assert.ok(allAccepted(TDX.rows, await judge(changes)));
+    assert.ok(allAccepted(TDX_ROWS, await judge(changes)));
     assert.deepEqual(questions, [
       ['tcb', { fmspc: 'a0b1c2d3e4f5', evaluationDataNumber: 21 }],
       ['qe', { evaluationDataNumber: 21 }],
@@ -368,6 +367,16 @@ describe('collateral of TDX', () => {
     }
   });
 
+  it('that is missing does not decide where what has come shows something wrong', async () => {
+    const tcbLevels = [{ tcb: { isvsvn: 1 }, tcbDate: '2026-03-13T00:00:00Z', tcbStatus: 'OutOfDate' }];
+    const checks = await judge({
+      answers: { intelTcbInfo: unreachable },
+      qeIdentity: (j) => ({ ...j, tcbLevels }),
+    });
+    assert.deepEqual(failed(checks), ['tdx.tcb_info.format', 'tdx.qe.status']);
+    assert.equal(decisive(checks)?.id, 'tdx.qe.status');
+  });
+
   it('makes verification throw, rather than give a verdict, if its source has a defect', async () => {
     const broken = async (): Promise<never> => {
       throw new TypeError('defect');
@@ -377,25 +386,14 @@ describe('collateral of TDX', () => {
     await assert.rejects(judge({ answers: { intelPckCrl: empty } }), TypeError);
   });
 
-  it('is not requested if the platform of the certificate or the trusted root is missing', async () => {
-    const { questions, changes } = asked({});
-    const { quote, entry, context } = tdxPlatform(changes);
-    const subject = readSubject(quote, entry, context);
-    const unread = { error: new PrivatemodeError('evidence_malformed', 'not to be read') };
-    for (const missing of [undefined, unread]) {
-      assert.equal(await fetchCollateral({ ...subject, sgx: missing }), undefined);
-      assert.equal(await fetchCollateral({ ...subject, pinnedRoot: missing }), undefined);
-    }
-    assert.deepEqual(questions, []);
-  });
-
   it('is accepted at both ends of its period, and not outside', async () => {
     const at = (issueDate: string, nextUpdate: string): Changes => {
       const dated = (json: object) => ({ ...json, issueDate, nextUpdate });
       return { tcbInfo: dated, qeIdentity: dated };
     };
-    const [now, before, after] = ['2026-12-01T00:00:00Z', '2026-11-30T23:59:59Z', '2026-12-01T00:00:01Z'];
+    const [now, before, after] = ['2026-12-01T00:00:00Z', '2026-11-30T23:59:59Z', '2026-12-01T00:01:01Z'];
     assert.deepEqual(failed(await judge(at(now, after))), []);
+    assert.deepEqual(failed(await judge(at('2026-12-01T00:01:00Z', after))), []);
     assert.deepEqual(failed(await judge(at(before, now))), []);
     for (const outside of [at(after, after), at(before, before)]) {
       assert.deepEqual(failed(await judge(outside)), ['tdx.tcb_info.dates', 'tdx.qe_identity.dates']);

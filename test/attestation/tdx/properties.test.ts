@@ -10,12 +10,12 @@ import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
 import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
 import { readSgxExtension } from '../../../lib/attestation/tdx/sgx-extension.ts';
 import { readSignedJson } from '../../../lib/attestation/tdx/signed-json.ts';
-import { TDX } from '../../../lib/attestation/tdx/verify-tdx.ts';
 import { verify } from '../../../lib/attestation/verify-evidence.ts';
 import { decodeCertificates } from '../../../lib/attestation/x509.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';
+import { judgeTdx, TDX_ROWS } from '../../support/evidence/stages.ts';
 import { encodeSgx, SGX_PARTS } from '../../support/evidence/tdx-authorities.ts';
 import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
 import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
@@ -49,7 +49,10 @@ const accepts = async (changed: QuoteV4, given: Partial<Answers> = {}): Promise<
     intelPckCrl: async () => pckCrl,
     intelRootCrl: async () => rootCrl,
   };
-  return allAccepted(TDX.rows, await TDX.verify(changed, entry, { ...context, collateral }));
+  return allAccepted(
+    TDX_ROWS,
+    await judgeTdx({ message: changed, entries: [entry], context: { ...context, collateral } }),
+  );
 };
 
 /** A bit of a byte string: position (wrapped to the length) and mask. */

@@ -129,10 +129,7 @@ async function leave(
   return late;
 }
 
-/**
- * What is refused before it is admitted and, the last, after that: by code. 10,000 lines may wait to be
- * written.
- */
+/** What is refused before it is admitted, without a receipt, and, the last, after that: by code. */
 const REFUSED: Readonly<Record<string, readonly [head: string, many: number]>> = {
   unknown_path: ['GET /v1/nothing HTTP/1.1\r\nhost: localhost\r\n\r\n', 15_000],
   method_not_allowed: ['PUT /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n', 500],
@@ -144,21 +141,20 @@ const REFUSED: Readonly<Record<string, readonly [head: string, many: number]>> =
 };
 
 /** Requests that a connection may send ahead of their responses, and it lives. */
-const BATCH = 3_000;
+const BATCH = 100;
 
 /**
  * Refusals on one connection for each code, one batch after the other; requests of another client in between.
  */
 const flooding: Scenario = {
-  name: '28,000 refused requests, while receipts are written among junk',
+  name: '28,000 refused requests, while receipts are written beside other files',
   outcome:
-    'each request of another client has its receipt; signed lines count the refusals; the chain holds, and the check lists the junk',
+    'each request of another client has its receipt; those refused before admission have none; the chain holds',
   async run(t) {
     const workspace = temporaryDirectory();
     const directory = join(workspace, 'receipts');
     mkdirSync(directory, { mode: 0o700 });
-    const junk = ['2026-02-30.aaaaaaaaaaaa.jsonl', '2026-12-01.aaaaaaaaaaaa.jsonl', 'notes.txt'];
-    for (const name of junk) writeFileSync(join(directory, name), '{"v":1,"type":"begin"}\n');
+    writeFileSync(join(directory, 'notes.txt'), 'none of the receipts\n');
     const fifo = '2026-12-01.bbbbbbbbbbbb.jsonl';
     execFileSync('mkfifo', [join(directory, fifo)]);
     const s = await scene(t, { flags: ['--receipts'], workspace });
@@ -188,7 +184,7 @@ const flooding: Scenario = {
     assert.equal(s.stack.proxy.counters.receipts.lost, 0);
     await s.finish({ upstream: named.length });
     const written = readdirSync(directory)
-      .filter((name) => name.endsWith('.jsonl') && !junk.includes(name) && name !== fifo)
+      .filter((name) => name.endsWith('.jsonl') && name !== fifo)
       .flatMap((name) => readFileSync(join(directory, name), 'utf8').trimEnd().split('\n'))
       .map((line) => JSON.parse(line))
       .filter(({ type }) => type === 'request');
@@ -197,18 +193,11 @@ const flooding: Scenario = {
       named.filter((name) => !names.has(String(name))),
       [],
     );
-    const { ok, requests, refused = {}, findings } = await checkReceipts(directory, { strict: true });
-    assert.deepEqual([ok, requests], [true, written.length]);
-    const invalid = written.filter(({ code }) => code === 'invalid_json').length;
-    const counted = { ...refused, invalid_json: (refused['invalid_json'] ?? 0) + invalid };
-    assert.deepEqual(
-      counted,
-      Object.fromEntries(Object.entries(REFUSED).map(([code, [, many]]) => [code, many])),
-    );
-    assert.deepEqual(
-      findings.map(({ kind, fails, file }) => [kind, fails, file]).toSorted(),
-      [...junk, fifo].toSorted().map((name) => ['not ours or changed', false, name]),
-    );
+    const { ok, requests, findings } = await checkReceipts(directory, { strict: true });
+    assert.deepEqual([ok, requests, findings], [true, written.length, []]);
+    const refused = Map.groupBy(written, ({ code }) => code);
+    assert.equal(refused.get('invalid_json')?.length, REFUSED['invalid_json']?.[1]);
+    assert.equal(written.length, named.length + (REFUSED['invalid_json']?.[1] ?? 0));
   },
 };
 

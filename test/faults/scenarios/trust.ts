@@ -64,7 +64,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'CDN down at start: resets connections',
-    outcome: '`/readyz` is 503; requests wait, nothing is sent; one update tries three times by itself',
+    outcome: '`/readyz` is 503; requests wait, nothing is sent; the proxy tries again by itself',
     run: waits('manifest-reset', 2),
   },
   {

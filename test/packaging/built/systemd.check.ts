@@ -114,30 +114,14 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     assert.equal(history.trim().split('\n').length, 1);
   });
 
-  it('rotates the key of receipts as its own user by the command of docs/receipts.md, and refuses to as root', async () => {
+  it('writes receipts as its own user, with a key of that user', async () => {
     const receipts = '/var/lib/privatemode-proxy/receipts';
-    const key = () => machine.run('cat', `${receipts}/public.pem`);
-    const before = await key();
-    const asRoot = machine.run(
-      'privatemode-proxy',
-      'receipts',
-      'rotate-key',
-      '--dir',
-      '/var/lib/privatemode-proxy',
-    );
-    await assert.rejects(asRoot, /receipts belongs to another user \(uid \d+\)[\s\S]*not as root/);
-    assert.equal(await key(), before);
-    // Without a message bus, systemd-run can wait for the start of a unit only.
-    const command = blockOf('receipts.md', 'rotate-key').replace('--pipe --wait', '--property=Type=oneshot');
-    await machine.run('bash', '-euc', command);
-    assert.notEqual(await key(), before);
     const checked = await machine.run(
       'sh',
       '-c',
       `privatemode-proxy receipts verify --dir ${receipts} || [ $? = 35 ]`, // roots of a simulator
     );
-    assert.match(checked, /Every signature, chain and verdict holds/);
-    assert.deepEqual(await streams(PORTS.system), { complete: 3 });
+    assert.match(checked, /Every signature and chain holds/);
     const owners = await machine.run('sh', '-c', `stat -c %u ${receipts} ${receipts}/* | sort -u`);
     assert.match(owners, /^[1-9]\d+\n$/, 'one owner, not root');
   });

@@ -1,22 +1,33 @@
 /** A workspace with receipts of the real writer, for tests that falsify them. */
 import assert from 'node:assert/strict';
-import { createHash, createPrivateKey, sign } from 'node:crypto';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createPrivateKey, sign } from 'node:crypto';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach } from 'node:test';
-import type { ReceiptFinding } from '../../../lib/receipts/check-chain.ts';
-import type { RequestReceipt } from '../../../lib/receipts/receipt.ts';
+import { type RequestReceipt, sha256 } from '../../../lib/receipts/receipt.ts';
 import { openReceiptLog, type ReceiptLogOptions } from '../../../lib/receipts/receipt-log.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { clockOf } from '../remote/fake-clock.ts';
 
-/** A manifest of the log beside the receipts, and its digest. */
+/** A manifest of the log beside the receipts, and the record of a verification; each with its digest. */
 export const MANIFEST_TEXT = '{}\n';
-export const MANIFEST = createHash('sha256').update(MANIFEST_TEXT).digest('hex');
-export const VERDICT = JSON.stringify({ outcome: 'accepted', manifestSha256: MANIFEST });
-export const VERDICT_SHA256 = createHash('sha256').update(VERDICT).digest('hex');
+export const MANIFEST = sha256(MANIFEST_TEXT);
+export const RECORD_TEXT = '{"verdict":{}}';
+export const RECORD = sha256(RECORD_TEXT);
 /** Noon of 2026-12-01. */
 export const NOON = Date.UTC(2026, 11, 1, 12);
+export const DAY_MS = 86_400_000;
+
+/** What protected the requests of a test; with a member that is for no receipt, as an epoch has its key. */
+export const EPOCH = {
+  key: 'not for receipts',
+  ...{
+    secretId: 'secret',
+    manifestSha256: MANIFEST,
+    attestedAt: Date.UTC(2026, 9, 1),
+    exchangeSha256: RECORD,
+  },
+};
 
 /** Of a request that was complete at noon. */
 export function receipt(id: string, more: Partial<RequestReceipt> = {}): RequestReceipt {
@@ -30,12 +41,27 @@ export function receipt(id: string, more: Partial<RequestReceipt> = {}): Request
     status: 200,
     request: { sha256: '0'.repeat(64), bytes: 3 },
     response: { sha256: '1'.repeat(64), bytes: 4, events: 2 },
-    tokens: { in: 1, out: 2 },
-    epoch: { secretId: 'secret', manifestSha256: MANIFEST, verdictSha256: VERDICT_SHA256 },
+    tokens: { in: 1, out: 2, cached: null },
+    epoch: EPOCH,
     outcome: 'complete',
     code: null,
     ...more,
   };
+}
+
+/** Begins an instance whose clock stands at noon, and which fails the test where it cannot write. */
+export function openReceipts(workspace: string, more: Partial<ReceiptLogOptions> = {}) {
+  return openReceiptLog({
+    workspace,
+    version: '1.2.3',
+    roots: 'vendor',
+    clock: clockOf({ now: () => NOON, batchPause: 1 }),
+    counters: { written: 0, lost: 0 },
+    onFailure: (reason) => assert.fail(reason),
+    onRecovery: () => assert.fail('nothing failed'),
+    onLost: () => assert.fail('a receipt was lost'),
+    ...more,
+  });
 }
 
 /** A new workspace before each test, which is gone after it. */
@@ -43,16 +69,12 @@ export function receiptsOfEachTest() {
   const here = {
     workspace: '',
     directory: '',
-    /** Begins an instance whose clock stands at noon, and which fails the test where it cannot write. */
-    open: (more: Partial<ReceiptLogOptions> = {}) =>
-      openReceiptLog({
-        workspace: here.workspace,
-        version: '1.2.3',
-        onFailure: (reason) => assert.fail(reason),
-        onRecovery: () => assert.fail('nothing failed'),
-        clock: clockOf({ now: () => NOON, batchPause: 1 }),
-        ...more,
-      }),
+    open: (more: Partial<ReceiptLogOptions> = {}) => openReceipts(here.workspace, more),
+    /** The files of receipts, by day. */
+    files: (): string[] =>
+      readdirSync(here.directory)
+        .filter((name) => name.endsWith('.jsonl'))
+        .sort(),
     linesOf: (file: string): string[] =>
       readFileSync(join(here.directory, file), 'utf8').trimEnd().split('\n'),
     store: (file: string, lines: readonly string[]): void =>
@@ -75,13 +97,4 @@ export function signedAgain(line: string, change: object, key: string): string {
   const text = JSON.stringify({ ...members, ...change });
   const signature = sign(null, Buffer.from(text), createPrivateKey(key)).toString('base64');
   return `${text.slice(0, -1)},"sig":"${signature}"}`;
-}
-
-/**
- * What a finding is, in a word: what makes the check fail, by its kind; of the rest, what only a strict check
- * counts (a gap), or is a stranger's (junk).
- */
-export function sortOf({ kind, fails }: ReceiptFinding): string {
-  if (fails) return kind;
-  return kind === 'not ours or changed' ? 'junk' : 'gap';
 }

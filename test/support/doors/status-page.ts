@@ -1,13 +1,13 @@
 /** The status page on a server of its own, with what the proxy would say given by the test. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { EnforcedManifest } from '../../../lib/manifest-log/manifest-changes.ts';
+import type { EnforcedManifest } from '../../../lib/manifest-log.ts';
 import { loadStatusPage } from '../../../lib/observe/status-page.ts';
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../../lib/observe/verification-document.ts';
 import { chainOfTrust } from '../../../lib/verdict/chain-of-trust.ts';
-import type { VerdictReport } from '../../../lib/verdict/verdict.ts';
-import { flagsOf, secretFlagsOf, verifyCommand } from '../evidence/verify.ts';
+import type { Verdict } from '../../../lib/verdict/verdict.ts';
+import { recordOf, savedFlags, verifyCommand } from '../evidence/verify.ts';
 import { words } from '../remote/standing.ts';
 
 /** What the proxy says; a test changes it while the page is open. */
@@ -28,9 +28,9 @@ const MINUTE = 60_000;
  * A verdict on real evidence, as under the roots of AMD; `failing`: the id of a check that failed, with what
  * was found.
  */
-async function verdictOf(failing?: { readonly id: string; readonly found: string }): Promise<VerdictReport> {
-  const argv = [...flagsOf('synthetic'), ...secretFlagsOf('synthetic'), '--json'];
-  const verdict: VerdictReport = { ...(await verifyCommand(argv)).json(), roots: 'vendor' };
+async function verdictOf(failing?: { readonly id: string; readonly found: string }): Promise<Verdict> {
+  const argv = [...savedFlags(recordOf('synthetic')), '--json'];
+  const verdict: Verdict = { ...(await verifyCommand(argv)).json(), roots: 'vendor' };
   if (failing === undefined) return verdict;
   const failure = { outcome: 'fail', code: 'attestation_failed' } as const;
   const checks = verdict.checks.map((check) =>
@@ -65,7 +65,7 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
     verification: {
       ...{ ...about, now: new Date(now).toISOString(), verified: true, state: 'verified', verdict },
       epoch: { ...ids, ...inRfc3339 },
-      chain: chainOfTrust(verdict.checks, verdict.roots),
+      chain: chainOfTrust(verdict),
       manifests: manifests(now).slice(1),
     },
   };
@@ -90,7 +90,7 @@ export function withConditions({ status, verification }: Scene): Scene {
         {
           ...{ id: 'clients_file_unusable', severity: 'critical', since: now - 3 * MINUTE },
           message:
-            'The clients file cannot be used; what was known stays: failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user may not read it; change its owner or its permissions',
+            'The clients file cannot be used; what was known stays: failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user lacks the permission; change its owner or its permissions',
           remedy: 'Repair the file, or put the former one back; the proxy reads it again by itself.',
         },
         {
@@ -127,7 +127,7 @@ export async function failedScene(now = Date.now()): Promise<Scene> {
     status: { ...status, standing: words('rejected'), epoch: null, lastError, traffic: idle },
     verification: {
       ...{ ...verification, verified: false, state: 'rejected', epoch: null, verdict },
-      chain: chainOfTrust(verdict.checks, verdict.roots),
+      chain: chainOfTrust(verdict),
     },
   };
 }
@@ -153,33 +153,7 @@ function manifests(now: number): readonly EnforcedManifest[] {
     const since = `${new Date(now - daysAgo * 1440 * MINUTE).toISOString().slice(0, 19)}Z`;
     return { since, sha256, file: `manifest_${since}.json` };
   };
-  const tcb = '/ReferenceValues/snp/0/MinimumTCB';
-  return [
-    {
-      ...entry(0, SHA.now),
-      changes: [
-        { path: `/Policies/${'4b'.repeat(32)}/SANs/1`, concerns: 'policies', after: 'inference-gpt-oss' },
-        {
-          ...{ path: '/ReferenceValues/snp/0/TrustedMeasurement', concerns: 'measurements' },
-          ...{ before: '9972ef889aa7b062'.repeat(6), after: '31c4d0a7be25f913'.repeat(6) },
-        },
-        { path: `${tcb}/SNPVersion`, concerns: 'tcb', before: 27, after: 28 },
-        { path: `${tcb}/MicrocodeVersion`, concerns: 'tcb', before: 86, after: 88 },
-      ],
-    },
-    {
-      ...entry(12, SHA.now),
-      changes: [{ path: `${tcb}/MicrocodeVersion`, concerns: 'tcb', before: 84, after: 86 }],
-    },
-    {
-      ...entry(40, SHA.before),
-      changes: [
-        { path: '/WorkloadOwnerKeyDigests/0', concerns: 'other', before: 'a1'.repeat(32) },
-        { path: `/Policies/${'c7'.repeat(32)}/WorkloadSecretID`, concerns: 'policies', after: 'vllm' },
-      ],
-    },
-    entry(97, SHA.first),
-  ];
+  return [entry(0, SHA.now), entry(12, SHA.now), entry(40, SHA.before), entry(97, SHA.first)];
 }
 
 /** Two minutes of traffic that rises and falls, the same at every call. */

@@ -3,7 +3,7 @@
  * the fixed vectors do not vary.
  */
 import { sha256 } from '#crypto';
-import type { EvidenceContext } from '../../../lib/attestation/evidence.ts';
+import type { EvidenceContext } from '../../../lib/attestation/collateral.ts';
 import type { TdxReferenceValues } from '../../../lib/attestation/reference-values.ts';
 import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../../lib/attestation/tdx/quote.ts';
 import type { CollateralSource } from '../../../lib/attestation/verify-evidence.ts';

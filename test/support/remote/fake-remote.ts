@@ -3,7 +3,7 @@
 import type { Check } from '../../../lib/attestation/check.ts';
 import type { EvidenceVerdict, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
-import type { ManifestRecord } from '../../../lib/manifest-log/manifest-log.ts';
+import type { ManifestRecord } from '../../../lib/manifest-log.ts';
 import type { ControlApi } from '../../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../../lib/session/events.ts';
 import type { ManifestSource } from '../../../lib/session/manifest-source.ts';
@@ -43,8 +43,6 @@ export interface FakeRemote {
   /** Overrides the comparison of the two. */
   verdictCode: ErrorCode | undefined;
   secretAccepted: boolean;
-  /** Of evidence that is rejected. */
-  authentic: EvidenceVerdict['authentic'];
   /** In order: `manifest`, `attest KEY`, `verify MANIFEST`, `secret KEY`, `record MANIFEST`. */
   readonly calls: string[];
   readonly nonces: string[];
@@ -78,7 +76,7 @@ export const inPromises = (session: AttestedSession): TestSession => ({
 });
 
 export function sessionScene(
-  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random'>> & {
+  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random' | 'shares'>> & {
     kind?: ManifestSource['kind'];
     times?: Times;
     prepare?: Partial<FakeRemote>;
@@ -98,7 +96,6 @@ export function sessionScene(
     published: 'A',
     verdictCode: undefined,
     secretAccepted: true,
-    authentic: 'yes',
     calls: [],
     nonces: [],
     distrusted: 0,
@@ -129,7 +126,6 @@ export function sessionScene(
       roots: { snp: {}, tdx: undefined },
       collateral: {
         forVerdict: () => ({ distrust: async () => void remote.distrusted++ }),
-        abandonFetches: () => void remote.calls.push('abandon fetches'),
       } as never,
       async verify(input) {
         const verdict = verdictOf(remote, input);
@@ -174,7 +170,6 @@ function verdictOf(remote: FakeRemote, { manifest, document, nonce, now }: Verif
     at: now,
     checks,
     failure: code === undefined ? undefined : checks[0],
-    authentic: code === undefined ? 'yes' : remote.authentic,
     meshCaPem: code === undefined ? 'mesh CA' : undefined,
   };
 }

@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { period } from '../../lib/attestation/certificate-findings.ts';
 import type { Check } from '../../lib/attestation/check.ts';
+import { inForce } from '../../lib/attestation/validity.ts';
 import { verify } from '../../lib/attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
@@ -26,27 +26,30 @@ const foundBy = (checks: readonly Check[], id: string): string =>
   failedBy(checks, id)?.found ?? 'did not fail';
 
 describe('a period', () => {
-  const [from, to] = [new Date('2026-11-01T00:00:00Z'), new Date('2026-12-01T00:00:00Z')];
+  const [notBefore, notAfter] = [new Date('2026-11-01T00:00:00Z'), new Date('2026-12-01T00:00:00Z')];
   const range = '2026-11-01T00:00:00.000Z to 2026-12-01T00:00:00.000Z';
 
-  it('is shown with "over" or "not valid yet" if now is outside it; both ends count as inside', () => {
-    for (const [now, words] of [
-      ['2026-11-01T00:00:00.000Z', range],
+  it('is shown with "over" or "not valid yet" if now is outside it; it begins a minute early, and ends in time', () => {
+    for (const [now, words, clock] of [
+      ['2026-10-31T23:59:00.000Z', range],
       ['2026-12-01T00:00:00.000Z', range],
-      ['2026-12-01T00:00:00.001Z', `${range}, over at 2026-12-01T00:00:00.001Z`],
+      ['2026-12-01T00:00:00.001Z', `${range}, over at 2026-12-01T00:00:00.001Z`, 'late'],
       [
-        '2026-10-31T23:59:59.999Z',
-        `${range}, not valid yet at 2026-10-31T23:59:59.999Z: the local clock is probably behind`,
+        '2026-10-31T23:58:59.999Z',
+        `${range}, not valid yet at 2026-10-31T23:58:59.999Z: the local clock is probably behind`,
+        'early',
       ],
     ] as const) {
-      assert.equal(period(from, to, new Date(now)), words);
+      const { outcome, found, detail } = inForce(new Date(now), { notBefore, notAfter });
+      assert.deepEqual([outcome, found, detail?.clock], [clock ? 'fail' : 'pass', words, clock]);
     }
-    assert.equal(period(from, undefined, to), '2026-11-01T00:00:00.000Z to no date');
+    const endless = inForce(notAfter, { notBefore, notAfter: undefined });
+    assert.deepEqual([endless.outcome, endless.found], ['pass', '2026-11-01T00:00:00.000Z to no date']);
   });
 });
 
 describe('a local clock that is behind', () => {
-  const soon = '2026-12-01T00:00:01Z';
+  const soon = '2026-12-01T00:01:01Z';
   const tdx: readonly (readonly [id: string, changes: Changes])[] = [
     ['tdx.tcb_info.dates', { tcbInfo: (j) => ({ ...j, issueDate: soon }) }],
     ['tdx.qe_identity.dates', { qeIdentity: (j) => ({ ...j, issueDate: soon }) }],
@@ -124,8 +127,8 @@ describe("the age of Intel's collateral", () => {
       });
     const day = 86_400;
     assert.deepEqual(obtainedIn(await judge({})), [
-      [11 * day, 'as expected; number 01, issued 11 days ago'],
-      [11 * day, 'as expected; number 01, issued 11 days ago'],
+      [11 * day, 'as expected; number 01, issued 2026-11-20T00:00:00.000Z'],
+      [11 * day, 'as expected; number 01, issued 2026-11-20T00:00:00.000Z'],
       [undefined, 'as expected'],
       [undefined, 'as expected'],
     ]);
@@ -145,10 +148,11 @@ describe("the age of Intel's collateral", () => {
         };
       },
     });
-    const instead = 'stored 90 min ago, because it could not be fetched now (the host is down)';
+    const instead =
+      'stored at 2026-11-30T22:30:00.000Z, because it could not be fetched now (the host is down)';
     assert.deepEqual(obtainedIn(checks), [
-      [11 * day, `${instead}; number 01, issued 11 days ago`],
-      [11 * day, `${instead}; number 01, issued 11 days ago`],
+      [11 * day, `${instead}; number 01, issued 2026-11-20T00:00:00.000Z`],
+      [11 * day, `${instead}; number 01, issued 2026-11-20T00:00:00.000Z`],
       [undefined, instead],
       [undefined, instead],
     ]);

@@ -1,0 +1,166 @@
+/**
+ * Checks who signed the report: that it answers our nonce, that a VCEK signed it, and that AMD issued that
+ * VCEK for this chip and TCB, from the pinned ARK over the ASK (docs/protocol/attestation.md 3, 6.2, 7, 8).
+ */
+import { verifyEcdsa } from '../../crypto/signature.ts';
+import { finding, notApplicable, oneOf, rowsFrom } from '../check.ts';
+import { inForce, issuedBy, verified } from '../validity.ts';
+import { type Certificate, nameText } from '../x509.ts';
+import { isAmdName, type Roots, type readVcekExtensions, rootDefect } from './endorsement.ts';
+import { tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
+import { SNP_SIGNED_BYTES, type SnpReport, serializeReport, signingKey } from './report.ts';
+
+/** Versions with the layout of docs/protocol/attestation.md 6.2, by which the signed bytes are rebuilt. */
+const SUPPORTED_VERSIONS: readonly number[] = [2, 3, 4, 5];
+const ECDSA_P384_SHA384 = 1;
+const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
+
+/** What the report says about its signature. The other rows mean nothing for a report of another form. */
+export const REPORT_ROWS = rowsFrom<{ readonly report: SnpReport; readonly expectedReportData: Uint8Array }>(
+  'attestation.md 6.2',
+  {
+    'snp.report_data': {
+      title: 'Report data',
+      about: 'nonce digest',
+      source: 'attestation.md 3',
+      expected: 'the digest over nonce, own manifests and both CA certificates',
+      judge: ({ report, expectedReportData }) => oneOf(report.reportData, [expectedReportData]),
+    },
+    'snp.report.version': {
+      title: 'Report version',
+      expected: 'version 2, 3, 4 or 5',
+      judge: ({ report: { version } }) => ({
+        ...finding(SUPPORTED_VERSIONS.includes(version), `version ${version}`),
+        detail: version > 5 ? { newer: true } : undefined,
+      }),
+    },
+    'snp.report.signature_algo': {
+      title: 'Signature algorithm of the report',
+      expected: '1 (ECDSA P-384 with SHA-384)',
+      judge: ({ report: { signatureAlgo } }) =>
+        finding(signatureAlgo === ECDSA_P384_SHA384, String(signatureAlgo)),
+    },
+    'snp.report.signing_key': {
+      title: 'Kind of the signing key',
+      source: 'attestation.md 6.2, 7',
+      expected: 'VCEK, and no reserved bit of SIGNER_INFO set',
+      judge: ({ report }) => {
+        const key = signingKey(report);
+        const reserved = report.signerInfo >>> 5 !== 0;
+        const found = `${SIGNING_KEYS[key] ?? 'reserved'}${reserved ? ', reserved bits set' : ''}`;
+        return finding(key === 0 && !reserved, found);
+      },
+    },
+  },
+);
+
+interface SignerSubject {
+  readonly report: SnpReport;
+  readonly roots: Roots;
+  readonly vcek: Certificate;
+  /** Where the VCEK is from, for a person. */
+  readonly origin: string;
+  readonly extensions: ReturnType<typeof readVcekExtensions>;
+  readonly now: Date;
+}
+
+export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
+  'snp.vcek.available': {
+    title: 'Endorsement key certificate',
+    expected: 'a VCEK certificate in the document, or one that can be fetched for this chip and TCB',
+    judge: ({ origin }) => finding(true, origin),
+  },
+  'snp.vcek.form': {
+    title: 'Form of the VCEK certificate',
+    source: 'attestation.md 7 no. 1',
+    expected: 'X.509 version 3, RSASSA-PSS with SHA-384 and a salt of 48 bytes, a P-384 key',
+    judge: ({ vcek: { version, signatureAlgorithm, publicKey } }) => {
+      const holds = version === 3 && signatureAlgorithm.name === 'rsassa-pss' && publicKey.curve === 'P-384';
+      const key = publicKey.curve ?? publicKey.algorithm;
+      return finding(holds, `version ${version}, ${signatureAlgorithm.name}, ${key}`);
+    },
+  },
+  'snp.vcek.names': {
+    title: 'Names in the VCEK certificate',
+    source: 'attestation.md 7 no. 2',
+    expected: "AMD's names: CN=SEV-VCEK, issued by CN=SEV-Milan or SEV-Genoa as the pinned roots say",
+    judge: ({ vcek: { subject, issuer }, roots: { product } }) => {
+      const holds = isAmdName(subject, 'SEV-VCEK') && isAmdName(issuer, `SEV-${product}`);
+      return finding(holds, `${nameText(subject)} issued by ${nameText(issuer)}`);
+    },
+  },
+  'snp.vcek.extensions': {
+    title: 'Extensions of the VCEK certificate',
+    source: 'attestation.md 7 no. 3',
+    expected: "all of AMD's extensions, once each, and no others",
+    judge: ({ extensions }) => finding(true, `product ${extensions.productName}`),
+  },
+  'snp.roots': {
+    title: 'Trust roots of the product line',
+    source: 'attestation.md 7 no. 4',
+    expected: 'a pinned, self-signed ARK and an ASK that it signed: CAs, RSA 4096, RSASSA-PSS SHA-384',
+    judge: async ({ roots }) => {
+      const defect = await rootDefect(roots);
+      return finding(defect === undefined, defect ?? `ARK-${roots.product}, SEV-${roots.product}`);
+    },
+  },
+  'snp.chain.signature': {
+    title: 'Signature on the VCEK certificate',
+    source: 'attestation.md 7 no. 4',
+    expected: 'issued and signed by the pinned ASK',
+    judge: ({ roots, vcek }) => issuedBy(vcek, roots.ask),
+  },
+  'snp.chain.validity': {
+    title: 'Validity of the certificates',
+    source: 'attestation.md 7 no. 4',
+    expected: 'ARK, ASK and VCEK are valid at this time',
+    judge: ({ roots: { ark, ask }, vcek, now }) => inForce(now, vcek, ask, ark),
+  },
+  'snp.report.signature': {
+    title: 'Signature on the report',
+    expected: 'ECDSA P-384 with SHA-384 by the VCEK over the rebuilt report',
+    judge: async ({ report, vcek: { publicKey: key } }) => {
+      const signature = rawSignature(report.signature);
+      if (signature === undefined || key.curve !== 'P-384') return verified(false);
+      const data = serializeReport(report).subarray(0, SNP_SIGNED_BYTES);
+      return verified(await verifyEcdsa({ key, hash: 'sha384', encoding: 'raw', data, signature }));
+    },
+  },
+  'snp.tcb.vcek': {
+    title: 'TCB of the VCEK',
+    source: 'attestation.md 8',
+    expected: 'equal to REPORTED_TCB in all eight parts',
+    judge: ({ report: { reportedTcb }, extensions: { tcb } }) =>
+      finding(tcbValue(tcb) === reportedTcb, tcbText(tcb), tcbText(tcbParts(reportedTcb))),
+  },
+  'snp.tcb.vcek_current': {
+    title: 'TCB of the VCEK and the current TCB',
+    source: 'attestation.md 8',
+    expected: 'every part at most its counterpart in CURRENT_TCB',
+    judge: ({ report, extensions: { tcb } }) => {
+      const current = tcbParts(report.currentTcb);
+      return finding(tcbAtMost(tcb, current), tcbText(tcb), `at most ${tcbText(current)}`);
+    },
+  },
+  'snp.chip_id.vcek': {
+    title: 'Chip of the VCEK',
+    source: 'attestation.md 8',
+    expected: 'the chip that the VCEK names; not comparable where the report masks it',
+    conditional: true,
+    judge: ({ report: { chipId }, extensions: { hwid } }) =>
+      chipId.every((byte) => byte === 0) ? notApplicable('CHIP_ID is masked') : oneOf(chipId, [hwid]),
+  },
+});
+
+/**
+ * Turns R and S, 72 bytes each, little-endian, into 48 + 48 bytes, big-endian. Undefined if a number does not
+ * fit into 48 bytes, or the bytes after them are not zero.
+ */
+function rawSignature(field: Uint8Array): Uint8Array | undefined {
+  const [r, s, rest] = [field.subarray(0, 72), field.subarray(72, 144), field.subarray(144)];
+  const isZero = (bytes: Uint8Array): boolean => bytes.every((byte) => byte === 0);
+  if (!isZero(r.subarray(48)) || !isZero(s.subarray(48)) || !isZero(rest)) return undefined;
+  // Copies first: the slice() of a Buffer is a view, and reversing it would alter the message itself.
+  const bigEndian = (number: Uint8Array): Uint8Array => Uint8Array.from(number.subarray(0, 48)).reverse();
+  return Uint8Array.from([...bigEndian(r), ...bigEndian(s)]);
+}

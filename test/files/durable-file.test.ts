@@ -1,0 +1,148 @@
+/** Files come into being whole or not at all, directories always, and commands change a file one by one. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { join } from 'node:path';
+import { beforeEach, describe, it, type TestContext } from 'node:test';
+import {
+  copyBeside,
+  makeDirectory,
+  makeDirectorySync,
+  overwrite,
+  publish,
+  replace,
+  withLock,
+} from '../../lib/files/durable-file.ts';
+import { reasonOf } from '../../lib/files/path-refusal.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+
+let directory = '';
+const path = (name: string): string => join(directory, name);
+const textOf = (name: string): string => readFileSync(path(name), 'utf8');
+beforeEach(() => {
+  directory = temporaryDirectory('durable-file-');
+});
+
+/** Has a method of the handles of files fail, from the call with this number on (from 0). */
+async function failing(t: TestContext, method: 'sync' | 'truncate' | 'writeFile', from = 0): Promise<void> {
+  const probe = await open(directory);
+  const prototype = Object.getPrototypeOf(probe);
+  await probe.close();
+  const original = prototype[method];
+  let calls = 0;
+  t.mock.method(prototype, method, function (this: unknown, ...args: unknown[]) {
+    if (calls++ >= from) throw Object.assign(new Error('ENOSPC'), { code: 'ENOSPC' });
+    return original.apply(this, args);
+  });
+}
+
+describe('a file that is stored', () => {
+  it('has its name once, even if two are published at once, and is readable as asked', async () => {
+    const won = await Promise.all(['first', 'second'].map((text) => publish(path('file'), text, 0o600)));
+    assert.deepEqual(won.toSorted(), [false, true]);
+    assert.equal(textOf('file'), won[0] ? 'first' : 'second');
+    assert.equal(statSync(path('file')).mode & 0o777, 0o600);
+    assert.deepEqual(readdirSync(directory), ['file']);
+  });
+
+  it('replaces a link of its name, and leaves what that names', async () => {
+    writeFileSync(path('other'), 'as it was');
+    symlinkSync(path('other'), path('file'));
+    await replace(path('file'), 'new', 0o600);
+    assert.deepEqual([textOf('file'), textOf('other')], ['new', 'as it was']);
+  });
+
+  it('is not there, nor a part of it, if the disk does not take it', async (t) => {
+    await failing(t, 'sync');
+    await assert.rejects(publish(path('file'), 'text', 0o600), { code: 'ENOSPC' });
+    await assert.rejects(replace(path('file'), 'text', 0o600), { code: 'ENOSPC' });
+    assert.deepEqual(readdirSync(directory), []);
+  });
+});
+
+describe('a file that is written where it stands', () => {
+  const NEW = Buffer.from('{"new":1}');
+  beforeEach(() => writeFileSync(path('file'), `{"old":"${'x'.repeat(100)}"}`, { mode: 0o640 }));
+
+  it('keeps its inode and mode, and leaves no copy', async () => {
+    const { ino } = statSync(path('file'));
+    symlinkSync(path('elsewhere'), copyBeside(path('file'))); // is not followed
+    await overwrite(path('file'), NEW);
+    const now = statSync(path('file'));
+    assert.deepEqual([now.ino, now.mode & 0o777, textOf('file')], [ino, 0o640, '{"new":1}']);
+    assert.deepEqual(readdirSync(directory), ['file']);
+  });
+
+  it('stays as it is if the copy cannot be written', async (t) => {
+    await failing(t, 'sync');
+    await assert.rejects(overwrite(path('file'), NEW), { code: 'ENOSPC' });
+    assert.match(textOf('file'), /^\{"old":"x+"\}$/);
+  });
+
+  it('is empty if a write is cut short, and the copy has the whole text', async (t) => {
+    await failing(t, 'writeFile', 1);
+    await assert.rejects(overwrite(path('file'), NEW), { code: 'ENOSPC' });
+    assert.deepEqual([textOf('file'), readFileSync(copyBeside(path('file')), 'utf8')], ['', '{"new":1}']);
+    t.mock.restoreAll();
+    await overwrite(path('file'), NEW);
+    assert.deepEqual([textOf('file'), readdirSync(directory)], ['{"new":1}', ['file']]);
+  });
+});
+
+it('a lock admits one at a time, and is gone afterwards, also after a failure', async () => {
+  const refused = { code: 'config_invalid', message: /file\.lock is there: another command is changing / };
+  await withLock(path('file'), () =>
+    assert.rejects(
+      withLock(path('file'), async () => {}),
+      refused,
+    ),
+  );
+  await assert.rejects(
+    withLock(path('file'), () => Promise.reject(new Error('of the work'))),
+    /of the work/,
+  );
+  assert.equal(await withLock(path('file'), async () => 7), 7);
+  assert.deepEqual(readdirSync(directory), []);
+});
+
+describe('making a directory', () => {
+  for (const [name, make] of [
+    ['makeDirectory', makeDirectory],
+    ['makeDirectorySync', async (...args: [string, number?]) => makeDirectorySync(...args)],
+  ] as const) {
+    it(`makes the missing ones around it, with the mode, and gives the outermost (${name})`, async () => {
+      assert.equal(await make(path('a/b/c'), 0o700), path('a'));
+      assert.equal(await make(path('a/b/c'), 0o700), undefined);
+      assert.deepEqual(
+        ['a', 'a/b', 'a/b/c'].map((each) => statSync(path(each)).mode & 0o777),
+        [0o700, 0o700, 0o700],
+      );
+    });
+
+    it(`returns if the working directory was deleted (${name})`, () => {
+      const module = join(import.meta.dirname, '../../lib/files/durable-file.ts');
+      const script = `
+        const { rmdirSync } = await import('node:fs');
+        const { ${name} } = await import(${JSON.stringify(module)});
+        rmdirSync(process.cwd());
+        try { await ${name}('./a/b'); } catch {}`;
+      const child = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+        ...{ cwd: directory, encoding: 'utf8', timeout: 30_000, killSignal: 'SIGKILL' },
+      });
+      assert.equal(child.status, 0, child.stderr);
+    });
+  }
+});
+
+describe('the reason why the file system refuses something', () => {
+  for (const [code, words] of [
+    ['ENOENT', 'ENOENT: no such file or directory; check the path, and in a container what is mounted'],
+    ['ENOSPC', 'ENOSPC: the disk is full'],
+    ['ETIMEDOUT', 'ETIMEDOUT: the disk takes longer than 10 s'],
+    ['constructor', 'its own message'],
+    [undefined, 'its own message'],
+  ] as const)
+    it(`is, for ${code}, "${words}"`, () =>
+      assert.equal(reasonOf(Object.assign(new Error('its own message'), { code })), words));
+});

@@ -1,0 +1,411 @@
+/** Receipts as they lie on the disk, checked after every way to falsify them. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { createPublicKey, generateKeyPairSync } from 'node:crypto';
+import {
+  appendFileSync,
+  cpSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { beforeEach, describe, it } from 'node:test';
+import { type CheckOptions, checkReceipts } from '../../lib/receipts/check-receipts.ts';
+import { readLine, sha256 } from '../../lib/receipts/receipt.ts';
+import {
+  DAY_MS,
+  EPOCH,
+  MANIFEST,
+  NOON,
+  RECORD,
+  RECORD_TEXT,
+  receipt,
+  receiptsOfEachTest,
+  signedAgain,
+} from '../support/doors/receipts.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
+
+const here = receiptsOfEachTest();
+const { linesOf, store, files } = here;
+let directory: string;
+let workspace: string;
+beforeEach(() => {
+  ({ directory, workspace } = here);
+});
+
+/** A chain with the receipts r1 to r4: `opened`, `epoch`, four requests, `closed`. Gives the file's name. */
+async function fourReceipts(more: Parameters<typeof here.open>[0] = {}): Promise<string> {
+  const log = await here.open(more);
+  log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+  for (const id of ['r1', 'r2', 'r3', 'r4']) log.add(receipt(id));
+  await log.close();
+  return files().find((name) => name.includes(log.instance)) as string;
+}
+
+/** A chain with a receipt on each of three days. Gives the names of its files. */
+async function threeDays(): Promise<readonly [string, string, string]> {
+  let now = NOON;
+  const log = await here.open({ clock: clockOf({ now: () => now, batchPause: 1 }) });
+  log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+  for (const id of ['r1', 'r2', 'r3']) {
+    log.add(receipt(id, { time: new Date(now).toISOString() }));
+    now += DAY_MS;
+  }
+  now -= DAY_MS;
+  await log.close();
+  return files().filter((name) => name.includes(log.instance)) as unknown as [string, string, string];
+}
+
+const key = (): string => readFileSync(join(directory, 'key.pem'), 'utf8');
+const newKey = () => {
+  const { privateKey, publicKey } = generateKeyPairSync('ed25519');
+  const base64 = publicKey.export({ type: 'spki', format: 'der' }).toString('base64');
+  return { pem: privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(), base64 };
+};
+/** Lines that follow `last` and each other, signed with the key. */
+function signedAnew(lines: readonly string[], last: string, pem = key()): string[] {
+  let before = last;
+  return lines.map((line) => {
+    const seq = before === '' ? 0 : JSON.parse(before).seq + 1;
+    before = signedAgain(line, { seq, prev: before === '' ? '0'.repeat(64) : sha256(before) }, pem);
+    return before;
+  });
+}
+const changed = (line: string | undefined, change: object): string =>
+  JSON.stringify({ ...JSON.parse(line as string), ...change });
+
+/** Each finding as a text: ✗ for one that fails the check, - for a gap. */
+async function found(options: CheckOptions = {}): Promise<readonly string[]> {
+  const { ok, findings } = await checkReceipts(directory, options);
+  assert.equal(ok, !findings.some(({ fails }) => fails));
+  return findings.map(({ fails, file, line, message }) => `${fails ? '✗' : '-'} ${file} ${line}: ${message}`);
+}
+const failing = async (options: CheckOptions = {}): Promise<readonly string[]> =>
+  (await found(options)).filter((each) => each.startsWith('✗'));
+
+const UNSIGNED = 'is not signed by its instance with the key of its chain';
+const BREAK = 'does not follow the line before: a line is missing, changed or moved';
+const FIRST = 'is not signed with the key that it names';
+
+describe('a receipt', () => {
+  it('is one line of JSON with the hash of the line before, and the signature last; the first line has the key', async () => {
+    const lines = linesOf(await fourReceipts());
+    const members = lines.map((line) => JSON.parse(line));
+    assert.deepEqual(
+      members.map(({ type, seq, v }) => [type, seq, v]),
+      ['opened', 'epoch', 'request', 'request', 'request', 'request', 'closed'].map((type, i) => [
+        type,
+        i,
+        2,
+      ]),
+    );
+    assert.deepEqual(
+      members.map(({ prev }) => prev),
+      ['0'.repeat(64), ...lines.slice(0, -1).map(sha256)],
+    );
+    const pem = createPublicKey(readFileSync(join(directory, 'public.pem')));
+    assert.equal(members[0].key, pem.export({ type: 'spki', format: 'der' }).toString('base64'));
+    const { sig: _, prev: __, instance: ___, ...epoch } = members[1];
+    const time = new Date(EPOCH.attestedAt).toISOString();
+    assert.deepEqual(epoch, {
+      ...{ v: 2, seq: 1, type: 'epoch', time, secretId: 'secret' },
+      ...{ manifestSha256: MANIFEST, roots: 'vendor', record: RECORD },
+    });
+    assert.deepEqual(Object.keys(members[2]), [
+      ...['v', 'instance', 'seq', 'prev', 'type', 'id', 'time', 'durationMs', 'endpoint', 'client', 'model'],
+      ...['status', 'request', 'response', 'tokens', 'outcome', 'code', 'secretId', 'sig'],
+    ]);
+  });
+
+  it('has a signature over every byte before it: a line with any byte changed, also of the signature, is no receipt', async () => {
+    const line = linesOf(await fourReceipts())[2] as string;
+    const publicKey = createPublicKey(readFileSync(join(directory, 'public.pem')));
+    assert.equal(typeof readLine(line, publicKey), 'object');
+    for (let at = 0; at < line.length; at++) {
+      const other = Buffer.from(line);
+      other[at]! += 1;
+      assert.equal(readLine(other.toString(), publicKey), undefined, `${other} is taken for ${line}`);
+    }
+  });
+});
+
+describe('checking receipts', () => {
+  it('finds nothing wrong with what was written, in two chains of one directory, and counts it', async () => {
+    await fourReceipts();
+    await fourReceipts();
+    const { publicKeys, ...report } = await checkReceipts(directory, { strict: true });
+    const counts = { instances: 2, lines: 14, requests: 8 };
+    assert.deepEqual(report, { ok: true, ...counts, findings: [], hasCustomRoots: false });
+    assert.equal(publicKeys.length, 1);
+  });
+
+  it('says that requests were protected under other roots than those of AMD and Intel', async () => {
+    await fourReceipts({ roots: 'custom' });
+    const { ok, hasCustomRoots } = await checkReceipts(directory);
+    assert.deepEqual([ok, hasCustomRoots], [true, true]);
+  });
+
+  /** Changes of the lines opened, epoch, r1 to r4 and closed; which line the check then names first. */
+  const CHANGES: [what: string, change: (l: string[]) => (string | undefined)[], at: number, why: string][] =
+    [
+      ['a line that was changed', (l) => l.with(3, changed(l[3], { id: 'r9' })), 4, UNSIGNED],
+      ['a line that was removed', (l) => l.toSpliced(3, 1), 4, BREAK],
+      ['lines that changed places', (l) => l.toSpliced(3, 2, ...l.slice(3, 5).reverse()), 4, BREAK],
+      ['a line that stands there twice', (l) => [...l.slice(0, 4), ...l.slice(3)], 5, BREAK],
+      ['a line that is repeated at the end', (l) => [...l, l[3]], 8, BREAK],
+      ['junk behind the end', (l) => [...l, 'nothing'], 8, UNSIGNED],
+      ['an empty line', (l) => l.toSpliced(2, 0, ''), 3, UNSIGNED],
+      ['a line that is a number', (l) => l.with(2, '7'), 3, UNSIGNED],
+      ['a line of two megabytes', (l) => l.toSpliced(2, 0, 'x'.repeat(2_000_000)), 3, UNSIGNED],
+      ['a line without a signature', (l) => l.with(2, changed(l[2], { sig: undefined })), 3, UNSIGNED],
+      [
+        'a line signed again with the stolen key',
+        (l) => l.with(3, signedAgain(l[3] as string, { model: 'x' }, key())),
+        ...([5, BREAK] as const),
+      ],
+      [
+        'a line signed again with another key',
+        (l) => l.with(3, signedAgain(l[3] as string, {}, newKey().pem)),
+        ...([4, UNSIGNED] as const),
+      ],
+      [
+        'a request without its epoch',
+        ([first = '', , ...l]) => [first, ...signedAnew(l, first)],
+        ...([2, 'was sent under an epoch that no line before it names'] as const),
+      ],
+      ['a first line that was removed', (l) => l.slice(1), 1, FIRST],
+      ['a first line that was changed', (l) => l.with(0, changed(l[0], { version: '2' })), 1, FIRST],
+      ['a line before the first one', (l) => ['', ...l], 1, FIRST],
+    ];
+  for (const [what, change, at, why] of CHANGES) {
+    it(`names ${what}`, async () => {
+      const file = await fourReceipts();
+      store(file, change(linesOf(file)) as string[]);
+      assert.equal((await failing())[0], `✗ ${file} ${at}: ${why}`);
+    });
+  }
+
+  for (const members of [
+    { v: 1 },
+    { instance: 7 },
+    { seq: 2.5 },
+    { prev: 0 },
+    { type: 'else' },
+    { time: 5 },
+  ]) {
+    it(`does not accept a line with ${JSON.stringify(members)}, even if it is signed with the key`, async () => {
+      const file = await fourReceipts();
+      const lines = linesOf(file);
+      store(file, lines.with(3, signedAgain(lines[3] as string, members, key())));
+      const [first = ''] = await found();
+      assert.ok(first.startsWith(`✗ ${file} 4: `), first);
+    });
+  }
+
+  it('reports a cut end, a torn line and an empty file as gaps, which fail a strict check', async () => {
+    const file = await fourReceipts();
+    const lines = linesOf(file);
+    store(file, lines.slice(0, 4));
+    const cut = `- ${file} 4: is the last line: its instance runs still or was killed; receipts may be missing`;
+    assert.deepEqual(await found(), [cut]);
+    assert.deepEqual(await failing({ strict: true }), [cut.replace('-', '✗')]);
+    appendFileSync(join(directory, file), lines[4]?.slice(0, 40) as string);
+    const torn = `- ${file} 5: is cut off: its instance was killed, or the disk was full`;
+    assert.deepEqual(await found(), [torn, cut]);
+    assert.equal((await checkReceipts(directory)).lines, 4);
+    rmSync(join(directory, file));
+    writeFileSync(join(directory, '2026-12-01.abcdefghijkl.jsonl'), '');
+    assert.deepEqual(await found(), [
+      '- 2026-12-01.abcdefghijkl.jsonl 0: has no whole line: its instance was killed, or the disk was full',
+      '✗ . 0: there are no receipts',
+    ]);
+  });
+
+  const REMOVALS: [what: string, remove: (file: string) => void][] = [
+    ['a deleted end', (file) => store(file, linesOf(file).slice(0, 5))],
+    ['a deleted file', (file) => rmSync(join(directory, file))],
+    ['an emptied file', (file) => truncateSync(join(directory, file))],
+    [
+      'a last line that was signed anew',
+      (file) => {
+        const lines = linesOf(file);
+        store(file, lines.with(-1, signedAgain(lines.at(-1) as string, { more: 1 }, key())));
+      },
+    ],
+  ];
+  for (const [what, remove] of REMOVALS) {
+    it(`misses ${what} if an instance that began later has found it; and then that instance, too`, async () => {
+      const chains = [await fourReceipts(), await fourReceipts(), await fourReceipts()];
+      const [file = '', second = '', third = ''] = chains;
+      assert.deepEqual(Object.keys(JSON.parse(linesOf(third)[0] as string).found), [second], 'and no others');
+      remove(file);
+      assert.deepEqual(await failing(), [`✗ ${second} 1: names a line of ${file} that is missing`]);
+      rmSync(join(directory, second));
+      assert.deepEqual(await failing(), [`✗ ${third} 1: names a line of ${second} that is missing`]);
+    });
+  }
+
+  it('lets nobody hide a chain from the next start by naming it in a line that is not signed', async () => {
+    const file = await fourReceipts();
+    const forged = '2026-12-01.abcdefghijkl.jsonl';
+    const [opened, ...rest] = linesOf(file);
+    const end = { [file]: sha256(rest.at(-1) as string) };
+    store(forged, [changed(opened, { instance: 'abcdefghijkl', found: end })]);
+    const next = await fourReceipts();
+    assert.deepEqual(Object.keys(JSON.parse(linesOf(next)[0] as string).found).sort(), [file, forged].sort());
+  });
+
+  it('lets nobody hide the end of a chain from the next start behind a line that is too long to read', async () => {
+    const file = await fourReceipts();
+    const lines = linesOf(file);
+    appendFileSync(join(directory, file), `${'x'.repeat(3 * 1024 * 1024)}\n`);
+    const next = await fourReceipts();
+    assert.deepEqual(await failing(), [`✗ ${file} 8: ${UNSIGNED}`]);
+    store(file, lines.slice(0, 4));
+    assert.deepEqual(await failing(), [`✗ ${next} 1: names a line of ${file} that is missing`]);
+  });
+
+  it('does not take lines of one instance in the file of another', async () => {
+    const file = await fourReceipts();
+    const other = '2026-12-01.abcdefghijkl.jsonl';
+    cpSync(join(directory, file), join(directory, other));
+    assert.deepEqual(await found(), [`✗ ${other} 1: ${UNSIGNED}`]);
+  });
+
+  it('leaves alone what has not the name of receipts, and links and FIFOs that have, as the next start does', async () => {
+    await fourReceipts();
+    for (const name of ['README', '2026-12-01.jsonl', 'x.jsonl']) writeFileSync(join(directory, name), 'x');
+    symlinkSync(join(directory, 'README'), join(directory, '2026-12-01.abcdefghijkl.jsonl'));
+    execFileSync('mkfifo', [join(directory, '2026-12-01.bbbbbbbbbbbb.jsonl')]);
+    await fourReceipts();
+    assert.deepEqual(await found({ strict: true }), []);
+  });
+});
+
+describe('what receipts refer to', () => {
+  const kept = (): string => join(directory, 'records', `${RECORD}.json`);
+  const logged = (): string => join(workspace, 'manifests/1.json');
+  const CHANGES: [what: string, falsify: () => void, finding: string][] = [
+    ['without any manifest', () => rmSync(logged()), `- its manifest ${MANIFEST} is not in manifests`],
+    [
+      'a manifest that is not among others',
+      () => writeFileSync(logged(), '[]'),
+      `✗ its manifest ${MANIFEST} is not in manifests`,
+    ],
+    ['a record that is missing', () => rmSync(kept()), `- its record ${RECORD} is missing`],
+    ['a record that was changed', () => appendFileSync(kept(), ' '), `✗ its record ${RECORD} was changed`],
+  ];
+  for (const [what, falsify, finding] of CHANGES) {
+    it(`is named once, with the first line that refers to it: ${what}`, async () => {
+      const [file] = await threeDays();
+      falsify();
+      assert.deepEqual(await found(), [finding.replace(' ', ` ${file} 2: `)]);
+    });
+  }
+
+  it('may be gone if it is older than the newest 1,000 records', async () => {
+    await fourReceipts();
+    rmSync(kept());
+    for (let i = 0; i < 1_000; i++) writeFileSync(join(directory, 'records', `${i}.json`), '');
+    assert.deepEqual(await found(), []);
+  });
+
+  it('cannot be checked if it is a link', async () => {
+    await fourReceipts();
+    renameSync(logged(), join(workspace, 'elsewhere'));
+    symlinkSync(join(workspace, 'elsewhere'), logged());
+    await assert.rejects(checkReceipts(directory), { code: 'receipts_unreadable', message: /ELOOP: / });
+  });
+});
+
+describe('the key of receipts', () => {
+  /** A copy of the public key of now. */
+  function copyOfKey(): string {
+    const kept = join(workspace, 'kept.pem');
+    cpSync(join(directory, 'public.pem'), kept);
+    return kept;
+  }
+
+  it('is a new one if key.pem was moved away; with --public-key only chains of the given ones count', async () => {
+    const file = await fourReceipts();
+    const kept = copyOfKey();
+    renameSync(join(directory, 'key.pem'), join(workspace, 'former-key.pem'));
+    const second = await fourReceipts();
+    assert.deepEqual(Object.keys(JSON.parse(linesOf(second)[0] as string).found), [file]);
+    const { ok, publicKeys } = await checkReceipts(directory);
+    assert.deepEqual([ok, publicKeys.length], [true, 2]);
+    assert.deepEqual(await found({ publicKeyFiles: [kept, join(directory, 'public.pem')] }), []);
+    const [refused = '', ...more] = await found({ publicKeyFiles: [kept] });
+    assert.match(refused, new RegExp(`^✗ ${second} 1: names the key [0-9a-f]{64}, which was not given$`));
+    assert.deepEqual(more, []);
+  });
+
+  it('of somebody else does not go on with a chain; a directory signed anew shows only in the key', async () => {
+    const [first, second, third] = await threeDays();
+    const kept = copyOfKey();
+    const { pem, base64 } = newKey();
+    const forge = (file: string, last: string): void => {
+      const [opened, ...lines] = linesOf(file);
+      store(file, signedAnew([changed(opened, { key: base64 }), ...lines], last, pem));
+    };
+    forge(third, linesOf(second).at(-1) as string);
+    assert.equal((await failing())[0], `✗ ${third} 1: ${UNSIGNED}`);
+    for (const file of [second, third]) rmSync(join(directory, file));
+    forge(first, '');
+    assert.deepEqual(await failing(), [], 'which is why a copy of the key is kept elsewhere');
+    const [refused = ''] = await failing({ publicKeyFiles: [kept] });
+    assert.match(refused, new RegExp(`^✗ ${first} 1: names the key [0-9a-f]{64}, which was not given$`));
+  });
+
+  it('has to be in the file that is named for it', async () => {
+    await fourReceipts();
+    const file = join(workspace, 'no-key.pem');
+    writeFileSync(file, 'hello');
+    const asked = checkReceipts(directory, { publicKeyFiles: [file] });
+    await assert.rejects(asked, { code: 'receipts_unreadable', message: /no-key\.pem holds no public key/ });
+    await assert.rejects(checkReceipts(join(workspace, 'nowhere')), { code: 'receipts_unreadable' });
+  });
+});
+
+describe('receipts of several days', () => {
+  it('are one chain; each file begins with the key and the end of the one before, and names its epochs', async () => {
+    const [first, second, third] = await threeDays();
+    assert.deepEqual(
+      [first, second, third].map((name) => name.slice(0, 10)),
+      ['2026-12-01', '2026-12-02', '2026-12-03'],
+    );
+    const end = sha256(linesOf(first).at(-1) as string);
+    assert.deepEqual(JSON.parse(linesOf(second)[0] as string).found, { [first]: end });
+    for (const since of ['', '2026-12-01', '2026-12-02', '2026-12-03'])
+      assert.deepEqual(await found({ since, strict: true }), [], since);
+    for (const file of [first, second]) rmSync(join(directory, file));
+    assert.deepEqual(await found({ since: '2026-12-03', strict: true }), []);
+    assert.deepEqual(await failing(), [`✗ ${third} 1: names a line of ${second} that is missing`]);
+  });
+
+  it('are missed if they are of the day of --since or later, and not if they are earlier', async () => {
+    const [first, second, third] = await threeDays();
+    rmSync(join(directory, first));
+    assert.deepEqual(await found({ since: '2026-12-02' }), []);
+    rmSync(join(directory, second));
+    const missing = `✗ ${third} 1: names a line of ${second} that is missing`;
+    assert.deepEqual(await found({ since: '2026-12-02' }), [missing]);
+    assert.deepEqual(await found({ since: '2026-12-04' }), ['- . 0: there are no receipts']);
+    rmSync(join(directory, third));
+    assert.deepEqual(await found(), ['✗ . 0: there are no receipts']);
+  });
+
+  it('cannot be hidden from --since by moving their lines to an earlier day', async () => {
+    const [first, second, third] = await threeDays();
+    store(first, [...linesOf(first), ...linesOf(second)]);
+    rmSync(join(directory, second));
+    const late = 'is of 2026-12-02T12:00:00.000Z, after the day of its file';
+    assert.ok((await failing()).some((each) => each.startsWith(`✗ ${first} `) && each.endsWith(late)));
+    const missing = `✗ ${third} 1: names a line of ${second} that is missing`;
+    assert.deepEqual(await found({ since: '2026-12-02' }), [missing]);
+  });
+});

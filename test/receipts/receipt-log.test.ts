@@ -1,0 +1,342 @@
+/** Receipts and records of verifications, written through every mishap of the disk. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import fs, { type FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
+import { beforeEach, describe, it, type TestContext } from 'node:test';
+import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
+import { sha256 } from '../../lib/receipts/receipt.ts';
+import { TIMES } from '../../lib/times.ts';
+import {
+  DAY_MS,
+  EPOCH,
+  NOON,
+  RECORD,
+  RECORD_TEXT,
+  receipt,
+  receiptsOfEachTest,
+} from '../support/doors/receipts.ts';
+import { breakFs, errno } from '../support/processes/broken-file-system.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { clockOf, createFakeClock } from '../support/remote/fake-clock.ts';
+
+const here = receiptsOfEachTest();
+const { linesOf, files } = here;
+let directory: string;
+beforeEach(() => {
+  ({ directory } = here);
+});
+
+/** A receipt of a request under no epoch. */
+const plain = (id: string, more: Parameters<typeof receipt>[1] = {}) => receipt(id, { epoch: null, ...more });
+/** Of each line of all files: the id of a request, the number of lost ones, or its type. */
+const written = (): (string | number)[] =>
+  files()
+    .flatMap(linesOf)
+    .map((line) => JSON.parse(line))
+    .map(({ id, count, type }) => id ?? count ?? type);
+
+/** Replaces functions of the files of receipts that are opened from now on. */
+function onDisk(t: TestContext, change: (handle: FileHandle) => void): void {
+  const realOpen = fs.open;
+  breakFs(t, 'open', async (path: string, ...rest: [number, number]) => {
+    const handle = await realOpen(path, ...rest);
+    if (path.endsWith('.jsonl')) change(handle);
+    return handle;
+  });
+}
+
+/** A log with what it told, and its counters. */
+async function opened(more: Parameters<typeof here.open>[0] = {}) {
+  const told: string[] = [];
+  const counters = { written: 0, lost: 0 };
+  const log = await here.open({
+    counters,
+    onFailure: (reason) => told.push((reason as NodeJS.ErrnoException).code ?? reason.message),
+    onRecovery: () => told.push('recovery'),
+    onLost: () => told.push(`${counters.lost} lost`),
+    ...more,
+  });
+  return { log, told, counters };
+}
+
+describe('writing receipts', () => {
+  it('makes files that only their owner reads, and the public key beside them', async () => {
+    const log = await here.open();
+    await log.close();
+    const mode = (name: string): string => (statSync(join(directory, name)).mode & 0o777).toString(8);
+    const names = [...files(), 'key.pem', 'public.pem', '', 'records'];
+    assert.deepEqual(names.map(mode), ['600', '600', '644', '700', '700']);
+    assert.ok(readFileSync(join(directory, 'public.pem'), 'utf8').includes(log.publicKey));
+    const again = await here.open();
+    await again.close();
+    assert.equal(again.publicKey, log.publicKey);
+  });
+
+  it('gives two proxies with one workspace a chain each, under one key', async () => {
+    const [one, two] = await Promise.all([here.open(), here.open()]);
+    assert.equal(one.publicKey, two.publicKey);
+    for (let i = 0; i < 50; i++) for (const log of [one, two]) log.add(plain(`${log.instance}-${i}`));
+    await Promise.all([one.close(), two.close()]);
+    const { ok, instances, lines, requests } = await checkReceipts(directory, { strict: true });
+    assert.deepEqual([ok, instances, lines, requests], [true, 2, 104, 100]);
+  });
+
+  it('fails with receipts_unavailable and the cause if nothing can be written', async (t) => {
+    breakFs(t, 'link', async () => {
+      throw errno('EIO');
+    });
+    await assert.rejects(here.open(), { code: 'receipts_unavailable', message: /EIO: the disk is damaged$/ });
+  });
+
+  it('cuts off a torn write and writes each line once, also over midnight, and tells of the failure once', async (t) => {
+    let takes = Number.POSITIVE_INFINITY;
+    onDisk(t, (handle) => {
+      const write = handle.write.bind(handle) as (bytes: Buffer) => ReturnType<typeof handle.write<Buffer>>;
+      handle.write = ((bytes: Buffer) => write(bytes.subarray(0, takes))) as typeof handle.write;
+    });
+    let now = NOON;
+    const { log, told, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
+    takes = 1_000; // a whole line, and a torn one
+    for (const id of ['r1', 'r2', 'r3']) log.add(plain(id));
+    await eventually('the failure', () => told.length > 0);
+    await new Promise((resolve) => setTimeout(resolve, 20)); // several attempts
+    now += DAY_MS;
+    log.add(plain('r4', { time: new Date(now).toISOString() }));
+    takes = Number.POSITIVE_INFINITY;
+    await log.close();
+    assert.deepEqual([told, counters], [['ENOSPC', 'recovery'], { written: 4, lost: 0 }]);
+    assert.deepEqual(written(), ['opened', 'r1', 'r2', 'r3', 'opened', 'r4', 'closed']);
+    assert.deepEqual((await checkReceipts(directory, { strict: true })).findings, []);
+  });
+
+  it('loses no receipt if a file cannot be closed at midnight', async (t) => {
+    let fails = true;
+    onDisk(t, (handle) => {
+      const close = handle.close.bind(handle);
+      handle.close = async () => {
+        await close();
+        if (fails) throw errno('EIO');
+      };
+    });
+    let now = NOON;
+    const { log, told, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
+    log.add(plain('r1'));
+    await eventually('the receipt', () => counters.written === 1);
+    now += DAY_MS;
+    log.add(plain('r2'));
+    await eventually('the receipt', () => counters.written === 2);
+    fails = false;
+    await log.close();
+    assert.deepEqual(told, ['EIO', 'recovery']);
+    assert.deepEqual(written(), ['opened', 'r1', 'opened', 'r2', 'closed']);
+  });
+
+  it('counts the receipts that do not fit while the disk fails, and writes their number into the chain', async (t) => {
+    let fails = false;
+    onDisk(t, (handle) => {
+      const datasync = handle.datasync.bind(handle);
+      handle.datasync = async () => {
+        if (fails) throw errno('EIO');
+        return datasync();
+      };
+    });
+    const { log, told, counters } = await opened({ mostPending: 5 });
+    fails = true;
+    for (let i = 0; i < 12; i++) log.add(plain(`r${i}`));
+    await eventually('the failure', () => told.includes('EIO'));
+    fails = false;
+    await log.close();
+    assert.deepEqual(told, ['1 lost', 'EIO', 'recovery', '7 lost']);
+    assert.deepEqual(counters, { written: 5, lost: 7 });
+    assert.deepEqual(written(), ['opened', 'r0', 'r1', 'r2', 'r3', 'r4', 'closed', 7]);
+    const { ok, findings } = await checkReceipts(directory);
+    assert.equal(ok, true);
+    assert.match(findings[0]?.message ?? '', /^7 receipts before it were not written$/);
+  });
+
+  it('counts the receipts that could not be written at the end', async (t) => {
+    let fails = false;
+    onDisk(t, (handle) => {
+      const write = handle.write.bind(handle);
+      handle.write = (async (...args: [never]) => {
+        if (fails) throw errno('EROFS');
+        return write(...args);
+      }) as unknown as typeof handle.write;
+    });
+    const { log, told, counters } = await opened();
+    fails = true;
+    for (const id of ['r1', 'r2', 'r3']) log.add(plain(id));
+    await log.close();
+    assert.deepEqual([told, counters], [['EROFS', '3 lost'], { written: 0, lost: 3 }]);
+    assert.deepEqual(written(), ['opened']);
+  });
+
+  it('waits for no disk that hangs: it tells after 10 s, counts what does not fit, and goes on with it', async (t) => {
+    const disk = Promise.withResolvers<void>();
+    let hangs = false;
+    onDisk(t, (handle) => {
+      const datasync = handle.datasync.bind(handle);
+      handle.datasync = async () => {
+        if (hangs) await disk.promise;
+        return datasync();
+      };
+    });
+    const clock = createFakeClock(NOON);
+    const { log, told, counters } = await opened({ clock, mostPending: 5 });
+    hangs = true;
+    for (let i = 0; i < 8; i++) log.add(plain(`r${i}`));
+    await clock.advance(TIMES.batchPause + TIMES.diskPatience);
+    assert.deepEqual([told, counters.lost], [['1 lost', 'ETIMEDOUT'], 3]);
+    hangs = false;
+    disk.resolve();
+    await log.close();
+    assert.deepEqual(told, ['1 lost', 'ETIMEDOUT', 'recovery', '3 lost']);
+    assert.deepEqual([counters, written().includes(3)], [{ written: 5, lost: 3 }, true]);
+    assert.equal((await checkReceipts(directory)).ok, true);
+  });
+
+  it('puts the last line into the file of its day, though nothing else is of that day', async () => {
+    let now = NOON;
+    const log = await here.open({ clock: clockOf({ now: () => now }) });
+    log.add(receipt('r1'));
+    now += DAY_MS;
+    await log.close();
+    assert.deepEqual(written(), ['opened', 'epoch', 'r1', 'opened', 'closed']);
+    assert.deepEqual(
+      (await checkReceipts(directory)).findings.map(({ message }) => message),
+      [`its record ${RECORD} is missing`],
+    );
+  });
+
+  it('keeps the day of its file if the clock is set back, and puts no line into an earlier day', async () => {
+    let now = NOON;
+    const { log, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
+    log.add(plain('r1', { time: new Date(NOON + DAY_MS).toISOString() })); // the clock was set back meanwhile
+    now -= DAY_MS;
+    log.add(plain('r2'));
+    await eventually('the receipts', () => counters.written === 2);
+    await log.close();
+    assert.deepEqual(
+      files().map((file) => [file.slice(0, 10), linesOf(file).length]),
+      [
+        ['2026-12-01', 1],
+        ['2026-12-02', 4],
+      ],
+    );
+    assert.deepEqual((await checkReceipts(directory, { strict: true })).findings, []);
+  });
+
+  it('leaves a chain that verifies up to the crash, with the gap named, each time the process is killed', {
+    timeout: 600_000,
+  }, async () => {
+    const writer = `
+      const { openReceiptLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/receipts/receipt-log.ts'))});
+      const { clockWith } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/clock.ts'))});
+      const clock = clockWith({ ...${JSON.stringify(TIMES)}, batchPause: 1 });
+      const told = { onFailure() {}, onRecovery() {}, onLost() {}, counters: {} };
+      const log = await openReceiptLog({ workspace: process.argv[1], version: '1', roots: 'vendor', clock, ...told });
+      console.log('ready');
+      const receipt = ${JSON.stringify(plain('r'))};
+      setInterval(() => { for (let i = 0; i < 50; i++) log.add(receipt); }, 1);`;
+    const size = (): number => files().reduce((sum, file) => sum + statSync(join(directory, file)).size, 0);
+    for (let round = 0; round < 3; round++) {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', writer, here.workspace]);
+      await once(child.stdout, 'data');
+      const atStart = size();
+      await eventually('the writer to write', () => size() >= atStart + 20_000 * round);
+      child.kill('SIGKILL');
+      await once(child, 'close');
+    }
+    const { ok, instances, requests, findings } = await checkReceipts(directory);
+    assert.deepEqual([ok, instances, requests > 0], [true, 3, true]);
+    for (const { message } of findings) assert.match(message, /killed/);
+    assert.equal(findings.filter(({ message }) => message.startsWith('is the last line')).length, 3);
+  });
+});
+
+describe('the records of verifications', () => {
+  const list = (name: string): string[] => readdirSync(join(directory, name)).sort();
+  const recordOf = (text: string) => ({ sha256: sha256(text), text });
+  const nameOf = (text: string): string => `${sha256(text)}.json`;
+
+  it('are kept once a receipt refers to them, readable by their owner only; before that, among the unused', async () => {
+    const { log, counters } = await opened();
+    log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+    log.keepRecord(recordOf('another'));
+    await eventually('the records', () => list('unused').length === 2);
+    log.add(receipt('r1'));
+    log.add(receipt('r2'));
+    await eventually('the receipts', () => counters.written === 2);
+    assert.deepEqual([list('records'), list('unused')], [[`${RECORD}.json`], [nameOf('another')]]);
+    assert.equal(readFileSync(join(directory, 'records', `${RECORD}.json`), 'utf8'), RECORD_TEXT);
+    assert.equal(statSync(join(directory, 'records', `${RECORD}.json`)).mode & 0o777, 0o600);
+    await log.close();
+  });
+
+  it('of which no receipt speaks make none go that a receipt refers to; the newest 1,000 of each kind stay', async () => {
+    const { log, counters } = await opened();
+    const old = (name: string, i: number): void => {
+      const path = join(directory, name, nameOf(`${i}`));
+      writeFileSync(path, '');
+      utimesSync(path, i, i);
+    };
+    for (let i = 0; i < 1_000; i++) for (const name of ['records', 'unused']) old(name, i);
+    for (let i = 0; i < 3; i++) log.keepRecord(recordOf(`forced ${i}`));
+    await eventually('the records', () => list('unused').includes(nameOf('forced 2')));
+    await eventually('the room', () => list('unused').length === 1_000);
+    assert.deepEqual(
+      [0, 1, 2, 3].map((i) => list('unused').includes(nameOf(`${i}`))),
+      [false, false, false, true],
+    );
+    assert.equal(list('records').length, 1_000, 'none of them is gone');
+    log.add(receipt('r1', { epoch: { ...EPOCH, exchangeSha256: sha256('forced 1') } }));
+    await eventually('the receipt', () => counters.written === 1);
+    assert.deepEqual([list('records').length, list('unused').length], [1_000, 999]);
+    assert.deepEqual(
+      [nameOf('forced 1'), nameOf('0')].map((name) => list('records').includes(name)),
+      [true, false],
+    );
+    await log.close();
+  });
+
+  it('have at most 1 MiB, because the service may pad its evidence, and wait for the disk in bounded number', async (t) => {
+    let fails = true;
+    const realLink = fs.link;
+    const { log, told } = await opened();
+    breakFs(t, 'link', async (from: string, to: string) => {
+      if (fails) throw errno('ENOSPC');
+      return realLink(from, to);
+    });
+    log.keepRecord(recordOf('x'.repeat(1024 * 1024 + 1)));
+    log.keepRecord(recordOf('x'.repeat(1024 * 1024)));
+    for (let i = 0; i < 200; i++) log.keepRecord(recordOf(`${i}`));
+    await eventually('the failure', () => told.includes('ENOSPC'));
+    fails = false;
+    log.add(plain('r1'));
+    await log.close();
+    assert.deepEqual(told, ['ENOSPC', 'recovery']);
+    assert.deepEqual(
+      [list('unused').length, list('unused').includes(nameOf('x'.repeat(1024 * 1024 + 1)))],
+      [100, false],
+    );
+    assert.equal(statSync(join(directory, 'unused', nameOf('x'.repeat(1024 * 1024)))).size, 1024 * 1024);
+  });
+
+  it('stop no receipts if old ones cannot be removed, and leave alone what is none of them', async () => {
+    const { log, counters } = await opened();
+    const foreign = `${'f'.repeat(64)}.json`;
+    mkdirSync(join(directory, 'records', foreign));
+    utimesSync(join(directory, 'records', foreign), 1, 1);
+    for (const name of ['lost+found', '.DS_Store']) mkdirSync(join(directory, 'records', name));
+    for (let i = 0; i < 1_000; i++) writeFileSync(join(directory, 'records', nameOf(`${i}`)), '');
+    log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+    log.add(receipt('r1'));
+    await eventually('the receipt', () => counters.written === 1);
+    for (const name of [foreign, 'lost+found', '.DS_Store', `${RECORD}.json`])
+      assert.ok(list('records').includes(name), name);
+    await log.close();
+  });
+});
