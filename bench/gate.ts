@@ -1,7 +1,7 @@
 /** Before anything is measured: every subject must give the right bytes, streamed and whole. */
 import assert from 'node:assert/strict';
-import { createSecretKey } from 'node:crypto';
 import { once } from 'node:events';
+import { SecretKey } from '#crypto';
 import { RequestCipher } from '../lib/envelope/message-cipher.ts';
 import { decryptBody } from '../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
@@ -55,10 +55,8 @@ export function bodyOf(message: string): string {
 }
 
 async function opened(text: string, unary: boolean): Promise<string> {
-  const cipher = new RequestCipher(
-    { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) },
-    { nonce: OPEN_SECRET.nonce },
-  );
+  const secret = { id: OPEN_SECRET.id, key: new SecretKey(Buffer.from(OPEN_SECRET.key)) };
+  const cipher = new RequestCipher(secret, { nonce: OPEN_SECRET.nonce });
   const asked = { streaming: !unary, choices: 1, format: undefined, usage: 'every' } as const;
   const wire = Buffer.from(text, 'latin1');
   if (unary) return (await decryptBody({ id: 'chat' }, cipher, asked, wire)).body.toString();

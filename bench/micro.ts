@@ -4,6 +4,7 @@
  */
 import { createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
 import { bench, run } from 'mitata';
+import { SecretKey } from '#crypto';
 import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
 import { decodeQuoteV4 } from '../lib/attestation/tdx/quote.ts';
 import { verify } from '../lib/attestation/verify-evidence.ts';
@@ -19,7 +20,7 @@ import { answeredExchange, EVIDENCE, longestHold, NO_QUOTE } from './trust-fixtu
 
 const EVENTS = 1_000;
 const CHUNK = 65_536;
-const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
+const secret = { id: OPEN_SECRET.id, key: new SecretKey(Buffer.from(OPEN_SECRET.key)) };
 const events = sealedEvents(EVENTS, OPEN_PROTECTION);
 const stream = Buffer.concat(events);
 const body = chatBody({}, 1_000_000);
@@ -46,9 +47,10 @@ bench('open 1000 events, each a chunk', () => openAll(events));
 bench('open 1000 events, 16 KiB a chunk', () => openAll(chunksOf(stream, 16_384)));
 
 bench('decipher 4000 messages of 100 bytes, nothing else', () => {
+  const key = createSecretKey(OPEN_SECRET.key);
   const [iv, aad, tag, text] = [Buffer.alloc(12), Buffer.alloc(16), Buffer.alloc(16), Buffer.alloc(100)];
   for (let i = 0; i < 4 * EVENTS; i++) {
-    const decipher = createDecipheriv('aes-256-gcm', secret.key, iv, { authTagLength: 16 });
+    const decipher = createDecipheriv('aes-256-gcm', key, iv, { authTagLength: 16 });
     decipher.setAAD(aad);
     decipher.setAuthTag(tag);
     decipher.update(text);

@@ -3,7 +3,7 @@
  * 19.2). It depends only on the hardware and a revision number, so that a restart serves the same bytes.
  */
 import { createPublicKey } from 'node:crypto';
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import type { Hardware } from './hardware.ts';
 import type { WorkloadIdentity } from './pki/mesh.ts';
 import { referenceValues } from './reference-values.ts';

@@ -4,7 +4,7 @@
 import { sign } from 'node:crypto';
 import { KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, KDF_HKDF_SHA256 } from 'hpke';
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import type { WorkloadCertificate } from './pki/mesh.ts';
 
 /** Uses the KEM of noble: Node's built-in one would raise an ExperimentalWarning for ML-KEM in WebCrypto. */

@@ -2,7 +2,7 @@
  * Checks as data. A row states the id and title of a check, the source of its rule, what must hold, and how
  * the row judges a subject. `Checks` turns rows into outcomes, stage by stage. Only `allAccepted` decides.
  */
-import { constantTimeEqual } from '#crypto/digest';
+import { constantTimeEqual } from '#crypto';
 import { nextTurn } from '../clock.ts';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';

@@ -2,7 +2,7 @@
  * The checks of the document around those of the hardware: that everything can be read, then, once it is
  * known who signed, what the document says: manifest, policies, mesh CA.
  */
-import { constantTimeEqual, sha256 } from '#crypto/digest';
+import { constantTimeEqual, sha256 } from '#crypto';
 import { plural } from '../text.ts';
 import { finding, notApplicable, rowsFrom } from './check.ts';
 import type { AttestationDocument, Evidence } from './document.ts';

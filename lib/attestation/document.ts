@@ -3,7 +3,7 @@
  * 19.8), and computes the 64 bytes by which the hardware vouches for it (3). The document alone makes nothing
  * trusted: the report data bind what matters, or a check compares it with the manifest.
  */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import { malformed } from '../crypto/der.ts';
 import { JsonNumber, type JsonValue, parseStrictJson } from '../strict-json.ts';
 import { attempt } from './check.ts';

@@ -3,7 +3,7 @@
  * manifest (docs/protocol/attestation.md 2 to 11, 19.12), by stages: what can be read, who signed it, what
  * that says, what is revoked. So a check that fails after the second stage means that hardware said so.
  */
-import { constantTimeEqual, sha256 } from '#crypto/digest';
+import { constantTimeEqual, sha256 } from '#crypto';
 import {
   allAccepted,
   type Check,

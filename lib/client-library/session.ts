@@ -2,7 +2,7 @@
  * Makes the session of a client, which keeps everything in memory and fetches everything through the given
  * fetch.
  */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';

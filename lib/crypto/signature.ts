@@ -4,7 +4,7 @@
  * that cannot be parsed does not verify: the functions resolve with false for it.
  */
 import { p256, p384 } from '@noble/curves/nist.js';
-import { sha256, sha384 } from '#crypto/digest';
+import { sha256, sha384 } from '#crypto';
 import { children, malformed, parseDer, readSequence, TAG } from './der.ts';
 import { readBitString, readUnsigned } from './der-values.ts';
 

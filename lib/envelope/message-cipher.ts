@@ -1,6 +1,5 @@
 /** Messages `"id:nonce:iv:ciphertext+tag"`: AES-256-GCM, hex after the id (docs/protocol/inference.md 4). */
-import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from '#crypto/aead';
-import { AAD_BYTES, openSlots, SHORT_BYTES, type Slot, sealSlots, slots } from '#crypto/short-messages';
+import { IV_BYTES, type SealedParts, type SecretKey, SHORT_BYTES, TAG_BYTES } from '#crypto';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
@@ -21,15 +20,10 @@ const malformed = () =>
   new PrivatemodeError('response_malformed', 'an encrypted value of the response is malformed');
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 
-function authentic<T>(opened: T | undefined): T {
-  if (opened === undefined) throw notAuthentic('an encrypted value of the response does not authenticate');
-  return opened;
-}
-
 /**
  * The cipher of one attempt: a random nonce and two counters, which authenticate a response, so the id and
- * the nonce that stand in it need not. Throws `internal` unless the key holds 32 bytes, and after 2^32
- * messages. `options`, for tests: nonce and ivs of 12 bytes, and the start of both counters.
+ * the nonce that stand in it need not. Throws `internal` after 2^32 messages. `options`, for tests: nonce and
+ * ivs of 12 bytes, and the start of both counters.
  */
 export class RequestCipher {
   /** Whether a response message came, whether it opens or not. Text in place of one does not count. */
@@ -38,7 +32,7 @@ export class RequestCipher {
   readonly #ivs: (() => Uint8Array) | undefined;
   readonly #prefix: string;
   readonly #first: number;
-  readonly #aad = Buffer.alloc(AAD_BYTES); // the nonce, which is as long as an iv, and a number
+  readonly #aad = Buffer.alloc(IV_BYTES + 4); // the nonce, which is as long as an iv, and a number
   readonly #sentIvs: string[] = []; // in hex: a gateway could send our own messages back as a response
   #received = 0;
   #failure: unknown;
@@ -49,7 +43,6 @@ export class RequestCipher {
     options: { nonce?: Uint8Array; ivs?: () => Uint8Array; sequence?: number } = {},
   ) {
     const { nonce = randomBytes(IV_BYTES), ivs, sequence = 0 } = options;
-    checkKey(key);
     this.#key = key;
     this.#ivs = ivs;
     this.#head = `${id}:${Buffer.from(nonce).toString('hex')}:`;
@@ -65,10 +58,16 @@ export class RequestCipher {
 
   /** Gives messages in quotes; a long one as its sealer. Throws `internal` after a response message. */
   seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
-    const messages: (string | MessageSealer)[] = [];
-    for (let i = 0; i < plaintexts.length; i += slots.length)
-      messages.push(...this.#sealBatch(plaintexts.slice(i, i + slots.length)));
-    return messages;
+    return plaintexts.map((plaintext) => {
+      if (this.hasReceived || this.#failure !== undefined) throw internal('sealing after the response began');
+      const iv = this.#ivs?.() ?? randomBytes(IV_BYTES);
+      const ivText = Buffer.from(iv).toString('hex');
+      const head = `${this.#prefix}${ivText}:`;
+      const aad = this.#aadFor(this.#sentIvs.length);
+      this.#sentIvs.push(ivText);
+      if (plaintext.length > SHORT_BYTES) return longSealer(head, this.#key.sealLong(iv, aad));
+      return `${head}${this.#key.sealShort(iv, aad, plaintext)}"`;
+    });
   }
 
   /**
@@ -78,41 +77,27 @@ export class RequestCipher {
    */
   open(messages: readonly string[]): string[] {
     if (this.#failure !== undefined) throw this.#failure;
-    const opened: string[] = [];
-    let filled = 0;
-    const openFilled = (): void => {
-      if (filled > 0) opened.push(...authentic(openSlots(this.#key, filled)));
-      filled = 0;
-    };
     try {
-      for (const message of messages) {
-        const slot = slots[filled]!;
-        const body = this.#receive(message, slot);
-        if (slot.size > SHORT_BYTES) {
-          openFilled();
-          const { iv, bytes, size, tag } = slot;
-          const aad = bytes.subarray(0, AAD_BYTES);
-          const plaintext = gcmDecrypt(this.#key, iv, aad, body.subarray(0, size), tag);
-          opened.push(authentic(plaintext).toString('latin1'));
-        } else if (++filled === slots.length) openFilled();
-      }
-      openFilled();
-      return opened;
+      const opened = this.#key.open(messages.map((message) => this.#receive(message)));
+      if (opened === 'malformed') throw malformed();
+      this.hasReceived ||= messages.length > 0;
+      if (typeof opened !== 'string') return opened;
+      throw notAuthentic('an encrypted value of the response does not authenticate');
     } catch (thrown) {
       this.#failure = thrown;
       throw thrown;
     }
   }
 
-  #aadFor(number: number): Buffer {
+  #aadFor(number: number): Uint8Array {
     const sequence = this.#first + number;
     if (sequence >= 2 ** 32) throw internal('the message counter is exhausted');
     this.#aad.writeUInt32LE(sequence, IV_BYTES); // all else on this wire is big-endian
-    return this.#aad;
+    return new Uint8Array(this.#aad);
   }
 
-  /** Decodes the next response message into the slot; a long one into the memory that is returned. */
-  #receive(message: string, slot: Slot): Buffer {
+  /** Takes the next response message apart. */
+  #receive(message: string): SealedParts {
     // startsWith takes six times as long
     if (message.slice(0, this.#head.length) !== this.#head) {
       const nonceAt = message.indexOf(':') + 1;
@@ -121,57 +106,19 @@ export class RequestCipher {
     }
     const ivAt = this.#head.length;
     const bodyAt = ivAt + 2 * IV_BYTES + 1;
-    const digits = message.length - bodyAt;
-    const size = (digits >> 1) - TAG_BYTES;
-    if (message[bodyAt - 1] !== ':' || digits % 2 !== 0 || size < 0) throw malformed();
-    const { iv, tag, bytes } = slot;
-    const isShort = size <= SHORT_BYTES;
-    const body = isShort ? bytes : Buffer.allocUnsafeSlow(size + TAG_BYTES);
-    const at = isShort ? AAD_BYTES : 0;
-    const isHex =
-      iv.write(message.slice(ivAt, bodyAt - 1), 'hex') === IV_BYTES &&
-      body.write(message.slice(bodyAt), at, 'hex') === size + TAG_BYTES;
-    if (!isHex) throw malformed();
-    for (let i = 0; i < TAG_BYTES; i++) tag[i] = body[at + size + i]!;
-    slot.size = size;
-    this.hasReceived = true;
+    if (message[bodyAt - 1] !== ':') throw malformed();
+    const iv = message.slice(ivAt, bodyAt - 1);
     const sent = this.#sentIvs[this.#received];
-    if (sent !== undefined && sent === iv.toString('hex'))
+    if (sent !== undefined && sent === iv.toLowerCase()) {
+      this.hasReceived = true;
       throw notAuthentic('the response contains a message of its own request');
-    const aad = this.#aadFor(this.#received);
-    for (let i = 0; i < AAD_BYTES; i++) bytes[i] = aad[i]!;
-    this.#received += 1;
-    return body;
-  }
-
-  /** Seals at most as many plaintexts as there are slots: the short ones together. */
-  #sealBatch(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
-    const short: Uint8Array[] = [];
-    const messages = plaintexts.map((plaintext) => {
-      if (this.hasReceived || this.#failure !== undefined) throw internal('sealing after the response began');
-      const iv = this.#ivs?.() ?? randomBytes(IV_BYTES);
-      const ivText = Buffer.from(iv).toString('hex');
-      const head = `${this.#prefix}${ivText}:`;
-      const aad = this.#aadFor(this.#sentIvs.length);
-      this.#sentIvs.push(ivText);
-      if (plaintext.length > SHORT_BYTES) return longSealer(head, gcmEncryption(this.#key, iv, aad));
-      const slot = slots[short.length]!;
-      slot.iv.set(iv);
-      slot.bytes.set(aad);
-      short.push(plaintext);
-      return head;
-    });
-    sealSlots(this.#key, short);
-    let used = 0;
-    return messages.map((message) => {
-      if (typeof message !== 'string') return message;
-      const { bytes, size, tag } = slots[used++]!;
-      return `${message}${bytes.toString('hex', AAD_BYTES, AAD_BYTES + size)}${tag.toString('hex')}"`;
-    });
+    }
+    const aad = this.#aadFor(this.#received++);
+    return { iv, aad, body: message.slice(bodyAt) };
   }
 }
 
-function longSealer(head: string, encryption: ReturnType<typeof gcmEncryption>) {
+function longSealer(head: string, encryption: ReturnType<SecretKey['sealLong']>) {
   return {
     head, // `"id:nonce:iv:`
     /** Writes the ciphertext as hex, twice as many bytes, to `target` from `at` on. */

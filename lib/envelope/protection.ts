@@ -1,5 +1,5 @@
 /** The interface of the body protection: another generation of the protocol changes this room alone. */
-import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
+import type { SecretKey } from '#crypto';
 
 export { type InferenceSecret, type MessageSealer, notAuthentic, RequestCipher } from './message-cipher.ts';
 
@@ -25,18 +25,17 @@ const macs = new WeakMap<SecretKey, { readonly policy: string; readonly mac: str
 
 /**
  * The protection headers of one attempt but the version (docs/protocol/inference.md 2 and 7). Values are
- * latin1: the model's holds its UTF-8 bytes. Throws `internal` unless the key holds 32 bytes.
+ * latin1: the model's holds its UTF-8 bytes.
  */
 export function protectionHeaders(attempt: ProtectedAttempt): Record<string, string> {
   const { secretId, key, model, shardKey, gpuPolicy } = attempt;
-  checkKey(key);
   const revoked = gpuPolicy.gracePeriodHours > 0 ? ',allow-revoked' : '';
   const unknown = gpuPolicy.allowUnknown ? ',allow-unknown' : '';
   const notBefore = Math.floor(attempt.nowMs / 1000) - gpuPolicy.gracePeriodHours * 3600;
   const policy = `rules=allow-good${revoked}${unknown}; revocation-time-not-before=${notBefore}`;
   let known = macs.get(key);
   if (known?.policy !== policy) {
-    known = { policy, mac: hmacSha256(key, policy) };
+    known = { policy, mac: key.hmacSha256(policy) };
     macs.set(key, known);
   }
   return {

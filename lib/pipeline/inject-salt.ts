@@ -1,5 +1,5 @@
 /** Cache salt, and shard key: by it the service finds a cached prompt (docs/protocol/inference.md 8). */
-import { sha256, sha256Latin1 } from '#crypto/digest';
+import { sha256, sha256Latin1 } from '#crypto';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Value } from './encrypt-body.ts';

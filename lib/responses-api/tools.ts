@@ -3,7 +3,7 @@
  * the tools.
  */
 
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import {
   invalid,
   isObject,

@@ -1,5 +1,5 @@
 /** Which keys attest, and when: one attempt for each key, eight at a time, and none for a refused key. */
-import { hmacSha256, secretKey } from '#crypto/aead';
+import { SecretKey } from '#crypto';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -24,8 +24,8 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
   /** By keyed hash: keys that the service refused, in order of time, and keys that attested. */
   const refused = new Map<string, { readonly at: number; readonly error: PrivatemodeError }>();
   const good = new Set<string>();
-  const hashKey = secretKey(randomBytes(32));
-  const hashOf = (apiKey: string): string => hmacSha256(hashKey, apiKey);
+  const hashKey = new SecretKey(randomBytes(32));
+  const hashOf = (apiKey: string): string => hashKey.hmacSha256(apiKey);
 
   function beginNext(): void {
     let place = 0;

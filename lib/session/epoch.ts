@@ -2,7 +2,7 @@
  * Makes one epoch: attests the service, under the newest manifest if the enforced one fails, exchanges a
  * secret, and records the manifest, the verdict and the exchange.
  */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import type { CollateralSource } from '../attestation/collateral.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';

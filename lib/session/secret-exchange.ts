@@ -1,8 +1,7 @@
 /** The secret exchange by HPKE: a secret is accepted only if the attested deployment signed it. */
 import { KDF_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, type Key, type KeyPair } from 'hpke';
-import { type SecretKey, secretKey } from '#crypto/aead';
-import { sha256 } from '#crypto/digest';
+import { SecretKey, sha256 } from '#crypto';
 import type { Check } from '../attestation/verify-evidence.ts';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { SecretResponse } from './control-api.ts';
@@ -43,11 +42,11 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
     if (recipient === undefined) throw failed('the exchange has been completed before');
     requireAccepted(await judge({ ...response, publicKey }));
     const opened = SUITE.ReceiveExport(recipient, response.encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
-    // The key object alone holds the bytes: `secretKey` wipes the copy that HPKE hands out.
-    const key = await opened.then(secretKey, (cause: unknown) => {
+    // The key object alone holds the bytes: it wipes the copy that HPKE hands out.
+    const bytes = await opened.catch((cause: unknown) => {
       throw failed('the encapsulated key cannot be opened', { cause });
     });
-    return { secretId: Buffer.from(sha256(publicKey)).toString('base64'), key };
+    return { secretId: Buffer.from(sha256(publicKey)).toString('base64'), key: new SecretKey(bytes) };
   }
   return { publicKey, complete };
 }

@@ -2,7 +2,7 @@
  * One exchange with the service as one JSON file, the record: what crossed the wire and what it was judged
  * by, so that anybody can judge it again without a network (docs/verify.md). It holds no key and no secret.
  */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import { integer, JsonMembers, OBJECT, TEXT } from '../attestation/json-members.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import type { CollateralSource, TrustRoots } from '../attestation/verify-evidence.ts';

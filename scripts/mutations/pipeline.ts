@@ -426,13 +426,11 @@ export const PIPELINE: readonly Mutation[] = [
     file: 'lib/envelope/message-cipher.ts',
     edits: [
       {
-        find: 'gcmDecrypt(this.#key, iv, aad, body.subarray(0, size), tag);',
+        find: 'this.#key.open(messages.map((message) => this.#receive(message)));',
         replace:
-          'Array.from({ length: 500 }, (_, any) =>' +
-          '  aad && gcmDecrypt(this.#key, iv, this.#aadFor(any), body.subarray(0, size), tag)).find(Boolean);',
+          'messages.map((message) => this.#receive(message)).flatMap((each) => Array.from({ length: 500 },' +
+          ' (_, any) => this.#key.open([{ ...each, aad: this.#aadFor(any) }])).find(Array.isArray));',
       },
-      { find: 'const isShort = size <= SHORT_BYTES;', replace: 'const isShort = false;' },
-      { find: 'if (slot.size > SHORT_BYTES) {', replace: 'if (slot.size >= 0) {' },
     ],
     tests: [
       {

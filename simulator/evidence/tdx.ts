@@ -3,7 +3,7 @@
  * (docs/protocol/attestation.md 9, 10).
  */
 import { createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto';
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import {
   ATTESTATION_KEY_TYPE,
   CERTIFICATE_DATA_TYPE,

@@ -1,9 +1,9 @@
 /** Which of several reference values a verdict speaks of. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { sha256 } from '#crypto';
 import { reportData, transitionDigest } from '../../lib/attestation/document.ts';
 import { verify } from '../../lib/attestation/verify-evidence.ts';
-import { sha256 } from '../../lib/crypto/node/digest.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';

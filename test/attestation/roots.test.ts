@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
 import { commonName, decodeOneCertificate, parseCertificate } from '../../lib/attestation/x509.ts';
 import { trustText } from '../support/evidence/attestation-vectors.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { createSecretKey } from 'node:crypto';
 import { describe, it } from 'node:test';
+import { SecretKey } from '#crypto';
 import {
   audioForm,
   chatBody,
@@ -24,7 +24,7 @@ import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { formBodyOf, jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
 
-const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
+const secret = { id: OPEN_SECRET.id, key: new SecretKey(Buffer.from(OPEN_SECRET.key)) };
 const cipher = () => new RequestCipher(secret, { nonce: OPEN_SECRET.nonce });
 const asked = { streaming: true, choices: 1, format: undefined, usage: 'every' } as const;
 

@@ -429,7 +429,7 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
 
   it('gets a sealed error of status 500 whole', async () => {
     const response = await ask(async ({ body, write }) => {
-      const sealed = sealedAnswers(await body(), PLAIN_MEMBERS.R, EPOCH.key);
+      const sealed = sealedAnswers(await body(), PLAIN_MEMBERS.R);
       await write(http(500, sealed.object({ error: { message: 'no secret for ID' } })));
     });
     assert.deepEqual([response.status, upstream.requests.length], [500, 1]);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { constantTimeEqual, sha256, sha384 } from '#crypto/digest';
+import { constantTimeEqual, sha256, sha384 } from '#crypto';
 import { toHex } from '../support/evidence/wycheproof.ts';
 
 const text = (value: string): Uint8Array => new TextEncoder().encode(value);

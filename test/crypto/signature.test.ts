@@ -3,7 +3,7 @@ import { constants, createPublicKey, generateKeyPairSync, type KeyObject, sign }
 import { describe, it } from 'node:test';
 import { p384 } from '@noble/curves/nist.js';
 import fc from 'fast-check';
-import { multiplyBaseP384 } from '#crypto/p384';
+import { multiplyBaseP384 } from '#crypto';
 import {
   type EcCurve,
   type EcdsaHash,

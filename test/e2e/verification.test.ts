@@ -86,7 +86,8 @@ describe('the verification document', { timeout: 600_000 }, () => {
           .filter(({ path }) => path.endsWith('/attest'))
           .map(({ body }) => Buffer.from(JSON.parse(body.toString()).Nonce, 'base64'));
         assert.ok(nonces.length > 0);
-        const secrets = [...nonces, Buffer.from(proxy.session.current()?.key.export() ?? '')];
+        const key = simulator.secrets.lookup(proxy.session.current()?.secretId ?? '');
+        const secrets = [...nonces, Buffer.from(key ?? '')];
         const forbidden = secrets.flatMap((bytes) => [bytes.toString('hex'), bytes.toString('base64')]);
         for (const secret of [...forbidden, CANARY_KEY, 'a-word-of-the-prompt']) {
           assert.ok(secret.length > 10 && !text.includes(secret), 'a secret is in the document');

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
+import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH, NEXT_SECRET } from '../support/doors/gateway.ts';
 import { assertError, CANARY, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
@@ -22,7 +22,7 @@ const saying =
   };
 const noSecret = saying(plainError(500, NO_SECRET));
 const answeringNext: Script = async (scripted) => {
-  const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, NEXT_EPOCH.key);
+  const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, NEXT_SECRET);
   await scripted.write(http(200, sealed.object(COMPLETION), { 'Content-Type': 'application/json' }));
 };
 
@@ -137,7 +137,7 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     const session = fakeSession();
     const { upstream, ask } = await gatewayFixture(t, { session });
     upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, EPOCH.key);
+      const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R);
       await scripted.write(http(500, sealed.object({ error: { message: NO_SECRET } })));
     });
     const answer = await ask(post());
@@ -167,7 +167,7 @@ describe('a response', () => {
       'is reported to the session as authentic if the session has no secret in force',
       post(),
       async (scripted) => {
-        const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, EPOCH.key);
+        const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R);
         await scripted.write(http(200, sealed.object(COMPLETION), json));
       },
       [EPOCH.secretId],

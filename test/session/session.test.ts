@@ -3,7 +3,6 @@ import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { hmacSha256 } from '#crypto/aead';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { verdictText } from '../../lib/verdict/verdict.ts';
 import { settle } from '../support/remote/fake-clock.ts';
@@ -66,7 +65,7 @@ describe('the start of a session', () => {
     assert.equal(attested?.message, 'Coordinator manifest fetched successfully');
     assert.equal(session.current(), epoch);
     assert.ok(Object.isFrozen(epoch));
-    assert.match(hmacSha256(epoch.key, 'any text'), /^[0-9a-f]{64}$/);
+    assert.match(epoch.key.hmacSha256('any text'), /^[0-9a-f]{64}$/);
     assert.equal(epoch.attestedAt, clock.now());
     assert.equal(epoch.renewAt - clock.now(), 45 * MINUTE);
     assert.equal(epoch.expiresAt - clock.now(), 55 * MINUTE);

@@ -5,8 +5,7 @@
  * under which that signature is valid.
  */
 import { p384 } from '@noble/curves/nist.js';
-import { constantTimeEqual, sha384 } from '#crypto/digest';
-import { multiplyBaseP384 } from '#crypto/p384';
+import { constantTimeEqual, multiplyBaseP384, sha384 } from '#crypto';
 import { malformed } from '../../crypto/der.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { PRODUCTS, type Product } from './product.ts';

@@ -2,7 +2,7 @@
  * Checks who signed the quote: that it answers our nonce, its form, the chain of its PCK certificate, and its
  * signatures (docs/protocol/attestation.md 3, 10).
  */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import { type PublicKey, publicKeyFromPoint, verifyEcdsa } from '../../crypto/signature.ts';
 import { type Finding, finding, hex, oneOf, rowsFrom } from '../check.ts';
 import { inForce } from '../validity.ts';

@@ -1,5 +1,5 @@
 //! GHASH (NIST SP 800-38D, section 6.4) of the RustCrypto project, in constant time, for messages that
-//! lib/crypto/node/short-messages.ts puts into the memory of this module. scripts/build-ghash.ts compiles it.
+//! lib/crypto/node.ts puts into the memory of this module. scripts/build-ghash.ts compiles it.
 #![no_std]
 
 use core::{ptr, slice};

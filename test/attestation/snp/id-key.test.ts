@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { p384 } from '@noble/curves/nist.js';
-import { sha384 } from '#crypto/digest';
+import { sha384 } from '#crypto';
 import { parseManifest } from '../../../lib/attestation/manifest.ts';
 import { idBlock, idKey, idKeyDigest } from '../../../lib/attestation/snp/launch-digest.ts';
 import { guestPolicyValue } from '../../../lib/attestation/snp/packed-fields.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { sha256, sha384 } from '#crypto/digest';
+import { sha256, sha384 } from '#crypto';
 import { parseManifest } from '../../../lib/attestation/manifest.ts';
 import {
   apVmsaPage,

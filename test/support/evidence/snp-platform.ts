@@ -3,7 +3,7 @@
  * the fixed vectors do not vary. Its keys of elliptic curves are made once per process.
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import { reportData, transitionDigest } from '../../../lib/attestation/document.ts';
 import { idKeyDigest } from '../../../lib/attestation/snp/launch-digest.ts';
 import { type TcbParts, tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';

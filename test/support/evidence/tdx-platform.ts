@@ -2,7 +2,7 @@
  * A TDX platform under authorities of our own, each part of which can be changed before it is signed: what
  * the fixed vectors do not vary.
  */
-import { sha256 } from '#crypto/digest';
+import { sha256 } from '#crypto';
 import type { EvidenceContext } from '../../../lib/attestation/collateral.ts';
 import type { TdxReferenceValues } from '../../../lib/attestation/reference-values.ts';
 import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../../lib/attestation/tdx/quote.ts';

@@ -1,7 +1,7 @@
 /** A secret, a nonce and ivs for tests, as the vectors and the property tests need them. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { SecretKey } from '#crypto/aead';
+import type { SecretKey } from '#crypto';
 import { RequestCipher } from '../../../lib/envelope/message-cipher.ts';
 import type { RequestFacts } from '../../../lib/pipeline/decrypter.ts';
 import { keyOf } from '../evidence/engine.ts';

@@ -70,7 +70,7 @@ export const sealedMessages = (cipher: RequestCipher, ...plaintexts: readonly Ui
     if (typeof message === 'string') return message;
     const plaintext = plaintexts[i]!;
     const hex = Buffer.alloc(2 * plaintext.length);
-    const half = plaintext.length >> 1; // pieces may be cut anywhere
+    const half = (plaintext.length >> 1) & -16; // pieces are whole blocks
     message.update(plaintext.subarray(0, half), hex, 0);
     message.update(plaintext.subarray(half), hex, 2 * half);
     return message.head + hex.toString('latin1') + message.final();

@@ -1,0 +1,112 @@
+/**
+ * Cryptography by noble where node:crypto is absent: the twin of ./node.ts, which says what each name is for
+ * and what it throws.
+ */
+import { ghash } from '@noble/ciphers/_polyval.js';
+import { ctr, ecb, gcm } from '@noble/ciphers/aes.js';
+import { p384 } from '@noble/curves/nist.js';
+import { hmac } from '@noble/hashes/hmac.js';
+import { sha256 as nobleSha256, sha384 as nobleSha384 } from '@noble/hashes/sha2.js';
+import { concatBytes } from '@noble/hashes/utils.js';
+import { PrivatemodeError } from '../errors.ts';
+import type { OpenFailure, SealedParts } from './node.ts';
+
+export type { OpenFailure, SealedParts };
+
+export const IV_BYTES = 12;
+export const TAG_BYTES = 16;
+const BLOCK = 16;
+export const SHORT_BYTES = 512;
+
+const internal = (message: string) => new PrivatemodeError('internal', message);
+
+export const sha256 = (...parts: Uint8Array[]): Uint8Array => nobleSha256(concatBytes(...parts));
+export const sha384 = (...parts: Uint8Array[]): Uint8Array => nobleSha384(concatBytes(...parts));
+export const sha256Latin1 = (bytes: Uint8Array): string => Buffer.from(nobleSha256(bytes)).toString('latin1');
+
+export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {
+  if (a.length !== b.length) return false;
+  let difference = 0;
+  for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!;
+  return difference === 0;
+}
+
+/** The base point without noble's table, which takes 40 ms to make and pays off only after many products. */
+const P384_BASE = p384.Point.fromAffine(p384.Point.BASE.toAffine());
+export const multiplyBaseP384 = (scalar: bigint): Uint8Array =>
+  P384_BASE.multiplyUnsafe(scalar).toBytes(false);
+
+/** One block of CTR: the iv and a 32-bit counter, big-endian (7.1, step 2, and 6.2). */
+function counterBlock(iv: Uint8Array, counter: number): Uint8Array {
+  const block = new Uint8Array(BLOCK);
+  block.set(iv);
+  new DataView(block.buffer).setUint32(IV_BYTES, counter);
+  return block;
+}
+
+export class SecretKey {
+  readonly #bytes: Uint8Array;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = Uint8Array.from(bytes);
+    bytes.fill(0);
+    if (this.#bytes.length !== 32) throw internal('the secret is not 32 bytes');
+  }
+
+  hmacSha256(text: string): string {
+    return Buffer.from(hmac(nobleSha256, this.#bytes, Buffer.from(text))).toString('hex');
+  }
+
+  /**
+   * noble seals whole messages only, so this composes its CTR and GHASH (NIST SP 800-38D 7.1). Throws
+   * `internal` also for a piece after one that ends within a block: the key stream would be used again.
+   */
+  sealLong(iv: Uint8Array, aad: Uint8Array) {
+    if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
+    const secret = this.#bytes;
+    const encryptBlock = (block: Uint8Array) => ecb(secret, { disablePadding: true }).encrypt(block);
+    const mask = encryptBlock(counterBlock(iv, 1)); // step 2: CIPH(J0)
+    const hash = ghash.create(encryptBlock(new Uint8Array(BLOCK))); // step 1: H = CIPH(0^128)
+    hash.update(aad); // step 5: each update is padded to whole blocks, as the AAD and the last piece need it
+    let done = 0;
+    return {
+      update(plaintext: Uint8Array): Buffer {
+        if (done % BLOCK !== 0) throw internal('a piece comes after the last one');
+        const stream = ctr(secret, counterBlock(iv, 2 + done / BLOCK)); // step 3
+        const ciphertext = Buffer.from(stream.encrypt(plaintext));
+        done += plaintext.length;
+        hash.update(ciphertext);
+        return ciphertext;
+      },
+      /** Step 5: the lengths in bits. */
+      final(): void {
+        const lengths = new DataView(new ArrayBuffer(BLOCK));
+        lengths.setBigUint64(0, BigInt(aad.length) * 8n);
+        lengths.setBigUint64(8, BigInt(done) * 8n);
+        hash.update(new Uint8Array(lengths.buffer));
+      },
+      /** Step 6: T = GHASH ^ CIPH(J0). */
+      getAuthTag: (): Buffer => Buffer.from(hash.digest().map((byte, i) => byte ^ mask[i]!)),
+    };
+  }
+
+  sealShort(iv: Uint8Array, aad: Uint8Array, plaintext: Uint8Array): string {
+    if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
+    return Buffer.from(gcm(this.#bytes, iv, aad).encrypt(plaintext)).toString('hex');
+  }
+
+  open(messages: readonly SealedParts[]): string[] | OpenFailure {
+    const opened: string[] = [];
+    for (const message of messages) {
+      const [iv, body] = [Buffer.from(message.iv, 'hex'), Buffer.from(message.body, 'hex')];
+      const isHex = 2 * iv.length === message.iv.length && 2 * body.length === message.body.length;
+      if (!isHex || iv.length !== IV_BYTES || body.length < TAG_BYTES) return 'malformed';
+      try {
+        opened.push(Buffer.from(gcm(this.#bytes, iv, message.aad).decrypt(body)).toString('latin1'));
+      } catch {
+        return 'not authentic';
+      }
+    }
+    return opened;
+  }
+}
