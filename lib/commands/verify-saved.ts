@@ -21,9 +21,9 @@ const MAX_BYTES = 64 * 1024 * 1024;
  */
 export async function verifySaved({ saved, at }: SavedRequest, now: Date): Promise<Verified> {
   const refuse = (defect: string) => unusable(saved, defect);
-  const future =
-    at !== undefined && at > now
-      ? `Warning: --at ${at.toISOString()} lies in the future: what is in force then is not known yet.\n`
+  const future = (time: Date, whose: string): string =>
+    time > now
+      ? `Warning: ${whose} ${time.toISOString()} lies in the future: what is in force then is not known yet.\n`
       : '';
   try {
     const file = readInput(saved);
@@ -41,14 +41,17 @@ export async function verifySaved({ saved, at }: SavedRequest, now: Date): Promi
       Exchange: sha256,
     };
     const changes = at === undefined ? differences(stated, verdict, version) : '';
-    const warning = future + changes + (isCustom ? foreignRoots(`the record ${saved}`) : '');
+    const warning =
+      future(at ?? time, at === undefined ? 'the time of the record,' : '--at') +
+      changes +
+      (isCustom ? foreignRoots(`the record ${saved}`) : '');
     const timeFrom = at === undefined ? ', stated by the file' : '';
     return { verdict, report: { mode: 'record', rows, timeFrom }, warning };
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     const known = { at: (at ?? now).toISOString(), roots: 'vendor', manifestSha256: null } as const;
     const report = { mode: 'record', rows: { Subject: saved }, timeFrom: '' } as const;
-    return { verdict: notJudged(thrown, known), report, warning: future };
+    return { verdict: notJudged(thrown, known), report, warning: at === undefined ? '' : future(at, '--at') };
   }
 }
 

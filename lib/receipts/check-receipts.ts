@@ -72,10 +72,6 @@ async function check(
     void findings.push({ file, line, message, fails: strict || !isGap });
   const given = new Set(await Promise.all(publicKeyFiles.map(readKeyName)));
   const files = (await receiptFiles(directory)).filter((file) => file >= since);
-  const manifests = await digestsIn(join(dirname(resolve(directory)), 'manifests'));
-  const logged = new Set(manifests.values());
-  const records = await digestsIn(join(directory, 'records'));
-  const isPruned = records.size >= MOST_RECORDS;
 
   /** The key that each file names, if it counts. */
   const keys = new Map<string, KeyObject>();
@@ -96,6 +92,11 @@ async function check(
   }
 
   const chains = new Map<string, Chain>();
+  /** Manifests and records by digest, and the first line that refers to each. */
+  const referred = new Map<
+    string,
+    { readonly at: Pick<Chain, 'file' | 'number'>; readonly isRecord: boolean }
+  >();
   let [lines, requests, hasCustomRoots] = [0, 0, false];
   for (const file of files) {
     const instance = instanceOf(file);
@@ -105,7 +106,7 @@ async function check(
     let isSound = true;
     for await (const { number, text, isWhole } of linesOf(join(directory, file))) {
       const digest = sha256(text);
-      named.delete(digest);
+      if (isWhole && named.get(digest)?.file === file) named.delete(digest); // a copy elsewhere shows nothing
       if (!isWhole) {
         note(file, number, 'is cut off: its instance was killed, or the disk was full', true);
         break;
@@ -122,20 +123,28 @@ async function check(
         const { secretId, manifestSha256, roots, record } = line;
         epochs.add(secretId);
         hasCustomRoots ||= roots === 'custom';
-        if (!logged.has(manifestSha256))
-          note(file, number, `its manifest ${manifestSha256} is not in manifests`, manifests.size === 0);
-        const kept = records.get(`${record}.json`);
-        if (kept === undefined && !isPruned && record !== null)
-          note(file, number, `its record ${record} is missing`, true);
-        if (kept !== undefined && kept !== record) note(file, number, `its record ${record} was changed`);
-        logged.add(manifestSha256); // each is named once
-        records.set(`${record}.json`, `${record}`);
+        const at = { file, number };
+        if (!referred.has(manifestSha256)) referred.set(manifestSha256, { at, isRecord: false });
+        if (record !== null && !referred.has(record)) referred.set(record, { at, isRecord: true });
       }
       if (line.type !== 'request') continue;
       requests++;
       if (line.secretId !== null && !epochs.has(line.secretId))
         note(file, number, 'was sent under an epoch that no line before it names');
     }
+  }
+  // Read last, because the proxy stores both before the line that refers to them.
+  const manifests = new Set((await digestsIn(join(dirname(resolve(directory)), 'manifests'))).values());
+  const records = await digestsIn(join(directory, 'records'));
+  const isPruned = [...records].filter(([name, digest]) => name === `${digest}.json`).length >= MOST_RECORDS;
+  for (const [digest, { at, isRecord }] of referred) {
+    const kept = records.get(`${digest}.json`);
+    if (!isRecord && !manifests.has(digest))
+      note(at.file, at.number, `its manifest ${digest} is not in manifests`, manifests.size === 0);
+    if (isRecord && kept === undefined && !isPruned)
+      note(at.file, at.number, `its record ${digest} is missing`, true);
+    if (isRecord && kept !== undefined && kept !== digest)
+      note(at.file, at.number, `its record ${digest} was changed`);
   }
   const open = 'is the last line: its instance runs still or was killed; receipts may be missing';
   for (const { file, number, line } of chains.values())

@@ -94,7 +94,6 @@ function createLog(
   let epochs = new Set<string>();
 
   function sign(record: ReceiptRecord, names: string | null = null): void {
-    if (record.type !== 'opened') goTo(record.time);
     const line = signedLine({ instance, seq: seq++, prev }, record, key);
     prev = sha256(line);
     pending.push({ file, line, type: record.type, record: names });
@@ -114,10 +113,16 @@ function createLog(
   const requestsIn = (lines: typeof pending): number => lines.filter(({ type }) => type === 'request').length;
 
   async function write(): Promise<void> {
+    let failure: unknown;
     for (const [digest, text] of waiting) {
-      await publish(join(unused, `${digest}.json`), text, 0o600);
-      waiting.delete(digest);
-      await prune(unused);
+      try {
+        await makeDirectory(unused, 0o700);
+        await publish(join(unused, `${digest}.json`), text, 0o600);
+        waiting.delete(digest);
+        await prune(unused);
+      } catch (error) {
+        failure ??= error; // is tried again; no receipt waits for it
+      }
     }
     while (pending.length > 0) {
       const name = pending[0]?.file as string;
@@ -127,10 +132,12 @@ function createLog(
       pending = pending.slice(batch.length);
       counters.written += requestsIn(batch);
       if (lost === 0) continue;
+      goTo(time());
       sign({ type: 'lost', time: time(), count: lost });
       lost = 0;
       onLost();
     }
+    if (failure !== undefined) throw failure;
   }
   /** Each kind has its room, so no record that a receipt refers to goes for one that no request used. */
   async function use(name: string): Promise<void> {
@@ -170,6 +177,7 @@ function createLog(
     },
     /** Writes what waits, and the last line of the instance. What cannot be written now is lost. */
     async close(): Promise<void> {
+      goTo(time());
       sign({ type: 'closed', time: time() });
       await log.close();
       if (requestsIn(pending) === 0) return;

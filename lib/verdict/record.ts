@@ -126,7 +126,7 @@ const BASE64 = {
 const storedIn = (told: JsonMembers) => {
   if (!told.members.has('stored')) return {};
   const stored = told.object('stored');
-  const fetchedAt = stored.get('fetchedAt', integer(Number.MAX_SAFE_INTEGER));
+  const fetchedAt = stored.get('fetchedAt', integer(8_640_000_000_000_000));
   return { stored: { fetchedAt, because: stored.get('because', TEXT) } };
 };
 const list = (told: JsonMembers) => ({ crl: told.get('crl', BASE64), ...storedIn(told) });

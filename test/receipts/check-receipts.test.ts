@@ -269,6 +269,15 @@ describe('checking receipts', () => {
     assert.deepEqual(await failing(), [`✗ ${next} 1: names a line of ${file} that is missing`]);
   });
 
+  it('is not deceived about a file that was removed by a copy of its last line elsewhere, be it cut off', async () => {
+    const file = await fourReceipts();
+    const next = await fourReceipts();
+    const last = linesOf(file).at(-1) as string;
+    rmSync(join(directory, file));
+    appendFileSync(join(directory, next), last);
+    assert.deepEqual(await failing(), [`✗ ${next} 1: names a line of ${file} that is missing`]);
+  });
+
   it('does not take lines of one instance in the file of another', async () => {
     const file = await fourReceipts();
     const other = '2026-12-01.abcdefghijkl.jsonl';
@@ -310,7 +319,10 @@ describe('what receipts refer to', () => {
   it('may be gone if it is older than the newest 1,000 records', async () => {
     await fourReceipts();
     rmSync(kept());
-    for (let i = 0; i < 1_000; i++) writeFileSync(join(directory, 'records', `${i}.json`), '');
+    for (let i = 0; i < 1_000; i++) writeFileSync(join(directory, 'records', `junk-${i}.json`), '');
+    assert.equal((await found()).length, 1);
+    for (let i = 0; i < 1_000; i++)
+      writeFileSync(join(directory, 'records', `${sha256(`${i}`)}.json`), `${i}`);
     assert.deepEqual(await found(), []);
   });
 

@@ -2,7 +2,16 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import fs, { type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
@@ -323,6 +332,36 @@ describe('the records of verifications', () => {
       [100, false],
     );
     assert.equal(statSync(join(directory, 'unused', nameOf('x'.repeat(1024 * 1024)))).size, 1024 * 1024);
+  });
+
+  it('stop no receipts if they cannot be stored, and their directory is made again', async (t) => {
+    const { log, counters, told } = await opened();
+    rmSync(join(directory, 'unused'), { recursive: true });
+    log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+    await eventually('the record', () => existsSync(join(directory, 'unused', `${RECORD}.json`)));
+    breakFs(t, 'link', async () => {
+      throw errno('ENOSPC');
+    });
+    log.keepRecord(recordOf('another'));
+    log.add(receipt('r1'));
+    await eventually('the receipt', () => counters.written === 1);
+    await eventually('the failure', () => told.includes('ENOSPC'));
+    await log.close();
+  });
+
+  it('are of one file if midnight comes between them and their epoch', async () => {
+    let calls = 0;
+    const midnight = Date.parse('2026-12-02T00:00:00Z');
+    const { log } = await opened({
+      clock: clockOf({ now: () => midnight + (calls++ > 2 ? 1 : -1), batchPause: 1 }),
+    });
+    log.add(receipt('r1', { time: new Date(midnight - 1).toISOString() }));
+    await log.close();
+    const { findings } = await checkReceipts(directory);
+    assert.deepEqual(
+      findings.filter(({ fails, message }) => fails && /epoch/.test(message)),
+      [],
+    );
   });
 
   it('stop no receipts if old ones cannot be removed, and leave alone what is none of them', async () => {

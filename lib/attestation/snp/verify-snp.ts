@@ -99,7 +99,8 @@ function lineOf({ issuer }: Certificate, report: SnpReport, { snp }: EvidenceCon
   const named = commonName(issuer)?.replace(/^SEV-/, '') ?? 'a nameless issuer';
   if (Object.hasOwn(snp, named)) return named;
   const { family, model } = familyModelStepping(report.cpuid1EaxFms);
-  return productOf(family, model) ?? named;
+  // Never the name itself: people are told which roots are missing.
+  return productOf(family, model) ?? 'a product that AMD has not named here';
 }
 
 /**
