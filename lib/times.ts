@@ -103,8 +103,6 @@ export const TIMES = Object.freeze({
   farewell: 2_000,
   /** A connection without a request has this long for one while the listener drains. */
   firstRequest: 1_000,
-  /** A shared port stays open this long without a secret: a denied one is replaced in less. */
-  renewalGrace: 2_000,
   /** The end of a connection that does not speak HTTP may take this long. */
   strangerLinger: 1_000,
   /** Between two log lines about clients that speak the wrong scheme. */

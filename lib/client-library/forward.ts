@@ -115,7 +115,7 @@ async function exchange(
   // called once: if the client is closed meanwhile, that must not end a response that is whole
   const opened = session();
   const timeoutMs = config.verificationTimeout;
-  const verified = () => opened.acquire({ timeoutMs, waiter: request });
+  const verified = (trial?: 'early') => opened.acquire({ timeoutMs, waiter: request, trial });
   const salt = config.promptCacheSalt;
   const chat = bodyReader(endpoint, request.headers.get('content-type') ?? undefined);
   const translator = endpoint.translatedTo === undefined ? undefined : createTranslator(requestId);
@@ -123,7 +123,7 @@ async function exchange(
 
   const [body] = await Promise.all([
     read && takeIn(given, read).then((taken) => injectSalt(taken, { shared: salt })),
-    verified(),
+    verified('early'),
   ]);
 
   const newest = await verified(); // a slow upload may have outlived the first epoch
@@ -142,7 +142,7 @@ async function exchange(
       const { chunks } = responseChunks(answer, config);
       return collected(chunks, LONGEST_ERROR).then((text) => (errorBody = text));
     },
-    verified,
+    verified: () => verified(),
     renewed: (rejected) => opened.renewAfterDenial(rejected, timeoutMs),
     waiter: request,
     clock: config.clock,

@@ -4,8 +4,8 @@ import { dirname, join, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { parseManifest, whyNoManifest } from '../attestation/manifest.ts';
 import { makeDirectorySync } from '../files/durable-file.ts';
-import { readNamed, reasonOf } from '../files/path-refusal.ts';
-import { type FileWatch, type Follower, watchFiles } from '../watch-files.ts';
+import { fileUnreadable, readNamed, reasonOf } from '../files/path-refusal.ts';
+import { type FileWatch, type Follower, readSmall, watchFiles } from '../watch-files.ts';
 import { invalid } from './values.ts';
 
 /** Reads the bytes of a file. Throws the error of the file system. */
@@ -100,7 +100,10 @@ export async function givenManifest(path: string) {
   const first = await readManifestFile(path);
   let current = first;
   const read = async (): Promise<Uint8Array> => {
-    const manifest = await readManifestFile(path);
+    const bytes = await readSmall(path).catch((thrown: unknown) => {
+      throw fileUnreadable(`the file ${JSON.stringify(path)} of --manifest-path`, thrown);
+    });
+    const manifest = new Uint8Array(bytes);
     parseManifest(manifest);
     return manifest;
   };

@@ -27,7 +27,7 @@ import { respond } from './respond.ts';
  * application's own key, before the body is there.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
-  const { deps, req, client } = exchange;
+  const { deps, req, match, client } = exchange;
   const configuredKey = deps.key.value();
   const { authorization, offeredKey, operatorKey } = rewriteAuth({
     authorization: req.headers.authorization,
@@ -41,12 +41,13 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const entered = enterGate(exchange);
   if (entered !== undefined) await entered;
   const timeoutMs = deps.clock.times.epochWait;
-  const acquire = () => deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange });
+  const acquire = (trial?: 'early' | 'never') =>
+    deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange, trial });
 
   // No constant names the promise of the body: it would keep the body while the response is read.
-  let body = await whileAcquiring(receiveBody(exchange), acquire());
+  let body = await whileAcquiring(receiveBody(exchange), acquire('early'));
   const asked = askedBy(exchange, body);
-  const newest = acquire();
+  const newest = acquire(match.endpoint.codec === 'none' ? 'never' : undefined);
   const epoch = newest instanceof Promise ? await newest : newest;
 
   const salt = client === undefined ? deps.salt : { shared: client.sharedSalt, mix: client.mixSalt };
@@ -58,7 +59,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       if (!attempt.cipher || !mayAskForRetry(response.statusCode as number)) return undefined;
       return readWhole(exchange, response, LONGEST_PLAIN).then((body) => (attempt.errorBody = body.bytes()));
     },
-    verified: acquire,
+    verified: () => acquire(),
     renewed: (denied) => deps.session.renewAfterDenial(denied, undefined, offeredKey),
     waiter: exchange,
     clock: deps.clock,

@@ -6,18 +6,15 @@ import type { Listener } from './listen.ts';
 type Log = Record<'info' | 'warn', (fields: Record<string, number>, message: string) => void>;
 
 interface Sharing {
-  /** `expiresMonotonic`: when the secret in force expires, in ms of the monotonic clock. */
-  readonly session: {
-    current(): { readonly expiresMonotonic: number } | undefined;
-    standing(): { readonly tone: string };
-  };
+  /** `expiresMonotonic`: when the secret expires, in ms of the monotonic clock. */
+  readonly session: { held(): { readonly expiresMonotonic: number } | undefined };
   readonly onPermanent: (error: PrivatemodeError) => void; // gets listen_failed
   readonly log: Log;
   readonly clock: Clock;
 }
 
 /**
- * Opens the port of `listener` (one with `reusePort`) while a secret is in force, and closes it otherwise:
+ * Opens the port of `listener` (one with `reusePort`) while there is a secret, and closes it otherwise:
  * the system spreads connections over all processes that listen, also over one that could only refuse.
  */
 export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, sharing: Sharing) {
@@ -25,25 +22,15 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
   const first = Promise.withResolvers<void>();
   let isOpening = false;
   let hasEnded = false;
-  let missingSince: number | undefined;
-  let closesAt = Number.NEGATIVE_INFINITY;
   let cancelLook = (): void => {};
 
   /** Called whenever the state of the session may have changed. */
   async function look(): Promise<void> {
     cancelLook();
-    const { standingLook, renewalGrace } = clock.times;
-    const now = clock.monotonic();
-    const ends = hasEnded ? undefined : session.current()?.expiresMonotonic;
-    missingSince = ends === undefined ? (missingSince ?? now) : undefined;
-    // A denied secret is mostly replaced at once, and nobody may find a closed port meanwhile.
-    closesAt = ends ?? Math.min(closesAt, (missingSince ?? now) + renewalGrace);
-    const isShut = hasEnded || session.standing().tone === 'bad' || !listener.isOpen();
-    const isBrief = ends === undefined && now < closesAt && !isShut;
+    const ends = hasEnded ? undefined : session.held()?.expiresMonotonic;
     // No event reports the end of a secret. The timer also keeps the process alive while nothing listens.
-    const wait = ends !== undefined || isBrief ? closesAt - now : standingLook;
+    const wait = ends === undefined ? clock.times.standingLook : ends - clock.monotonic();
     if (!hasEnded) cancelLook = clock.after(wait, look, 'waiting');
-    if (isBrief) return;
     if (ends === undefined) {
       if (listener.isOpen())
         log.info({}, hasEnded ? 'The port is closed' : 'The port is closed: no secret is in force');

@@ -21,6 +21,8 @@ const MAX_REMEMBERED = 1024;
 export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock, shares: boolean) {
   /** By key, in the order in which they came. */
   const running = new Map<string, Attempt>();
+  /** Attempts that take so long that another one with the same key runs beside them. */
+  const slow = new Set<Attempt>();
   /** By keyed hash: keys that the service refused, in order of time, and keys that attested. */
   const refused = new Map<string, { readonly at: number; readonly error: PrivatemodeError }>();
   const good = new Set<string>();
@@ -58,13 +60,20 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     },
     end(attempt: Attempt): void {
       attempt.isOver = true;
+      slow.delete(attempt);
       if (running.get(attempt.apiKey) === attempt) running.delete(attempt.apiKey);
       beginNext();
     },
-    giveUp(what: string, attempts: Iterable<Attempt> = running.values()): void {
+    /** Goes on, but the next request with its key begins another: somebody on the way may hold this one back. */
+    pass(attempt: Attempt): void {
+      running.delete(attempt.apiKey);
+      slow.add(attempt);
+    },
+    giveUp(what: string, attempts: Iterable<Attempt> = [...running.values(), ...slow]): void {
       for (const each of attempts) {
         each.isOver = true;
-        running.delete(each.apiKey);
+        slow.delete(each);
+        if (running.get(each.apiKey) === each) running.delete(each.apiKey);
         each.abort.abort(new PrivatemodeError('not_ready', `the ${what} was replaced`));
       }
     },

@@ -16,6 +16,7 @@ import {
   isInForce,
   isMarked,
   isOvertaken,
+  isUsable,
   mayForce,
   newState,
   next,
@@ -31,6 +32,11 @@ export interface AcquireOptions {
   /** The bearer token of the request, used for attestation only where no key is configured. */
   readonly offeredKey?: string | undefined;
   readonly timeoutMs: number;
+  /**
+   * While the service denies the secret: `early`: its epoch at once, without a turn to try it, since the request
+   * asks again before it sends anything; `never`: no turn, since the request is not encrypted.
+   */
+  readonly trial?: 'early' | 'never' | undefined;
   /** Asked for its signal only if the request has to wait. */
   readonly waiter?: { readonly signal: AbortSignal } | undefined;
 }
@@ -38,6 +44,8 @@ export interface AcquireOptions {
 export interface Session {
   /** The epoch in force: it has its time, and the service has not denied its secret. */
   current(): Epoch | undefined;
+  /** The same, also if the service denies its secret: requests try it, so somebody must be there to bring them. */
+  held(): Epoch | undefined;
   /**
    * The epoch in force, or the next one. While the service denies the secret, one request at a time gets its
    * epoch, to try it. Never throws at once. Rejects with not_ready after `timeoutMs`, api_key_missing,
@@ -211,7 +219,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     if (joined !== undefined) {
       // While the service is refused, somebody on the way may hold an attempt back.
       if (!isRefused || now - (joined.began ?? now) < times.confirmAfter) return joined;
-      attempts.giveUp('attempt', [joined]);
+      attempts.pass(joined);
     } else if (clock.now() < due && now < soonest(state, present())) return undefined;
     return attempts.begin(apiKey);
   }
@@ -221,7 +229,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
    * attempt that its denial has forced.
    */
   async function nextEpoch(options: AcquireOptions, isDenied: boolean, begun?: Attempt): Promise<Epoch> {
-    const { offeredKey, timeoutMs, waiter } = options;
+    const { offeredKey, timeoutMs, waiter, trial } = options;
     const end = clock.monotonic() + timeoutMs;
     let own = begun;
     let patience: number | undefined;
@@ -229,19 +237,25 @@ export function createSession(deps: SessionDeps): AttestedSession {
       const usable = current();
       if (usable !== undefined) return usable;
       if (closed !== undefined) throw closed;
-      waiter?.signal.throwIfAborted();
+      if (waiter?.signal.aborted) {
+        // A key whose client has left takes no turn of others.
+        if (own !== undefined && own.began === undefined) attempts.giveUp('client', [own]);
+        throw waiter.signal.reason;
+      }
       const now = clock.monotonic();
       const isDeniedNow = isMarked(state, present());
+      if (isDeniedNow && trial === 'early') return epoch as Epoch;
       const refusal = isDeniedNow ? undefined : refusalOf(state);
       if (now >= end) throw refusal ?? notReady(timeoutMs);
       const apiKey = configuredKey ?? offeredKey;
       const keyRefusal = refusalOfKey(apiKey);
       if (keyRefusal !== undefined && isDenied)
         throw secretDenied('and this request has no good key to attest with');
-      if (keyRefusal !== undefined && !(isDeniedNow && apiKey === undefined)) throw keyRefusal;
+      if (keyRefusal !== undefined) throw keyRefusal;
+      if (refusal === undefined) patience = undefined;
       if (apiKey !== undefined)
         own = nextAttempt(apiKey, own, refusal !== undefined && patience === undefined);
-      const nextTry = isDeniedNow && !isDenied ? triedAt + times.confirmAfter : end;
+      const nextTry = isDeniedNow && !isDenied && trial !== 'never' ? triedAt + times.confirmAfter : end;
       if (now >= nextTry) {
         triedAt = now;
         return epoch as Epoch;
@@ -271,6 +285,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   return {
     current,
+    held: () => (state.term !== undefined && isUsable(state.term, present()) ? epoch : undefined),
     acquire(options) {
       const usable = current();
       if (usable === undefined) return nextEpoch(options, false);

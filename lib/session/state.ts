@@ -151,11 +151,11 @@ export const isMarked = ({ term, isDenied }: SessionState, at: Moment): boolean 
   term !== undefined && isDenied && isUsable(term, at);
 
 /**
- * Whether a secret is in force that was made after `began` (monotonic). What an attempt that began then hears
+ * Whether there is a secret that was made after `began` (monotonic), be it denied. What an attempt that began then hears
  * against the service is older than that secret.
  */
 export const isOvertaken = (state: SessionState, began: number, at: Moment): boolean =>
-  began < state.madeAt && isInForce(state, at);
+  began < state.madeAt && state.term !== undefined && isUsable(state.term, at);
 
 /** What the secret service says of a key, or an exchange. Other errors may come from hosts before it. */
 const ANSWERS: ReadonlySet<ErrorCode> = new Set([

@@ -30,7 +30,7 @@ it('the manifest of --manifest-path is that of its file, as long as this holds a
     [later, later, ['usable', 'changed']],
     ['<html>', later, ['manifest_invalid']],
     [VALID.replace('{', '{"Unknown": 1,'), later, ['manifest_unsupported']],
-    ['', later, ['config_invalid']],
+    ['', later, ['manifest_invalid']],
     [undefined, later, ['config_invalid']],
     [VALID, VALID, ['usable', 'changed']],
   ] as const) {

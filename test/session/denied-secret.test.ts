@@ -212,6 +212,45 @@ describe('a denied secret', () => {
   });
 });
 
+describe('the turn to try a denied secret', () => {
+  it('is not for requests that only begin, or that are not encrypted', async () => {
+    const scene = await verified();
+    scene.remote.onAttest = () => new Promise(() => {});
+    deny(scene, scene.secretId);
+    await settle();
+    const { session } = scene;
+    const early = await session.acquire({ ...WAIT, trial: 'early' });
+    assert.equal(early.secretId, scene.secretId);
+    session.acquire({ ...WAIT, trial: 'never' }).catch(() => {});
+    await settle();
+    assert.equal((await session.acquire(WAIT)).secretId, scene.secretId, 'the turn is still there');
+    session.close();
+  });
+});
+
+describe('an attempt of somebody who has left', () => {
+  it('leaves its place to others: honest keys get through while strangers come and go', async () => {
+    const scene = await verified({ apiKey: undefined });
+    await scene.clock.advance(61 * MINUTE);
+    const refused = new PrivatemodeError('api_key_rejected', 'no such key');
+    scene.remote.onAttest = (key) =>
+      key === 'good'
+        ? undefined
+        : new Promise((_, reject) => void scene.clock.after(2_000, () => reject(refused)));
+    for (let i = 0; i < 200; i++) {
+      const leaving = new AbortController();
+      scene.session.acquire({ ...WAIT, offeredKey: `junk ${i}`, waiter: leaving }).catch(() => {});
+      await settle();
+      leaving.abort(new Error('gone'));
+      await settle();
+    }
+    const good = ask(scene, 'good');
+    await scene.clock.advance(3_000);
+    assert.ok(good.secretId !== undefined);
+    scene.session.close();
+  });
+});
+
 describe('a denied secret where clients bring the keys', () => {
   for (const [whom, key] of [
     ['a stranger with a wrong key', 'junk'],
@@ -231,15 +270,13 @@ describe('a denied secret where clients bring the keys', () => {
       assert.match(meaning, /^The service denies a secret/);
       const [tried, waiting] = [ask(scene), ask(scene)];
       await settle();
-      assert.deepEqual(
-        [tried, waiting],
-        [{ secretId: scene.secretId }, {}],
-        'they bring no key to attest with',
-      );
+      const keyless = { code: 'api_key_missing' };
+      assert.deepEqual([tried, waiting], [keyless, keyless], 'they bring no key to attest with');
       const good = ask(scene, 'good');
       await settle();
-      assert.ok(good.secretId !== undefined && good.secretId !== scene.secretId);
-      assert.deepEqual([waiting, scene.session.standing().state], [good, 'verified']);
+      assert.equal(good.secretId, scene.secretId, 'it tries the secret while its key attests');
+      assert.notEqual(scene.session.current()?.secretId, scene.secretId);
+      assert.equal(scene.session.standing().state, 'verified');
     });
   }
 

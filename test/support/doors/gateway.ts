@@ -62,6 +62,7 @@ export function fakeSession(overrides: Partial<Session> = {}): FakeSession {
     offered,
     rejected,
     current: () => epoch,
+    held: () => epoch,
     acquire({ offeredKey }) {
       offered.push(offeredKey);
       return epoch;
