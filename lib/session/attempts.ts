@@ -64,7 +64,9 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
       if (running.get(attempt.apiKey) === attempt) running.delete(attempt.apiKey);
       beginNext();
     },
-    /** Goes on, but the next request with its key begins another: somebody on the way may hold this one back. */
+    /**
+     * Goes on, but the next request with its key begins another: somebody on the way may hold this one back.
+     */
     pass(attempt: Attempt): void {
       running.delete(attempt.apiKey);
       slow.add(attempt);

@@ -33,8 +33,8 @@ export interface AcquireOptions {
   readonly offeredKey?: string | undefined;
   readonly timeoutMs: number;
   /**
-   * While the service denies the secret: `early`: its epoch at once, without a turn to try it, since the request
-   * asks again before it sends anything; `never`: no turn, since the request is not encrypted.
+   * While the service denies the secret: `early`: its epoch at once, without a turn to try it, since the
+   * request asks again before it sends anything; `never`: no turn, since the request is not encrypted.
    */
   readonly trial?: 'early' | 'never' | undefined;
   /** Asked for its signal only if the request has to wait. */
@@ -44,7 +44,10 @@ export interface AcquireOptions {
 export interface Session {
   /** The epoch in force: it has its time, and the service has not denied its secret. */
   current(): Epoch | undefined;
-  /** The same, also if the service denies its secret: requests try it, so somebody must be there to bring them. */
+  /**
+   * The same, also if the service denies its secret: requests try it, so somebody must be there to bring
+   * them.
+   */
   held(): Epoch | undefined;
   /**
    * The epoch in force, or the next one. While the service denies the secret, one request at a time gets its

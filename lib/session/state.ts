@@ -151,8 +151,8 @@ export const isMarked = ({ term, isDenied }: SessionState, at: Moment): boolean 
   term !== undefined && isDenied && isUsable(term, at);
 
 /**
- * Whether there is a secret that was made after `began` (monotonic), be it denied. What an attempt that began then hears
- * against the service is older than that secret.
+ * Whether there is a secret that was made after `began` (monotonic), be it denied. What an attempt that
+ * began then hears against the service is older than that secret.
  */
 export const isOvertaken = (state: SessionState, began: number, at: Moment): boolean =>
   began < state.madeAt && state.term !== undefined && isUsable(state.term, at);
