@@ -151,11 +151,18 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
   });
 }
 
+/** With what an epoch is made. `accepted` is called when evidence was accepted. */
+export interface EpochRequest {
+  readonly apiKey: string;
+  readonly signal: AbortSignal;
+  readonly accepted: () => void;
+}
+
 /**
  * Returns a function that makes one attempt to get an epoch with an API key; it never rejects. It expects the
  * manifest that was enforced last, so that renewals do not depend on the CDN, or the one that the operator
  * gives now. If a verdict rejects the service and the manifest is managed, it fetches the newest one, once,
- * and attests again. `accepted` is called when evidence was accepted.
+ * and attests again.
  */
 export function createEpochMaker(deps: EpochDeps) {
   const { manifests, collateral, manifestLog, clock, random, observe } = deps;
@@ -166,16 +173,10 @@ export function createEpochMaker(deps: EpochDeps) {
     : 'Coordinator manifest fetched successfully';
   let enforced: Uint8Array | undefined;
 
-  interface Attempt {
-    readonly apiKey: string;
-    readonly signal: AbortSignal;
-    readonly accepted: () => void;
-  }
-
   async function under(
     manifest: Uint8Array,
     newest: boolean,
-    { apiKey, signal, accepted }: Attempt,
+    { apiKey, signal, accepted }: EpochRequest,
   ): Promise<Made> {
     const asked = collateral.forVerdict();
     const recording = deps.recordExchange?.(asked);
@@ -246,7 +247,7 @@ export function createEpochMaker(deps: EpochDeps) {
     }
   }
 
-  return async (attempt: Attempt): Promise<Made> => {
+  return async (attempt: EpochRequest): Promise<Made> => {
     const { signal } = attempt;
     try {
       const known = isPinned ? await manifests.newest() : enforced;
