@@ -192,7 +192,8 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
         // At once while nothing is verified yet, and one afterwards, which finds it verified.
         const texts = await Promise.all([1, 2, 3].map(() => chat(url)));
         assert.deepEqual([...texts, await chat(url)], Array(4).fill(SAID));
-        assert.equal(simulator.counts['attest'], before + 1);
+        // A worker's attempt ends with its request, so each of those that come at once makes its own.
+        assert.equal(simulator.counts['attest'], before + (file === 'worker.mjs' ? 3 : 1));
       }
       assertAsked('Say hello.');
     });
