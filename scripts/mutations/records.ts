@@ -147,9 +147,22 @@ export const RECORDS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'receipts: a copy of a removed line in another file hides that it was removed',
+    file: 'lib/receipts/check-receipts.ts',
+    edits: [{ find: 'if (isWhole && named.get(digest)?.file === file)', replace: 'if (file !== undefined)' }],
+    tests: [
+      {
+        file: 'test/receipts/check-receipts.test.ts',
+        names: [
+          'checking receipts is not deceived about a file that was removed by a copy of its last line elsewhere, be it cut off',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'receipts: a manifest that was replaced is not missed',
     file: 'lib/receipts/check-receipts.ts',
-    edits: [{ find: 'if (!logged.has(manifestSha256))', replace: 'if (logged.size < 0)' }],
+    edits: [{ find: 'if (!isRecord && !manifests.has(digest))', replace: 'if (manifests.size < 0)' }],
     tests: [
       {
         file: 'test/receipts/check-receipts.test.ts',

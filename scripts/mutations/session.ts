@@ -101,9 +101,7 @@ export const SESSION: readonly Mutation[] = [
   {
     defence: 'the verdict that is shown: evidence without a secret passes for a service that was accepted',
     file: 'lib/session/epoch.ts',
-    edits: [
-      { find: 'last && (last.failure === undefined ? completed(error, last) : last)', replace: 'last' },
-    ],
+    edits: [{ find: 'last && (last.failure === null ? completed(error, last) : last)', replace: 'last' }],
     tests: [
       {
         file: 'test/session/session.test.ts',
