@@ -20,14 +20,9 @@ export interface CheckDescription {
   readonly code?: ErrorCode;
   /** May be `not-applicable` in an accepted verdict. Every other check must pass. */
   readonly conditional?: true;
-  readonly about?: CheckTopic;
+  /** Compares a digest over the nonce, which only its maker knows to be new. */
+  readonly comparesNonce?: true;
 }
-
-/**
- * For code outside this folder. `nonce digest`: a digest over the nonce is compared. `collateral signature`:
- * whether the vendor signed it. `collateral date`: fails once it has expired. `collateral signer`: both.
- */
-export type CheckTopic = 'nonce digest' | 'collateral signature' | 'collateral date' | 'collateral signer';
 
 export interface Finding {
   readonly outcome: 'pass' | 'fail' | 'not-applicable';

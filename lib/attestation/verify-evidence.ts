@@ -9,7 +9,6 @@ import {
   type Check,
   type CheckDescription,
   Checks,
-  type CheckTopic,
   decisive,
   type Outcome,
   type Stages,
@@ -44,12 +43,6 @@ const inOrder = ({ signer, policy, revocation }: Stages): readonly CheckDescript
 
 /** The checks of each kind of evidence, stage by stage; an accepted verdict has a pass for every one. */
 export const ROWS_OF = { snp: inOrder(SNP_ROWS), tdx: inOrder(TDX_ROWS) };
-
-/** The ids of all checks about one of these topics. */
-export function checksAbout(...topics: readonly CheckTopic[]): ReadonlySet<string> {
-  const rows = CHECK_SECTIONS.flatMap((section) => section.rows);
-  return new Set(rows.flatMap(({ id, about }) => (about && topics.includes(about) ? id : [])));
-}
 
 /** The verdict on evidence alone, before a secret is exchanged (lib/verdict/judge.ts). */
 export interface EvidenceVerdict {

@@ -139,10 +139,6 @@ export function parseCertificate(der: Uint8Array) {
   });
 }
 
-/** Whether `now` lies within the validity, both ends included (RFC 5280 4.1.2.5). */
-export const isTimeValid = ({ notBefore, notAfter }: Certificate, now: Date): boolean =>
-  notBefore <= now && now <= notAfter;
-
 /** Whether it has the CA flag, and keyCertSign if it states a key usage. */
 export const maySignCertificates = ({ basicConstraints, keyUsage }: Certificate): boolean =>
   basicConstraints?.ca === true && keyUsage?.has('keyCertSign') !== false;

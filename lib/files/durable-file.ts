@@ -40,7 +40,7 @@ async function whole(path: string, content: Content, mode: number, name: (from: 
 }
 
 /** Only a crash leaves a file of such a name. */
-export const temporaryBeside = (path: string): string => join(dirname(path), `.${randomUUID()}.tmp`);
+const temporaryBeside = (path: string): string => join(dirname(path), `.${randomUUID()}.tmp`);
 
 /** Writes a new file, through to the disk. Throws EEXIST if the file is there already. */
 async function writeNew(path: string, content: Content, mode: number): Promise<void> {

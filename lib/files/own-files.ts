@@ -33,7 +33,7 @@ async function bytesOf(file: FileHandle, most: number): Promise<Buffer> {
 }
 
 /** Greatest length of a key file, in bytes. */
-export const LONGEST_PEM = 64 * 1024;
+const LONGEST_PEM = 64 * 1024;
 const SETGID = 0o2000;
 
 /**

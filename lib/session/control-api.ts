@@ -18,7 +18,7 @@ const LIMITS = { depth: 8, values: 256 };
 const ENCAPSULATED_KEY_BYTES = 1120;
 
 /** Clients send the key "placeholder" to a proxy that should have a key of its own. */
-export const aboutPlaceholder = (apiKey: string): string =>
+const aboutPlaceholder = (apiKey: string): string =>
   apiKey === 'placeholder' ? ' (it is "placeholder", and the proxy has none of its own: --api-key)' : '';
 
 /**

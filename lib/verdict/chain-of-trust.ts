@@ -2,7 +2,7 @@
  * The checks of a verdict as a chain of trust, from the hardware to the secret: each link vouches for the
  * next. `verify`, `status` and the status page show it to people.
  */
-import { CHECK_SECTIONS, checksAbout } from '../attestation/verify-evidence.ts';
+import { CHECK_SECTIONS } from '../attestation/verify-evidence.ts';
 import { type Paint, plural } from '../text.ts';
 import type { Verdict } from './verdict.ts';
 
@@ -81,7 +81,9 @@ const TITLES: ReadonlyMap<string, string> = new Map(
 );
 
 /** The checks that compare a digest over the nonce. */
-export const NONCE_DIGESTS: ReadonlySet<string> = checksAbout('nonce digest');
+export const NONCE_DIGESTS: ReadonlySet<string> = new Set(
+  CHECK_SECTIONS.flatMap(({ rows }) => rows.filter(({ comparesNonce }) => comparesNonce).map(({ id }) => id)),
+);
 
 /** The title of a check for a person; the id itself if the program does not know the check. */
 export const titleOf = (id: string): string => TITLES.get(id) ?? id;

@@ -8,7 +8,6 @@ import {
   decodeCertificates,
   decodeOneCertificate,
   EXTENSION_OID,
-  isTimeValid,
   maySignCertificates,
   nameText,
   parseCertificate,
@@ -170,10 +169,6 @@ describe('parseCertificate', () => {
     assert.deepEqual(unhandledCritical(certificate, [EXTENSION_OID.keyUsage]), [
       EXTENSION_OID.basicConstraints,
     ]);
-    assert.ok(isTimeValid(certificate, VALIDITY.notBefore));
-    assert.ok(isTimeValid(certificate, VALIDITY.notAfter));
-    assert.ok(!isTimeValid(certificate, new Date(VALIDITY.notBefore.getTime() - 1)));
-    assert.ok(!isTimeValid(certificate, new Date(VALIDITY.notAfter.getTime() + 1)));
   });
 
   it('reads each bit of key usage as its own use, and a path length up to 255', () => {

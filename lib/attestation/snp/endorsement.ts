@@ -179,14 +179,12 @@ interface CrlSubject {
 export const CRL_ROWS = rowsFrom<CrlSubject>('attestation.md 7', {
   'snp.crl.available': {
     title: 'Revocation list',
-    about: 'collateral date',
     source: 'attestation.md 7 CRL no. 1',
     expected: 'a CRL of the ARK in the document, or one that can be fetched',
     judge: ({ arkCrl, now }) => obtained(arkCrl, arkCrl.origin, now),
   },
   'snp.crl.signature': {
     title: 'Signature on the revocation list',
-    about: 'collateral signature',
     source: 'attestation.md 7 CRL no. 2',
     expected: 'issued and signed by the pinned ARK',
     judge: ({ arkCrl: { crl }, roots: { ark } }) =>
@@ -194,7 +192,6 @@ export const CRL_ROWS = rowsFrom<CrlSubject>('attestation.md 7', {
   },
   'snp.crl.current': {
     title: 'Freshness of the revocation list',
-    about: 'collateral date',
     source: 'attestation.md 7 CRL no. 4',
     expected: 'thisUpdate has passed, nextUpdate has not',
     judge: ({ arkCrl: { crl }, now }) => currentList(crl, now),

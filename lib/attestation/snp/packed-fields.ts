@@ -6,7 +6,7 @@
 export const bits = (value: bigint): string => `0x${value.toString(16)}`;
 
 /** The parts of a TCB version in byte order, least significant first; the layout of Milan and Genoa. */
-export const TCB_PARTS = ['bootloader', 'tee', 'spl4', 'spl5', 'spl6', 'spl7', 'snp', 'microcode'] as const;
+const TCB_PARTS = ['bootloader', 'tee', 'spl4', 'spl5', 'spl6', 'spl7', 'snp', 'microcode'] as const;
 
 /** Security patch levels, one byte each. */
 export type TcbParts = Readonly<Record<(typeof TCB_PARTS)[number], number>>;

@@ -21,7 +21,7 @@ export const REPORT_ROWS = rowsFrom<{ readonly report: SnpReport; readonly expec
   {
     'snp.report_data': {
       title: 'Report data',
-      about: 'nonce digest',
+      comparesNonce: true,
       source: 'attestation.md 3',
       expected: 'the digest over nonce, own manifests and both CA certificates',
       judge: ({ report, expectedReportData }) => oneOf(report.reportData, [expectedReportData]),

@@ -99,7 +99,7 @@ function lineOf({ issuer }: Certificate, report: SnpReport, { snp }: EvidenceCon
   const named = commonName(issuer)?.replace(/^SEV-/, '') ?? 'a nameless issuer';
   if (Object.hasOwn(snp, named)) return named;
   const { family, model } = familyModelStepping(report.cpuid1EaxFms);
-  // Never the name itself: people are told which roots are missing.
+  // People read it: the name of an issuer that nobody signed would be a stranger's text.
   return productOf(family, model) ?? 'a product that AMD has not named here';
 }
 

@@ -44,13 +44,11 @@ export function documentChecks(
     },
     [`${prefix}.signer`]: {
       title: `${name} has a signer under the trusted root`,
-      about: 'collateral signer',
       expected: 'Intel SGX TCB Signing, issued by the trusted root, both valid now',
       judge: ({ document, pinned, now }) => judgeSigner(document, pinned, now),
     },
     [`${prefix}.signature`]: {
       title: `${name} is signed`,
-      about: 'collateral signature',
       expected: 'ECDSA P-256 by the signer over the exact bytes',
       judge: ({ document: { signed, signature, signer } }) =>
         signatureFinding(signer.publicKey, signed, signature),
@@ -66,7 +64,6 @@ export function documentChecks(
     [`${prefix}.dates`]: {
       source: 'attestation.md 10, 13.4',
       title: `${name} is in force`,
-      about: 'collateral date',
       expected: 'issued already, next update not yet due',
       judge: ({ document: { value }, now }) =>
         inForce(now, { notBefore: value.issueDate, notAfter: value.nextUpdate }),
@@ -105,7 +102,6 @@ const crlChecks = (prefix: string, name: string): readonly CheckRow<ListSubject>
     },
     [`${prefix}.signature`]: {
       title: `${name} is signed by its issuer`,
-      about: 'collateral signature',
       expected: 'the issuer of the certificates it is about, by name and by signature',
       judge: async ({ list: { crl }, issuer }) => {
         const defects: string[] = [];
@@ -120,7 +116,6 @@ const crlChecks = (prefix: string, name: string): readonly CheckRow<ListSubject>
     [`${prefix}.dates`]: {
       source: 'attestation.md 10, 13.4',
       title: `${name} is in force`,
-      about: 'collateral date',
       expected: 'issued already, next update named and not yet due',
       judge: ({ list: { crl }, now }) => currentList(crl, now),
     },
