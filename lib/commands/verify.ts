@@ -2,7 +2,6 @@
  * `privatemode-proxy verify`: reads the command line, prints the verdict, and exits with a code by its
  * outcome.
  */
-import { refuseFlagsNotPassed } from '../config/environment.ts';
 import { hasColours } from '../text.ts';
 import { renderText } from '../verdict/text.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, verdictText } from '../verdict/verdict.ts';
@@ -16,14 +15,8 @@ export const VERIFY: Command = { flags: VERIFY_FLAGS, help: renderVerifyHelp, ru
  * Returns an exit code of OUTCOMES, or CUSTOM_ROOTS_EXIT_CODE. Throws config_invalid and
  * unsafe_roots_refused.
  */
-async function printVerdict({
-  given,
-  argv,
-  env,
-  io: { stdout, stderr, clock },
-}: Invocation): Promise<number> {
+async function printVerdict({ given, env, io: { stdout, stderr, clock } }: Invocation): Promise<number> {
   const request = verifyRequest(given, env);
-  if (request.mode === 'live') refuseFlagsNotPassed(argv, env); // a manifest may be pinned among them
   for (const warning of request.warnings) stderr.write(`Warning: ${warning}\n`);
   // Show to a person at a terminal what is waited for; programs read only the verdict.
   const showSteps = stderr.isTTY === true && !request.json;
