@@ -2,16 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createPublicKey, generateKeyPairSync } from 'node:crypto';
-import {
-  appendFileSync,
-  cpSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
+import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
 import { type CheckOptions, checkReceipts } from '../../lib/receipts/check-receipts.ts';
@@ -60,7 +51,7 @@ async function threeDays(): Promise<readonly [string, string, string]> {
   return files().filter((name) => name.includes(log.instance)) as unknown as [string, string, string];
 }
 
-const key = (): string => readFileSync(join(directory, 'key.pem'), 'utf8');
+const key = (): string => fs.readFileSync(join(directory, 'key.pem'), 'utf8');
 const newKey = () => {
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');
   const base64 = publicKey.export({ type: 'spki', format: 'der' }).toString('base64');
@@ -71,10 +62,12 @@ function signedAnew(lines: readonly string[], last: string, pem = key()): string
   let before = last;
   return lines.map((line) => {
     const seq = before === '' ? 0 : JSON.parse(before).seq + 1;
-    before = signedAgain(line, { seq, prev: before === '' ? '0'.repeat(64) : sha256(before) }, pem);
+    before = again(line, { seq, prev: before === '' ? '0'.repeat(64) : sha256(before) }, pem);
     return before;
   });
 }
+const again = (line: string | undefined, change: object, pem = key()): string =>
+  signedAgain(line as string, change, pem);
 const changed = (line: string | undefined, change: object): string =>
   JSON.stringify({ ...JSON.parse(line as string), ...change });
 
@@ -89,25 +82,23 @@ const failing = async (options: CheckOptions = {}): Promise<readonly string[]> =
 
 const UNSIGNED = 'is not signed by its instance with the key of its chain';
 const BREAK = 'does not follow the line before: a line is missing, changed or moved';
+const NO_EPOCH = 'was sent under an epoch that no line before it names';
 const FIRST = 'is not signed with the key that it names';
 
 describe('a receipt', () => {
   it('is one line of JSON with the hash of the line before, and the signature last; the first line has the key', async () => {
     const lines = linesOf(await fourReceipts());
     const members = lines.map((line) => JSON.parse(line));
+    const types = ['opened', 'epoch', 'request', 'request', 'request', 'request', 'closed'];
     assert.deepEqual(
-      members.map(({ type, seq, v }) => [type, seq, v]),
-      ['opened', 'epoch', 'request', 'request', 'request', 'request', 'closed'].map((type, i) => [
-        type,
-        i,
-        2,
-      ]),
+      members.map(({ v, type, seq }) => [v, type, seq]),
+      types.map((type, i) => [2, type, i]),
     );
     assert.deepEqual(
       members.map(({ prev }) => prev),
       ['0'.repeat(64), ...lines.slice(0, -1).map(sha256)],
     );
-    const pem = createPublicKey(readFileSync(join(directory, 'public.pem')));
+    const pem = createPublicKey(fs.readFileSync(join(directory, 'public.pem')));
     assert.equal(members[0].key, pem.export({ type: 'spki', format: 'der' }).toString('base64'));
     const { sig: _, prev: __, instance: ___, ...epoch } = members[1];
     const time = new Date(EPOCH.attestedAt).toISOString();
@@ -123,7 +114,7 @@ describe('a receipt', () => {
 
   it('has a signature over every byte before it: a line with any byte changed, also of the signature, is no receipt', async () => {
     const line = linesOf(await fourReceipts())[2] as string;
-    const publicKey = createPublicKey(readFileSync(join(directory, 'public.pem')));
+    const publicKey = createPublicKey(fs.readFileSync(join(directory, 'public.pem')));
     assert.equal(typeof readLine(line, publicKey), 'object');
     for (let at = 0; at < line.length; at++) {
       const other = Buffer.from(line);
@@ -162,21 +153,9 @@ describe('checking receipts', () => {
       ['a line that is a number', (l) => l.with(2, '7'), 3, UNSIGNED],
       ['a line of two megabytes', (l) => l.toSpliced(2, 0, 'x'.repeat(2_000_000)), 3, UNSIGNED],
       ['a line without a signature', (l) => l.with(2, changed(l[2], { sig: undefined })), 3, UNSIGNED],
-      [
-        'a line signed again with the stolen key',
-        (l) => l.with(3, signedAgain(l[3] as string, { model: 'x' }, key())),
-        ...([5, BREAK] as const),
-      ],
-      [
-        'a line signed again with another key',
-        (l) => l.with(3, signedAgain(l[3] as string, {}, newKey().pem)),
-        ...([4, UNSIGNED] as const),
-      ],
-      [
-        'a request without its epoch',
-        ([first = '', , ...l]) => [first, ...signedAnew(l, first)],
-        ...([2, 'was sent under an epoch that no line before it names'] as const),
-      ],
+      ['a line signed again with the stolen key', (l) => l.with(3, again(l[3], { model: 'x' })), 5, BREAK],
+      ['a line signed again with another key', (l) => l.with(3, again(l[3], {}, newKey().pem)), 4, UNSIGNED],
+      ['a request without its epoch', ([l0 = '', , ...l]) => [l0, ...signedAnew(l, l0)], 2, NO_EPOCH],
       ['a first line that was removed', (l) => l.slice(1), 1, FIRST],
       ['a first line that was changed', (l) => l.with(0, changed(l[0], { version: '2' })), 1, FIRST],
       ['a line before the first one', (l) => ['', ...l], 1, FIRST],
@@ -200,7 +179,7 @@ describe('checking receipts', () => {
     it(`does not accept a line with ${JSON.stringify(members)}, even if it is signed with the key`, async () => {
       const file = await fourReceipts();
       const lines = linesOf(file);
-      store(file, lines.with(3, signedAgain(lines[3] as string, members, key())));
+      store(file, lines.with(3, again(lines[3], members)));
       const [first = ''] = await found();
       assert.ok(first.startsWith(`✗ ${file} 4: `), first);
     });
@@ -213,12 +192,12 @@ describe('checking receipts', () => {
     const cut = `- ${file} 4: is the last line: its instance runs still or was killed; receipts may be missing`;
     assert.deepEqual(await found(), [cut]);
     assert.deepEqual(await failing({ strict: true }), [cut.replace('-', '✗')]);
-    appendFileSync(join(directory, file), lines[4]?.slice(0, 40) as string);
+    fs.appendFileSync(join(directory, file), lines[4]?.slice(0, 40) as string);
     const torn = `- ${file} 5: is cut off: its instance was killed, or the disk was full`;
     assert.deepEqual(await found(), [torn, cut]);
     assert.equal((await checkReceipts(directory)).lines, 4);
-    rmSync(join(directory, file));
-    writeFileSync(join(directory, '2026-12-01.abcdefghijkl.jsonl'), '');
+    fs.rmSync(join(directory, file));
+    fs.writeFileSync(join(directory, '2026-12-01.abcdefghijkl.jsonl'), '');
     assert.deepEqual(await found(), [
       '- 2026-12-01.abcdefghijkl.jsonl 0: has no whole line: its instance was killed, or the disk was full',
       '✗ . 0: there are no receipts',
@@ -227,14 +206,11 @@ describe('checking receipts', () => {
 
   const REMOVALS: [what: string, remove: (file: string) => void][] = [
     ['a deleted end', (file) => store(file, linesOf(file).slice(0, 5))],
-    ['a deleted file', (file) => rmSync(join(directory, file))],
-    ['an emptied file', (file) => truncateSync(join(directory, file))],
+    ['a deleted file', (file) => fs.rmSync(join(directory, file))],
+    ['an emptied file', (file) => fs.truncateSync(join(directory, file))],
     [
       'a last line that was signed anew',
-      (file) => {
-        const lines = linesOf(file);
-        store(file, lines.with(-1, signedAgain(lines.at(-1) as string, { more: 1 }, key())));
-      },
+      (file) => store(file, linesOf(file).with(-1, again(linesOf(file).at(-1), { more: 1 }))),
     ],
   ];
   for (const [what, remove] of REMOVALS) {
@@ -244,7 +220,7 @@ describe('checking receipts', () => {
       assert.deepEqual(Object.keys(JSON.parse(linesOf(third)[0] as string).found), [second], 'and no others');
       remove(file);
       assert.deepEqual(await failing(), [`✗ ${second} 1: names a line of ${file} that is missing`]);
-      rmSync(join(directory, second));
+      fs.rmSync(join(directory, second));
       assert.deepEqual(await failing(), [`✗ ${third} 1: names a line of ${second} that is missing`]);
     });
   }
@@ -262,7 +238,7 @@ describe('checking receipts', () => {
   it('lets nobody hide the end of a chain from the next start behind a line that is too long to read', async () => {
     const file = await fourReceipts();
     const lines = linesOf(file);
-    appendFileSync(join(directory, file), `${'x'.repeat(3 * 1024 * 1024)}\n`);
+    fs.appendFileSync(join(directory, file), `${'x'.repeat(3 * 1024 * 1024)}\n`);
     const next = await fourReceipts();
     assert.deepEqual(await failing(), [`✗ ${file} 8: ${UNSIGNED}`]);
     store(file, lines.slice(0, 4));
@@ -273,22 +249,25 @@ describe('checking receipts', () => {
     const file = await fourReceipts();
     const next = await fourReceipts();
     const last = linesOf(file).at(-1) as string;
-    rmSync(join(directory, file));
-    appendFileSync(join(directory, next), last);
-    assert.deepEqual(await failing(), [`✗ ${next} 1: names a line of ${file} that is missing`]);
+    fs.rmSync(join(directory, file));
+    for (const copy of [last, '\n']) {
+      fs.appendFileSync(join(directory, next), copy);
+      assert.equal((await failing()).at(-1), `✗ ${next} 1: names a line of ${file} that is missing`);
+    }
   });
 
   it('does not take lines of one instance in the file of another', async () => {
     const file = await fourReceipts();
     const other = '2026-12-01.abcdefghijkl.jsonl';
-    cpSync(join(directory, file), join(directory, other));
+    fs.cpSync(join(directory, file), join(directory, other));
     assert.deepEqual(await found(), [`✗ ${other} 1: ${UNSIGNED}`]);
   });
 
   it('leaves alone what has not the name of receipts, and links and FIFOs that have, as the next start does', async () => {
     await fourReceipts();
-    for (const name of ['README', '2026-12-01.jsonl', 'x.jsonl']) writeFileSync(join(directory, name), 'x');
-    symlinkSync(join(directory, 'README'), join(directory, '2026-12-01.abcdefghijkl.jsonl'));
+    for (const name of ['README', '2026-12-01.jsonl', 'x.jsonl'])
+      fs.writeFileSync(join(directory, name), 'x');
+    fs.symlinkSync(join(directory, 'README'), join(directory, '2026-12-01.abcdefghijkl.jsonl'));
     execFileSync('mkfifo', [join(directory, '2026-12-01.bbbbbbbbbbbb.jsonl')]);
     await fourReceipts();
     assert.deepEqual(await found({ strict: true }), []);
@@ -299,14 +278,14 @@ describe('what receipts refer to', () => {
   const kept = (): string => join(directory, 'records', `${RECORD}.json`);
   const logged = (): string => join(workspace, 'manifests/1.json');
   const CHANGES: [what: string, falsify: () => void, finding: string][] = [
-    ['without any manifest', () => rmSync(logged()), `- its manifest ${MANIFEST} is not in manifests`],
+    ['without any manifest', () => fs.rmSync(logged()), `- its manifest ${MANIFEST} is not in manifests`],
     [
       'a manifest that is not among others',
-      () => writeFileSync(logged(), '[]'),
+      () => fs.writeFileSync(logged(), '[]'),
       `✗ its manifest ${MANIFEST} is not in manifests`,
     ],
-    ['a record that is missing', () => rmSync(kept()), `- its record ${RECORD} is missing`],
-    ['a record that was changed', () => appendFileSync(kept(), ' '), `✗ its record ${RECORD} was changed`],
+    ['a record that is missing', () => fs.rmSync(kept()), `- its record ${RECORD} is missing`],
+    ['a record that was changed', () => fs.appendFileSync(kept(), ' '), `✗ its record ${RECORD} was changed`],
   ];
   for (const [what, falsify, finding] of CHANGES) {
     it(`is named once, with the first line that refers to it: ${what}`, async () => {
@@ -318,18 +297,18 @@ describe('what receipts refer to', () => {
 
   it('may be gone if it is older than the newest 1,000 records', async () => {
     await fourReceipts();
-    rmSync(kept());
-    for (let i = 0; i < 1_000; i++) writeFileSync(join(directory, 'records', `junk-${i}.json`), '');
+    fs.rmSync(kept());
+    for (let i = 0; i < 1_000; i++) fs.writeFileSync(join(directory, 'records', `junk-${i}.json`), '');
     assert.equal((await found()).length, 1);
     for (let i = 0; i < 1_000; i++)
-      writeFileSync(join(directory, 'records', `${sha256(`${i}`)}.json`), `${i}`);
+      fs.writeFileSync(join(directory, 'records', `${sha256(`${i}`)}.json`), `${i}`);
     assert.deepEqual(await found(), []);
   });
 
   it('cannot be checked if it is a link', async () => {
     await fourReceipts();
-    renameSync(logged(), join(workspace, 'elsewhere'));
-    symlinkSync(join(workspace, 'elsewhere'), logged());
+    fs.renameSync(logged(), join(workspace, 'elsewhere'));
+    fs.symlinkSync(join(workspace, 'elsewhere'), logged());
     await assert.rejects(checkReceipts(directory), { code: 'receipts_unreadable', message: /ELOOP: / });
   });
 });
@@ -338,14 +317,14 @@ describe('the key of receipts', () => {
   /** A copy of the public key of now. */
   function copyOfKey(): string {
     const kept = join(workspace, 'kept.pem');
-    cpSync(join(directory, 'public.pem'), kept);
+    fs.cpSync(join(directory, 'public.pem'), kept);
     return kept;
   }
 
   it('is a new one if key.pem was moved away; with --public-key only chains of the given ones count', async () => {
     const file = await fourReceipts();
     const kept = copyOfKey();
-    renameSync(join(directory, 'key.pem'), join(workspace, 'former-key.pem'));
+    fs.renameSync(join(directory, 'key.pem'), join(workspace, 'former-key.pem'));
     const second = await fourReceipts();
     assert.deepEqual(Object.keys(JSON.parse(linesOf(second)[0] as string).found), [file]);
     const { ok, publicKeys } = await checkReceipts(directory);
@@ -366,7 +345,7 @@ describe('the key of receipts', () => {
     };
     forge(third, linesOf(second).at(-1) as string);
     assert.equal((await failing())[0], `✗ ${third} 1: ${UNSIGNED}`);
-    for (const file of [second, third]) rmSync(join(directory, file));
+    for (const file of [second, third]) fs.rmSync(join(directory, file));
     forge(first, '');
     assert.deepEqual(await failing(), [], 'which is why a copy of the key is kept elsewhere');
     const [refused = ''] = await failing({ publicKeyFiles: [kept] });
@@ -376,7 +355,7 @@ describe('the key of receipts', () => {
   it('has to be in the file that is named for it', async () => {
     await fourReceipts();
     const file = join(workspace, 'no-key.pem');
-    writeFileSync(file, 'hello');
+    fs.writeFileSync(file, 'hello');
     const asked = checkReceipts(directory, { publicKeyFiles: [file] });
     await assert.rejects(asked, { code: 'receipts_unreadable', message: /no-key\.pem holds no public key/ });
     await assert.rejects(checkReceipts(join(workspace, 'nowhere')), { code: 'receipts_unreadable' });
@@ -394,27 +373,27 @@ describe('receipts of several days', () => {
     assert.deepEqual(JSON.parse(linesOf(second)[0] as string).found, { [first]: end });
     for (const since of ['', '2026-12-01', '2026-12-02', '2026-12-03'])
       assert.deepEqual(await found({ since, strict: true }), [], since);
-    for (const file of [first, second]) rmSync(join(directory, file));
+    for (const file of [first, second]) fs.rmSync(join(directory, file));
     assert.deepEqual(await found({ since: '2026-12-03', strict: true }), []);
     assert.deepEqual(await failing(), [`✗ ${third} 1: names a line of ${second} that is missing`]);
   });
 
   it('are missed if they are of the day of --since or later, and not if they are earlier', async () => {
     const [first, second, third] = await threeDays();
-    rmSync(join(directory, first));
+    fs.rmSync(join(directory, first));
     assert.deepEqual(await found({ since: '2026-12-02' }), []);
-    rmSync(join(directory, second));
+    fs.rmSync(join(directory, second));
     const missing = `✗ ${third} 1: names a line of ${second} that is missing`;
     assert.deepEqual(await found({ since: '2026-12-02' }), [missing]);
     assert.deepEqual(await found({ since: '2026-12-04' }), ['- . 0: there are no receipts']);
-    rmSync(join(directory, third));
+    fs.rmSync(join(directory, third));
     assert.deepEqual(await found(), ['✗ . 0: there are no receipts']);
   });
 
   it('cannot be hidden from --since by moving their lines to an earlier day', async () => {
     const [first, second, third] = await threeDays();
     store(first, [...linesOf(first), ...linesOf(second)]);
-    rmSync(join(directory, second));
+    fs.rmSync(join(directory, second));
     const late = 'is of 2026-12-02T12:00:00.000Z, after the day of its file';
     assert.ok((await failing()).some((each) => each.startsWith(`✗ ${first} `) && each.endsWith(late)));
     const missing = `✗ ${third} 1: names a line of ${second} that is missing`;

@@ -1,18 +1,20 @@
 /** Receipts and records of verifications, written through every mishap of the disk. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import fs, { type FileHandle } from 'node:fs/promises';
+import fs from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
@@ -27,7 +29,7 @@ import {
   receipt,
   receiptsOfEachTest,
 } from '../support/doors/receipts.ts';
-import { breakFs, errno } from '../support/processes/broken-file-system.ts';
+import { breakFiles, breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { clockOf, createFakeClock } from '../support/remote/fake-clock.ts';
 
@@ -46,16 +48,6 @@ const written = (): (string | number)[] =>
     .flatMap(linesOf)
     .map((line) => JSON.parse(line))
     .map(({ id, count, type }) => id ?? count ?? type);
-
-/** Replaces functions of the files of receipts that are opened from now on. */
-function onDisk(t: TestContext, change: (handle: FileHandle) => void): void {
-  const realOpen = fs.open;
-  breakFs(t, 'open', async (path: string, ...rest: [number, number]) => {
-    const handle = await realOpen(path, ...rest);
-    if (path.endsWith('.jsonl')) change(handle);
-    return handle;
-  });
-}
 
 /** A log with what it told, and its counters. */
 async function opened(more: Parameters<typeof here.open>[0] = {}) {
@@ -102,10 +94,7 @@ describe('writing receipts', () => {
 
   it('cuts off a torn write and writes each line once, also over midnight, and tells of the failure once', async (t) => {
     let takes = Number.POSITIVE_INFINITY;
-    onDisk(t, (handle) => {
-      const write = handle.write.bind(handle) as (bytes: Buffer) => ReturnType<typeof handle.write<Buffer>>;
-      handle.write = ((bytes: Buffer) => write(bytes.subarray(0, takes))) as typeof handle.write;
-    });
+    breakFiles(t, /jsonl$/, { write: (real, bytes: Buffer) => real(bytes.subarray(0, takes)) });
     let now = NOON;
     const { log, told, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
     takes = 1_000; // a whole line, and a torn one
@@ -123,12 +112,11 @@ describe('writing receipts', () => {
 
   it('loses no receipt if a file cannot be closed at midnight', async (t) => {
     let fails = true;
-    onDisk(t, (handle) => {
-      const close = handle.close.bind(handle);
-      handle.close = async () => {
-        await close();
+    breakFiles(t, /jsonl$/, {
+      async close(real) {
+        await real();
         if (fails) throw errno('EIO');
-      };
+      },
     });
     let now = NOON;
     const { log, told, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
@@ -145,12 +133,11 @@ describe('writing receipts', () => {
 
   it('counts the receipts that do not fit while the disk fails, and writes their number into the chain', async (t) => {
     let fails = false;
-    onDisk(t, (handle) => {
-      const datasync = handle.datasync.bind(handle);
-      handle.datasync = async () => {
+    breakFiles(t, /jsonl$/, {
+      async datasync(real) {
         if (fails) throw errno('EIO');
-        return datasync();
-      };
+        return real();
+      },
     });
     const { log, told, counters } = await opened({ mostPending: 5 });
     fails = true;
@@ -158,9 +145,9 @@ describe('writing receipts', () => {
     await eventually('the failure', () => told.includes('EIO'));
     fails = false;
     await log.close();
-    assert.deepEqual(told, ['1 lost', 'EIO', 'recovery', '7 lost']);
+    assert.deepEqual(told, ['1 lost', 'EIO', '7 lost', 'recovery']);
     assert.deepEqual(counters, { written: 5, lost: 7 });
-    assert.deepEqual(written(), ['opened', 'r0', 'r1', 'r2', 'r3', 'r4', 'closed', 7]);
+    assert.deepEqual(written(), ['opened', 'r0', 'r1', 'r2', 'r3', 'r4', 7, 'closed']);
     const { ok, findings } = await checkReceipts(directory);
     assert.equal(ok, true);
     assert.match(findings[0]?.message ?? '', /^7 receipts before it were not written$/);
@@ -168,12 +155,11 @@ describe('writing receipts', () => {
 
   it('counts the receipts that could not be written at the end', async (t) => {
     let fails = false;
-    onDisk(t, (handle) => {
-      const write = handle.write.bind(handle);
-      handle.write = (async (...args: [never]) => {
+    breakFiles(t, /jsonl$/, {
+      async write(real, bytes: Buffer) {
         if (fails) throw errno('EROFS');
-        return write(...args);
-      }) as unknown as typeof handle.write;
+        return real(bytes);
+      },
     });
     const { log, told, counters } = await opened();
     fails = true;
@@ -186,12 +172,11 @@ describe('writing receipts', () => {
   it('waits for no disk that hangs: it tells after 10 s, counts what does not fit, and goes on with it', async (t) => {
     const disk = Promise.withResolvers<void>();
     let hangs = false;
-    onDisk(t, (handle) => {
-      const datasync = handle.datasync.bind(handle);
-      handle.datasync = async () => {
+    breakFiles(t, /jsonl$/, {
+      async datasync(real) {
         if (hangs) await disk.promise;
-        return datasync();
-      };
+        return real();
+      },
     });
     const clock = createFakeClock(NOON);
     const { log, told, counters } = await opened({ clock, mostPending: 5 });
@@ -202,7 +187,7 @@ describe('writing receipts', () => {
     hangs = false;
     disk.resolve();
     await log.close();
-    assert.deepEqual(told, ['1 lost', 'ETIMEDOUT', 'recovery', '3 lost']);
+    assert.deepEqual(told, ['1 lost', 'ETIMEDOUT', '3 lost', 'recovery']);
     assert.deepEqual([counters, written().includes(3)], [{ written: 5, lost: 3 }, true]);
     assert.equal((await checkReceipts(directory)).ok, true);
   });
@@ -266,86 +251,123 @@ describe('writing receipts', () => {
   });
 });
 
+describe('the key that signs receipts', () => {
+  const key = (): string => join(directory, 'key.pem');
+  beforeEach(async () => (await here.open()).close());
+
+  const NO_KEY = /key\.pem is no Ed25519 private key in PEM$/;
+  const UNUSABLE: [what: string, replace: () => void, why: RegExp][] = [
+    ['a link', () => symlinkSync('public.pem', key()), /key\.pem: ELOOP: /],
+    ['a FIFO', () => execFileSync('mkfifo', ['-m', '600', key()]), NO_KEY],
+    ['no key', () => writeFileSync(key(), 'x', { mode: 0o600 }), NO_KEY],
+  ];
+  for (const [what, replace, message] of UNUSABLE) {
+    it(`is refused if it is ${what}`, async () => {
+      rmSync(key());
+      replace();
+      await assert.rejects(here.open(), { code: 'receipts_unavailable', message });
+    });
+  }
+
+  for (const [directoryMode, keyMode, isRead] of [
+    [0o700, 0o600, true],
+    [0o700, 0o400, true],
+    [0o700, 0o640, false],
+    [0o700, 0o604, false],
+    [0o700, 0o602, false],
+    [0o770, 0o660, false],
+    [0o2775, 0o660, true], // as the fsGroup of a pod leaves them
+    [0o2775, 0o664, false],
+  ] as const) {
+    const [inside, mode] = [directoryMode, keyMode].map((each) => each.toString(8));
+    it(`of mode ${mode} in a directory of mode ${inside} is ${isRead ? 'read' : 'refused'}`, async () => {
+      chmodSync(directory, directoryMode);
+      chmodSync(key(), keyMode);
+      const message = new RegExp(`^${key()} can be read or written to by others \\(mode ${mode}\\)$`);
+      const log = here.open();
+      if (isRead) await (await log).close();
+      else
+        await assert.rejects(log, { code: 'receipts_unavailable', message, remedy: /^Run chmod 600 on it/ });
+    });
+  }
+});
+
 describe('the records of verifications', () => {
-  const list = (name: string): string[] => readdirSync(join(directory, name)).sort();
+  const stored = (): string[] => readdirSync(join(directory, 'records')).sort();
   const recordOf = (text: string) => ({ sha256: sha256(text), text });
   const nameOf = (text: string): string => `${sha256(text)}.json`;
+  /** A receipt under an epoch of its own, which the record with this text shows. */
+  const under = (text: string) =>
+    receipt('r', { epoch: { ...EPOCH, secretId: sha256(text), exchangeSha256: sha256(text) } });
 
-  it('are kept once a receipt refers to them, readable by their owner only; before that, among the unused', async () => {
+  /** A disk that takes lines, and no new files as long as it is full. */
+  function takingNoFiles(t: TestContext) {
+    const disk = { isFull: true };
+    const realLink = fs.link;
+    breakFs(t, 'link', async (from: string, to: string) => {
+      if (disk.isFull) throw errno('ENOSPC');
+      return realLink(from, to);
+    });
+    return disk;
+  }
+
+  it('are stored once a receipt refers to them, readable by their owner only; an unused one is not', async () => {
     const { log, counters } = await opened();
     log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
     log.keepRecord(recordOf('another'));
-    await eventually('the records', () => list('unused').length === 2);
     log.add(receipt('r1'));
     log.add(receipt('r2'));
     await eventually('the receipts', () => counters.written === 2);
-    assert.deepEqual([list('records'), list('unused')], [[`${RECORD}.json`], [nameOf('another')]]);
+    assert.deepEqual(stored(), [`${RECORD}.json`]);
     assert.equal(readFileSync(join(directory, 'records', `${RECORD}.json`), 'utf8'), RECORD_TEXT);
     assert.equal(statSync(join(directory, 'records', `${RECORD}.json`)).mode & 0o777, 0o600);
     await log.close();
   });
 
-  it('of which no receipt speaks make none go that a receipt refers to; the newest 1,000 of each kind stay', async () => {
-    const { log, counters } = await opened();
-    const old = (name: string, i: number): void => {
-      const path = join(directory, name, nameOf(`${i}`));
-      writeFileSync(path, '');
-      utimesSync(path, i, i);
-    };
-    for (let i = 0; i < 1_000; i++) for (const name of ['records', 'unused']) old(name, i);
-    for (let i = 0; i < 3; i++) log.keepRecord(recordOf(`forced ${i}`));
-    await eventually('the records', () => list('unused').includes(nameOf('forced 2')));
-    await eventually('the room', () => list('unused').length === 1_000);
-    assert.deepEqual(
-      [0, 1, 2, 3].map((i) => list('unused').includes(nameOf(`${i}`))),
-      [false, false, false, true],
-    );
-    assert.equal(list('records').length, 1_000, 'none of them is gone');
-    log.add(receipt('r1', { epoch: { ...EPOCH, exchangeSha256: sha256('forced 1') } }));
-    await eventually('the receipt', () => counters.written === 1);
-    assert.deepEqual([list('records').length, list('unused').length], [1_000, 999]);
-    assert.deepEqual(
-      [nameOf('forced 1'), nameOf('0')].map((name) => list('records').includes(name)),
-      [true, false],
-    );
+  it('to which receipts refer stay if they are of the newest 1,000, however many no request uses', async () => {
+    const { log } = await opened();
+    for (let i = 0; i < 1_000; i++) {
+      writeFileSync(join(directory, 'records', nameOf(`${i}`)), '');
+      utimesSync(join(directory, 'records', nameOf(`${i}`)), i, i);
+    }
+    for (let i = 0; i < 300; i++) log.keepRecord(recordOf(`forced ${i}`));
+    for (const i of [298, 299, 0]) log.add(under(`forced ${i}`)); // the first waited too long for a request
     await log.close();
+    assert.equal(stored().length, 1_000);
+    const names = ['forced 298', 'forced 299', 'forced 0', '0', '1', '2'].map(nameOf);
+    assert.deepEqual(
+      names.map((name) => stored().includes(name)),
+      [true, true, false, false, false, true],
+    );
   });
 
   it('have at most 1 MiB, because the service may pad its evidence, and wait for the disk in bounded number', async (t) => {
-    let fails = true;
-    const realLink = fs.link;
     const { log, told } = await opened();
-    breakFs(t, 'link', async (from: string, to: string) => {
-      if (fails) throw errno('ENOSPC');
-      return realLink(from, to);
-    });
-    log.keepRecord(recordOf('x'.repeat(1024 * 1024 + 1)));
-    log.keepRecord(recordOf('x'.repeat(1024 * 1024)));
-    for (let i = 0; i < 200; i++) log.keepRecord(recordOf(`${i}`));
+    const disk = takingNoFiles(t);
+    const [long, longest] = ['x'.repeat(1024 * 1024 + 1), 'x'.repeat(1024 * 1024)];
+    for (const text of [long, longest, ...Array(200).keys()]) {
+      log.keepRecord(recordOf(`${text}`));
+      log.add(under(`${text}`));
+    }
     await eventually('the failure', () => told.includes('ENOSPC'));
-    fails = false;
+    disk.isFull = false;
     log.add(plain('r1'));
     await log.close();
     assert.deepEqual(told, ['ENOSPC', 'recovery']);
-    assert.deepEqual(
-      [list('unused').length, list('unused').includes(nameOf('x'.repeat(1024 * 1024 + 1)))],
-      [100, false],
-    );
-    assert.equal(statSync(join(directory, 'unused', nameOf('x'.repeat(1024 * 1024)))).size, 1024 * 1024);
+    assert.deepEqual([stored().length, stored().includes(nameOf(long))], [100, false]);
+    assert.equal(statSync(join(directory, 'records', nameOf(longest))).size, 1024 * 1024);
   });
 
-  it('stop no receipts if they cannot be stored, and their directory is made again', async (t) => {
+  it('stop no receipts if they cannot be stored; that is tried again, with a new directory', async (t) => {
     const { log, counters, told } = await opened();
-    rmSync(join(directory, 'unused'), { recursive: true });
+    const disk = takingNoFiles(t);
     log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
-    await eventually('the record', () => existsSync(join(directory, 'unused', `${RECORD}.json`)));
-    breakFs(t, 'link', async () => {
-      throw errno('ENOSPC');
-    });
-    log.keepRecord(recordOf('another'));
     log.add(receipt('r1'));
     await eventually('the receipt', () => counters.written === 1);
     await eventually('the failure', () => told.includes('ENOSPC'));
+    rmSync(join(directory, 'records'), { recursive: true });
+    disk.isFull = false;
+    await eventually('the record', () => existsSync(join(directory, 'records', `${RECORD}.json`)));
     await log.close();
   });
 
@@ -375,7 +397,7 @@ describe('the records of verifications', () => {
     log.add(receipt('r1'));
     await eventually('the receipt', () => counters.written === 1);
     for (const name of [foreign, 'lost+found', '.DS_Store', `${RECORD}.json`])
-      assert.ok(list('records').includes(name), name);
+      assert.ok(stored().includes(name), name);
     await log.close();
   });
 });
