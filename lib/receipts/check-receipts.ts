@@ -11,16 +11,8 @@ import { MOST_RECORDS } from './receipt-log.ts';
 
 export type ReceiptsReport = Awaited<ReturnType<typeof checkReceipts>>;
 
-/**
- * `since`: a day (YYYY-MM-DD, UTC); the check begins with its files, and says nothing about earlier ones.
- * `publicKeyFiles`: the keys that count (PEM); without them a chain counts with the key that it names.
- * `strict`: gaps count as failures.
- */
-export interface CheckOptions {
-  readonly since?: string | undefined;
-  readonly publicKeyFiles?: readonly string[] | undefined;
-  readonly strict?: boolean | undefined;
-}
+/** What is checked, and how strictly: see `checkReceipts`. */
+export type CheckOptions = Readonly<{ since?: string; publicKeyFiles?: readonly string[]; strict?: boolean }>;
 
 /** A line of a file; numbers count from 1, as in editors, and 0 stands for the whole file. */
 type Place = Readonly<{ file: string; line: number }>;
@@ -29,7 +21,9 @@ type Place = Readonly<{ file: string; line: number }>;
 type Chain = Readonly<{ key: KeyObject; at: Place; last: ReceiptLine; digest: string }>;
 
 /**
- * Checks the receipts of a directory. Resolves with the findings, and `ok`: whether none of them fails; the
+ * Checks the receipts of a directory, from the files of the day `since` on (YYYY-MM-DD, UTC). With
+ * `publicKeyFiles` (PEM) only chains of these keys count, else a chain counts with the key that it names;
+ * `strict`: gaps count as failures. Resolves with the findings, and `ok`: whether none of them fails; the
  * SHA-256 of the SubjectPublicKeyInfo of each key that signed; how many instances have a signed line; how
  * many signed lines there are, and requests among them; and whether requests were protected under roots other
  * than those of AMD and Intel. Throws receipts_unreadable.
@@ -42,7 +36,7 @@ export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
 async function check(directory: string, { since = '', publicKeyFiles = [], strict = false }: CheckOptions) {
   const findings: (Place & Readonly<{ message: string; fails: boolean }>)[] = [];
   const fail = (at: Place, message: string): void => void findings.push({ ...at, message, fails: true });
-  /** Notes what also arises without tampering: the proxy was killed, the disk was full, a copy lacks files. */
+  /** Notes what also arises without tampering: a proxy was killed, a disk full, a copy lacks files. */
   const gap = (at: Place, message: string): void => void findings.push({ ...at, message, fails: strict });
   const given = new Set(await Promise.all(publicKeyFiles.map(readKeyName)));
   /** The key that each file names, if it counts. */

@@ -7,7 +7,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { makeDirectory, publish } from '../files/durable-file.ts';
 import { lineLog } from '../files/line-files.ts';
 import { reasonOf } from '../files/path-refusal.ts';
-import { type ReceiptRecord, type RequestReceipt, type Roots, sha256, signedLine } from './receipt.ts';
+import { type ReceiptRecord, type RequestReceipt, sha256, signedLine } from './receipt.ts';
 import { endsOfFiles } from './receipt-files.ts';
 import { readOrMakeKey } from './signing-key.ts';
 
@@ -16,7 +16,7 @@ export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
 export interface ReceiptLogOptions {
   readonly workspace: string;
   readonly version: string;
-  readonly roots: Roots;
+  readonly roots: 'vendor' | 'custom';
   readonly clock: Clock;
   /** Called when receipts cannot be written for now, once for a reason, and when they can be again. */
   readonly onFailure: (reason: Error) => void;
@@ -40,20 +40,16 @@ const MOST_WAITING = 100;
  * Begins the chain of a new instance. Its first line is on disk when this resolves. Makes a key if there is
  * none. Throws receipts_unavailable.
  */
-export async function openReceiptLog(options: ReceiptLogOptions) {
-  const directory = join(options.workspace, 'receipts');
-  try {
-    return await begin(options, directory);
-  } catch (cause) {
+export const openReceiptLog = (options: ReceiptLogOptions) =>
+  begin(options).catch((cause: NodeJS.ErrnoException): never => {
     if (cause instanceof PrivatemodeError) throw cause;
-    const { path = directory } = cause as NodeJS.ErrnoException;
-    const message = `receipts cannot be written: ${path}: ${reasonOf(cause)}`;
+    const message = `receipts cannot be written: ${cause.path ?? options.workspace}: ${reasonOf(cause)}`;
     throw new PrivatemodeError('receipts_unavailable', message, { cause });
-  }
-}
+  });
 
-async function begin(options: ReceiptLogOptions, directory: string) {
+async function begin(options: ReceiptLogOptions) {
   const { version, roots, clock, onFailure, onRecovery, onLost, counters, mostPending = 10_000 } = options;
+  const directory = join(options.workspace, 'receipts');
   const records = join(directory, 'records');
   await makeDirectory(records, 0o700);
   const key = await readOrMakeKey(directory);
@@ -104,7 +100,7 @@ async function begin(options: ReceiptLogOptions, directory: string) {
         await makeDirectory(records, 0o700);
         await publish(join(records, `${digest}.json`), text, 0o600);
         unstored.delete(digest);
-        await prune(records).catch(() => {}); // another process may have removed it; the next record tries again
+        await prune(records).catch(() => {}); // tried again with the next one
       }
       return undefined;
     } catch (error) {

@@ -48,8 +48,9 @@ export interface RequestReceipt {
  * What a line records. `opened`: first in each file, with the public key of the chain (SubjectPublicKeyInfo
  * in base64); `found` names other files, each with the SHA-256 of its last line, so the check notices if one
  * is taken away. `epoch`: stands in a file before the first request that it protected, which names it by its
- * secret; its time is that of the attestation, `record` the SHA-256 of what anybody can repeat that from.
- * `lost`: so many receipts were not written. `closed`: the end in good order.
+ * secret; its time is that of the attestation, `record` the SHA-256 of what anybody can repeat that from,
+ * `roots` whether those of AMD and Intel were trusted. `lost`: so many receipts were not written. `closed`:
+ * the end in good order.
  */
 export type ReceiptRecord = { readonly time: string } & Readonly<
   | { type: 'opened'; version: string; key: string; found: Readonly<Record<string, string>> }
@@ -58,8 +59,7 @@ export type ReceiptRecord = { readonly time: string } & Readonly<
   | { type: 'lost'; count: number }
   | { type: 'closed' }
 >;
-/** Which hardware roots verifications trust: those of AMD and Intel, or others. */
-export type Roots = 'vendor' | 'custom';
+type Roots = 'vendor' | 'custom';
 
 /** The place of a line in its chain; `seq` counts from 0, without gaps. */
 type Place = Readonly<{ instance: string; seq: number; prev: string }>;

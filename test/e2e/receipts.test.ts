@@ -229,7 +229,7 @@ describe('receipts', { timeout: 600_000 }, () => {
           writeFileSync(join(copy, part, name), change(readFileSync(join(copy, part, name), 'utf8')));
       };
     const lines = (change: (text: string) => string): Falsify => edited('receipts', '.jsonl', change);
-    /** What the commands print on a falsified copy of the receipts and manifests; of each step, its first word. */
+    /** What the commands print on a falsified copy of the workspace; of each step, its first word. */
     function run(
       shell: string,
       falsify: Falsify = () => {},

@@ -2,19 +2,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  chmodSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs';
-import fs from 'node:fs/promises';
+import * as fs from 'node:fs';
+import { link } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
@@ -25,20 +14,16 @@ import {
   EPOCH,
   NOON,
   RECORD,
-  RECORD_TEXT,
   receipt,
   receiptsOfEachTest,
+  recordOf,
 } from '../support/doors/receipts.ts';
 import { breakFiles, breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { clockOf, createFakeClock } from '../support/remote/fake-clock.ts';
 
 const here = receiptsOfEachTest();
-const { linesOf, files } = here;
-let directory: string;
-beforeEach(() => {
-  ({ directory } = here);
-});
+const { linesOf, files, path } = here;
 
 /** A receipt of a request under no epoch. */
 const plain = (id: string, more: Parameters<typeof receipt>[1] = {}) => receipt(id, { epoch: null, ...more });
@@ -67,10 +52,10 @@ describe('writing receipts', () => {
   it('makes files that only their owner reads, and the public key beside them', async () => {
     const log = await here.open();
     await log.close();
-    const mode = (name: string): string => (statSync(join(directory, name)).mode & 0o777).toString(8);
+    const mode = (name: string): string => (fs.statSync(path(name)).mode & 0o777).toString(8);
     const names = [...files(), 'key.pem', 'public.pem', '', 'records'];
     assert.deepEqual(names.map(mode), ['600', '600', '644', '700', '700']);
-    assert.ok(readFileSync(join(directory, 'public.pem'), 'utf8').includes(log.publicKey));
+    assert.ok(fs.readFileSync(path('public.pem'), 'utf8').includes(log.publicKey));
     const again = await here.open();
     await again.close();
     assert.equal(again.publicKey, log.publicKey);
@@ -81,7 +66,7 @@ describe('writing receipts', () => {
     assert.equal(one.publicKey, two.publicKey);
     for (let i = 0; i < 50; i++) for (const log of [one, two]) log.add(plain(`${log.instance}-${i}`));
     await Promise.all([one.close(), two.close()]);
-    const { ok, instances, lines, requests } = await checkReceipts(directory, { strict: true });
+    const { ok, instances, lines, requests } = await checkReceipts(path(), { strict: true });
     assert.deepEqual([ok, instances, lines, requests], [true, 2, 104, 100]);
   });
 
@@ -107,7 +92,7 @@ describe('writing receipts', () => {
     await log.close();
     assert.deepEqual([told, counters], [['ENOSPC', 'recovery'], { written: 4, lost: 0 }]);
     assert.deepEqual(written(), ['opened', 'r1', 'r2', 'r3', 'opened', 'r4', 'closed']);
-    assert.deepEqual((await checkReceipts(directory, { strict: true })).findings, []);
+    assert.deepEqual((await checkReceipts(path(), { strict: true })).findings, []);
   });
 
   it('loses no receipt if a file cannot be closed at midnight', async (t) => {
@@ -148,7 +133,7 @@ describe('writing receipts', () => {
     assert.deepEqual(told, ['1 lost', 'EIO', '7 lost', 'recovery']);
     assert.deepEqual(counters, { written: 5, lost: 7 });
     assert.deepEqual(written(), ['opened', 'r0', 'r1', 'r2', 'r3', 'r4', 7, 'closed']);
-    const { ok, findings } = await checkReceipts(directory);
+    const { ok, findings } = await checkReceipts(path());
     assert.equal(ok, true);
     assert.match(findings[0]?.message ?? '', /^7 receipts before it were not written$/);
   });
@@ -189,7 +174,7 @@ describe('writing receipts', () => {
     await log.close();
     assert.deepEqual(told, ['1 lost', 'ETIMEDOUT', '3 lost', 'recovery']);
     assert.deepEqual([counters, written().includes(3)], [{ written: 5, lost: 3 }, true]);
-    assert.equal((await checkReceipts(directory)).ok, true);
+    assert.equal((await checkReceipts(path())).ok, true);
   });
 
   it('puts the last line into the file of its day, though nothing else is of that day', async () => {
@@ -200,8 +185,8 @@ describe('writing receipts', () => {
     await log.close();
     assert.deepEqual(written(), ['opened', 'epoch', 'r1', 'opened', 'closed']);
     assert.deepEqual(
-      (await checkReceipts(directory)).findings.map(({ message }) => message),
-      [`its record ${RECORD} is missing`],
+      (await checkReceipts(path())).findings.map(({ message }) => message),
+      [`its record ${RECORD.sha256} is missing`],
     );
   });
 
@@ -220,7 +205,7 @@ describe('writing receipts', () => {
         ['2026-12-02', 4],
       ],
     );
-    assert.deepEqual((await checkReceipts(directory, { strict: true })).findings, []);
+    assert.deepEqual((await checkReceipts(path(), { strict: true })).findings, []);
   });
 
   it('leaves a chain that verifies up to the crash, with the gap named, each time the process is killed', {
@@ -235,7 +220,7 @@ describe('writing receipts', () => {
       console.log('ready');
       const receipt = ${JSON.stringify(plain('r'))};
       setInterval(() => { for (let i = 0; i < 50; i++) log.add(receipt); }, 1);`;
-    const size = (): number => files().reduce((sum, file) => sum + statSync(join(directory, file)).size, 0);
+    const size = (): number => files().reduce((sum, file) => sum + fs.statSync(path(file)).size, 0);
     for (let round = 0; round < 3; round++) {
       const child = spawn(process.execPath, ['--input-type=module', '-e', writer, here.workspace]);
       await once(child.stdout, 'data');
@@ -244,7 +229,7 @@ describe('writing receipts', () => {
       child.kill('SIGKILL');
       await once(child, 'close');
     }
-    const { ok, instances, requests, findings } = await checkReceipts(directory);
+    const { ok, instances, requests, findings } = await checkReceipts(path());
     assert.deepEqual([ok, instances, requests > 0], [true, 3, true]);
     for (const { message } of findings) assert.match(message, /killed/);
     assert.equal(findings.filter(({ message }) => message.startsWith('is the last line')).length, 3);
@@ -252,18 +237,17 @@ describe('writing receipts', () => {
 });
 
 describe('the key that signs receipts', () => {
-  const key = (): string => join(directory, 'key.pem');
   beforeEach(async () => (await here.open()).close());
 
   const NO_KEY = /key\.pem is no Ed25519 private key in PEM$/;
   const UNUSABLE: [what: string, replace: () => void, why: RegExp][] = [
-    ['a link', () => symlinkSync('public.pem', key()), /key\.pem: ELOOP: /],
-    ['a FIFO', () => execFileSync('mkfifo', ['-m', '600', key()]), NO_KEY],
-    ['no key', () => writeFileSync(key(), 'x', { mode: 0o600 }), NO_KEY],
+    ['a link', () => fs.symlinkSync('public.pem', path('key.pem')), /key\.pem: ELOOP: /],
+    ['a FIFO', () => execFileSync('mkfifo', ['-m', '600', path('key.pem')]), NO_KEY],
+    ['no key', () => fs.writeFileSync(path('key.pem'), 'x', { mode: 0o600 }), NO_KEY],
   ];
   for (const [what, replace, message] of UNUSABLE) {
     it(`is refused if it is ${what}`, async () => {
-      rmSync(key());
+      fs.rmSync(path('key.pem'));
       replace();
       await assert.rejects(here.open(), { code: 'receipts_unavailable', message });
     });
@@ -281,9 +265,11 @@ describe('the key that signs receipts', () => {
   ] as const) {
     const [inside, mode] = [directoryMode, keyMode].map((each) => each.toString(8));
     it(`of mode ${mode} in a directory of mode ${inside} is ${isRead ? 'read' : 'refused'}`, async () => {
-      chmodSync(directory, directoryMode);
-      chmodSync(key(), keyMode);
-      const message = new RegExp(`^${key()} can be read or written to by others \\(mode ${mode}\\)$`);
+      fs.chmodSync(path(), directoryMode);
+      fs.chmodSync(path('key.pem'), keyMode);
+      const message = new RegExp(
+        `^${path('key.pem')} can be read or written to by others \\(mode ${mode}\\)$`,
+      );
       const log = here.open();
       if (isRead) await (await log).close();
       else
@@ -293,8 +279,7 @@ describe('the key that signs receipts', () => {
 });
 
 describe('the records of verifications', () => {
-  const stored = (): string[] => readdirSync(join(directory, 'records')).sort();
-  const recordOf = (text: string) => ({ sha256: sha256(text), text });
+  const stored = (): string[] => fs.readdirSync(path('records')).sort();
   const nameOf = (text: string): string => `${sha256(text)}.json`;
   /** A receipt under an epoch of its own, which the record with this text shows. */
   const under = (text: string) =>
@@ -303,7 +288,7 @@ describe('the records of verifications', () => {
   /** A disk that takes lines, and no new files as long as it is full. */
   function takingNoFiles(t: TestContext) {
     const disk = { isFull: true };
-    const realLink = fs.link;
+    const realLink = link;
     breakFs(t, 'link', async (from: string, to: string) => {
       if (disk.isFull) throw errno('ENOSPC');
       return realLink(from, to);
@@ -313,22 +298,22 @@ describe('the records of verifications', () => {
 
   it('are stored once a receipt refers to them, readable by their owner only; an unused one is not', async () => {
     const { log, counters } = await opened();
-    log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+    log.keepRecord(RECORD);
     log.keepRecord(recordOf('another'));
     log.add(receipt('r1'));
     log.add(receipt('r2'));
     await eventually('the receipts', () => counters.written === 2);
-    assert.deepEqual(stored(), [`${RECORD}.json`]);
-    assert.equal(readFileSync(join(directory, 'records', `${RECORD}.json`), 'utf8'), RECORD_TEXT);
-    assert.equal(statSync(join(directory, 'records', `${RECORD}.json`)).mode & 0o777, 0o600);
+    assert.deepEqual(stored(), [`${RECORD.sha256}.json`]);
+    assert.equal(fs.readFileSync(path('records', `${RECORD.sha256}.json`), 'utf8'), RECORD.text);
+    assert.equal(fs.statSync(path('records', `${RECORD.sha256}.json`)).mode & 0o777, 0o600);
     await log.close();
   });
 
   it('to which receipts refer stay if they are of the newest 1,000, however many no request uses', async () => {
     const { log } = await opened();
     for (let i = 0; i < 1_000; i++) {
-      writeFileSync(join(directory, 'records', nameOf(`${i}`)), '');
-      utimesSync(join(directory, 'records', nameOf(`${i}`)), i, i);
+      fs.writeFileSync(path('records', nameOf(`${i}`)), '');
+      fs.utimesSync(path('records', nameOf(`${i}`)), i, i);
     }
     for (let i = 0; i < 300; i++) log.keepRecord(recordOf(`forced ${i}`));
     for (const i of [298, 299, 0]) log.add(under(`forced ${i}`)); // the first waited too long for a request
@@ -355,19 +340,19 @@ describe('the records of verifications', () => {
     await log.close();
     assert.deepEqual(told, ['ENOSPC', 'recovery']);
     assert.deepEqual([stored().length, stored().includes(nameOf(long))], [100, false]);
-    assert.equal(statSync(join(directory, 'records', nameOf(longest))).size, 1024 * 1024);
+    assert.equal(fs.statSync(path('records', nameOf(longest))).size, 1024 * 1024);
   });
 
   it('stop no receipts if they cannot be stored; that is tried again, with a new directory', async (t) => {
     const { log, counters, told } = await opened();
     const disk = takingNoFiles(t);
-    log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+    log.keepRecord(RECORD);
     log.add(receipt('r1'));
     await eventually('the receipt', () => counters.written === 1);
     await eventually('the failure', () => told.includes('ENOSPC'));
-    rmSync(join(directory, 'records'), { recursive: true });
+    fs.rmSync(path('records'), { recursive: true });
     disk.isFull = false;
-    await eventually('the record', () => existsSync(join(directory, 'records', `${RECORD}.json`)));
+    await eventually('the record', () => fs.existsSync(path('records', `${RECORD.sha256}.json`)));
     await log.close();
   });
 
@@ -379,7 +364,7 @@ describe('the records of verifications', () => {
     });
     log.add(receipt('r1', { time: new Date(midnight - 1).toISOString() }));
     await log.close();
-    const { findings } = await checkReceipts(directory);
+    const { findings } = await checkReceipts(path());
     assert.deepEqual(
       findings.filter(({ fails, message }) => fails && /epoch/.test(message)),
       [],
@@ -389,14 +374,14 @@ describe('the records of verifications', () => {
   it('stop no receipts if old ones cannot be removed, and leave alone what is none of them', async () => {
     const { log, counters } = await opened();
     const foreign = `${'f'.repeat(64)}.json`;
-    mkdirSync(join(directory, 'records', foreign));
-    utimesSync(join(directory, 'records', foreign), 1, 1);
-    for (const name of ['lost+found', '.DS_Store']) mkdirSync(join(directory, 'records', name));
-    for (let i = 0; i < 1_000; i++) writeFileSync(join(directory, 'records', nameOf(`${i}`)), '');
-    log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+    fs.mkdirSync(path('records', foreign));
+    fs.utimesSync(path('records', foreign), 1, 1);
+    for (const name of ['lost+found', '.DS_Store']) fs.mkdirSync(path('records', name));
+    for (let i = 0; i < 1_000; i++) fs.writeFileSync(path('records', nameOf(`${i}`)), '');
+    log.keepRecord(RECORD);
     log.add(receipt('r1'));
     await eventually('the receipt', () => counters.written === 1);
-    for (const name of [foreign, 'lost+found', '.DS_Store', `${RECORD}.json`])
+    for (const name of [foreign, 'lost+found', '.DS_Store', `${RECORD.sha256}.json`])
       assert.ok(stored().includes(name), name);
     await log.close();
   });
