@@ -33,7 +33,7 @@ export interface ReceiptLogOptions {
 export const MOST_RECORDS = 1_000;
 /** Bytes. One has some 70 kB, but the service may pad its evidence: then only its digest is kept. */
 const LONGEST_RECORD = 1024 * 1024;
-/** Records that may wait for a first request, and then for the disk. */
+/** Records that may wait in memory for a first request, and then for the disk. */
 const MOST_WAITING = 100;
 
 /**
@@ -60,8 +60,8 @@ async function begin(options: ReceiptLogOptions) {
   const time = (): string => new Date(clock.now()).toISOString();
   /** Lines that are not written yet. */
   let pending: { readonly file: string; readonly line: string; readonly type: string }[] = [];
-  /** Records by their digests: those to which no line refers so far, and those that are not stored yet. */
-  const [unused, unstored] = [new Map<string, string>(), new Map<string, string>()];
+  /** Records by their digests: the newest, and those to which a line refers and that are not stored yet. */
+  const [newest, unstored] = [new Map<string, string>(), new Map<string, string>()];
   /** Receipts that were lost and that no line reports yet. */
   let lost = 0;
   let [seq, prev] = [0, '0'.repeat(64)];
@@ -142,7 +142,7 @@ async function begin(options: ReceiptLogOptions) {
         const attested = { time: new Date(attestedAt).toISOString(), secretId, manifestSha256 };
         sign({ type: 'epoch', ...attested, roots, record });
         epochs.add(secretId);
-        const text = unused.get(record ?? '');
+        const text = newest.get(record ?? '');
         if (record && text !== undefined && unstored.size < MOST_WAITING) unstored.set(record, text);
       }
       sign({ type: 'request', ...facts, secretId: epoch?.secretId ?? null });
@@ -153,8 +153,8 @@ async function begin(options: ReceiptLogOptions) {
      */
     keepRecord({ sha256: digest, text }: { readonly sha256: string; readonly text: string }): void {
       if (Buffer.byteLength(text) > LONGEST_RECORD) return;
-      unused.set(digest, text);
-      if (unused.size > MOST_WAITING) unused.delete(unused.keys().next().value as string);
+      newest.set(digest, text);
+      if (newest.size > MOST_WAITING) newest.delete(newest.keys().next().value as string);
     },
     /** Writes what waits, and the last line of the instance. What cannot be written now is lost. */
     async close(): Promise<void> {

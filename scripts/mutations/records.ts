@@ -5,7 +5,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'the records of verifications: one that no request used makes one go that a receipt refers to',
     file: 'lib/receipts/receipt-log.ts',
-    edits: [{ find: 'unused.set(digest, text);', replace: 'unstored.set(digest, text);' }],
+    edits: [{ find: 'newest.set(digest, text);', replace: 'unstored.set(digest, text);' }],
     tests: [
       {
         file: 'test/receipts/receipt-log.test.ts',

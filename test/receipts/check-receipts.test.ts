@@ -8,7 +8,6 @@ import { describe, it } from 'node:test';
 import { type CheckOptions, checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { readLine, sha256 } from '../../lib/receipts/receipt.ts';
 import { DAY_MS, EPOCH, NOON, RECORD, receipt, receiptsOfEachTest } from '../support/doors/receipts.ts';
-import { clockOf } from '../support/remote/fake-clock.ts';
 
 const here = receiptsOfEachTest();
 const { linesOf, store, files, path } = here;
@@ -24,15 +23,14 @@ async function fourReceipts(more: Parameters<typeof here.open>[0] = {}): Promise
 
 /** A chain with a receipt on each of three days. Gives the names of its files. */
 async function threeDays(): Promise<readonly [string, string, string]> {
-  let now = NOON;
-  const log = await here.open({ clock: clockOf({ now: () => now, batchPause: 1 }) });
+  const log = await here.open();
   log.keepRecord(RECORD);
-  for (const id of ['r1', 'r2', 'r3']) {
-    log.add(receipt(id, { time: new Date(now).toISOString() }));
-    now += DAY_MS;
+  for (const [day, id] of ['r1', 'r2', 'r3'].entries()) {
+    here.now = NOON + day * DAY_MS;
+    log.add(receipt(id, { time: new Date(here.now).toISOString() }));
   }
-  now -= DAY_MS;
   await log.close();
+  here.now = NOON;
   return files().filter((name) => name.includes(log.instance)) as unknown as [string, string, string];
 }
 
@@ -200,7 +198,7 @@ describe('checking receipts', () => {
     ['an emptied file', (file) => fs.truncateSync(path(file))],
     [
       'a last line that was signed anew',
-      (file) => store(file, linesOf(file).with(-1, again(linesOf(file).at(-1), { more: 1 }))),
+      (file) => store(file, linesOf(file).with(6, again(linesOf(file)[6], { more: 1 }))),
     ],
   ];
   for (const [what, remove] of REMOVALS) {
@@ -266,23 +264,15 @@ describe('checking receipts', () => {
 describe('what receipts refer to', () => {
   const kept = (): string => path('records', `${RECORD.sha256}.json`);
   const logged = (): string => join(here.workspace, 'manifests/1.json');
+  const [UNLOGGED, OF_RECORD] = [
+    `its manifest ${EPOCH.manifestSha256} is not in manifests`,
+    `its record ${RECORD.sha256}`,
+  ];
   const CHANGES: [what: string, falsify: () => void, finding: string][] = [
-    [
-      'without any manifest',
-      () => fs.rmSync(logged()),
-      `- its manifest ${EPOCH.manifestSha256} is not in manifests`,
-    ],
-    [
-      'a manifest that is not among others',
-      () => fs.writeFileSync(logged(), '[]'),
-      `✗ its manifest ${EPOCH.manifestSha256} is not in manifests`,
-    ],
-    ['a record that is missing', () => fs.rmSync(kept()), `- its record ${RECORD.sha256} is missing`],
-    [
-      'a record that was changed',
-      () => fs.appendFileSync(kept(), ' '),
-      `✗ its record ${RECORD.sha256} was changed`,
-    ],
+    ['without any manifest', () => fs.rmSync(logged()), `- ${UNLOGGED}`],
+    ['a manifest that is not among others', () => fs.writeFileSync(logged(), '[]'), `✗ ${UNLOGGED}`],
+    ['a record that is missing', () => fs.rmSync(kept()), `- ${OF_RECORD} is missing`],
+    ['a record that was changed', () => fs.appendFileSync(kept(), ' '), `✗ ${OF_RECORD} was changed`],
   ];
   for (const [what, falsify, finding] of CHANGES) {
     it(`is named once, with the first line that refers to it: ${what}`, async () => {

@@ -9,15 +9,7 @@ import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { sha256 } from '../../lib/receipts/receipt.ts';
 import { TIMES } from '../../lib/times.ts';
-import {
-  DAY_MS,
-  EPOCH,
-  NOON,
-  RECORD,
-  receipt,
-  receiptsOfEachTest,
-  recordOf,
-} from '../support/doors/receipts.ts';
+import { DAY_MS, EPOCH, RECORD, receipt, receiptsOfEachTest, recordOf } from '../support/doors/receipts.ts';
 import { breakFiles, breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { clockOf, createFakeClock } from '../support/remote/fake-clock.ts';
@@ -80,14 +72,13 @@ describe('writing receipts', () => {
   it('cuts off a torn write and writes each line once, also over midnight, and tells of the failure once', async (t) => {
     let takes = Number.POSITIVE_INFINITY;
     breakFiles(t, /jsonl$/, { write: (real, bytes: Buffer) => real(bytes.subarray(0, takes)) });
-    let now = NOON;
-    const { log, told, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
+    const { log, told, counters } = await opened();
     takes = 1_000; // a whole line, and a torn one
     for (const id of ['r1', 'r2', 'r3']) log.add(plain(id));
     await eventually('the failure', () => told.length > 0);
     await new Promise((resolve) => setTimeout(resolve, 20)); // several attempts
-    now += DAY_MS;
-    log.add(plain('r4', { time: new Date(now).toISOString() }));
+    here.now += DAY_MS;
+    log.add(plain('r4', { time: new Date(here.now).toISOString() }));
     takes = Number.POSITIVE_INFINITY;
     await log.close();
     assert.deepEqual([told, counters], [['ENOSPC', 'recovery'], { written: 4, lost: 0 }]);
@@ -103,11 +94,10 @@ describe('writing receipts', () => {
         if (fails) throw errno('EIO');
       },
     });
-    let now = NOON;
-    const { log, told, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
+    const { log, told, counters } = await opened();
     log.add(plain('r1'));
     await eventually('the receipt', () => counters.written === 1);
-    now += DAY_MS;
+    here.now += DAY_MS;
     log.add(plain('r2'));
     await eventually('the receipt', () => counters.written === 2);
     fails = false;
@@ -163,7 +153,7 @@ describe('writing receipts', () => {
         return real();
       },
     });
-    const clock = createFakeClock(NOON);
+    const clock = createFakeClock(here.now);
     const { log, told, counters } = await opened({ clock, mostPending: 5 });
     hangs = true;
     for (let i = 0; i < 8; i++) log.add(plain(`r${i}`));
@@ -178,10 +168,9 @@ describe('writing receipts', () => {
   });
 
   it('puts the last line into the file of its day, though nothing else is of that day', async () => {
-    let now = NOON;
-    const log = await here.open({ clock: clockOf({ now: () => now }) });
+    const log = await here.open();
     log.add(receipt('r1'));
-    now += DAY_MS;
+    here.now += DAY_MS;
     await log.close();
     assert.deepEqual(written(), ['opened', 'epoch', 'r1', 'opened', 'closed']);
     assert.deepEqual(
@@ -191,20 +180,14 @@ describe('writing receipts', () => {
   });
 
   it('keeps the day of its file if the clock is set back, and puts no line into an earlier day', async () => {
-    let now = NOON;
-    const { log, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
-    log.add(plain('r1', { time: new Date(NOON + DAY_MS).toISOString() })); // the clock was set back meanwhile
-    now -= DAY_MS;
+    const { log, counters } = await opened();
+    log.add(plain('r1', { time: new Date(here.now + DAY_MS).toISOString() })); // the clock was set back meanwhile
+    here.now -= DAY_MS;
     log.add(plain('r2'));
     await eventually('the receipts', () => counters.written === 2);
     await log.close();
-    assert.deepEqual(
-      files().map((file) => [file.slice(0, 10), linesOf(file).length]),
-      [
-        ['2026-12-01', 1],
-        ['2026-12-02', 4],
-      ],
-    );
+    const found = files().map((file) => `${file.slice(0, 10)} ${linesOf(file).length}`);
+    assert.deepEqual(found, ['2026-12-01 1', '2026-12-02 4']);
     assert.deepEqual((await checkReceipts(path(), { strict: true })).findings, []);
   });
 
@@ -267,13 +250,10 @@ describe('the key that signs receipts', () => {
     it(`of mode ${mode} in a directory of mode ${inside} is ${isRead ? 'read' : 'refused'}`, async () => {
       fs.chmodSync(path(), directoryMode);
       fs.chmodSync(path('key.pem'), keyMode);
-      const message = new RegExp(
-        `^${path('key.pem')} can be read or written to by others \\(mode ${mode}\\)$`,
-      );
-      const log = here.open();
-      if (isRead) await (await log).close();
-      else
-        await assert.rejects(log, { code: 'receipts_unavailable', message, remedy: /^Run chmod 600 on it/ });
+      const message = new RegExp(`key\\.pem can be read or written to by others \\(mode ${mode}\\)$`);
+      const refused = { code: 'receipts_unavailable', message, remedy: /^Run chmod 600 on it/ };
+      if (isRead) await (await here.open()).close();
+      else await assert.rejects(here.open(), refused);
     });
   }
 });

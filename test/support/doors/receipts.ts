@@ -63,9 +63,11 @@ export function openReceipts(workspace: string, more: Partial<ReceiptLogOptions>
 export function receiptsOfEachTest() {
   const here = {
     workspace: '',
+    now: NOON,
     /** A file of the receipts, or their directory. */
     path: (...names: readonly string[]): string => join(here.workspace, 'receipts', ...names),
-    open: (more: Partial<ReceiptLogOptions> = {}) => openReceipts(here.workspace, more),
+    open: (more: Partial<ReceiptLogOptions> = {}) =>
+      openReceipts(here.workspace, { clock: clockOf({ now: () => here.now, batchPause: 1 }), ...more }),
     /** The files of receipts, by day. */
     files: (): string[] =>
       readdirSync(here.path())
@@ -76,6 +78,7 @@ export function receiptsOfEachTest() {
       writeFileSync(here.path(file), `${lines.join('\n')}\n`),
   };
   beforeEach(() => {
+    here.now = NOON;
     here.workspace = temporaryDirectory('receipts-');
     mkdirSync(join(here.workspace, 'manifests'));
     writeFileSync(join(here.workspace, 'manifests/1.json'), MANIFEST);
