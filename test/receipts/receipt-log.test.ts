@@ -181,7 +181,8 @@ describe('writing receipts', () => {
 
   it('keeps the day of its file if the clock is set back, and puts no line into an earlier day', async () => {
     const { log, counters } = await opened();
-    log.add(plain('r1', { time: new Date(here.now + DAY_MS).toISOString() })); // the clock was set back meanwhile
+    // The clock was set back meanwhile.
+    log.add(plain('r1', { time: new Date(here.now + DAY_MS).toISOString() }));
     here.now -= DAY_MS;
     log.add(plain('r2'));
     await eventually('the receipts', () => counters.written === 2);
