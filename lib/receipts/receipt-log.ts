@@ -34,7 +34,7 @@ export const MOST_RECORDS = 1_000;
 /** Bytes. One has some 70 kB, but the service may pad its evidence: then only its digest is kept. */
 const LONGEST_RECORD = 1024 * 1024;
 /** Records that may wait in memory for a first request, and then for the disk. */
-const MOST_WAITING = 100;
+const MOST_WAITING = 20;
 
 /**
  * Begins the chain of a new instance. Its first line is on disk when this resolves. Makes a key if there is

@@ -320,7 +320,7 @@ describe('the records of verifications', () => {
     log.add(plain('r1'));
     await log.close();
     assert.deepEqual(told, ['ENOSPC', 'recovery']);
-    assert.deepEqual([stored().length, stored().includes(nameOf(long))], [100, false]);
+    assert.deepEqual([stored().length, stored().includes(nameOf(long))], [20, false]);
     assert.equal(fs.statSync(path('records', nameOf(longest))).size, 1024 * 1024);
   });
 
