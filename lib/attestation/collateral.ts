@@ -41,7 +41,7 @@ export interface EvidenceContext {
 
 /** Whether collateral is the newest. */
 export interface Obtained {
-  /** Set if it stands in for what could not be fetched now: when it was, in ms since 1970, and why not now. */
+  /** Set if it stands in for what could not be fetched now: when it was (ms since 1970), and why not now. */
   readonly stored?: { readonly fetchedAt: number; readonly because: string } | undefined;
 }
 

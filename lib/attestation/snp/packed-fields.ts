@@ -1,15 +1,13 @@
 /**
  * Reads the numbers of a report that pack many values: the CPU by its CPUID bits, TCB versions, POLICY and
- * PLATFORM_INFO (docs/protocol/attestation.md 6.2, 6.3).
+ * PLATFORM_INFO (docs/protocol/attestation.md 6.2, 6.3). Another product needs a row in PRODUCTS, its roots
+ * in roots/production.json, and the layout of its TCB and PLATFORM_INFO.
  */
 
 /**
- * The AMD products that are accepted (docs/protocol/attestation.md 6.2, 7, 19.4). Another one needs a row
- * here, its roots in roots/production.json, and the layout of its TCB and PLATFORM_INFO below.
- *
- * Family and model must match exactly: relatives such as Bergamo have no trust root here. `steppings` may
- * follow `-B` in the product name of a VCEK; `vcpuSignature` is CPUID(1).EAX in the VMSA of an application
- * processor, whatever the stepping.
+ * The accepted products of AMD (docs/protocol/attestation.md 6.2, 7, 19.4): relatives of the same family,
+ * such as Bergamo, have no trust root here. `steppings` may follow `-B` in the product name of a VCEK;
+ * `vcpuSignature` is CPUID(1).EAX in the VMSA of an application processor, whatever the stepping.
  */
 export const PRODUCTS = {
   Milan: { family: 0x19, model: 0x01, steppings: ['0', '1'], vcpuSignature: 0x00a00f11 },

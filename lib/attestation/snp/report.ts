@@ -62,7 +62,7 @@ export type SnpReport = { readonly [Row in (typeof REPORT_LAYOUT)[number] as Row
 export const littleEndian = (value: bigint, length: number): Uint8Array =>
   Uint8Array.from({ length }, (_, index) => Number((value >> BigInt(8 * index)) & 0xffn));
 
-/** The bytes of a report; reserved ones are zero. Throws evidence_malformed for CPUID bits beyond its bytes. */
+/** The bytes of a report; reserved ones are 0. Throws evidence_malformed for CPUID bits without a place. */
 export function serializeReport(report: SnpReport): Uint8Array {
   const out = new Uint8Array(SNP_REPORT_BYTES);
   for (const [, name, offset, shape] of REPORT_LAYOUT) {

@@ -7,6 +7,7 @@ import { finding, notApplicable, oneOf, rowsFrom } from '../check.ts';
 import { inForce, issuedBy, verified } from '../validity.ts';
 import {
   type Certificate,
+  commonName,
   EXTENSION_OID,
   maySignCertificates,
   nameText,
@@ -16,7 +17,7 @@ import type { Roots, readVcekExtensions } from './endorsement.ts';
 import { tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from './report.ts';
 
-/** By SIGNING_KEY, bits 4:2 of SIGNER_INFO. Bit 0 is AUTHOR_KEY_EN, bit 1 MASK_CHIP_KEY, the rest reserved. */
+/** By SIGNING_KEY, bits 4:2 of SIGNER_INFO. Bit 0: AUTHOR_KEY_EN, bit 1: MASK_CHIP_KEY, the rest reserved. */
 const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
 
 /** What the report says about its signature. The other rows mean nothing for a report of another form. */
@@ -58,25 +59,18 @@ export const REPORT_ROWS = rowsFrom<{ report: SnpReport; expectedData: Uint8Arra
 const AMD_NAME = ['C=US', 'L=Santa Clara', 'ST=CA', 'O=Advanced Micro Devices', 'OU=Engineering'];
 
 /** Whether the name has AMD's attributes, once each in any order, and this common name. */
-function isAmdName({ attributes }: Certificate['subject'], commonName: string): boolean {
-  const expected = [...AMD_NAME, `CN=${commonName}`];
+function isAmdName({ attributes }: Certificate['subject'], name: string): boolean {
+  const expected = [...AMD_NAME, `CN=${name}`];
   const found = attributes.map(({ type, value }) => `${type}=${value}`);
   return found.length === expected.length && expected.every((attribute) => found.includes(attribute));
 }
 
-/** What is wrong with the pinned certificates: they must be like AMD's, of this product line, and a chain. */
-async function rootDefect({ product, ark, ask }: Roots): Promise<string | undefined> {
-  if (!isAmdCa(ark, `ARK-${product}`)) return `the ARK is none of AMD's for ${product}`;
-  if (!isAmdCa(ask, `SEV-${product}`)) return `the ASK is none of AMD's for ${product}`;
-  const links = [await issuedBy(ark, ark), await issuedBy(ask, ark)];
-  return links.every(({ outcome }) => outcome === 'pass') ? undefined : 'they do not chain';
-}
-
-function isAmdCa(certificate: Certificate, commonName: string): boolean {
+/** Whether a pinned certificate is like AMD's. */
+function isAmdCa(certificate: Certificate, name: string): boolean {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
   const handled = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage];
   return (
-    isAmdName(subject, commonName) &&
+    isAmdName(subject, name) &&
     version === 3 &&
     signatureAlgorithm.name === 'rsassa-pss' &&
     publicKey.rsa?.modulusBits === 4096 &&
@@ -131,9 +125,11 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
     title: 'Trust roots of the product line',
     source: 'attestation.md 7 no. 4',
     expected: 'a pinned, self-signed ARK and an ASK that it signed: CAs, RSA 4096, RSASSA-PSS SHA-384',
-    judge: async ({ roots }) => {
-      const defect = await rootDefect(roots);
-      return finding(defect === undefined, defect ?? `ARK-${roots.product}, SEV-${roots.product}`);
+    judge: async ({ roots: { product, ark, ask } }) => {
+      const areCas = isAmdCa(ark, `ARK-${product}`) && isAmdCa(ask, `SEV-${product}`);
+      const links = [await issuedBy(ark, ark), await issuedBy(ask, ark)];
+      const chained = links.every(({ outcome }) => outcome === 'pass');
+      return finding(areCas && chained, `${commonName(ark.subject)}, ${commonName(ask.subject)}`);
     },
   },
   'snp.chain.signature': {
