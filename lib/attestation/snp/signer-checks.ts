@@ -128,8 +128,9 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
     judge: async ({ roots: { product, ark, ask } }) => {
       const areCas = isAmdCa(ark, `ARK-${product}`) && isAmdCa(ask, `SEV-${product}`);
       const links = [await issuedBy(ark, ark), await issuedBy(ask, ark)];
-      const chained = links.every(({ outcome }) => outcome === 'pass');
-      return finding(areCas && chained, `${commonName(ark.subject)}, ${commonName(ask.subject)}`);
+      const holds = areCas && links.every(({ outcome }) => outcome === 'pass');
+      const names = `${commonName(ark.subject)}, ${commonName(ask.subject)}`;
+      return finding(holds, holds ? names : `${names}, of another form or chain`);
     },
   },
   'snp.chain.signature': {
