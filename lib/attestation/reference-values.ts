@@ -7,9 +7,9 @@ import {
   type Flags,
   GUEST_POLICY_FLAGS,
   type GuestPolicy,
+  isProduct,
   PLATFORM_INFO_FLAGS,
 } from './snp/packed-fields.ts';
-import { isProduct } from './snp/product.ts';
 
 export type SnpReferenceValues = Readonly<ReturnType<typeof readSnp>>;
 export type TdxReferenceValues = Readonly<ReturnType<typeof readTdx>>;

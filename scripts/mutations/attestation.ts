@@ -43,8 +43,8 @@ export const ATTESTATION: readonly Mutation[] = [
     file: 'lib/attestation/snp/verify-snp.ts',
     edits: [
       {
-        find: 'if (signer === undefined || !(await documentHolds(checks))) return false;',
-        replace: 'if (!(await documentHolds(checks)) || signer === undefined) return false;',
+        find: '|| extensions === undefined) return false;',
+        replace: '|| extensions === undefined || !(await documentHolds(checks))) return false;',
       },
     ],
     tests: [
@@ -59,7 +59,12 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'the product line: a key of another line than the reference value may have signed',
     file: 'lib/attestation/snp/policy-checks.ts',
-    edits: [{ find: 'if (line !== entry.product) return', replace: 'if (line === undefined) return' }],
+    edits: [
+      {
+        find: 'if (signer !== undefined && signer.product !== product) return',
+        replace: 'if (!product) return',
+      },
+    ],
     tests: [
       {
         file: 'test/attestation/snp/forged-evidence.test.ts',
@@ -104,7 +109,7 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'the report data: the evidence may answer another nonce, for other CAs',
     file: 'lib/attestation/snp/signer-checks.ts',
-    edits: [{ find: 'oneOf(report.reportData, [expectedReportData])', replace: "finding(true, '')" }],
+    edits: [{ find: 'oneOf(reportData, [expectedData])', replace: "finding(true, '')" }],
     tests: [
       {
         file: 'test/attestation/snp/verify.test.ts',
@@ -193,8 +198,8 @@ export const ATTESTATION: readonly Mutation[] = [
     file: 'lib/attestation/snp/policy-checks.ts',
     edits: [
       {
-        find: 'committedBuild <= currentBuild &&\n        committedMajor * 256 + committedMinor <= currentMajor * 256 + currentMinor;',
-        replace: 'committedBuild <= currentBuild;',
+        find: 'isAtMost && committedBuild <= currentBuild',
+        replace: 'committedBuild <= currentBuild',
       },
     ],
     tests: [

@@ -43,8 +43,6 @@ describe('a period', () => {
       const { outcome, found, detail } = inForce(new Date(now), { notBefore, notAfter });
       assert.deepEqual([outcome, found, detail?.clock], [clock ? 'fail' : 'pass', words, clock]);
     }
-    const endless = inForce(notAfter, { notBefore, notAfter: undefined });
-    assert.deepEqual([endless.outcome, endless.found], ['pass', '2026-11-01T00:00:00.000Z to no date']);
   });
 });
 
@@ -109,10 +107,7 @@ describe('a local clock that is behind', () => {
       };
       const { checks } = await verify(attestedBy({ crl, collateral: { amdCrl } }));
       const failure = failedBy(checks, 'snp.crl.available');
-      assert.match(
-        failure?.found ?? '',
-        /^CRL: the fetch failed \(needed, the one in the document being not current/,
-      );
+      assert.match(failure?.found ?? '', /^CRL: the fetch failed \(needed, /);
       assert.deepEqual(failure?.detail, detail);
     });
   }

@@ -4,7 +4,7 @@
  * `https://certificates.trustedservices.intel.com/`. docs/protocol/attestation.md 15 lists the fingerprints.
  * Only --unsafe-trust-roots, loudly logged, replaces them.
  */
-import type { Product } from '../snp/product.ts';
+import type { Product } from '../snp/packed-fields.ts';
 import roots from './production.json' with { type: 'json' };
 
 /** The hardware roots to trust; PEM. */

@@ -360,7 +360,7 @@ describe('the VCEK certificate', () => {
     const named = (name: string, machineStepping?: number): Changes => ({
       ...replaced('2', ia5String(name)),
       report: v2,
-      product: { name: 2, machineStepping },
+      machineStepping,
     });
     assert.deepEqual(failures(await judge(named('Genoa-B1'))), []);
     assert.deepEqual(failures(await judge(named('Genoa-B1', 1))), []);
@@ -482,27 +482,17 @@ describe('the revocation list of AMD', () => {
   const listOf = ({ checks }: EvidenceVerdict): Check | undefined =>
     checks.find(({ id }) => id === 'snp.crl.available');
 
-  it('is fetched if the document has none, or one that is unreadable, too large or not current', async () => {
+  it('is fetched if the document has none, or one that is unreadable or not current', async () => {
     const due = issueArkCrl({ nextUpdate: NOW }); // another one is due at this moment
-    const behind = 'not current: the local clock is probably behind';
-    for (const [crl, why] of [
-      [null, 'absent'],
-      [new Uint8Array(10), 'unreadable'],
-      [new Uint8Array(64 * 1024), 'unreadable'],
-      [new Uint8Array(64 * 1024 + 1), 'too large'],
-      [old, 'not current'],
-      [future, behind],
-      [due, 'not current'],
-    ] as const) {
+    for (const crl of [null, new Uint8Array(10), old, future, due]) {
       const verdict = await judge({ crl, collateral: serve(CRL) });
       assert.deepEqual(failures(verdict), []);
-      const found = `fetched, the one in the document being ${why}; number 04, issued 2026-11-01T00:00:00.000Z`;
-      assert.equal(listOf(verdict)?.found, found);
-      const offline = await judge({ crl });
-      assert.match(
-        offline.failure?.found ?? '',
-        new RegExp(`\\(needed, the one in the document being ${why}\\)$`),
+      assert.equal(
+        listOf(verdict)?.found,
+        'fetched, as the document has none that is in force; number 04, issued 2026-11-01T00:00:00.000Z',
       );
+      const offline = await judge({ crl });
+      assert.match(offline.failure?.found ?? '', /\(needed, as the document has none that is in force\)$/);
     }
   });
 
@@ -554,7 +544,7 @@ describe('the revocation list of AMD', () => {
     const [large, small] = [listing(1900), listing(1500)];
     assert.ok(large.length > 65_536 && small.length < 65_536, `${large.length}, ${small.length}`);
     const verdict = await judge({ crl: large, collateral: serve(CRL) });
-    assert.match(listOf(verdict)?.found ?? '', /^fetched, the one in the document being too large/);
+    assert.match(listOf(verdict)?.found ?? '', /^fetched, /);
     assert.match(listOf(await judge({ crl: small }))?.found ?? '', /^from the document/);
   });
 

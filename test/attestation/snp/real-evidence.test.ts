@@ -10,7 +10,7 @@ import type { SnpReferenceValues } from '../../../lib/attestation/reference-valu
 import { PRODUCTION_ROOTS } from '../../../lib/attestation/roots/production.ts';
 import { CRL_ROWS, obtainArkCrl, readRoots } from '../../../lib/attestation/snp/endorsement.ts';
 import { tcbParts } from '../../../lib/attestation/snp/packed-fields.ts';
-import type { SnpAttestation, SnpReport } from '../../../lib/attestation/snp/report.ts';
+import type { SnpReport } from '../../../lib/attestation/snp/report.ts';
 import type { SnpEvidence } from '../../../lib/attestation/snp/verify-snp.ts';
 import {
   decodeOneCertificate,
@@ -67,11 +67,11 @@ function ownReferenceValue(bytes: Uint8Array, product: 'Milan' | 'Genoa'): SnpRe
 
 const evidence = (
   report: SnpReport,
-  certificates: SnpAttestation['certificates'],
+  vcek: Uint8Array,
   entry: SnpReferenceValues,
   now: string,
 ): SnpEvidence => ({
-  message: { report, certificates, product: undefined },
+  message: { report, vcek, arkCrl: undefined, machineStepping: undefined },
   entries: [entry],
   context: {
     ...{ expectedReportData: report.reportData, coordinatorHashes: [report.hostData] },
@@ -87,12 +87,9 @@ async function judge({ report, endorsement_key, product_line, evaluate_at }: Row
   const parsed = parseReport(bytes);
   const isVlek = endorsement_key.endsWith('vlek.der');
   const certificate = vectorBytes(`snp/${options.key ?? endorsement_key}`);
-  const certificates = {
-    ...{ vcek: isVlek ? undefined : certificate, vlek: isVlek ? certificate : undefined },
-    ...{ ask: undefined, ark: undefined, extras: new Map() },
-  };
+  const vcek = isVlek ? new Uint8Array() : certificate;
   const now = options.now ?? evaluate_at;
-  const checks = await judgeSnp(evidence(parsed, certificates, options.entry?.(entry) ?? entry, now));
+  const checks = await judgeSnp(evidence(parsed, vcek, options.entry?.(entry) ?? entry, now));
   return new Map(checks.map((check: Check) => [check.id, check.outcome]));
 }
 
@@ -211,11 +208,8 @@ describe('a real report of version 5', () => {
   const bytes = vectorBytes('real-amd/genoa_v5.bin');
   const judgeAt = (now: string): Promise<readonly Check[]> => {
     const report = parseReport(bytes);
-    const certificates = {
-      ...{ vcek: vectorBytes('real-amd/genoa_v5_vcek.der'), vlek: undefined },
-      ...{ ask: undefined, ark: undefined, extras: new Map() },
-    };
-    return judgeSnp(evidence(report, certificates, ownReferenceValue(bytes, 'Genoa'), now));
+    const vcek = vectorBytes('real-amd/genoa_v5_vcek.der');
+    return judgeSnp(evidence(report, vcek, ownReferenceValue(bytes, 'Genoa'), now));
   };
   const failed = (checks: readonly Check[]): string[] =>
     checks.flatMap(({ id, outcome }) => (outcome === 'pass' || outcome === 'not-applicable' ? [] : [id]));
