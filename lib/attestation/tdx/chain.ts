@@ -96,8 +96,8 @@ async function pathDefects(chain: readonly Certificate[], pinned: Certificate): 
 async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<Defect[]> {
   const { outcome, found } = await issuedBy(child, issuer);
   const mayIssue = maySignCertificates(issuer) && (issuer.basicConstraints?.pathLength ?? below) >= below;
-  const defects = [outcome === 'fail' && found, !mayIssue && 'its issuer may not sign it'];
-  return defects.map((defect) => defect && `${nameText(child.subject)}: ${defect}`);
+  const name = nameText(child.subject);
+  return [outcome === 'fail' && `${name}: ${found}`, !mayIssue && `${name}: its issuer may not sign it`];
 }
 
 /** Passes if the signer of collateral is Intel's, under the pinned root, and both certificates are valid. */

@@ -163,12 +163,8 @@ const QE_ROWS = rowsFrom<DocumentSubject<QeIdentity>>('attestation.md 10', {
   'tdx.qe.product': {
     title: 'The quoting enclave is the one for trust domains',
     expected: 'ISVPRODID of QE identity',
-    judge: ({
-      qe: {
-        qeReport: { isvProdId },
-      },
-      document: { value },
-    }) => finding(isvProdId === value.isvProdId, `${isvProdId}`, `${value.isvProdId}`),
+    judge: ({ qe: { qeReport }, document: { value } }) =>
+      finding(qeReport.isvProdId === value.isvProdId, `${qeReport.isvProdId}`, `${value.isvProdId}`),
   },
   'tdx.qe.status': {
     title: 'The quoting enclave is up to date',
@@ -182,7 +178,7 @@ interface ListSubject {
   /** Must have signed the list. */
   readonly issuer: Certificate;
   /** Must not be on the list. */
-  readonly certificates: readonly Certificate[];
+  readonly issued: readonly Certificate[];
   readonly now: Date;
 }
 
@@ -215,8 +211,8 @@ const listRows = (prefix: string, name: string): Rows<ListSubject> => ({
 const notRevoked = (title: string): Rows<ListSubject>[string] => ({
   title,
   expected: 'serial number not in the revocation list',
-  judge: ({ list: { crl }, certificates }) => {
-    const serials = certificates.map(({ serial }) => serial);
+  judge: ({ list: { crl }, issued }) => {
+    const serials = issued.map(({ serial }) => serial);
     const revoked = serials.filter((serial) => crl.revoked.has(serial));
     if (revoked.length > 0) return finding(false, `serial ${revoked.join(', ')} is revoked`);
     return finding(true, `serial ${serials.join(', ')} not revoked`);
@@ -239,19 +235,17 @@ export const COLLATERAL_ROWS = [TCB_ROWS, QE_ROWS, ROOT_CRL_ROWS, PCK_CRL_ROWS, 
 
 /** Fetches all collateral of the platform. What came is judged, whatever else did not come. */
 export async function judgeCollateral(checks: Checks, subject: EntrySubject): Promise<boolean> {
-  const { sgx, chain, pinned, now, collateral } = subject;
+  const { sgx, entry, chain, pinned, now, collateral } = subject;
   const [pck, platformCa] = chain;
-  const { minTcbEvaluationDataNumber: evaluationDataNumber } = subject.entry;
+  const { minTcbEvaluationDataNumber: evaluationDataNumber } = entry;
   // Without a number, Intel serves its default set.
   const query = evaluationDataNumber > 0 ? { evaluationDataNumber } : {};
   const [tcbInfo, qeIdentity, pckCrl] = await Promise.all([
-    checks.read('tdx.tcb_info.format', async () =>
-      readTcbDocument(await collateral.intelTcbInfo({ fmspc: hex(sgx.fmspc), ...query })),
+    checks.read('tdx.tcb_info.format', () =>
+      collateral.intelTcbInfo({ fmspc: hex(sgx.fmspc), ...query }).then(readTcbDocument),
     ),
-    checks.read('tdx.qe_identity.format', async () =>
-      readQeDocument(await collateral.intelQeIdentity(query)),
-    ),
-    checks.read('tdx.pck_crl.format', async () => readFetchedList(await collateral.intelPckCrl())),
+    checks.read('tdx.qe_identity.format', () => collateral.intelQeIdentity(query).then(readQeDocument)),
+    checks.read('tdx.pck_crl.format', () => collateral.intelPckCrl().then(readFetchedList)),
   ]);
   // The root certificate names the address of its list, so nobody asks there before it is trusted.
   const isTrusted = qeIdentity && (await judgeSigner(qeIdentity.chain, subject)).outcome === 'pass';
@@ -262,14 +256,13 @@ export async function judgeCollateral(checks: Checks, subject: EntrySubject): Pr
       return readFetchedList(await collateral.intelRootCrl({ url }));
     }));
   const ofRoot = rootCrl && { list: rootCrl, issuer: pinned, now };
-  const ofPlatformCa = pckCrl && { list: pckCrl, issuer: platformCa, now };
   const signers = tcbInfo && qeIdentity && [tcbInfo.chain[0], qeIdentity.chain[0]];
   const held = [
     tcbInfo && (await checks.run(TCB_ROWS, { ...subject, document: tcbInfo })),
     qeIdentity && (await checks.run(QE_ROWS, { ...subject, document: qeIdentity })),
-    ofRoot && (await checks.run(ROOT_CRL_ROWS, { ...ofRoot, certificates: [platformCa] })),
-    ofPlatformCa && (await checks.run(PCK_CRL_ROWS, { ...ofPlatformCa, certificates: [pck] })),
-    ofRoot && signers && (await checks.run(SIGNING_ROWS, { ...ofRoot, certificates: signers })),
+    ofRoot && (await checks.run(ROOT_CRL_ROWS, { ...ofRoot, issued: [platformCa] })),
+    pckCrl && (await checks.run(PCK_CRL_ROWS, { list: pckCrl, issuer: platformCa, issued: [pck], now })),
+    ofRoot && signers && (await checks.run(SIGNING_ROWS, { ...ofRoot, issued: signers })),
   ];
   return held.every((holds) => holds === true);
 }

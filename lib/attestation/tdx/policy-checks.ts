@@ -20,23 +20,23 @@ const XFAM_MAY_BE_SET = 0x6dbe7n;
 
 const u64 = (bytes: Uint8Array): bigint =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getBigUint64(0, true);
-
 const NOT_ASKED_FOR = notApplicable('the manifest does not ask for it');
-
 /** Passes only if the PCK certificate states that the flag is off. */
 const mustBeOff = (flag: boolean | undefined): Finding => finding(flag === false, `${flag ?? 'not stated'}`);
 
-const measurement = (title: string, judge: (subject: EntrySubject) => Finding) => ({
+const measurement = (title: string, member: 'mrSeam' | 'mrTd') => ({
   title,
   expected: 'the value of the manifest',
-  judge,
+  judge: ({ body, entry }: EntrySubject) => oneOf(body[member], [entry[member]]),
 });
 
 /** A run-time measurement; the manifest may state alternatives for the first one. */
-const rtmr = (i: 0 | 1 | 2 | 3) =>
-  measurement(`Run-time measurement ${i} is the expected one`, ({ body, entry }) =>
+const rtmr = (i: 0 | 1 | 2 | 3) => ({
+  title: `Run-time measurement ${i} is the expected one`,
+  expected: 'the value of the manifest',
+  judge: ({ body, entry }: EntrySubject) =>
     oneOf(body.rtmrs[i], [entry.rtmrs[i], ...(i === 0 ? entry.rtmr0Alternatives : [])]),
-  );
+});
 
 export const POLICY_ROWS = rowsFrom<EntrySubject>('attestation.md 11', {
   'tdx.policy.mrconfigid': {
@@ -48,12 +48,8 @@ export const POLICY_ROWS = rowsFrom<EntrySubject>('attestation.md 11', {
       return oneOf(body.mrConfigId, padded);
     },
   },
-  'tdx.policy.mrseam': measurement('The TDX module is the expected one', ({ body, entry }) =>
-    oneOf(body.mrSeam, [entry.mrSeam]),
-  ),
-  'tdx.policy.mrtd': measurement('The initial memory is the expected one', ({ body, entry }) =>
-    oneOf(body.mrTd, [entry.mrTd]),
-  ),
+  'tdx.policy.mrseam': measurement('The TDX module is the expected one', 'mrSeam'),
+  'tdx.policy.mrtd': measurement('The initial memory is the expected one', 'mrTd'),
   'tdx.policy.rtmr0': { ...rtmr(0), source: 'attestation.md 11, 19.10' },
   'tdx.policy.rtmr1': rtmr(1),
   'tdx.policy.rtmr2': rtmr(2),

@@ -34,8 +34,7 @@ export type MessageOf<S extends Schema> = { readonly [K in keyof S]: Values<S[K]
 
 const u16 = (no: number) => ({ kind: 'uint', no, width: 2 }) as const;
 const u32 = (no: number) => ({ kind: 'uint', no, width: 4 }) as const;
-const fixed = (no: number, length: number) => ({ kind: 'bytes', no, length }) as const;
-const blob = (no: number) => ({ kind: 'bytes', no, length: undefined }) as const;
+const bytes = (no: number, length?: number) => ({ kind: 'bytes', no, length }) as const;
 const message = <const S extends Schema>(no: number, fields: S) => ({ kind: 'message', no, fields }) as const;
 
 // In each of the next three tables, the fields stand in the order of the binary form.
@@ -43,47 +42,47 @@ const HEADER = {
   version: u16(1),
   attestationKeyType: u16(2),
   teeType: u32(3),
-  pceSvn: fixed(5, 2),
-  qeSvn: fixed(4, 2),
-  qeVendorId: fixed(6, 16),
-  userData: fixed(7, 20),
+  pceSvn: bytes(5, 2),
+  qeSvn: bytes(4, 2),
+  qeVendorId: bytes(6, 16),
+  userData: bytes(7, 20),
 } as const;
 
 const TD_QUOTE_BODY = {
-  teeTcbSvn: fixed(1, 16),
-  mrSeam: fixed(2, 48),
-  mrSignerSeam: fixed(3, 48),
-  seamAttributes: fixed(4, 8),
-  tdAttributes: fixed(5, 8),
-  xfam: fixed(6, 8),
-  mrTd: fixed(7, 48),
-  mrConfigId: fixed(8, 48),
-  mrOwner: fixed(9, 48),
-  mrOwnerConfig: fixed(10, 48),
+  teeTcbSvn: bytes(1, 16),
+  mrSeam: bytes(2, 48),
+  mrSignerSeam: bytes(3, 48),
+  seamAttributes: bytes(4, 8),
+  tdAttributes: bytes(5, 8),
+  xfam: bytes(6, 8),
+  mrTd: bytes(7, 48),
+  mrConfigId: bytes(8, 48),
+  mrOwner: bytes(9, 48),
+  mrOwnerConfig: bytes(10, 48),
   rtmrs: { kind: 'list', no: 11, length: 48, count: 4 },
-  reportData: fixed(12, 64),
+  reportData: bytes(12, 64),
 } as const;
 
 const ENCLAVE_REPORT = {
-  cpuSvn: fixed(1, 16),
+  cpuSvn: bytes(1, 16),
   miscSelect: u32(2),
-  reserved1: fixed(3, 28),
-  attributes: fixed(4, 16),
-  mrEnclave: fixed(5, 32),
-  reserved2: fixed(6, 32),
-  mrSigner: fixed(7, 32),
-  reserved3: fixed(8, 96),
+  reserved1: bytes(3, 28),
+  attributes: bytes(4, 16),
+  mrEnclave: bytes(5, 32),
+  reserved2: bytes(6, 32),
+  mrSigner: bytes(7, 32),
+  reserved3: bytes(8, 96),
   isvProdId: u16(9),
   isvSvn: u16(10),
-  reserved4: fixed(11, 60),
-  reportData: fixed(12, 64),
+  reserved4: bytes(11, 60),
+  reportData: bytes(12, 64),
 } as const;
 
 const QE_REPORT_CERTIFICATION_DATA = {
   qeReport: message(1, ENCLAVE_REPORT),
-  qeReportSignature: fixed(2, 64),
-  qeAuthData: message(3, { parsedDataSize: u16(1), data: blob(2) }),
-  pckCertificateChainData: message(4, { certificateDataType: u16(1), size: u32(2), pckCertChain: blob(3) }),
+  qeReportSignature: bytes(2, 64),
+  qeAuthData: message(3, { parsedDataSize: u16(1), data: bytes(2) }),
+  pckCertificateChainData: message(4, { certificateDataType: u16(1), size: u32(2), pckCertChain: bytes(3) }),
 } as const;
 
 export const QUOTE_V4 = {
@@ -91,15 +90,15 @@ export const QUOTE_V4 = {
   tdQuoteBody: message(2, TD_QUOTE_BODY),
   signedDataSize: u32(3),
   signedData: message(4, {
-    signature: fixed(1, 64),
-    ecdsaAttestationKey: fixed(2, 64),
+    signature: bytes(1, 64),
+    ecdsaAttestationKey: bytes(2, 64),
     certificationData: message(3, {
       certificateDataType: u16(1),
       size: u32(2),
       qeReportCertificationData: message(3, QE_REPORT_CERTIFICATION_DATA),
     }),
   }),
-  extraBytes: blob(5),
+  extraBytes: bytes(5),
 } as const;
 
 export type QuoteV4 = MessageOf<typeof QUOTE_V4>;

@@ -12,11 +12,10 @@ export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);
-  const parts = readParts(parseDer(value), SGX_EXTENSION_OID, 7);
-  const [ppid, tcb, pceId, fmspc, sgxType, piid, configuration] = parts;
+  const [ppid, tcb, pceId, fmspc, sgxType, piid, flags] = readParts(parseDer(value), SGX_EXTENSION_OID, 7);
   const svns = readParts(expectTag(tcb), `${SGX_EXTENSION_OID}.2`, 18);
-  const flags = readParts(expectTag(configuration), `${SGX_EXTENSION_OID}.7`, 3);
-  const [dynamicPlatform, , smtEnabled] = flags.map((flag) => flag && readBoolean(flag));
+  const configuration = readParts(expectTag(flags), `${SGX_EXTENSION_OID}.7`, 3);
+  const [dynamicPlatform, , smtEnabled] = configuration.map((flag) => flag && readBoolean(flag));
   octets(ppid, 16, 'PPID');
   octets(svns[17], 16, 'CPUSVN');
   return {
