@@ -168,14 +168,14 @@ const FORGED: readonly Changes[] = [
 ];
 
 describe('collateral of TDX', () => {
-  type Question = readonly [name: string, query?: object];
+  type Question = readonly [name: string, query: object];
   const asked = (changes: Changes): { readonly questions: Question[]; readonly changes: Changes } => {
     const questions: Question[] = [];
     const { collateral } = tdxPlatform(changes).context;
     const noting =
       <Query extends object, Answer>(name: string, answer: (query: Query) => Answer) =>
       (query: Query): Answer => {
-        questions.push(query === undefined ? [name] : [name, query]);
+        questions.push([name, query]);
         return answer(query);
       };
     const answers: Changes['answers'] = {
@@ -204,15 +204,13 @@ describe('collateral of TDX', () => {
   });
 
   it('is requested without an evaluation number if the manifest has none, but with one that is 1', async () => {
-    const [fmspc, evaluationDataNumber] = ['a0b1c2d3e4f5', 1];
-    const [tcb, qe] = [{ fmspc }, {}];
     assert.deepEqual(await askedWithNumber(0), [
-      ['tcb', tcb],
-      ['qe', qe],
+      ['tcb', { fmspc: 'a0b1c2d3e4f5' }],
+      ['qe', {}],
     ]);
     assert.deepEqual(await askedWithNumber(1), [
-      ['tcb', { fmspc, evaluationDataNumber }],
-      ['qe', { evaluationDataNumber }],
+      ['tcb', { fmspc: 'a0b1c2d3e4f5', evaluationDataNumber: 1 }],
+      ['qe', { evaluationDataNumber: 1 }],
     ]);
   });
 

@@ -99,6 +99,11 @@ describe('QuoteV4 message', () => {
     it(`refuses ${name}`, () => assert.throws(() => decodeQuoteV4(encodeQuoteV4(value)), MALFORMED));
   }
 
+  for (const file of ['tdx_v5_google_quote.bin', 'tdx_v5_phala_outdated_quote.bin']) {
+    it(`refuses the bytes of ${file}, a quote of version 5`, () =>
+      assert.throws(() => decodeQuoteV4(vector('tdx', file)), MALFORMED));
+  }
+
   it('refuses a message without one of its parts, or with one twice', () => {
     assert.throws(() => decodeQuoteV4(new Uint8Array(0)), MALFORMED);
     const bytes = encodeQuoteV4(quote);
