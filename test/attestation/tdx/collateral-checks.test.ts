@@ -114,6 +114,11 @@ describe('verification of TCB info, QE identity and revocation lists', () => {
       ...besideSigner('a foreign root', { issuer: STRANGE_ROOT, key: STRANGER }),
       ...besideSigner('a root of another key that the trusted one signed', { key: STRANGER }),
       ...besideSigner('a root of the trusted key that a stranger signed', { issuer: STRANGE_ROOT }),
+      'a signer under a root of another key that the trusted one signed': {
+        ...vouchedBy(rootLike({ key: STRANGER })),
+        tcbSigning: (r) => ({ ...r, issuer: STRANGE_ROOT }),
+        qeSigning: (r) => ({ ...r, issuer: STRANGE_ROOT }),
+      },
       ...besideSigner('an expired root', { notAfter: PAST }),
       ...besideSigner('a root with a critical extension that nobody understands', {
         extensions: [basicConstraints(true), UNKNOWN_CRITICAL],

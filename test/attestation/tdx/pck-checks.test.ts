@@ -58,6 +58,10 @@ const PCK: Refusals = {
       root: (r) => ({ ...r, issuer: STRANGE_ROOT, key: STRANGER }),
     },
     'a root of another key that the trusted one signed': { root: (r) => ({ ...r, key: STRANGER }) },
+    'a root of another key that the trusted one signed, above its own platform CA': {
+      root: (r) => ({ ...r, key: STRANGER }),
+      platformCa: (r) => ({ ...r, issuer: STRANGE_ROOT }),
+    },
     'a root that is not signed by itself': { root: (r) => ({ ...r, issuer: STRANGE_ROOT }) },
     'a root of the trusted key that is no CA': {
       root: (r) => ({ ...r, extensions: replaced(r.extensions, basicConstraints(false)) }),
