@@ -17,6 +17,8 @@ import {
 } from '../../support/evidence/tdx-cases.ts';
 
 const PROCESSOR_CA = intelName('Intel SGX PCK Processor CA');
+/** The common name of the root, without the rest of its name. */
+const NAMED_ALIKE = ISSUERS.root.name.slice(0, 1);
 const UNKNOWN = { ...UNKNOWN_CRITICAL, critical: false };
 
 const PCK: Refusals = {
@@ -61,6 +63,10 @@ const PCK: Refusals = {
     'a root of another key that the trusted one signed, above its own platform CA': {
       root: (r) => ({ ...r, key: STRANGER }),
       platformCa: (r) => ({ ...r, issuer: STRANGE_ROOT }),
+    },
+    'a root of the trusted key that has another name': {
+      root: (r) => ({ ...r, subject: NAMED_ALIKE }),
+      platformCa: (r) => ({ ...r, issuer: { ...ISSUERS.root, name: NAMED_ALIKE } }),
     },
     'a root that is not signed by itself': { root: (r) => ({ ...r, issuer: STRANGE_ROOT }) },
     'a root of the trusted key that is no CA': {
