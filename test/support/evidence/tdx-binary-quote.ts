@@ -8,7 +8,7 @@ import { malformed } from '../../../lib/crypto/der.ts';
 const QE_REPORT =
   QUOTE_V4.signedData.fields.certificationData.fields.qeReportCertificationData.fields.qeReport.fields;
 
-/** What follows the signed data becomes `extraBytes`. Throws if the quote is cut off, or its sizes disagree. */
+/** What follows the signed data becomes `extraBytes`. Throws for a quote cut off, or sizes that disagree. */
 export function parseQuote(bytes: Uint8Array): QuoteV4 {
   const source = new ByteSource(bytes);
   const header = read(QUOTE_V4.header.fields, source);
