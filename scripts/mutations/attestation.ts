@@ -261,6 +261,25 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the chains of Intel: a CA that the trusted root signed may stand in for it',
+    file: 'lib/attestation/tdx/chain.ts',
+    edits: [{ find: "!same && 'the root is not the trusted one'", replace: 'false' }],
+    tests: [
+      {
+        file: 'test/attestation/tdx/pck-checks.test.ts',
+        names: [
+          'verification of the PCK certificate chain refuses a root of another key that the trusted one signed, above its own platform CA',
+        ],
+      },
+      {
+        file: 'test/attestation/tdx/collateral-checks.test.ts',
+        names: [
+          'verification of TCB info, QE identity and revocation lists refuses a signer under a root of another key that the trusted one signed',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the status of a platform: it may be out of date',
     file: 'lib/attestation/tdx/collateral-checks.ts',
     edits: [{ find: 'finding(level?.status === UP_TO_DATE,', replace: 'finding(level !== undefined,' }],
