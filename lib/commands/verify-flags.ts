@@ -40,6 +40,9 @@ const OWN = [
 export const VERIFY_FLAGS = [...FLAGS, ...OWN];
 type Own = ValuesOf<(typeof OWN)[number]> & { readonly verbose: boolean };
 
+const NO_KEY =
+  'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a record instead, name it with --saved FILE (see verify --help)';
+
 /** Flags that name the service or save its responses; they have no meaning for a record. */
 const OF_SERVICE = [
   ...['save', 'nonce', 'api-endpoint', 'api-key', 'manifest-path', 'cdn-base-url'],
@@ -68,11 +71,7 @@ export function verifyRequest(given: Given, env: Environment = {}): LiveRequest 
 
 function liveRequest(given: Given, own: Own) {
   const { values, warnings } = given;
-  if (!values.has('api-key')) {
-    throw invalid(
-      'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a record instead, name it with --saved FILE (see verify --help)',
-    );
-  }
+  if (!values.has('api-key')) throw invalid(NO_KEY);
   const path = values.get('manifest-path');
   const manifestPath = path === undefined ? undefined : parsePath('--manifest-path', path);
   // The settings of the proxy, for `configOf`, without the manifest, which verify reads itself.
@@ -92,33 +91,27 @@ function parseFile(flag: string, text: string): string {
   return parsePath(flag, text);
 }
 
-/** Flags of the proxy that mean something else here, or less. */
+/** Help texts of flags of the proxy that mean something else here, or less. */
 const HELP: Readonly<Record<string, string>> = {
   'api-key': 'API key: a literal, or a file path prefixed with @. Required.',
   'manifest-path': 'Manifest file to verify the remote against. If unset, the newest one from the service.',
   verbose: 'Print each check below its link of the chain of trust.',
 };
 
-/** Flags of the proxy, with their help texts for verify. */
 const proxyFlags = (...names: readonly string[]): readonly Flag[] =>
-  FLAGS.filter(({ name }) => names.includes(name)).map((flag) => ({
-    ...flag,
-    help: HELP[flag.name] ?? flag.help,
-  }));
+  FLAGS.filter(({ name }) => names.includes(name)).map((flag) => {
+    return { ...flag, help: HELP[flag.name] ?? flag.help };
+  });
 
 /** The text of `verify --help`, as helpPage gives it. */
 export function renderVerifyHelp(): string {
-  const foreign = 'under roots that are not those of AMD and Intel, without --accept-custom-roots';
-  const codes = [
-    ...Object.entries(OUTCOMES).map(([outcome, row]) => [row.exitCode, outcome, row.meaning] as const),
-    [CUSTOM_ROOTS_EXIT_CODE, 'accepted', foreign] as const,
-    [
-      USAGE_EXIT_CODE,
-      'no outcome',
-      'a flag is wrong, or the exchange could not be saved; "Error: …" says why',
-    ] as const,
-  ].toSorted(([a], [b]) => a - b);
   const service = ['api-key', 'api-endpoint', 'manifest-path', 'connect-timeout', 'protocol-version'];
+  const custom = 'under roots that are not those of AMD and Intel, without --accept-custom-roots.';
+  const none = 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.';
+  const codes = Object.entries(OUTCOMES).map(
+    ([outcome, { exitCode, meaning }]) =>
+      [`  ${String(exitCode).padStart(2)}  ${outcome}`, `${meaning}.`] as const,
+  );
   return helpPage(
     `Verifies by hardware evidence that a remote inference service is what its manifest says, and says
 what each link of its chain of trust establishes. Sends only the key, a nonce and a fresh public key.`,
@@ -128,10 +121,11 @@ what each link of its chain of trust establishes. Sends only the key, a nonce an
       "The proxy's other flags are accepted too, so that you can reuse its command line.\n",
       section('A record (no network is used)', OWN.slice(2, 5)),
       section('Output', [...OWN.slice(5), ...proxyFlags('verbose', 'help')]),
-      section(
-        'Exit codes',
-        codes.map(([code, outcome, meaning]) => [`  ${String(code).padStart(2)}  ${outcome}`, `${meaning}.`]),
-      ),
+      section('Exit codes', [
+        ...codes,
+        [`  ${CUSTOM_ROOTS_EXIT_CODE}  accepted`, custom],
+        [`   ${USAGE_EXIT_CODE}  no outcome`, none],
+      ]),
       section('Environment', [
         ['  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.'],
         ['  NO_COLOR', 'Print no colours, even on a terminal.'],

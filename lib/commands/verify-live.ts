@@ -24,16 +24,12 @@ import { managedManifest } from '../session/manifest-source.ts';
 import { shellWord } from '../text.ts';
 import { completed, notJudged, rootsKind } from '../verdict/judge.ts';
 import { type ExchangeRecord, type JudgedExchange, recordExchange } from '../verdict/record.ts';
-import { foreignRoots } from '../verdict/text.ts';
 import { errorOf, type Verdict } from '../verdict/verdict.ts';
 import type { LiveRequest } from './verify-flags.ts';
 import { readManifest, type Verified } from './verify-saved.ts';
 
-/** What to verify with, beside the clock: is called when a step begins. */
-interface Watch {
-  readonly clock: Clock;
-  readonly onStep: (step: string) => unknown;
-}
+/** Called when a step begins. */
+type OnStep = (step: string) => unknown;
 
 /**
  * Verifies the live service. Failures of the network give a verdict too. Throws config_invalid and
@@ -42,7 +38,8 @@ interface Watch {
 export async function verifyLive(
   request: LiveRequest,
   env: Environment,
-  { clock, onStep }: Watch,
+  clock: Clock,
+  onStep: OnStep,
 ): Promise<Verified> {
   const { save, manifestPath, nonce } = request;
   if (save !== undefined) requireUnused(save);
@@ -73,7 +70,6 @@ export async function verifyLive(
   const error = errorOf(verdict);
   const warnings = [
     request.given.values.has('protocol-version') ? `Warning: ${PROTOCOL_EXPERIMENT}.` : undefined,
-    report.roots && foreignRoots(report.roots),
     error && simulatorHint(error, config, env),
   ];
   return { verdict, report, warnings, keep: save === undefined ? save : () => keepRecord(save, record) };
@@ -84,7 +80,7 @@ async function attestOnce(
   deps: AttestDeps,
   expected: () => Promise<Uint8Array>,
   asked: { readonly apiKey: string; readonly nonce: Uint8Array | undefined },
-  onStep: Watch['onStep'],
+  onStep: OnStep,
 ): Promise<{ readonly verdict: Verdict; readonly exchange?: JudgedExchange }> {
   const { roots, clock } = deps;
   let manifest: Uint8Array | undefined;

@@ -2,16 +2,16 @@
 import { readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { whyNoManifestFile } from '../config/files.ts';
+import { orRefuse, whyNoManifestFile } from '../config/files.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { linesOf } from '../files/line-files.ts';
-import { fileUnreadable, reasonOf } from '../files/path-refusal.ts';
+import { reasonOf } from '../files/path-refusal.ts';
 import { readFirstLine, readLine, sha256 } from '../receipts/receipt.ts';
 import { firstLineOf, receiptFiles, receiptsDirectory } from '../receipts/receipt-files.ts';
 import { printable } from '../text.ts';
 import { judge, notJudged } from '../verdict/judge.ts';
 import { readRecord } from '../verdict/record.ts';
-import { foreignRoots, type Report } from '../verdict/text.ts';
+import type { Report } from '../verdict/text.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { VERSION } from '../version.ts';
 import type { SavedRequest } from './verify-flags.ts';
@@ -43,20 +43,18 @@ export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now:
     const isAsStated = time === record.time;
     const timeFrom = isAsStated ? ', stated by the file' : receipt?.from;
     const verdict = await judge({ ...record.subject, now: time });
-    const roots = verdict.roots === 'custom' ? `the record ${saved}` : undefined;
     const report = {
       mode: 'record',
       subject: `${record.host}, as ${saved} says`,
       manifest: `that of ${saved}`,
       exchange,
-      roots,
+      roots: verdict.roots === 'custom' ? `the record ${saved}` : undefined,
       timeFrom,
     } as const;
     const future = `Warning: the time ${time.toISOString()}${timeFrom ?? ''} lies in the future: what is in force then is not known yet.`;
     const warnings = [
       time > now ? future : undefined,
       isAsStated ? difference(record.stated, verdict, record.version) : undefined,
-      roots && foreignRoots(roots),
     ];
     return { verdict, report, warnings };
   } catch (thrown) {
@@ -94,12 +92,8 @@ const MAX_BYTES = 64 * 1024 * 1024;
 
 /** The content of a file. Throws verify_input_invalid, naming the file. */
 function readInput(path: string): Uint8Array {
-  let bytes: Uint8Array;
-  try {
-    bytes = new Uint8Array(readFileSync(path));
-  } catch (thrown) {
-    throw invalid(fileUnreadable(JSON.stringify(path), thrown).message, thrown);
-  }
+  const refuse = (thrown: unknown) => unusable(path, reasonOf(thrown));
+  const bytes = new Uint8Array(orRefuse(() => readFileSync(path), refuse));
   if (bytes.length === 0) throw unusable(path, 'it is empty');
   if (bytes.length > MAX_BYTES) throw unusable(path, 'it is larger than 64 MiB');
   return bytes;
@@ -113,11 +107,8 @@ export function readManifest(path: string): Uint8Array {
   return bytes;
 }
 
-const invalid = (message: string, cause?: unknown): PrivatemodeError =>
-  new PrivatemodeError('verify_input_invalid', message, { cause });
-
 const unusable = (path: string, defect: string): PrivatemodeError =>
-  invalid(`${path} cannot be used: ${defect}`);
+  new PrivatemodeError('verify_input_invalid', `${path} cannot be used: ${defect}`);
 
 type Json = Readonly<Record<string, unknown>>;
 

@@ -1,7 +1,7 @@
 /** `privatemode-proxy verify`: prints the verdict, and exits with a code by its outcome. */
 import { refuseFlagsNotPassed } from '../config/environment.ts';
 import { hasColours } from '../text.ts';
-import { renderText } from '../verdict/text.ts';
+import { foreignRoots, renderText } from '../verdict/text.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, verdictText } from '../verdict/verdict.ts';
 import type { Command, Invocation } from './command.ts';
 import { renderVerifyHelp, VERIFY_FLAGS, verifyRequest } from './verify-flags.ts';
@@ -25,10 +25,11 @@ async function printVerdict({ given, argv, env, io }: Invocation): Promise<numbe
     request.mode === 'record'
       ? await verifySaved(request, new Date(clock.now()))
       : // Load the network code only for this mode.
-        await (await import('./verify-live.ts')).verifyLive(request, env, { clock, onStep });
-  for (const warning of warnings) if (warning) stderr.write(`${warning}\n`);
-  const look = { colours: hasColours(stdout, env), verbose: request.verbose };
-  stdout.write(request.json ? verdictText(verdict) : renderText(verdict, report, look));
+        await (await import('./verify-live.ts')).verifyLive(request, env, clock, onStep);
+  for (const warning of [...warnings, report.roots && foreignRoots(report.roots)])
+    if (warning) stderr.write(`${warning}\n`);
+  const text = renderText(verdict, report, hasColours(stdout, env), request.verbose);
+  stdout.write(request.json ? verdictText(verdict) : text);
   if (keep !== undefined) stderr.write(await keep());
   const { outcome, roots } = verdict;
   const custom = outcome === 'accepted' && roots === 'custom' && !request.acceptCustomRoots;

@@ -21,15 +21,15 @@ export interface Report {
   readonly timeFrom?: string | undefined;
 }
 
-/** How to show it. `verbose`: each check below its link. */
-type Look = Readonly<Record<'colours' | 'verbose', boolean>>;
-
 /** The warning about roots that `where` names. */
 export const foreignRoots = (where: string): string =>
   `!! WARNING: ${where} names other hardware roots than those of AMD and Intel.\n!! Whoever holds their keys can make evidence that is accepted, without any protected hardware.`;
 
-/** The text, ending with a line feed. Control characters in texts of the remote are escaped. */
-export function renderText(verdict: Verdict, report: Report, { colours, verbose }: Look): string {
+/**
+ * The text, ending with a line feed. Control characters in texts of the remote are escaped. `verbose`: each
+ * check stands below its link.
+ */
+export function renderText(verdict: Verdict, report: Report, colours: boolean, verbose: boolean): string {
   const paint = painter(colours);
   const parts = [
     `${result(verdict, paint)}\n${adviceFor(verdict, report.mode)}`,
@@ -45,8 +45,8 @@ export function renderText(verdict: Verdict, report: Report, { colours, verbose 
 function result({ outcome, checks, roots }: Verdict, paint: Paint): string {
   const isCustom = outcome === 'accepted' && roots === 'custom';
   const [style, mark] = MARKS[isCustom ? 'custom' : outcome === 'accepted' ? 'pass' : 'fail'];
-  const counts = Object.entries(Object.groupBy(checks, (check) => check.outcome));
-  const counted = counts.map(([counted, { length }]) => `${length} ${counted}`).join(', ');
+  const kinds = Object.entries(Object.groupBy(checks, (check) => check.outcome));
+  const counted = kinds.map(([kind, { length }]) => `${length} ${kind}`).join(', ');
   const headline = `${paint(style, `${mark} ${outcome.toUpperCase()}`)}${isCustom ? ' under custom roots' : ''}`;
   const total = counted && `\n${plural(checks.length, 'check')}: ${counted}.`;
   return `${headline}: ${OUTCOMES[outcome].meaning}.${total}`;

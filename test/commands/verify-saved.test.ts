@@ -36,6 +36,7 @@ const GOOD_SHA256 = sha256(JSON.stringify(GOOD));
 const verifyRecord = (record: object | string, ...more: string[]): Promise<Verified> =>
   verifyCommand([...savedFlags(record), '--json', ...more]);
 const inBase64 = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64');
+const OF_OTHER_CA = secretOf('synthetic', 'negative/secret_cert_other_ca.json');
 /** Refused although the vectors' index says "accept" for the reference (see its README). */
 const STRICTER = ['secret_cert_workload_identity.json'];
 /** Only the secret service itself can make it, and only who opens the secret notices. */
@@ -69,12 +70,7 @@ describe('verify --saved', () => {
     ['no roots, so those of the vendors', { roots: undefined }, 10, undefined],
     ['roots that are no certificates', { roots: { snp: { Genoa: { ark: 'a', ask: 'b' } } } }, 30, undefined],
     ['a document that is none', { document: inBase64('hello') }, 30, 'document.form'],
-    [
-      'the secret of another mesh CA',
-      { secret: secretOf('synthetic', 'negative/secret_cert_other_ca.json') },
-      10,
-      'mesh.certificate.signature',
-    ],
+    ['the secret of another mesh CA', { secret: OF_OTHER_CA }, 10, 'mesh.certificate.signature'],
   ] as const) {
     it(`refuses a record with ${what}`, async () => {
       const ran = await verifyRecord({ ...GOOD, ...change });
@@ -125,12 +121,8 @@ describe('verify --saved', () => {
     assert.match(stdout, /^Roots +those of .*, NOT those of AMD and Intel$/m);
     assert.match(stdout, /says nothing about real hardware/);
     assert.equal((await verifyCommand(flags)).code, 0);
-    const late = ['--at', '2040-01-01T00:00:00Z'];
-    assert.equal(
-      (await verifyCommand([...flags.slice(0, 2), ...late])).code,
-      10,
-      'what is refused keeps its code',
-    );
+    const late = await verifyCommand([...flags.slice(0, 2), '--at', '2040-01-01T00:00:00Z']);
+    assert.equal(late.code, 10, 'what is refused keeps its code');
   });
 
   it('names the rows in which the record states another verdict, and the version that made it', async () => {
@@ -144,14 +136,10 @@ describe('verify --saved', () => {
     assert.equal(await shown(verdict), '');
     const checks = verdict.checks.map((row) => (row.id === 'snp.vmpl' ? { ...row, found: '3' } : row));
     const HEAD = 'Warning: the record states another verdict, made by';
-    assert.match(
-      await shown({ ...verdict, checks }),
-      new RegExp(`^${HEAD} this version\\. These differ: "snp\\.vmpl"`),
-    );
-    assert.match(
-      await shown({ ...verdict, outcome: '\u001b[2J' }, '9\u001b.9'),
-      new RegExp(`^${HEAD} version 9\\\\u\\{1b\\}\\.9, .* differ: outcome`),
-    );
+    const ofThis = new RegExp(`^${HEAD} this version\\. These differ: "snp\\.vmpl"`);
+    assert.match(await shown({ ...verdict, checks }), ofThis);
+    const ofOther = new RegExp(`^${HEAD} version 9\\\\u\\{1b\\}\\.9, .* differ: outcome`);
+    assert.match(await shown({ ...verdict, outcome: '\u001b[2J' }, '9\u001b.9'), ofOther);
     assert.match(await shown({ checks: [null, 7, { id: { toString: 1 } }] }), /differ: .*failure/);
   });
 
@@ -308,11 +296,8 @@ describe('a record without a secret exchange', () => {
       [{ id: null, code: 'constructor', found: { toString: 1 } }, 30, 'verify_input_invalid'],
       [null, 30, 'verify_input_invalid'],
     ] as const) {
-      const ran = await verifyRecord({
-        ...GOOD,
-        secret: undefined,
-        verdict: { outcome: 'accepted', failure },
-      });
+      const verdict = { outcome: 'accepted', failure };
+      const ran = await verifyRecord({ ...GOOD, secret: undefined, verdict });
       assert.deepEqual([ran.code, ran.json().failure?.code], [exit, code], ran.stdout);
     }
   });
@@ -324,8 +309,9 @@ describe('a file that verify --saved cannot use', () => {
   truncateSync(large, 67_108_865);
   const told = (change: object) => JSON.stringify({ ...GOOD, ...change });
   const ANSWER = { ask: 'amdCrl {}' };
+  const HALF = { ark: '' };
   for (const [what, text, words] of [
-    ['no file', undefined, /failed to read ".*": ENOENT: no such file or directory; check the path/],
+    ['no file', undefined, /none cannot be used: ENOENT: no such file or directory; check the path/],
     ['an empty file', '', /it is empty/],
     ['text', 'hello', /not JSON/],
     ['a list', '[]', /its text is not an object/],
@@ -334,27 +320,19 @@ describe('a file that verify --saved cannot use', () => {
     ['no nonce', told({ nonce: undefined }), /its "nonce" is not base64/],
     ['a number for base64', told({ manifest: 7 }), /its "manifest" is not base64/],
     ['base64 without padding', told({ nonce: 'AAA' }), /its "nonce" is not base64 with padding/],
-    [
-      'an incomplete secret exchange',
-      told({ secret: { publicKey: '' } }),
-      /its "secret.encapsulatedKey" is not base64/,
-    ],
+    ['half an exchange', told({ secret: { publicKey: '' } }), /its "secret.encapsulatedKey" is not base64/],
     ['no list of collateral', told({ collateral: null }), /its "collateral" is not a list/],
     ['a strange answer', told({ collateral: [null] }), /its "collateral.0" is not an object/],
+    ['an answer to no question', told({ collateral: [{ ask: 'toString {}' }] }), /nobody asks for "toString/],
     [
-      'an answer that nobody asks for',
-      told({ collateral: [{ ask: 'toString {}' }] }),
-      /nobody asks for "toString/,
-    ],
-    [
-      'an answer in another form',
+      'another answer',
       told({ collateral: [{ ...ANSWER, crl: [] }] }),
       /its "collateral.0.crl" is not base64/,
     ],
     [
       'half a pair of roots',
-      told({ roots: { snp: { Genoa: { ark: '' } } } }),
-      /its "roots.snp.Genoa.ask" is not a string/,
+      told({ roots: { snp: { Genoa: HALF } } }),
+      /its "roots.snp.Genoa.ask" is not a /,
     ],
     ['no time', told({ time: 'yesterday' }), /its "time" is no time/],
     ['no verdict', told({ verdict: undefined }), /its "verdict" is not an object/],
