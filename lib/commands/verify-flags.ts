@@ -50,12 +50,11 @@ const OF_SERVICE = [
 ];
 
 export type LiveRequest = Readonly<ReturnType<typeof liveRequest>>;
-export type SavedRequest = Own &
-  Pick<Given, 'warnings'> & { readonly mode: 'record'; readonly saved: string };
+export type SavedRequest = Own & { readonly mode: 'record'; readonly saved: string };
 
 /** The request of a command line. Throws config_invalid. */
 export function verifyRequest(given: Given, env: Environment = {}): LiveRequest | SavedRequest {
-  const { values, warnings } = given;
+  const { values } = given;
   const own = { ...valuesOf(OWN, given), verbose: values.get('verbose') === 'true' };
   const { saved } = own;
   const times = ['at', 'receipts-dir'].filter((name) => values.has(name));
@@ -66,18 +65,18 @@ export function verifyRequest(given: Given, env: Environment = {}): LiveRequest 
   const stray = OF_SERVICE.find((name) => values.has(name));
   if (stray !== undefined)
     throw invalid(`--${stray} is for the live service, but --saved is for a record; leave one of them out`);
-  return { ...own, mode: 'record', saved, warnings };
+  return { ...own, mode: 'record', saved };
 }
 
 function liveRequest(given: Given, own: Own) {
-  const { values, warnings } = given;
+  const { values } = given;
   if (!values.has('api-key')) throw invalid(NO_KEY);
   const path = values.get('manifest-path');
   const manifestPath = path === undefined ? undefined : parsePath('--manifest-path', path);
   // The settings of the proxy, for `configOf`, without the manifest, which verify reads itself.
   const proxy = new Map(values);
   for (const name of [...OWN.map(({ name }): string => name), 'manifest-path']) proxy.delete(name);
-  return { ...own, mode: 'live' as const, warnings, given: { ...given, values: proxy }, manifestPath };
+  return { ...own, mode: 'live' as const, given: { ...given, values: proxy }, manifestPath };
 }
 
 function parseNonce(flag: string, text: string): Uint8Array {

@@ -16,8 +16,10 @@ export const VERIFY: Command = { flags: VERIFY_FLAGS, help: renderVerifyHelp, ru
 async function printVerdict({ given, argv, env, io }: Invocation): Promise<number> {
   const { stdout, stderr, clock } = io;
   const request = verifyRequest(given, env);
-  if (request.mode === 'live') refuseFlagsNotPassed(argv, env); // a manifest may be pinned among them
-  for (const warning of request.warnings) stderr.write(`Warning: ${warning}\n`);
+  if (request.mode === 'live') {
+    refuseFlagsNotPassed(argv, env); // a manifest may be pinned among them
+    for (const warning of request.given.warnings) stderr.write(`Warning: ${warning}\n`);
+  }
   // Show to a person at a terminal what is waited for; programs read only the verdict.
   const showSteps = stderr.isTTY === true && !request.json;
   const onStep = (step: string) => showSteps && stderr.write(`${step} …\n`);

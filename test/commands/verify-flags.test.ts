@@ -52,7 +52,7 @@ describe('the command line of verify', () => {
     assert.deepEqual(Object.fromEntries(request.given.values), ofProxy);
     assert.deepEqual([request.manifestPath, request.save, request.json], ['m', undefined, true]);
     assert.equal(request.acceptCustomRoots, false);
-    assert.match(request.warnings.join(), /--apiKey is deprecated/);
+    assert.match(request.given.warnings.join(), /--apiKey is deprecated/);
   });
 
   it('gives no flag of its own the name of a proxy flag', () => {
