@@ -223,11 +223,22 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'a kept record: one that was changed passes under its name',
     file: 'lib/commands/verify-saved.ts',
-    edits: [{ find: '!basename(saved).startsWith(sha256)', replace: 'Date.now() < 0' }],
+    edits: [{ find: '!basename(saved).startsWith(exchange)', replace: 'Date.now() < 0' }],
     tests: [
       {
         file: 'test/commands/verify-saved.test.ts',
         names: ['verify --saved refuses a file whose name is the SHA-256 of another record'],
+      },
+    ],
+  },
+  {
+    defence: 'the time of a receipt: that of a line with a false signature counts',
+    file: 'lib/commands/verify-saved.ts',
+    edits: [{ find: 'readLine(text, signer)', replace: 'JSON.parse(text)' }],
+    tests: [
+      {
+        file: 'test/commands/verify-saved.test.ts',
+        names: ['--receipts-dir refuses receipts in which no sound line names the record'],
       },
     ],
   },
