@@ -9,7 +9,7 @@ import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { verify } from '../../lib/attestation/verify-evidence.ts';
-import { NOTHING_BEFORE, type ReceiptRecord, sha256, signedLine } from '../../lib/receipts/receipt.ts';
+import { type ReceiptRecord, sha256, signedLine } from '../../lib/receipts/receipt.ts';
 import { evidenceVerdict, judge } from '../../lib/verdict/judge.ts';
 import { readRecord, recordExchange } from '../../lib/verdict/record.ts';
 import { VERSION } from '../../lib/version.ts';
@@ -194,7 +194,7 @@ describe('--receipts-dir', () => {
       found: {},
     } as const;
     const signed = (record: ReceiptRecord, seq: number, key: KeyObject) =>
-      `${signedLine({ instance: 'abcdefabcdef', seq, prev: NOTHING_BEFORE }, record, key)}\n`;
+      `${signedLine({ instance: 'abcdefabcdef', seq, prev: '0'.repeat(64) }, record, key)}\n`;
     mkdirSync(join(workspace, 'receipts'));
     const file = join(workspace, 'receipts', '2026-12-01.abcdefabcdef.jsonl');
     writeFileSync(file, signed(opened, 0, first) + signed(line, 1, signer));
