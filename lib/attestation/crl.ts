@@ -39,7 +39,6 @@ export const parseCrl = (der: Uint8Array) =>
       nextUpdate: nextUpdate && readTime(nextUpdate),
       /** Serial numbers in the form of `Certificate.serial`. */
       revoked: new Set(entries && Array.from(new DerCursor(entries).rest(), readRevoked)),
-      /** Lower-case hex like a serial. */
       crlNumber: readSerial(parseDer(number.value)),
     };
   });
@@ -57,7 +56,3 @@ function refuseCritical(of: { readonly extensions: Extensions }): void {
   const [oid] = unhandledCritical(of, []);
   if (oid !== undefined) throw malformed(`a CRL has the critical extension ${oid}`);
 }
-
-/** Whether it is issued already, and the next one not yet due; without nextUpdate it is not in force. */
-export const isCurrent = ({ thisUpdate, nextUpdate }: Crl, now: Date): boolean =>
-  thisUpdate <= now && nextUpdate !== undefined && now <= nextUpdate;

@@ -7,7 +7,7 @@
 import { p384 } from '@noble/curves/nist.js';
 import { constantTimeEqual, multiplyBaseP384, sha384 } from '#crypto';
 import { malformed } from '../../crypto/der.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
+import type { SnpReferenceValues } from '../manifest.ts';
 import { PRODUCTS, type Product } from './product.ts';
 import { littleEndian } from './report.ts';
 

@@ -4,7 +4,7 @@
  * what the report says; nothing is read or fetched.
  */
 import { type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
+import type { SnpReferenceValues } from '../manifest.ts';
 import type { Roots } from './endorsement.ts';
 import { idKeyDigest, matchMeasurement } from './launch-digest.ts';
 import {

@@ -4,7 +4,7 @@
  */
 import { Checks, type Stages } from '../check.ts';
 import { asCollateral, type EvidenceContext } from '../collateral.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
+import type { SnpReferenceValues } from '../manifest.ts';
 import { type Certificate, commonName } from '../x509.ts';
 import {
   CRL_ROWS,

@@ -4,7 +4,7 @@
  */
 import { type CheckRow, type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
 import { currentList, howObtained, obtained, type ReadList } from '../collateral.ts';
-import type { TdxReferenceValues } from '../reference-values.ts';
+import type { TdxReferenceValues } from '../manifest.ts';
 import { inForce } from '../validity.ts';
 import { type Certificate, nameText, sameName, verifySignedBy } from '../x509.ts';
 import { judgeSigner, noDefects } from './chain.ts';

@@ -4,7 +4,7 @@
  * nothing is read or fetched.
  */
 import { type CheckRow, type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
-import type { TdxReferenceValues } from '../reference-values.ts';
+import type { TdxReferenceValues } from '../manifest.ts';
 import type { TdQuoteBody } from './quote.ts';
 import type { SgxExtension } from './sgx-extension.ts';
 

@@ -4,7 +4,7 @@
  */
 import type { CheckRow, Checks, Stages } from '../check.ts';
 import { asCollateral, type EvidenceContext, type ReadList, readFetchedList } from '../collateral.ts';
-import type { TdxReferenceValues } from '../reference-values.ts';
+import type { TdxReferenceValues } from '../manifest.ts';
 import { type Certificate, crlDistributionPoint } from '../x509.ts';
 import { judgeSigner, readPckChain, readPinnedRoot } from './chain.ts';
 import {
