@@ -1,5 +1,5 @@
 /** Reads certificate revocation lists (RFC 5280 5). Throws PrivatemodeError('evidence_malformed') only. */
-import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../crypto/der.ts';
+import { children, type Der, malformed, parseDer, readSequence, TAG } from '../crypto/der.ts';
 import { readSerial, readSmallInteger, readTime } from '../crypto/der-values.ts';
 import {
   EXTENSION_OID,
@@ -38,7 +38,7 @@ export const parseCrl = (der: Uint8Array) =>
       thisUpdate,
       nextUpdate: nextUpdate && readTime(nextUpdate),
       /** Serial numbers in the form of `Certificate.serial`. */
-      revoked: new Set(entries && Array.from(new DerCursor(entries).rest(), readRevoked)),
+      revoked: new Set(entries && children(entries).map(readRevoked)),
       crlNumber: readSerial(parseDer(number.value)),
     };
   });

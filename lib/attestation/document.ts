@@ -89,10 +89,8 @@ export function readEvidence(raw: Uint8Array) {
 }
 
 /** Over the manifests, oldest first: T = H(H(m) || T_previous), from 32 zero bytes (attestation.md 3.1). */
-export function transitionDigest(manifests: readonly Uint8Array[]): Uint8Array {
-  const start: Uint8Array = new Uint8Array(32);
-  return manifests.reduce((previous, manifest) => sha256(sha256(manifest), previous), start);
-}
+export const transitionDigest = (manifests: readonly Uint8Array[]): Uint8Array =>
+  manifests.reduce((previous, manifest) => sha256(sha256(manifest), previous), new Uint8Array(32));
 
 /**
  * The expected REPORT_DATA (docs/protocol/attestation.md 3.2): H(nonce || transition || H(rootCa) ||

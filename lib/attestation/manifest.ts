@@ -21,11 +21,7 @@ const UINT64 = bigInteger(2n ** 64n - 1n);
 const BYTE = integer(255);
 
 /** They play no part in verification, and upstream reads them (docs/protocol/attestation.md 4.1, 19.3). */
-const OWNERS = {
-  WorkloadOwnerKeyDigests: HASH,
-  WorkloadOwnerPubKeys: hex(),
-  SeedshareOwnerPubKeys: hex(),
-};
+const OWNERS = { WorkloadOwnerKeyDigests: HASH, WorkloadOwnerPubKeys: hex(), SeedshareOwnerPubKeys: hex() };
 /** The members that an object may have. */
 const KEYS = {
   top: ['Policies', 'ReferenceValues', 'MinimumAPIVersion', ...Object.keys(OWNERS)],

@@ -71,13 +71,14 @@ export function readSigned<T>(der: Uint8Array, read: (cursor: DerCursor, takeAlg
     algorithm: cursor.take(TAG.sequence),
     signature: readBitString(cursor.take(TAG.bitString), 0),
   }));
+  const signatureAlgorithm = readAlgorithm(algorithm);
   const fields = readSequence(tbs, (cursor) =>
     read(cursor, () => {
       if (hex(cursor.take(TAG.sequence).full) !== hex(algorithm.full))
         throw malformed('it names two signature algorithms');
     }),
   );
-  return { ...fields, tbs: tbs.full, signatureAlgorithm: readAlgorithm(algorithm), signature };
+  return { ...fields, tbs: tbs.full, signatureAlgorithm, signature };
 }
 
 /**
@@ -202,10 +203,8 @@ function readKeyUsage(element: Der): ReadonlySet<string> {
   return new Set(KEY_USAGES.filter((_, bit) => (((bytes[bit >> 3] ?? 0) << (bit & 7)) & 0x80) !== 0));
 }
 
-function readExtendedKeyUsage(element: Der): readonly string[] {
-  const cursor = new DerCursor(element);
-  return [readOid(cursor.take()), ...Array.from(cursor.rest(), readOid)];
-}
+const readExtendedKeyUsage = (element: Der): readonly string[] =>
+  readSequence(element, (cursor) => [cursor.take(), ...cursor.rest()].map(readOid));
 
 /** Where the revocation list of a root is: the one URI of its one distribution point (RFC 5280 4.2.1.13). */
 export function crlDistributionPoint({ extensions }: Certificate): string {
