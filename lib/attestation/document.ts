@@ -18,10 +18,10 @@ const MAX_LIST_ITEMS = 256;
 const LIMITS = { depth: 8, values: 10_000 };
 
 /**
- * Reads a document; ignores unknown members, as upstream does. Throws evidence_malformed for more than 16 MiB,
- * 8 levels or 10,000 values; for a member twice, or a known one in another letter case (decoders differ in
- * how they read it); for a missing or mistyped one, base64 that is empty or not canonical, and a list of more
- * than 256 items.
+ * Reads a document; ignores unknown members, as upstream does. Throws evidence_malformed for more than 16
+ * MiB, 8 levels or 10,000 values; for a member twice, or a known one in another letter case (decoders differ
+ * in how they read it); for a missing or mistyped one, base64 that is empty or not canonical, and a list of
+ * more than 256 items.
  */
 export function parseDocument(bytes: Uint8Array) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');
@@ -88,7 +88,10 @@ export function readEvidence(raw: Uint8Array) {
   throw malformed(`no SEV-SNP message (${snp.error.message}) and no TDX message (${tdx.error.message})`);
 }
 
-/** Over the manifests, oldest first: T = H(H(m) || T_previous), from 32 zero bytes (attestation.md 3.1). */
+/**
+ * The digest over the manifest history, oldest first: T = H(H(m) || T_previous), starting from 32 zero bytes
+ * (docs/protocol/attestation.md 3.1). 32 bytes.
+ */
 export const transitionDigest = (manifests: readonly Uint8Array[]): Uint8Array =>
   manifests.reduce((previous, manifest) => sha256(sha256(manifest), previous), new Uint8Array(32));
 
