@@ -26,8 +26,9 @@ export const parseCrl = (der: Uint8Array) =>
     takeAlgorithm();
     const issuer = readName(cursor.take());
     const thisUpdate = readTime(cursor.take());
-    const nextUpdate = cursor.takeIf(TAG.utcTime, TAG.generalizedTime);
-    const entries = cursor.takeIf(TAG.sequence);
+    const nextUpdate =
+      cursor.optional(TAG.utcTime, readTime) ?? cursor.optional(TAG.generalizedTime, readTime);
+    const entries = cursor.optional(TAG.sequence, children) ?? [];
     const extensions = takeExtensions(cursor, 0);
     refuseCritical({ extensions });
     for (const oid of PARTIAL) if (extensions.has(oid)) throw malformed('a CRL that is not the whole list');
@@ -36,9 +37,9 @@ export const parseCrl = (der: Uint8Array) =>
     return {
       issuer,
       thisUpdate,
-      nextUpdate: nextUpdate && readTime(nextUpdate),
+      nextUpdate,
       /** Serial numbers in the form of `Certificate.serial`. */
-      revoked: new Set(entries && children(entries).map(readRevoked)),
+      revoked: new Set(entries.map(readRevoked)),
       crlNumber: readSerial(parseDer(number.value)),
     };
   });

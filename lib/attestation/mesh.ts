@@ -75,6 +75,9 @@ export async function judgeMeshCa(pem: string, now: Date) {
   return finding(!forged, forged ? `${name} is not signed by its own key` : name);
 }
 
+const same = (found: string | undefined, expected: string) =>
+  finding(found === expected, found ?? 'none', expected);
+
 export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
   'mesh.certificate.form': {
     title: 'Form of the mesh certificate',
@@ -120,22 +123,14 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     judge: ({ certificate, service: { workloadSecretId: expected } }) => {
       const value = certificate.extensions.get(WORKLOAD_SECRET_ID)?.value;
       const found = value && Buffer.from(readOctetString(parseDer(value))).toString('utf8');
-      return finding(found === expected, found ?? 'none', expected);
+      return same(found, expected);
     },
   },
   'mesh.identity.common_name': {
     title: 'Common name of the secret service',
     source: 'attestation.md 19.11',
     expected: "the first SAN of the secret service's entry in the manifest",
-    judge: ({
-      certificate,
-      service: {
-        sans: [expected = ''],
-      },
-    }) => {
-      const found = commonName(certificate.subject);
-      return finding(found === expected, found ?? 'none', expected);
-    },
+    judge: ({ certificate, service }) => same(commonName(certificate.subject), service.sans[0] ?? ''),
   },
 });
 

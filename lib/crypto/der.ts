@@ -115,16 +115,9 @@ export class DerCursor {
     return element;
   }
 
-  /** The next element if it has one of these tags; nothing is consumed otherwise. */
-  takeIf(...tags: readonly number[]): Der | undefined {
-    const tag = this.#peek()?.tag;
-    return tag !== undefined && tags.includes(tag) ? this.take() : undefined;
-  }
-
   /** Reads the next element with `read` if it has this tag; else consumes nothing and returns undefined. */
   optional<T>(tag: number, read: (element: Der) => T): T | undefined {
-    const element = this.takeIf(tag);
-    return element && read(element);
+    return this.#peek()?.tag === tag ? read(this.take()) : undefined;
   }
 
   /** The remaining elements, each of which must have this tag (any, if none is given). */
