@@ -100,9 +100,7 @@ export const transitionDigest = (manifests: readonly Uint8Array[]): Uint8Array =
  * H(meshCa)) and 32 zero bytes. The CAs are PEM exactly as in the document. Throws evidence_malformed unless
  * `nonce` and `transition` have 32 bytes, because they are hashed without separators.
  */
-export function reportData(
-  input: Readonly<Record<'nonce' | 'transition' | 'rootCa' | 'meshCa', Uint8Array>>,
-): Uint8Array {
+export function reportData(input: Record<'nonce' | 'transition' | 'rootCa' | 'meshCa', Uint8Array>) {
   const { nonce, transition, rootCa, meshCa } = input;
   if (nonce.length !== 32 || transition.length !== 32)
     throw malformed('nonce and transition digest must have 32 bytes');
