@@ -6,7 +6,7 @@
  */
 import { p384 } from '@noble/curves/nist.js';
 import { multiplyBaseP384, sha384 } from '#crypto';
-import type { SnpReferenceValues } from '../reference-values.ts';
+import type { SnpReferenceValues } from '../manifest.ts';
 import { PRODUCTS, type Product } from './packed-fields.ts';
 import { littleEndian } from './report.ts';
 

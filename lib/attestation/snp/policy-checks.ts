@@ -5,7 +5,7 @@
  */
 import { constantTimeEqual } from '#crypto';
 import { type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
+import type { SnpReferenceValues } from '../manifest.ts';
 import { acceptedMeasurements, idKeyDigest } from './launch-digest.ts';
 import {
   type BitFlag,

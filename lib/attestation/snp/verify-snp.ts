@@ -6,7 +6,7 @@ import { PrivatemodeError } from '../../errors.ts';
 import { Checks, firstFailure, type Stages } from '../check.ts';
 import { asCollateral, type EvidenceContext } from '../collateral.ts';
 import { MANIFEST_ROWS } from '../document-checks.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
+import type { SnpReferenceValues } from '../manifest.ts';
 import type { TrustRoots } from '../roots/production.ts';
 import { type Certificate, commonName } from '../x509.ts';
 import { CRL_ROWS, obtainArkCrl, readRoots, readVcek, readVcekExtensions, vcekQuery } from './endorsement.ts';

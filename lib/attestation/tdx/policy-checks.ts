@@ -3,7 +3,7 @@
  * and PCK certificate say (docs/protocol/attestation.md 11, 19.10, 19.12). Nothing is read or fetched.
  */
 import { type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
-import type { TdxReferenceValues } from '../reference-values.ts';
+import type { TdxReferenceValues } from '../manifest.ts';
 import type { SignerSubject } from './quote-checks.ts';
 
 export interface EntrySubject extends SignerSubject {

@@ -4,7 +4,7 @@
  */
 import type { Checks, Stages } from '../check.ts';
 import type { EvidenceContext } from '../collateral.ts';
-import type { TdxReferenceValues } from '../reference-values.ts';
+import type { TdxReferenceValues } from '../manifest.ts';
 import { CHAIN_ROWS, readPckChain, readPinnedRoot } from './chain.ts';
 import { COLLATERAL_ROWS, judgeCollateral } from './collateral-checks.ts';
 import { POLICY_ROWS } from './policy-checks.ts';

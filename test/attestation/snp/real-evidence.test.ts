@@ -5,8 +5,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Check, Checks } from '../../../lib/attestation/check.ts';
-import { isCurrent, parseCrl } from '../../../lib/attestation/crl.ts';
-import type { SnpReferenceValues } from '../../../lib/attestation/reference-values.ts';
+import { currentList } from '../../../lib/attestation/collateral.ts';
+import { parseCrl } from '../../../lib/attestation/crl.ts';
+import type { SnpReferenceValues } from '../../../lib/attestation/manifest.ts';
 import { PRODUCTION_ROOTS } from '../../../lib/attestation/roots/production.ts';
 import { CRL_ROWS, obtainArkCrl, readRoots } from '../../../lib/attestation/snp/endorsement.ts';
 import { tcbParts } from '../../../lib/attestation/snp/packed-fields.ts';
@@ -193,12 +194,12 @@ describe("AMD's own revocation list", () => {
       assert.equal(crl.crlNumber, number);
       assert.ok(!crl.revoked.has(ask.serial));
       for (const [at, expected] of [
-        ['2026-08-18T00:00:00Z', false],
-        ['2026-08-20T00:00:00Z', true],
-        ['2026-10-03T00:00:00Z', true],
-        ['2026-10-05T00:00:00Z', false],
+        ['2026-08-18T00:00:00Z', 'fail'],
+        ['2026-08-20T00:00:00Z', 'pass'],
+        ['2026-10-03T00:00:00Z', 'pass'],
+        ['2026-10-05T00:00:00Z', 'fail'],
       ] as const) {
-        assert.equal(isCurrent(crl, new Date(at)), expected, at);
+        assert.equal(currentList(crl, new Date(at)).outcome, expected, at);
       }
     });
   }
