@@ -3,7 +3,6 @@
  * exchange.
  */
 import type { Check, VerifyInput } from '../lib/attestation/verify-evidence.ts';
-import type { SecretResponse } from '../lib/session/control-api.ts';
 import { type SharedSecret, SUITE, startSecretExchange } from '../lib/session/secret-exchange.ts';
 import { syntheticInput as snpInput } from '../test/support/evidence/attestation-vectors.ts';
 import { syntheticInput as tdxInput } from '../test/support/evidence/tdx-vectors.ts';
@@ -44,7 +43,7 @@ export async function longestHold(work: () => Promise<unknown>): Promise<number>
 const SECRET_BYTES = 32;
 
 /** Who signed the answer is part of the verdict; here only the key agreement counts. */
-const accepted = (): readonly Check[] => [
+const ACCEPTED: readonly Check[] = [
   { id: 'bench', outcome: 'pass', expected: 'anybody', found: 'anybody', source: 'none' },
 ];
 
@@ -59,13 +58,8 @@ export interface AnsweredExchange {
 export async function answeredExchange(): Promise<AnsweredExchange> {
   const keys = await SUITE.GenerateKeyPair(false);
   const sent = await SUITE.SendExport(keys.publicKey, new Uint8Array(0), SECRET_BYTES);
-  const response: SecretResponse = {
-    encapsulatedKey: sent.encapsulatedSecret,
-    signature: new Uint8Array(70),
-    meshCert: new Uint8Array(500),
-  };
   return {
     theirs: sent.exportedSecret,
-    complete: async () => (await startSecretExchange(keys)).complete(response, accepted),
+    complete: async () => (await startSecretExchange(keys)).complete(sent.encapsulatedSecret, ACCEPTED),
   };
 }

@@ -8,7 +8,7 @@ import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
-import { type ManifestSource, managedManifest, staticManifest } from '../session/manifest-source.ts';
+import { type ManifestSource, managedManifest } from '../session/manifest-source.ts';
 import { type AttestedSession, createSession, type Epoch } from '../session/session.ts';
 import { createControlCall, isNobody } from './control-call.ts';
 import type { ClientConfig, Protection } from './options.ts';
@@ -141,5 +141,6 @@ function manifestSource(
   { manifest, cdnBaseUrl, clock }: ClientConfig,
   call: Parameters<typeof managedManifest>[0]['call'],
 ): ManifestSource {
-  return manifest === undefined ? managedManifest({ call, cdnBaseUrl, clock }) : staticManifest(manifest);
+  if (manifest === undefined) return managedManifest({ call, cdnBaseUrl, clock });
+  return { kind: 'static', newest: async () => manifest };
 }

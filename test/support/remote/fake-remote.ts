@@ -1,5 +1,5 @@
 /** A remote for session tests: what each call does is the test's choice, the HPKE exchange is real. */
-
+import assert from 'node:assert/strict';
 import type { Check } from '../../../lib/attestation/check.ts';
 import type { EvidenceVerdict, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
@@ -16,6 +16,19 @@ import {
 } from '../../../lib/session/session.ts';
 import type { Times } from '../../../lib/times.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
+
+export const MINUTE = 60_000;
+export const WAIT = { timeoutMs: 30_000 };
+
+/** For assert.rejects: one of our errors with this code, and these words in its message. */
+export const withCode =
+  (code: ErrorCode, words = /./) =>
+  (error: unknown): true => {
+    assert.ok(error instanceof PrivatemodeError, String(error));
+    assert.equal(error.code, code, error.message);
+    assert.match(error.message, words);
+    return true;
+  };
 
 export const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 const text = (data: Uint8Array): string => Buffer.from(data).toString();
