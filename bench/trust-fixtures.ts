@@ -3,7 +3,8 @@
  * exchange.
  */
 import type { Check, VerifyInput } from '../lib/attestation/verify-evidence.ts';
-import { type SharedSecret, SUITE, startSecretExchange } from '../lib/session/secret-exchange.ts';
+import type { Epoch } from '../lib/session/epoch.ts';
+import { SUITE, startSecretExchange } from '../lib/session/secret-exchange.ts';
 import { syntheticInput as snpInput } from '../test/support/evidence/attestation-vectors.ts';
 import { syntheticInput as tdxInput } from '../test/support/evidence/tdx-vectors.ts';
 
@@ -51,7 +52,7 @@ export interface AnsweredExchange {
   /** What the service has. */
   readonly theirs: Uint8Array;
   /** Our side of it, from the answer to the secret; works again and again. */
-  complete(): Promise<SharedSecret>;
+  complete(): Promise<Pick<Epoch, 'key'>>;
 }
 
 /** A key pair of ours to which a service has answered. */

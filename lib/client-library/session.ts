@@ -37,7 +37,6 @@ export function openClientSession(config: ClientConfig): ClientSession {
   const source = manifestSource(config, call);
   const manifests: Partial<Record<'fetched' | 'enforced', Uint8Array>> = {};
   const session: AttestedSession = createSession({
-    apiKey,
     host: apiEndpoint.hostname,
     onDemand: true, // an application may drop a client without closing it
     shares: globalThis.navigator?.userAgent !== 'Cloudflare-Workers',
@@ -80,7 +79,7 @@ export function openClientSession(config: ClientConfig): ClientSession {
     },
     clock,
   });
-  session.start();
+  session.updateConfiguredKey(apiKey);
 
   async function acquire({ givesUp = isNobody, ...options }: Acquiring): Promise<Epoch> {
     if (session.current() !== undefined) return session.acquire(options);

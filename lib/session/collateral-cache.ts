@@ -28,17 +28,13 @@ interface Kind {
   readonly name: string;
   /** When it expires; undefined: it is of no use. Throws for what the verifier would refuse to read. */
   readonly expiry: (fetched: Collateral) => Date | undefined;
-  /** The response header that carries the certificate chain of the body's signer. */
-  readonly chainHeader?: string;
+  readonly chainHeader?: string; // of the response: has the certificate chain of the body's signer
 }
 
 /** The shapes in which the verifier takes lists and documents. */
 const asList = ({ body: crl, issuerChain, stored }: Found) => ({ crl, issuerChain, stored });
-const asSigned = ({ body, issuerChain, stored }: Found) => ({
-  body: Buffer.from(body).toString('utf8'),
-  issuerChain,
-  stored,
-});
+const asSigned = ({ body, issuerChain, stored }: Found) => ({ body: textOf(body), issuerChain, stored });
+const textOf = (body: Uint8Array): string => Buffer.from(body).toString('utf8');
 
 const VCEK: Kind = { name: 'VCEK', expiry: ({ body }) => parseCertificate(body).notAfter };
 const CRL: Kind = { name: 'CRL', expiry: ({ body: crl }) => readRevocationList({ crl }).crl.nextUpdate };

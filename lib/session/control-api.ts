@@ -15,10 +15,6 @@ const ENCAPSULATED_KEY_BYTES = 1120;
 
 const refused = (message: string) => new PrivatemodeError('api_key_rejected', message);
 
-/** Clients send the key "placeholder" to a proxy that should have a key of its own. */
-const aboutPlaceholder = (apiKey: string): string =>
-  apiKey === 'placeholder' ? ' (it is "placeholder", and the proxy has none of its own: --api-key)' : '';
-
 /**
  * Both requests throw client_too_old for an error response that asks for a newer client, api_key_rejected for
  * a 401 and for a key that no header can hold, control_api_failed for any other status than 200, and what
@@ -36,11 +32,7 @@ export function createControlApi(deps: {
   async function post(name: string, apiKey: string, body: object, signal?: AbortSignal): Promise<Uint8Array> {
     if (!/^[\x21-\x7e]+$/.test(apiKey))
       throw refused('the API key is empty or holds characters that no key has');
-    const {
-      status,
-      body: answer,
-      pause,
-    } = await call({
+    const response = await call({
       method: 'POST',
       url: `${base}/${name}`,
       headers: {
@@ -53,11 +45,14 @@ export function createControlApi(deps: {
       timeout: clock.times.controlTimeout,
       signal,
     });
-    if (status === 200) return answer;
-    const tooOld = status >= 400 ? clientTooOld(answer, protocolVersion) : undefined;
+    const { status, pause } = response;
+    if (status === 200) return response.body;
+    const tooOld = status >= 400 ? clientTooOld(response.body, protocolVersion) : undefined;
     if (tooOld !== undefined) throw tooOld;
-    const said = excerpt(answer, apiKey);
-    if (status === 401) throw refused(`the service rejects the API key${aboutPlaceholder(apiKey)}: ${said}`);
+    const said = excerpt(response.body, apiKey);
+    // Clients send this key to a proxy that should have one of its own.
+    const hint = apiKey === 'placeholder' ? ' (it is "placeholder", and --api-key gives no other)' : '';
+    if (status === 401) throw refused(`the service rejects the API key${hint}: ${said}`);
     const failed = `${name}: the service answered with status ${status}: ${said}`;
     throw new PrivatemodeError('control_api_failed', failed, { detail: { pause } });
   }

@@ -2,7 +2,7 @@
  * Makes one epoch: attests the service, under the newest manifest if the enforced one fails, exchanges a
  * secret, and records the manifest, the verdict and the exchange.
  */
-import { sha256 } from '#crypto';
+import { type SecretKey, sha256 } from '#crypto';
 import type { CollateralSource } from '../attestation/collateral.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
@@ -17,7 +17,7 @@ import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi } from './control-api.ts';
 import type { Observer } from './events.ts';
 import type { ManifestSource } from './manifest-source.ts';
-import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
+import { startSecretExchange } from './secret-exchange.ts';
 import type { Failure, Term } from './state.ts';
 
 const STEPS = {
@@ -54,8 +54,7 @@ export interface AttestHooks {
 export interface AttestInput {
   readonly apiKey: string;
   readonly manifest: Uint8Array;
-  /** 32 bytes; by default random ones. */
-  readonly nonce?: Uint8Array | undefined;
+  readonly nonce?: Uint8Array | undefined; // 32 bytes; by default random ones
   readonly signal?: AbortSignal;
 }
 
@@ -100,19 +99,22 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
 }
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
-export interface Epoch extends Term, SharedSecret {}
+export interface Epoch extends Term {
+  readonly key: SecretKey; // AES-256
+}
 
 export interface EpochDeps extends AttestDeps {
   readonly manifests: ManifestSource;
   readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
   readonly clock: Clock;
-  /** 0 ≤ x < 1. */
-  readonly random: () => number;
+  readonly random: () => number; // 0 ≤ x < 1
   readonly observe: Observer;
   /** Records the exchange of each epoch, so that it can be verified again; undefined: none is recorded. */
   readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;
 }
+
+type Asking = Pick<AttestInput, 'apiKey' | 'signal'>;
 
 /** How an attempt ended. `verdict`: what it came to, with a row for each check that could not be made. */
 export type Made =
@@ -131,20 +133,13 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
   return new PrivatemodeError(code, message, { cause, remedy, detail: known });
 }
 
-/** With what an epoch is made. `accepted` is called when evidence was accepted. */
-export interface EpochRequest {
-  readonly apiKey: string;
-  readonly signal: AbortSignal;
-  readonly accepted: () => void;
-}
-
 /**
  * Returns a function that makes one attempt to get an epoch with an API key; it never rejects. It expects the
  * manifest that was enforced last, so that renewals do not depend on the CDN, or the one that the operator
  * gives now. If a verdict rejects the service and the manifest is managed, it fetches the newest one, once,
- * and attests again.
+ * and attests again. `accepted` is called whenever evidence was accepted.
  */
-export function createEpochMaker(deps: EpochDeps) {
+export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
   const { manifests, collateral, manifestLog, clock, random, observe } = deps;
   const { secretRenew, secretJitter, secretUsable } = clock.times;
   const isPinned = manifests.kind === 'static';
@@ -153,8 +148,7 @@ export function createEpochMaker(deps: EpochDeps) {
     : 'Coordinator manifest fetched successfully';
   let enforced: Uint8Array | undefined;
 
-  async function under(manifest: Uint8Array, newest: boolean, request: EpochRequest): Promise<Made> {
-    const { apiKey, signal, accepted } = request;
+  async function under(manifest: Uint8Array, newest: boolean, asking: Asking): Promise<Made> {
     const asked = collateral.forVerdict();
     const recording = deps.recordExchange?.(asked);
     const recorded = { ...deps, collateral: recording?.source ?? asked };
@@ -184,7 +178,7 @@ export function createEpochMaker(deps: EpochDeps) {
       },
     };
     try {
-      const attested = await attest(recorded, hooks, { apiKey, manifest, signal });
+      const attested = await attest(recorded, hooks, { ...asking, manifest });
       const { verdict, secret, attestedAt, began, beganMonotonic, nonce, document, messages } = attested;
       const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
       // Before anybody may use the secret, so that every enforced manifest is in the log.
@@ -214,13 +208,13 @@ export function createEpochMaker(deps: EpochDeps) {
     }
   }
 
-  return async (attempt: EpochRequest): Promise<Made> => {
-    const { signal } = attempt;
+  return async (apiKey: string, signal: AbortSignal): Promise<Made> => {
+    const asking = { apiKey, signal };
     try {
       const known = isPinned ? await manifests.newest() : enforced;
       if (known === undefined) observe({ type: 'step', message: 'Waiting for the manifest' });
       const manifest = known ?? (await manifests.newest(signal));
-      const made = await under(manifest, isPinned || known === undefined, attempt);
+      const made = await under(manifest, isPinned || known === undefined, asking);
       if (isPinned || signal.aborted || made.epoch || made.rejected?.part !== 'evidence') return made;
       const { error } = made;
       const published = await manifests.newest(signal).catch(asPrivatemodeError);
@@ -228,7 +222,7 @@ export function createEpochMaker(deps: EpochDeps) {
       const changed = Buffer.compare(published, manifest) !== 0;
       const message = 'Validation failed, trying the newest manifest';
       observe({ type: 'manifest-refetched', message, error, changed });
-      const again = await under(published, true, attempt);
+      const again = await under(published, true, asking);
       return again.epoch || again.rejected || again.isAccepted ? again : made; // silence takes nothing back
     } catch (thrown) {
       return { error: asPrivatemodeError(thrown) };

@@ -11,8 +11,7 @@ export interface ManifestSource {
   newest(signal?: AbortSignal): Promise<Uint8Array>;
 }
 
-/** A manifest has about 6 KB. */
-const MAX_BYTES = 1024 * 1024;
+const MAX_BYTES = 1024 * 1024; // a manifest has about 6 KB
 
 /**
  * Fetches the manifest from `cdnBaseUrl`, such as `https://cdn.confidential.cloud`, with or without

@@ -14,13 +14,6 @@ export const SUITE = new CipherSuite(KEM_MLKEM768_X25519, KDF_HKDF_SHA256, AEAD_
 const SECRET_BYTES = 32;
 const NO_CONTEXT = new Uint8Array(0);
 
-export interface SharedSecret {
-  /** Standard base64 of SHA-256 of the public key. */
-  readonly secretId: string;
-  /** AES-256. */
-  readonly key: SecretKey;
-}
-
 /** Starts a secret exchange. `keys`: a known key pair, for tests; by default a fresh one. */
 export async function startSecretExchange(keys?: KeyPair<Key>) {
   const pair = keys ?? (await SUITE.GenerateKeyPair(false));
@@ -32,7 +25,7 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
    * all apply to any signature (docs/protocol/attestation.md 12, 13). Works once, because the private key is
    * gone afterwards. Throws secret_exchange_failed.
    */
-  async function complete(encapsulatedKey: Uint8Array, checks: readonly Check[]): Promise<SharedSecret> {
+  async function complete(encapsulatedKey: Uint8Array, checks: readonly Check[]) {
     const recipient = privateKey;
     privateKey = undefined;
     if (recipient === undefined) throw failed('the exchange has been completed before');

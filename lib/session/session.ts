@@ -27,10 +27,7 @@ export interface AcquireOptions {
 }
 
 export interface SessionDeps extends EpochDeps {
-  /** Undefined: clients bring their own (docs/protocol/inference.md 9). */
-  readonly apiKey: string | undefined;
-  /** Host of the service, for messages. */
-  readonly host?: string | undefined;
+  readonly host?: string | undefined; // of the service, for messages
   /** Whether to renew only while requests come, as for a library that may be dropped without being closed. */
   readonly onDemand?: boolean | undefined;
   /** Whether requests share attempts: not in workers of Cloudflare, where each ends with its request. */
@@ -39,16 +36,15 @@ export interface SessionDeps extends EpochDeps {
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
 }
 
-/** A session that attests. */
 export type AttestedSession = ReturnType<typeof createSession>;
 
 /** What requests need of it. */
-export type Session = Omit<AttestedSession, 'start' | 'lastVerdict' | 'announceEnd' | 'updateConfiguredKey'>;
+export type Session = Omit<AttestedSession, 'lastVerdict' | 'announceEnd' | 'updateConfiguredKey'>;
 
 export function createSession(deps: SessionDeps) {
   const { clock, host = 'the remote', onDemand = false, shares = true, observe } = deps;
   const { times } = clock;
-  const makeEpoch = createEpochMaker(deps);
+  const makeEpoch = createEpochMaker(deps, () => apply({ type: 'accepted' }));
   let state = states.newState(deps.manifests.kind === 'static');
   let epoch: Epoch | undefined;
   let verdict: Verdict | undefined;
@@ -56,10 +52,8 @@ export function createSession(deps: SessionDeps) {
   let hasReported = false;
   /** Wake the requests that wait: what they may get has changed. */
   const waiting = new Set<() => void>();
-  /** When the next attempt is due: wall clock. */
-  let due = Number.POSITIVE_INFINITY;
-  /** When a request last got a denied secret to try: monotonic clock. */
-  let triedAt = Number.NEGATIVE_INFINITY;
+  let due = Number.POSITIVE_INFINITY; // when the next attempt is: wall clock
+  let triedAt = Number.NEGATIVE_INFINITY; // when a request last got a denied secret to try: monotonic clock
   const attempts = createAttempts(run, clock, shares);
   /** Set where a key is configured. */
   const alarm = new Alarm(clock, () => attempts.begin(attempts.keyOf(undefined) as string));
@@ -85,12 +79,10 @@ export function createSession(deps: SessionDeps) {
 
   async function run(attempt: Attempt): Promise<void> {
     alarm.cancel();
-    const { apiKey } = attempt;
     const { signal } = attempt.abort;
     // While the key of a client waited for its turn, another one may have brought a secret.
     const isNeeded = state.hasKey || current() === undefined || clock.now() >= due;
-    const accepted = (): void => apply({ type: 'accepted' });
-    const made = isNeeded ? await makeEpoch({ apiKey, signal, accepted }) : undefined;
+    const made = isNeeded ? await makeEpoch(attempt.apiKey, signal) : undefined;
     // An attempt that was given up has a successor, or the session has ended: it changes nothing any more.
     if (signal.aborted) return;
     if (made !== undefined) conclude(attempt, made);
@@ -271,15 +263,14 @@ export function createSession(deps: SessionDeps) {
     standing: () => standingOf(state, present()),
     /** Every check of the last attestation and of its secret exchange, accepted or not. */
     lastVerdict: () => verdict,
-    /** Begins the first attempt, where a key is configured. */
-    start(): void {
-      if (deps.apiKey !== undefined) this.updateConfiguredKey(deps.apiKey);
-    },
     /** Clients should send no more requests here. Requests that come all the same are sent, until `close`. */
     announceEnd: () => apply({ type: 'ending' }),
-    /** Replaces the configured key, and attests at once unless all is well. */
-    updateConfiguredKey(apiKey: string): void {
-      if (closed !== undefined) return;
+    /**
+     * The operator gives or replaces the key: attests at once unless all is well. Without one, clients bring
+     * their own (docs/protocol/inference.md 9).
+     */
+    updateConfiguredKey(apiKey: string | undefined): void {
+      if (closed !== undefined || apiKey === undefined) return;
       const isNeeded = attempts.configure(apiKey) || state.failures > 0 || current() === undefined;
       apply({ type: 'key' });
       if (!isNeeded) renewAt(due);

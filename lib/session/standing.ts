@@ -8,11 +8,15 @@ import { isHeld, isInForce, isOwnFault, problemOf, type SessionState } from './s
 /** `good` and `warn`: a secret is in force. `plain`: nothing is proved either way. */
 type Tone = 'good' | 'warn' | 'bad' | 'plain';
 
-/** `title`: the headline. `meaning`: what the state means for requests. */
+/**
+ * `title`: the headline. `meaning`: what the state means for requests. `verified`: whether they are encrypted
+ * under a secret that an accepted verdict made, and that nobody denies.
+ */
 const row = (tone: Tone, title: string, meaning = 'No request leaves this machine.') => ({
   tone,
   title,
   meaning,
+  verified: tone === 'good' || tone === 'warn',
 });
 
 const DENIED =
@@ -65,18 +69,13 @@ function nameOf(state: SessionState, isGood: boolean): StateName {
   return hasKey ? 'starting' : 'awaiting-key';
 }
 
-/** Whether a state is verified. */
-export const isVerified = ({ tone }: { readonly tone: Tone }): boolean => tone === 'good' || tone === 'warn';
-
 /**
- * The state at this moment: no event reports the end of a secret. `verified`: whether requests are encrypted
- * under a secret that an accepted verdict made, and that nobody denies. `ready`: what `GET /readyz` reports;
- * while a key is awaited, a probe must not keep the client away that brings it.
+ * The state at this moment: no event reports the end of a secret. `ready`: what `GET /readyz` reports; while a
+ * key is awaited, a probe must not keep the client away that brings it.
  */
 export function standingOf(state: SessionState, at: Moment) {
   const name = nameOf(state, isInForce(state, at));
-  const { tone, title, meaning } = STANDINGS[name];
-  const verified = isVerified({ tone });
+  const { tone, title, meaning, verified } = STANDINGS[name];
   const awaitsKey = !state.hasKey && !state.isEnding && !verified;
   return {
     state: name,

@@ -7,22 +7,14 @@ import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 
 /** What anybody may know of one attested secret: the digests that name it, and its times. No key. */
 export interface Term {
-  /** Standard base64 of SHA-256 of the public key. */
-  readonly secretId: string;
-  /** Lower-case hex SHA-256 of the manifest that the service was verified against. */
-  readonly manifestSha256: string;
-  /** Lower-case hex SHA-256 of the verdict, as `verdictText` writes it. */
-  readonly verdictSha256: string;
-  /** The digest that names the exchange behind the verdict; undefined where none is recorded. */
-  readonly exchangeSha256?: string | undefined;
-  /** Wall clock, ms since 1970. */
-  readonly attestedAt: number;
-  /** From this time on the session renews the secret. */
-  readonly renewAt: number;
-  /** From this time on no request may use the secret. */
-  readonly expiresAt: number;
-  /** The same end on the monotonic clock, which nobody can set back. */
-  readonly expiresMonotonic: number;
+  readonly secretId: string; // standard base64 of SHA-256 of the public key
+  readonly manifestSha256: string; // lower-case hex, of the manifest that the service was verified against
+  readonly verdictSha256: string; // lower-case hex, of the verdict, as `verdictText` writes it
+  readonly exchangeSha256?: string | undefined; // names the record of the exchange, if there is one
+  readonly attestedAt: number; // wall clock, ms since 1970
+  readonly renewAt: number; // from then on the session renews the secret
+  readonly expiresAt: number; // from then on no request may use the secret
+  readonly expiresMonotonic: number; // the same end on the monotonic clock, which nobody can set back
 }
 
 /** Why an attempt gave no secret. */
@@ -40,15 +32,11 @@ export interface Failure {
 }
 
 export interface SessionState {
-  /** Whether the operator gave the manifest. */
-  readonly isPinned: boolean;
-  /** Whether the operator gave a key; else requests bring theirs. */
-  readonly hasKey: boolean;
-  /** Whether the proxy was told to stop. Requests go on until it is closed. */
-  readonly isEnding: boolean;
+  readonly isPinned: boolean; // the operator gave the manifest
+  readonly hasKey: boolean; // the operator gave a key; else requests bring theirs
+  readonly isEnding: boolean; // the proxy was told to stop; requests go on until it is closed
   readonly term?: Term | undefined;
-  /** When that secret was made, on the monotonic clock. */
-  readonly madeAt: number;
+  readonly madeAt: number; // when that secret was made: monotonic clock
   /** Whether the service denied that secret. Nothing authenticates a denial, so the secret is marked only. */
   readonly isDenied: boolean;
   /** When a denial last forced an attempt, on the monotonic clock, and which secret it denied. */
@@ -61,18 +49,15 @@ export interface SessionState {
   readonly failures: number;
   readonly began: number;
   readonly error?: PrivatemodeError | undefined;
-  /**
-   * The last rejection, which silence does not take back. `first`: when there was one that may count.
-   * `counts`: whether it refuses the service.
-   */
-  readonly rejection?:
-    | {
-        readonly part: 'evidence' | 'secret';
-        readonly error: PrivatemodeError;
-        readonly first: number | undefined;
-        readonly counts: boolean;
-      }
-    | undefined;
+  /** The last one, which silence does not take back. */
+  readonly rejection?: Rejection | undefined;
+}
+
+interface Rejection {
+  readonly part: 'evidence' | 'secret';
+  readonly error: PrivatemodeError;
+  readonly first: number | undefined; // when there was one that may count: monotonic clock
+  readonly counts: boolean; // it refuses the service
 }
 
 const NEVER = Number.NEGATIVE_INFINITY;
@@ -188,7 +173,7 @@ function rejectionAfter(
   error: PrivatemodeError,
   { part: which, askedAt, newest }: NonNullable<Failure['rejected']>,
   { monotonic, times }: Present,
-): SessionState['rejection'] {
+): Rejection {
   const part = before?.part === 'secret' ? 'secret' : which;
   const isMismatch = error.code === 'manifest_mismatch';
   const isRollout = isMismatch && !isPinned;
@@ -244,8 +229,7 @@ export function pauseAfter(state: SessionState, random: number, { monotonic, tim
   const { firstBackoff, longestBackoff, confirmAfter } = times;
   const doubled = Math.min(longestBackoff, firstBackoff * 2 ** (failures - 1));
   const full = isHopeless(state) ? longestBackoff : doubled;
-  const wanted = 1000 * (error?.detail?.pause ?? 0);
-  const pause = Math.max(full * (0.5 + random / 2), wanted);
+  const pause = Math.max(full * (0.5 + random / 2), 1000 * (error?.detail?.pause ?? 0));
   const { first, counts } = rejection ?? {};
   if (first === undefined || counts || began >= first + confirmAfter) return { pause, confirms: false };
   const wait = Math.max(0, first + confirmAfter - monotonic);

@@ -73,7 +73,7 @@ describe('control API', () => {
     await assert.rejects(rejected.attest(KEY, NONCE), withCode('api_key_rejected', /who are you/));
     await assert.rejects(rejected.secret(KEY, PUBLIC_KEY), withCode('api_key_rejected'));
     const words =
-      /^the service rejects the API key \(it is "placeholder", and the proxy has none of its own: --api-key\): who are you\?$/;
+      /^the service rejects the API key \(it is "placeholder", and --api-key gives no other\): who are you\?$/;
     await assert.rejects(rejected.attest('placeholder', NONCE), withCode('api_key_rejected', words));
     for (const [body, words] of [
       ['{"error":{"message":"unauthorized","type":"unauthorized"}}', /API key: unauthorized$/],

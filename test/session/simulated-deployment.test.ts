@@ -52,7 +52,6 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
       const { call } = outbound;
       const session = inPromises(
         createSession({
-          apiKey: 'API-KEY-IS-SECRET',
           clock: systemClock,
           control: createControlApi({
             call,
@@ -76,7 +75,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
         }),
       );
       t.after(() => session.close());
-      session.start();
+      session.updateConfiguredKey('API-KEY-IS-SECRET');
       return session;
     },
   };

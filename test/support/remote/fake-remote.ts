@@ -89,7 +89,9 @@ export const inPromises = (session: AttestedSession): TestSession => ({
 });
 
 export function sessionScene(
-  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random' | 'shares'>> & {
+  options: Partial<Pick<SessionDeps, 'host' | 'onDemand' | 'random' | 'shares'>> & {
+    /** By default `key`; undefined: clients bring their own. */
+    apiKey?: string | undefined;
     kind?: ManifestSource['kind'];
     times?: Times;
     prepare?: Partial<FakeRemote>;
@@ -131,7 +133,6 @@ export function sessionScene(
   };
   const session = inPromises(
     createSession({
-      apiKey: 'key',
       random: () => 0,
       ...options,
       control,
@@ -159,7 +160,7 @@ export function sessionScene(
       onPermanent: (error) => permanent.push(error),
     }),
   );
-  session.start();
+  session.updateConfiguredKey('apiKey' in options ? options.apiKey : 'key');
   const count = (kind: string): number => remote.calls.filter((call) => call.startsWith(kind)).length;
   return { remote, clock, events, permanent, session, count };
 }
