@@ -9,6 +9,7 @@ export interface Attempt {
   readonly apiKey: string;
   readonly abort: AbortController;
   began?: number;
+  isOver?: true;
 }
 
 /** How many different keys attest at the same time, how many more may wait, and how many are remembered. */
@@ -18,7 +19,7 @@ const MAX_REMEMBERED = 1024;
 
 /** `run` is called once for each attempt, when its turn has come. `shares`: as in `SessionDeps`. */
 export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock, shares: boolean) {
-  /** All that have not ended. */
+  /** Those that have not ended, where requests share them: else nobody may tell of their end. */
   const open = new Set<Attempt>();
   /** Those that requests with the same key join, by key, in the order in which they came. */
   const joinable = new Map<string, Attempt>();
@@ -47,18 +48,22 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     if (joinable.get(attempt.apiKey) === attempt) joinable.delete(attempt.apiKey);
   }
 
+  function leave(attempt: Attempt): void {
+    attempt.isOver = true;
+    open.delete(attempt);
+    pass(attempt);
+  }
+
   /** They change nothing any more. */
   function giveUp(attempts: Iterable<Attempt> = open): void {
     for (const each of attempts) {
-      open.delete(each);
-      pass(each);
+      leave(each);
       each.abort.abort();
     }
   }
 
   return {
     of: (apiKey: string) => joinable.get(apiKey),
-    isOver: (attempt: Attempt) => !open.has(attempt),
     isTrusted,
     /**
      * Whether a secret in force may be renewed with this key: one renewal runs at a time, but if it is late,
@@ -82,16 +87,17 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
       if (joinable.size >= MAX_RUNNING + MAX_WAITING)
         throw new PrivatemodeError('not_ready', 'too many API keys are being tried');
       const attempt: Attempt = { apiKey, abort: new AbortController() };
-      open.add(attempt);
-      if (shares) joinable.set(apiKey, attempt);
-      else start(attempt);
-      beginNext();
+      if (!shares) start(attempt);
+      else {
+        open.add(attempt);
+        joinable.set(apiKey, attempt);
+        beginNext();
+      }
       return attempt;
     },
     pass,
     end(attempt: Attempt): void {
-      open.delete(attempt);
-      pass(attempt);
+      leave(attempt);
       beginNext();
     },
     giveUp,

@@ -31,9 +31,8 @@ export type SessionEvent = { readonly message: string } & (
 export type Observer = (event: SessionEvent) => void;
 
 /**
- * One line for the log: the cause, and when the next attempt begins at the latest. A request that waits makes
- * it begin sooner. `retryIn` in ms; undefined: a request begins it. `confirms`: whether that is the first one
- * that can confirm a rejection.
+ * One line for the log: the cause, and when the next attempt begins, or before, if a request waits. `retryIn`
+ * in ms; undefined: a request begins it. `confirms`: whether it is the first that can confirm a rejection.
  */
 export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined, confirms = false) {
   const what = ERRORS[code].title ?? 'The remote could not be verified';

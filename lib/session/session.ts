@@ -84,7 +84,7 @@ export function createSession(deps: SessionDeps) {
     const isNeeded = state.hasKey || current() === undefined || clock.now() >= due;
     const made = isNeeded ? await makeEpoch(attempt.apiKey, signal) : undefined;
     // An attempt that was given up has a successor, or the session has ended: it changes nothing any more.
-    if (signal.aborted) return;
+    if (signal.aborted || closed !== undefined) return;
     if (made !== undefined) conclude(attempt, made);
     attempts.end(attempt);
     wake();
@@ -147,7 +147,7 @@ export function createSession(deps: SessionDeps) {
 
   /** The attempt that a request waits for, after the last one (`own`); undefined: none may begin yet. */
   function nextAttempt(apiKey: string, own: Attempt | undefined, isRefused: boolean): Attempt | undefined {
-    const joined = own === undefined || attempts.isOver(own) ? attempts.of(apiKey) : own;
+    const joined = own === undefined || own.isOver ? attempts.of(apiKey) : own;
     const now = clock.monotonic();
     if (joined !== undefined) {
       // While the service is refused, somebody on the way may hold an attempt back.
@@ -176,7 +176,7 @@ export function createSession(deps: SessionDeps) {
         throw waiter.signal.reason;
       }
       const now = clock.monotonic();
-      const denied = held();
+      const denied = state.isDenied ? held() : undefined;
       if (denied !== undefined && trial === 'early') return denied;
       const refusal = denied === undefined ? states.refusalOf(state) : undefined;
       if (now >= end) throw refusal ?? notReady(timeoutMs);
@@ -191,7 +191,7 @@ export function createSession(deps: SessionDeps) {
         triedAt = now;
         return denied;
       }
-      const isOver = own === undefined || attempts.isOver(own);
+      const isOver = own === undefined || own.isOver;
       if (refusal !== undefined) {
         patience ??= now + (shares ? times.refusedWait : times.deniedWait);
         if (isOver || now >= patience) throw refusal;

@@ -42,10 +42,7 @@ export interface SessionState {
   /** When a denial last forced an attempt, on the monotonic clock, and which secret it denied. */
   readonly forcedAt: number;
   readonly forcedBy?: string | undefined;
-  /**
-   * Attempts that failed since the last secret; when the last one began (monotonic), and why it failed. A 401
-   * for the key of a client is none of them.
-   */
+  /** Attempts that failed since the last secret; when the last one began (monotonic), and why it failed. */
   readonly failures: number;
   readonly began: number;
   readonly error?: PrivatemodeError | undefined;

@@ -86,7 +86,7 @@ export const SESSION: readonly Mutation[] = [
     file: 'lib/session/state.ts',
     edits: [
       {
-        find: 'now < term.expiresAt &&\n  monotonic < term.expiresMonotonic',
+        find: 'now < term.expiresAt && monotonic < term.expiresMonotonic',
         replace: 'now < term.expiresAt',
       },
     ],
@@ -135,8 +135,8 @@ export const SESSION: readonly Mutation[] = [
     file: 'lib/session/attempts.ts',
     edits: [
       {
-        find: 'if (shares) joinable.set(apiKey, attempt);\n      else start(attempt);',
-        replace: 'joinable.set(apiKey, attempt);',
+        find: 'if (!shares) start(attempt);\n      else {',
+        replace: '{',
       },
     ],
     tests: [
