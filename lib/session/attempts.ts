@@ -43,7 +43,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     run(attempt);
   }
 
-  /** Goes on, but the next request with its key begins another: somebody on the way may hold this one back. */
+  /** Goes on, but the next request with its key begins another: somebody on the way may hold it back. */
   function pass(attempt: Attempt): void {
     if (joinable.get(attempt.apiKey) === attempt) joinable.delete(attempt.apiKey);
   }

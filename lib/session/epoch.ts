@@ -62,7 +62,7 @@ export interface AttestInput {
  * One attestation of the service, from nonce to secret (docs/protocol/attestation.md 1.3, 12): asks for
  * evidence and judges it against `manifest`, then exchanges a secret under the attested mesh CA. The secret's
  * time counts from `began` and `beganMonotonic`, just before it was asked for. `verify` does the same. Throws
- * the error of a verdict that rejects, secret_exchange_failed, the signal's reason, and what `control` throws.
+ * the error of a verdict that rejects, secret_exchange_failed, the signal's reason, and as `control` does.
  */
 export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: AttestInput) {
   const { control, roots, collateral, clock } = deps;

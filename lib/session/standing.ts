@@ -70,8 +70,8 @@ function nameOf(state: SessionState, isGood: boolean): StateName {
 }
 
 /**
- * The state at this moment: no event reports the end of a secret. `ready`: what `GET /readyz` reports; while a
- * key is awaited, a probe must not keep the client away that brings it.
+ * The state at this moment: no event reports the end of a secret. `ready`: what `GET /readyz` reports. While
+ * a key is awaited, a probe must not keep the client away that brings it.
  */
 export function standingOf(state: SessionState, at: Moment) {
   const name = nameOf(state, isInForce(state, at));
