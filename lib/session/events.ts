@@ -34,7 +34,7 @@ export type Observer = (event: SessionEvent) => void;
  * One line for the log: the cause, and when the next attempt begins, or before, if a request waits. `retryIn`
  * in ms; undefined: a request begins it. `confirms`: whether it is the first that can confirm a rejection.
  */
-export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined, confirms = false) {
+export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined, confirms: boolean) {
   const what = ERRORS[code].title ?? 'The remote could not be verified';
   if (retryIn === undefined) return `${what}; the next request tries again`;
   const seconds = Math.max(1, Math.round(retryIn / 1000));
