@@ -24,8 +24,7 @@ import { openAccess } from './open-access.ts';
 import { openAdmin, openReceipts } from './open-admin.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
-import { createControlApi } from './session/control-api.ts';
-import { managedManifest } from './session/manifest-source.ts';
+import { createControlApi, managedManifest } from './session/control-api.ts';
 import { createSession } from './session/session.ts';
 import { recordExchange } from './verdict/record.ts';
 

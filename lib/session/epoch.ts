@@ -14,9 +14,8 @@ import { completed, evidenceVerdict, type SecretMessages, withSecretChecks } fro
 import type { ExchangeRecord, recordExchange } from '../verdict/record.ts';
 import { errorOf, type Verdict, verdictText } from '../verdict/verdict.ts';
 import type { CollateralCache } from './collateral-cache.ts';
-import type { ControlApi } from './control-api.ts';
+import type { ControlApi, ManifestSource } from './control-api.ts';
 import type { Observer } from './events.ts';
-import type { ManifestSource } from './manifest-source.ts';
 import { startSecretExchange } from './secret-exchange.ts';
 import type { Failure, Term } from './state.ts';
 

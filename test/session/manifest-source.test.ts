@@ -7,7 +7,7 @@ import { systemClock } from '../../lib/clock.ts';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { ControlCall } from '../../lib/network/control-call.ts';
-import { managedManifest } from '../../lib/session/manifest-source.ts';
+import { managedManifest } from '../../lib/session/control-api.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { fails, withCode } from '../support/remote/fake-remote.ts';
 

@@ -4,9 +4,8 @@ import type { Check } from '../../../lib/attestation/check.ts';
 import type { EvidenceVerdict, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
 import type { ManifestRecord } from '../../../lib/manifest-log.ts';
-import type { ControlApi } from '../../../lib/session/control-api.ts';
+import type { ControlApi, ManifestSource } from '../../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../../lib/session/events.ts';
-import type { ManifestSource } from '../../../lib/session/manifest-source.ts';
 import { SUITE } from '../../../lib/session/secret-exchange.ts';
 import {
   type AttestedSession,
