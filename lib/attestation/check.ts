@@ -20,8 +20,6 @@ export interface CheckDescription {
   readonly code?: ErrorCode;
   /** May be `not-applicable` in an accepted verdict. Every other check must pass. */
   readonly conditional?: true;
-  /** Compares a digest over the nonce, which only its maker knows to be new. */
-  readonly comparesNonce?: true;
 }
 
 export interface Finding {

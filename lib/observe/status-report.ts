@@ -1,12 +1,9 @@
-/**
- * The body of `GET /status` on the admin listener, which the status page and `privatemode-proxy status` show.
- */
-
+/** The body of `GET /status` on the admin listener: the one object of which all views for people are made. */
 import type { Epoch } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
-import type { Term } from '../session/state.ts';
 import { VERSION } from '../version.ts';
 import type { Condition } from './conditions.ts';
+import { type EpochFacts, epochFacts, type VerificationDocument } from './verification-document.ts';
 
 /** Traffic of one second. */
 export interface TrafficSecond {
@@ -85,20 +82,14 @@ export interface StatusReport {
   /** Conditions that need a person's attention, the worst first. */
   readonly conditions: readonly Condition[];
   readonly traffic: Traffic;
+  /** What GET /verification answers, of the same moment. */
+  readonly verification: VerificationDocument;
   /** SHA-256 of the clients file in force, in lower-case hex. Undefined without --clients. */
   readonly clientsFile?: string | undefined;
   /** Undefined without --receipts. */
   readonly receipts?:
     | { readonly instance: string; readonly written: number; readonly lost: number }
     | undefined;
-}
-
-/** The facts of an epoch that pages show. Its key is not among them. */
-export type EpochFacts = Omit<Term, 'exchangeSha256' | 'expiresMonotonic'>;
-
-export function epochFacts(epoch: EpochFacts): EpochFacts {
-  const { secretId, manifestSha256, verdictSha256, attestedAt, renewAt, expiresAt } = epoch;
-  return { secretId, manifestSha256, verdictSha256, attestedAt, renewAt, expiresAt };
 }
 
 /** Completes the report by the state of the session now, and by the epoch that is in force now. */

@@ -64,11 +64,6 @@ const TITLES: ReadonlyMap<string, string> = new Map(ROWS.map(({ id, title }) => 
 /** The title of a check for a person; the id itself if the program does not know the check. */
 export const titleOf = (id: string): string => TITLES.get(id) ?? id;
 
-/** The checks that compare a digest over the nonce. */
-export const NONCE_DIGESTS: ReadonlySet<string> = new Set(
-  ROWS.filter(({ comparesNonce }) => comparesNonce).map(({ id }) => id),
-);
-
 /**
  * The links of a verdict, in the order of trust. A link is `unknown` if one of its checks was not evaluated,
  * if none passed but preliminaries, or if a link before it did not pass: nothing vouches for it then.

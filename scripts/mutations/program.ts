@@ -3,23 +3,8 @@ import type { Mutation } from './mutation.ts';
 
 export const PROGRAM: readonly Mutation[] = [
   {
-    defence: 'the nonce of an attestation: GET /verification shows what is hashed with it',
-    file: 'lib/observe/verification-document.ts',
-    edits: [{ find: 'null> = NONCE_DIGESTS', replace: 'null> = new Set()' }],
-    tests: [
-      {
-        file: 'test/observe/verification-document.test.ts',
-        names: [
-          'the verification document shows, for accepted evidence, neither the nonce nor the digests over it; words say which digest was expected and which was found',
-          'the verification document shows, for rejected evidence, neither the nonce nor the digests over it; words say which digest was expected and which was found',
-          'the verification document leaves out the digests of the report data of a TDX quote, and says so if that check was not made',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'the listener of the metrics: it shows the status page',
-    file: 'lib/observe/admin.ts',
+    file: 'lib/open-admin.ts',
     edits: [{ find: '    routes: METRICS_ROUTES,', replace: '    routes: ADMIN_ROUTES,' }],
     tests: [
       {
@@ -70,7 +55,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'the admission of the admin listener: any web page may read it',
-    file: 'lib/observe/admin.ts',
+    file: 'lib/open-admin.ts',
     edits: [{ find: '      admit(req);', replace: '      void admit;' }],
     tests: [
       {

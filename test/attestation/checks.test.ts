@@ -62,11 +62,6 @@ describe('the table of checks', () => {
     }
   });
 
-  it('names the checks that compare a digest over the nonce', () => {
-    const named = ALL.filter(({ comparesNonce }) => comparesNonce).map(({ id }) => id);
-    assert.deepEqual(named, ['snp.report_data', 'tdx.policy.report_data']);
-  });
-
   it('is what docs/checks.md shows', () => {
     const url = new URL('../../docs/checks.md', import.meta.url);
     const text = readFileSync(url, 'utf8');

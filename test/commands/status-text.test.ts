@@ -26,7 +26,7 @@ function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
       ...{ verdict: null, chain: [], manifests: [] },
       ...verification,
     },
-  } as StatusFacts;
+  } as unknown as StatusFacts;
 }
 
 const conditions = [

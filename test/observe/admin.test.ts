@@ -7,12 +7,12 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { probe } from '../../lib/commands/healthcheck.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { verificationDocument } from '../../lib/observe/verification-document.ts';
+import { type AdminListener, startAdmin } from '../../lib/open-admin.ts';
 import type { Standing } from '../../lib/session/standing.ts';
 import { clockOf } from '../support/remote/fake-clock.ts';
 import { standing, words } from '../support/remote/standing.ts';
@@ -80,30 +80,23 @@ describe('the listener of --admin-address', () => {
     processMetrics: false,
   });
   const traffic = { inFlight: 2, seconds: [], finished: [], refused: [] };
+  const silent = { current: () => undefined, lastVerdict: () => undefined };
+  const verification = verificationDocument({ ...silent, standing: () => standing('starting') }, [], {
+    protocol: 'v1',
+    now: 0,
+  });
   const status: StatusReport = {
     ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1 },
-    ...{ standing: words('starting'), lastError: null, epoch: null, conditions: [], traffic },
+    ...{ standing: words('starting'), lastError: null, epoch: null, conditions: [], traffic, verification },
   };
-  const verification = verificationDocument({
-    ...{ version: '1', protocol: 'v1', now: new Date(0), manifests: [] },
-    ...{ standing: standing('starting'), epoch: undefined, verdict: undefined },
-  });
-  const shown = {
-    metrics,
-    readiness: () => readiness,
-    status: () => status,
-    verification: async () => verification,
+  const shown = { metrics, readiness: () => readiness, status: async () => status };
+  const start = (more: Partial<Parameters<typeof startAdmin>[0]> = {}): Promise<AdminListener> => {
+    const address = { flag: 'admin-address', host: '127.0.0.1', port: 0 } as const;
+    return startAdmin({ clock: systemClock, ...address, ...shown, admit, ...more });
   };
   beforeEach(async () => {
     readiness = standing('starting');
-    admin = await startAdmin({
-      clock: systemClock,
-      flag: 'admin-address',
-      host: '127.0.0.1',
-      port: 0,
-      ...shown,
-      admit,
-    });
+    admin = await start();
   });
   afterEach(() => admin.close());
   const admit = (req: IncomingMessage): void => {
@@ -146,15 +139,7 @@ describe('the listener of --admin-address', () => {
     const failing = (): never => {
       throw new Error('CANARY');
     };
-    admin = await startAdmin({
-      clock: systemClock,
-      flag: 'admin-address',
-      host: '127.0.0.1',
-      port: 0,
-      ...shown,
-      status: failing,
-      admit,
-    });
+    admin = await start({ status: failing });
     const response = await ask('/status');
     assert.deepEqual([response.status, response.headers.get('privatemode-proxy-error')], [500, 'internal']);
     assert.ok(!(await response.text()).includes('CANARY'));
@@ -194,26 +179,13 @@ describe('the listener of --admin-address', () => {
       assert.equal((await ask(path)).headers.get('x-content-type-options'), 'nosniff');
   });
   it('fails to start with listen_failed and the address if its port is taken', async () => {
-    await assert.rejects(
-      startAdmin({
-        clock: systemClock,
-        flag: 'admin-address',
-        host: '127.0.0.1',
-        port: admin.port,
-        ...shown,
-        admit,
-      }),
-      {
-        code: 'listen_failed',
-        message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
-      },
-    );
+    await assert.rejects(start({ port: admin.port }), {
+      code: 'listen_failed',
+      message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
+    });
   });
   it('is not needed for metrics: --metrics-address serves /metrics, /healthz and /readyz, and no clients or requests', async () => {
-    const metricsOnly = await startAdmin({
-      clock: systemClock,
-      ...({ flag: 'metrics-address', host: '127.0.0.1', port: 0, ...shown, admit } as const),
-    });
+    const metricsOnly = await start({ flag: 'metrics-address' });
     try {
       const asked = (path: string) => fetch(`http://127.0.0.1:${metricsOnly.port}${path}`);
       assert.match(await (await asked('/metrics')).text(), /^# HELP privatemode_proxy_/);
