@@ -24,7 +24,7 @@ type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<numb
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   clients: async () => (await import('./commands/clients.ts')).CLIENTS,
   completion: async () => (await import('./commands/completion.ts')).COMPLETION,
-  healthcheck: async () => (await import('./commands/healthcheck.ts')).HEALTHCHECK,
+  healthcheck: async () => (await import('./commands/status.ts')).HEALTHCHECK,
   receipts: async () => (await import('./commands/receipts.ts')).RECEIPTS,
   run: async () => (await import('./commands/run.ts')).RUN,
   status: async () => (await import('./commands/status.ts')).STATUS,

@@ -121,7 +121,6 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'access',
     'network',
     'session',
-    'manifest-log',
     'receipts',
     'verdict',
     'observe',

@@ -16,8 +16,9 @@ import { copyBeside, overwrite, publish, syncDirectory, withLock } from '../file
 import { readNamed } from '../files/path-refusal.ts';
 import type { StatusReport } from '../observe/status-report.ts';
 import { nearest, plural, printable } from '../text.ts';
+import { type Address, askFor } from './ask-proxy.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
-import { ADMIN_ADDRESS, type Address, askFor } from './status.ts';
+import { ADMIN_ADDRESS } from './status.ts';
 
 const TOKEN_BYTES = 32;
 /** Permissions of a new file. */

@@ -2,13 +2,14 @@
  * The questions that `run` asks the proxy before it starts an agent: which API it serves, which models, and
  * how large their context windows are.
  */
+import type { OutgoingHttpHeaders } from 'node:http';
+import { urlToHttpOptions } from 'node:url';
 import { aliasIn } from '../api/model-aliases.ts';
 import type { Clock } from '../clock.ts';
 import { invalid } from '../config/values.ts';
 import { printable } from '../text.ts';
 import { type Agent, KEY, type Model, type ModelLimits } from './agents/agent.ts';
-import { probe } from './healthcheck.ts';
-import { getText, parsedJson } from './status.ts';
+import { getText, parsedJson, probe } from './ask-proxy.ts';
 
 /** Where the proxy is asked, and by which clock. */
 interface Asked {
@@ -67,12 +68,13 @@ export async function demand(
 async function ask(
   { url, clock }: Asked,
   path: string,
-  options: Parameters<typeof getText>[2] = {
+  { timeoutMs, headers = {} }: { readonly timeoutMs: number; readonly headers?: OutgoingHttpHeaders } = {
     timeoutMs: clock.times.serviceModelsTimeout,
     headers: { authorization: `Bearer ${KEY}` },
   },
 ): Promise<{ status: number; body: unknown; text: string }> {
-  const answer = await getText(clock, `${url}${path}`, options).catch((thrown: Error) => thrown);
+  const target = { ...urlToHttpOptions(new URL(`${url}${path}`)), headers };
+  const answer = await getText(clock, target, timeoutMs).catch((thrown: Error) => thrown);
   if (answer instanceof Error) return { status: 0, body: undefined, text: printable(answer.message) };
   const status = answer.status as number;
   const body = parsedJson(answer.body) as { error?: { message?: unknown } } | null | undefined;

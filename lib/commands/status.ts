@@ -1,18 +1,21 @@
-/** `privatemode-proxy status`: asks the admin listener of a running proxy for its state, and prints it. */
-import { get, type IncomingMessage } from 'node:http';
-import { abortAfter, type Clock, pause } from '../clock.ts';
+/**
+ * `privatemode-proxy status`: asks the admin listener of a running proxy for its state, and prints it.
+ * Without --admin-address, and as `healthcheck`, it asks at the port for applications whether the proxy is
+ * ready.
+ */
+import { type Clock, pause } from '../clock.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
-import { invalid } from '../config/values.ts';
+import { invalid, socketPath } from '../config/values.ts';
 import { asPrivatemodeError } from '../errors.ts';
-import { reachableHost, urlHost } from '../network/addresses.ts';
 import type { StatusReport } from '../observe/status-report.ts';
-import type { VerificationDocument } from '../observe/verification-document.ts';
+import { viewOf } from '../observe/status-view.ts';
 import { hasColours, printable, safeJson } from '../text.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/verdict.ts';
+import { type Address, askFor, nameOf, probe } from './ask-proxy.ts';
 import type { Command, Invocation } from './command.ts';
-import { renderStatus, type StatusFacts } from './status-text.ts';
+import { toText } from './status-text.ts';
 
 export const ADMIN_ADDRESS = setting('admin-address', hostPort('HOST:PORT'), {
   help: 'The --admin-address that the proxy was started with (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).',
@@ -21,54 +24,76 @@ export const ADMIN_ADDRESS = setting('admin-address', hostPort('HOST:PORT'), {
 const SETTINGS = [
   { ...ADMIN_ADDRESS, bare: 'the proxy to ask is named by its --admin-address HOST:PORT' },
   setting('watch', BOOLEAN, { help: 'Update the display every second, until Ctrl-C.' }),
-  setting('json', BOOLEAN, {
-    help: 'Print {"status", "verification"} as one JSON object; with --watch, one per line.',
-  }),
+  setting('json', BOOLEAN, { help: 'Print the JSON of GET /status; with --watch, one line each second.' }),
 ] as const;
-/** Accepted and ignored, so that the command line of the proxy can be used as it is. */
-const OTHERS = FLAGS.filter(({ name }) => name !== 'admin-address');
+/** The flags that say where the proxy listens for applications. */
+const PLACE: readonly string[] = ['listen-address', 'port', 'tls-cert-path'];
+const BARE = 'the proxy to ask is named by its --listen-address HOST and --port PORT';
 
 const EXIT_CODES = { verified: 0, unverified: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE } as const;
 
-export interface Address {
-  readonly host: string;
-  readonly port: number;
-}
-
+/** Both commands accept every flag of the proxy, so that its command line can be used as it is. */
 export const STATUS: Command = {
-  flags: [...OTHERS, ...SETTINGS],
+  flags: [...FLAGS.filter(({ name }) => name !== 'admin-address'), ...SETTINGS],
   takesEnvironment: true,
-  help: renderHelp,
-  run: (asked) => showStatus(asked),
+  help: renderStatusHelp,
+  run: showStatus,
 };
 
+/** Its exit code is 0 or 1 whatever else is set, as containers want it. */
+export const HEALTHCHECK: Command = {
+  flags: FLAGS.map((row) => (row.name === 'port' ? { ...row, bare: BARE } : row)),
+  takesEnvironment: true,
+  help: renderHealthcheckHelp,
+  run: showReadiness,
+};
+
+/** Prints whether the proxy is ready. Returns 0 if it is; 1 if it is not, or cannot be asked. */
+async function showReadiness({ given, io }: Invocation): Promise<number> {
+  const asked = valuesOf(
+    FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port'),
+    given,
+  );
+  const tls = given.values.has('tls-cert-path');
+  const { ready, message, failure } = await probe({ ...asked, tls, clock: io.clock });
+  const isDefault = !given.values.has('port') && socketPath(asked.listenAddress) === undefined;
+  const note =
+    failure === 'nothing-listens' && isDefault
+      ? `; ${asked.port} is the default of --port, and only ${PLACE.map((name) => `--${name}`).join(', ')} are read here`
+      : '';
+  (ready ? io.stdout : io.stderr).write(`${printable(message)}${note}\n`);
+  return ready ? 0 : 1;
+}
+
 /**
- * Accepts every proxy flag, but reads only --admin-address of them. Returns an exit code of EXIT_CODES, or 0
- * after --watch was ended. Throws config_invalid for a wrong flag, and if no proxy responds.
+ * Returns an exit code of EXIT_CODES, 0 after --watch was ended, or without --admin-address that of
+ * `healthcheck`. Throws config_invalid for a wrong flag, and if no proxy responds.
  */
-async function showStatus({ given, env, io: { stdout, clock } }: Invocation): Promise<number> {
-  const { adminAddress: address, watch, json } = valuesOf(SETTINGS, given);
+async function showStatus(asked: Invocation): Promise<number> {
+  const { stdout, stderr, clock } = asked.io;
+  const { adminAddress: address, watch, json } = valuesOf(SETTINGS, asked.given);
   if (address === undefined) {
-    throw invalid(
-      'status asks the admin listener of the proxy: start the proxy with --admin-address 127.0.0.1:9090, and give the same to status ' +
-        '(or set PRIVATEMODE_PROXY_ADMIN_ADDRESS for both)',
-    );
+    const more =
+      'start the proxy with --admin-address 127.0.0.1:9090, and give the same to status (or set PRIVATEMODE_PROXY_ADMIN_ADDRESS for both)';
+    if (watch || json) throw invalid(`--watch and --json ask the admin listener of the proxy: ${more}`);
+    const code = await showReadiness(asked);
+    stderr.write(`To see more, ${more}\n`);
+    return code;
   }
   const isTerminal = stdout.isTTY === true;
-  const colours = hasColours(stdout, env);
-  const facts = await factsOf(address, clock);
+  const colours = hasColours(stdout, asked.env);
+  const first = await shownOf(address, clock, colours);
   if (!watch) {
-    stdout.write(json ? `${safeJson(facts, 2)}\n` : renderStatus(facts, { colours }));
-    const { verified, verdict } = facts.verification;
+    stdout.write(json ? `${safeJson(first.report, 2)}\n` : first.text);
+    const { verified, verdict } = first.report.verification;
     if (!verified) return EXIT_CODES.unverified;
     return verdict?.roots === 'custom' ? EXIT_CODES.customRoots : EXIT_CODES.verified;
   }
 
-  const draw = (found: StatusFacts | Error): void => {
-    if (json) stdout.write(`${safeJson(found instanceof Error ? { error: found.message } : found)}\n`);
+  const draw = (found: Shown | Error): void => {
+    if (json) stdout.write(`${safeJson(found instanceof Error ? { error: found.message } : found.report)}\n`);
     else {
-      const text =
-        found instanceof Error ? `${printable(found.message)}\n` : renderStatus(found, { colours });
+      const text = found instanceof Error ? `${printable(found.message)}\n` : found.text;
       stdout.write(isTerminal ? redrawn(text, stdout.rows) : `${text}\n`);
     }
   };
@@ -79,11 +104,11 @@ async function showStatus({ given, env, io: { stdout, clock } }: Invocation): Pr
   stdout.once?.('error', end); // the reader is gone, as with `| head`
   if (isTerminal && !json) stdout.write(`${NO_WRAP}${CLEAR}`);
   try {
-    for (let found: StatusFacts | Error = facts; !signal.aborted; ) {
+    for (let found: Shown | Error = first; !signal.aborted; ) {
       draw(found);
       await pause(clock, clock.times.statusInterval, signal, 'waiting').catch(() => {});
       // Keep asking while the proxy restarts.
-      if (!signal.aborted) found = await factsOf(address, clock).catch(asPrivatemodeError);
+      if (!signal.aborted) found = await shownOf(address, clock, colours).catch(asPrivatemodeError);
     }
   } finally {
     process.off('SIGINT', end);
@@ -104,105 +129,51 @@ function redrawn(text: string, rows = Number.POSITIVE_INFINITY): string {
   return `\u001b[H${lines.map((line) => `${line}\u001b[K\n`).join('')}\u001b[J`;
 }
 
-/** The content of both routes. Throws config_invalid with a message that says what to do. */
-async function factsOf(address: Address, clock: Clock): Promise<StatusFacts> {
-  const [status, verification] = await Promise.all([
-    askFor(address, '/status', clock) as Promise<StatusReport>,
-    askFor(address, '/verification', clock) as Promise<VerificationDocument>,
-  ]);
-  const facts = { status, verification };
+interface Shown {
+  readonly report: StatusReport;
+  readonly text: string;
+}
+
+/** The status now, and its text. Throws config_invalid with a message that says what to do. */
+async function shownOf(address: Address, clock: Clock, colours: boolean): Promise<Shown> {
+  const report = (await askFor(address, '/status', clock)) as StatusReport;
   try {
-    renderStatus(facts, { colours: false }); // what can be drawn has all that this command reads
+    return { report, text: toText(viewOf(report), colours) }; // what can be drawn has all that is read here
   } catch (cause) {
     throw invalid(
       `the program that listens on ${nameOf(address)} is not a privatemode-proxy of this version`,
       cause,
     );
   }
-  return facts;
 }
 
-const nameOf = ({ host, port }: Address): string => `${host} port ${port}`;
-
-const MOST_BYTES = 64 * 1024 * 1024;
-
-/** The JSON of one route of a running proxy. Throws config_invalid with a message that says what to do. */
-export async function askFor(address: Address, path: string, clock: Clock): Promise<unknown> {
-  const asked = { host: reachableHost(address.host), port: address.port };
-  let answer: Answer;
-  try {
-    const url = `http://${urlHost(asked.host)}:${asked.port}${path}`;
-    answer = await getText(clock, url, { timeoutMs: clock.times.statusTimeout });
-  } catch (thrown) {
-    const { code, message } = thrown as NodeJS.ErrnoException;
-    if (code === 'ECONNREFUSED') {
-      throw invalid(
-        `nothing listens on ${nameOf(asked)} (ECONNREFUSED): start the proxy with --admin-address ${urlHost(address.host)}:${address.port}, ` +
-          'or give the address that it was started with',
-      );
-    }
-    throw invalid(`${nameOf(asked)} cannot be asked: ${message}; give the --admin-address of the proxy`);
-  }
-  const parsed = answer.status === 200 ? parsedJson(answer.body) : undefined;
-  if (parsed !== undefined) return parsed;
-  throw invalid(
-    `the program that listens on ${nameOf(asked)} does not serve ${path} (status ${answer.status}): give the --admin-address of the proxy, ` +
-      'not the port for applications; the proxy and this command must have the same version',
-  );
-}
-
-interface Answer {
-  readonly status: number | undefined;
-  readonly body: string;
-}
-
-/**
- * The response to a GET to a proxy on this network. `fetch` would refuse some ports, and go through an HTTP
- * proxy of the environment. Throws what Node throws, and if the response is not there in time or is too long.
- */
-export async function getText(
-  clock: Clock,
-  url: string,
-  { timeoutMs, headers = {} }: { readonly timeoutMs: number; readonly headers?: Record<string, string> },
-): Promise<Answer> {
-  const signal = abortAfter(clock, timeoutMs);
-  try {
-    const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      get(url, { headers, agent: false, signal }, resolve).on('error', reject);
-    });
-    let body = '';
-    response.setEncoding('utf8');
-    for await (const text of response) {
-      body += text;
-      if (body.length > MOST_BYTES) throw new Error('the answer is too long');
-    }
-    return { status: response.statusCode, body };
-  } catch (thrown) {
-    throw signal.aborted ? new Error(`no answer within ${timeoutMs} ms`) : thrown;
-  }
-}
-
-export function parsedJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
-function renderHelp(): string {
+function renderStatusHelp(): string {
   return helpPage(
     `Shows whether a running proxy has verified the service, how, and what the proxy is doing.
-Start the proxy with --admin-address.`,
+Start the proxy with --admin-address. Without that flag, says as healthcheck does whether the proxy is ready.`,
     ['status --admin-address HOST:PORT [flags]'],
     [
-      section("Flags (the proxy's other flags are accepted and ignored)", SETTINGS),
+      section("Flags (the proxy's other flags are accepted)", SETTINGS),
       section('Exit codes', [
         ['   0', 'The service is verified; requests are protected. Or --watch was stopped.'],
         ['  10', 'It is not verified; nothing is sent.'],
         ['  35', 'It is verified, but under roots other than those of AMD and Intel.'],
         ['   1', 'A flag is wrong, or no proxy answers; "Error: …" says what to do.'],
       ]),
+    ],
+  );
+}
+
+function renderHealthcheckHelp(): string {
+  return helpPage(
+    'Asks the proxy on this machine whether it is ready. Exit code 0: it is; 1: it is not, or cannot be asked, and stderr says why.',
+    ['healthcheck [flags]'],
+    [
+      section('Flags', [
+        ...FLAGS.filter(({ name }) => PLACE.includes(name)),
+        ['  -h, --help', 'Print this help.'],
+      ]),
+      'Give the flags of the proxy, or set its variables; all others are accepted, and nothing reads them.\n',
     ],
   );
 }

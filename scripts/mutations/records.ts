@@ -257,7 +257,7 @@ export const RECORDS: readonly Mutation[] = [
   },
   {
     defence: 'the texts of others in the status: they may steer the terminal',
-    file: 'lib/commands/status-text.ts',
+    file: 'lib/observe/status-view.ts',
     edits: [
       {
         find: "if (typeof value === 'string') return printable(value, LONGEST_TEXT);",

@@ -1,57 +1,48 @@
+/** What a person reads of a status report: the view, as a terminal shows it. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { renderStatus, type StatusFacts } from '../../lib/commands/status-text.ts';
+import { toText } from '../../lib/commands/status-text.ts';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { viewOf } from '../../lib/observe/status-view.ts';
 import { words } from '../support/remote/standing.ts';
 
 const NOW = Date.UTC(2026, 11, 1, 12, 0, 0);
 const DIGEST = 'ab'.repeat(32);
-
-type Facts = { status?: object; verification?: object };
+const TRAFFIC = { inFlight: 0, seconds: [], finished: [], refused: [] };
 
 /** A proxy that works, but for what is given. */
-function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
-  const traffic = { inFlight: 0, seconds: [], finished: [], refused: [] };
-  return {
-    status: {
-      ...{ version: '1.2.3', protocol: 'v1.40.0', now: NOW, startedAt: NOW - 1 },
-      ...{ standing: words('verified'), lastError: null, conditions: [], traffic },
-      epoch: {
-        ...{ secretId: 's', manifestSha256: DIGEST, verdictSha256: DIGEST },
-        ...{ attestedAt: NOW - 600_000, renewAt: NOW + 90_000, expiresAt: NOW + 1_800_000 },
-      },
-      ...status,
+const reported = ({
+  verification = {},
+  ...more
+}: {
+  verification?: object;
+  [name: string]: unknown;
+} = {}): StatusReport =>
+  ({
+    ...{ version: '1.2.3', protocol: 'v1.40.0', now: NOW, startedAt: NOW - 180_000 },
+    ...{ standing: words('verified'), lastError: null, conditions: [], traffic: TRAFFIC },
+    epoch: {
+      ...{ secretId: 's', manifestSha256: DIGEST, verdictSha256: DIGEST },
+      ...{ attestedAt: NOW - 600_000, renewAt: NOW + 90_000, expiresAt: NOW + 1_800_000 },
     },
-    verification: {
-      ...{ version: '1.2.3', protocol: 'v1.40.0', now: '', verified: true, state: 'verified', epoch: null },
-      ...{ verdict: null, chain: [], manifests: [] },
-      ...verification,
-    },
-  } as unknown as StatusFacts;
-}
+    ...more,
+    verification: { verified: true, verdict: null, chain: [], manifests: [], ...verification },
+  }) as unknown as StatusReport;
+const textOf = (given: Parameters<typeof reported>[0], colours = false): string =>
+  toText(viewOf(reported(given)), colours);
 
-const conditions = [
-  {
-    ...{ id: 'limits_store_away', severity: 'critical', since: NOW - 90_000 },
-    ...{ message: 'The store is away: no \u001b[31m route', remedy: 'Check that it runs.' },
-  },
-  {
-    id: 'tls_certificate_expiry',
-    severity: 'warning',
-    since: NOW,
-    message: 'It expires',
-    remedy: 'Renew it.',
-  },
-  { id: 'proxy_open', severity: 'info', since: NOW, message: 'It is open', remedy: 'Close it.' },
-];
-
-const link = (title: string, outcome: string, ...ids: string[]) => ({
-  ...{ id: 'mesh', title, meaning: `What ${title} means.`, outcome },
-  checks: ids.map((id) => ({ id, title: `Title of ${id}` })),
+const condition = (id: string, severity: string, message: string) => ({
+  ...{ id, severity, message, since: NOW - 90_000, remedy: `Remedy of ${id}.` },
 });
-const failure = { id: 'snp.vmpl', code: 'attestation_failed', expected: '0', found: '2', source: 's' };
+const check = (id: string, outcome: string) => ({ id, outcome, expected: 'e', found: 'f', source: 's' });
+const link = (title: string, outcome: string, ...ids: string[]) => ({
+  ...{ id: title.toLowerCase(), title, meaning: `What ${title} means.`, outcome },
+  checks: ids.map((id) => ({ id, title: id })),
+});
+const failure = { ...check('snp.vmpl', 'fail'), code: 'attestation_failed', expected: '0', found: '2' };
 const rejected = {
   verified: false,
-  verdict: { roots: 'vendor', failure },
+  verdict: { roots: 'vendor', failure, checks: [check('a', 'pass'), failure] },
   chain: [
     link('Hardware', 'pass', 'a', 'b'),
     link('Coordinator', 'fail', 'snp.vmpl'),
@@ -64,214 +55,178 @@ const request = (more: object = {}) => ({
   ...{ durationMs: 1_234, firstTokenMs: 9, tokensIn: 1, tokensOut: 20, tokensCached: null },
   ...more,
 });
-const second = (ago: number, more: object = {}) => ({
-  ...{ at: NOW - ago * 1_000, requests: 0, chunks: 0, firstTokenMs: [], gapMs: [] },
-  ...more,
-});
-const traffic = (more: object) => ({
-  status: { traffic: { inFlight: 0, seconds: [], finished: [], refused: [], ...more } },
-});
-
-const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly string[]])[] = [
-  [
-    'a verified service, since when and until when',
-    {},
-    [
-      '✓ Verified. Requests are encrypted for the service that the hardware attests.',
-      '  since     2026-12-01 11:50:00 UTC',
-      '  until     2026-12-01 12:30:00 UTC, in 30 min',
-      '  renewal   in 90 s',
-      `  manifest  ${DIGEST}`,
-      '  proxy     v1.2.3, protocol v1.40.0',
-    ],
-  ],
-  [
-    'what else needs attention, what to do, and since when',
-    { status: { conditions } },
-    [
-      'Needs attention',
-      '  ✗ The store is away: no \\u{1b}[31m route',
-      '      Check that it runs.',
-      '      critical, since 2026-12-01 11:58:30 UTC [limits_store_away]',
-      '  ! It expires',
-      '      warning, since 2026-12-01 12:00:00 UTC [tls_certificate_expiry]',
-      '  · It is open',
-      '      info, since 2026-12-01 12:00:00 UTC [proxy_open]',
-    ],
-  ],
-  [
-    'the chain with its outcomes, and the first failed check in words',
-    { status: { standing: words('rejected'), epoch: null, lastError }, verification: rejected },
-    [
-      '✗ Not verified: the service is rejected. No request leaves this machine.',
-      'What failed',
-      '  ✗ Title of snp.vmpl (snp.vmpl)',
-      '      expected  0',
-      '      found     2',
-      '      Do not trust it.',
-      '  ✓ Hardware     2 checks   What Hardware means.',
-      '  ✗ Coordinator  1 check    What Coordinator means.',
-      '  ? Secret       0 checks   What Secret means.',
-    ],
-  ],
-  [
-    'a renewal that failed while the secret is still good',
-    {
-      status: { standing: words('not-renewable'), lastError },
-      verification: { ...rejected, verified: true },
-    },
-    [
-      '! Verified, but the renewal fails. Requests are protected until the attestation expires.',
-      'The last renewal failed; the secret in force goes on',
-    ],
-  ],
-  [
-    'the error of the last renewal beside the check that failed before it',
-    {
-      status: {
-        standing: words('unreachable'),
-        epoch: null,
-        lastError: { ...lastError, code: 'upstream_reset', message: 'cut', remedy: 'Repair the network.' },
-      },
-      verification: rejected,
-    },
-    [
-      'What failed',
-      '  ✗ Title of snp.vmpl (snp.vmpl)',
-      '      expected  0',
-      '      found     2',
-      '  ✗ cut [upstream_reset]',
-      '      Repair the network.',
-    ],
-  ],
-  [
-    'that the trust roots are custom, not those of AMD and Intel',
-    {
-      verification: {
-        verdict: { roots: 'custom', failure: null },
-        chain: [{ ...link('Hardware', 'pass', 'a'), id: 'hardware' }, link('Mesh', 'pass', 'b')],
-      },
-    },
-    [
-      '! Verified under custom roots. The roots are not those of AMD and Intel: this says nothing about real hardware.',
-      '  ! Hardware     1 check    What Hardware means.',
-      '  ✓ Mesh         1 check    What Mesh means.',
-    ],
-  ],
-];
 
 const SCREEN = `✓ Verified. Requests are encrypted for the service that the hardware attests.
-  since     2026-12-01 11:50:00 UTC
-  until     2026-12-01 12:30:00 UTC, in 30 min
-  renewal   in 90 s
-  manifest  ${DIGEST}
-  proxy     v1.2.3, protocol v1.40.0
+  Attested     2026-12-01 11:50:00 UTC  10 min ago
+  Valid until  2026-12-01 12:30:00 UTC  30 min left
+  As of        2026-12-01 12:00:00 UTC
 
-Needs attention
+Needs attention  The worst first.
+  ✗ The store is away: no \\u{1b}[31m route
+      What to do  Remedy of limits_store_away.
+      Since       2026-12-01 11:58:30 UTC, critical [limits_store_away]
   ! It expires
-      Renew it.
-      warning, since 2026-12-01 12:00:00 UTC [tls_certificate_expiry]
+      What to do  Remedy of tls_certificate_expiry.
+      Since       2026-12-01 11:58:30 UTC, warning [tls_certificate_expiry]
+  · It is open
+      What to do  Remedy of proxy_open.
+      Since       2026-12-01 11:58:30 UTC, info [proxy_open]
 
-Chain of trust
-  ✓ Hardware     2 checks   What Hardware means.
+Chain of trust  Each link vouches for the next.
+  ✓ Hardware  2 checks  What Hardware means.
 
-Traffic
-  in flight    1 request
-  tokens       7.5 per second
-  first token  median 100 ms, highest 200 ms in the last minute
-  token gap    median 5.0 ms, highest 5.0 ms in the last minute
-  cache        of 40,001 tokens in, 38,000 came from the cache, in the last 2 requests
-  receipts     7 written, 2 LOST
+Traffic  The last two minutes.
+  Requests in flight   1       highest 1
+  Tokens per second    7.5     highest 45
+  Time to first token  100 ms  highest 200 ms
+  Gap between tokens   5.0 ms  highest 5.0 ms
 
-Last requests
-  11:59:57  answered        200  chat  m                            1.2 s  20 tokens
-  11:59:57  failed          -    chat  -                            1.2 s    upstream_reset
+Last requests  Of 40,001 tokens in, 38,000 came from the cache.
+  Time (UTC)  Endpoint  Model  Client  Status  Outcome                 First token  Tokens in / out  Duration
+  11:59:57    chat      m      ann     200     answered                     9.0 ms       40000 / 20    1.23 s
+  11:59:57    chat      –      –       –       failed: upstream_reset       9.0 ms            1 / –    1.23 s
 
-Refused requests since the start
-  11:59:57  12 ×     POST /x/*                           unknown_path
+Refused requests  Since the start: mistakes of clients, such as a wrong base URL or token.
+  Last (UTC)  Request    Error         Times
+  11:59:57    POST /x/*  unknown_path  12
 
 Enforced manifests
+  Since                 SHA-256
   2026-12-01T00:00:00Z  ${DIGEST}
+  2026-11-01T00:00:00Z  1.json cannot be read
+
+Details
+  Version            1.2.3, protocol v1.40.0
+  Running for        3 min
+  Receipts           7 written, 2 lost
+  Next renewal       2026-12-01 12:01:30 UTC
+  Secret id          s
+  Manifest, SHA-256  ${DIGEST}
+  Verdict, SHA-256   ${DIGEST}
 `;
 
 describe('the status for a terminal', () => {
-  for (const [name, given, expected] of TABLE) {
-    it(`shows ${name}`, () => {
-      const text = renderStatus(facts(given), { colours: false });
-      const lines = text.split('\n');
-      // In this order: verify and the status page have the same.
-      assert.deepEqual(
-        lines.filter((line) => expected.includes(line)),
-        expected,
-        text,
-      );
-      assert.ok(text.endsWith('\n') && !text.includes('undefined') && !text.includes('\u001b'));
+  it('has all of a proxy: state, attention, links, traffic, requests, refusals, manifests and details', () => {
+    const second = (ago: number, more: object) => ({
+      ...{ at: NOW - ago * 1_000, requests: 0, inFlight: 1, chunks: 0, firstTokenMs: [], gapMs: [] },
+      ...more,
     });
-  }
-
-  it('shows a verified service in green if colours are on', () => {
-    assert.match(renderStatus(facts(), { colours: true }), /^\u001b\[32m✓ Verified/);
-  });
-
-  it('names the client of each request with --clients, and has no such column without', () => {
-    const finished = [request({ client: 'ann' }), request({ client: 'search-service' }), request()];
-    const more = traffic({ finished }).status;
-    const lines = (status: object): string[] =>
-      renderStatus(facts({ status }), { colours: false }).split('Last requests\n')[1]?.split('\n') ?? [];
-    const shown = lines({ ...more, clientsFile: [] });
-    assert.deepEqual(
-      ['ann           ', 'search-service', '-             '].map((name, i) =>
-        shown[i]?.includes(`  ${name}  `),
-      ),
-      [true, true, true],
-      shown.join('\n'),
-    );
-    assert.ok(lines(more).every((line) => !line.includes('ann')));
-  });
-
-  it('is one screen: state, attention, links, traffic, requests, refusals, receipts and manifests', () => {
-    const seconds = [
-      second(10, { chunks: 30, firstTokenMs: [200, 100], gapMs: [5] }),
-      second(1, { chunks: 45 }),
-    ];
-    const finished = [
-      request({ tokensIn: 40_000, tokensCached: 38_000 }),
-      request({ outcome: 'failed', status: null, model: null, tokensOut: null, code: 'upstream_reset' }),
-    ];
-    const refused = [{ method: 'POST', path: '/x/*', code: 'unknown_path', count: 12, at: NOW - 3_000 }];
-    const status = {
-      ...traffic({ inFlight: 1, seconds, finished, refused }).status,
-      ...{ conditions: conditions.slice(1, 2), receipts: { instance: 'i', written: 7, lost: 2 } },
+    const traffic = {
+      inFlight: 1,
+      seconds: [
+        second(10, { chunks: 30, firstTokenMs: [200, 100], gapMs: [5] }),
+        second(1, { chunks: 45, inFlight: 0 }),
+      ],
+      finished: [
+        request({ tokensIn: 40_000, tokensCached: 38_000, client: 'ann' }),
+        request({ outcome: 'failed', status: null, model: null, tokensOut: null, code: 'upstream_reset' }),
+      ],
+      refused: [{ method: 'POST', path: '/x/*', code: 'unknown_path', count: 12, at: NOW - 3_000 }],
     };
-    const chain = [link('Hardware', 'pass', 'a', 'b')];
-    const manifests = [{ since: '2026-12-01T00:00:00Z', sha256: DIGEST, file: '2.json' }];
-    const verification = { chain, verdict: { roots: 'vendor', failure: null }, manifests };
-    assert.equal(renderStatus(facts({ status, verification }), { colours: false }), SCREEN);
+    const conditions = [
+      condition('limits_store_away', 'critical', 'The store is away: no \u001b[31m route'),
+      condition('tls_certificate_expiry', 'warning', 'It expires'),
+      condition('proxy_open', 'info', 'It is open'),
+    ];
+    const verification = {
+      chain: [link('Hardware', 'pass', 'a', 'b')],
+      verdict: { roots: 'vendor', failure: null, checks: [] },
+      manifests: [
+        { since: '2026-12-01T00:00:00Z', sha256: DIGEST, file: '2.json' },
+        { since: '2026-11-01T00:00:00Z', sha256: null, file: '1.json' },
+      ],
+    };
+    const receipts = { instance: 'i', written: 7, lost: 2 };
+    assert.equal(textOf({ traffic, conditions, verification, receipts }), SCREEN);
+  });
+
+  it('says what to do about a rejected service, which check failed, and how far the chain holds', () => {
+    const text = textOf({
+      standing: words('rejected'),
+      epoch: null,
+      lastError,
+      verification: rejected,
+    });
+    assert.ok(
+      text.startsWith(`✗ Not verified: the service is rejected. No request leaves this machine.
+  · What to do    Do not trust it.
+  ✗ Failed check  Privilege level (snp.vmpl)
+      Expected  0
+      Found     2
+    As of         2026-12-01 12:00:00 UTC
+`),
+      text,
+    );
+    assert.ok(
+      text.includes(`
+  ✓ Hardware     2 checks             What Hardware means.
+  ✗ Coordinator  1 of 1 check failed  What Coordinator means.
+  · Secret       not established      What Secret means.
+`),
+      text,
+    );
+  });
+
+  it('says that a renewal failed while the secret is still good, and the error beside an earlier check', () => {
+    const later = { ...lastError, code: 'upstream_reset', message: 'cut', remedy: 'Repair the network.' };
+    const text = textOf({
+      standing: words('not-renewable'),
+      lastError: later,
+      verification: { ...rejected, verified: true },
+    });
+    assert.match(text, /^! Verified, but the renewal fails\. /);
+    assert.match(
+      text,
+      /What to do +Repair the network\.\n[\s\S]* Found +2\n +✗ Error +cut \[upstream_reset\]\n/,
+    );
+  });
+
+  it('never looks verified once the secret has expired, whatever the proxy says', () => {
+    const epoch = { ...reported().epoch, expiresAt: NOW };
+    assert.match(textOf({ epoch }), /^✗ Not verified\. The attestation has expired\. [\s\S]* Expired +2026/);
+  });
+
+  it('says that the trust roots are custom, not those of AMD and Intel', () => {
+    const text = textOf({
+      verification: {
+        verdict: { roots: 'custom', failure: null, checks: [] },
+        chain: [link('Hardware', 'pass', 'a'), link('Mesh', 'pass', 'b')],
+      },
+    });
+    assert.match(text, /^! Verified under custom roots\. The roots are not those of AMD and Intel: /);
+    assert.match(text, /\n {2}! Hardware +1 check under custom roots [\s\S]*\n {2}✓ Mesh +1 check /);
+  });
+
+  it('is green for a verified service if colours are on', () =>
+    assert.match(textOf({}, true), /^\u001b\[32m✓ Verified/));
+
+  it('shows eight rows of a table, the date where it is not of today, and clients only with --clients', () => {
+    const finished = Array.from({ length: 9 }, (_, i) => request({ at: NOW - i * 86_400_000 }));
+    const text = textOf({ traffic: { ...TRAFFIC, finished } });
+    assert.match(text, /Time \(UTC\) +Endpoint +Model +Status/);
+    assert.match(text, /\n {2}2026-12-01 12:00:00 [\s\S]*\n {2}2026-11-24 12:00:00 .*\n {2}and 1 more\n/);
+    assert.match(textOf({ clientsFile: DIGEST, traffic: { ...TRAFFIC, finished } }), /Model +Client +Status/);
   });
 
   it('lets no text of the service or of an application steer the terminal', () => {
     const evil = '\u001b]0;title\u0007\u202e\u0000';
-    const text = renderStatus(
-      facts({
-        status: {
-          ...{ state: 'failing', version: evil, protocol: evil, lastError: { ...lastError, remedy: evil } },
-          traffic: {
-            inFlight: 0,
-            seconds: [],
-            finished: [request({ model: evil, outcome: evil, code: evil })],
-            refused: [{ method: evil, path: evil, code: evil, count: 1, at: NOW }],
-          },
+    const text = textOf({
+      ...{ version: evil, protocol: evil, lastError: { code: evil, message: evil, remedy: evil } },
+      conditions: [condition(evil, 'critical', evil)],
+      traffic: {
+        ...TRAFFIC,
+        finished: [request({ model: evil, outcome: evil, code: evil, client: evil, endpoint: evil })],
+        refused: [{ method: evil, path: evil, code: evil, count: 1, at: NOW }],
+      },
+      verification: {
+        verdict: {
+          roots: 'vendor',
+          failure: { ...failure, id: evil, expected: evil, found: evil },
+          checks: [],
         },
-        verification: {
-          ...{
-            verified: false,
-            verdict: { roots: 'vendor', failure: { ...failure, expected: evil, found: evil } },
-          },
-          ...{ chain: [link(evil, 'pass', evil)], manifests: [{ since: evil, sha256: evil, file: evil }] },
-        },
-      }),
-      { colours: false },
-    );
+        ...{ chain: [link(evil, 'pass', evil)], manifests: [{ since: evil, sha256: evil, file: evil }] },
+      },
+    });
     assert.doesNotMatch(text, /[\u0000-\u0009\u000b-\u001f\u202e]/);
     assert.match(text, /\\u\{1b\}\]0;title/);
   });

@@ -122,8 +122,8 @@ describe('a mistake on the command line', () => {
     ],
     [['usage', '--by=endpoint'], '--by wants one of client, model, day, not "endpoint"'],
     [
-      ['status'],
-      'status asks the admin listener of the proxy: start the proxy with --admin-address 127.0.0.1:9090, and give the same to ' +
+      ['status', '--json'],
+      '--watch and --json ask the admin listener of the proxy: start the proxy with --admin-address 127.0.0.1:9090, and give the same to ' +
         'status (or set PRIVATEMODE_PROXY_ADMIN_ADDRESS for both)',
     ],
     [

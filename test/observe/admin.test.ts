@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
-import { probe } from '../../lib/commands/healthcheck.ts';
+import { probe } from '../../lib/commands/ask-proxy.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
