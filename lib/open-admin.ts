@@ -16,8 +16,9 @@ import { listenFailed } from './listener/listen.ts';
 import { urlHost } from './network/addresses.ts';
 import { type HealthResponse, healthzResponse, type Readiness, readyzResponse } from './observe/health.ts';
 import type { Metrics } from './observe/metrics.ts';
-import { loadStatusPage, type StatusPage } from './observe/status-page.ts';
+import { loadStatusPage } from './observe/status-html.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
+import { viewOf } from './observe/status-view.ts';
 import { type createVerification, verificationText } from './observe/verification-document.ts';
 import { watchRequests } from './observe/watch-requests.ts';
 import type { Shared } from './open-access.ts';
@@ -130,7 +131,9 @@ interface Shown {
   readonly status: () => Promise<StatusReport>;
 }
 
-type Route = (shown: Shown & { readonly page: StatusPage }) => HealthResponse | Promise<HealthResponse>;
+type Route = (
+  shown: Shown & { readonly page: ReturnType<typeof loadStatusPage> },
+) => HealthResponse | Promise<HealthResponse>;
 
 type Routes = Readonly<Record<string, Route>>;
 
@@ -145,7 +148,7 @@ const METRICS_ROUTES: Routes = {
 };
 
 const ADMIN_ROUTES: Routes = {
-  '/': ({ page }) => ({ status: 200, ...page }),
+  '/': async ({ page, status }) => page(viewOf(await status())),
   '/status': async ({ status }) => json(`${JSON.stringify(await status())}\n`),
   '/verification': async ({ status }) => json(verificationText((await status()).verification)),
   ...METRICS_ROUTES,

@@ -5,7 +5,7 @@ import { build, type Plugin } from 'esbuild';
 const ROOT = join(import.meta.dirname, '..');
 
 /**
- * The page that lib/observe/status-page.ts reads: beside the built program, an asset of the single
+ * The page that lib/observe/status-html.ts reads: beside the built program, an asset of the single
  * executable.
  */
 export const STATUS_PAGE = join(ROOT, 'lib/observe/status-page.html');

@@ -1,16 +1,14 @@
 /** Writes the view of a status report for a terminal: the sections of the status page, in lines. */
-import type { Cell, Section, Tone, ViewRow } from '../observe/status-view.ts';
+import { type Cell, MARKS, type Section, type Tone, type ViewRow } from '../observe/status-view.ts';
 import { type Paint, painter, type Style } from '../text.ts';
 
 /** Rows of a table that are shown; the page has all. */
 const MOST_ROWS = 8;
 
-const TONES = {
-  good: ['good', '✓'],
-  warn: ['caution', '!'],
-  bad: ['bad', '✗'],
-  plain: ['plain', '·'],
-} as const satisfies Record<Tone, readonly [Style, string]>;
+const STYLES = { good: 'good', warn: 'caution', bad: 'bad', plain: 'plain' } as const satisfies Record<
+  Tone,
+  Style
+>;
 
 /** The text, ending with a line feed. */
 export function toText(view: readonly Section[], colours: boolean): string {
@@ -31,10 +29,8 @@ export function toText(view: readonly Section[], colours: boolean): string {
     .join('\n\n')}\n`;
 }
 
-function marked(tone: Tone, text: string, paint: Paint): string {
-  const [style, mark] = TONES[tone];
-  return paint(style, `${mark} ${text}`);
-}
+const marked = (tone: Tone, text: string, paint: Paint): string =>
+  paint(STYLES[tone], `${MARKS[tone]} ${text}`);
 
 const widest = (texts: readonly string[]): number => Math.max(0, ...texts.map(({ length }) => length));
 
@@ -63,7 +59,7 @@ function tableLines(
       const width = widest([columns[i]?.title ?? '', ...shown.map((row) => row[i]?.text ?? '')]);
       const { text = '', tone } = line[i] ?? {};
       const aligned = isNumber ? text.padStart(width) : text.padEnd(width);
-      return tone === undefined ? aligned : paint(TONES[tone][0], aligned);
+      return tone === undefined ? aligned : paint(STYLES[tone], aligned);
     });
     return `  ${padded.join('  ')}`;
   });

@@ -9,6 +9,9 @@ import type { FinishedRequest, StatusReport, TrafficSecond } from './status-repo
 
 export type Tone = StatusReport['standing']['tone'];
 
+/** How a tone looks where there is no colour. */
+export const MARKS = { good: '✓', warn: '!', bad: '✗', plain: '·' } as const satisfies Record<Tone, string>;
+
 /** A row with a tone is a statement, one without a fact. `more`: what belongs to the row. */
 export interface ViewRow {
   readonly tone?: Tone;

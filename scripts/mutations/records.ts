@@ -256,6 +256,17 @@ export const RECORDS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the texts of others on the status page: they may be HTML',
+    file: 'lib/observe/status-html.ts',
+    edits: [{ find: "(value ?? '').replace(/[&<>\"']/g,", replace: "(value ?? '').replace(/[]/g," }],
+    tests: [
+      {
+        file: 'test/observe/status-html.test.ts',
+        names: ['the status page writes what others wrote as text, never as HTML, wherever it stands'],
+      },
+    ],
+  },
+  {
     defence: 'the texts of others in the status: they may steer the terminal',
     file: 'lib/observe/status-view.ts',
     edits: [

@@ -2,19 +2,13 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { EnforcedManifest } from '../../../lib/manifest-log.ts';
-import { loadStatusPage } from '../../../lib/observe/status-page.ts';
+import { loadStatusPage } from '../../../lib/observe/status-html.ts';
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../../../lib/observe/status-report.ts';
-import type { VerificationDocument } from '../../../lib/observe/verification-document.ts';
+import { viewOf } from '../../../lib/observe/status-view.ts';
 import { chainOfTrust } from '../../../lib/verdict/chain-of-trust.ts';
 import type { Verdict } from '../../../lib/verdict/verdict.ts';
 import { recordOf, savedFlags, verifyCommand } from '../evidence/verify.ts';
 import { words } from '../remote/standing.ts';
-
-/** What the proxy says; a test changes it while the page is open. */
-export interface Scene {
-  status: Omit<StatusReport, 'verification'>;
-  verification: VerificationDocument;
-}
 
 const SHA = {
   now: 'c8d91525defe00bc823da47b4bf9e5a13a4a6f398aaeb36f508fd776a8b91917',
@@ -42,7 +36,7 @@ async function verdictOf(failing?: { readonly id: string; readonly found: string
 }
 
 /** Attested 4 minutes ago, with traffic, at this moment. */
-export async function verifiedScene(now = Date.now()): Promise<Scene> {
+export async function verifiedScene(now = Date.now()): Promise<StatusReport> {
   const verdict = await verdictOf();
   const times = { attestedAt: now - 4 * MINUTE, renewAt: now + 5 * MINUTE, expiresAt: now + 6 * MINUTE };
   const ids = { secretId: '5b1f0a52-8a0e-4f0b', manifestSha256: SHA.now, verdictSha256: SHA.verdict };
@@ -51,17 +45,15 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
     Object.entries(times).map(([name, at]) => [name, new Date(at).toISOString()]),
   ) as Record<keyof typeof times, string>;
   return {
-    status: {
-      ...{ ...about, now, startedAt: now - 200 * MINUTE, lastError: null },
-      standing: words('verified'),
-      epoch: { ...ids, ...times },
-      conditions: [],
-      traffic: {
-        ...{ inFlight: 7, seconds: traffic(now), finished: finished(now) },
-        refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: now - MINUTE }],
-      },
-      receipts: { instance: 'a1b2', written: 1482, lost: 0 },
+    ...{ ...about, now, startedAt: now - 200 * MINUTE, lastError: null },
+    standing: words('verified'),
+    epoch: { ...ids, ...times },
+    conditions: [],
+    traffic: {
+      ...{ inFlight: 7, seconds: traffic(now), finished: finished(now) },
+      refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: now - MINUTE }],
     },
+    receipts: { instance: 'a1b2', written: 1482, lost: 0 },
     verification: {
       ...{ ...about, now: new Date(now).toISOString(), verified: true, state: 'verified', verdict },
       epoch: { ...ids, ...inRfc3339 },
@@ -72,47 +64,44 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
 }
 
 /** The same with --clients: it is known who asked. */
-export function withClients({ status, verification }: Scene): Scene {
+export function withClients(status: StatusReport): StatusReport {
   const finished = status.traffic.finished.map((request, i) => ({
     ...request,
     ...(i % 4 === 3 ? {} : { client: ['ann', 'bob', 'search-service'][i % 3] }),
   }));
-  return { status: { ...status, traffic: { ...status.traffic, finished } }, verification };
+  return { ...status, traffic: { ...status.traffic, finished } };
 }
 
 /** The same with a condition of each severity. */
-export function withConditions({ status, verification }: Scene): Scene {
+export function withConditions(status: StatusReport): StatusReport {
   const { now } = status;
   return {
-    status: {
-      ...status,
-      conditions: [
-        {
-          ...{ id: 'clients_file_unusable', severity: 'critical', since: now - 3 * MINUTE },
-          message:
-            'The clients file cannot be used; what was known stays: failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user lacks the permission; change its owner or its permissions',
-          remedy: 'Repair the file, or put the former one back; the proxy reads it again by itself.',
-        },
-        {
-          ...{ id: 'tls_certificate_expiry', severity: 'warning', since: now - 200 * MINUTE },
-          message:
-            'The TLS certificate must be renewed: the certificate of CN=gateway.example in /etc/privatemode-proxy/tls.crt expires on 2026-12-05 10:00 UTC',
-          remedy: 'Put the renewed certificate into the file; the proxy reads it again by itself.',
-        },
-        {
-          ...{ id: 'proxy_open', severity: 'info', since: now - 200 * MINUTE },
-          message: 'Other machines can use this proxy in plain text: --listen-address 0.0.0.0 without TLS',
-          remedy: 'Set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path.',
-        },
-      ],
-    },
-    verification,
+    ...status,
+    conditions: [
+      {
+        ...{ id: 'clients_file_unusable', severity: 'critical', since: now - 3 * MINUTE },
+        message:
+          'The clients file cannot be used; what was known stays: failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user lacks the permission; change its owner or its permissions',
+        remedy: 'Repair the file, or put the former one back; the proxy reads it again by itself.',
+      },
+      {
+        ...{ id: 'tls_certificate_expiry', severity: 'warning', since: now - 200 * MINUTE },
+        message:
+          'The TLS certificate must be renewed: the certificate of CN=gateway.example in /etc/privatemode-proxy/tls.crt expires on 2026-12-05 10:00 UTC',
+        remedy: 'Put the renewed certificate into the file; the proxy reads it again by itself.',
+      },
+      {
+        ...{ id: 'proxy_open', severity: 'info', since: now - 200 * MINUTE },
+        message: 'Other machines can use this proxy in plain text: --listen-address 0.0.0.0 without TLS',
+        remedy: 'Set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path.',
+      },
+    ],
   };
 }
 
 /** Nothing is attested: a check failed. */
-export async function failedScene(now = Date.now()): Promise<Scene> {
-  const { status, verification } = await verifiedScene(now);
+export async function failedScene(now = Date.now()): Promise<StatusReport> {
+  const status = await verifiedScene(now);
   const verdict = await verdictOf({
     id: 'snp.tcb.reported',
     found: 'bootloader 10, tee 0, snp 27, microcode 88',
@@ -124,28 +113,19 @@ export async function failedScene(now = Date.now()): Promise<Scene> {
   };
   const idle = { inFlight: 0, seconds: [], finished: [], refused: [] };
   return {
-    status: { ...status, standing: words('rejected'), epoch: null, lastError, traffic: idle },
+    ...{ ...status, standing: words('rejected'), epoch: null, lastError, traffic: idle },
     verification: {
-      ...{ ...verification, verified: false, state: 'rejected', epoch: null, verdict },
+      ...{ ...status.verification, verified: false, state: 'rejected', epoch: null, verdict },
       chain: chainOfTrust(verdict),
     },
   };
 }
 
 /** The same service under a new manifest. */
-export function withNewManifest({ status, verification }: Scene, now = Date.now()): Scene {
-  const manifestSha256 = '9e4a6c0d17b8f2e35a90c4417d6b8e2f0c5d9a3b1e7f64820d5c3b2a19088f7e';
-  const epoch = status.epoch && { ...status.epoch, manifestSha256, secretId: '91c0de77-2b4d-4d1c' };
-  const ids = { manifestSha256, secretId: '91c0de77-2b4d-4d1c' };
-  const newest = manifests(now)[0] as EnforcedManifest;
-  return {
-    status: { ...status, epoch },
-    verification: {
-      ...verification,
-      epoch: verification.epoch && { ...verification.epoch, ...ids },
-      manifests: [{ ...newest, sha256: manifestSha256 }, ...verification.manifests],
-    },
-  };
+export function withNewManifest(status: StatusReport, now = Date.now()): StatusReport {
+  const [newest] = manifests(now) as [EnforcedManifest];
+  const { verification } = status;
+  return { ...status, verification: { ...verification, manifests: [newest, ...verification.manifests] } };
 }
 
 function manifests(now: number): readonly EnforcedManifest[] {
@@ -246,30 +226,18 @@ function finished(now: number): readonly FinishedRequest[] {
 
 export interface StatusServer {
   readonly url: string;
-  scene: Scene;
-  /** Paths that were asked for, `/status` left out. */
-  readonly asked: string[];
+  /** What the proxy says; a test changes it while the page is open. */
+  scene: StatusReport;
   close(): Promise<void>;
 }
 
-/**
- * Serves the page as the admin listener does. `frozen`: /status says `now` as the scene has it; else the time
- * of each answer.
- */
-export async function serveStatusPage(scene: Scene, { frozen = false } = {}): Promise<StatusServer> {
+/** Serves the page as the admin listener does, as of the time of each answer. */
+export async function serveStatusPage(scene: StatusReport): Promise<StatusServer> {
   const page = loadStatusPage();
-  const served = { scene, asked: [] as string[] };
-  const server = createServer((request, response) => {
-    const { status, verification } = served.scene;
-    const path = request.url ?? '';
-    if (path !== '/status') served.asked.push(path);
-    const now = frozen ? status.now : Date.now();
-    const json = (body: unknown) =>
-      response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
-    if (path === '/status') json({ ...status, now });
-    else if (path === '/verification') json(verification);
-    else if (path === '/') response.writeHead(200, page.headers).end(page.body);
-    else response.writeHead(404).end();
+  const served = { scene };
+  const server = createServer((_, response) => {
+    const { status, headers, body } = page(viewOf({ ...served.scene, now: Date.now() }));
+    response.writeHead(status, headers).end(body);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
