@@ -1,11 +1,7 @@
 import assert from 'node:assert/strict';
-import { createServer as createHttpServer, type IncomingMessage } from 'node:http';
-import { createServer as createHttpsServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
-import { createServer } from 'node:net';
+import type { IncomingMessage } from 'node:http';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
-import { probe } from '../../lib/commands/ask-proxy.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
@@ -14,9 +10,7 @@ import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { verificationDocument } from '../../lib/observe/verification-document.ts';
 import { type AdminListener, startAdmin } from '../../lib/open-admin.ts';
 import type { Standing } from '../../lib/session/standing.ts';
-import { clockOf } from '../support/remote/fake-clock.ts';
 import { standing, words } from '../support/remote/standing.ts';
-import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 describe('the probes of the proxy', () => {
   const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');
@@ -124,6 +118,7 @@ describe('the listener of --admin-address', () => {
     ] as const) {
       const response = await ask(`${path}?x`);
       const { headers } = response;
+      assert.equal(headers.get('x-content-type-options'), 'nosniff');
       assert.deepEqual(
         [response.status, headers.get('content-type'), headers.get('cache-control')],
         [200, 'application/json', 'no-store'],
@@ -133,7 +128,11 @@ describe('the listener of --admin-address', () => {
       assert.deepEqual([head.status, await head.text()], [200, '']);
     }
   });
-  it('serves the status page', async () => assert.equal((await ask('/')).status, 200));
+  it('serves the status page, which its browser takes for nothing else', async () => {
+    const { status, headers } = await ask('/');
+    assert.deepEqual([status, headers.get('content-type')], [200, 'text/html; charset=utf-8']);
+    assert.equal(headers.get('x-content-type-options'), 'nosniff');
+  });
   it('answers /status with 500 internal, without the reason, if the status cannot be collected', async () => {
     await admin.close();
     const failing = (): never => {
@@ -170,13 +169,10 @@ describe('the listener of --admin-address', () => {
           headers: { 'x-asks': asks },
         });
         assert.deepEqual([response.status, response.headers.get('privatemode-proxy-error')], [status, code]);
+        assert.equal(response.headers.get('x-content-type-options'), 'nosniff');
         const text = await response.text();
         assert.ok(text.startsWith(`${code}: `) && !text.includes('CANARY') && text.length < 100, text);
       }
-  });
-  it('sends "x-content-type-options: nosniff" on every path', async () => {
-    for (const path of ['/metrics', '/healthz', '/readyz', '/status', '/verification', '/'])
-      assert.equal((await ask(path)).headers.get('x-content-type-options'), 'nosniff');
   });
   it('fails to start with listen_failed and the address if its port is taken', async () => {
     await assert.rejects(start({ port: admin.port }), {
@@ -201,82 +197,5 @@ describe('the listener of --admin-address', () => {
     } finally {
       await metricsOnly.close();
     }
-  });
-  it('answers a health check', async () => {
-    readiness = standing('verified');
-    assert.deepEqual(
-      await probe({ clock: systemClock, listenAddress: '0.0.0.0', port: admin.port, tls: false }),
-      {
-        ready: true,
-        message: 'ready',
-      },
-    );
-  });
-});
-
-describe('a health check', () => {
-  it('says to give --tls-cert-path if only the proxy speaks TLS, and to leave it out if only the check does', async () => {
-    const headers = { 'privatemode-proxy-error': 'malformed_request' };
-    const server = createHttpServer((_req, res) => res.writeHead(400, headers).end('{}'));
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const { port } = server.address() as AddressInfo;
-    const asked = { clock: systemClock, listenAddress: '127.0.0.1', port, tls: false };
-    const { ready, message, failure } = await probe(asked);
-    assert.deepEqual(
-      [ready, message, failure],
-      [
-        false,
-        `the proxy on 127.0.0.1 port ${port} serves HTTPS: give its --tls-cert-path here too`,
-        'needs-tls',
-      ],
-    );
-    const plain = await probe({ ...asked, tls: true });
-    await new Promise((resolve) => server.close(resolve));
-    const which = `give the --listen-address and --port of the proxy`;
-    assert.equal(
-      plain.message,
-      `what listens on 127.0.0.1 port ${port} speaks no TLS; leave out --tls-cert-path, or ${which}`,
-    );
-    assert.equal((await probe(asked)).failure, 'nothing-listens');
-  });
-
-  it('says which flags to give if another program listens', async () => {
-    const other = createServer((socket) => socket.end());
-    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
-    const { port } = other.address() as AddressInfo;
-    const { message } = await probe({ clock: systemClock, listenAddress: '127.0.0.1', port, tls: false });
-    other.close();
-    const which = 'give the --listen-address and --port of the proxy';
-    assert.equal(message, `what listens on 127.0.0.1 port ${port} gave no answer (ECONNRESET); ${which}`);
-  });
-
-  it('speaks TLS to a proxy that serves HTTPS, whatever name the certificate has', async () => {
-    const certificate = createTestAuthority('test').issue(['proxy.example']);
-    const server = createHttpsServer(certificate, (_req, res) => res.writeHead(204).end());
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const { port } = server.address() as AddressInfo;
-    const asked = await Promise.all(
-      [true, false].map((tls) => probe({ clock: systemClock, listenAddress: '0.0.0.0', port, tls })),
-    );
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-    assert.deepEqual(
-      asked.map(({ ready }) => ready),
-      [true, false],
-    );
-  });
-  it('gives up on a server that does not answer', async () => {
-    const silent = createServer();
-    await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
-    const { port } = silent.address() as AddressInfo;
-    const { ready, message } = await probe({
-      clock: clockOf({ healthcheckTimeout: 50 }),
-      listenAddress: '127.0.0.1',
-      port,
-      tls: false,
-    });
-    silent.close();
-    assert.equal(ready, false);
-    assert.match(message, /no answer within 50 ms/);
   });
 });
