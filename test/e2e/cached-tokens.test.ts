@@ -98,7 +98,7 @@ describe('tokens that came from the prompt cache', { timeout: 600_000 }, () => {
     for (const { tokensIn, tokensCached, tokensOut } of traffic.finished)
       assert.deepEqual({ tokensIn, tokensCached, tokensOut }, COUNTED);
     const { stdout } = await runCommand(['status', `--admin-address=${admin}`]);
-    assert.match(stdout, /of 123,000 tokens in, 114,000 came from the cache, in the last 3 requests/);
+    assert.match(stdout, /Of 123,000 tokens in, 114,000 came from the cache\./);
   });
 
   it('are in receipts whose signatures and chain hold, and in the sums of the command usage', async () => {
