@@ -110,7 +110,8 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
     await holds(page, title('Verified'));
     await server.close();
     await holds(page, "document.body.innerText.includes('No connection to the proxy')");
-    assert.equal(await page.evaluate("document.querySelector('#verdict').checkVisibility()"), false);
+    assert.equal(await page.evaluate("document.querySelector('#verdict h2').checkVisibility()"), false);
+    assert.match(await text(page, '#verdict'), /As of/);
     await page.titleLike(/^✗ No connection/);
     await page.close();
   });
