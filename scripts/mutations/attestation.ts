@@ -64,7 +64,7 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/forged-evidence.test.ts',
         names: [
-          'the VCEK certificate is refused with another line than the reference value, for a report of version 2',
+          'the VCEK certificate is refused with another line than the reference value',
           'the VCEK certificate is refused with another line than report and reference value',
         ],
       },

@@ -20,7 +20,7 @@ import {
   sequence,
   time,
 } from '../../simulator/pki/der.ts';
-import { trustText, vectorBytes, vectorText } from '../support/evidence/attestation-vectors.ts';
+import { vectorBytes, vectorText } from '../support/evidence/attestation-vectors.ts';
 import { malformed, readHarmed } from '../support/evidence/readers.ts';
 
 const KEY = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
@@ -35,13 +35,9 @@ const issue = (changes: Partial<CrlRequest> = {}): Uint8Array =>
   });
 
 describe('CRLs', () => {
-  it("are read as Intel issues them, and Intel's root CRL verifies under its root", async () => {
-    const root = parseCertificate(decodeOneCertificate(trustText('intel_sgx_root_ca.pem')));
-    const rootCrl = parseCrl(vectorBytes('tdx/google_sgx_root_ca_crl.der'));
-    assert.ok(await verifySignedBy(rootCrl, root));
-    assert.equal(rootCrl.revoked.size, 0);
+  it('are read as Intel issues them', () => {
+    assert.equal(parseCrl(vectorBytes('tdx/google_sgx_root_ca_crl.der')).revoked.size, 0);
     const pckCrl = parseCrl(vectorBytes('tdx/google_pck_crl_platform.der'));
-    assert.ok(!(await verifySignedBy(pckCrl, root)));
     assert.equal(commonName(pckCrl.issuer), 'Intel SGX PCK Platform CA');
     assert.equal(pckCrl.revoked.size, 44);
     assert.equal(pckCrl.crlNumber, '01');

@@ -136,10 +136,7 @@ describe('verify', () => {
 const MEGABYTE = 2 ** 20;
 
 describe('the time a verdict takes', () => {
-  interface Cost {
-    readonly cpu: number;
-    readonly stretch: number;
-  }
+  type Cost = Readonly<Record<'cpu' | 'stretch', number>>;
 
   /** ms of CPU that this thread has used. */
   const spent = (): number => {

@@ -30,23 +30,18 @@ const trusted = (name: string): Certificate => parseCertificate(decodeOneCertifi
 
 const ROOTS = ['amd_milan', 'amd_genoa', 'amd_turin'] as const;
 const KEY = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
-const VALIDITY = {
-  notBefore: new Date('2026-01-01T00:00:00Z'),
-  notAfter: new Date('2027-01-01T00:00:00Z'),
-};
 const issue = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
   issueCertificate({
     issuer: { name: [['CN', 'issuer']], key: KEY },
     subject: [['CN', 'subject']],
     key: KEY,
     extensions: [],
-    ...VALIDITY,
+    notBefore: new Date('2026-01-01T00:00:00Z'),
+    notAfter: new Date('2027-01-01T00:00:00Z'),
     ...changes,
   });
 
-/**
- * A certificate that the elements of its signed part are changed in, as bytes; its signature is the old one.
- */
+/** A certificate with other elements in its signed part; its signature is the old one. */
 function withElements(change: (elements: Uint8Array[]) => readonly Uint8Array[]): Uint8Array {
   const [signed, ...rest] = children(parseDer(issue())) as [Der, Der, Der];
   const elements = children(signed).map(({ full }) => full);
@@ -118,15 +113,13 @@ describe('certificates of the vendors', () => {
 
 describe('parseCertificate', () => {
   it('reads version, serial number, validity and critical extensions', () => {
-    const certificate = parseCertificate(
-      issue({ serial: 0x0080n, extensions: [keyUsage('keyCertSign'), basicConstraints(true, 3)] }),
-    );
+    const extensions = [keyUsage('keyCertSign'), basicConstraints(true, 3)];
+    const certificate = parseCertificate(issue({ serial: 0x0080n, extensions }));
     assert.equal(certificate.version, 3);
     assert.equal(certificate.serial, '80');
     assert.equal(certificate.basicConstraints?.pathLength, 3);
-    assert.deepEqual(unhandledCritical(certificate, [EXTENSION_OID.keyUsage]), [
-      EXTENSION_OID.basicConstraints,
-    ]);
+    const critical = unhandledCritical(certificate, [EXTENSION_OID.keyUsage]);
+    assert.deepEqual(critical, [EXTENSION_OID.basicConstraints]);
   });
 
   it('reads each bit of key usage as its own use, and a path length up to 255', () => {
@@ -157,11 +150,8 @@ describe('parseCertificate', () => {
   it('refuses unique identifiers, of the issuer and of the subject', () => {
     for (const tag of [0x81, 0x82, 0xa1, 0xa2]) {
       const identifier = element(tag, bitString(Uint8Array.of(1)));
-      assert.throws(
-        () => parseCertificate(withElements((elements) => [...elements.slice(0, 7), identifier])),
-        malformed,
-        tag.toString(16),
-      );
+      const der = withElements((elements) => [...elements.slice(0, 7), identifier]);
+      assert.throws(() => parseCertificate(der), malformed, tag.toString(16));
     }
   });
 
@@ -196,10 +186,7 @@ describe('parseCertificate', () => {
   });
 
   it('refuses an additional element in any part of a certificate', () => {
-    /**
-     * The element with one more child at the end of that one below it; the path gives indexes, from the top
-     * down.
-     */
+    /** The element with one more child at the end of that one below it to which the indexes lead. */
     const grown = (parent: Der, [index, ...path]: readonly number[]): Uint8Array => {
       const parts = children(parent).map(({ full }) => full);
       if (index === undefined) return element(parent.tag, ...parts, integer(1));
@@ -222,15 +209,10 @@ describe('parseCertificate', () => {
   });
 
   it('shows the object identifier of an attribute that has no short name', () => {
-    const name = sequence(
-      ...[3, 5, 6, 7, 8, 10, 11, 12].map((arc) =>
-        element(0x31, sequence(oid(`2.5.4.${arc}`), element(0x0c, Buffer.from('x')))),
-      ),
-    );
-    assert.equal(
-      nameText(parseCertificate(withElements((elements) => elements.with(5, name))).subject),
-      'CN=x, serialNumber=x, C=x, L=x, ST=x, O=x, OU=x, 2.5.4.12=x',
-    );
+    const attribute = (arc: number) => sequence(oid(`2.5.4.${arc}`), element(0x0c, Buffer.from('x')));
+    const name = sequence(...[3, 5, 6, 7, 8, 10, 11, 12].map((arc) => element(0x31, attribute(arc))));
+    const { subject } = parseCertificate(withElements((elements) => elements.with(5, name)));
+    assert.equal(nameText(subject), 'CN=x, serialNumber=x, C=x, L=x, ST=x, O=x, OU=x, 2.5.4.12=x');
   });
 
   it('refuses a name with an empty part', () => {

@@ -103,38 +103,35 @@ const named = (productName: string, machineStepping?: number): Changes => ({
   product: { name: 2, machineStepping },
 });
 
-/** A guest policy with this ABI version, where the manifest asks for another one; major and minor in hex. */
-function abi(reported: number, [ABIMajor, ABIMinor]: readonly [number, number]): Changes {
-  const flags = 0x2520000n;
-  const demanded = flags | BigInt(ABIMajor * 256 + ABIMinor);
+type Version = readonly [major: number, minor: number];
+
+/** A guest with one ABI version, where the manifest asks for another one. */
+function abi([major, minor]: Version, [ABIMajor, ABIMinor]: Version): Changes {
+  const policyOf = (...version: Version) => 0x2520000n | BigInt(version[0] * 256 + version[1]);
   return {
     snp: [entry({ GuestPolicy: { ...GuestPolicy, ABIMajor, ABIMinor } })],
     report: {
-      policy: flags | BigInt(reported),
-      idKeyDigest: idKeyDigest(new Uint8Array(48).fill(0x11), demanded),
+      policy: policyOf(major, minor),
+      idKeyDigest: idKeyDigest(new Uint8Array(48).fill(0x11), policyOf(ABIMajor, ABIMinor)),
     },
   };
 }
 
 describe('a report of SEV-SNP', () => {
-  const ours = Buffer.from(CHIP_ID).toString('hex');
+  const [ours, others] = [Buffer.from(CHIP_ID).toString('hex'), '5b'.repeat(64)];
+  const fromAnyOf = (...AllowedChipIDs: string[]): Changes => ({ snp: [entry({ AllowedChipIDs })] });
   areAccepted('is accepted', {
     'without a defect': {},
     'from any of several coordinators': { secondCoordinator: true },
-    'from the first chip that the manifest lists': {
-      snp: [entry({ AllowedChipIDs: [ours, '5b'.repeat(64)] })],
-    },
-    'from the last chip that the manifest lists': {
-      snp: [entry({ AllowedChipIDs: ['5b'.repeat(64), ours] })],
-    },
-    'with flags that are stricter than the manifest requires': report({
-      policy: 0x252013an | (1n << 23n) | (1n << 24n),
-      platformInfo: 0x3cn,
-    }),
-    'with ABI 2.0 where 1.157 is required': abi(0x200, [1, 157]),
-    'with ABI 2.0 where 1.255 is required': abi(0x200, [1, 255]),
+    'from the first chip that the manifest lists': fromAnyOf(ours, others),
+    'from the last chip that the manifest lists': fromAnyOf(others, ours),
+    'with flags that are stricter than the manifest': report({ policy: 0x3d2013an, platformInfo: 0x3cn }),
+    'with ABI 2.0 where 1.157 is required': abi([2, 0], [1, 157]),
+    'with ABI 2.0 where 1.255 is required': abi([2, 0], [1, 255]),
   });
 
+  const almostOnes = new Uint8Array(32).fill(0xff).fill(0xfe, 31);
+  const almostZeros = new Uint8Array(64).fill(1, 31, 32);
   areRefused('is refused with', {
     'snp.report.version': {
       'version 1': report({ version: 1, cpuid1EaxFms: 0 }),
@@ -167,18 +164,14 @@ describe('a report of SEV-SNP', () => {
     'snp.vmpl': { 'VMPL 3': report({ vmpl: 3 }) },
     'snp.migration_agent': {
       'a migration agent': report({ reportIdMa: new Uint8Array(32) }),
-      'a migration agent whose id is ones but for its last byte': report({
-        reportIdMa: new Uint8Array(32).fill(0xff).fill(0xfe, 31),
-      }),
+      'a migration agent whose id is ones but for its last byte': report({ reportIdMa: almostOnes }),
     },
     'snp.chip_id.vcek': {
-      'another chip whose id begins and ends with zeros': report({
-        chipId: new Uint8Array(64).fill(1, 31, 32),
-      }),
+      'another chip whose id begins and ends with zeros': report({ chipId: almostZeros }),
     },
     'snp.policy.abi': {
-      'ABI 1.157 where 2.0 is required': abi(0x19d, [2, 0]),
-      'ABI 1.255 where 2.0 is required': abi(0x1ff, [2, 0]),
+      'ABI 1.157 where 2.0 is required': abi([1, 157], [2, 0]),
+      'ABI 1.255 where 2.0 is required': abi([1, 255], [2, 0]),
     },
     'snp.policy.form': {
       'policy bit 26': report({ policy: 0x252013an | (1n << 26n) }),
@@ -278,7 +271,7 @@ describe('the VCEK certificate', () => {
   const keyId = vendorExtension('2.5.29.35', octetString(new Uint8Array(1)));
   const withMore = (extension: EncodedExtension): Changes =>
     vcek({ extensions: [...amdExtensions(vcekParts()), extension] });
-  const suffixes = vcekParts().map(([suffix]) => suffix);
+  const without = (suffix: string) => parts((all) => all.filter(([key]) => key !== suffix));
 
   areAccepted('is accepted', {
     'with the chip as OCTET STRING': replaced('4', octetString(CHIP_ID)),
@@ -317,12 +310,7 @@ describe('the VCEK certificate', () => {
       'bytes after an SPL': replaced('3.1', Buffer.concat([integer(12), new Uint8Array(1)])),
       'a chip id of 8 bytes': replaced('4', octetString(new Uint8Array(8))),
       'a chip id of 65 bytes': replaced('4', new Uint8Array(65)),
-      ...Object.fromEntries(
-        suffixes.map((suffix) => [
-          `no extension .${suffix}`,
-          parts((all) => all.filter(([key]) => key !== suffix)),
-        ]),
-      ),
+      ...Object.fromEntries(vcekParts().map(([suffix]) => [`no extension .${suffix}`, without(suffix)])),
     },
     'snp.tcb.vcek, snp.tcb.vcek_current': { 'another spl_4': replaced('3.4', integer(1)) },
     'snp.product': {
@@ -332,10 +320,7 @@ describe('the VCEK certificate', () => {
       'the name of another line': named('Milan-B0'),
       'the name of the line that only the manifest names': { ...named('Milan-B0'), ...OF_MILAN },
       'another stepping than the message states': named('Genoa-B1', 2),
-      'another line than the reference value, for a report of version 2': {
-        ...named('Genoa-B1'),
-        ...OF_MILAN,
-      },
+      'another line than the reference value': { ...named('Genoa-B1'), ...OF_MILAN },
       'another line than report and reference value': { ...report({ cpuid1EaxFms: 0xa00f11 }), ...OF_MILAN },
     },
   });
@@ -357,14 +342,13 @@ describe('the roots of AMD', () => {
   const ark = (request: Partial<CertificateRequest>): Changes => ({ roots: rootsOf(issueArk(request), ASK) });
   const ask = (request: Partial<CertificateRequest>): Changes => ({ roots: rootsOf(ARK, issueAsk(request)) });
   const unknown = { ...keyUsage('keyCertSign'), oid: '1.2.3' };
+  const caFor = (use: 'cRLSign' | 'keyCertSign') => ({ extensions: [keyUsage(use), basicConstraints(true)] });
   const misnamed = { name: amdName('ARK-Milan'), key: KEYS.ark };
   const commented = { ark: `# ARK\n${toPem(ARK)}`, ask: toPem(ASK) };
   areRefused('are refused with', {
     'snp.roots': {
       'an ARK that is no CA': ark({ extensions: [] }),
-      'an ARK that may not sign certificates': ark({
-        extensions: [keyUsage('cRLSign'), basicConstraints(true)],
-      }),
+      'an ARK that may not sign certificates': ark(caFor('cRLSign')),
       'an ASK that is no CA': ask({ extensions: [] }),
       'another name': ark({ subject: amdName('ARK-Milan') }),
       'an ASK signed by itself': ask({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } }),
@@ -382,7 +366,7 @@ describe('the roots of AMD', () => {
       'an expired ARK': ark({ notAfter: ENDED }),
     },
     'snp.crl.signature': {
-      'an ARK that may not sign CRLs': ark({ extensions: [keyUsage('keyCertSign'), basicConstraints(true)] }),
+      'an ARK that may not sign CRLs': ark(caFor('keyCertSign')),
     },
   });
 });
@@ -500,11 +484,14 @@ describe('the collateral of AMD', () => {
     return [asked.join(' and '), verdict];
   }
   const debugged = report({ policy: 0x252013an | (1n << 19n) });
-  const unmeasured = report({ measurement: new Uint8Array(48), chipId: new Uint8Array(64).fill(7) });
+  const unmeasured = report({ measurement: new Uint8Array(48) });
+  const outdated = report({ reportedTcb: tcbValue({ ...TCB, snp: 27 }) });
+  const ofOtherChip = report({ chipId: new Uint8Array(64).fill(7) });
+  const vcekOfOtherChip = replaced('4', new Uint8Array(64).fill(1));
   const bare: Changes = { vcek: null, crl: null };
   const unlisted: Changes = { crl: null };
 
-  /** Nobody can complete this evidence: it is refused for what it says, not for what is missing. */
+  // Nobody can complete this evidence: it is refused for what it says, not for what is missing.
   for (const [what, changes, decisive] of [
     ['another report version', { ...bare, ...report({ version: 6 }) }, 'snp.report.version'],
     ['another stated type', { ...bare, attestationType: [1, 3, 9901, 2, 2] }, 'snp.vcek.available'],
@@ -512,25 +499,13 @@ describe('the collateral of AMD', () => {
     ['another measurement', { ...bare, ...unmeasured }, 'snp.vcek.available'],
     ['another measurement and key', { ...bare, ...unmeasured, reportKey: otherKey }, 'snp.vcek.available'],
     ['a guest under debug', { ...bare, ...debugged }, 'snp.vcek.available'],
-    [
-      'a chip that is not allowed',
-      { ...bare, ...report({ chipId: new Uint8Array(64).fill(7) }) },
-      'snp.vcek.available',
-    ],
+    ['a chip that is not allowed', { ...bare, ...ofOtherChip }, 'snp.vcek.available'],
     ['another product line', { ...bare, ...OF_MILAN }, 'snp.vcek.available'],
-    [
-      'old firmware',
-      { ...bare, ...report({ reportedTcb: tcbValue({ ...TCB, snp: 27 }) }) },
-      'snp.vcek.available',
-    ],
+    ['old firmware', { ...bare, ...outdated }, 'snp.vcek.available'],
     ['no pinned root', { ...bare, roots: { snp: {}, tdx: undefined } }, 'snp.roots'],
     ['a signature by another key', { ...unlisted, reportKey: otherKey }, 'snp.report.signature'],
     ['a guest under debug with a VCEK', { ...unlisted, ...debugged }, 'snp.policy.debug'],
-    [
-      'a VCEK of another chip',
-      { ...unlisted, ...replaced('4', new Uint8Array(64).fill(1)) },
-      'snp.chip_id.vcek',
-    ],
+    ['a VCEK of another chip', { ...unlisted, ...vcekOfOtherChip }, 'snp.chip_id.vcek'],
     ['a VCEK of another name', { ...unlisted, ...vcek({ subject: amdName('other') }) }, 'snp.vcek.names'],
   ] as const satisfies readonly (readonly [string, Changes, string])[]) {
     it(`is not requested for evidence with ${what}, which ${decisive} refuses`, async () => {
@@ -541,12 +516,15 @@ describe('the collateral of AMD', () => {
     });
   }
 
-  for (const [requests, changes] of Object.entries<Changes>({
-    'VCEK and CRL': bare,
-    CRL: unlisted,
-    VCEK: { vcek: null },
-  })) {
-    it(`is requested for evidence that lacks it: ${requests}`, async () => {
+  const demanding = entry({ MinimumMitigationVector: 255 });
+  const missing: readonly (readonly [requests: string, what: string, changes: Changes])[] = [
+    ['VCEK and CRL', 'both', bare],
+    ['CRL', 'one of them', unlisted],
+    ['VCEK', 'the other', { vcek: null }],
+    ['CRL', 'it under several reference values', { crl: null, snp: [demanding, demanding, REFERENCE_VALUE] }],
+  ];
+  for (const [requests, what, changes] of missing) {
+    it(`is requested once for evidence that lacks ${what}: ${requests}`, async () => {
       const [asked, { checks, outcome }] = await askedFor(changes);
       assert.deepEqual([asked, outcome], [requests, 'accepted']);
       const ids = checks.map(({ id }) => id).filter((id) => id.startsWith('snp.'));
@@ -562,18 +540,6 @@ describe('the collateral of AMD', () => {
       assert.equal((await judge(changes)).failure?.code, 'collateral_unavailable');
     const [asked, { failure }] = await askedFor({ ...bare, reportKey: otherKey });
     assert.deepEqual([asked, failure?.id], ['VCEK', 'snp.report.signature']);
-  });
-
-  it('is requested once, however many reference values there are', async () => {
-    let asked = 0;
-    const amdCrl: CollateralSource['amdCrl'] = async () => {
-      asked++;
-      return { crl: CRL };
-    };
-    const other = entry({ MinimumMitigationVector: 255 });
-    const verdict = await judge({ crl: null, collateral: { amdCrl }, snp: [other, other, REFERENCE_VALUE] });
-    assert.equal(verdict.outcome, 'accepted');
-    assert.equal(asked, 1);
   });
 });
 
