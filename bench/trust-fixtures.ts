@@ -3,8 +3,8 @@
  * exchange.
  */
 import type { Check, VerifyInput } from '../lib/attestation/verify-evidence.ts';
-import type { SecretResponse } from '../lib/session/control-api.ts';
-import { type SharedSecret, SUITE, startSecretExchange } from '../lib/session/secret-exchange.ts';
+import type { Epoch } from '../lib/session/epoch.ts';
+import { SUITE, startSecretExchange } from '../lib/session/secret-exchange.ts';
 import { syntheticInput as snpInput } from '../test/support/evidence/attestation-vectors.ts';
 import { syntheticInput as tdxInput } from '../test/support/evidence/tdx-vectors.ts';
 
@@ -44,7 +44,7 @@ export async function longestHold(work: () => Promise<unknown>): Promise<number>
 const SECRET_BYTES = 32;
 
 /** Who signed the answer is part of the verdict; here only the key agreement counts. */
-const accepted = (): readonly Check[] => [
+const ACCEPTED: readonly Check[] = [
   { id: 'bench', outcome: 'pass', expected: 'anybody', found: 'anybody', source: 'none' },
 ];
 
@@ -52,20 +52,15 @@ export interface AnsweredExchange {
   /** What the service has. */
   readonly theirs: Uint8Array;
   /** Our side of it, from the answer to the secret; works again and again. */
-  complete(): Promise<SharedSecret>;
+  complete(): Promise<Pick<Epoch, 'key'>>;
 }
 
 /** A key pair of ours to which a service has answered. */
 export async function answeredExchange(): Promise<AnsweredExchange> {
   const keys = await SUITE.GenerateKeyPair(false);
   const sent = await SUITE.SendExport(keys.publicKey, new Uint8Array(0), SECRET_BYTES);
-  const response: SecretResponse = {
-    encapsulatedKey: sent.encapsulatedSecret,
-    signature: new Uint8Array(70),
-    meshCert: new Uint8Array(500),
-  };
   return {
     theirs: sent.exportedSecret,
-    complete: async () => (await startSecretExchange(keys)).complete(response, accepted),
+    complete: async () => (await startSecretExchange(keys)).complete(sent.encapsulatedSecret, ACCEPTED),
   };
 }

@@ -8,6 +8,5 @@ process.exitCode = await runSimulator(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
   ended: ended.signal,
-  env: process.env,
-  proxy: import.meta.filename.endsWith('.ts') ? 'npm start --' : 'privatemode-proxy',
+  proxy: import.meta.filename.endsWith('.ts') ? './privatemode-proxy' : 'privatemode-proxy',
 });

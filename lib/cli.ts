@@ -6,13 +6,7 @@ import { type Clock, every } from './clock.ts';
 import { type Command, type Io, runCommand } from './commands/command.ts';
 import { type CommandWords, parseArgv } from './config/argv.ts';
 import { type Config, configOf } from './config/config.ts';
-import {
-  type Environment,
-  peekSetting,
-  refuseFlagsNotPassed,
-  refuseFlagsOfNpm,
-  withEnvironment,
-} from './config/environment.ts';
+import { type Environment, peekSetting, withEnvironment } from './config/environment.ts';
 import { FLAGS } from './config/flags.ts';
 import { fitHelp, renderHelp } from './config/help.ts';
 import { invalid } from './config/values.ts';
@@ -91,7 +85,6 @@ export async function main(
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   try {
     const loaded = await command?.();
-    refuseFlagsOfNpm(loaded?.flags ?? FLAGS, env);
     if (loaded !== undefined) return await runCommand(name, loaded, rest, { io, env });
 
     const given = parseArgv(argv, FLAGS, await commandWords());
@@ -103,7 +96,6 @@ export async function main(
     }
     if (verbose)
       throw invalid('--verbose goes with --version; for more lines in the log set --log-level=debug');
-    refuseFlagsNotPassed(argv, env);
     const { config, warnings } = configOf(withEnvironment(given, env), env);
     return await run(config, warnings, io);
   } catch (thrown) {
@@ -114,8 +106,11 @@ export async function main(
   }
 }
 
-/** Runs the command line of this process, as `main` does, and leaves it with an exit code. */
-export async function runProcess(clock: Clock): Promise<void> {
+/**
+ * Runs the command line of this process, as `main` does, and leaves it with an exit code. `program`: how a
+ * person starts it again.
+ */
+export async function runProcess(clock: Clock, program: string): Promise<void> {
   const { argv, env, stdout, stderr } = process;
   // A reader of the log that goes away, or a full disk below it, must not take the proxy with it.
   stderr.on('error', () => {});
@@ -128,7 +123,7 @@ export async function runProcess(clock: Clock): Promise<void> {
     );
     process.exitCode = 1;
   });
-  const exitCode = await main(argv.slice(2), env, { stdout, stderr, clock });
+  const exitCode = await main(argv.slice(2), env, { stdout, stderr, clock, program });
   process.exitCode = unwritten ? 1 : exitCode;
   // A reader that does not read the log must not keep the program alive: the rest of it is lost a second
   // later. What a command prints waits for its reader, such as a pager. Nothing else ends the program here,

@@ -7,20 +7,16 @@ import { hash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from './errors.ts';
-import { inTime, makeDirectory, publish, syncDirectory, unless } from './files/durable-file.ts';
+import { inTime, makeDirectory, publish, syncDirectory, unless, writeAll } from './files/durable-file.ts';
 
 export type ManifestLog = ReturnType<typeof createManifestLog>;
 
-export interface ManifestRecord {
-  /** False: this manifest was the last one in the log already. */
-  readonly appended: boolean;
-  /** As it stands in the log. */
-  readonly path: string;
-}
+/** `appended`: whether a line was added; not if this manifest was the last one in the log already. */
+export type ManifestRecord = Readonly<{ appended: boolean; path: string }>;
 
 /** Time, and name of the file, which lies beside the log, wherever the line says it was. */
-const LOG_LINE = /^(\d{4}-\d\d-\d\dT\S+) (?:.*[/\\])?(\d+\.json)$/;
-export const MANIFEST_NAME = /^\d+\.json$/;
+const LOG_LINE = /^(\d{4}-\d\d-\d\dT\S+) (?:.*[/\\])?(\d+\.json)[ \t\r]*$/;
+const MANIFEST_NAME = /^\d+\.json$/;
 
 /**
  * Two processes may share a workspace, without a lock. A manifest appears as a whole, under a number that no
@@ -43,7 +39,7 @@ export function createManifestLog(workspace: string) {
     });
     if (text === undefined && before !== undefined) return before;
     const lines = (text ?? '').split('\n').filter((line) => line.trim() !== '');
-    const last = LOG_LINE.exec(lines.at(-1)?.trimEnd() ?? '')?.[2]; // undefined if the line is cut off
+    const last = LOG_LINE.exec(lines.at(-1) ?? '')?.[2]; // undefined if the line is cut off
     const logged = last && (await unless('ENOENT', readFile(join(directory, last))));
     const appended = !last || !logged || !same(logged, manifest);
     const path = appended ? await appendLine(text, lines.length, manifest, at) : join(directory, last);
@@ -103,9 +99,7 @@ async function readLog(directory: string): Promise<string | undefined> {
 /** Adds the text in one write, and makes the file if needed. Throws unless all was written. */
 async function appendDurably(path: string, text: string): Promise<void> {
   await using file = await open(path, 'a', 0o644);
-  const bytes = Buffer.from(text);
-  const { bytesWritten } = await file.write(bytes);
-  if (bytesWritten !== bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
+  await writeAll(file, Buffer.from(text));
   await file.sync();
 }
 
@@ -118,24 +112,16 @@ function localTime(ms: number): string {
   return `${shifted}${offset < 0 ? '-' : '+'}${hoursAndMinutes}`;
 }
 
-export interface EnforcedManifest {
-  /** RFC 3339, as it stands in the log. */
-  readonly since: string;
-  /** Name of the file below `<workspace>/manifests`. */
-  readonly file: string;
-  /** Null where the file cannot be read. */
-  readonly sha256: string | null;
-}
+export type EnforcedManifest = Awaited<ReturnType<typeof manifestHistory>>[number];
 
-/** The last 50 entries of the log, newest first. Empty if there is no log that can be read. */
-export async function manifestHistory(workspace: string): Promise<readonly EnforcedManifest[]> {
+/**
+ * The last 50 entries of the log, newest first: `since` as it stands there, and name and SHA-256 of the file,
+ * null where it cannot be read. Empty if there is no log that can be read.
+ */
+export async function manifestHistory(workspace: string) {
   const directory = join(workspace, 'manifests');
   const text = await readFile(join(directory, 'log.txt'), 'utf8').catch(() => '');
-  const entries = text.split('\n').map((line) => LOG_LINE.exec(line.trimEnd()));
-  const newest = entries
-    .filter((entry) => entry !== null)
-    .slice(-50)
-    .reverse();
+  const newest = [...text.matchAll(new RegExp(LOG_LINE, 'gm'))].slice(-50).reverse();
   return Promise.all(
     newest.map(async ([, since = '', file = '']) => {
       const bytes = await readFile(join(directory, file)).catch(() => undefined);

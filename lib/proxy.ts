@@ -85,13 +85,12 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     manifests: given === undefined ? managedManifest(control) : { kind: 'static', newest: given.current },
     manifestLog: createManifestLog(workspace),
     recordExchange: receipts && ((asked) => recordExchange(asked, serviceUrl(endpoint))),
-    apiKey: key.value(),
     onPermanent: (error) => onPermanent(named(error)),
     observe(event) {
       const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       logEvent(told);
       report.observe(told);
-      if (told.type === 'verdict' && told.record !== undefined) receipts?.keepRecord(told.record);
+      if (told.type === 'epoch' && told.record !== undefined) receipts?.keepRecord(told.record);
       verification.changed();
       setImmediate(look); // once the session is in the state that the event reports
     },
@@ -109,7 +108,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
   const verification = createVerification(config, session, clock);
-  session.start();
+  session.updateConfiguredKey(key.value());
 
   const seen = { ...access, verification, receipts, session: { ...session, standing }, server: () => server };
   const observe = await openAdmin(config, shared, seen);

@@ -21,7 +21,7 @@ import { type BundledPackage, GHASH_CRATES, licenceFiles } from './bundle.ts';
 import { readOptions } from './options.ts';
 
 const SOURCE = join(import.meta.dirname, '../lib/crypto/ghash');
-const MODULE = join(SOURCE, 'module.ts');
+const MODULE = join(SOURCE, 'module.json');
 const COMPILER = {
   rustc: '/usr/bin/rustc',
   version: 'rustc 1.63.0',
@@ -62,7 +62,7 @@ try {
   });
   const wasm = readFileSync(join(work, 'target', TARGET, 'release/ghash_module.wasm'));
   const made = [
-    [MODULE, moduleText(wasm)],
+    [MODULE, `${JSON.stringify(wasm.toString('base64'))}\n`],
     [GHASH_CRATES, `${JSON.stringify(crates(), null, 2)}\n`],
   ] as const;
   for (const [path, text] of made) {
@@ -71,16 +71,6 @@ try {
   }
 } finally {
   rmSync(work, { recursive: true, force: true });
-}
-
-function moduleText(wasm: Buffer): string {
-  const lines = wasm.toString('base64').match(/.{1,100}/g) ?? [];
-  return [
-    '/** lib.rs as WebAssembly, in base64. scripts/build-ghash.ts compiles it, and CI compares. */',
-    'export const GHASH_MODULE =',
-    `${lines.map((line) => `  '${line}'`).join(' +\n')};`,
-    '',
-  ].join('\n');
 }
 
 /** What the compiler took in: of the crates that are locked, those that it made for the target. */

@@ -10,7 +10,7 @@ const ROOT = join(import.meta.dirname, '..');
  */
 export const STATUS_PAGE = join(ROOT, 'lib/observe/status-page.html');
 
-/** What went into lib/crypto/ghash/module.ts; scripts/build-ghash.ts writes it. */
+/** What went into lib/crypto/ghash/module.json; scripts/build-ghash.ts writes it. */
 export const GHASH_CRATES = join(ROOT, 'lib/crypto/ghash/crates.json');
 
 /** Modules of CommonJS packages ask for Node's own by `require`, which an ES module does not have. */

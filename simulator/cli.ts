@@ -2,7 +2,6 @@
 import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { parseArgs } from 'node:util';
-import { refuseFlagsOfNpm } from '../lib/config/environment.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../lib/errors.ts';
 import { reasonOf } from '../lib/files/path-refusal.ts';
 import { listenFailed } from '../lib/listener/listen.ts';
@@ -32,8 +31,6 @@ const OPTIONS = {
   quiet: { ...flag, value: '', help: 'no next steps and no line per request on stderr' },
   help: { ...flag, value: '', help: 'show this text' },
 } as const;
-
-const ROWS = Object.entries(OPTIONS).map(([name, { value }]) => ({ name, value }));
 
 const usage = (): string => {
   const rows = Object.entries(OPTIONS).map(
@@ -69,16 +66,13 @@ export interface Terminal {
   readonly ended: AbortSignal;
   /** The command that starts the proxy on this machine, for a line to copy. */
   readonly proxy: string;
-  /** Variables in which npm leaves the options that it took for its own. */
-  readonly env: Readonly<Record<string, string | undefined>>;
 }
 
 /** Runs a simulator until `ended`; resolves with the exit code. Prints one JSON line when ready. */
 export async function runSimulator(argv: readonly string[], terminal: Terminal): Promise<number> {
-  const { stdout, stderr, ended, proxy, env } = terminal;
+  const { stdout, stderr, ended, proxy } = terminal;
   let values: Values | undefined;
   try {
-    refuseFlagsOfNpm(ROWS, env, 'simulator');
     values = parse(argv);
     if (values.help) {
       stdout.write(usage());

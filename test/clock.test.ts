@@ -111,7 +111,6 @@ describe('a session on the system clock', () => {
         const { systemClock } = await import('./lib/clock.ts');
         const { createSession } = await import('./lib/session/session.ts');
         const session = createSession({
-          apiKey: 'key',
           clock: systemClock,
           roots: { snp: {}, tdx: undefined },
           collateral: {},
@@ -121,7 +120,7 @@ describe('a session on the system clock', () => {
           random: Math.random,
           observe() {},
         });
-        session.start();
+        session.updateConfiguredKey('key');
         await session.acquire({ timeoutMs: 100 }).catch(({ code }) => console.log(code));
         ${close}`);
       assert.deepEqual([status, stdout, stderr], [0, 'not_ready\n', '']);

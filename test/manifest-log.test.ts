@@ -2,13 +2,13 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import fs, { type FileHandle } from 'node:fs/promises';
+import fs from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { PrivatemodeError } from '../lib/errors.ts';
 import { createManifestLog, manifestHistory } from '../lib/manifest-log.ts';
-import { breakFs, errno } from './support/processes/broken-file-system.ts';
+import { breakFiles, breakFs, errno } from './support/processes/broken-file-system.ts';
 import { temporaryDirectory } from './support/processes/temporary-directory.ts';
 
 /** What a history holds of these manifests. */
@@ -44,8 +44,7 @@ async function logAll(space: string, ...sequence: Uint8Array[]): Promise<void> {
   for (const manifest of sequence) await log.record(manifest, AT);
 }
 
-const logFailed = (words: RegExp) => (error: unknown) =>
-  error instanceof PrivatemodeError && error.code === 'manifest_log_failed' && words.test(error.message);
+const logFailed = (message: RegExp) => ({ name: 'PrivatemodeError', code: 'manifest_log_failed', message });
 
 describe('manifest log', () => {
   for (const [zone, time] of [
@@ -97,13 +96,9 @@ describe('manifest log', () => {
     const space = workspace();
     await logAll(space, A);
     rmSync(join(manifests(space), 'log.txt'));
-    await assert.rejects(
-      createManifestLog(space).record(B, AT),
-      (error: PrivatemodeError) =>
-        /manifests but no log\.txt$/.test(error.message) &&
-        error.code === 'manifest_log_failed' &&
-        error.remedy === 'Put log.txt back, or create it empty; keep the manifests.',
-    );
+    const remedy = 'Put log.txt back, or create it empty; keep the manifests.';
+    const refused = { code: 'manifest_log_failed', message: /manifests but no log\.txt$/, remedy };
+    await assert.rejects(createManifestLog(space).record(B, AT), refused);
     assert.deepEqual(names(space), ['1.json']);
     writeFileSync(join(manifests(space), 'log.txt'), '');
     await createManifestLog(space).record(B, AT);
@@ -123,10 +118,8 @@ describe('manifest log', () => {
     const space = workspace();
     mkdirSync(manifests(space));
     writeFileSync(join(manifests(space), '1.json'), A);
-    writeFileSync(
-      join(manifests(space), 'log.txt'),
-      '2026-01-02T03:04:05+01:00 old/place/manifests/1.json\n',
-    );
+    const line = '2026-01-02T03:04:05+01:00 old/place/manifests/1.json\n';
+    writeFileSync(join(manifests(space), 'log.txt'), line);
     await logAll(space, A);
     assert.deepEqual(history(space).length, 1);
     await logAll(space, B);
@@ -142,9 +135,7 @@ describe('manifest log', () => {
       await logAll(space, B);
       await logAll(space, A);
       assert.deepEqual(history(space), texts(A, B, A));
-      for (const line of logText(space).trimEnd().split('\n').slice(-1)) {
-        assert.match(line, /^2026-11-21T\S+ \S+\/manifests\/\d\.json$/);
-      }
+      assert.match(logText(space), /\n2026-11-21T\S+ \S+\/manifests\/\d\.json\n$/);
       // Nothing that stood in the log was removed.
       assert.ok(logText(space).startsWith(whole.slice(0, -cut)));
     });
@@ -166,17 +157,8 @@ describe('manifest log', () => {
   });
 
   it('continues after a crash that left a log without a line, a manifest without a line, or part of a manifest', async () => {
-    const crashed: [name: string, content: Uint8Array][][] = [
-      [['log.txt', new Uint8Array(0)]],
-      [
-        ['log.txt', new Uint8Array(0)],
-        ['1.json', A],
-      ],
-      [
-        ['log.txt', new Uint8Array(0)],
-        ['1.json', A.subarray(0, 5)],
-      ],
-    ];
+    const empty = ['log.txt', new Uint8Array(0)] as const;
+    const crashed = [[empty], [empty, ['1.json', A]], [empty, ['1.json', A.subarray(0, 5)]]] as const;
     for (const files of crashed) {
       const space = workspace();
       mkdirSync(manifests(space));
@@ -214,16 +196,12 @@ describe('manifest log', () => {
 
   it('syncs every file and directory to the disk before it reports a manifest as recorded', async (t) => {
     const space = workspace();
-    const realOpen = fs.open;
     const synced: string[] = [];
-    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
-      const handle = await realOpen(path, ...rest);
-      const sync = handle.sync.bind(handle);
-      handle.sync = () => {
+    breakFiles(t, /./, {
+      sync(real, _: never, path) {
         synced.push(relative(space, path).replace(/\.[-0-9a-f]+\.tmp$/, 'temporary'));
-        return sync();
-      };
-      return handle;
+        return real();
+      },
     });
     const log = createManifestLog(space);
     await log.record(A, AT);
@@ -240,28 +218,19 @@ describe('manifest log', () => {
   });
 
   it('fails on a full disk at any write, leaves no temporary file behind, and recovers', async (t) => {
-    const realOpen = fs.open;
-    let full = (_path: string): boolean => false;
-    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
-      const handle = await realOpen(path, ...rest);
-      if (!full(path)) return handle;
-      const refuse = async (): Promise<never> => {
-        throw errno('ENOSPC');
-      };
-      return Object.assign(Object.create(handle), {
-        writeFile: refuse,
-        write: async (bytes: Buffer) =>
-          bytes.length === 0 ? handle.write(bytes) : handle.write(bytes, 0, 9),
-        sync: () => handle.sync(),
-        close: () => handle.close(),
-      }) as FileHandle;
+    let full: RegExp | undefined;
+    breakFiles(t, /./, {
+      async writeFile(real, content: Uint8Array, path) {
+        if (full?.test(path)) throw errno('ENOSPC');
+        return real(content);
+      },
+      write: (real, bytes: Buffer, path) => real(full?.test(path) ? bytes.subarray(0, 9) : bytes),
     });
     for (const victim of [/\.tmp$/, /log\.txt$/]) {
       const space = workspace();
       const log = createManifestLog(space);
-      full = () => false;
       await log.record(A, AT);
-      full = (path) => victim.test(path);
+      full = victim;
       const refused = { code: 'manifest_log_failed', message: /ENOSPC/, remedy: /^Make room on the disk / };
       await assert.rejects(log.record(B, AT), refused);
       await assert.rejects(log.record(B, AT), refused);
@@ -269,7 +238,7 @@ describe('manifest log', () => {
         names(space).filter((name) => name.endsWith('.tmp')),
         [],
       );
-      full = () => false;
+      full = undefined;
       assert.equal((await log.record(B, AT)).appended, true);
       assert.deepEqual(history(space), texts(A, B));
     }
@@ -324,24 +293,17 @@ describe('manifest log', () => {
       const { createManifestLog } = await import('./lib/manifest-log.ts');
       const log = createManifestLog(process.argv[1]);
       for (let i = 0; i < 25; i++) await log.record(Buffer.from(process.argv[2] + i), Date.now());`;
-    const writers = ['x', 'y', 'z'].map(
-      (who) =>
-        new Promise((resolve) => {
-          const args = ['--input-type=module', '-e', program, space, who];
-          spawn(process.execPath, args, { cwd: join(import.meta.dirname, '..'), stdio: 'inherit' }).on(
-            'exit',
-            resolve,
-          );
-        }),
-    );
+    const writers = ['x', 'y', 'z'].map(async (who) => {
+      const args = ['--input-type=module', '-e', program, space, who];
+      const cwd = join(import.meta.dirname, '..');
+      return (await once(spawn(process.execPath, args, { cwd, stdio: 'inherit' }), 'exit'))[0];
+    });
     assert.deepEqual(await Promise.all(writers), [0, 0, 0]);
     const logged = history(space);
     for (const who of ['x', 'y', 'z']) {
       const own = logged.filter((manifest) => manifest.startsWith(who));
-      assert.deepEqual(
-        own,
-        Array.from({ length: 25 }, (_, i) => `${who}${i}`),
-      );
+      const all = Array.from({ length: 25 }, (_, i) => `${who}${i}`);
+      assert.deepEqual(own, all);
     }
     assert.equal(logText(space).trimEnd().split('\n').length, 75);
     assert.equal(names(space).length, 76);

@@ -1,7 +1,7 @@
 import { chatBody } from '../fixtures.ts';
 import { openStream } from '../load.ts';
 import type { Metric, Row } from '../metric.ts';
-import { message, monotonicMs } from '../processes.ts';
+import { cpuMicroseconds, message, monotonicMs } from '../processes.ts';
 import { median, shuffled } from '../stats.ts';
 import type { Subjects } from '../subjects.ts';
 import type { UpstreamNote } from '../upstream.ts';
@@ -95,14 +95,24 @@ export function upload(megabytes: number): Metric {
       for (const { name, rate } of [...ways, ...besideOurs(ways, subjects)])
         taken[name] = () => through(subjects, name.replace(', trickled', ''), body as Buffer, rate);
       const times = Object.fromEntries(Object.keys(taken).map((name) => [name, [] as number[]]));
+      const spent = Object.fromEntries(Object.keys(taken).map((name) => [name, [] as number[]]));
       for (let i = 0; i < REPEATS; i++) {
-        for (const [name, take] of shuffled(Object.entries(taken))) times[name]!.push(await take());
+        for (const [name, take] of shuffled(Object.entries(taken))) {
+          const pid = name === 'bare' ? undefined : (await subjects.get(name.replace(', trickled', ''))).pid;
+          const before = pid && cpuMicroseconds(pid);
+          times[name]!.push(await take());
+          if (pid) spent[name]!.push((cpuMicroseconds(pid) - before!) / 1000);
+        }
       }
       const middle = Object.entries(times).map(([name, found]) => [name, median(found)] as const);
+      const cpu = Object.entries(spent).filter(([, found]) => found.length > 0);
       const of = Object.fromEntries(middle);
       return {
         figures: Object.fromEntries(ways.map(({ name, row }) => [row.id, of[name]! / of['bare']!])),
-        values: Object.fromEntries(middle.map(([name, time]) => [`${name}, ms`, time])),
+        values: Object.fromEntries([
+          ...middle.map(([name, time]) => [`${name}, ms`, time]),
+          ...cpu.map(([name, found]) => [`${name}, CPU ms`, median(found)]),
+        ]),
       };
     },
   };

@@ -83,11 +83,7 @@ export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('h
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
 
 /** The value that `read` returns, or the PrivatemodeError that it throws; any other error is thrown on. */
-export function attempt<T>(
-  read: () => T,
-):
-  | { readonly value: T; readonly error?: never }
-  | { readonly value?: never; readonly error: PrivatemodeError } {
+export function attempt<T>(read: () => T): { readonly value?: T; readonly error?: PrivatemodeError } {
   try {
     return { value: read() };
   } catch (error) {
@@ -96,37 +92,25 @@ export function attempt<T>(
   }
 }
 
-const NOT_EVALUATED = { outcome: 'not-evaluated', found: 'an earlier check failed' } as const;
-
 /**
  * Makes a check from the description of a row and a finding; without a finding, the check is `not-evaluated`.
  * Control characters in `found` are escaped, because the remote may have written the text.
  */
-export function checkOf(described: CheckDescription, judged: Finding | undefined): Check {
-  const { id, source } = described;
-  const made: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = judged ?? NOT_EVALUATED;
-  const { outcome, found, expected = described.expected, code, detail, age } = made;
-  const check = { id, source, outcome, expected, found: printable(found) };
-  if (outcome === 'fail') {
-    const failure = { ...check, code: code ?? described.code ?? 'attestation_failed' };
-    return detail === undefined ? failure : { ...failure, detail };
-  }
-  return age === undefined ? check : { ...check, age };
+export function checkOf(row: CheckDescription, judged: Finding | undefined): Check {
+  const { id, source, expected } = row;
+  if (judged === undefined)
+    return { id, source, expected, outcome: 'not-evaluated', found: 'an earlier check failed' };
+  const check = { id, source, expected, ...judged, found: printable(judged.found) };
+  return check.outcome === 'fail'
+    ? { ...check, code: check.code ?? row.code ?? 'attestation_failed' }
+    : check;
 }
 
 /** The failure that a PrivatemodeError states. Any other error is a defect of ours, and thrown on. */
 function failureBy(error: unknown): Finding {
   if (!(error instanceof PrivatemodeError)) throw error;
   const { message, code, detail } = error;
-  return { outcome: 'fail', found: message, code, detail };
-}
-
-async function judgeBy<Subject>({ judge }: CheckRow<Subject>, subject: Subject): Promise<Finding> {
-  try {
-    return await judge(subject);
-  } catch (error) {
-    return failureBy(error);
-  }
+  return { ...finding(false, message), code, detail };
 }
 
 /**
@@ -145,7 +129,10 @@ export class Checks {
   /** Judges the subject by all of these rows, one after the other. Returns whether none of them failed. */
   async run<Subject>(rows: readonly CheckRow<Subject>[], subject: Subject): Promise<boolean> {
     await nextTurn();
-    for (const row of rows) this.#made.set(row.id, checkOf(row, await judgeBy(row, subject)));
+    for (const row of rows) {
+      const judging = async (): Promise<Finding> => row.judge(subject);
+      this.#made.set(row.id, checkOf(row, await judging().catch(failureBy)));
+    }
     return !rows.some(({ id }) => this.#made.get(id)?.outcome === 'fail');
   }
 
@@ -155,19 +142,16 @@ export class Checks {
     try {
       return await read();
     } catch (error) {
-      this.#fail(id, failureBy(error));
+      this.refuse(id, failureBy(error));
       return undefined;
     }
   }
 
-  /** The first failure that was found. */
-  failure(): Check | undefined {
-    return firstFailure([...this.#made.values()]);
-  }
-
   /** Lets the row `id` fail, whatever it found before. */
-  refuse(id: string, found: string): void {
-    this.#fail(id, finding(false, found));
+  refuse(id: string, failure: Finding): void {
+    const row = this.#rows.find((each) => each.id === id);
+    if (row === undefined) throw new Error(`no check ${id}`);
+    this.#made.set(id, checkOf(row, failure));
   }
 
   /**
@@ -178,31 +162,25 @@ export class Checks {
     entries: readonly Entry[],
     judge: (checks: Checks, entry: Entry) => Promise<boolean>,
   ): Promise<Entry | undefined> {
-    const tried: Checks[] = [];
+    let kept: Checks | undefined;
+    let accepting: Entry | undefined;
     for (const entry of entries) {
       const checks = new Checks(this.#rows);
       const holds = await judge(checks, entry);
-      tried.push(checks);
-      if (holds) return this.#keep(checks, entry);
+      if (holds || kept === undefined || checks.#closeness() > kept.#closeness()) kept = checks;
+      if (holds) {
+        accepting = entry;
+        break;
+      }
     }
-    const [closest] = tried.toSorted((a, b) => b.#closeness() - a.#closeness());
-    return closest && this.#keep(closest, undefined);
+    if (kept === undefined) return undefined;
+    for (const [id, check] of kept.#made) this.#made.set(id, check);
+    return accepting;
   }
 
   /** One check for each of these rows, in their order; those that were not made are `not-evaluated`. */
   of(rows: readonly CheckDescription[]): readonly Check[] {
     return rows.map((row) => this.#made.get(row.id) ?? checkOf(row, undefined));
-  }
-
-  #fail(id: string, failure: Finding): void {
-    const row = this.#rows.find((each) => each.id === id);
-    if (row === undefined) throw new Error(`no check ${id}`);
-    this.#made.set(id, checkOf(row, failure));
-  }
-
-  #keep<Entry>(tried: Checks, entry: Entry): Entry {
-    for (const [id, check] of tried.#made) this.#made.set(id, check);
-    return entry;
   }
 
   /** How many checks hold. Who lacks only collateral is closer than all others: it may be the right entry. */

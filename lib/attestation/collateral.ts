@@ -7,7 +7,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { type Finding, finding } from './check.ts';
 import { type Crl, parseCrl } from './crl.ts';
 import type { TrustRoots } from './roots/production.ts';
-import type { Product } from './snp/product.ts';
+import type { Product } from './snp/packed-fields.ts';
 import { inForce } from './validity.ts';
 
 /** Every method rejects only with collateral_unavailable. */
@@ -41,15 +41,8 @@ export interface EvidenceContext {
 
 /** Whether collateral is the newest. */
 export interface Obtained {
-  /** Set if it was stored and stands in for what should have been fetched now; absent if it was fetched. */
-  readonly stored?:
-    | {
-        /** Wall clock, ms since 1970. */
-        readonly fetchedAt: number;
-        /** Why the fetch failed. */
-        readonly because: string;
-      }
-    | undefined;
+  /** Set if it stands in for what could not be fetched now: when it was (ms since 1970), and why not now. */
+  readonly stored?: { readonly fetchedAt: number; readonly because: string } | undefined;
 }
 
 export interface RevocationList extends Obtained {
@@ -83,10 +76,7 @@ export function readRevocationList({ crl, stored }: RevocationList, maxBytes = M
 export const readFetchedList = (list: RevocationList): ReadList =>
   asCollateral('the CRL', () => readRevocationList(list));
 
-/**
- * Turns the readers' evidence_malformed into collateral_unavailable, for `read` that reads fetched data: its
- * host sent it, and not the service.
- */
+/** Reads what a vendor's host sent, not the service: evidence_malformed becomes collateral_unavailable. */
 export function asCollateral<T>(what: string, read: () => T): T {
   try {
     return read();
@@ -103,22 +93,16 @@ export function howObtained({ stored }: Obtained, origin: string): string {
   return `stored at ${at}, because it could not be fetched now (${stored.because})`;
 }
 
-/**
- * Always passes. Says how the list was obtained and when it was issued (`age`: seconds ago, 0 if that lies
- * ahead). Other checks decide by its dates whether it is too old.
- */
+/** Always passes: says how the list was obtained, and when it was issued (`age` in seconds, at least 0). */
 export function obtained(list: ReadList, origin: string, now: Date): Finding {
   const { crlNumber, thisUpdate } = list.crl;
-  const found = `${howObtained(list, origin)}; number ${crlNumber}, issued ${thisUpdate.toISOString()}`;
-  return {
-    outcome: 'pass',
-    found,
-    age: Math.max(0, Math.floor((now.getTime() - thisUpdate.getTime()) / 1000)),
-  };
+  const age = Math.max(0, Math.floor((now.getTime() - thisUpdate.getTime()) / 1000));
+  const how = howObtained(list, origin);
+  return { ...finding(true, `${how}; number ${crlNumber}, issued ${thisUpdate.toISOString()}`), age };
 }
 
 /** Passes if the list was issued already, and names a next update that is not yet due. */
 export function currentList({ thisUpdate, nextUpdate }: Crl, now: Date): Finding {
-  const judged = inForce(now, { notBefore: thisUpdate, notAfter: nextUpdate });
-  return nextUpdate === undefined ? finding(false, judged.found) : judged;
+  if (nextUpdate === undefined) return finding(false, 'it names no next update');
+  return inForce(now, { notBefore: thisUpdate, notAfter: nextUpdate });
 }

@@ -1,5 +1,5 @@
 /** Reads certificate revocation lists (RFC 5280 5). Throws PrivatemodeError('evidence_malformed') only. */
-import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../crypto/der.ts';
+import { children, type Der, malformed, parseDer, readSequence, TAG } from '../crypto/der.ts';
 import { readSerial, readSmallInteger, readTime } from '../crypto/der-values.ts';
 import {
   EXTENSION_OID,
@@ -26,8 +26,9 @@ export const parseCrl = (der: Uint8Array) =>
     takeAlgorithm();
     const issuer = readName(cursor.take());
     const thisUpdate = readTime(cursor.take());
-    const nextUpdate = cursor.takeIf(TAG.utcTime, TAG.generalizedTime);
-    const entries = cursor.takeIf(TAG.sequence);
+    const nextUpdate =
+      cursor.optional(TAG.utcTime, readTime) ?? cursor.optional(TAG.generalizedTime, readTime);
+    const entries = cursor.optional(TAG.sequence, children) ?? [];
     const extensions = takeExtensions(cursor, 0);
     refuseCritical({ extensions });
     for (const oid of PARTIAL) if (extensions.has(oid)) throw malformed('a CRL that is not the whole list');
@@ -36,10 +37,9 @@ export const parseCrl = (der: Uint8Array) =>
     return {
       issuer,
       thisUpdate,
-      nextUpdate: nextUpdate && readTime(nextUpdate),
+      nextUpdate,
       /** Serial numbers in the form of `Certificate.serial`. */
-      revoked: new Set(entries && Array.from(new DerCursor(entries).rest(), readRevoked)),
-      /** Lower-case hex like a serial. */
+      revoked: new Set(entries.map(readRevoked)),
       crlNumber: readSerial(parseDer(number.value)),
     };
   });
@@ -57,7 +57,3 @@ function refuseCritical(of: { readonly extensions: Extensions }): void {
   const [oid] = unhandledCritical(of, []);
   if (oid !== undefined) throw malformed(`a CRL has the critical extension ${oid}`);
 }
-
-/** Whether it is issued already, and the next one not yet due; without nextUpdate it is not in force. */
-export const isCurrent = ({ thisUpdate, nextUpdate }: Crl, now: Date): boolean =>
-  thisUpdate <= now && nextUpdate !== undefined && now <= nextUpdate;

@@ -116,9 +116,6 @@ export const MANIFEST_ROWS = rowsFrom<ManifestSubject>('attestation.md 2 no. 7',
     title: 'Reference values for this kind of evidence',
     source: 'attestation.md 2 no. 4',
     expected: 'at least one in the manifest',
-    judge: ({ manifest, evidence: { tee } }) => {
-      const { length } = manifest[tee];
-      return finding(length > 0, String(length));
-    },
+    judge: ({ manifest, evidence: { tee } }) => finding(manifest[tee].length > 0, `${manifest[tee].length}`),
   },
 });

@@ -18,21 +18,19 @@ const MAX_LIST_ITEMS = 256;
 const LIMITS = { depth: 8, values: 10_000 };
 
 /**
- * Reads a document; ignores unknown members, as upstream does. Throws evidence_malformed for:
- * - more than 16 MiB, anything but a JSON object, more than 8 levels or 10,000 values,
- * - a repeated member, or a known member in another letter case (decoders differ in how they read it),
- * - a missing or mistyped member, base64 that is empty or not canonical, a list of more than 256 items.
+ * Reads a document; ignores unknown members, as upstream does. Throws evidence_malformed for more than 16
+ * MiB, 8 levels or 10,000 values; for a member twice, or a known one in another letter case (decoders differ
+ * in how they read it); for a missing or mistyped one, base64 that is empty or not canonical, and a list of
+ * more than 256 items.
  */
 export function parseDocument(bytes: Uint8Array) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');
   const members = parseStrictJson(bytes, LIMITS, (reason) => malformed(`attestation document: ${reason}`));
   if (!(members instanceof Map)) throw malformed('the attestation document is not an object');
-  for (const key of members.keys()) {
-    if (!KEYS.includes(key) && KEYS.includes(key.toUpperCase().toLowerCase())) {
+  for (const key of members.keys())
+    if (!KEYS.includes(key) && KEYS.includes(key.toUpperCase().toLowerCase()))
       throw malformed('a member of the attestation document has another letter case');
-    }
-  }
-  const version: JsonValue | undefined = members.get('version');
+  const version = members.get('version');
   return {
     /** Informative. */
     version: typeof version === 'string' ? version : undefined,
@@ -69,9 +67,8 @@ function readByteLists(value: JsonValue | undefined, name: string): readonly Uin
 function readObjectIdentifier(value: JsonValue | undefined): string | undefined {
   if (value === undefined || value === null) return undefined;
   const arcs = Array.isArray(value) ? value.map((arc) => (arc instanceof JsonNumber ? arc.text : '')) : [];
-  if (arcs.length === 0 || arcs.length > 32 || arcs.some((arc) => !/^(?:0|[1-9][0-9]{0,9})$/.test(arc))) {
+  if (arcs.length === 0 || arcs.length > 32 || arcs.some((arc) => !/^(?:0|[1-9][0-9]{0,9})$/.test(arc)))
     throw malformed('attestation_type is no list of numbers');
-  }
   return arcs.join('.');
 }
 
@@ -85,37 +82,28 @@ export function readEvidence(raw: Uint8Array) {
   const snp = attempt(() => decodeSnpAttestation(raw));
   const tdx = attempt(() => decodeQuoteV4(raw));
   if (snp.value && tdx.value) throw malformed('the message can be read as SEV-SNP and as TDX');
-  if (snp.value) {
-    return { tee: 'snp', message: snp.value, reportData: snp.value.report.reportData } as const;
-  }
-  if (tdx.value) {
+  if (snp.value) return { tee: 'snp', message: snp.value, reportData: snp.value.report.reportData } as const;
+  if (tdx.value)
     return { tee: 'tdx', message: tdx.value, reportData: tdx.value.tdQuoteBody.reportData } as const;
-  }
-  const [noSnp, noTdx] = [snp.error?.message, tdx.error?.message];
-  throw malformed(`no SEV-SNP message (${noSnp}) and no TDX message (${noTdx})`);
+  throw malformed(`no SEV-SNP message (${snp.error?.message}) and no TDX message (${tdx.error?.message})`);
 }
 
 /**
  * The digest over the manifest history, oldest first: T = H(H(m) || T_previous), starting from 32 zero bytes
  * (docs/protocol/attestation.md 3.1). 32 bytes.
  */
-export function transitionDigest(manifests: readonly Uint8Array[]): Uint8Array {
-  const start: Uint8Array = new Uint8Array(32);
-  return manifests.reduce((previous, manifest) => sha256(sha256(manifest), previous), start);
-}
+export const transitionDigest = (manifests: readonly Uint8Array[]): Uint8Array =>
+  manifests.reduce((previous, manifest) => sha256(sha256(manifest), previous), new Uint8Array(32));
 
 /**
  * The expected REPORT_DATA (docs/protocol/attestation.md 3.2): H(nonce || transition || H(rootCa) ||
  * H(meshCa)) and 32 zero bytes. The CAs are PEM exactly as in the document. Throws evidence_malformed unless
  * `nonce` and `transition` have 32 bytes, because they are hashed without separators.
  */
-export function reportData(
-  input: Readonly<Record<'nonce' | 'transition' | 'rootCa' | 'meshCa', Uint8Array>>,
-): Uint8Array {
+export function reportData(input: Record<'nonce' | 'transition' | 'rootCa' | 'meshCa', Uint8Array>) {
   const { nonce, transition, rootCa, meshCa } = input;
-  if (nonce.length !== 32 || transition.length !== 32) {
+  if (nonce.length !== 32 || transition.length !== 32)
     throw malformed('nonce and transition digest must have 32 bytes');
-  }
   const data = new Uint8Array(64);
   data.set(sha256(nonce, transition, sha256(rootCa), sha256(meshCa)));
   return data;

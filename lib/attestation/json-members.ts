@@ -68,8 +68,9 @@ export class JsonMembers {
     return items.map((item, index) => this.#read(item, [...this.at(key), index], kind));
   }
 
-  object(key: string, absent?: JsonObject): JsonMembers {
-    return new JsonMembers(this.get(key, OBJECT, absent), this.at(key), this.#misplaced);
+  object(key: string, absent?: 'empty'): JsonMembers {
+    const members = this.get(key, OBJECT, absent && new JsonObject());
+    return new JsonMembers(members, this.at(key), this.#misplaced);
   }
 
   objects(key: string, absent?: readonly []): JsonMembers[] {

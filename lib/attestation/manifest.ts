@@ -1,41 +1,64 @@
 /**
  * Reads the manifest, which says which workloads may exist and under which reference values
  * (docs/protocol/attestation.md 4 as amended by 19.12). Only the expected manifest, whose bytes are pinned,
- * is ever read this way.
+ * is ever read this way. It is refused with `manifest_invalid` for a value that is wrong in every generation
+ * of the format, with `manifest_unsupported` for one that a newer verifier may understand.
  */
-import { parseStrictJson } from '../strict-json.ts';
-import { hex, JsonMembers, TEXT } from './json-members.ts';
-import { manifestInvalid, manifestUnsupported, misplaced, notValid, onlyKnown } from './manifest-members.ts';
-import { readReferenceValues } from './reference-values.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { JsonNumber, type JsonValue, type Path, parseStrictJson, pathText } from '../strict-json.ts';
+import { printable } from '../text.ts';
+import { bigInteger, FLAG, hex, integer, JsonMembers, TEXT } from './json-members.ts';
+import {
+  type BitFlag,
+  type Flags,
+  GUEST_POLICY_FLAGS,
+  isProduct,
+  PLATFORM_INFO_FLAGS,
+} from './snp/packed-fields.ts';
 
 export type Manifest = Readonly<ReturnType<typeof parseManifest>>;
 export type PolicyEntry = Readonly<ReturnType<typeof readPolicy>>;
+export type SnpReferenceValues = Readonly<ReturnType<typeof readSnp>>;
+export type TdxReferenceValues = Readonly<ReturnType<typeof readTdx>>;
 
 const HASH = hex(32);
+const UINT64 = bigInteger(2n ** 64n - 1n);
+const BYTE = integer(255);
+
 /** They play no part in verification, and upstream reads them (docs/protocol/attestation.md 4.1, 19.3). */
-const OWNERS = {
-  WorkloadOwnerKeyDigests: HASH,
-  WorkloadOwnerPubKeys: hex(),
-  SeedshareOwnerPubKeys: hex(),
+const OWNERS = { WorkloadOwnerKeyDigests: HASH, WorkloadOwnerPubKeys: hex(), SeedshareOwnerPubKeys: hex() };
+/** The members that an object may have. */
+const KEYS = {
+  top: ['Policies', 'ReferenceValues', 'MinimumAPIVersion', ...Object.keys(OWNERS)],
+  policy: ['SANs', 'WorkloadSecretID', 'Role'],
+  snp: [
+    ...['Platform', 'ProductName', 'TrustedMeasurement', 'MinimumTCB', 'GuestPolicy', 'PlatformInfo'],
+    ...['MinimumMitigationVector', 'AllowedChipIDs', 'CPUs', 'APEIP'],
+  ],
+  tcb: ['BootloaderVersion', 'TEEVersion', 'SNPVersion', 'MicrocodeVersion'],
+  tdx: [
+    ...['Platform', 'MinTCBEvaluationDataNumber', 'MrTd', 'MrSeam', 'Rtmrs', 'Rtmr0Alternatives', 'Xfam'],
+    ...['AllowedPIIDs', 'MemoryIntegrity', 'SMTDisabled', 'StaticPlatform', 'CPUs'],
+  ],
 };
-const TOP_LEVEL_KEYS = ['Policies', 'ReferenceValues', 'MinimumAPIVersion', ...Object.keys(OWNERS)];
-const POLICY_KEYS = ['SANs', 'WorkloadSecretID', 'Role'];
+/** Members of GuestPolicy that weaken the guest (docs/protocol/attestation.md 19.12 rule 9). */
+const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'] as const;
 const LIMITS = { depth: 16, values: 20_000 };
 
-/**
- * Reads and validates a manifest by the 17 rules of docs/protocol/attestation.md 19.12. Throws
- * manifest_invalid for a value that breaks a rule of every generation, manifest_unsupported for a value that
- * this version does not understand; both name the JSON path.
- */
+/** Reads a manifest by the 17 rules of docs/protocol/attestation.md 19.12. Its errors name the JSON path. */
 export function parseManifest(bytes: Uint8Array) {
   const json = parseStrictJson(bytes, LIMITS, notValid);
-  const top = onlyKnown(new JsonMembers(json, [], misplaced), TOP_LEVEL_KEYS);
+  const top = onlyKnown(new JsonMembers(json, [], misplaced), KEYS.top);
   const minimumApiVersion = top.get('MinimumAPIVersion', TEXT, '');
-  if (minimumApiVersion !== '') throw manifestUnsupported(['MinimumAPIVersion'], minimumApiVersion);
+  if (minimumApiVersion !== '') throw unsupported(['MinimumAPIVersion'], minimumApiVersion);
   const policies = readPolicies(top.object('Policies'));
-  const referenceValues = readReferenceValues(onlyKnown(top.object('ReferenceValues'), ['snp', 'tdx']));
+  const values = onlyKnown(top.object('ReferenceValues'), ['snp', 'tdx']);
+  const entries = (tee: 'snp' | 'tdx') => values.objects(tee, []).map((entry) => onlyKnown(entry, KEYS[tee]));
+  const snp = entries('snp').map(readSnp);
+  const tdx = entries('tdx').map(readTdx);
+  if (snp.length + tdx.length === 0) throw invalid(values.path, 'no reference value at all');
   for (const [key, kind] of Object.entries(OWNERS)) top.list(key, kind, []);
-  return { /** By policy hash, lower-case hex. */ policies, ...referenceValues };
+  return { /** By the SHA-256 of the policy document, lower-case hex. */ policies, snp, tdx };
 }
 
 /**
@@ -55,20 +78,18 @@ function readPolicies(policies: JsonMembers): ReadonlyMap<string, PolicyEntry> {
   for (const key of policies.members.keys()) {
     if (HASH.read(key) === undefined) throw misplaced(key, policies.at(key), HASH);
     const hash = key.toLowerCase();
-    if (entries.has(hash)) throw manifestInvalid(policies.at(key), 'the policy appears twice');
-    entries.set(hash, readPolicy(hash, onlyKnown(policies.object(key), POLICY_KEYS)));
+    if (entries.has(hash)) throw invalid(policies.at(key), 'the policy appears twice');
+    entries.set(hash, readPolicy(onlyKnown(policies.object(key), KEYS.policy)));
   }
   if (![...entries.values()].some(({ isCoordinator }) => isCoordinator))
-    throw manifestInvalid(policies.path, 'no entry has the role coordinator');
+    throw invalid(policies.path, 'no entry has the role coordinator');
   return entries;
 }
 
-/** `hash`: that of the workload's policy document, 32 bytes in lower-case hex. */
-function readPolicy(hash: string, entry: JsonMembers) {
+function readPolicy(entry: JsonMembers) {
   const role = entry.get('Role', TEXT, '');
-  if (role !== '' && role !== 'coordinator') throw manifestUnsupported(entry.at('Role'), role);
+  if (role !== '' && role !== 'coordinator') throw unsupported(entry.at('Role'), role);
   return {
-    hash,
     sans: entry.list('SANs', TEXT, []),
     workloadSecretId: entry.get('WorkloadSecretID', TEXT, ''),
     isCoordinator: role === 'coordinator',
@@ -77,8 +98,8 @@ function readPolicy(hash: string, entry: JsonMembers) {
 
 /** The hashes that HOST_DATA or MRCONFIGID may carry (docs/protocol/attestation.md 4.3, 19.12 rule 11). */
 export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
-  const coordinators = [...policies.values()].filter(({ isCoordinator }) => isCoordinator);
-  return coordinators.map(({ hash }) => new Uint8Array(Buffer.from(hash, 'hex')));
+  const coordinators = [...policies].filter(([, { isCoordinator }]) => isCoordinator);
+  return coordinators.map(([hash]) => new Uint8Array(Buffer.from(hash, 'hex')));
 }
 
 /**
@@ -93,6 +114,132 @@ export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   );
   const sharing = entries.filter(({ workloadSecretId }) => workloadSecretId === entry?.workloadSecretId);
   if (entry === undefined || others.length > 0 || sharing.length > 1)
-    throw manifestUnsupported(['Policies'], 'a list without exactly one secret service');
+    throw unsupported(['Policies'], 'a list without exactly one secret service');
   return entry;
 }
+
+/** Both members are informative, but a platform without confidential hardware is refused (rule 4). */
+function checkPlatform(entry: JsonMembers): void {
+  entry.get('CPUs', UINT64, 0n);
+  const platform = entry.get('Platform', TEXT, '');
+  if (platform.toLowerCase().includes('insecure'))
+    throw invalid(entry.at('Platform'), `${platform} is a platform without confidential hardware`);
+}
+
+function readSnp(entry: JsonMembers) {
+  checkPlatform(entry);
+  const product = entry.get('ProductName', TEXT, '');
+  if (product === '') throw invalid(entry.at('ProductName'), 'a product name is mandatory');
+  if (!isProduct(product)) throw unsupported(entry.at('ProductName'), product);
+  const tcb = onlyKnown(entry.object('MinimumTCB'), KEYS.tcb);
+  const { flags: platformInfo } = readFlags(entry, 'PlatformInfo', PLATFORM_INFO_FLAGS);
+  return {
+    product,
+    /** The launch digest; if `apeip` is set, that of a guest with one vCPU. */
+    trustedMeasurement: entry.get('TrustedMeasurement', hex(48)),
+    /** The AP reset address; undefined = compare the measurement exactly. */
+    apeip: readApeip(entry),
+    minimumTcb: {
+      bootloader: tcb.get('BootloaderVersion', BYTE),
+      tee: tcb.get('TEEVersion', BYTE),
+      snp: tcb.get('SNPVersion', BYTE),
+      microcode: tcb.get('MicrocodeVersion', BYTE),
+    },
+    guestPolicy: readGuestPolicy(entry),
+    platformInfo,
+    minimumMitigationVector: entry.get('MinimumMitigationVector', UINT64, 0n),
+    /** Empty = any chip. */
+    allowedChipIds: entry.list('AllowedChipIDs', hex(64), []),
+  };
+}
+
+/** Four bytes, big-endian; an absent or empty member selects the exact measurement (rule 10). */
+function readApeip(entry: JsonMembers): number | undefined {
+  const text = entry.get('APEIP', TEXT, '');
+  return text === '' ? undefined : new DataView(entry.get('APEIP', hex(4)).buffer).getUint32(0);
+}
+
+function readGuestPolicy(entry: JsonMembers) {
+  const { object, flags } = readFlags(entry, 'GuestPolicy', GUEST_POLICY_FLAGS, 'ABIMinor', 'ABIMajor');
+  const weakening = NEVER_TRUE.find((member) => flags[member]);
+  if (weakening !== undefined) throw invalid(object.at(weakening), 'must not be true');
+  const [ABIMinor, ABIMajor] = [object.get('ABIMinor', BYTE, 0), object.get('ABIMajor', BYTE, 0)];
+  return { ABIMinor, ABIMajor, ...flags };
+}
+
+/** The flags in the object `key`, which may be absent and have these other members, too. */
+function readFlags<Table extends readonly BitFlag[]>(
+  entry: JsonMembers,
+  key: string,
+  table: Table,
+  ...others: readonly string[]
+) {
+  const names = table.map(({ member }) => member);
+  const object = onlyKnown(entry.object(key, 'empty'), [...others, ...names]);
+  const flags = Object.fromEntries(names.map((name) => [name, object.get(name, FLAG, false)]));
+  return { object, flags: flags as Flags<Table> };
+}
+
+function readTdx(entry: JsonMembers) {
+  checkPlatform(entry);
+  const rtmrs = entry.list('Rtmrs', hex(48), []);
+  if (rtmrs.length !== 4) throw invalid(entry.at('Rtmrs'), `${rtmrs.length} values where 4 belong`);
+  return {
+    /** 0 = no requirement. */
+    minTcbEvaluationDataNumber: entry.get('MinTCBEvaluationDataNumber', integer(2 ** 31 - 1), 0),
+    mrTd: entry.get('MrTd', hex(48)),
+    mrSeam: entry.get('MrSeam', hex(48)),
+    /** RTMR0 to RTMR3. */
+    rtmrs: rtmrs as unknown as readonly [Uint8Array, Uint8Array, Uint8Array, Uint8Array],
+    /** Further values allowed for RTMR0 (docs/protocol/attestation.md 19.10). */
+    rtmr0Alternatives: entry.list('Rtmr0Alternatives', hex(48), []),
+    /** In the byte order of the quote. */
+    xfam: entry.get('Xfam', hex(8)),
+    /** Empty = any. */
+    allowedPiids: entry.list('AllowedPIIDs', hex(16), []),
+    memoryIntegrity: entry.get('MemoryIntegrity', FLAG, false),
+    smtDisabled: entry.get('SMTDisabled', FLAG, false),
+    staticPlatform: entry.get('StaticPlatform', FLAG, false),
+  };
+}
+
+/** `reason` itself names the place. */
+const notValid = (reason: string): PrivatemodeError =>
+  new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${reason}`));
+
+const invalid = (path: Path, reason: string): PrivatemodeError =>
+  notValid(`${pathText(path) || 'top level'}: ${reason}`);
+
+const misplaced = (value: JsonValue | undefined, path: Path, { expected }: { expected: string }) =>
+  invalid(path, `${valueText(value)} where ${expected} belongs`);
+
+/** The word "unmarshaling" is part of the interface. */
+function unsupported(path: Path, value: string): PrivatemodeError {
+  const what = `${pathText(path)}: ${value} is not understood by this version; update privatemode-proxy`;
+  return new PrivatemodeError('manifest_unsupported', printable(`unmarshaling manifest: ${what}`));
+}
+
+/** A value as text for an error message, cut at 60 characters. */
+function valueText(value: JsonValue | undefined): string {
+  if (value instanceof Map) return 'an object';
+  if (Array.isArray(value)) return 'a list';
+  const text = value instanceof JsonNumber ? value.text : (JSON.stringify(value) ?? 'nothing');
+  return text.length > 60 ? `${text.slice(0, 60)}…` : text;
+}
+
+/**
+ * The object, if all its keys are known. Throws manifest_invalid for a key that differs from a known one only
+ * in letter case, manifest_unsupported for any other.
+ */
+function onlyKnown(object: JsonMembers, known: readonly string[]): JsonMembers {
+  for (const [key, value] of object.members) {
+    if (known.includes(key)) continue;
+    const meant = known.find((name) => fold(name) === fold(key));
+    if (meant !== undefined) throw invalid(object.at(key), `the key must be spelled ${meant}`);
+    throw unsupported(object.at(key), valueText(value));
+  }
+  return object;
+}
+
+/** Folds letter case as Go's decoder does, which also maps some letters outside ASCII to ASCII (ſ, K). */
+const fold = (key: string): string => key.toUpperCase().toLowerCase();

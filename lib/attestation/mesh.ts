@@ -2,7 +2,6 @@
  * The mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because the
  * hardware vouches for its bytes. The signer of the secret exchange must be the secret service.
  */
-
 import { parseDer } from '../crypto/der.ts';
 import { readOctetString } from '../crypto/der-values.ts';
 import { verifyEcdsa } from '../crypto/signature.ts';
@@ -22,6 +21,7 @@ import {
   verifySignedBy,
 } from './x509.ts';
 
+/** A response to a secret exchange, and what it is judged by. */
 export interface SecretResponseInput {
   /** The mesh CA of an accepted verdict. */
   readonly meshCaPem: string;
@@ -30,9 +30,8 @@ export interface SecretResponseInput {
   /** The expected manifest, byte for byte. */
   readonly manifest: Uint8Array;
   readonly now: Date;
-  /** The HPKE public key that was sent, 1216 bytes. */
+  /** The HPKE public key that was sent, 1216 bytes; what was encapsulated for it, 1120. */
   readonly publicKey: Uint8Array;
-  /** 1120 bytes. */
   readonly encapsulatedKey: Uint8Array;
   /** ASN.1 DER ECDSA signature. */
   readonly signature: Uint8Array;
@@ -46,7 +45,6 @@ interface SecretSubject extends SecretResponseInput {
 }
 
 const { basicConstraints, keyUsage, extendedKeyUsage, subjectAltName, nameConstraints } = EXTENSION_OID;
-const CA_EXTENSIONS = [basicConstraints, keyUsage];
 const LEAF_EXTENSIONS = [basicConstraints, keyUsage, extendedKeyUsage, subjectAltName];
 /** serverAuth and anyExtendedKeyUsage. */
 const SERVER_PURPOSES = ['1.3.6.1.5.5.7.3.1', '2.5.29.37.0'];
@@ -54,7 +52,6 @@ const mayServe = (purposes: readonly string[] | undefined): boolean =>
   purposes === undefined || purposes.some((oid) => SERVER_PURPOSES.includes(oid));
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
-/** Reads the certificate of a PEM text with exactly one CERTIFICATE block. Throws evidence_malformed. */
 const readMeshCa = (pem: string) => parseCertificate(decodeOneCertificate(pem));
 
 /**
@@ -67,7 +64,7 @@ export async function judgeMeshCa(pem: string, now: Date) {
   if (meshCa.version !== 3) return finding(false, `${name} is no version 3 certificate`);
   if (!maySignCertificates(meshCa)) return finding(false, `${name} may not sign certificates`);
   if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
-  const [critical] = unhandledCritical(meshCa, CA_EXTENSIONS);
+  const [critical] = unhandledCritical(meshCa, [basicConstraints, keyUsage]);
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
   // Refuse a CA limited to some purposes or names: only the author of the limit knows what it may sign.
   if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
@@ -77,6 +74,9 @@ export async function judgeMeshCa(pem: string, now: Date) {
   const forged = sameName(meshCa.issuer, meshCa.subject) && !(await verifySignedBy(meshCa, meshCa));
   return finding(!forged, forged ? `${name} is not signed by its own key` : name);
 }
+
+const same = (found: string | undefined, expected: string) =>
+  finding(found === expected, found ?? 'none', expected);
 
 export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
   'mesh.certificate.form': {
@@ -120,22 +120,17 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     title: 'Identity of the secret service',
     source: 'attestation.md 13.1, 19.11',
     expected: 'the WorkloadSecretID of the secret service in the manifest',
-    judge: ({ certificate, service }) => {
-      const expected = service.workloadSecretId;
+    judge: ({ certificate, service: { workloadSecretId: expected } }) => {
       const value = certificate.extensions.get(WORKLOAD_SECRET_ID)?.value;
       const found = value && Buffer.from(readOctetString(parseDer(value))).toString('utf8');
-      return finding(found === expected, found ?? 'none', expected);
+      return same(found, expected);
     },
   },
   'mesh.identity.common_name': {
     title: 'Common name of the secret service',
     source: 'attestation.md 19.11',
     expected: "the first SAN of the secret service's entry in the manifest",
-    judge: ({ certificate, service }) => {
-      const expected = service.sans[0] ?? '';
-      const found = commonName(certificate.subject);
-      return finding(found === expected, found ?? 'none', expected);
-    },
+    judge: ({ certificate, service }) => same(commonName(certificate.subject), service.sans[0] ?? ''),
   },
 });
 
@@ -153,8 +148,7 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
   'secret.signature': {
     title: 'Signature on the secret exchange',
     expected: 'ECDSA with SHA-256, in DER, by the mesh certificate over public key and encapsulated key',
-    judge: async ({ certificate, publicKey, encapsulatedKey, signature }) => {
-      const { publicKey: key } = certificate;
+    judge: async ({ certificate: { publicKey: key }, publicKey, encapsulatedKey, signature }) => {
       const data = Buffer.concat([publicKey, encapsulatedKey]);
       return verified(await verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature }));
     },

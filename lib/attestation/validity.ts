@@ -2,14 +2,7 @@
 import { type Finding, finding } from './check.ts';
 import { type Certificate, type Name, type Signed, sameName, verifySignedBy } from './x509.ts';
 
-/** Without `notAfter`, the period never ends. */
-interface Period {
-  readonly notBefore: Date;
-  readonly notAfter: Date | undefined;
-}
-
-/** Vendors issue nothing ahead of time, so what is not valid yet shows that our own clock is wrong. */
-export const NOT_YET = 'the local clock is probably behind';
+type Period = Readonly<Record<'notBefore' | 'notAfter', Date>>;
 
 /**
  * ms. AMD signs a VCEK when it is asked for one, after the moment by which everything is judged; so what
@@ -17,25 +10,20 @@ export const NOT_YET = 'the local clock is probably behind';
  */
 const GRACE = 60_000;
 
-/** Whether the period has not begun at `now`, is over, or neither. Both its ends belong to it. */
-function sideOf({ notBefore, notAfter }: Period, now: Date): 'early' | 'late' | undefined {
-  if (notBefore.getTime() > now.getTime() + GRACE) return 'early';
-  return notAfter !== undefined && notAfter < now ? 'late' : undefined;
-}
-
 /**
- * Passes if `now` lies inside all of the periods. The finding names the first one, or the first that is not
- * in force; if one has not begun, the probable cause.
+ * Passes if `now` lies inside all of the periods, to which both their ends belong. The finding names the
+ * first one, or the first that is not in force. Vendors issue nothing ahead of time, so what has not begun
+ * shows that our own clock is wrong.
  */
 export function inForce(now: Date, ...periods: readonly [Period, ...Period[]]): Finding {
-  const early = periods.find((each) => sideOf(each, now) === 'early');
-  const shown = early ?? periods.find((each) => sideOf(each, now) === 'late') ?? periods[0];
-  const range = `${shown.notBefore.toISOString()} to ${shown.notAfter?.toISOString() ?? 'no date'}`;
-  const clock = sideOf(shown, now);
-  if (clock === undefined) return finding(true, range);
+  const early = periods.find(({ notBefore }) => notBefore.getTime() > now.getTime() + GRACE);
+  const late = periods.find(({ notAfter }) => notAfter < now);
+  const { notBefore, notAfter } = early ?? late ?? periods[0];
+  const range = `${notBefore.toISOString()} to ${notAfter.toISOString()}`;
+  if (early === undefined && late === undefined) return finding(true, range);
   const at = now.toISOString();
-  const why = clock === 'early' ? `not valid yet at ${at}: ${NOT_YET}` : `over at ${at}`;
-  return { ...finding(false, `${range}, ${why}`), detail: { clock } };
+  const why = early ? `not valid yet at ${at}: the local clock is probably behind` : `over at ${at}`;
+  return { ...finding(false, `${range}, ${why}`), detail: { clock: early ? 'early' : 'late' } };
 }
 
 export const verified = (holds: boolean): Finding =>

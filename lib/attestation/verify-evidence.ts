@@ -10,12 +10,14 @@ import {
   type CheckDescription,
   Checks,
   decisive,
+  finding,
+  hex,
   type Outcome,
   type Stages,
 } from './check.ts';
-import type { CollateralSource, EvidenceContext } from './collateral.ts';
+import type { CollateralSource } from './collateral.ts';
 import { parseDocument, readEvidence, reportData, transitionDigest } from './document.ts';
-import { MANIFEST_ROWS, NONCE_BYTES, READING_ROWS, type ReadSubject } from './document-checks.ts';
+import { MANIFEST_ROWS, READING_ROWS, type ReadSubject } from './document-checks.ts';
 import { coordinatorHashes, parseManifest, secretServiceEntry } from './manifest.ts';
 import { MESH_ROWS, SECRET_ROWS } from './mesh.ts';
 import type { TrustRoots } from './roots/production.ts';
@@ -27,10 +29,7 @@ export type { CollateralSource, RevocationList, SignedCollateral } from './colla
 export type { TrustRoots } from './roots/production.ts';
 
 /** Every check of the program; docs/checks.md shows this table. Ids are unique over all sections. */
-export const CHECK_SECTIONS: readonly {
-  readonly title: string;
-  readonly rows: readonly CheckDescription[];
-}[] = [
+export const CHECK_SECTIONS: readonly { title: string; rows: readonly CheckDescription[] }[] = [
   { title: 'Document and manifest', rows: [...READING_ROWS, ...MANIFEST_ROWS] },
   { title: 'SEV-SNP evidence', rows: Object.values(SNP_ROWS).flat() },
   { title: 'TDX evidence', rows: Object.values(TDX_ROWS).flat() },
@@ -95,7 +94,7 @@ export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   return {
     outcome: accepted ? 'accepted' : (OUTCOMES[failure?.code ?? ''] ?? 'rejected'),
     tee,
-    manifestSha256: Buffer.from(sha256(input.manifest)).toString('hex'),
+    manifestSha256: hex(sha256(input.manifest)),
     at: input.now,
     checks: made,
     failure,
@@ -110,26 +109,22 @@ async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Prom
     if (input.secretFollows) secretServiceEntry(parsed);
     return parsed;
   });
-  if (nonce.length !== NONCE_BYTES) {
-    checks.refuse('nonce.length', `${nonce.length} bytes`);
-    return undefined;
-  }
   const document = manifest && (await checks.read('document.form', () => parseDocument(input.document)));
   const evidence =
     document && (await checks.read('evidence.form', () => readEvidence(document.rawAttestation)));
-  if (manifest === undefined || document === undefined || evidence === undefined) return undefined;
-  const read = { manifest, nonce, document, evidence };
-  return (await checks.run(READING_ROWS, read)) ? read : undefined;
+  const read = manifest && document && evidence && { manifest, nonce, document, evidence };
+  return read && (await checks.run(READING_ROWS, read)) ? read : undefined;
 }
 
 /** Judges who signed, what that says, and what is revoked. Returns whether all of it holds. */
 async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Promise<boolean> {
   const { document, manifest, evidence, nonce } = read;
-  const { now, roots, collateral } = input;
+  const { roots, collateral, now } = input;
   const boundTo = (manifests: readonly Uint8Array[]): Uint8Array =>
     reportData({ ...document, nonce, transition: transitionDigest(manifests) });
-  const context: EvidenceContext = {
-    expectedReportData: boundTo(document.manifests),
+  const expectedReportData = boundTo(document.manifests);
+  const context = {
+    expectedReportData,
     coordinatorHashes: coordinatorHashes(manifest),
     roots,
     collateral,
@@ -144,6 +139,7 @@ async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Pro
   if (!holds) return false;
   // The second lock: whatever the checks compared, the hardware must name the expected manifest alone.
   const isExpected = constantTimeEqual(evidence.reportData, boundTo([input.manifest]));
-  if (!isExpected) checks.refuse('manifest.expected', 'the report data bind another manifest');
+  if (!isExpected)
+    checks.refuse('manifest.expected', finding(false, 'the report data bind another manifest'));
   return isExpected;
 }

@@ -38,24 +38,25 @@ const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 const PSS =
   'a00f300d06096086480165030402020500a11c301a06092a864886f70d010108300d06096086480165030402020500a203020130';
 /**
- * By the whole AlgorithmIdentifier: the object identifier, the name, and the hash for ECDSA, which has no
- * parameters (RFC 5758 3.2). AMD's parameters of RSASSA-PSS end with the trailer or leave it out.
+ * By the whole AlgorithmIdentifier in DER; `hash` is that of ECDSA, which has no parameters (RFC 5758 3.2).
+ * AMD's parameters of RSASSA-PSS end with the trailer or leave it out.
  */
-const ALGORITHMS: Readonly<Record<string, readonly [oid: string, name: string, hash?: EcdsaHash]>> = {
-  [`304106092a864886f70d01010a3034${PSS}`]: ['1.2.840.113549.1.1.10', 'rsassa-pss'],
-  [`304606092a864886f70d01010a3039${PSS}a303020101`]: ['1.2.840.113549.1.1.10', 'rsassa-pss'],
-  '300a06082a8648ce3d040302': ['1.2.840.10045.4.3.2', 'ecdsa-with-SHA256', 'sha256'],
-  '300a06082a8648ce3d040303': ['1.2.840.10045.4.3.3', 'ecdsa-with-SHA384', 'sha384'],
+const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash?: EcdsaHash }>> = {
+  [`304106092a864886f70d01010a3034${PSS}`]: { name: 'rsassa-pss' },
+  [`304606092a864886f70d01010a3039${PSS}a303020101`]: { name: 'rsassa-pss' },
+  '300a06082a8648ce3d040302': { name: 'ecdsa-with-SHA256', hash: 'sha256' },
+  '300a06082a8648ce3d040303': { name: 'ecdsa-with-SHA384', hash: 'sha384' },
 };
 
 /** Refuses other parameters of these algorithms. By any other, nothing verifies; its name is its OID. */
-function readAlgorithm(element: Der): { readonly name: string; readonly hash?: EcdsaHash | undefined } {
-  const [, name, hash] = ALGORITHMS[hex(element.full)] ?? [];
-  if (name !== undefined) return { name, hash };
-  const oid = readOid(new DerCursor(element).take());
-  if (Object.values(ALGORITHMS).some(([known]) => known === oid))
-    throw malformed(`the signature algorithm ${oid} has other parameters`);
-  return { name: oid };
+function readAlgorithm(element: Der): (typeof ALGORITHMS)[string] {
+  const known = ALGORITHMS[hex(element.full)];
+  if (known !== undefined) return known;
+  const oid = new DerCursor(element).take();
+  const name = readOid(oid);
+  if (Object.keys(ALGORITHMS).some((algorithm) => algorithm.startsWith(hex(oid.full), 4)))
+    throw malformed(`the signature algorithm ${name} has other parameters`);
+  return { name };
 }
 
 export type Signed = Readonly<ReturnType<typeof readSigned>>;
@@ -77,7 +78,7 @@ export function readSigned<T>(der: Uint8Array, read: (cursor: DerCursor, takeAlg
         throw malformed('it names two signature algorithms');
     }),
   );
-  return { ...fields, /** The signed bytes. */ tbs: tbs.full, signatureAlgorithm, signature };
+  return { ...fields, tbs: tbs.full, signatureAlgorithm, signature };
 }
 
 /**
@@ -192,16 +193,9 @@ const readBasicConstraints = (element: Der) =>
   }));
 
 /** In the order of their bits (RFC 5280 4.2.1.3). */
-const KEY_USAGES: readonly string[] = [
-  'digitalSignature',
-  'nonRepudiation',
-  'keyEncipherment',
-  'dataEncipherment',
-  'keyAgreement',
-  'keyCertSign',
-  'cRLSign',
-  'encipherOnly',
-  'decipherOnly',
+const KEY_USAGES = [
+  ...['digitalSignature', 'nonRepudiation', 'keyEncipherment', 'dataEncipherment', 'keyAgreement'],
+  ...['keyCertSign', 'cRLSign', 'encipherOnly', 'decipherOnly'],
 ];
 
 function readKeyUsage(element: Der): ReadonlySet<string> {
@@ -209,10 +203,8 @@ function readKeyUsage(element: Der): ReadonlySet<string> {
   return new Set(KEY_USAGES.filter((_, bit) => (((bytes[bit >> 3] ?? 0) << (bit & 7)) & 0x80) !== 0));
 }
 
-function readExtendedKeyUsage(element: Der): readonly string[] {
-  const cursor = new DerCursor(element);
-  return [readOid(cursor.take()), ...Array.from(cursor.rest(), readOid)];
-}
+const readExtendedKeyUsage = (element: Der): readonly string[] =>
+  readSequence(element, (cursor) => [cursor.take(), ...cursor.rest()].map(readOid));
 
 /** Where the revocation list of a root is: the one URI of its one distribution point (RFC 5280 4.2.1.13). */
 export function crlDistributionPoint({ extensions }: Certificate): string {

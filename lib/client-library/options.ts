@@ -1,6 +1,6 @@
 /** Defines the options with which an application makes a client, and checks their values. */
 import { isProductionHost } from '../attestation/roots/production.ts';
-import { PRODUCT_NAMES } from '../attestation/snp/product.ts';
+import { PRODUCT_NAMES } from '../attestation/snp/packed-fields.ts';
 import { commonName, decodeOneCertificate, parseCertificate } from '../attestation/x509.ts';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';

@@ -8,7 +8,7 @@ import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
-import { type ManifestSource, managedManifest, staticManifest } from '../session/manifest-source.ts';
+import { type ManifestSource, managedManifest } from '../session/manifest-source.ts';
 import { type AttestedSession, createSession, type Epoch } from '../session/session.ts';
 import { createControlCall, isNobody } from './control-call.ts';
 import type { ClientConfig, Protection } from './options.ts';
@@ -37,7 +37,6 @@ export function openClientSession(config: ClientConfig): ClientSession {
   const source = manifestSource(config, call);
   const manifests: Partial<Record<'fetched' | 'enforced', Uint8Array>> = {};
   const session: AttestedSession = createSession({
-    apiKey,
     host: apiEndpoint.hostname,
     onDemand: true, // an application may drop a client without closing it
     shares: globalThis.navigator?.userAgent !== 'Cloudflare-Workers',
@@ -80,7 +79,7 @@ export function openClientSession(config: ClientConfig): ClientSession {
     },
     clock,
   });
-  session.start();
+  session.updateConfiguredKey(apiKey);
 
   async function acquire({ givesUp = isNobody, ...options }: Acquiring): Promise<Epoch> {
     if (session.current() !== undefined) return session.acquire(options);
@@ -141,5 +140,6 @@ function manifestSource(
   { manifest, cdnBaseUrl, clock }: ClientConfig,
   call: Parameters<typeof managedManifest>[0]['call'],
 ): ManifestSource {
-  return manifest === undefined ? managedManifest({ call, cdnBaseUrl, clock }) : staticManifest(manifest);
+  if (manifest === undefined) return managedManifest({ call, cdnBaseUrl, clock });
+  return { kind: 'static', newest: async () => manifest };
 }

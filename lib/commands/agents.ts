@@ -1,10 +1,10 @@
 /** The coding agents that `run` starts, by name, and which of their arguments would undo what it sets. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { basename, delimiter, join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
 import type { Clock } from '../clock.ts';
-import { type Environment, isOwnScript } from '../config/environment.ts';
+import type { Environment } from '../config/environment.ts';
 import { invalid } from '../config/values.ts';
 import { nearest, printable } from '../text.ts';
 import { type Agent, KEY } from './agents/agent.ts';
@@ -29,39 +29,6 @@ export const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|OTEL_|PRIVATEMOD
 /** The caller's environment without those variables. Agents get this one. */
 export const withoutKeys = (env: Environment): Environment =>
   Object.fromEntries(Object.entries(env).filter(([variable]) => !REMOVED.test(variable)));
-
-/**
- * Variables that npm sets for each script, whatever the caller's were. Others of npm, such as
- * npm_config_cache, may be the caller's own.
- */
-const OF_NPM =
-  /^(?:INIT_CWD|NODE|COLOR|npm_(?:(?:lifecycle|package)_.*|command|execpath|node_execpath|config_(?:local_prefix|global_prefix|node_gyp|npm_version|user_agent)))$/;
-/** Variables that may be the caller's own, unless npm has derived them from the package of the script. */
-const OF_PACKAGE = /^npm_config_(?:prefix|globalconfig)$/;
-
-/**
- * The environment that the caller of `npm start` had: without the variables of npm, and without what npm has
- * put in front of PATH. An agent with those would use the Node of the checkout, and install into it.
- */
-export function beforeNpm(env: Environment): Environment {
-  if (!isOwnScript(env, 'start') && !isOwnScript(env, 'demo')) return env;
-  const checkout = env['npm_config_local_prefix'] ?? process.cwd();
-  const kept = Object.entries(env).flatMap(([variable, value = '']) => {
-    if (OF_NPM.test(variable)) return [];
-    if (OF_PACKAGE.test(variable) && [checkout, join(checkout, 'etc/npmrc')].includes(value)) return [];
-    return [[variable, /^path$/i.test(variable) ? ownPath(value) : value]];
-  });
-  return Object.fromEntries(kept) as Environment;
-}
-
-/** A PATH without the directories of npm: some named node_modules/.bin, then one named node-gyp-bin. */
-function ownPath(path: string): string {
-  const directories = path.split(delimiter);
-  const first = directories.findIndex((directory) => !directory.endsWith(join('node_modules', '.bin')));
-  return basename(directories[first] ?? '') === 'node-gyp-bin'
-    ? directories.slice(first + 1).join(delimiter)
-    : path;
-}
 
 export const AGENT_NAMES: readonly string[] = Object.keys(AGENTS);
 

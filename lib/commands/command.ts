@@ -22,11 +22,8 @@ export interface Io {
   readonly stdout: Output;
   readonly stderr: Output;
   readonly clock: Clock;
-  /**
-   * Whether the proxy that `run` uses ends together with the command, as in the demo. No message may then
-   * tell people to use the proxy again.
-   */
-  readonly proxyEnds?: true;
+  /** How a person starts the program again, for lines to copy; absent where its proxy ends with it. */
+  readonly program?: string;
 }
 
 /** What the command line asks of a command. */

@@ -5,7 +5,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
 import { join } from 'node:path';
-import { type Environment, isOwnScript } from '../config/environment.ts';
+import type { Environment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, type Given, integer, setting, text, valuesOf } from '../config/setting.ts';
@@ -17,7 +17,6 @@ import type { Agent, Model, Place } from './agents/agent.ts';
 import {
   AGENT_NAMES,
   agentOf,
-  beforeNpm,
   bypassIn,
   demandVersion,
   notInstalled,
@@ -69,7 +68,7 @@ export const RUN: Command = {
  * Returns the exit code of the agent, or 128 plus the number of the signal that ended it. Throws
  * config_invalid.
  */
-async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invocation): Promise<number> {
+async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation): Promise<number> {
   const { listenAddress, port, print, contextWindow, maxOutput, model: chosen } = valuesOf(SETTINGS, given);
   if (socketPath(listenAddress) !== undefined)
     throw invalid(
@@ -97,8 +96,7 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
     );
   else io.stderr.write(aboutWindow(name, agent, model));
 
-  const env = beforeNpm(own);
-  const directory = directoryOf(own);
+  const directory = process.cwd();
   const { name: provider, why } = await providerName(env, directory);
   if (why !== undefined)
     io.stderr.write(
@@ -130,11 +128,11 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
         `The proxy on ${url} did not answer ${plural(relay.failed(), 'request')} of ${name}.\n`,
       );
     const [again, alone] = agent.goOn;
-    const words = [startedAs(own), 'run', name, ...flagsIn(given), '--', again];
+    const words = ['run', name, ...flagsIn(given), '--', again];
     const next =
-      io.proxyEnds === true
+      io.program === undefined
         ? 'This conversation ends here: its proxy ends now.'
-        : `To go on with this conversation: ${words.join(' ')}`;
+        : `To go on with this conversation: ${[shellWord(io.program), ...words].join(' ')}`;
     io.stderr.write(`${next}\n${alone}\n`);
     return code;
   } finally {
@@ -159,20 +157,6 @@ async function keptFile({ file }: Agent, env: Environment, directory: string): P
       `${path} cannot be written (${code ?? message}): set XDG_STATE_HOME to a directory of yours`,
     );
   }
-}
-
-/**
- * The directory in which the caller stands. `npm start` changes to that of the package; under the npm of
- * another program, INIT_CWD is the directory of that program's caller.
- */
-const directoryOf = (env: Environment): string =>
-  (isOwnScript(env, 'start') && env['INIT_CWD']) || process.cwd();
-
-/** The command that started this program, by npm or by a shell, for a line to copy. */
-function startedAs(env: Environment): string {
-  if (!isOwnScript(env, 'start')) return 'privatemode-proxy';
-  const here = process.cwd();
-  return directoryOf(env) === here ? 'npm start --' : `npm --prefix ${shellWord(here)} start --`;
 }
 
 /** The flags given on the command line, without those set by variables. */

@@ -7,11 +7,11 @@ import { type Environment, withEnvironment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
-import { invalid, parseMoment, wants } from '../config/values.ts';
+import { invalid, parseMoment, parsePath, wants } from '../config/values.ts';
 import { TILDE } from '../files/path-refusal.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from '../verdict/verdict.ts';
 
-const FILE = text('FILE', required);
+const FILE = text('FILE', parseFile);
 
 const OWN = [
   setting('save', FILE, {
@@ -24,13 +24,12 @@ const OWN = [
     bare: 'a service is given with --api-endpoint HOST:PORT, and a record with --saved FILE',
     help: 'Verify this record, which --save or --receipts has written, and use no network.',
   }),
-  setting(
-    'at',
-    text('TIME', (flag, given) => parseMoment(flag, required(flag, given))),
-    {
-      help: 'With --saved: time at which to judge all dates, as in 2026-12-01T00:00:00Z (default: the time that the record states). A time in the future prints a warning.',
-    },
-  ),
+  setting('at', text('TIME', parseMoment), {
+    help: 'With --saved: time at which to judge all dates, as in 2026-12-01T00:00:00Z (default: the time that the record states). A time in the future prints a warning.',
+  }),
+  setting('receipts-dir', text('DIR', parseFile), {
+    help: 'With --saved: judge all dates by the time that a signed receipt in this directory states for the record.',
+  }),
   setting('accept-custom-roots', BOOLEAN, {
     help: 'Exit with 0 if evidence is accepted under roots other than those of AMD and Intel, as a simulator needs. Without this flag the exit code is 35.',
   }),
@@ -41,6 +40,9 @@ const OWN = [
 export const VERIFY_FLAGS = [...FLAGS, ...OWN];
 type Own = ValuesOf<(typeof OWN)[number]> & { readonly verbose: boolean };
 
+const NO_KEY =
+  'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a record instead, name it with --saved FILE (see verify --help)';
+
 /** Flags that name the service or save its responses; they have no meaning for a record. */
 const OF_SERVICE = [
   ...['save', 'nonce', 'api-endpoint', 'api-key', 'manifest-path', 'cdn-base-url'],
@@ -48,39 +50,33 @@ const OF_SERVICE = [
 ];
 
 export type LiveRequest = Readonly<ReturnType<typeof liveRequest>>;
-export type SavedRequest = Own & {
-  readonly mode: 'record';
-  readonly saved: string;
-  readonly warnings: Given['warnings'];
-};
+export type SavedRequest = Own & { readonly mode: 'record'; readonly saved: string };
 
 /** The request of a command line. Throws config_invalid. */
 export function verifyRequest(given: Given, env: Environment = {}): LiveRequest | SavedRequest {
-  const { values, warnings } = given;
+  const { values } = given;
   const own = { ...valuesOf(OWN, given), verbose: values.get('verbose') === 'true' };
-  const { saved, at } = own;
+  const { saved } = own;
+  const times = ['at', 'receipts-dir'].filter((name) => values.has(name));
   // Variables of the proxy count for the live service only.
-  if (saved === undefined && at === undefined) return liveRequest(withEnvironment(given, env), own);
-  if (saved === undefined) throw invalid('--at is for a record: name it with --saved FILE');
+  if (saved === undefined && times.length === 0) return liveRequest(withEnvironment(given, env), own);
+  if (saved === undefined) throw invalid(`--${times[0]} is for a record: name it with --saved FILE`);
+  if (times.length > 1) throw invalid('--at and --receipts-dir both name a time; leave one of them out');
   const stray = OF_SERVICE.find((name) => values.has(name));
   if (stray !== undefined)
     throw invalid(`--${stray} is for the live service, but --saved is for a record; leave one of them out`);
-  return { ...own, mode: 'record', saved, warnings };
+  return { ...own, mode: 'record', saved };
 }
 
 function liveRequest(given: Given, own: Own) {
-  const { values, warnings } = given;
-  if (!values.has('api-key')) {
-    throw invalid(
-      'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a record instead, name it with --saved FILE (see verify --help)',
-    );
-  }
-  const manifestPath = values.get('manifest-path');
-  if (manifestPath === '') throw invalid('--manifest-path wants a path, and got none');
+  const { values } = given;
+  if (!values.has('api-key')) throw invalid(NO_KEY);
+  const path = values.get('manifest-path');
+  const manifestPath = path === undefined ? undefined : parsePath('--manifest-path', path);
   // The settings of the proxy, for `configOf`, without the manifest, which verify reads itself.
   const proxy = new Map(values);
   for (const name of [...OWN.map(({ name }): string => name), 'manifest-path']) proxy.delete(name);
-  return { ...own, mode: 'live' as const, warnings, given: { ...given, values: proxy }, manifestPath };
+  return { ...own, mode: 'live' as const, given: { ...given, values: proxy }, manifestPath };
 }
 
 function parseNonce(flag: string, text: string): Uint8Array {
@@ -89,53 +85,50 @@ function parseNonce(flag: string, text: string): Uint8Array {
   throw wants(flag, `${NONCE_BYTES} bytes in base64, as openssl rand -base64 32 prints them`, text);
 }
 
-function required(flag: string, text: string): string {
-  if (text === '') throw invalid(`${flag} wants a value, and got none`);
+function parseFile(flag: string, text: string): string {
   if (text.startsWith('~/')) throw invalid(`${flag} begins with ~: ${TILDE}`);
-  return text;
+  return parsePath(flag, text);
 }
 
-/** A flag of the proxy that means something else here. */
-const VERBOSE = { ...proxyFlag('verbose'), help: 'Print each check below its link of the chain of trust.' };
-
-/** Flags of the proxy, with their help texts for verify. */
-const SERVICE = Object.entries({
+/** Help texts of flags of the proxy that mean something else here, or less. */
+const HELP: Readonly<Record<string, string>> = {
   'api-key': 'API key: a literal, or a file path prefixed with @. Required.',
-  'api-endpoint': 'Endpoint of the remote API.',
   'manifest-path': 'Manifest file to verify the remote against. If unset, the newest one from the service.',
-  'connect-timeout': 'Longest time to connect to a host, including TLS.',
-  'protocol-version':
-    'An experiment: announce another protocol version, to find out which versions the service takes.',
-}).map(([name, help]) => ({ ...proxyFlag(name), help }));
+  verbose: 'Print each check below its link of the chain of trust.',
+};
+
+const proxyFlags = (...names: readonly string[]): readonly Flag[] =>
+  FLAGS.filter(({ name }) => names.includes(name)).map((flag) => {
+    return { ...flag, help: HELP[flag.name] ?? flag.help };
+  });
 
 /** The text of `verify --help`, as helpPage gives it. */
 export function renderVerifyHelp(): string {
-  const foreign = 'under roots that are not those of AMD and Intel, without --accept-custom-roots';
-  const codes = [
-    ...Object.entries(OUTCOMES).map(([outcome, row]) => [row.exitCode, outcome, row.meaning] as const),
-    [CUSTOM_ROOTS_EXIT_CODE, 'accepted', foreign] as const,
-  ]
-    .sort(([a], [b]) => a - b)
-    .map(([code, outcome, meaning]) => [`  ${String(code).padStart(2)}  ${outcome}`, `${meaning}.`] as const);
-  const noOutcome = 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.';
+  const service = ['api-key', 'api-endpoint', 'manifest-path', 'connect-timeout', 'protocol-version'];
+  const custom = 'under roots that are not those of AMD and Intel, without --accept-custom-roots.';
+  const none = 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.';
+  const codes = Object.entries(OUTCOMES).map(
+    ([outcome, { exitCode, meaning }]) =>
+      [`  ${String(exitCode).padStart(2)}  ${outcome}`, `${meaning}.`] as const,
+  );
   return helpPage(
     `Verifies by hardware evidence that a remote inference service is what its manifest says, and says
 what each link of its chain of trust establishes. Sends only the key, a nonce and a fresh public key.`,
     ['verify --api-key KEY [flags]', 'verify --saved FILE [flags]'],
     [
-      section('The live service', [...SERVICE, ...OWN.slice(0, 2)]),
+      section('The live service', [...proxyFlags(...service), ...OWN.slice(0, 2)]),
       "The proxy's other flags are accepted too, so that you can reuse its command line.\n",
-      section('A record (no network is used)', OWN.slice(2, 4)),
-      section('Output', [...OWN.slice(4), VERBOSE, proxyFlag('help')]),
-      section('Exit codes', [...codes, [`   ${USAGE_EXIT_CODE}  no outcome`, noOutcome]]),
+      section('A record (no network is used)', OWN.slice(2, 5)),
+      section('Output', [...OWN.slice(5), ...proxyFlags('verbose', 'help')]),
+      section('Exit codes', [
+        ...codes,
+        [`  ${CUSTOM_ROOTS_EXIT_CODE}  accepted`, custom],
+        [`   ${USAGE_EXIT_CODE}  no outcome`, none],
+      ]),
       section('Environment', [
         ['  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.'],
         ['  NO_COLOR', 'Print no colours, even on a terminal.'],
       ]),
     ],
   );
-}
-
-function proxyFlag(wanted: string): Flag {
-  return FLAGS.find(({ name }) => name === wanted) as Flag;
 }

@@ -19,15 +19,14 @@ import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/outbound-proxy.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
-import { type AttestDeps, type AttestHooks, attest, type Step } from '../session/epoch.ts';
+import { type AttestDeps, type AttestHooks, attest } from '../session/epoch.ts';
 import { managedManifest } from '../session/manifest-source.ts';
 import { shellWord } from '../text.ts';
-import { completed, notJudged, rootsKind, type SecretMessages } from '../verdict/judge.ts';
+import { completed, notJudged, rootsKind } from '../verdict/judge.ts';
 import { type ExchangeRecord, type JudgedExchange, recordExchange } from '../verdict/record.ts';
-import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import { errorOf, type Verdict } from '../verdict/verdict.ts';
 import type { LiveRequest } from './verify-flags.ts';
-import { readManifest } from './verify-saved.ts';
+import { readManifest, type Verified } from './verify-saved.ts';
 
 /** Called when a step begins. */
 type OnStep = (step: string) => unknown;
@@ -39,50 +38,41 @@ type OnStep = (step: string) => unknown;
 export async function verifyLive(
   request: LiveRequest,
   env: Environment,
-  { clock, onStep }: { readonly clock: Clock; readonly onStep: OnStep },
+  clock: Clock,
+  onStep: OnStep,
 ): Promise<Verified> {
   const { save, manifestPath, nonce } = request;
   if (save !== undefined) requireUnused(save);
   const config = { ...configOf(request.given, env).config, manifestPath };
-  const {
-    apiEndpoint: endpoint,
-    cdnBaseUrl,
-    amdKdsUrl,
-    intelPcsUrl,
-    protocolVersion,
-    unsafeTrustRoots,
-  } = config;
+  const { apiEndpoint: endpoint, cdnBaseUrl, protocolVersion, unsafeTrustRoots } = config;
   const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
   const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock });
   const { call } = outbound;
+  const { amdKdsUrl, intelPcsUrl } = config;
   const vendors = createCollateralCache({ call, store: new Map(), amdKdsUrl, intelPcsUrl, clock });
-  const recording = recordExchange(vendors, serviceUrl(endpoint));
+  const subject = serviceUrl(endpoint);
+  const recording = recordExchange(vendors, subject);
   const control = createControlApi({ call, endpoint, protocolVersion, clock });
   const deps = { control, roots, collateral: recording.source, clock };
   const published = managedManifest({ call, cdnBaseUrl, clock });
   const expected = async () => (manifestPath === undefined ? published.newest() : readManifest(manifestPath));
   const asking = attestOnce(deps, expected, { apiKey, nonce }, onStep);
   const { verdict, exchange } = await asking.finally(() => outbound.close());
-  const record = exchange && recording.record({ ...exchange, roots }, verdict);
+  const record = exchange && recording.record(exchange, verdict);
   const report = {
     mode: manifestPath === undefined ? 'managed' : 'static',
-    timeFrom: '',
-    rows: {
-      Subject: serviceUrl(endpoint),
-      Manifest: manifestPath ?? `the newest one published at ${cdnBaseUrl}`,
-      Roots: rootsFrom(unsafeTrustRoots),
-    },
+    subject,
+    manifest: manifestPath ?? `the newest one published at ${cdnBaseUrl}`,
+    roots: unsafeTrustRoots && `--unsafe-trust-roots ${unsafeTrustRoots}`,
   } as const;
   const error = errorOf(verdict);
   const warnings = [
-    request.given.values.has('protocol-version') && `Warning: ${PROTOCOL_EXPERIMENT}.\n`,
-    unsafeTrustRoots !== undefined && foreignRoots(`--unsafe-trust-roots ${unsafeTrustRoots}`),
-    ...[error && simulatorHint(error, config, env)].map((hint) => hint && `${hint}\n`),
+    request.given.values.has('protocol-version') ? `Warning: ${PROTOCOL_EXPERIMENT}.` : undefined,
+    error && simulatorHint(error, config, env),
   ];
-  const warning = warnings.filter(Boolean).join('');
-  return { verdict, report, warning, ...(save !== undefined && { keep: () => keepRecord(save, record) }) };
+  return { verdict, report, warnings, keep: save === undefined ? save : () => keepRecord(save, record) };
 }
 
 /** The verdict, and the exchange that led to it; undefined if there is no evidence to judge. */
@@ -91,43 +81,35 @@ async function attestOnce(
   expected: () => Promise<Uint8Array>,
   asked: { readonly apiKey: string; readonly nonce: Uint8Array | undefined },
   onStep: OnStep,
-): Promise<{ readonly verdict: Verdict; readonly exchange?: Omit<JudgedExchange, 'roots'> }> {
-  const found: { manifest?: Uint8Array; error?: PrivatemodeError; verdict?: Verdict } & {
-    sent?: Pick<JudgedExchange, 'nonce' | 'document'>;
-    secret?: SecretMessages;
-  } = {};
+): Promise<{ readonly verdict: Verdict; readonly exchange?: JudgedExchange }> {
+  const { roots, clock } = deps;
+  let manifest: Uint8Array | undefined;
+  let judged: { verdict: Verdict; exchange: JudgedExchange } | undefined;
+  let error: PrivatemodeError | undefined;
   try {
     onStep('manifest');
-    const manifest = await expected();
-    found.manifest = manifest;
+    const given = await expected();
+    manifest = given;
     const hooks: AttestHooks = {
-      onStep: (name) => onStep(STEPS[name]),
+      onStep,
       onEvidence({ verdict, nonce, document }) {
-        Object.assign(found, { verdict, sent: { nonce, document } });
+        judged = { verdict, exchange: { nonce, document, manifest: given, roots, secret: undefined } };
       },
-      onSecret({ verdict, messages }) {
-        Object.assign(found, { verdict, secret: messages });
+      onSecret({ verdict, messages: secret }) {
+        if (judged !== undefined) judged = { verdict, exchange: { ...judged.exchange, secret } };
       },
     };
     await attest(deps, hooks, { ...asked, manifest });
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
-    found.error = thrown;
+    error = thrown;
   }
-  const { manifest, error, verdict, sent, secret } = found;
-  if (manifest !== undefined && verdict !== undefined && sent !== undefined)
-    return { verdict: completed(error, verdict), exchange: { ...sent, manifest, secret } };
+  if (judged !== undefined) return { ...judged, verdict: completed(error, judged.verdict) };
   const cause = error ?? new PrivatemodeError('attestation_failed', 'the service was not judged');
-  const at = new Date(deps.clock.now()).toISOString();
+  const at = new Date(clock.now()).toISOString();
   const manifestSha256 = manifest === undefined ? null : createHash('sha256').update(manifest).digest('hex');
-  return { verdict: notJudged(cause, { at, roots: rootsKind(deps.roots), manifestSha256 }) };
+  return { verdict: notJudged(cause, { at, roots: rootsKind(roots), manifestSha256 }) };
 }
-
-const STEPS: Readonly<Record<Step, string>> = {
-  evidence: 'evidence',
-  collateral: 'checks of the evidence',
-  secret: 'secret exchange',
-};
 
 /** Refuses a file that is there, before the first request. Throws config_invalid. */
 function requireUnused(path: string): void {

@@ -1,68 +1,99 @@
-/** Verifies a record (`verify --saved FILE`), and reads nothing but that file. */
-import { createHash } from 'node:crypto';
+/** Verifies a record (`verify --saved FILE`), and reads nothing else but the receipts of --receipts-dir. */
 import { readFileSync } from 'node:fs';
-import { basename } from 'node:path';
-import { whyNoManifestFile } from '../config/files.ts';
+import { basename, join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import { orRefuse, whyNoManifestFile } from '../config/files.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { fileUnreadable } from '../files/path-refusal.ts';
+import { linesOf } from '../files/line-files.ts';
+import { reasonOf } from '../files/path-refusal.ts';
+import { readFirstLine, readLine, sha256 } from '../receipts/receipt.ts';
+import { firstLineOf, receiptFiles, receiptsDirectory } from '../receipts/receipt-files.ts';
 import { printable } from '../text.ts';
 import { judge, notJudged } from '../verdict/judge.ts';
 import { readRecord } from '../verdict/record.ts';
-import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
+import type { Report } from '../verdict/text.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { VERSION } from '../version.ts';
 import type { SavedRequest } from './verify-flags.ts';
 
-const MAX_BYTES = 64 * 1024 * 1024;
+/** A verification: its verdict, the circumstances, and what to say beside it. */
+export interface Verified {
+  readonly verdict: Verdict;
+  readonly report: Report;
+  /** For stderr, before the report; those that do not apply are empty. */
+  readonly warnings: readonly (string | undefined)[];
+  /** Saves the exchange after the report. Resolves with a line for stderr. */
+  readonly keep?: (() => Promise<string>) | undefined;
+}
 
 /**
- * Judges by the time of --at, else by that which the record states. An unusable file gives a verdict too; it
- * rejects only for bugs of this program.
+ * Judges by the time of --at, or of a receipt, else by that which the record states. An unusable file gives a
+ * verdict too; it rejects only for bugs of this program.
  */
-export async function verifySaved({ saved, at }: SavedRequest, now: Date): Promise<Verified> {
-  const refuse = (defect: string) => unusable(saved, defect);
-  const future = (time: Date, whose: string): string =>
-    time > now
-      ? `Warning: ${whose} ${time.toISOString()} lies in the future: what is in force then is not known yet.\n`
-      : '';
+export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now: Date): Promise<Verified> {
   try {
     const file = readInput(saved);
-    const sha256 = createHash('sha256').update(file).digest('hex');
+    const exchange = sha256(file);
     // --receipts names each record by its digest.
-    if (/^[0-9a-f]{64}\.json$/.test(basename(saved)) && !basename(saved).startsWith(sha256))
-      throw refuse(`it is another record than its name says: its SHA-256 is ${sha256}`);
-    const { subject, time, host, version, stated } = readRecord(file, refuse);
-    const verdict = await judge({ ...subject, now: at ?? time });
-    const isCustom = verdict.roots === 'custom';
-    const rows = {
-      Subject: `${host}, as ${saved} says`,
-      Manifest: `that of ${saved}`,
-      Roots: rootsFrom(isCustom ? `those of ${saved}` : undefined),
-      Exchange: sha256,
-    };
-    const changes = at === undefined ? differences(stated, verdict, version) : '';
-    const warning =
-      future(at ?? time, at === undefined ? 'the time of the record,' : '--at') +
-      changes +
-      (isCustom ? foreignRoots(`the record ${saved}`) : '');
-    const timeFrom = at === undefined ? ', stated by the file' : '';
-    return { verdict, report: { mode: 'record', rows, timeFrom }, warning };
+    if (/^[0-9a-f]{64}\.json$/.test(basename(saved)) && !basename(saved).startsWith(exchange))
+      throw unusable(saved, `it is another record than its name says: its SHA-256 is ${exchange}`);
+    const record = readRecord(file, (defect) => unusable(saved, defect));
+    const receipt = receiptsDir === undefined ? undefined : await receiptOf(exchange, receiptsDir);
+    const time = at ?? receipt?.time ?? record.time;
+    const isAsStated = time === record.time;
+    const timeFrom = isAsStated ? ', stated by the file' : receipt?.from;
+    const verdict = await judge({ ...record.subject, now: time });
+    const report = {
+      mode: 'record',
+      subject: `${record.host}, as ${saved} says`,
+      manifest: `that of ${saved}`,
+      exchange,
+      roots: verdict.roots === 'custom' ? `the record ${saved}` : undefined,
+      timeFrom,
+    } as const;
+    const future = `Warning: the time ${time.toISOString()}${timeFrom ?? ''} lies in the future: what is in force then is not known yet.`;
+    const warnings = [
+      time > now ? future : undefined,
+      isAsStated ? difference(record.stated, verdict, record.version) : undefined,
+    ];
+    return { verdict, report, warnings };
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     const known = { at: (at ?? now).toISOString(), roots: 'vendor', manifestSha256: null } as const;
-    const report = { mode: 'record', rows: { Subject: saved }, timeFrom: '' } as const;
-    return { verdict: notJudged(thrown, known), report, warning: at === undefined ? '' : future(at, '--at') };
+    return { verdict: notJudged(thrown, known), report: { mode: 'record', subject: saved }, warnings: [] };
   }
 }
 
+/**
+ * When the service was attested in that exchange, by the first receipt that says so and is signed with the
+ * key that its file names. Throws verify_input_invalid if there is none.
+ */
+async function receiptOf(exchange: string, workspace: string) {
+  const directory = await receiptsDirectory(workspace);
+  try {
+    for (const file of await receiptFiles(directory)) {
+      const path = join(directory, file);
+      const { signer } = readFirstLine((await firstLineOf(path)) ?? '') ?? {};
+      if (signer === undefined) continue;
+      for await (const { text } of linesOf(path)) {
+        const line = text.includes(exchange) ? readLine(text, signer) : undefined;
+        if (line?.type !== 'epoch' || line.record !== exchange || !(Date.parse(line.time) > 0)) continue;
+        const key = sha256(signer.export({ type: 'spki', format: 'der' }));
+        return { time: new Date(line.time), from: `, stated by a receipt signed with key SHA-256 ${key}` };
+      }
+    }
+  } catch (thrown) {
+    throw unusable(directory, reasonOf(thrown));
+  }
+  throw unusable(directory, `no signed receipt in it states the time of the record ${exchange}`);
+}
+
+const MAX_BYTES = 64 * 1024 * 1024;
+
 /** The content of a file. Throws verify_input_invalid, naming the file. */
 function readInput(path: string): Uint8Array {
-  let bytes: Uint8Array;
-  try {
-    bytes = new Uint8Array(readFileSync(path));
-  } catch (thrown) {
-    throw invalid(fileUnreadable(JSON.stringify(path), thrown).message, thrown);
-  }
+  const refuse = (thrown: unknown) => unusable(path, reasonOf(thrown));
+  const bytes = new Uint8Array(orRefuse(() => readFileSync(path), refuse));
   if (bytes.length === 0) throw unusable(path, 'it is empty');
   if (bytes.length > MAX_BYTES) throw unusable(path, 'it is larger than 64 MiB');
   return bytes;
@@ -76,33 +107,23 @@ export function readManifest(path: string): Uint8Array {
   return bytes;
 }
 
-const invalid = (message: string, cause?: unknown): PrivatemodeError =>
-  new PrivatemodeError('verify_input_invalid', message, { cause });
-
 const unusable = (path: string, defect: string): PrivatemodeError =>
-  invalid(`${path} cannot be used: ${defect}`);
+  new PrivatemodeError('verify_input_invalid', `${path} cannot be used: ${defect}`);
 
 type Json = Readonly<Record<string, unknown>>;
 
-/**
- * A warning if the record states another verdict than `verdict`. One of another version may say it
- * otherwise.
- */
-function differences(stated: Json, verdict: Verdict, version: string): string {
+/** A warning if the record states another verdict; one of another version may put it otherwise. */
+function difference(stated: Json, verdict: Verdict, version: string): string | undefined {
   const [then, now] = [partsOf(stated), partsOf({ ...verdict })];
-  const names = [...new Set([...then.keys(), ...now.keys()])].filter(
-    (name) => then.get(name) !== now.get(name),
-  );
-  if (names.length === 0) return '';
+  const names = Object.keys({ ...then, ...now }).filter((name) => !isDeepStrictEqual(then[name], now[name]));
   const by =
     version === VERSION ? 'this version' : `version ${version}, which may put it otherwise than ${VERSION}`;
-  return `Warning: ${printable(`the record states another verdict, made by ${by}. These differ: ${names.join(', ')}`, 10_000)}\n`;
+  const text = `the record states another verdict, made by ${by}. These differ: ${names.join(', ')}`;
+  return names.length === 0 ? undefined : `Warning: ${printable(text, 10_000)}`;
 }
 
 /** The parts of a verdict by name: its checks by their ids, and its other members. */
-function partsOf({ checks, ...members }: Json): ReadonlyMap<string, string> {
-  const rows = Object.values(checks ?? {}).map(
-    (row: Json | null) => [JSON.stringify(row?.['id']), row] as const,
-  );
-  return new Map([...Object.entries(members), ...rows].map(([name, part]) => [name, JSON.stringify(part)]));
+function partsOf({ checks, ...members }: Json): Json {
+  const rows = Object.values(checks ?? {}).map((row: Json | null) => [JSON.stringify(row?.['id']), row]);
+  return { ...members, ...Object.fromEntries(rows) };
 }

@@ -1,10 +1,6 @@
-/**
- * `privatemode-proxy verify`: reads the command line, prints the verdict, and exits with a code by its
- * outcome.
- */
-import { refuseFlagsNotPassed } from '../config/environment.ts';
+/** `privatemode-proxy verify`: prints the verdict, and exits with a code by its outcome. */
 import { hasColours } from '../text.ts';
-import { renderText } from '../verdict/text.ts';
+import { foreignRoots, renderText } from '../verdict/text.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, verdictText } from '../verdict/verdict.ts';
 import type { Command, Invocation } from './command.ts';
 import { renderVerifyHelp, VERIFY_FLAGS, verifyRequest } from './verify-flags.ts';
@@ -16,31 +12,23 @@ export const VERIFY: Command = { flags: VERIFY_FLAGS, help: renderVerifyHelp, ru
  * Returns an exit code of OUTCOMES, or CUSTOM_ROOTS_EXIT_CODE. Throws config_invalid and
  * unsafe_roots_refused.
  */
-async function printVerdict({
-  given,
-  argv,
-  env,
-  io: { stdout, stderr, clock },
-}: Invocation): Promise<number> {
+async function printVerdict({ given, env, io }: Invocation): Promise<number> {
+  const { stdout, stderr, clock } = io;
   const request = verifyRequest(given, env);
-  if (request.mode === 'live') refuseFlagsNotPassed(argv, env); // a manifest may be pinned among them
-  for (const warning of request.warnings) stderr.write(`Warning: ${warning}\n`);
+  if (request.mode === 'live')
+    for (const warning of request.given.warnings) stderr.write(`Warning: ${warning}\n`);
   // Show to a person at a terminal what is waited for; programs read only the verdict.
   const showSteps = stderr.isTTY === true && !request.json;
   const onStep = (step: string) => showSteps && stderr.write(`${step} …\n`);
-  const verifying =
+  const { verdict, report, warnings, keep } =
     request.mode === 'record'
-      ? verifySaved(request, new Date(clock.now()))
+      ? await verifySaved(request, new Date(clock.now()))
       : // Load the network code only for this mode.
-        import('./verify-live.ts').then(({ verifyLive }) => verifyLive(request, env, { clock, onStep }));
-  const { verdict, report, warning, keep } = await verifying;
-  stderr.write(warning);
-  const colours = hasColours(stdout, env);
-  stdout.write(
-    request.json
-      ? verdictText(verdict)
-      : renderText(verdict, { ...report, colours, verbose: request.verbose }),
-  );
+        await (await import('./verify-live.ts')).verifyLive(request, env, clock, onStep);
+  for (const warning of [...warnings, report.roots && foreignRoots(report.roots)])
+    if (warning) stderr.write(`${warning}\n`);
+  const text = renderText(verdict, report, hasColours(stdout, env), request.verbose);
+  stdout.write(request.json ? verdictText(verdict) : text);
   if (keep !== undefined) stderr.write(await keep());
   const { outcome, roots } = verdict;
   const custom = outcome === 'accepted' && roots === 'custom' && !request.acceptCustomRoots;

@@ -43,56 +43,6 @@ const FLAG_OF: ReadonlyMap<string, Flag> = new Map(
   }),
 );
 
-/** Settings that npm has too: their npm variables may come from npm's own configuration file. */
-const OF_NPM: readonly string[] = ['help', 'version', 'workspace', 'save'];
-
-/** Whether npm started this program, by that script of its own package.json. */
-export const isOwnScript = (env: Environment, script: string): boolean =>
-  env['npm_lifecycle_event'] === script && env['npm_package_name'] === 'privatemode-proxy';
-
-/**
- * Refuses a start such as `npm start --port 8081`, which lacks the `--` in front of the flags. npm then takes
- * the flags for its own: it passes none of them on, and sets a variable npm_config_NAME for each. Without
- * this check the program would start with other settings than those typed. `script`: the script of
- * package.json that starts it. Throws config_invalid; the message quotes no value.
- */
-export function refuseFlagsOfNpm(
-  flags: readonly Pick<Flag, 'name' | 'value'>[],
-  env: Environment,
-  script = 'start',
-): void {
-  if (!isOwnScript(env, script)) return;
-  const taken = flags.filter(
-    ({ name }) => !OF_NPM.includes(name) && env[`npm_config_${name.replaceAll('-', '_')}`] !== undefined,
-  );
-  if (taken.length === 0) return;
-  const written = taken.map(({ name, value }) => `--${name} ${value ?? ''}`.trimEnd()).join(' ');
-  const which = taken.map(({ name }) => `--${name}`).join(' and ');
-  const kept = taken.length === 1 ? 'a flag of its own' : 'flags of its own';
-  const command = script === 'start' ? 'npm start' : `npm run ${script}`;
-  throw invalid(`npm took ${which} for ${kept}: put -- in front, as in ${command} -- ${written}`);
-}
-
-/** The variable that the systemd units put at the end of the proxy's command line. */
-const FLAGS_OF_UNIT = 'PRIVATEMODE_PROXY_FLAGS';
-
-/**
- * Refuses a start, or a check of the live service, without the flags of PRIVATEMODE_PROXY_FLAGS: only a
- * command line that names the variable, as in the systemd units, passes them on. Without this check a proxy
- * started in another way would ignore all of them, a --clients that keeps others out included. Throws
- * config_invalid; the message quotes no value.
- */
-export function refuseFlagsNotPassed(argv: readonly string[], env: Environment): void {
-  // systemd removes quotes and backslashes when it splits the variable into words.
-  const wordsOf = (text: string) => text.replace(/["'\\]/g, '').split(/\s+/);
-  const passed = new Set(wordsOf(argv.join(' ')));
-  if (wordsOf(env[FLAGS_OF_UNIT] ?? '').every((word) => word === '' || passed.has(word))) return;
-  throw invalid(
-    `${FLAGS_OF_UNIT} has flags that the command line lacks, so they would set nothing: end ExecStart= with $${FLAGS_OF_UNIT}, ` +
-      `as the systemd units of the proxy do; elsewhere unset it, and give the flags, or a variable for each, such as ${variableOf('clients')}`,
-  );
-}
-
 /** As `peekFlag`; reads the flag's variable if the command line does not give the flag. */
 export const peekSetting = (argv: readonly string[], env: Environment, name: string): string | undefined =>
   peekFlag(argv, name) ?? (env[variableOf(name)] || undefined);
@@ -143,7 +93,6 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
       }
       continue;
     }
-    if (variable === FLAGS_OF_UNIT) continue; // refuseFlagsNotPassed looks at it
     const flag = FLAG_OF.get(variable);
     if (flag === undefined) warnings.push(unknown(variable));
     else if (flag.name !== 'port' || !SERVICE_ADDRESS.test(text)) found.push([variable, flag]);

@@ -7,7 +7,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
 import { isProductionHost, PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
-import { PRODUCT_NAMES, type Product } from '../attestation/snp/product.ts';
+import { PRODUCT_NAMES, type Product } from '../attestation/snp/packed-fields.ts';
 import type { TrustRoots } from '../attestation/verify-evidence.ts';
 import { commonName, decodeCertificates, parseCertificate } from '../attestation/x509.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';

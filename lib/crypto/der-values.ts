@@ -78,20 +78,18 @@ export function readText({ tag, content }: Der): string {
   throw malformed(`a string of tag 0x${tag.toString(16)} cannot be read`);
 }
 
-const TIME = /^(\d{2,4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
+const TIME = /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
 
 /** UTCTime or GeneralizedTime in the one form RFC 5280 4.1.2.5 allows: seconds present, `Z`, no fraction. */
 export function readTime({ tag, content }: Der): Date {
-  const isUtc = tag === TAG.utcTime;
-  if (!isUtc && tag !== TAG.generalizedTime) throw malformed('a time is missing');
+  if (tag !== TAG.utcTime && tag !== TAG.generalizedTime) throw malformed('a time is missing');
   const text = Buffer.from(content).toString('latin1');
-  const [, year = '', month, day, hour, minute, second] = TIME.exec(text) ?? [];
-  if (year.length !== (isUtc ? 2 : 4)) throw malformed('a time is not in the form of RFC 5280');
-  const century = !isUtc ? '' : year < '50' ? '20' : '19';
-  const iso = `${century}${year}-${month}-${day}T${hour}:${minute}:${second}.000Z`;
+  const century = tag === TAG.generalizedTime ? '' : text < '5' ? '20' : '19';
+  const [, year, month, day, hour, minute, second] = TIME.exec(century + text) ?? [];
+  const iso = `${year}-${month}-${day}T${hour}:${minute}:${second}.000Z`;
   const time = new Date(iso);
   // Date reads some days that do not exist, such as 30 February, as later ones.
   if (Number.isNaN(time.getTime()) || time.toISOString() !== iso)
-    throw malformed('a time names a moment that does not exist');
+    throw malformed('a time is not in the form of RFC 5280, or does not exist');
   return time;
 }

@@ -115,28 +115,18 @@ export class DerCursor {
     return element;
   }
 
-  /** The next element if it has one of these tags (any, if none is given); nothing is consumed otherwise. */
-  takeIf(...tags: readonly number[]): Der | undefined {
-    const element = this.#peek();
-    if (element === undefined || (tags.length > 0 && !tags.includes(element.tag))) return undefined;
-    this.#offset += element.full.length;
-    return element;
-  }
-
   /** Reads the next element with `read` if it has this tag; else consumes nothing and returns undefined. */
   optional<T>(tag: number, read: (element: Der) => T): T | undefined {
-    const element = this.takeIf(tag);
-    return element && read(element);
+    return this.#peek()?.tag === tag ? read(this.take()) : undefined;
   }
 
-  /** The remaining elements; refuses an element that has none of these tags. */
-  *rest(...tags: readonly number[]): Generator<Der> {
-    for (let next = this.takeIf(...tags); next !== undefined; next = this.takeIf(...tags)) yield next;
-    this.end();
+  /** The remaining elements, each of which must have this tag (any, if none is given). */
+  *rest(tag?: number): Generator<Der> {
+    while (this.#peek() !== undefined) yield this.take(tag);
   }
 
   /** Throws if the caller has left elements. */
   end(): void {
-    if (this.#offset !== this.#container.content.length) throw malformed('unexpected DER elements follow');
+    if (this.#peek() !== undefined) throw malformed('unexpected DER elements follow');
   }
 }

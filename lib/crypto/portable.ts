@@ -11,6 +11,7 @@ import { concatBytes } from '@noble/hashes/utils.js';
 import { PrivatemodeError } from '../errors.ts';
 import type { OpenFailure, SealedParts } from './node.ts';
 
+export { equalBytes as constantTimeEqual } from '@noble/ciphers/utils.js';
 export type { OpenFailure, SealedParts };
 
 export const IV_BYTES = 12;
@@ -23,13 +24,6 @@ const internal = (message: string) => new PrivatemodeError('internal', message);
 export const sha256 = (...parts: Uint8Array[]): Uint8Array => nobleSha256(concatBytes(...parts));
 export const sha384 = (...parts: Uint8Array[]): Uint8Array => nobleSha384(concatBytes(...parts));
 export const sha256Latin1 = (bytes: Uint8Array): string => Buffer.from(nobleSha256(bytes)).toString('latin1');
-
-export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {
-  if (a.length !== b.length) return false;
-  let difference = 0;
-  for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!;
-  return difference === 0;
-}
 
 /** The base point without noble's table, which takes 40 ms to make and pays off only after many products. */
 const P384_BASE = p384.Point.fromAffine(p384.Point.BASE.toAffine());

@@ -2,15 +2,12 @@
 
 /** Bytes that are drawn at once: asking the system for a few costs more than sealing a message with them. */
 const POOL_BYTES = 4096;
-/** The most bytes that come from the pool. */
-const MOST_POOLED = 64;
 
 let pool: Buffer = Buffer.alloc(0);
 
 /** `size` random bytes, at most 65,536. Each byte of the pool is given out once. */
 export function randomBytes(size: number): Buffer {
-  if (size > MOST_POOLED) return crypto.getRandomValues(Buffer.alloc(size));
-  if (pool.length < size) pool = crypto.getRandomValues(Buffer.alloc(POOL_BYTES));
+  if (pool.length < size) pool = crypto.getRandomValues(Buffer.alloc(Math.max(size, POOL_BYTES)));
   const bytes = pool.subarray(0, size);
   pool = pool.subarray(size);
   return bytes;

@@ -35,9 +35,9 @@ const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 const owned = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => new Uint8Array(bytes);
 
 /** Imports once: one verification for TDX asks the key of the root ten times. */
-function once(make: () => Promise<CryptoKey>): () => Promise<CryptoKey> {
-  let made: Promise<CryptoKey> | undefined;
-  return () => (made ??= make());
+function importOnce(format: 'spki' | 'raw', key: Uint8Array<ArrayBuffer>, algorithm: { name: string }) {
+  let imported: Promise<CryptoKey> | undefined;
+  return () => (imported ??= crypto.subtle.importKey(format, key, algorithm, false, ['verify']));
 }
 
 /** Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Throws evidence_malformed. */
@@ -59,9 +59,17 @@ export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
   // NULL (RFC 3279 2.3.1)
   if (parameters?.tag !== TAG.null || parameters.content.length > 0)
     throw malformed('an RSA key has parameters');
-  const [der, pss] = [owned(spki), { name: 'RSA-PSS', hash: 'SHA-384' }];
-  const imported = once(() => crypto.subtle.importKey('spki', der, pss, false, ['verify']));
-  return { ...publicKeyFromPkcs1(material), imported };
+  const pss = { name: 'RSA-PSS', hash: 'SHA-384' };
+  return { algorithm: 'rsa', rsa: readRsaNumbers(material), imported: importOnce('spki', owned(spki), pss) };
+}
+
+/** Reads an RSAPublicKey (DER, RFC 8017 A.1.1). */
+function readRsaNumbers(der: Uint8Array): NonNullable<PublicKey['rsa']> {
+  const [modulus = 0n, exponent = 0n] = readSequence(parseDer(der), (fields) =>
+    [fields.take(), fields.take()].map((number) => BigInt(`0x${toHex(readUnsigned(number))}`)),
+  );
+  if (modulus === 0n || exponent === 0n) throw malformed('a number of an RSA key is zero');
+  return { modulusBits: modulus.toString(2).length, exponent };
 }
 
 /**
@@ -71,22 +79,12 @@ export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
 export function publicKeyFromPoint(curve: EcCurve, bytes: Uint8Array): PublicKey {
   const point = owned(bytes);
   const ecdsa = { name: 'ECDSA', namedCurve: curve };
-  const imported = once(() => crypto.subtle.importKey('raw', point, ecdsa, false, ['verify']));
   try {
     // The engine also reads compressed points, which are shorter.
     if (ENGINES[curve].Point.fromBytes(point).toBytes(false).length === point.length)
-      return { algorithm: 'ec', curve, point, imported };
+      return { algorithm: 'ec', curve, point, imported: importOnce('raw', point, ecdsa) };
   } catch {} // no point on the curve
   throw malformed(`a public key is no uncompressed point on ${curve}`);
-}
-
-/** Reads an RSAPublicKey (DER, RFC 8017 A.1.1), as a key that verifies nothing. Throws evidence_malformed. */
-export function publicKeyFromPkcs1(der: Uint8Array): PublicKey {
-  const [modulus = 0n, exponent = 0n] = readSequence(parseDer(der), (fields) =>
-    [fields.take(), fields.take()].map((number) => BigInt(`0x${toHex(readUnsigned(number))}`)),
-  );
-  if (modulus === 0n || exponent === 0n) throw malformed('a number of an RSA key is zero');
-  return { algorithm: 'rsa', rsa: { modulusBits: modulus.toString(2).length, exponent } };
 }
 
 /**

@@ -1,7 +1,7 @@
-/** Stores files so that they survive a crash: each comes into being whole, or not at all. */
+/** Stores files so that they survive a crash, and opens those of this user: no link is followed there. */
 import { randomUUID } from 'node:crypto';
-import { mkdirSync } from 'node:fs';
-import { link, mkdir, open, rename, rm, unlink } from 'node:fs/promises';
+import { constants, mkdirSync } from 'node:fs';
+import { type FileHandle, link, lstat, mkdir, open, rename, rm, unlink } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { systemClock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -30,7 +30,7 @@ export const replace = (path: string, content: Content, mode: number): Promise<v
 
 /** Writes a temporary file, and calls `name` with its path to give it the other name. */
 async function whole(path: string, content: Content, mode: number, name: (from: string) => Promise<void>) {
-  const temporary = temporaryBeside(path);
+  const temporary = join(dirname(path), `.${randomUUID()}.tmp`); // only a crash leaves it there
   try {
     await writeNew(temporary, content, mode);
     await name(temporary);
@@ -39,14 +39,17 @@ async function whole(path: string, content: Content, mode: number, name: (from: 
   }
 }
 
-/** Only a crash leaves a file of such a name. */
-const temporaryBeside = (path: string): string => join(dirname(path), `.${randomUUID()}.tmp`);
-
 /** Writes a new file, through to the disk. Throws EEXIST if the file is there already. */
 async function writeNew(path: string, content: Content, mode: number): Promise<void> {
   await using file = await open(path, 'wx', mode);
   await file.writeFile(content);
   await file.sync();
+}
+
+/** Writes in one go. Throws ENOSPC if the disk takes only a part. */
+export async function writeAll(file: FileHandle, bytes: Buffer): Promise<void> {
+  const { bytesWritten } = await file.write(bytes);
+  if (bytesWritten < bytes.length) throw diskError('ENOSPC', 'short write');
 }
 
 /** Makes new names in the directory survive a power cut, if the file system can do that (Windows cannot). */
@@ -85,6 +88,25 @@ export async function withLock<T>(path: string, work: () => Promise<T>): Promise
   return work().finally(() => rm(lock, { force: true }));
 }
 
+// Windows has neither O_NOFOLLOW nor O_NONBLOCK.
+const { O_NOFOLLOW = 0, O_NONBLOCK = 0, O_APPEND, O_CREAT, O_RDONLY, O_WRONLY } = constants;
+
+/** Opens a file for reading, and waits for no FIFO. Throws ELOOP for a link. */
+export const openToRead = (path: string): Promise<FileHandle> =>
+  open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+
+/** As openToRead, for writing at the end. Makes the file and its directory, for this user alone. */
+export async function openOwnToAppend(path: string): Promise<FileHandle> {
+  await requireOwnDirectory(dirname(path));
+  return open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
+}
+
+/** Makes a directory if it is missing. Throws ENOTDIR if the path is a link. */
+export async function requireOwnDirectory(path: string): Promise<void> {
+  await unless('EEXIST', makeDirectory(path, 0o700));
+  if (!(await lstat(path)).isDirectory()) throw diskError('ENOTDIR', `${path} is a link, or no directory`);
+}
+
 /**
  * Makes a directory, and the missing ones around it; resolves with the outermost of these. The path is made
  * absolute, because Node never returns for one relative to a deleted directory (docs/hazards.md 30).
@@ -103,13 +125,16 @@ export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined
     return undefined;
   });
 
+/** An error such as the file system throws. */
+const diskError = (code: string, message: string): Error => Object.assign(new Error(message), { code });
+
 /**
  * The result of work on the disk. Throws ETIMEDOUT after 10 s, because a disk behind a network may neither
  * answer nor fail; the work itself goes on.
  */
 export async function inTime<T>(work: Promise<T>, clock = systemClock): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
-  const late = Object.assign(new Error('the disk does not answer in time'), { code: 'ETIMEDOUT' });
+  const late = diskError('ETIMEDOUT', 'the disk does not answer in time');
   const answered = clock.after(clock.times.diskPatience, () => reject(late), 'waiting');
   return Promise.race([work, promise]).finally(answered);
 }

@@ -1,7 +1,7 @@
 /** Files that grow by whole lines: written in batches, so that no request waits for the disk, and read. */
 import type { FileHandle } from 'node:fs/promises';
 import type { Clock } from '../clock.ts';
-import { openOwnToAppend, openToRead } from './own-files.ts';
+import { inTime, openOwnToAppend, openToRead, writeAll } from './durable-file.ts';
 
 /** The longest line that is read, in characters. A longer one gets an empty text, to fit into memory. */
 const LONGEST_LINE = 1024 * 1024;
@@ -22,21 +22,18 @@ export async function* linesOf(path: string) {
   if (rest !== '' || isTooLong) yield { number: ++number, text: rest, isWhole: false };
 }
 
-/** After a failure the next batch waits this many pauses: a disk that failed is tried more rarely. */
-const RETRY_FACTOR = 8;
-
-interface LineLogDeps {
+/**
+ * Appends lines to files that nobody else writes, in batches. `write` appends all that waits, and is called
+ * again after it threw. `onFailure` is called once for a reason in a row, also if a batch takes longer than
+ * 10 s.
+ */
+export function lineLog(deps: {
   readonly clock: Clock;
-  /** Appends all that waits. It is called again after it threw. */
   readonly write: () => Promise<void>;
-  /** Called once for a reason in a row, also if a batch takes longer than 10 s. */
   readonly onFailure: (reason: Error) => void;
   readonly onRecovery: () => void;
-}
-
-/** Appends lines to files that nobody else writes, in batches. */
-export function lineLog(deps: LineLogDeps) {
-  const { batchPause, diskPatience } = deps.clock.times;
+}) {
+  const { clock } = deps;
   let file: { readonly path: string; readonly handle: FileHandle; size: number } | undefined;
   let isTorn = false; // behind `size` there may be a part of what a failed write wrote
   let failure: string | undefined;
@@ -55,16 +52,12 @@ export function lineLog(deps: LineLogDeps) {
     failure = code;
   }
   async function writeBatch(): Promise<void> {
-    const slow = Object.assign(new Error('the disk does not take them in time'), { code: 'ETIMEDOUT' });
-    const written = deps.clock.after(diskPatience, () => fail(slow));
-    await deps.write().catch((error: Error) => {
-      if (failure !== slow.code) fail(error); // else a dying disk would have two reasons in each batch
-      later();
-    });
-    written();
+    const written = deps.write();
+    await inTime(written, clock).catch(fail); // the first reason counts: a dying disk would have two
+    await written.catch(later);
   }
   function later(): void {
-    cancel ??= deps.clock.after(failure === undefined ? batchPause : batchPause * RETRY_FACTOR, flush);
+    cancel ??= clock.after(clock.times.batchPause, flush);
   }
   /** Resolves when all that waits is written, or could not be. */
   function flush(): Promise<void> {
@@ -87,8 +80,7 @@ export function lineLog(deps: LineLogDeps) {
       }
       const bytes = Buffer.from(text);
       isTorn = true;
-      const { bytesWritten } = await file.handle.write(bytes);
-      if (bytesWritten < bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
+      await writeAll(file.handle, bytes);
       await file.handle.datasync();
       isTorn = false;
       file.size += bytes.length;

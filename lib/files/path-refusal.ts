@@ -11,8 +11,6 @@ const REASONS: Readonly<Record<string, string>> = {
   EISDIR: 'it is a directory; name the file in it',
   ENOTDIR: 'a file stands where a directory is needed; check the path',
   EEXIST: 'a file stands where a directory is needed; name a directory',
-  ELOOP: 'its links lead in a circle; check the path',
-  ENAMETOOLONG: 'the name is too long; check the path',
   EROFS: 'the disk is read-only',
   ENOSPC: 'the disk is full',
   EDQUOT: "this user's share of the disk is used up",

@@ -8,8 +8,8 @@ import { join } from 'node:path';
 import { CLIENT_NAME } from '../access/clients-file.ts';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { requireOwnDirectory } from '../files/durable-file.ts';
 import { lineLog, linesOf } from '../files/line-files.ts';
-import { requireOwnDirectory } from '../files/own-files.ts';
 import { isCount } from './limits.ts';
 
 /** A stored count: requests that were admitted at that time, or tokens that were counted at that time. */

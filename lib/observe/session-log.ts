@@ -55,8 +55,6 @@ export function sessionLog(
       case 'update-failed':
         if (event.permanent) return; // the composition root logs this error, and that the program ends
         return session.error(fieldsOnce(event.type, event.error), message);
-      case 'verdict':
-        return;
       case 'step':
         return session.debug(message);
       case 'secret-denied':

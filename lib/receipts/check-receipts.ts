@@ -3,171 +3,134 @@ import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { unless } from '../files/durable-file.ts';
+import { openToRead, unless } from '../files/durable-file.ts';
 import { linesOf } from '../files/line-files.ts';
-import { openToRead } from '../files/own-files.ts';
 import { type ReceiptLine, readFirstLine, readLine, sha256 } from './receipt.ts';
 import { firstLineOf, instanceOf, receiptFiles, receiptsUnreadable } from './receipt-files.ts';
 import { MOST_RECORDS } from './receipt-log.ts';
 
-export interface ReceiptFinding {
-  readonly file: string;
-  /** From 1, as editors count; 0: the file as a whole. */
-  readonly line: number;
-  readonly message: string;
-  /**
-   * Whether it makes the check fail. A gap does so only in a strict check, because it also arises without
-   * tampering: the proxy was killed, the disk was full, receipts were copied without what they refer to.
-   */
-  readonly fails: boolean;
-}
+export type ReceiptsReport = Awaited<ReturnType<typeof checkReceipts>>;
 
-export interface ReceiptsReport {
-  /** Whether no finding fails. */
-  readonly ok: boolean;
-  /** SHA-256 of the SubjectPublicKeyInfo of each key that signed. */
-  readonly publicKeys: readonly string[];
-  /** How many instances have a signed line. */
-  readonly instances: number;
-  /** Signed lines, and requests among them. */
-  readonly lines: number;
-  readonly requests: number;
-  readonly findings: readonly ReceiptFinding[];
-  /** Whether requests were protected under roots other than those of AMD and Intel. */
-  readonly hasCustomRoots: boolean;
-}
+/** What is checked, and how strictly: see `checkReceipts`. */
+export type CheckOptions = Readonly<{ since?: string; publicKeyFiles?: readonly string[]; strict?: boolean }>;
+
+/** A line of a file; numbers count from 1, as in editors, and 0 stands for the whole file. */
+type Place = Readonly<{ file: string; line: number }>;
+
+/** An instance after one of its lines, `last`, which has this digest. */
+type Chain = Readonly<{ key: KeyObject; at: Place; last: ReceiptLine; digest: string }>;
 
 /**
- * `since`: a day (YYYY-MM-DD, UTC); the check begins with its files, and says nothing about earlier ones.
- * `publicKeyFiles`: the keys that count (PEM); without them a chain counts with the key that it names.
- * `strict`: gaps count as failures.
+ * Checks the receipts of a directory, from the files of the day `since` on (YYYY-MM-DD, UTC). With
+ * `publicKeyFiles` (PEM) only chains of these keys count, else a chain counts with the key that it names;
+ * `strict`: gaps count as failures. Resolves with the findings, and `ok`: whether none of them fails; the
+ * SHA-256 of the SubjectPublicKeyInfo of each key that signed; how many instances have a signed line; how
+ * many signed lines there are, and requests among them; and whether requests were protected under roots other
+ * than those of AMD and Intel. Throws receipts_unreadable.
  */
-export interface CheckOptions {
-  readonly since?: string | undefined;
-  readonly publicKeyFiles?: readonly string[] | undefined;
-  readonly strict?: boolean | undefined;
-}
-
-/** An instance after one of its lines. */
-interface Chain {
-  readonly key: KeyObject;
-  readonly file: string;
-  readonly number: number;
-  readonly line: ReceiptLine;
-  readonly digest: string;
-}
-
-/** Checks the receipts of a directory in one pass. Throws receipts_unreadable. */
-export const checkReceipts = (directory: string, options: CheckOptions = {}): Promise<ReceiptsReport> =>
-  check(directory, options).catch((cause: unknown) => {
+export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
+  check(directory, options).catch((cause: unknown): never => {
     throw receiptsUnreadable(directory, cause);
   });
 
-async function check(
-  directory: string,
-  { since = '', publicKeyFiles = [], strict = false }: CheckOptions,
-): Promise<ReceiptsReport> {
-  const findings: ReceiptFinding[] = [];
-  const note = (file: string, line: number, message: string, isGap = false): void =>
-    void findings.push({ file, line, message, fails: strict || !isGap });
+async function check(directory: string, { since = '', publicKeyFiles = [], strict = false }: CheckOptions) {
+  const findings: (Place & Readonly<{ message: string; fails: boolean }>)[] = [];
+  const fail = (at: Place, message: string): void => void findings.push({ ...at, message, fails: true });
+  /** Notes what also arises without tampering: a proxy was killed, a disk full, a copy lacks files. */
+  const gap = (at: Place, message: string): void => void findings.push({ ...at, message, fails: strict });
   const given = new Set(await Promise.all(publicKeyFiles.map(readKeyName)));
-  const files = (await receiptFiles(directory)).filter((file) => file >= since);
-
   /** The key that each file names, if it counts. */
   const keys = new Map<string, KeyObject>();
   /** Lines of other files that first lines name, by digest. In the end, those that were not met. */
-  const named = new Map<string, { readonly file: string; readonly by: string }>();
-  for (const by of files) {
-    const text = await firstLineOf(join(directory, by));
-    const { signer, found } = readFirstLine(text ?? '') ?? {};
+  const named = new Map<string, { readonly file: string; readonly by: Place }>();
+  const chains = new Map<string, Chain>();
+  /** The first line that refers to each manifest, and to each record, by their digests. */
+  const [manifests, records] = [new Map<string, Place>(), new Map<string, Place>()];
+  let [lines, requests, hasCustomRoots] = [0, 0, false];
+
+  const files = (await receiptFiles(directory)).filter((file) => file >= since);
+  for (const file of files) await readFirst(file);
+  for (const file of files) await readAll(file);
+  await checkReferences();
+  for (const { at, last } of chains.values())
+    if (last.type !== 'closed')
+      gap(at, 'is the last line: its instance runs still or was killed; receipts may be missing');
+  for (const { file, by } of named.values())
+    if (file >= since) fail(by, `names a line of ${file} that is missing`);
+  if (lines === 0) (since === '' ? fail : gap)({ file: '.', line: 0 }, 'there are no receipts');
+  const publicKeys = [...new Set(Array.from(chains.values(), ({ key }) => nameOf(key)))];
+  const ok = !findings.some(({ fails }) => fails);
+  return { ok, publicKeys, instances: chains.size, lines, requests, findings, hasCustomRoots };
+
+  async function readFirst(file: string): Promise<void> {
+    const text = await firstLineOf(join(directory, file));
     if (text === undefined)
-      note(by, 0, 'has no whole line: its instance was killed, or the disk was full', true);
-    else if (signer === undefined) note(by, 1, 'is not signed with the key that it names');
-    else if (given.size > 0 && !given.has(nameOf(signer)))
-      note(by, 1, `names the key ${nameOf(signer)}, which was not given`);
-    else {
-      keys.set(by, signer);
-      for (const [file, digest] of Object.entries(found ?? {})) named.set(digest, { file, by });
-    }
+      return gap({ file, line: 0 }, 'has no whole line: its instance was killed, or the disk was full');
+    const at = { file, line: 1 };
+    const first = readFirstLine(text);
+    if (first === undefined) return fail(at, 'is not signed with the key that it names');
+    const name = nameOf(first.signer);
+    if (given.size > 0 && !given.has(name)) return fail(at, `names the key ${name}, which was not given`);
+    keys.set(file, first.signer);
+    for (const [other, digest] of Object.entries(first.found ?? {}))
+      named.set(digest, { file: other, by: at });
   }
 
-  const chains = new Map<string, Chain>();
-  /** Manifests and records by digest, and the first line that refers to each. */
-  const referred = new Map<
-    string,
-    { readonly at: Pick<Chain, 'file' | 'number'>; readonly isRecord: boolean }
-  >();
-  let [lines, requests, hasCustomRoots] = [0, 0, false];
-  for (const file of files) {
+  async function readAll(file: string): Promise<void> {
     const instance = instanceOf(file);
     const key = chains.get(instance)?.key ?? keys.get(file);
-    if (key === undefined) continue; // noted above
+    if (key === undefined) return; // readFirst says why
     const epochs = new Set<string>(); // each file names those of its requests
     let isSound = true;
     for await (const { number, text, isWhole } of linesOf(join(directory, file))) {
+      const at = { file, line: number };
+      if (!isWhole) return gap(at, 'is cut off: its instance was killed, or the disk was full');
       const digest = sha256(text);
-      if (isWhole && named.get(digest)?.file === file) named.delete(digest); // a copy elsewhere shows nothing
-      if (!isWhole) {
-        note(file, number, 'is cut off: its instance was killed, or the disk was full', true);
-        break;
-      }
+      if (named.get(digest)?.file === file) named.delete(digest); // a copy elsewhere shows nothing
       const line = readLine(text, key);
-      const flaw = flawOf(line, chains.get(instance), file, number);
-      if (isSound && flaw !== undefined) note(file, number, flaw); // what follows from it is not named
+      const flaw = flawOf(line, chains.get(instance), at);
+      if (isSound && flaw !== undefined) fail(at, flaw); // what follows from it is not named
       isSound &&= flaw === undefined;
       if (line?.instance !== instance) continue;
-      chains.set(instance, { key, file, number, line, digest });
+      chains.set(instance, { key, at, last: line, digest });
       lines++;
-      if (line.type === 'lost') note(file, number, `${line.count} receipts before it were not written`, true);
+      if (line.type === 'lost') gap(at, `${line.count} receipts before it were not written`);
       if (line.type === 'epoch') {
-        const { secretId, manifestSha256, roots, record } = line;
-        epochs.add(secretId);
-        hasCustomRoots ||= roots === 'custom';
-        const at = { file, number };
-        if (!referred.has(manifestSha256)) referred.set(manifestSha256, { at, isRecord: false });
-        if (record !== null && !referred.has(record)) referred.set(record, { at, isRecord: true });
+        epochs.add(line.secretId);
+        hasCustomRoots ||= line.roots === 'custom';
+        manifests.set(line.manifestSha256, manifests.get(line.manifestSha256) ?? at);
+        if (line.record !== null) records.set(line.record, records.get(line.record) ?? at);
       }
       if (line.type !== 'request') continue;
       requests++;
       if (line.secretId !== null && !epochs.has(line.secretId))
-        note(file, number, 'was sent under an epoch that no line before it names');
+        fail(at, 'was sent under an epoch that no line before it names');
     }
   }
-  // Read last, because the proxy stores both before the line that refers to them.
-  const manifests = new Set((await digestsIn(join(dirname(resolve(directory)), 'manifests'))).values());
-  const records = await digestsIn(join(directory, 'records'));
-  const isPruned = [...records].filter(([name, digest]) => name === `${digest}.json`).length >= MOST_RECORDS;
-  for (const [digest, { at, isRecord }] of referred) {
-    const kept = records.get(`${digest}.json`);
-    if (!isRecord && !manifests.has(digest))
-      note(at.file, at.number, `its manifest ${digest} is not in manifests`, manifests.size === 0);
-    if (isRecord && kept === undefined && !isPruned)
-      note(at.file, at.number, `its record ${digest} is missing`, true);
-    if (isRecord && kept !== undefined && kept !== digest)
-      note(at.file, at.number, `its record ${digest} was changed`);
+
+  /** Comes last, because the proxy stores both before the line that refers to them. */
+  async function checkReferences(): Promise<void> {
+    const logged = new Set((await digestsIn(join(dirname(resolve(directory)), 'manifests'))).values());
+    const note = logged.size === 0 ? gap : fail;
+    for (const [digest, at] of manifests)
+      if (!logged.has(digest)) note(at, `its manifest ${digest} is not in manifests`);
+    const kept = await digestsIn(join(directory, 'records'));
+    const isPruned = [...kept].filter(([name, digest]) => name === `${digest}.json`).length >= MOST_RECORDS;
+    for (const [digest, at] of records) {
+      const found = kept.get(`${digest}.json`);
+      if (found === undefined && !isPruned) gap(at, `its record ${digest} is missing`);
+      if (found !== undefined && found !== digest) fail(at, `its record ${digest} was changed`);
+    }
   }
-  const open = 'is the last line: its instance runs still or was killed; receipts may be missing';
-  for (const { file, number, line } of chains.values())
-    if (line.type !== 'closed') note(file, number, open, true);
-  for (const { file, by } of named.values())
-    if (file >= since) note(by, 1, `names a line of ${file} that is missing`);
-  if (lines === 0) note('.', 0, 'there are no receipts', since !== '');
-  const publicKeys = [...new Set(Array.from(chains.values(), ({ key }) => nameOf(key)))];
-  const ok = !findings.some(({ fails }) => fails);
-  return { ok, publicKeys, instances: chains.size, lines, requests, findings, hasCustomRoots };
 }
 
 /** Why a whole line does not go on with the chain `before` it; undefined if it does. */
-function flawOf(
-  line: ReceiptLine | undefined,
-  before: Chain | undefined,
-  file: string,
-  number: number,
-): string | undefined {
-  if (line?.instance !== instanceOf(file)) return 'is not signed by its instance with the key of its chain';
-  const follows = before ? line.prev === before.digest && line.seq === before.line.seq + 1 : number === 1;
+function flawOf(line: ReceiptLine | undefined, before: Chain | undefined, at: Place): string | undefined {
+  if (line?.instance !== instanceOf(at.file))
+    return 'is not signed by its instance with the key of its chain';
+  const follows = before ? line.prev === before.digest && line.seq === before.last.seq + 1 : at.line === 1;
   if (!follows) return 'does not follow the line before: a line is missing, changed or moved';
-  return line.time.slice(0, 10) > file ? `is of ${line.time}, after the day of its file` : undefined;
+  return line.time.slice(0, 10) > at.file ? `is of ${line.time}, after the day of its file` : undefined;
 }
 
 /** The SHA-256 of each JSON file in a directory by its name; empty without the directory. */

@@ -1,10 +1,10 @@
 /** The files of receipts in a directory. */
-import { createPublicKey, type KeyObject } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
+import { openToRead } from '../files/durable-file.ts';
 import { linesOf } from '../files/line-files.ts';
-import { openToRead } from '../files/own-files.ts';
 import { reasonOf } from '../files/path-refusal.ts';
 import { readLine, sha256 } from './receipt.ts';
 
@@ -40,20 +40,21 @@ async function lastLineOf(path: string): Promise<string> {
 }
 
 /**
- * The SHA-256 of the last line of each file, unless a first line that `key` has signed names it already. So
- * first lines do not grow with the number of starts.
+ * The SHA-256 of the last line of each file, unless a first line that `key` (public) has signed names it
+ * already. So first lines do not grow with the number of starts.
  */
 export async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<string, string>> {
-  const named = new Set<string>();
-  const ends: [file: string, sha256: string][] = [];
+  const ends = new Map<string, string>();
+  const named: [file: string, sha256: string][] = [];
   for (const file of await receiptFiles(directory)) {
     const text = await firstLineOf(join(directory, file));
     if (text === undefined) continue;
-    const first = readLine(text, createPublicKey(key));
-    for (const end of Object.entries(first?.type === 'opened' ? first.found : {})) named.add(end.join());
-    ends.push([file, sha256(await lastLineOf(join(directory, file)))]);
+    ends.set(file, sha256(await lastLineOf(join(directory, file))));
+    const first = readLine(text, key);
+    if (first?.type === 'opened') named.push(...Object.entries(first.found));
   }
-  return Object.fromEntries(ends.filter((end) => !named.has(end.join())));
+  for (const [file, end] of named) if (ends.get(file) === end) ends.delete(file);
+  return Object.fromEntries(ends);
 }
 
 /**
@@ -69,8 +70,7 @@ export async function receiptsDirectory(directory: string): Promise<string> {
 /** The error receipts_unreadable about a directory, from what was thrown while it was read. */
 export function receiptsUnreadable(directory: string, cause: unknown): PrivatemodeError {
   const { path = directory } = cause as NodeJS.ErrnoException;
-  const refusal = cause instanceof PrivatemodeError ? cause.message : reasonOf(cause);
-  const why = path === directory ? refusal : `${path}: ${refusal}`;
+  const why = path === directory ? reasonOf(cause) : `${path}: ${reasonOf(cause)}`;
   const message = `the receipts in ${directory} cannot be read (${why})`;
   return new PrivatemodeError('receipts_unreadable', message, { cause });
 }

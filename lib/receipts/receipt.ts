@@ -18,10 +18,7 @@ export const RECEIPT_OUTCOMES = ['complete', 'refused', 'failed', 'truncated', '
 export type ReceiptOutcome = (typeof RECEIPT_OUTCOMES)[number];
 
 /** The SHA-256 of one body in lower-case hex, and its number of bytes. */
-export interface BodyDigest {
-  readonly sha256: string;
-  readonly bytes: number;
-}
+export type BodyDigest = Readonly<{ sha256: string; bytes: number }>;
 
 /** What is known of one request at its end. A member is null if the request did not get that far. */
 export interface RequestReceipt {
@@ -47,38 +44,27 @@ export interface RequestReceipt {
   readonly code: string | null;
 }
 
-/** What a verification established. `record`: SHA-256 of what anybody can repeat it from. */
-export interface EpochReceipt {
-  readonly secretId: string;
-  readonly manifestSha256: string;
-  readonly roots: 'vendor' | 'custom';
-  readonly record: string | null;
-}
-
 /**
  * What a line records. `opened`: first in each file, with the public key of the chain (SubjectPublicKeyInfo
  * in base64); `found` names other files, each with the SHA-256 of its last line, so the check notices if one
  * is taken away. `epoch`: stands in a file before the first request that it protected, which names it by its
- * secret; its time is that of the attestation. `lost`: so many receipts were not written. `closed`: the end
- * in good order.
+ * secret; its time is that of the attestation, `record` the SHA-256 of what anybody can repeat that from,
+ * `roots` whether those of AMD and Intel were trusted. `lost`: so many receipts were not written. `closed`:
+ * the end in good order.
  */
-interface Records {
-  readonly opened: { version: string; key: string; found: Readonly<Record<string, string>> };
-  readonly epoch: EpochReceipt;
-  readonly request: Omit<RequestReceipt, 'epoch'> & { readonly secretId: string | null };
-  readonly lost: { readonly count: number };
-  readonly closed: object;
-}
-type RecordOf<Type extends keyof Records> = { readonly type: Type; readonly time: string } & Records[Type];
-export type ReceiptRecord = { [Type in keyof Records]: RecordOf<Type> }[keyof Records];
+export type ReceiptRecord = { readonly time: string } & Readonly<
+  | { type: 'opened'; version: string; key: string; found: Readonly<Record<string, string>> }
+  | { type: 'epoch'; secretId: string; manifestSha256: string; roots: Roots; record: string | null }
+  | ({ type: 'request'; secretId: string | null } & Omit<RequestReceipt, 'epoch'>)
+  | { type: 'lost'; count: number }
+  | { type: 'closed' }
+>;
+type Roots = 'vendor' | 'custom';
 
 /** The place of a line in its chain; `seq` counts from 0, without gaps. */
 type Place = Readonly<{ instance: string; seq: number; prev: string }>;
 export type ReceiptLine = { readonly v: 2 } & Place & ReceiptRecord;
 export type RequestLine = Extract<ReceiptLine, { type: 'request' }>;
-
-/** `prev` of the first line. */
-export const NOTHING_BEFORE = '0'.repeat(64);
 
 /** Lower-case hex. */
 export const sha256 = (data: string | Uint8Array): string => createHash('sha256').update(data).digest('hex');

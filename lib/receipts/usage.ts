@@ -6,7 +6,7 @@ import { receiptFiles, receiptsUnreadable } from './receipt-files.ts';
 
 /** The keys that requests can be summed by. */
 export const USAGE_KEYS = ['client', 'model', 'day'] as const;
-export type UsageKey = (typeof USAGE_KEYS)[number];
+type UsageKey = (typeof USAGE_KEYS)[number];
 
 /** `withoutTokens`: requests that were sent to the service, and for which it gave no count of tokens. */
 const TOKENS = ['tokensIn', 'tokensCached', 'tokensOut', 'withoutTokens'] as const;
@@ -16,33 +16,23 @@ const COUNTS = ['requests', ...RECEIPT_OUTCOMES, ...TOKENS, 'durationMs'] as con
 export type UsageSums = Record<(typeof COUNTS)[number], number> & Record<'first' | 'last', string | null>;
 /** The sums of requests that have these keys in common. A key is null if they do not have it. */
 export type UsageRow = Partial<Record<UsageKey, string | null>> & UsageSums;
-
-export interface UsageReport {
-  /** RFC 3339 in UTC; null: no limit. The period ends before `until`. */
-  readonly since: string | null;
-  readonly until: string | null;
-  readonly by: readonly UsageKey[];
-  readonly rows: readonly UsageRow[];
-  readonly total: UsageSums;
-  /** Requests whose receipts were lost. */
-  readonly lost: number;
-  /** Files that were read. */
-  readonly files: number;
-  /** Lines that were not counted: no receipts, copies, and those that a crash cut off. */
-  readonly lines: { unreadable: number; repeated: number; cutOff: number };
-}
+export type UsageReport = Awaited<ReturnType<typeof sumUsage>>;
 
 /**
- * Sums the receipts of directories, as a stream. Checks no signature: `receipts verify` does that. A line
- * counts once: in the order of days, the numbers of an instance rise. Throws receipts_unreadable.
+ * Sums the receipts of directories, as a stream, of the period that ends before `until`; undefined: no limit.
+ * Checks no signature: `receipts verify` does that. A line counts once: in the order of days, the numbers of
+ * an instance rise. Resolves with a row for each combination of the keys `by`, the sums of all, the number of
+ * requests whose receipts were lost and of files that were read, and how many lines were not counted.
+ * Throws receipts_unreadable.
  */
 export async function sumUsage(
   directories: readonly string[],
   since: Date | undefined,
   until: Date | undefined,
   by: readonly UsageKey[],
-): Promise<UsageReport> {
-  const [from = '', to = '~'] = [since?.toISOString(), until?.toISOString()];
+) {
+  const period = { since: since?.toISOString() ?? null, until: until?.toISOString() ?? null };
+  const [from, to] = [period.since ?? '', period.until ?? '~'];
   const rows = new Map<string, UsageRow>();
   const total = nothing();
   const lines = { unreadable: 0, repeated: 0, cutOff: 0 };
@@ -63,15 +53,12 @@ export async function sumUsage(
     for (const sums of [row, total]) addTo(sums, line);
   }
   const found: { readonly directory: string; readonly file: string }[] = [];
-  let directory = '';
+  let directory = ''; // for the error
   try {
     for (directory of directories)
-      for (const file of await receiptFiles(directory)) found.push({ directory, file });
-    // No line stands in a file of an earlier day.
-    const read = found
-      .filter(({ file }) => file >= from.slice(0, 10))
-      .sort((a, b) => (a.file < b.file ? -1 : 1));
-    for (const each of read) {
+      for (const file of await receiptFiles(directory))
+        if (file >= from.slice(0, 10)) found.push({ directory, file }); // earlier ones have no later lines
+    for (const each of found.sort((a, b) => (a.file < b.file ? -1 : 1))) {
       ({ directory } = each);
       for await (const { text, isWhole } of linesOf(join(directory, each.file))) {
         const line = parseLine(text);
@@ -80,12 +67,11 @@ export async function sumUsage(
         else add(line);
       }
     }
-    const inOrder = Array.from(rows).sort(([a], [b]) => (a < b ? -1 : 1));
-    const period = { since: since?.toISOString() ?? null, until: until?.toISOString() ?? null };
-    return { ...period, by, rows: inOrder.map(([, row]) => row), total, lost, files: read.length, lines };
   } catch (cause) {
     throw receiptsUnreadable(directory, cause);
   }
+  const inOrder = Array.from(rows).sort(([a], [b]) => (a < b ? -1 : 1));
+  return { ...period, by, rows: inOrder.map(([, row]) => row), total, lost, files: found.length, lines };
 }
 
 const nothing = (): UsageSums => ({
@@ -106,19 +92,14 @@ function addTo(sums: UsageSums, { time, durationMs, tokens, secretId, outcome }:
   if (sums.last === null || time > sums.last) sums.last = time;
 }
 
-const isAmount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
-const isName = (value: unknown): boolean =>
-  value === null || (typeof value === 'string' && value.length <= 256);
-
 /** Whether the members that are summed have the right form: nobody has checked the signature of the line. */
 function isSummable(line: ReceiptLine): boolean {
+  const isAmount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
   if (line.type === 'lost') return isAmount(line.count);
   if (line.type !== 'request') return true;
   const { client, model, outcome, durationMs, tokens } = line;
-  const counts = Object.values(tokens ?? {}).filter((count) => count !== null);
-  return (
-    RECEIPT_OUTCOMES.includes(outcome) &&
-    [durationMs, ...counts].every(isAmount) &&
-    [client, model].every(isName)
-  );
+  const amounts = [durationMs, ...Object.values(tokens ?? {}).filter((count) => count !== null)];
+  const names: unknown[] = [client, model].filter((name) => name !== null);
+  const areNames = names.every((name) => typeof name === 'string' && name.length <= 256);
+  return RECEIPT_OUTCOMES.includes(outcome) && amounts.every(isAmount) && areNames;
 }

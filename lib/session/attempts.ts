@@ -19,21 +19,23 @@ const MAX_REMEMBERED = 1024;
 
 /** `run` is called once for each attempt, when its turn has come. `shares`: as in `SessionDeps`. */
 export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock, shares: boolean) {
-  /** By key, in the order in which they came. */
-  const running = new Map<string, Attempt>();
-  /** Attempts that take so long that another one with the same key runs beside them. */
-  const slow = new Set<Attempt>();
+  /** Those that have not ended, where requests share them: else nobody may tell of their end. */
+  const open = new Set<Attempt>();
+  /** Those that requests with the same key join, by key, in the order in which they came. */
+  const joinable = new Map<string, Attempt>();
   /** By keyed hash: keys that the service refused, in order of time, and keys that attested. */
   const refused = new Map<string, { readonly at: number; readonly error: PrivatemodeError }>();
   const good = new Set<string>();
+  let configuredKey: string | undefined;
   const hashKey = new SecretKey(randomBytes(32));
   const hashOf = (apiKey: string): string => hashKey.hmacSha256(apiKey);
 
+  /** The key is the operator's, or has made a secret before. */
+  const isTrusted = (apiKey: string): boolean => apiKey === configuredKey || good.has(hashOf(apiKey));
+
   function beginNext(): void {
-    let place = 0;
-    for (const each of running.values()) {
-      if (++place <= MAX_RUNNING && each.began === undefined) start(each);
-    }
+    const first = [...joinable.values()].slice(0, MAX_RUNNING);
+    for (const each of first) if (each.began === undefined) start(each);
   }
 
   function start(attempt: Attempt): void {
@@ -41,61 +43,81 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     run(attempt);
   }
 
+  /** Goes on, but the next request with its key begins another: somebody on the way may hold it back. */
+  function pass(attempt: Attempt): void {
+    if (joinable.get(attempt.apiKey) === attempt) joinable.delete(attempt.apiKey);
+  }
+
+  function leave(attempt: Attempt): void {
+    attempt.isOver = true;
+    open.delete(attempt);
+    pass(attempt);
+  }
+
+  /** They change nothing any more. */
+  function giveUp(attempts: Iterable<Attempt> = open): void {
+    for (const each of attempts) {
+      leave(each);
+      each.abort.abort();
+    }
+  }
+
   return {
-    /** How many run or wait. */
-    count: () => running.size,
-    hasRoom: () => running.size < MAX_RUNNING,
-    of: (apiKey: string) => running.get(apiKey),
+    of: (apiKey: string) => joinable.get(apiKey),
+    isTrusted,
+    /**
+     * Whether a secret in force may be renewed with this key: one renewal runs at a time, but if it is late,
+     * a trusted key need not wait until strangers have tried theirs.
+     */
+    mayRenew: (apiKey: string, isLate: boolean) =>
+      joinable.size === 0 || (isLate && joinable.size < MAX_RUNNING && isTrusted(apiKey)),
+    /**
+     * The key that a request attests with: the configured one, or its own; the error instead if the service
+     * refused that a moment ago.
+     */
+    keyOf(offeredKey: string | undefined): string | PrivatemodeError | undefined {
+      if (configuredKey !== undefined || offeredKey === undefined) return configuredKey;
+      const { at, error } = refused.get(hashOf(offeredKey)) ?? { at: Number.NEGATIVE_INFINITY };
+      return (clock.monotonic() - at < clock.times.refusedKeyKept && error) || offeredKey;
+    },
     /** Begins an attempt with this key, or joins the one that there is. Throws not_ready if too many wait. */
     begin(apiKey: string): Attempt {
-      const joined = running.get(apiKey);
+      const joined = joinable.get(apiKey);
       if (joined !== undefined) return joined;
-      if (running.size >= MAX_RUNNING + MAX_WAITING)
+      if (joinable.size >= MAX_RUNNING + MAX_WAITING)
         throw new PrivatemodeError('not_ready', 'too many API keys are being tried');
       const attempt: Attempt = { apiKey, abort: new AbortController() };
-      if (shares) running.set(apiKey, attempt);
-      else start(attempt);
-      beginNext();
+      if (!shares) start(attempt);
+      else {
+        open.add(attempt);
+        joinable.set(apiKey, attempt);
+        beginNext();
+      }
       return attempt;
     },
+    pass,
     end(attempt: Attempt): void {
-      attempt.isOver = true;
-      slow.delete(attempt);
-      if (running.get(attempt.apiKey) === attempt) running.delete(attempt.apiKey);
+      leave(attempt);
       beginNext();
     },
-    /**
-     * Goes on, but the next request with its key begins another: somebody on the way may hold this one back.
-     */
-    pass(attempt: Attempt): void {
-      running.delete(attempt.apiKey);
-      slow.add(attempt);
-    },
-    giveUp(what: string, attempts: Iterable<Attempt> = [...running.values(), ...slow]): void {
-      for (const each of attempts) {
-        each.isOver = true;
-        slow.delete(each);
-        if (running.get(each.apiKey) === each) running.delete(each.apiKey);
-        each.abort.abort(new PrivatemodeError('not_ready', `the ${what} was replaced`));
-      }
+    giveUp,
+    /** The operator gives the key from now on. Gives up all attempts, and returns whether there were some. */
+    configure(apiKey: string): boolean {
+      const wereThere = open.size > 0;
+      giveUp();
+      configuredKey = apiKey;
+      return wereThere;
     },
     /** The service refused the key of a client. */
     refuse(apiKey: string, error: PrivatemodeError): void {
       const hash = hashOf(apiKey);
       refused.delete(hash); // keeps the map in order of time
-      const [oldest] = refused.keys();
-      if (refused.size >= MAX_REMEMBERED && oldest !== undefined) refused.delete(oldest);
+      if (refused.size >= MAX_REMEMBERED) refused.delete(refused.keys().next().value as string);
       refused.set(hash, { at: clock.monotonic(), error });
-    },
-    /** Why a key is not tried: the service refused it a moment ago. */
-    refusalOf(apiKey: string): PrivatemodeError | undefined {
-      const { at, error } = refused.get(hashOf(apiKey)) ?? { at: Number.NEGATIVE_INFINITY };
-      return clock.monotonic() - at < clock.times.refusedKeyKept ? error : undefined;
     },
     /** The key made a secret. */
     praise(apiKey: string): void {
       if (good.size < MAX_REMEMBERED) good.add(hashOf(apiKey));
     },
-    hasAttested: (apiKey: string): boolean => good.has(hashOf(apiKey)),
   };
 }

@@ -8,9 +8,7 @@ import {
   type CollateralSource,
   MAX_FETCHED_BYTES,
   type Obtained,
-  type RevocationList,
   readRevocationList,
-  type SignedCollateral,
 } from '../attestation/collateral.ts';
 import { readQeDocument, readTcbDocument } from '../attestation/tdx/tcb-info.ts';
 import { parseCertificate } from '../attestation/x509.ts';
@@ -19,44 +17,41 @@ import { asPrivatemodeError, type FailureDetail, PrivatemodeError } from '../err
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
 import type { ControlCall } from '../network/control-call.ts';
 
-export interface CollateralCache extends CollateralSource {
-  /**
-   * The cache as the source of one verdict. If that rejects, `distrust` forgets what it asked for, so that
-   * forged collateral spoils one verdict, and not all until the expiry that it states.
-   */
-  forVerdict(): CollateralSource & { distrust(): Promise<void> };
-}
+export type CollateralCache = ReturnType<typeof createCollateralCache>;
 
 const INTEL_PCS_HOST = 'api.trustedservices.intel.com';
 const INTEL_CRL_HOST = 'certificates.trustedservices.intel.com';
 
+type Found = Collateral & Obtained;
+
 interface Kind {
   readonly name: string;
-  /** When it expires, in ms since 1970. Throws for what the verifier would refuse to read. */
-  readonly expiry: (fetched: Pick<Collateral, 'body' | 'issuerChain'>) => number;
-  /** The response header that carries the certificate chain of the body's signer. */
-  readonly chainHeader?: string;
+  /** When it expires; undefined: it is of no use. Throws for what the verifier would refuse to read. */
+  readonly expiry: (fetched: Collateral) => Date | undefined;
+  readonly chainHeader?: string; // of the response: has the certificate chain of the body's signer
 }
 
+/** The shapes in which the verifier takes lists and documents. */
+const asList = ({ body: crl, issuerChain, stored }: Found) => ({ crl, issuerChain, stored });
+const asSigned = ({ body, issuerChain, stored }: Found) => ({ body: textOf(body), issuerChain, stored });
 const textOf = (body: Uint8Array): string => Buffer.from(body).toString('utf8');
 
-const VCEK: Kind = { name: 'VCEK', expiry: ({ body }) => parseCertificate(body).notAfter.getTime() };
-const CRL: Kind = {
-  name: 'CRL',
-  expiry: ({ body: crl }) => readRevocationList({ crl }).crl.nextUpdate?.getTime() ?? 0,
-};
+const VCEK: Kind = { name: 'VCEK', expiry: ({ body }) => parseCertificate(body).notAfter };
+const CRL: Kind = { name: 'CRL', expiry: ({ body: crl }) => readRevocationList({ crl }).crl.nextUpdate };
 const PCK_CRL: Kind = { ...CRL, name: 'PCK CRL', chainHeader: 'sgx-pck-crl-issuer-chain' };
-const TCB_INFO = signedJson('TCB info', 'tcb-info-issuer-chain', readTcbDocument);
-const QE_IDENTITY = signedJson('QE identity', 'sgx-enclave-identity-issuer-chain', readQeDocument);
+const TCB_INFO: Kind = {
+  name: 'TCB info',
+  chainHeader: 'tcb-info-issuer-chain',
+  expiry: (fetched) => readTcbDocument(asSigned(fetched)).value.nextUpdate,
+};
+const QE_IDENTITY: Kind = {
+  name: 'QE identity',
+  chainHeader: 'sgx-enclave-identity-issuer-chain',
+  expiry: (fetched) => readQeDocument(asSigned(fetched)).value.nextUpdate,
+};
 
-function signedJson(name: string, chainHeader: string, read: typeof readTcbDocument | typeof readQeDocument) {
-  const expiry: Kind['expiry'] = ({ body, issuerChain }) =>
-    read({ body: textOf(body), issuerChain }).value.nextUpdate.getTime();
-  return { name, chainHeader, expiry };
-}
-
-const unavailable = (message: string, cause?: PrivatemodeError, detail?: FailureDetail): PrivatemodeError =>
-  new PrivatemodeError('collateral_unavailable', message, { cause, detail: detail ?? cause?.detail });
+const unavailable = (message: string, about?: { cause?: unknown; detail?: FailureDetail | undefined }) =>
+  new PrivatemodeError('collateral_unavailable', message, about);
 
 /**
  * Every method rejects with collateral_unavailable. The URLs are `https://kdsintf.amd.com` and
@@ -68,25 +63,27 @@ export function createCollateralCache(deps: {
   readonly amdKdsUrl: string;
   readonly intelPcsUrl: string;
   readonly clock: Clock;
-}): CollateralCache {
+}) {
   const { call, store, clock } = deps;
   const kds = `${deps.amdKdsUrl.replace(/\/+$/, '')}/vcek/v1`;
   const pcs = deps.intelPcsUrl.replace(/\/+$/, '');
 
   const isCurrent = (kept: Collateral, { expiry }: Kind): boolean => {
     try {
-      return kept.fetchedAt <= clock.now() && clock.now() < expiry(kept);
+      return kept.fetchedAt <= clock.now() && clock.now() < (expiry(kept)?.getTime() ?? 0);
     } catch {
       return false;
     }
   };
 
-  async function load(url: string, kind: Kind): Promise<Collateral & Obtained> {
+  async function load(url: string, kind: Kind): Promise<Found> {
     const found = await store.get(url);
     const kept = found !== undefined && isCurrent(found, kind) ? found : undefined;
     if (kept !== undefined && kind === VCEK) return kept;
     try {
-      const fetched = await fetchNow(url, kind, kept !== undefined);
+      const { collateralAgainTimeout, collateralTimeout } = clock.times;
+      const timeout = kept === undefined ? collateralTimeout : collateralAgainTimeout;
+      const fetched = await fetchNow(url, kind, timeout);
       if (isCurrent(fetched, kind)) await store.set(url, fetched);
       else if (kept !== undefined) throw unavailable(`${kind.name}: the fetched one has expired`);
       return fetched; // of an expired one the verifier says so
@@ -97,30 +94,27 @@ export function createCollateralCache(deps: {
     }
   }
 
-  async function fetchNow(url: string, kind: Kind, isKept: boolean): Promise<Collateral> {
+  async function fetchNow(url: string, kind: Kind, timeout: number): Promise<Collateral> {
     const { host } = new URL(url);
-    const { collateralAgainTimeout, collateralTimeout } = clock.times;
-    const timeout = isKept ? collateralAgainTimeout : collateralTimeout;
+    const { name, chainHeader, expiry } = kind;
     const asked = call({ method: 'GET', url, maxBytes: MAX_FETCHED_BYTES, timeout });
     const { status, headers, body, pause } = await asked.catch((thrown: unknown) => {
-      const error = asPrivatemodeError(thrown);
+      const cause = asPrivatemodeError(thrown);
       // The error of the attestation that this one becomes has another remedy.
-      const help = error.code === 'upstream_tls_untrusted' ? `. ${error.remedy}` : '';
-      throw unavailable(`${kind.name}: ${error.message}${help}`, error);
+      const help = cause.code === 'upstream_tls_untrusted' ? `. ${cause.remedy}` : '';
+      throw unavailable(`${name}: ${cause.message}${help}`, { cause, detail: cause.detail });
     });
     // No rejection: while AMD's host is disturbed, it answers 404 for known chips too (docs/decisions.md 7).
     if (status !== 200)
-      throw unavailable(`${kind.name}: ${host} answered with status ${status}`, undefined, { pause });
+      throw unavailable(`${name}: ${host} answered with status ${status}`, { detail: { pause } });
     try {
-      const { chainHeader } = kind;
       const chain = chainHeader === undefined ? '' : headers[chainHeader] || undefined;
       if (typeof chain !== 'string') throw new TypeError(`no ${chainHeader}`);
       const fetched = { body, issuerChain: decodeURIComponent(chain), fetchedAt: clock.now() };
-      kind.expiry(fetched);
+      expiry(fetched);
       return fetched;
     } catch (cause) {
-      const message = `${kind.name}: ${host} sent something that is no usable ${kind.name}`;
-      throw unavailable(message, asPrivatemodeError(cause), {});
+      throw unavailable(`${name}: ${host} sent something that is no usable ${name}`, { cause });
     }
   }
 
@@ -133,19 +127,18 @@ export function createCollateralCache(deps: {
     return new URL(pcs).host === INTEL_PCS_HOST ? url.href : `${pcs}${url.pathname}${url.search}`;
   }
 
-  function sourceOf(asked: Set<string>): CollateralSource {
+  /**
+   * The cache as the source of one verdict. If that rejects, `distrust` forgets what it asked for, so that
+   * forged collateral spoils one verdict, and not all until the expiry that it states.
+   */
+  function forVerdict() {
+    const asked = new Set<string>();
     const ask = (url: string, kind: Kind) => load(url, kind).finally(() => asked.add(url));
-    const list = async (url: string, kind: Kind): Promise<RevocationList & { issuerChain: string }> => {
-      const { body: crl, issuerChain, stored } = await ask(url, kind);
-      return { crl, issuerChain, stored };
-    };
-    const signed = async (url: string, kind: Kind): Promise<SignedCollateral> => {
-      const { body, issuerChain, stored } = await ask(url, kind);
-      return { body: textOf(body), issuerChain, stored };
-    };
+    const list = async (url: string, kind: Kind) => asList(await ask(url, kind));
+    const signed = async (url: string, kind: Kind) => asSigned(await ask(url, kind));
     const numbered = (separator: string, number: number | undefined): string =>
       number === undefined ? '' : `${separator}tcbEvaluationDataNumber=${number}`;
-    return {
+    const source: CollateralSource = {
       async amdVcek({ product, chipId, bootloader, tee, snp, microcode }) {
         const levels = `blSPL=${bootloader}&teeSPL=${tee}&snpSPL=${snp}&ucodeSPL=${microcode}`;
         return (await ask(`${kds}/${product}/${chipId}?${levels}`, VCEK)).body;
@@ -158,18 +151,13 @@ export function createCollateralCache(deps: {
       intelPckCrl: () => list(`${pcs}/sgx/certification/v4/pckcrl?ca=platform&encoding=der`, PCK_CRL),
       intelRootCrl: async ({ url }) => list(rootCrlUrl(url), CRL),
     };
+    return {
+      ...source,
+      async distrust(): Promise<void> {
+        for (const url of asked) await store.delete(url);
+      },
+    };
   }
 
-  return {
-    ...sourceOf(new Set()),
-    forVerdict() {
-      const asked = new Set<string>();
-      return {
-        ...sourceOf(asked),
-        async distrust() {
-          for (const url of asked) await store.delete(url);
-        },
-      };
-    },
-  };
+  return { ...forVerdict(), forVerdict };
 }

@@ -1,14 +1,10 @@
 /** The two requests to the service that lead to a secret (docs/protocol/attestation.md 1). */
-import type { SecretResponseInput } from '../attestation/mesh.ts';
 import type { Clock } from '../clock.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import type { ControlCall } from '../network/control-call.ts';
 import { clientTooOld } from '../network/failures.ts';
 import { parseStrictJson } from '../strict-json.ts';
-
-/** The response to a secret exchange, decoded (docs/protocol/attestation.md 1.2). */
-export type SecretResponse = Pick<SecretResponseInput, 'encapsulatedKey' | 'signature' | 'meshCert'>;
 
 export type ControlApi = ReturnType<typeof createControlApi>;
 
@@ -17,9 +13,7 @@ const MAX_BYTES = 16 * 1024 * 1024;
 const LIMITS = { depth: 8, values: 256 };
 const ENCAPSULATED_KEY_BYTES = 1120;
 
-/** Clients send the key "placeholder" to a proxy that should have a key of its own. */
-const aboutPlaceholder = (apiKey: string): string =>
-  apiKey === 'placeholder' ? ' (it is "placeholder", and the proxy has none of its own: --api-key)' : '';
+const refused = (message: string) => new PrivatemodeError('api_key_rejected', message);
 
 /**
  * Both requests throw client_too_old for an error response that asks for a newer client, api_key_rejected for
@@ -37,10 +31,7 @@ export function createControlApi(deps: {
 
   async function post(name: string, apiKey: string, body: object, signal?: AbortSignal): Promise<Uint8Array> {
     if (!/^[\x21-\x7e]+$/.test(apiKey))
-      throw new PrivatemodeError(
-        'api_key_rejected',
-        'the API key is empty or holds characters that no key has',
-      );
+      throw refused('the API key is empty or holds characters that no key has');
     const response = await call({
       method: 'POST',
       url: `${base}/${name}`,
@@ -54,13 +45,14 @@ export function createControlApi(deps: {
       timeout: clock.times.controlTimeout,
       signal,
     });
-    const { status, body: answer, pause } = response;
-    if (status === 200) return answer;
-    const tooOld = status >= 400 ? clientTooOld(answer, protocolVersion) : undefined;
+    const { status, pause } = response;
+    if (status === 200) return response.body;
+    const tooOld = status >= 400 ? clientTooOld(response.body, protocolVersion) : undefined;
     if (tooOld !== undefined) throw tooOld;
-    const said = excerpt(answer, apiKey);
-    const refused = `the service rejects the API key${aboutPlaceholder(apiKey)}: ${said}`;
-    if (status === 401) throw new PrivatemodeError('api_key_rejected', refused);
+    const said = excerpt(response.body, apiKey);
+    // Clients send this key to a proxy that should have one of its own.
+    const hint = apiKey === 'placeholder' ? ' (it is "placeholder", and --api-key gives no other)' : '';
+    if (status === 401) throw refused(`the service rejects the API key${hint}: ${said}`);
     const failed = `${name}: the service answered with status ${status}: ${said}`;
     throw new PrivatemodeError('control_api_failed', failed, { detail: { pause } });
   }
@@ -72,7 +64,7 @@ export function createControlApi(deps: {
       return memberReader(answer, 'attest', 'evidence_malformed')('AttestationDoc');
     },
     /** `publicKey` is the HPKE public key, 1216 bytes. Also throws secret_exchange_failed. */
-    async secret(apiKey: string, publicKey: Uint8Array, signal?: AbortSignal): Promise<SecretResponse> {
+    async secret(apiKey: string, publicKey: Uint8Array, signal?: AbortSignal) {
       const answer = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
       const member = memberReader(answer, 'secret', 'secret_exchange_failed');
       const encapsulatedKey = member('EncapsulatedKey', ENCAPSULATED_KEY_BYTES);
@@ -92,8 +84,8 @@ function memberReader(body: Uint8Array, request: string, code: ErrorCode) {
   return (name: string, length?: number): Uint8Array => {
     const text = parsed instanceof Map ? parsed.get(name) : undefined;
     const bytes = new Uint8Array(Buffer.from(typeof text === 'string' ? text : '', 'base64'));
-    if (bytes.length === 0 || toBase64(bytes) !== text) throw refuse(`${name} is missing or not base64`);
-    if (bytes.length !== (length ?? bytes.length)) throw refuse(`${name} does not have ${length} bytes`);
+    const isWhole = bytes.length > 0 && bytes.length === (length ?? bytes.length);
+    if (!isWhole || toBase64(bytes) !== text) throw refuse(`its ${name} is missing or malformed`);
     return bytes;
   };
 }

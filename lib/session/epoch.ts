@@ -2,29 +2,35 @@
  * Makes one epoch: attests the service, under the newest manifest if the enforced one fails, exchanges a
  * secret, and records the manifest, the verdict and the exchange.
  */
-import { sha256 } from '#crypto';
+import { type SecretKey, sha256 } from '#crypto';
 import type { CollateralSource } from '../attestation/collateral.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log.ts';
 import { completed, evidenceVerdict, type SecretMessages, withSecretChecks } from '../verdict/judge.ts';
-import type { recordExchange } from '../verdict/record.ts';
+import type { ExchangeRecord, recordExchange } from '../verdict/record.ts';
 import { errorOf, type Verdict, verdictText } from '../verdict/verdict.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi } from './control-api.ts';
 import type { Observer } from './events.ts';
 import type { ManifestSource } from './manifest-source.ts';
-import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
+import { startSecretExchange } from './secret-exchange.ts';
 import type { Failure, Term } from './state.ts';
 
+const STEPS = {
+  evidence: 'Waiting for the evidence of the service',
+  collateral: 'Waiting for the certificates and revocation lists of AMD or Intel',
+  secret: 'Waiting for the secret of the service',
+};
+
 /** What an attestation waits for. */
-export type Step = 'evidence' | 'collateral' | 'secret';
+export type Step = keyof typeof STEPS;
 
 export interface AttestDeps {
-  readonly control: Pick<ControlApi, 'attest' | 'secret'>;
+  readonly control: ControlApi;
   readonly roots: TrustRoots;
   readonly collateral: CollateralSource;
   readonly clock: Pick<Clock, 'now' | 'monotonic'>;
@@ -45,44 +51,30 @@ export interface AttestHooks {
   onSecret(of: { verdict: Verdict; askedAt: number; messages: SecretMessages }): void;
 }
 
+export interface AttestInput {
+  readonly apiKey: string;
+  readonly manifest: Uint8Array;
+  readonly nonce?: Uint8Array | undefined; // 32 bytes; by default random ones
+  readonly signal?: AbortSignal;
+}
+
 /**
  * One attestation of the service, from nonce to secret (docs/protocol/attestation.md 1.3, 12): asks for
- * evidence and judges it against `manifest`, then exchanges a secret under the attested mesh CA. `nonce`: 32
- * bytes. The secret's time counts from `began` and `beganMonotonic`, just before it was asked for. `verify`
- * does the same. Throws the error of a verdict that rejects, secret_exchange_failed, the signal's reason, and
- * what `control` throws.
+ * evidence and judges it against `manifest`, then exchanges a secret under the attested mesh CA. The secret's
+ * time counts from `began` and `beganMonotonic`, just before it was asked for. `verify` does the same. Throws
+ * the error of a verdict that rejects, secret_exchange_failed, the signal's reason, and as `control` does.
  */
-export async function attest(
-  deps: AttestDeps,
-  hooks: AttestHooks,
-  {
-    apiKey,
-    manifest,
-    nonce = Uint8Array.from(randomBytes(32)),
-    signal,
-  }: {
-    readonly apiKey: string;
-    readonly manifest: Uint8Array;
-    readonly nonce?: Uint8Array | undefined;
-    readonly signal?: AbortSignal;
-  },
-) {
+export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: AttestInput) {
   const { control, roots, collateral, clock } = deps;
+  const { apiKey, manifest, signal, nonce = Uint8Array.from(randomBytes(32)) } = asked;
   const { verify: judgeEvidence = verify, judgeSecret = verifySecretResponse } = deps;
   const askedAt = clock.monotonic();
   hooks.onStep('evidence');
   const document = await control.attest(apiKey, nonce, signal);
   hooks.onStep('collateral');
   const now = new Date(clock.now());
-  const found = await judgeEvidence({
-    document,
-    nonce,
-    manifest,
-    roots,
-    collateral,
-    now,
-    secretFollows: true,
-  });
+  const input = { document, nonce, manifest, roots, collateral, now, secretFollows: true };
+  const found = await judgeEvidence(input);
   signal?.throwIfAborted(); // an attempt that was given up changes nothing any more
   const evidence = evidenceVerdict(found, roots);
   await hooks.onEvidence({ verdict: evidence, askedAt, nonce, document });
@@ -97,43 +89,37 @@ export async function attest(
   const [began, beganMonotonic] = [clock.now(), clock.monotonic()];
   const response = await control.secret(apiKey, exchange.publicKey, signal);
   const messages = { ...response, publicKey: exchange.publicKey };
-  let verdict = evidence;
-  const secret = await exchange.complete(response, async () => {
-    const checks = await judgeSecret({ ...messages, manifest, meshCaPem, now });
-    signal?.throwIfAborted();
-    verdict = withSecretChecks(evidence, checks);
-    hooks.onSecret({ verdict, askedAt: beganMonotonic, messages });
-    return checks;
-  });
+  const checks = await judgeSecret({ ...messages, manifest, meshCaPem, now });
+  signal?.throwIfAborted();
+  const verdict = withSecretChecks(evidence, checks);
+  hooks.onSecret({ verdict, askedAt: beganMonotonic, messages });
+  const secret = await exchange.complete(response.encapsulatedKey, checks);
   signal?.throwIfAborted();
   return { verdict, nonce, document, messages, secret, attestedAt, began, beganMonotonic };
 }
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
-export interface Epoch extends Term, SharedSecret {}
+export interface Epoch extends Term {
+  readonly key: SecretKey; // AES-256
+}
 
 export interface EpochDeps extends AttestDeps {
   readonly manifests: ManifestSource;
   readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
   readonly clock: Clock;
-  /** 0 ≤ x < 1. */
-  readonly random: () => number;
+  readonly random: () => number; // 0 ≤ x < 1
   readonly observe: Observer;
   /** Records the exchange of each epoch, so that it can be verified again; undefined: none is recorded. */
   readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;
 }
 
+type Asking = Pick<AttestInput, 'apiKey' | 'signal'>;
+
 /** How an attempt ended. `verdict`: what it came to, with a row for each check that could not be made. */
 export type Made =
-  | { readonly epoch: Epoch; readonly verdict: Verdict }
+  | { readonly epoch: Epoch; readonly verdict: Verdict; readonly record: ExchangeRecord | undefined }
   | (Failure & { readonly epoch?: never; readonly verdict?: Verdict | undefined });
-
-const STEPS: Readonly<Record<Step, string>> = {
-  evidence: 'Waiting for the evidence of the service',
-  collateral: 'Waiting for the certificates and revocation lists of AMD or Intel',
-  secret: 'Waiting for the secret of the service',
-};
 
 /**
  * The error of a rejection, where the newest manifest could not be fetched. With it a mismatch may be over,
@@ -143,28 +129,17 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
   const { code, detail } = error;
   const { remedy } = code === 'manifest_mismatch' ? cause : error;
   const message = `${error.message}; whether there is a newer manifest is unknown: ${cause.message}`;
-  const { pause } = cause.detail ?? {};
-  return new PrivatemodeError(code, message, {
-    cause,
-    remedy,
-    detail: { ...detail, newestMissing: true, pause },
-  });
-}
-
-/** With what an epoch is made. `accepted` is called when evidence was accepted. */
-export interface EpochRequest {
-  readonly apiKey: string;
-  readonly signal: AbortSignal;
-  readonly accepted: () => void;
+  const known: FailureDetail = { ...detail, newestMissing: true, pause: cause.detail?.pause };
+  return new PrivatemodeError(code, message, { cause, remedy, detail: known });
 }
 
 /**
  * Returns a function that makes one attempt to get an epoch with an API key; it never rejects. It expects the
  * manifest that was enforced last, so that renewals do not depend on the CDN, or the one that the operator
  * gives now. If a verdict rejects the service and the manifest is managed, it fetches the newest one, once,
- * and attests again.
+ * and attests again. `accepted` is called whenever evidence was accepted.
  */
-export function createEpochMaker(deps: EpochDeps) {
+export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
   const { manifests, collateral, manifestLog, clock, random, observe } = deps;
   const { secretRenew, secretJitter, secretUsable } = clock.times;
   const isPinned = manifests.kind === 'static';
@@ -173,87 +148,73 @@ export function createEpochMaker(deps: EpochDeps) {
     : 'Coordinator manifest fetched successfully';
   let enforced: Uint8Array | undefined;
 
-  async function under(
-    manifest: Uint8Array,
-    newest: boolean,
-    { apiKey, signal, accepted }: EpochRequest,
-  ): Promise<Made> {
+  async function under(manifest: Uint8Array, newest: boolean, asking: Asking): Promise<Made> {
     const asked = collateral.forVerdict();
     const recording = deps.recordExchange?.(asked);
+    const recorded = { ...deps, collateral: recording?.source ?? asked };
     let last: Verdict | undefined;
     let rejected: Failure['rejected'];
+    let isAccepted = false;
+    const hooks: AttestHooks = {
+      onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
+      async onEvidence({ verdict, askedAt }) {
+        last = verdict;
+        isAccepted = verdict.failure === null;
+        if (isAccepted) {
+          accepted();
+          return observe({ type: 'attested', message: attestedMessage, verdict });
+        }
+        const isOpen = verdict.outcome === 'unavailable';
+        if (!isOpen) rejected = { part: 'evidence', askedAt, newest };
+        const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
+        observe({ type: 'judged', message, verdict });
+        await asked.distrust();
+      },
+      onSecret({ verdict, askedAt }) {
+        last = verdict;
+        // The evidence was accepted under this manifest, so no newer one is missing.
+        if (verdict.failure !== null) rejected = { part: 'secret', askedAt, newest: true };
+        observe({ type: 'judged', message: 'The signature on the secret was checked', verdict });
+      },
+    };
     try {
-      const attested = await attest(
-        { ...deps, collateral: recording?.source ?? asked },
-        {
-          onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
-          async onEvidence({ verdict, askedAt }) {
-            last = verdict;
-            if (verdict.failure === null) {
-              accepted();
-              return observe({ type: 'attested', message: attestedMessage, verdict });
-            }
-            const isOpen = verdict.outcome === 'unavailable';
-            if (!isOpen) rejected = { part: 'evidence', askedAt, newest };
-            const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
-            observe({ type: 'judged', message, verdict });
-            await asked.distrust();
-          },
-          onSecret({ verdict, askedAt }) {
-            last = verdict;
-            // The evidence was accepted under this manifest, so no newer one is missing.
-            if (verdict.failure !== null) rejected = { part: 'secret', askedAt, newest: true };
-            observe({ type: 'judged', message: 'The signature on the secret was checked', verdict });
-          },
-        },
-        { apiKey, manifest, signal },
-      );
+      const attested = await attest(recorded, hooks, { ...asking, manifest });
       const { verdict, secret, attestedAt, began, beganMonotonic, nonce, document, messages } = attested;
       const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
       // Before anybody may use the secret, so that every enforced manifest is in the log.
       const { appended, path } = await manifestLog.record(manifest, clock.now());
       enforced = manifest;
-      if (appended) {
-        const message = 'Manifest is enforced from now on';
-        observe({ type: 'manifest-enforced', message, path, manifestSha256 });
-      }
+      const message = 'Manifest is enforced from now on';
+      if (appended) observe({ type: 'manifest-enforced', message, path, manifestSha256 });
       const verdictSha256 = Buffer.from(sha256(Buffer.from(verdictText(verdict)))).toString('hex');
       const { roots } = deps;
       const record = recording?.record({ nonce, document, secret: messages, manifest, roots }, verdict);
-      observe({
-        type: 'verdict',
-        message: 'The verdict is complete',
-        verdict,
-        sha256: verdictSha256,
-        record,
-      });
       const epoch = Object.freeze({
         ...secret,
         manifestSha256,
         verdictSha256,
-        ...(record === undefined ? {} : { exchangeSha256: record.sha256 }),
+        exchangeSha256: record?.sha256,
         attestedAt,
         // These times count from before the request for the secret, which errs on the safe side.
         renewAt: Math.floor(began + secretRenew - random() * secretJitter),
         expiresAt: Math.floor(began + secretUsable),
         expiresMonotonic: Math.floor(beganMonotonic + secretUsable),
       });
-      return { epoch, verdict };
+      return { epoch, verdict, record };
     } catch (thrown) {
       const error = (last && errorOf(last)) ?? asPrivatemodeError(thrown);
-      const isAccepted = last !== undefined && (last.failure === null || rejected?.part === 'secret');
       const verdict = last && (last.failure === null ? completed(error, last) : last);
       return { error, rejected, isAccepted, verdict };
     }
   }
 
-  return async (attempt: EpochRequest): Promise<Made> => {
-    const { signal } = attempt;
+  return async (apiKey: string, signal: AbortSignal): Promise<Made> => {
+    const asking = { apiKey, signal };
     try {
       const known = isPinned ? await manifests.newest() : enforced;
       if (known === undefined) observe({ type: 'step', message: 'Waiting for the manifest' });
       const manifest = known ?? (await manifests.newest(signal));
-      const made = await under(manifest, isPinned || known === undefined, attempt);
+      const made = await under(manifest, isPinned || known === undefined, asking);
       if (isPinned || signal.aborted || made.epoch || made.rejected?.part !== 'evidence') return made;
       const { error } = made;
       const published = await manifests.newest(signal).catch(asPrivatemodeError);
@@ -261,7 +222,7 @@ export function createEpochMaker(deps: EpochDeps) {
       const changed = Buffer.compare(published, manifest) !== 0;
       const message = 'Validation failed, trying the newest manifest';
       observe({ type: 'manifest-refetched', message, error, changed });
-      const again = await under(published, true, attempt);
+      const again = await under(published, true, asking);
       return again.epoch || again.rejected || again.isAccepted ? again : made; // silence takes nothing back
     } catch (thrown) {
       return { error: asPrivatemodeError(thrown) };

@@ -5,32 +5,22 @@ import type { ExchangeRecord } from '../verdict/record.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import type { Term } from './state.ts';
 
+type Epoch = Pick<Term, 'secretId' | 'expiresAt'>;
+
 /** What happens in a session. No event carries a key, a secret or anything of a request. */
-export type SessionEvent = {
-  readonly message: string;
-} /** The next step of an attempt, which may have to wait for it. */ & (
-  | { readonly type: 'step' }
-  /** The evidence was accepted. Operators look for this message after they have repaired their network. */
-  | { readonly type: 'attested'; readonly verdict: Verdict }
+export type SessionEvent = { readonly message: string } & (
+  | /** The next step of an attempt, which may have to wait for it. */ { readonly type: 'step' }
   /**
-   * The evidence was not accepted (`unavailable`: its collateral could not be fetched), or the secret was
+   * `attested`: the evidence was accepted; operators look for this message after they have repaired their
+   * network. `judged`: it was not (`unavailable`: its collateral could not be fetched), or the secret was
    * judged under accepted evidence. If the attempt fails by that, a later event says so as an error.
    */
-  | { readonly type: 'judged'; readonly verdict: Verdict }
-  /**
-   * An epoch is about to begin under this verdict. `sha256`: lower-case hex SHA-256 of its text. `record`:
-   * the record of the exchange that led to it, if one is made.
-   */
-  | {
-      readonly type: 'verdict';
-      readonly verdict: Verdict;
-      readonly sha256: string;
-      readonly record: ExchangeRecord | undefined;
-    }
+  | { readonly type: 'attested' | 'judged'; readonly verdict: Verdict }
   /** A verdict rejected the service. The attempt goes on under the newest manifest. */
   | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
   | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }
-  | ({ readonly type: 'epoch' } & Pick<Term, 'secretId' | 'manifestSha256' | 'expiresAt'>)
+  /** `record`: of the exchange that led to it, if one is made. */
+  | ({ readonly type: 'epoch'; readonly record?: ExchangeRecord | undefined } & Epoch)
   /** `permanent`: the program ends, since nothing was accepted yet and waiting does not help. */
   | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
   /** An attempt failed that says nothing of the service: its key was refused, or another has succeeded. */
@@ -41,15 +31,10 @@ export type SessionEvent = {
 export type Observer = (event: SessionEvent) => void;
 
 /**
- * One line for the log: the cause, and when the next attempt begins at the latest. A request that waits makes
- * it begin sooner. `retryIn` in ms; undefined: a request begins it. `confirms`: whether that is the first one
- * that can confirm a rejection.
+ * One line for the log: the cause, and when the next attempt begins, or before, if a request waits. `retryIn`
+ * in ms; undefined: a request begins it. `confirms`: whether it is the first that can confirm a rejection.
  */
-export function failureMessage(
-  { code }: PrivatemodeError,
-  retryIn: number | undefined,
-  confirms = false,
-): string {
+export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined, confirms: boolean) {
   const what = ERRORS[code].title ?? 'The remote could not be verified';
   if (retryIn === undefined) return `${what}; the next request tries again`;
   const seconds = Math.max(1, Math.round(retryIn / 1000));

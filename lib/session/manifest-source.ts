@@ -5,23 +5,13 @@ import { type FailureDetail, PrivatemodeError } from '../errors.ts';
 import type { ControlCall } from '../network/control-call.ts';
 
 export interface ManifestSource {
-  /**
-   * `static`: the user gives it, and may give another one later. `managed`: the service publishes the newest
-   * one.
-   */
+  /** `static`: the user gives it, and may give another later. `managed`: the service publishes the newest. */
   readonly kind: 'static' | 'managed';
   /** Byte for byte. Throws manifest_unavailable, upstream_tls_untrusted or the signal's reason. */
   newest(signal?: AbortSignal): Promise<Uint8Array>;
 }
 
-/** A manifest that the user gave. */
-export const staticManifest = (manifest: Uint8Array): ManifestSource => ({
-  kind: 'static',
-  newest: async () => manifest,
-});
-
-/** A manifest has about 6 KB. */
-const MAX_BYTES = 1024 * 1024;
+const MAX_BYTES = 1024 * 1024; // a manifest has about 6 KB
 
 /**
  * Fetches the manifest from `cdnBaseUrl`, such as `https://cdn.confidential.cloud`, with or without

@@ -3,8 +3,7 @@ import { KDF_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, type Key, type KeyPair } from 'hpke';
 import { SecretKey, sha256 } from '#crypto';
 import type { Check } from '../attestation/verify-evidence.ts';
-import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
-import type { SecretResponse } from './control-api.ts';
+import { PrivatemodeError } from '../errors.ts';
 
 /**
  * The HPKE suite of the service (docs/protocol/attestation.md 12). KEM and KDF come from noble, because those
@@ -15,17 +14,6 @@ export const SUITE = new CipherSuite(KEM_MLKEM768_X25519, KDF_HKDF_SHA256, AEAD_
 const SECRET_BYTES = 32;
 const NO_CONTEXT = new Uint8Array(0);
 
-export interface SharedSecret {
-  /** Standard base64 of SHA-256 of the public key. */
-  readonly secretId: string;
-  /** AES-256. */
-  readonly key: SecretKey;
-}
-
-type Judge = (
-  sent: SecretResponse & { publicKey: Uint8Array },
-) => readonly Check[] | Promise<readonly Check[]>;
-
 /** Starts a secret exchange. `keys`: a known key pair, for tests; by default a fresh one. */
 export async function startSecretExchange(keys?: KeyPair<Key>) {
   const pair = keys ?? (await SUITE.GenerateKeyPair(false));
@@ -33,33 +21,25 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
   let privateKey: Key | undefined = pair.privateKey;
 
   /**
-   * Derives the secret if every check of `judge` passes (docs/protocol/attestation.md 12, 13). Works once,
-   * because the private key is gone afterwards. Throws secret_exchange_failed.
+   * Derives the secret if all checks of the response with this encapsulated key passed, and there are some:
+   * all apply to any signature (docs/protocol/attestation.md 12, 13). Works once, because the private key is
+   * gone afterwards. Throws secret_exchange_failed.
    */
-  async function complete(response: SecretResponse, judge: Judge): Promise<SharedSecret> {
+  async function complete(encapsulatedKey: Uint8Array, checks: readonly Check[]) {
     const recipient = privateKey;
     privateKey = undefined;
     if (recipient === undefined) throw failed('the exchange has been completed before');
-    requireAccepted(await judge({ ...response, publicKey }));
-    const opened = SUITE.ReceiveExport(recipient, response.encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
+    if (checks.length === 0 || checks.some(({ outcome }) => outcome !== 'pass'))
+      throw failed('the secret does not come from the attested deployment');
+    const opened = SUITE.ReceiveExport(recipient, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
     // The key object alone holds the bytes: it wipes the copy that HPKE hands out.
     const bytes = await opened.catch((cause: unknown) => {
-      throw failed('the encapsulated key cannot be opened', { cause });
+      throw failed('the encapsulated key cannot be opened', cause);
     });
     return { secretId: Buffer.from(sha256(publicKey)).toString('base64'), key: new SecretKey(bytes) };
   }
   return { publicKey, complete };
 }
 
-/** Throws unless every check passed: all of them apply to any signature, and an empty list proves nothing. */
-function requireAccepted(checks: readonly Check[]): void {
-  const refused = checks.find(({ outcome }) => outcome !== 'pass');
-  if (refused === undefined && checks.length > 0) return;
-  const { id, expected, found, detail } = refused ?? {};
-  const why = refused === undefined ? 'nothing was checked' : `${id}: expected ${expected}, found ${found}`;
-  const remedy = detail?.clock && CLOCK_REMEDY;
-  throw failed(`the secret does not come from the attested deployment (${why})`, { remedy });
-}
-
-const failed = (why: string, options?: { cause?: unknown; remedy?: string | undefined }): PrivatemodeError =>
-  new PrivatemodeError('secret_exchange_failed', why, options);
+const failed = (why: string, cause?: unknown): PrivatemodeError =>
+  new PrivatemodeError('secret_exchange_failed', why, { cause });

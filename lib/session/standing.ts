@@ -3,131 +3,86 @@
  * computes it (docs/states.md).
  */
 import type { Moment } from '../clock.ts';
-import type { ErrorCode, PrivatemodeError } from '../errors.ts';
-import { isInForce, isMarked, isOwnFault, problemOf, type SessionState } from './state.ts';
+import { isHeld, isInForce, isOwnFault, problemOf, type SessionState } from './state.ts';
 
-interface Row {
-  /** `isGood`: a secret is in force. */
-  readonly holds: (state: SessionState, isGood: boolean) => boolean;
-  /** `good` and `warn`: a secret is in force. `plain`: nothing is proved either way. */
-  readonly tone: 'good' | 'warn' | 'bad' | 'plain';
-  readonly title: string;
-  /** What the state means for requests. */
-  readonly meaning: string;
-}
+/** `good` and `warn`: a secret is in force. `plain`: nothing is proved either way. */
+type Tone = 'good' | 'warn' | 'bad' | 'plain';
 
-const NOTHING_SENT = 'No request leaves this machine.';
+/**
+ * `title`: the headline. `meaning`: what the state means for requests. `verified`: whether they are encrypted
+ * under a secret that an accepted verdict made, and that nobody denies.
+ */
+const row = (tone: Tone, title: string, meaning = 'No request leaves this machine.') => ({
+  tone,
+  title,
+  meaning,
+  verified: tone === 'good' || tone === 'warn',
+});
+
 const DENIED =
   'The service denies a secret that an accepted verdict made: one request at a time tries it, the others wait.';
 
-const hasFailed =
-  (code: ErrorCode) =>
-  ({ error }: SessionState): boolean =>
-    error?.code === code;
+/** The states, for pages and documentation. */
+export const STANDINGS = {
+  ended: row('plain', 'Stopping', 'The proxy is shutting down. It takes requests until its port closes.'),
+  verified: row('good', 'Verified', 'Requests are encrypted for the service that the hardware attests.'),
+  'not-renewable': row(
+    'warn',
+    'Verified, but the renewal fails',
+    'Requests are protected until the attestation expires.',
+  ),
+  'manifest-not-understood': row('bad', 'Not verified: the manifest cannot be used'),
+  rejected: row('bad', 'Not verified: the service is rejected'),
+  'rejected-once': row(
+    'bad',
+    'Not verified: the service was rejected, and is asked again',
+    'Requests wait for the next verdict. No request leaves this machine.',
+  ),
+  'key-refused': row('bad', 'Not verified: the service refuses the API key'),
+  'client-too-old': row('bad', 'Not verified: the service wants a newer client'),
+  unreachable: row(
+    'plain',
+    'Not verified: the verification was not completed',
+    'Nothing is proved either way.',
+  ),
+  'awaiting-key': row(
+    'plain',
+    'Not verified yet: an API key is awaited',
+    'The first client that brings an API key starts the verification.',
+  ),
+  starting: row('plain', 'Not verified yet', 'The service is being verified. Requests wait.'),
+};
 
-/** In order of precedence: the first row that holds is the state. */
-const ROWS = {
-  ended: {
-    holds: ({ isEnding }) => isEnding,
-    tone: 'plain',
-    title: 'Stopping',
-    meaning: 'The proxy is shutting down. It takes requests until its port closes.',
-  },
-  verified: {
-    holds: (state, isGood) => isGood && problemOf(state) === undefined,
-    tone: 'good',
-    title: 'Verified',
-    meaning: 'Requests are encrypted for the service that the hardware attests.',
-  },
-  'not-renewable': {
-    holds: (_, isGood) => isGood,
-    tone: 'warn',
-    title: 'Verified, but the renewal fails',
-    meaning: 'Requests are protected until the attestation expires.',
-  },
-  'manifest-not-understood': {
-    holds: ({ rejection, isPinned }) => rejection !== undefined && isOwnFault(rejection.error, isPinned),
-    tone: 'bad',
-    title: 'Not verified: the manifest cannot be used',
-    meaning: NOTHING_SENT,
-  },
-  rejected: {
-    holds: ({ rejection }) => rejection?.counts === true,
-    tone: 'bad',
-    title: 'Not verified: the service is rejected',
-    meaning: NOTHING_SENT,
-  },
-  'rejected-once': {
-    holds: ({ rejection }) => rejection !== undefined,
-    tone: 'bad',
-    title: 'Not verified: the service was rejected, and is asked again',
-    meaning: `Requests wait for the next verdict. ${NOTHING_SENT}`,
-  },
-  'key-refused': {
-    holds: hasFailed('api_key_rejected'),
-    tone: 'bad',
-    title: 'Not verified: the service refuses the API key',
-    meaning: NOTHING_SENT,
-  },
-  'client-too-old': {
-    holds: hasFailed('client_too_old'),
-    tone: 'bad',
-    title: 'Not verified: the service wants a newer client',
-    meaning: NOTHING_SENT,
-  },
-  unreachable: {
-    holds: ({ error }) => error !== undefined,
-    tone: 'plain',
-    title: 'Not verified: the verification was not completed',
-    meaning: 'Nothing is proved either way.',
-  },
-  'awaiting-key': {
-    holds: ({ hasKey }) => !hasKey,
-    tone: 'plain',
-    title: 'Not verified yet: an API key is awaited',
-    meaning: 'The first client that brings an API key starts the verification.',
-  },
-  starting: {
-    holds: () => true,
-    tone: 'plain',
-    title: 'Not verified yet',
-    meaning: 'The service is being verified. Requests wait.',
-  },
-} as const satisfies Record<string, Row>;
+export type StateName = keyof typeof STANDINGS;
+export type Standing = ReturnType<typeof standingOf>;
 
-export type StateName = keyof typeof ROWS;
-
-/** The rows by name, for pages and documentation. */
-export const STANDINGS: Readonly<Record<StateName, Row>> = ROWS;
-
-export interface Standing extends Omit<Row, 'holds'> {
-  readonly state: StateName;
-  /** Whether requests are encrypted under a secret that an accepted verdict made, and that nobody denies. */
-  readonly verified: boolean;
-  /**
-   * What `GET /readyz` reports. While a key is awaited, a probe must not keep the client away that brings it.
-   */
-  readonly ready: boolean;
-  readonly awaitsKey: boolean;
-  readonly error: PrivatemodeError | undefined;
+/** In the order of the page. */
+function nameOf(state: SessionState, isGood: boolean): StateName {
+  const { isEnding, isPinned, hasKey, rejection, error } = state;
+  if (isEnding) return 'ended';
+  if (isGood) return problemOf(state) === undefined ? 'verified' : 'not-renewable';
+  if (rejection && isOwnFault(rejection.error, isPinned)) return 'manifest-not-understood';
+  if (rejection) return rejection.counts ? 'rejected' : 'rejected-once';
+  if (error?.code === 'api_key_rejected') return 'key-refused';
+  if (error?.code === 'client_too_old') return 'client-too-old';
+  if (error) return 'unreachable';
+  return hasKey ? 'starting' : 'awaiting-key';
 }
 
-/** Whether a state is verified. */
-export const isVerified = ({ tone }: Pick<Row, 'tone'>): boolean => tone === 'good' || tone === 'warn';
-
-/** The state at this moment: no event reports the end of a secret. */
-export function standingOf(state: SessionState, at: Moment): Standing {
-  const isGood = isInForce(state, at);
-  const found = Object.entries(STANDINGS).find(([, { holds }]) => holds(state, isGood));
-  const [name, row] = found as [StateName, Row];
-  const verified = isVerified(row);
+/**
+ * The state at this moment: no event reports the end of a secret. `ready`: what `GET /readyz` reports. While
+ * a key is awaited, a probe must not keep the client away that brings it.
+ */
+export function standingOf(state: SessionState, at: Moment) {
+  const name = nameOf(state, isInForce(state, at));
+  const { tone, title, meaning, verified } = STANDINGS[name];
   const awaitsKey = !state.hasKey && !state.isEnding && !verified;
   return {
     state: name,
-    tone: row.tone,
+    tone,
     verified,
-    title: row.title,
-    meaning: isMarked(state, at) && !state.isEnding ? DENIED : row.meaning,
+    title,
+    meaning: state.isDenied && isHeld(state, at) && !state.isEnding ? DENIED : meaning,
     awaitsKey,
     ready: verified || awaitsKey,
     error: problemOf(state),

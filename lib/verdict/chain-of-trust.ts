@@ -6,115 +6,105 @@ import { CHECK_SECTIONS } from '../attestation/verify-evidence.ts';
 import { type Paint, plural } from '../text.ts';
 import type { Verdict } from './verdict.ts';
 
-/**
- * One link. `outcome`: `pass` if every check that applies held and the links before it pass, `fail` if a
- * check did not hold, else `unknown`.
- */
+/** One link. Its checks stand in the verdict under the same ids. The texts are for a person. */
 export interface ChainLink {
   readonly id: 'hardware' | 'manifest' | 'coordinator' | 'mesh' | 'secret';
-  /** For a person: `title` names the link, `meaning` says what its checks establish, or do not establish. */
   readonly title: string;
+  /** What its checks establish, or do not establish. */
   readonly meaning: string;
+  /** `pass`: every check that applies held, and the links before it pass; `fail`: a check did not hold. */
   readonly outcome: 'pass' | 'fail' | 'unknown';
-  /** Its checks, which stand in the verdict under the same ids. */
   readonly checks: readonly { readonly id: string; readonly title: string }[];
 }
 
-/**
- * Each link in order: its meaning, which checks belong to it (whole ids, or beginnings of ids), and of which
- * of them at least one must have passed. The others are preliminaries, which prove nothing about the link.
- */
-const LINKS: readonly (readonly [ChainLink['id'], meaning: string, checks: string, needs: RegExp])[] = [
-  [
-    'hardware',
+/** Each link in order: what it establishes, and its checks, by whole ids or beginnings of ids. */
+const LINKS: Readonly<Record<ChainLink['id'], readonly [meaning: string, checks: string]>> = {
+  hardware: [
     'A genuine AMD or Intel processor, up to date and not revoked, signed a report about what runs on it.',
     'evidence.form evidence.type snp.report tdx.quote tdx.qe snp.vcek snp.product snp.roots snp.chain snp.crl ' +
       'tdx.pck tdx.tcb_info tdx.qe_identity tdx.root_crl tdx.pck_crl tdx.revocation ' +
       'snp.migration_agent snp.platform snp.tcb snp.firmware snp.mitigation snp.chip_id tdx.tcb',
-    /^(?:snp|tdx)\./,
   ],
-  [
-    'manifest',
+  manifest: [
     'The service runs under the manifest that is expected, which names every program that may run.',
     'manifest document.policies evidence.reference_values',
-    /^manifest\./,
   ],
-  [
-    'coordinator',
+  coordinator: [
     'The program that the hardware measured is the coordinator of the manifest, alone and not debuggable, and it answered the nonce of this proxy.',
-    'nonce document.form snp.report_data tdx.policy.report_data ' +
+    'nonce document.form snp.report_data ' +
       'snp.host_data snp.measurement snp.id_key snp.id_block snp.vmpl snp.policy tdx.policy',
-    /^(?:snp|tdx)\./,
   ],
-  [
-    'mesh',
+  mesh: [
     'The coordinator vouches for the other programs with certificates of its own, and the secret service has one of them.',
     'document.mesh_ca mesh',
-    /^mesh\./,
   ],
-  [
-    'secret',
+  secret: [
     'The secret service agreed on a key with this proxy and signed it. Prompts are encrypted with that key.',
     'secret',
-    /^secret\./,
   ],
-];
+};
 
 const OTHER_ROOTS =
   'NOT genuine AMD or Intel hardware, as far as anybody can tell: custom roots are trusted, such as those of a simulator. Whoever holds their keys can make this evidence.';
 
-const LINK_OF: ReadonlyMap<string, ChainLink['id']> = new Map(
-  LINKS.flatMap(([link, , checks]) => checks.split(' ').map((name) => [name, link] as const)),
+/** Checks that prove nothing about their link: at least one other must have passed. */
+const PRELIMINARY = /^(?:nonce|document|evidence)\./;
+
+const LINK_OF = new Map(
+  Object.entries(LINKS).flatMap(([link, [, checks]]) => checks.split(' ').map((name) => [name, link])),
 );
 
-/** The link of a check, by the longest beginning of its id that the table has; undefined if it has none. */
-export function linkOf(id: string): ChainLink['id'] | undefined {
-  for (let name = id; name !== ''; name = name.slice(0, Math.max(0, name.lastIndexOf('.')))) {
-    const link = LINK_OF.get(name);
-    if (link !== undefined) return link;
-  }
-  return undefined;
-}
+/** The link of a check by the beginning of its id; undefined if the table has none. */
+export const linkOf = (id: string): string | undefined =>
+  LINK_OF.get(id) ?? (id.includes('.') ? linkOf(id.replace(/\.[^.]*$/, '')) : undefined);
 
-const TITLES: ReadonlyMap<string, string> = new Map(
-  CHECK_SECTIONS.flatMap(({ rows }) => rows).map(({ id, title }) => [id, title]),
-);
-
-/** The checks that compare a digest over the nonce. */
-export const NONCE_DIGESTS: ReadonlySet<string> = new Set(
-  CHECK_SECTIONS.flatMap(({ rows }) => rows.filter(({ comparesNonce }) => comparesNonce).map(({ id }) => id)),
-);
+const ROWS = CHECK_SECTIONS.flatMap(({ rows }) => rows);
+const TITLES: ReadonlyMap<string, string> = new Map(ROWS.map(({ id, title }) => [id, title]));
 
 /** The title of a check for a person; the id itself if the program does not know the check. */
 export const titleOf = (id: string): string => TITLES.get(id) ?? id;
 
+/** The checks that compare a digest over the nonce. */
+export const NONCE_DIGESTS: ReadonlySet<string> = new Set(
+  ROWS.filter(({ comparesNonce }) => comparesNonce).map(({ id }) => id),
+);
+
 /**
  * The links of a verdict, in the order of trust. A link is `unknown` if one of its checks was not evaluated,
- * if none of those that it needs passed, or if a link before it did not pass: nothing vouches for it then.
+ * if none passed but preliminaries, or if a link before it did not pass: nothing vouches for it then.
  */
 export function chainOfTrust({ checks, roots }: Pick<Verdict, 'checks' | 'roots'>): readonly ChainLink[] {
   let vouched = true;
-  return LINKS.map(([id, meant, , needs]) => {
+  return Object.entries(LINKS).map(([id, [meant]]) => {
     const own = checks.filter((check) => linkOf(check.id) === id);
     const outcomes = new Set(own.map(({ outcome }) => outcome));
-    const isMade = own.some(({ id, outcome }) => needs.test(id) && outcome === 'pass');
+    const isMade = own.some(({ id, outcome }) => outcome === 'pass' && !PRELIMINARY.test(id));
     const holds = vouched && isMade && !outcomes.has('not-evaluated');
     const outcome = outcomes.has('fail') ? 'fail' : holds ? 'pass' : 'unknown';
     vouched = outcome === 'pass';
     const established = id === 'hardware' && roots === 'custom' ? OTHER_ROOTS : meant;
     const meaning = vouched ? established : `Not established: ${meant}`;
     const title = id.replace(/^./, (first) => first.toUpperCase());
-    return { id, title, meaning, outcome, checks: own.map(({ id }) => ({ id, title: titleOf(id) })) };
+    const rows = own.map((check) => ({ id: check.id, title: titleOf(check.id) }));
+    return { id: id as ChainLink['id'], title, meaning, outcome, checks: rows };
   });
 }
 
-const MARKS = { pass: ['good', '✓'], fail: ['bad', '✗'], unknown: ['plain', '?'] } as const;
+/** How the outcome of a check or a link looks; `custom`: it passed under other roots than the vendors'. */
+export const MARKS = {
+  pass: ['good', '✓'],
+  custom: ['caution', '!'],
+  fail: ['bad', '✗'],
+  'not-applicable': ['plain', '–'],
+  'not-evaluated': ['plain', '?'],
+  unknown: ['plain', '?'],
+} as const;
 
 /** A link as one line for a terminal: its mark, its title, how many checks it has, what they establish. */
 export function linkLine(link: ChainLink, roots: Verdict['roots'] | undefined, paint: Paint): string {
   const { id, title, meaning, outcome, checks } = link;
   const isCustom = id === 'hardware' && outcome === 'pass' && roots === 'custom';
   // A proxy of another version may send an outcome that this one does not know.
-  const [style, mark] = isCustom ? (['caution', '!'] as const) : (MARKS[outcome] ?? MARKS.unknown);
+  const [style, mark] = MARKS[isCustom ? 'custom' : outcome] ?? MARKS.unknown;
   return `${paint(style, mark)} ${title.padEnd(11)}  ${plural(checks.length, 'check').padEnd(9)}  ${meaning}`;
 }

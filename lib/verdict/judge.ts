@@ -1,25 +1,15 @@
 /** How a verdict comes about: from the evidence, the secret exchange, and errors outside the checks. */
 import { type Check, checkOf, firstFailure } from '../attestation/check.ts';
-import {
-  MESH_ROWS,
-  SECRET_ROWS,
-  type SecretResponseInput,
-  verifySecretResponse,
-} from '../attestation/mesh.ts';
-import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
-import {
-  type EvidenceVerdict,
-  type TrustRoots,
-  type VerifyInput,
-  verify,
-} from '../attestation/verify-evidence.ts';
+import { MESH_ROWS, SECRET_ROWS, verifySecretResponse } from '../attestation/mesh.ts';
+import { PRODUCTION_ROOTS, type TrustRoots } from '../attestation/roots/production.ts';
+import { type EvidenceVerdict, type VerifyInput, verify } from '../attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { failedCheck, failureOf, outcomeOfError, type Verdict } from './verdict.ts';
 
 /** Both messages of a secret exchange. */
-export type SecretMessages = Pick<
-  SecretResponseInput,
-  'publicKey' | 'encapsulatedKey' | 'signature' | 'meshCert'
+export type SecretMessages = Omit<
+  Parameters<typeof verifySecretResponse>[0],
+  'meshCaPem' | 'manifest' | 'now'
 >;
 
 /** A recorded exchange. */
@@ -36,8 +26,7 @@ export async function judge({ secret, ended, ...input }: Subject): Promise<Verdi
   const evidence = evidenceVerdict(found, input.roots);
   const { meshCaPem } = found;
   if (meshCaPem === undefined || secret === undefined) return completed(ended ?? NO_SECRET, evidence);
-  const { manifest, now } = input;
-  const checks = await verifySecretResponse({ ...secret, meshCaPem, manifest, now });
+  const checks = await verifySecretResponse({ ...input, ...secret, meshCaPem });
   return completed(ended, withSecretChecks(evidence, checks));
 }
 
@@ -48,8 +37,8 @@ const NO_SECRET = new PrivatemodeError('verify_input_invalid', 'there is no secr
  * fetched decided, it is `unavailable`.
  */
 export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verdict {
-  const { outcome, tee = null, manifestSha256, at, checks, failure: failed } = found;
-  const failure = outcome === 'accepted' ? null : failedBy(failed);
+  const { outcome, tee = null, manifestSha256, at, checks } = found;
+  const failure = outcome === 'accepted' ? null : failedCheck(found.failure);
   return {
     outcome: failure?.code === 'collateral_unavailable' ? 'unavailable' : outcome,
     tee,
@@ -67,7 +56,7 @@ export function withSecretChecks(before: Verdict, checks: readonly Check[]): Ver
   const failed = firstFailure(checks) ?? checks.find(({ outcome }) => outcome !== 'pass');
   if (failed === undefined && checks.length > 0) return whole;
   const outcome = failed?.code === 'evidence_malformed' ? 'malformed' : 'rejected';
-  return { ...whole, outcome, failure: failedBy(failed) };
+  return { ...whole, outcome, failure: failedCheck(failed) };
 }
 
 /**
@@ -78,7 +67,7 @@ export function completed(error: PrivatemodeError | undefined, verdict: Verdict)
   const made = new Set(verdict.checks.map(({ id }) => id));
   const open = [...MESH_ROWS, ...SECRET_ROWS].filter(({ id }) => !made.has(id));
   const checks = [...verdict.checks, ...open.map((row) => asJson(checkOf(row, undefined)))];
-  return { ...verdict, checks, ...(error !== undefined && verdict.failure === null ? endedBy(error) : {}) };
+  return { ...verdict, checks, ...(error !== undefined && verdict.failure === null && endedBy(error)) };
 }
 
 /** The verdict if an error came before any check. */
@@ -87,7 +76,7 @@ export const notJudged = (
   known: Pick<Verdict, 'at' | 'roots' | 'manifestSha256'>,
 ): Verdict => ({ tee: null, ...known, checks: [], ...endedBy(error) });
 
-const endedBy = (error: PrivatemodeError): Pick<Verdict, 'outcome' | 'failure'> => ({
+const endedBy = (error: PrivatemodeError) => ({
   outcome: outcomeOfError(error.code),
   failure: failureOf(error),
 });
@@ -97,18 +86,5 @@ export const rootsKind = (roots: TrustRoots): Verdict['roots'] =>
   roots === PRODUCTION_ROOTS ? 'vendor' : 'custom';
 
 /** The members of a check in the order of the documentation. */
-const asJson = ({ id, outcome, expected, found, source, age, code }: Check): Verdict['checks'][number] => ({
-  id,
-  outcome,
-  expected,
-  found,
-  source,
-  ...(age === undefined ? {} : { age }),
-  ...(code === undefined ? {} : { code }),
-});
-
-/** The failure of a list of checks that accepts nothing. No list accepts by being empty. */
-const failedBy = (check: Check | undefined): Verdict['failure'] =>
-  check === undefined
-    ? failureOf(new PrivatemodeError('attestation_failed', 'the evidence was not accepted'))
-    : failedCheck(check);
+const asJson = ({ id, outcome, expected, found, source, detail, ...rest }: Check) =>
+  ({ id, outcome, expected, found, source, ...rest }) satisfies Verdict['checks'][number];

@@ -3,55 +3,40 @@
  * by, so that anybody can judge it again without a network (docs/verify.md). It holds no key and no secret.
  */
 import { sha256 } from '#crypto';
+import { hex } from '../attestation/check.ts';
 import { integer, JsonMembers, OBJECT, TEXT } from '../attestation/json-members.ts';
-import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
-import type { CollateralSource, TrustRoots } from '../attestation/verify-evidence.ts';
+import { PRODUCTION_ROOTS, type TrustRoots } from '../attestation/roots/production.ts';
+import type { CollateralSource } from '../attestation/verify-evidence.ts';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { parseStrictJson } from '../strict-json.ts';
-import { safeJson } from '../text.ts';
+import { printableJson } from '../text.ts';
 import { VERSION } from '../version.ts';
 import type { Subject } from './judge.ts';
 import type { Verdict } from './verdict.ts';
 
-/** The text of a record, and its name: the SHA-256 in lower-case hex. */
-export interface ExchangeRecord {
-  readonly sha256: string;
-  readonly text: string;
-}
-
 export type JudgedExchange = Pick<Subject, 'nonce' | 'document' | 'manifest' | 'roots' | 'secret'>;
+
+/** The text of a record, and its name: the SHA-256 in lower-case hex. */
+export type ExchangeRecord = Readonly<Record<'sha256' | 'text', string>>;
 
 /** Records one attestation, which asks `source`, of the service at `host` (https://HOST:PORT). */
 export function recordExchange(collateral: CollateralSource, host: string) {
   const answers = new Map<string, object>();
   const source = sourceOf(async (ask, name, query) => {
-    try {
-      const answer: unknown = await collateral[name](query as never);
-      answers.set(ask, {
-        ask,
-        ...inBase64(answer instanceof Uint8Array ? { vcek: answer } : Object(answer)),
-      });
-      return answer;
-    } catch (thrown) {
-      if (thrown instanceof PrivatemodeError) answers.set(ask, { ask, error: thrown.message });
-      throw thrown;
-    }
+    const answer = await collateral[name](query as never).catch((thrown: Error) => thrown);
+    const told = answer instanceof Error ? { error: answer.message } : answer;
+    answers.set(ask, { ask, ...(told instanceof Uint8Array ? { vcek: told } : told) });
+    return answer;
   });
   return {
     source,
-    record({ nonce, document, manifest, roots, secret }: JudgedExchange, verdict: Verdict): ExchangeRecord {
-      const told = {
-        version: VERSION,
-        host,
-        time: verdict.at,
-        ...inBase64({ nonce, document, manifest }),
-        ...(verdict.roots === 'custom' && { roots }),
-        collateral: [...answers.values()],
-        ...(secret && { secret: inBase64(secret) }),
-        verdict,
-      };
-      const text = `${safeJson(told, 2)}\n`;
-      return { sha256: Buffer.from(sha256(Buffer.from(text))).toString('hex'), text };
+    record(exchange: JudgedExchange, verdict: Verdict): ExchangeRecord {
+      const { nonce, document, manifest, secret } = exchange;
+      const roots = verdict.roots === 'custom' ? exchange.roots : undefined;
+      const told = { version: VERSION, host, time: verdict.at, nonce, document, manifest, roots };
+      const whole = { ...told, collateral: [...answers.values()], secret, verdict };
+      const text = `${printableJson(JSON.stringify(whole, bytesInBase64, 2))}\n`;
+      return { sha256: hex(sha256(Buffer.from(text))), text };
     },
   };
 }
@@ -66,36 +51,77 @@ export function readRecord(file: Uint8Array, refuse: (defect: string) => Error) 
   const record = new JsonMembers(json, [], (_, path, { expected }) =>
     refuse(`its ${path.length === 0 ? 'text' : JSON.stringify(path.join('.'))} is not ${expected}`),
   );
-  const time = new Date(record.get('time', TEXT));
+  const { version, host, time: told, verdict, ...messages } = read(record, RECORD);
+  const time = new Date(told);
   if (Number.isNaN(time.getTime())) throw refuse('its "time" is no time');
   const answers = new Map<string, unknown>();
-  for (const told of record.objects('collateral')) {
-    const ask = told.get('ask', TEXT);
+  for (const answer of record.objects('collateral')) {
+    const ask = answer.get('ask', TEXT);
     const name = ask.split(' ')[0] as Question;
-    if (!Object.hasOwn(READ, name)) throw refuse(`nobody asks for ${JSON.stringify(ask)}`);
-    answers.set(ask, told.members.has('error') ? unavailable(told.get('error', TEXT)) : READ[name](told));
+    if (!Object.hasOwn(ANSWERS, name)) throw refuse(`nobody asks for ${JSON.stringify(ask)}`);
+    answers.set(ask, answerIn(answer, ANSWERS[name]));
   }
-  const collateral = sourceOf(async (ask) => {
-    const answer = answers.get(ask) ?? unavailable(`the record has no answer to ${ask}`);
-    if (answer instanceof Error) throw answer;
-    return answer;
-  });
-  const bytes = <Name extends string>(from: JsonMembers, ...names: Name[]) =>
-    Object.fromEntries(names.map((name) => [name, from.get(name, BASE64)])) as Record<Name, Uint8Array>;
-  const has = (name: string): boolean => record.members.has(name);
-  const secret = has('secret')
-    ? bytes(record.object('secret'), 'publicKey', 'encapsulatedKey', 'signature', 'meshCert')
-    : undefined;
-  const roots = has('roots') ? rootsIn(record.object('roots')) : PRODUCTION_ROOTS;
-  const messages = bytes(record, 'nonce', 'document', 'manifest');
-  record.get('verdict', OBJECT);
-  const { verdict: stated } = JSON.parse(Buffer.from(file).toString()) as { verdict: Json };
-  const subject: Omit<Subject, 'now'> = { ...messages, roots, collateral, secret, ended: errorIn(stated) };
-  return { version: record.get('version', TEXT), host: record.get('host', TEXT), time, stated, subject };
+  const stated = JSON.parse(verdict.source) as Json;
+  const subject: Omit<Subject, 'now'> = {
+    ...messages,
+    roots: record.members.has('roots') ? rootsIn(record.object('roots')) : PRODUCTION_ROOTS,
+    collateral: sourceOf((ask) => answers.get(ask) ?? missing(`the record has no answer to ${ask}`)),
+    secret: readIfThere(record, 'secret', SECRET),
+    ended: errorIn(stated),
+  };
+  return { version, host, time, stated, subject };
 }
 
 type Question = keyof CollateralSource;
 type Json = Readonly<Record<string, unknown>>;
+
+const BASE64 = {
+  expected: 'base64 with padding',
+  read(text: unknown): Uint8Array | undefined {
+    const bytes = Buffer.from(String(text), 'base64');
+    return bytes.toString('base64') === text ? new Uint8Array(bytes) : undefined;
+  },
+};
+/** The members of a record, beside `collateral`, and of its objects. */
+const MESSAGES = { nonce: BASE64, document: BASE64, manifest: BASE64 };
+const RECORD = { version: TEXT, host: TEXT, time: TEXT, ...MESSAGES, verdict: OBJECT };
+const SECRET = { publicKey: BASE64, encapsulatedKey: BASE64, signature: BASE64, meshCert: BASE64 };
+const LIST = { crl: BASE64 };
+const SIGNED = { body: TEXT, issuerChain: TEXT };
+const ANSWERS: Readonly<Record<Question, Shape>> = {
+  amdVcek: { vcek: BASE64 },
+  amdCrl: LIST,
+  intelTcbInfo: SIGNED,
+  intelQeIdentity: SIGNED,
+  intelPckCrl: { ...LIST, issuerChain: TEXT },
+  intelRootCrl: LIST,
+};
+/** Of an answer that stands in for one that could not be fetched. */
+const STORED = { fetchedAt: integer(8_640_000_000_000_000), because: TEXT };
+
+type Shape = Readonly<Record<string, Parameters<JsonMembers['get']>[1]>>;
+
+/** The members of an object that `shape` has, each of its kind. */
+const read = <Wanted extends Shape>(from: JsonMembers, shape: Wanted) =>
+  Object.fromEntries(Object.entries(shape).map(([name, kind]) => [name, from.get(name, kind)])) as {
+    [Name in keyof Wanted]: NonNullable<ReturnType<Wanted[Name]['read']>>;
+  };
+
+const readIfThere = <Wanted extends Shape>(from: JsonMembers, name: string, shape: Wanted) =>
+  from.members.has(name) ? read(from.object(name), shape) : undefined;
+
+function answerIn(told: JsonMembers, shape: Shape): unknown {
+  if (told.members.has('error')) return missing(told.get('error', TEXT));
+  const { vcek, ...answer } = read(told, shape);
+  return vcek ?? { ...answer, stored: readIfThere(told, 'stored', STORED) };
+}
+
+function rootsIn(roots: JsonMembers): TrustRoots {
+  const snp = roots.object('snp');
+  const pair = { ark: TEXT, ask: TEXT };
+  const pairs = Array.from(snp.members.keys(), (product) => [product, read(snp.object(product), pair)]);
+  return { snp: Object.fromEntries(pairs), tdx: readIfThere(roots, 'tdx', { root: TEXT }) };
+}
 
 /** The error outside the checks that a verdict states. To believe it is safe: no error accepts anything. */
 function errorIn({ failure }: Json): PrivatemodeError | undefined {
@@ -104,62 +130,23 @@ function errorIn({ failure }: Json): PrivatemodeError | undefined {
   return Object.hasOwn(ERRORS, code) ? new PrivatemodeError(code as ErrorCode, found) : undefined;
 }
 
-function rootsIn(from: JsonMembers): TrustRoots {
-  const snp = from.object('snp');
-  const pairs = Array.from(snp.members.keys(), (product) => {
-    const pair = snp.object(product);
-    return [product, { ark: pair.get('ark', TEXT), ask: pair.get('ask', TEXT) }];
-  });
-  const tdx = from.members.has('tdx') ? { root: from.object('tdx').get('root', TEXT) } : undefined;
-  return { snp: Object.fromEntries(pairs), tdx };
-}
+const missing = (why: string) => new PrivatemodeError('collateral_unavailable', why);
 
-const BASE64 = {
-  expected: 'base64 with padding',
-  read(text: unknown): Uint8Array | undefined {
-    const bytes = typeof text === 'string' ? Buffer.from(text, 'base64') : undefined;
-    return bytes?.toString('base64') === text ? bytes && new Uint8Array(bytes) : undefined;
-  },
-};
-
-/** How each answer of a source is read. A list that stands in for one that could not be fetched says so. */
-const storedIn = (told: JsonMembers) => {
-  if (!told.members.has('stored')) return {};
-  const stored = told.object('stored');
-  const fetchedAt = stored.get('fetchedAt', integer(8_640_000_000_000_000));
-  return { stored: { fetchedAt, because: stored.get('because', TEXT) } };
-};
-const list = (told: JsonMembers) => ({ crl: told.get('crl', BASE64), ...storedIn(told) });
-const chain = (told: JsonMembers) => ({ issuerChain: told.get('issuerChain', TEXT) });
-const signed = (told: JsonMembers) => ({ body: told.get('body', TEXT), ...chain(told), ...storedIn(told) });
-const READ = {
-  amdVcek: (told) => told.get('vcek', BASE64),
-  amdCrl: list,
-  intelTcbInfo: signed,
-  intelQeIdentity: signed,
-  intelPckCrl: (told) => ({ ...list(told), ...chain(told) }),
-  intelRootCrl: list,
-} satisfies { [Name in Question]: (told: JsonMembers) => Awaited<ReturnType<CollateralSource[Name]>> };
-
-const unavailable = (why: string) => new PrivatemodeError('collateral_unavailable', why);
-
-/**
- * A source whose answers `answer` gives. `ask`: the whole question as text, as `amdCrl {"product":"Genoa"}`.
- */
-const sourceOf = (
-  answer: (ask: string, name: Question, query: unknown) => Promise<unknown>,
-): CollateralSource =>
+/** A source that gives what `answer` gives for a question, as `amdCrl {"product":"Genoa"}`; throws errors. */
+const sourceOf = (answer: (ask: string, name: Question, query: unknown) => unknown): CollateralSource =>
   Object.fromEntries(
-    Object.keys(READ).map((name) => [
+    Object.keys(ANSWERS).map((name) => [
       name,
-      (query: unknown = {}) => answer(`${name} ${JSON.stringify(query)}`, name as Question, query),
+      async (query: unknown = {}) => {
+        const given = await answer(`${name} ${JSON.stringify(query)}`, name as Question, query);
+        if (given instanceof Error) throw given;
+        return given;
+      },
     ]),
   ) as unknown as CollateralSource;
 
-const inBase64 = (members: object): object =>
-  Object.fromEntries(
-    Object.entries(members).map(([name, value]) => [
-      name,
-      value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value,
-    ]),
-  );
+/** For JSON.stringify, which would otherwise ask each Buffer for a form of its own. */
+function bytesInBase64(this: Json, name: string, value: unknown): unknown {
+  const member = this[name];
+  return member instanceof Uint8Array ? Buffer.from(member).toString('base64') : value;
+}

@@ -43,8 +43,8 @@ export const ATTESTATION: readonly Mutation[] = [
     file: 'lib/attestation/snp/verify-snp.ts',
     edits: [
       {
-        find: 'if (signer === undefined || !(await documentHolds(checks))) return false;',
-        replace: 'if (!(await documentHolds(checks)) || signer === undefined) return false;',
+        find: '|| extensions === undefined) return false;',
+        replace: '|| extensions === undefined || !(await documentHolds(checks))) return false;',
       },
     ],
     tests: [
@@ -59,12 +59,17 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'the product line: a key of another line than the reference value may have signed',
     file: 'lib/attestation/snp/policy-checks.ts',
-    edits: [{ find: 'if (line !== entry.product) return', replace: 'if (line === undefined) return' }],
+    edits: [
+      {
+        find: 'if (signer !== undefined && signer.product !== product) return',
+        replace: 'if (!product) return',
+      },
+    ],
     tests: [
       {
         file: 'test/attestation/snp/forged-evidence.test.ts',
         names: [
-          'the VCEK certificate is refused with another line than the reference value',
+          'the VCEK certificate is refused with the name of the line that only the manifest names',
           'the VCEK certificate is refused with another line than report and reference value',
         ],
       },
@@ -105,7 +110,7 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'the report data: the evidence may answer another nonce, for other CAs',
     file: 'lib/attestation/snp/signer-checks.ts',
-    edits: [{ find: 'oneOf(report.reportData, [expectedReportData])', replace: "finding(true, '')" }],
+    edits: [{ find: 'oneOf(reportData, [expectedData])', replace: "finding(true, '')" }],
     tests: [
       {
         file: 'test/attestation/snp/verify.test.ts',
@@ -194,8 +199,8 @@ export const ATTESTATION: readonly Mutation[] = [
     file: 'lib/attestation/snp/policy-checks.ts',
     edits: [
       {
-        find: 'committedBuild <= currentBuild &&\n        committedMajor * 256 + committedMinor <= currentMajor * 256 + currentMinor;',
-        replace: 'committedBuild <= currentBuild;',
+        find: 'isAtMost && committedBuild <= currentBuild',
+        replace: 'committedBuild <= currentBuild',
       },
     ],
     tests: [
@@ -251,6 +256,25 @@ export const ATTESTATION: readonly Mutation[] = [
         names: [
           'verification of the form and the signatures of a TDX quote refuses other authentication data than the enclave bound',
           'verification of the form and the signatures of a TDX quote refuses a key binding with a tail that is not zero',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the chains of Intel: a CA that the trusted root signed may stand in for it',
+    file: 'lib/attestation/tdx/chain.ts',
+    edits: [{ find: "!same && 'the root is not the trusted one'", replace: 'false' }],
+    tests: [
+      {
+        file: 'test/attestation/tdx/pck-checks.test.ts',
+        names: [
+          'verification of the PCK certificate chain refuses a root of another key that the trusted one signed, above its own platform CA',
+        ],
+      },
+      {
+        file: 'test/attestation/tdx/collateral-checks.test.ts',
+        names: [
+          'verification of TCB info, QE identity and revocation lists refuses a signer under a root of another key that the trusted one signed',
         ],
       },
     ],

@@ -171,21 +171,6 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'flags of the systemd units: a proxy that is started in another way ignores all of them',
-    file: 'lib/config/environment.ts',
-    edits: [
-      { find: ".every((word) => word === '' || passed.has(word))) return;", replace: '.length > 0) return;' },
-    ],
-    tests: [
-      {
-        file: 'test/config/environment.test.ts',
-        names: [
-          'settings in the environment a start refuses PRIVATEMODE_PROXY_FLAGS if none of its flags are on the command line, as outside of the systemd units',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'other trust roots: they may be used for the real service',
     file: 'lib/config/config.ts',
     edits: [

@@ -5,12 +5,12 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'the records of verifications: one that no request used makes one go that a receipt refers to',
     file: 'lib/receipts/receipt-log.ts',
-    edits: [{ find: "join(directory, 'unused')];", replace: "join(directory, 'records')];" }],
+    edits: [{ find: 'newest.set(digest, text);', replace: 'unstored.set(digest, text);' }],
     tests: [
       {
         file: 'test/receipts/receipt-log.test.ts',
         names: [
-          'the records of verifications of which no receipt speaks make none go that a receipt refers to; the newest 1,000 of each kind stay',
+          'the records of verifications to which receipts refer stay if they are of the newest 1,000, however many no request uses',
         ],
       },
     ],
@@ -18,7 +18,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'the records of verifications: padded evidence may take any room on the disk',
     file: 'lib/receipts/receipt-log.ts',
-    edits: [{ find: 'Buffer.byteLength(text) > LONGEST_RECORD || ', replace: '' }],
+    edits: [{ find: 'if (Buffer.byteLength(text) > LONGEST_RECORD) return;', replace: '' }],
     tests: [
       {
         file: 'test/receipts/receipt-log.test.ts',
@@ -62,8 +62,8 @@ export const RECORDS: readonly Mutation[] = [
     file: 'lib/receipts/check-receipts.ts',
     edits: [
       {
-        find: 'before ? line.prev === before.digest && line.seq === before.line.seq + 1 : number === 1',
-        replace: 'before !== undefined || number === 1',
+        find: 'before ? line.prev === before.digest && line.seq === before.last.seq + 1 : at.line === 1',
+        replace: 'before !== undefined || at.line === 1',
       },
     ],
     tests: [
@@ -79,7 +79,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'receipts: a key counts that the reader did not name',
     file: 'lib/receipts/check-receipts.ts',
-    edits: [{ find: 'given.size > 0 && !given.has(nameOf(signer))', replace: 'given.size < 0' }],
+    edits: [{ find: 'given.size > 0 && !given.has(name)', replace: 'given.size < 0' }],
     tests: [
       {
         file: 'test/receipts/check-receipts.test.ts',
@@ -105,12 +105,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'receipts: an unsigned line hides the end of a chain from the next start',
     file: 'lib/receipts/receipt-files.ts',
-    edits: [
-      {
-        find: 'readLine(text, createPublicKey(key))',
-        replace: 'createPublicKey(key) && JSON.parse(text)',
-      },
-    ],
+    edits: [{ find: 'readLine(text, key)', replace: 'JSON.parse(text)' }],
     tests: [
       {
         file: 'test/receipts/check-receipts.test.ts',
@@ -123,7 +118,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'receipts: a file that a later start has found may be taken away',
     file: 'lib/receipts/check-receipts.ts',
-    edits: [{ find: 'if (file >= since) note(by, 1,', replace: 'if (file < since) note(by, 1,' }],
+    edits: [{ find: 'if (file >= since) fail(by,', replace: 'if (file < since) fail(by,' }],
     tests: [
       {
         file: 'test/receipts/check-receipts.test.ts',
@@ -136,7 +131,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'receipts: an empty file passes for receipts',
     file: 'lib/receipts/check-receipts.ts',
-    edits: [{ find: 'if (lines === 0) note(', replace: 'if (files.length === 0) note(' }],
+    edits: [{ find: 'if (lines === 0) (', replace: 'if (files.length === 0) (' }],
     tests: [
       {
         file: 'test/receipts/check-receipts.test.ts',
@@ -149,7 +144,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'receipts: a copy of a removed line in another file hides that it was removed',
     file: 'lib/receipts/check-receipts.ts',
-    edits: [{ find: 'if (isWhole && named.get(digest)?.file === file)', replace: 'if (file !== undefined)' }],
+    edits: [{ find: 'if (named.get(digest)?.file === file)', replace: 'if (file !== undefined)' }],
     tests: [
       {
         file: 'test/receipts/check-receipts.test.ts',
@@ -162,7 +157,7 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'receipts: a manifest that was replaced is not missed',
     file: 'lib/receipts/check-receipts.ts',
-    edits: [{ find: 'if (!isRecord && !manifests.has(digest))', replace: 'if (manifests.size < 0)' }],
+    edits: [{ find: 'if (!logged.has(digest))', replace: 'if (logged.size < 0)' }],
     tests: [
       {
         file: 'test/receipts/check-receipts.test.ts',
@@ -228,11 +223,22 @@ export const RECORDS: readonly Mutation[] = [
   {
     defence: 'a kept record: one that was changed passes under its name',
     file: 'lib/commands/verify-saved.ts',
-    edits: [{ find: '!basename(saved).startsWith(sha256)', replace: 'Date.now() < 0' }],
+    edits: [{ find: '!basename(saved).startsWith(exchange)', replace: 'Date.now() < 0' }],
     tests: [
       {
         file: 'test/commands/verify-saved.test.ts',
         names: ['verify --saved refuses a file whose name is the SHA-256 of another record'],
+      },
+    ],
+  },
+  {
+    defence: 'the time of a receipt: that of a line with a false signature counts',
+    file: 'lib/commands/verify-saved.ts',
+    edits: [{ find: 'readLine(text, signer)', replace: 'JSON.parse(text)' }],
+    tests: [
+      {
+        file: 'test/commands/verify-saved.test.ts',
+        names: ['--receipts-dir refuses receipts in which no sound line names the record'],
       },
     ],
   },
@@ -269,12 +275,14 @@ export const RECORDS: readonly Mutation[] = [
   },
   {
     defence: 'files of receipts: a link is followed',
-    file: 'lib/files/own-files.ts',
+    file: 'lib/files/durable-file.ts',
     edits: [{ find: 'O_CREAT | O_NOFOLLOW | O_NONBLOCK', replace: 'O_CREAT | O_NONBLOCK' }],
     tests: [
       {
-        file: 'test/files/own-files.test.ts',
-        names: ['files of our own are neither written nor read through a link'],
+        file: 'test/files/durable-file.test.ts',
+        names: [
+          'files of our own are not written through a link, nor in a directory that a link has replaced; they wait for no FIFO',
+        ],
       },
     ],
   },

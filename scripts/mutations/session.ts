@@ -6,12 +6,7 @@ export const SESSION: readonly Mutation[] = [
     defence:
       'the mark of a denied secret: everything goes on saying "verified" under a secret that the service has not',
     file: 'lib/session/state.ts',
-    edits: [
-      {
-        find: 'term !== undefined && !isDenied && isUsable(term, at)',
-        replace: 'term !== undefined && isUsable(term, at)',
-      },
-    ],
+    edits: [{ find: '!state.isDenied && isHeld(state, at)', replace: 'isHeld(state, at)' }],
     tests: [
       {
         file: 'test/session/denied-secret.test.ts',
@@ -70,9 +65,12 @@ export const SESSION: readonly Mutation[] = [
   {
     defence:
       'the renewal by clients: a stranger with one wrong key after another puts it off until the secret ends',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/attempts.ts',
     edits: [
-      { find: 'if (attempts.count() > 0 && !isFirst) return;', replace: 'if (attempts.count() > 0) return;' },
+      {
+        find: 'joinable.size === 0 || (isLate && joinable.size < MAX_RUNNING && isTrusted(apiKey))',
+        replace: 'joinable.size === 0',
+      },
     ],
     tests: [
       {
@@ -87,7 +85,10 @@ export const SESSION: readonly Mutation[] = [
     defence: 'the end of a secret: a wall clock that is set back keeps it in use',
     file: 'lib/session/state.ts',
     edits: [
-      { find: 'now < term.expiresAt && monotonic < term.expiresMonotonic', replace: 'now < term.expiresAt' },
+      {
+        find: 'now < term.expiresAt && monotonic < term.expiresMonotonic',
+        replace: 'now < term.expiresAt',
+      },
     ],
     tests: [
       {
@@ -134,8 +135,8 @@ export const SESSION: readonly Mutation[] = [
     file: 'lib/session/attempts.ts',
     edits: [
       {
-        find: 'if (shares) running.set(apiKey, attempt);\n      else start(attempt);',
-        replace: 'running.set(apiKey, attempt);',
+        find: 'if (!shares) start(attempt);\n      else {',
+        replace: '{',
       },
     ],
     tests: [
@@ -189,17 +190,14 @@ export const SESSION: readonly Mutation[] = [
     file: 'lib/session/secret-exchange.ts',
     edits: [
       {
-        find: 'if (refused === undefined && checks.length > 0) return;',
-        replace: 'if (checks.length >= 0) return;',
+        find: "checks.length === 0 || checks.some(({ outcome }) => outcome !== 'pass')",
+        replace: 'checks.length < 0',
       },
     ],
     tests: [
       {
         file: 'test/session/secret-exchange.test.ts',
-        names: [
-          'secret exchange derives nothing unless every check passed',
-          'secret exchange refuses a response whose certificate another CA signed, judged by the rules of the mesh',
-        ],
+        names: ['secret exchange derives nothing unless every check passed'],
       },
     ],
   },

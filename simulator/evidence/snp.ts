@@ -5,12 +5,7 @@
 import { type KeyObject, randomBytes, sign } from 'node:crypto';
 import { idKeyDigest } from '../../lib/attestation/snp/launch-digest.ts';
 import { tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
-import {
-  SNP_EXTRA_CRL,
-  SNP_SIGNED_BYTES,
-  type SnpReport,
-  serializeReport,
-} from '../../lib/attestation/snp/report.ts';
+import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from '../../lib/attestation/snp/report.ts';
 import { issueAmdCrl, issueVcek, type Tcb } from '../pki/amd.ts';
 import { SNP_GUEST } from '../reference-values.ts';
 import type { EvidenceRequest } from './request.ts';
@@ -42,20 +37,13 @@ export function snpEvidence({
     hardware.keys.vcek,
   );
   if (faults.get('evidence-signature')) report.signature[0] = (report.signature[0] as number) ^ 1;
+  const isRevoked = faults.get('evidence-revoked') === true;
   return encodeSnpAttestation({
     report,
-    certificates: {
-      vcek: faults.get('evidence-no-vcek') ? undefined : issueVcek(hardware.keys, chipId, tcb),
-      vlek: undefined,
-      ask: hardware.roots.ask,
-      ark: hardware.roots.ark,
-      extras: new Map(
-        faults.get('evidence-no-crl')
-          ? []
-          : [[SNP_EXTRA_CRL, issueAmdCrl(hardware.keys, faults.get('evidence-revoked') === true)] as const],
-      ),
-    },
-    product: { name: 2, machineStepping: undefined },
+    vcek: faults.get('evidence-no-vcek') ? undefined : issueVcek(hardware.keys, chipId, tcb),
+    ask: hardware.roots.ask,
+    ark: hardware.roots.ark,
+    arkCrl: faults.get('evidence-no-crl') ? undefined : issueAmdCrl(hardware.keys, isRevoked),
   });
 }
 

@@ -5,16 +5,13 @@
 import { createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto';
 import { sha256 } from '#crypto';
 import {
-  ATTESTATION_KEY_TYPE,
-  CERTIFICATE_DATA_TYPE,
   type EnclaveReport,
   QE_REPORT_BYTES,
-  QUOTE_VERSION,
+  QUOTE_TYPES,
   type QuoteV4,
   qeReportBytes,
   signedQuoteBytes,
   type TdQuoteBody,
-  TEE_TYPE_TDX,
 } from '../../lib/attestation/tdx/quote.ts';
 import type { Faults } from '../faults.ts';
 import { toPem } from '../pki/certificate.ts';
@@ -49,9 +46,9 @@ export function tdxEvidence({ hardware, reportData, coordinatorHash, faults }: E
 }
 
 const HEADER: QuoteV4['header'] = {
-  version: QUOTE_VERSION,
-  attestationKeyType: ATTESTATION_KEY_TYPE,
-  teeType: TEE_TYPE_TDX,
+  version: QUOTE_TYPES.version,
+  attestationKeyType: QUOTE_TYPES.attestationKey,
+  teeType: QUOTE_TYPES.tee,
   qeSvn: new Uint8Array(2),
   pceSvn: new Uint8Array(2),
   qeVendorId: TD_QE.vendorId,
@@ -87,14 +84,14 @@ export function signedQuote(
       signature: signRaw(signedQuoteBytes({ header, tdQuoteBody }), signers.attestation),
       ecdsaAttestationKey: publicPoint(signers.attestation),
       certificationData: {
-        certificateDataType: CERTIFICATE_DATA_TYPE.qeReport,
+        certificateDataType: QUOTE_TYPES.certification,
         size: certificationBytes,
         qeReportCertificationData: {
           qeReport,
           qeReportSignature: signRaw(qeReportBytes(qeReport), signers.pck),
           qeAuthData: { parsedDataSize: authData.length, data: authData },
           pckCertificateChainData: {
-            certificateDataType: CERTIFICATE_DATA_TYPE.pckChain,
+            certificateDataType: QUOTE_TYPES.pck,
             size: chain.length,
             pckCertChain: chain,
           },

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
-import { isCurrent, parseCrl } from '../../lib/attestation/crl.ts';
+import { currentList } from '../../lib/attestation/collateral.ts';
+import { parseCrl } from '../../lib/attestation/crl.ts';
 import {
   commonName,
   decodeOneCertificate,
@@ -51,16 +52,17 @@ describe('CRLs', () => {
     assert.equal(parseCrl(issue()).crlNumber, '012c');
   });
 
-  it('are in force from thisUpdate to nextUpdate', () => {
+  it('are in force from a minute before thisUpdate to nextUpdate, and never without nextUpdate', () => {
     const crl = parseCrl(issue());
-    for (const [at, holds] of [
-      ['2026-10-31T23:59:59Z', false],
-      ['2026-11-01T00:00:00Z', true],
-      ['2026-12-01T00:00:00Z', true],
-      ['2026-12-01T00:00:01Z', false],
-    ] as const)
-      assert.equal(isCurrent(crl, new Date(at)), holds, at);
-    assert.ok(!isCurrent({ ...crl, nextUpdate: undefined }, new Date('2026-11-15T00:00:00Z')));
+    for (const [now, outcome] of [
+      ['2026-10-31T23:58:59Z', 'fail'],
+      ['2026-10-31T23:59:00Z', 'pass'],
+      ['2026-12-01T00:00:00Z', 'pass'],
+      ['2026-12-01T00:00:01Z', 'fail'],
+    ] as const) {
+      assert.equal(currentList(crl, new Date(now)).outcome, outcome, now);
+      assert.equal(currentList({ ...crl, nextUpdate: undefined }, new Date(now)).outcome, 'fail', now);
+    }
   });
 
   it('are refused with a critical extension, another version or no number, or as a delta or partial list', () => {

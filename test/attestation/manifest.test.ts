@@ -45,7 +45,7 @@ describe('manifests', () => {
     assert.deepEqual([...manifest.policies.keys()].sort(), expected.policy_hashes_sorted);
     assert.deepEqual(coordinatorHashes(manifest).map(toHex), [expected.coordinator_policy_hash]);
     const service = secretServiceEntry(manifest);
-    assert.equal(service.hash, expected.secret_service['policy_hash']);
+    assert.equal(service, manifest.policies.get(expected.secret_service['policy_hash'] ?? ''));
     assert.equal(service.workloadSecretId, expected.secret_service['workload_secret_id']);
     assert.equal(service.sans[0], expected.secret_service['certificate_common_name']);
     const [snp, ...noMore] = manifest.snp;

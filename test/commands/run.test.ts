@@ -11,13 +11,12 @@ import { describe, it } from 'node:test';
 import { printable } from '../../lib/text.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { standInAgents } from '../support/processes/stand-in-agents.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { runAside } from '../support/processes/tools.ts';
 
 const REAL_KEY = 'sk-real-4c1e';
 
 describe('privatemode-proxy run', { timeout: 600_000 }, () => {
-  const { directory, programs, proxy, environment, start, run, started } = standInAgents();
+  const { directory, proxy, environment, start, run, started } = standInAgents();
   const MODEL = ['--model', 'model-a'];
 
   describe('claude', () => {
@@ -194,67 +193,6 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
       if (agent === 'claude') assert.match(args[1] as string, /"NO_PROXY":"a\.example,127\.0\.0\.1"/);
       assert.equal(env['HTTP_PROXY'], 'http://127.0.0.1:1', 'its tools may need it');
     }
-  });
-
-  const NPM_START = { npm_lifecycle_event: 'start', npm_package_name: 'privatemode-proxy' };
-
-  it('starts the agent in the directory where npm was called, not in the checkout', async () => {
-    const env = { WHAT: 'ask', ...NPM_START, INIT_CWD: programs };
-    assert.equal((await run(['claude', ...MODEL], env)).code, 0);
-    assert.deepEqual([started().cwd, started().env['PWD']], [programs, programs]);
-  });
-
-  it('starts the agent in its own directory if npm was called for another package or script', async () => {
-    for (const env of [
-      { INIT_CWD: programs },
-      { INIT_CWD: programs, npm_lifecycle_event: 'start', npm_package_name: 'an-application' },
-      { INIT_CWD: programs, npm_lifecycle_event: 'agent', npm_package_name: 'privatemode-proxy' },
-    ]) {
-      assert.equal((await run(['claude', ...MODEL], { WHAT: 'ask', ...env })).code, 0);
-      const { cwd, env: given } = started();
-      assert.deepEqual([cwd, given['PWD'], given['INIT_CWD']], [process.cwd(), process.cwd(), programs]);
-    }
-  });
-
-  it('removes from the environment of the agent what npm start or the demo has set for the checkout', async () => {
-    const npm = {
-      ...NPM_START,
-      ...{ INIT_CWD: programs, NODE: '/usr/bin/node', COLOR: '0', npm_command: 'start' },
-      ...{ npm_lifecycle_script: 'x', npm_package_version: '1.0.0', npm_package_engines_node: '>=20' },
-      ...{ npm_execpath: '/npm/bin/npm-cli.js', npm_node_execpath: '/usr/bin/node' },
-      ...{ npm_config_prefix: '/checkout', npm_config_globalconfig: '/checkout/etc/npmrc' },
-      ...{ npm_config_local_prefix: '/checkout', npm_config_global_prefix: '/checkout' },
-      ...{ npm_config_user_agent: 'npm/11', npm_config_npm_version: '11', npm_config_node_gyp: '/npm/x.js' },
-    };
-    const { PATH } = environment({});
-    const bins = ['/checkout/node_modules/.bin', '/node_modules/.bin', '/npm/node-gyp-bin'];
-    const own = { npm_config_cache: '/cache', npm_config_registry: 'https://registry.example' };
-    const flags = { WHAT: 'ask', ...own, ...npm };
-    for (const [theirs, agent, npm_lifecycle_event] of [
-      [PATH, 'claude', 'start'],
-      [`${PATH}:/checkout/node_modules/.bin`, 'pi', 'demo'], // --version of pi is asked
-    ] as const) {
-      const { code, stderr } = await run([agent, ...MODEL], {
-        ...flags,
-        npm_lifecycle_event,
-        PATH: [...bins, theirs].join(':'),
-      });
-      assert.deepEqual([code, stderr], [0, '']);
-      const { env } = started();
-      for (const name of Object.keys(npm)) assert.equal(env[name], undefined, name);
-      assert.equal(env['PATH'], theirs, 'a directory that the caller named itself stays');
-      assert.deepEqual({ ...env, ...own }, env);
-    }
-  });
-
-  it('leaves the agent a global prefix of npm that is not the checkout', async () => {
-    const own = {
-      npm_config_prefix: '/home/me/global',
-      npm_config_globalconfig: '/home/me/global/etc/npmrc',
-    };
-    const env = { WHAT: 'ask', ...NPM_START, npm_config_local_prefix: '/checkout', ...own };
-    assert.equal((await run(['claude', ...MODEL], env)).code, 0);
-    assert.deepEqual({ ...started().env, ...own }, started().env);
   });
 
   it('breaks off the response to the agent if the proxy breaks it off', async () => {
@@ -520,32 +458,15 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.deepEqual([code, stderr], [0, warning]);
   });
 
-  it('prints a command to resume that fits how run was started (npm or not), with the given flags', async () => {
+  it('prints a command to resume with the given flags, but without variables', async () => {
+    const env = environment({ WHAT: 'fail' });
     const flags = [`--port=${proxy.port}`, ...MODEL];
-    for (const [env, program] of [
-      [{}, 'privatemode-proxy'],
-      [{ ...NPM_START, INIT_CWD: process.cwd() }, 'npm start --'],
-      [{ ...NPM_START, npm_package_name: 'an-application', INIT_CWD: directory }, 'privatemode-proxy'],
-      [{ ...NPM_START, INIT_CWD: directory }, `npm --prefix ${process.cwd()} start --`],
-    ] as const) {
-      const { code, stderr } = await runCommand(['run', 'claude', ...flags, '--', '-p', 'x'], {
-        env: { ...environment({ WHAT: 'fail' }), ...env },
-        stderrIsTTY: true,
-      });
-      assert.equal(code, 7);
-      const again = `${program} run claude --port=${proxy.port} --model=model-a -- --continue`;
-      assert.ok(
-        stderr.endsWith(
-          `\nTo go on with this conversation: ${again}\nclaude alone sends the whole conversation to its own service.\n`,
-        ),
-        stderr,
-      );
-    }
-    const { stderr } = await runCommand(['run', 'claude', ...MODEL], {
-      env: environment({ WHAT: 'fail' }),
-      stderrIsTTY: true,
-    });
-    assert.match(stderr, /: privatemode-proxy run claude --model=model-a -- --continue\n/, 'no variables');
+    const { code, stderr } = await runCommand(['run', 'claude', ...flags, '--', '-p', 'x'], { env });
+    assert.equal(code, 7);
+    const again = `privatemode-proxy run claude --port=${proxy.port} --model=model-a -- --continue`;
+    assert.ok(stderr.includes(`To go on with this conversation: ${again}\n`), stderr);
+    const bare = await runCommand(['run', 'claude', ...MODEL], { env });
+    assert.match(bare.stderr, /: privatemode-proxy run claude --model=model-a -- --continue\n/);
   });
 
   it('says where to write flags that were put before the agent, and arguments for the agent without --', async () => {
@@ -646,11 +567,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   });
 
   it('does not start pi if its extension file would lie in the project', async () => {
-    const project = temporaryDirectory('project-');
-    mkdirSync(join(project, '.git'));
-    const state = join(project, 'state');
-    const npm = { ...NPM_START, INIT_CWD: project };
-    const { code, stderr } = await run(['pi', ...MODEL], { ...npm, XDG_STATE_HOME: state });
+    const state = join(process.cwd(), 'state-in-the-project');
+    const { code, stderr } = await run(['pi', ...MODEL], { XDG_STATE_HOME: state });
     const own = `${state}/privatemode-proxy`;
     const words = `${own}/pi-extension.ts cannot be written (${own} is part of the project)`;
     assert.equal(code, 1);

@@ -7,7 +7,7 @@ import { FLAGS } from '../../lib/config/flags.ts';
 import { OUTCOMES } from '../../lib/verdict/verdict.ts';
 import { verifyCommand } from '../support/evidence/verify.ts';
 
-const OWN_FLAGS = ['save', 'nonce', 'saved', 'at', 'accept-custom-roots', 'json'];
+const OWN_FLAGS = ['save', 'nonce', 'saved', 'at', 'receipts-dir', 'accept-custom-roots', 'json'];
 const asked = (argv: readonly string[]) => verifyRequest(parseArgv(argv, VERIFY_FLAGS));
 
 describe('the command line of verify', () => {
@@ -15,9 +15,14 @@ describe('the command line of verify', () => {
     [[], ['--api-key KEY', '--saved FILE', 'verify --help']],
     [['--manifest-path=m'], ['--api-key KEY']],
     [['--api-key=k', '--manifest-path='], ['--manifest-path wants a path']],
-    [['--api-key=k', '--save='], ['--save wants a value']],
+    [['--api-key=k', '--save='], ['--save wants a path']],
     [['--api-key=k', '--nonce=AAAA'], ['--nonce wants 32 bytes in base64']],
     [['--at=2026-12-01T00:00:00Z', '--api-key=k'], ['--at is for a record: name it with --saved FILE']],
+    [['--receipts-dir=d', '--api-key=k'], ['--receipts-dir is for a record: name it with --saved FILE']],
+    [
+      ['--saved=f', '--at=2026-12-01T00:00:00Z', '--receipts-dir=d'],
+      ['--at and --receipts-dir both name a time; leave one of them out'],
+    ],
     ...['api-endpoint', 'manifest-path', 'unsafe-trust-roots', 'save', 'api-key'].map(
       (name): [string[], string[]] => [
         ['--saved=f', `--${name}=x`],
@@ -47,7 +52,7 @@ describe('the command line of verify', () => {
     assert.deepEqual(Object.fromEntries(request.given.values), ofProxy);
     assert.deepEqual([request.manifestPath, request.save, request.json], ['m', undefined, true]);
     assert.equal(request.acceptCustomRoots, false);
-    assert.match(request.warnings.join(), /--apiKey is deprecated/);
+    assert.match(request.given.warnings.join(), /--apiKey is deprecated/);
   });
 
   it('gives no flag of its own the name of a proxy flag', () => {
@@ -61,8 +66,8 @@ describe('verify --help', () => {
   it('names every flag that is not hidden, and every exit code', async () => {
     const { stdout } = await verifyCommand(['--help']);
     const named = [...stdout.matchAll(/^ {2}(?:-., | {4})--([a-z-]+)/gm)].map(([, name]) => name);
-    const ofService = ['api-key', 'api-endpoint', 'manifest-path', 'connect-timeout', 'protocol-version'];
-    assert.deepEqual(named, [...ofService, ...OWN_FLAGS, 'verbose', 'help']);
+    const ofService = ['api-endpoint', 'api-key', 'manifest-path', 'protocol-version', 'connect-timeout'];
+    assert.deepEqual(named, [...ofService, ...OWN_FLAGS, 'help', 'verbose']);
     for (const [outcome, { exitCode }] of Object.entries(OUTCOMES)) {
       assert.match(stdout, new RegExp(`^ +${exitCode} +${outcome} `, 'm'));
     }

@@ -4,11 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { createHash } from 'node:crypto';
-import { truncateSync, writeFileSync } from 'node:fs';
+import { generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { verify } from '../../lib/attestation/verify-evidence.ts';
+import { type ReceiptRecord, sha256, signedLine } from '../../lib/receipts/receipt.ts';
 import { evidenceVerdict, judge } from '../../lib/verdict/judge.ts';
 import { readRecord, recordExchange } from '../../lib/verdict/record.ts';
 import { VERSION } from '../../lib/version.ts';
@@ -31,9 +32,11 @@ import { temporaryDirectory } from '../support/processes/temporary-directory.ts'
 
 const SET = 'synthetic_v158';
 const GOOD = recordOf(SET);
+const GOOD_SHA256 = sha256(JSON.stringify(GOOD));
 const verifyRecord = (record: object | string, ...more: string[]): Promise<Verified> =>
   verifyCommand([...savedFlags(record), '--json', ...more]);
 const inBase64 = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64');
+const OF_OTHER_CA = secretOf('synthetic', 'negative/secret_cert_other_ca.json');
 /** Refused although the vectors' index says "accept" for the reference (see its README). */
 const STRICTER = ['secret_cert_workload_identity.json'];
 /** Only the secret service itself can make it, and only who opens the secret notices. */
@@ -67,12 +70,7 @@ describe('verify --saved', () => {
     ['no roots, so those of the vendors', { roots: undefined }, 10, undefined],
     ['roots that are no certificates', { roots: { snp: { Genoa: { ark: 'a', ask: 'b' } } } }, 30, undefined],
     ['a document that is none', { document: inBase64('hello') }, 30, 'document.form'],
-    [
-      'the secret of another mesh CA',
-      { secret: secretOf('synthetic', 'negative/secret_cert_other_ca.json') },
-      10,
-      'mesh.certificate.signature',
-    ],
+    ['the secret of another mesh CA', { secret: OF_OTHER_CA }, 10, 'mesh.certificate.signature'],
   ] as const) {
     it(`refuses a record with ${what}`, async () => {
       const ran = await verifyRecord({ ...GOOD, ...change });
@@ -107,7 +105,7 @@ describe('verify --saved', () => {
     const argv = [...savedFlags(GOOD), '--at', '2026-12-01T00:00:00Z'];
     const early = await verifyCommand(argv, { now: '2026-11-30T23:59:59Z' });
     assert.equal(early.code, 0);
-    assert.match(early.stderr, /^Warning: --at 2026-12-01T00:00:00\.000Z lies in the future/m);
+    assert.match(early.stderr, /^Warning: the time 2026-12-01T00:00:00\.000Z lies in the future/m);
     assert.doesNotMatch((await verifyCommand(argv)).stderr, /future/);
   });
 
@@ -115,17 +113,16 @@ describe('verify --saved', () => {
     const flags = savedFlags(GOOD);
     const { code, stdout, stderr } = await verifyCommand(flags.slice(0, 2));
     assert.equal(code, 35);
-    assert.match(stderr, /!! WARNING: .*record\.json\n!! The built-in hardware roots .* are not used/);
+    assert.match(
+      stderr,
+      /!! WARNING: the record .*record\.json names other hardware roots than those of AMD and Intel\./,
+    );
     assert.match(stdout, /^! ACCEPTED under custom roots/);
     assert.match(stdout, /^Roots +those of .*, NOT those of AMD and Intel$/m);
     assert.match(stdout, /says nothing about real hardware/);
     assert.equal((await verifyCommand(flags)).code, 0);
-    const late = ['--at', '2040-01-01T00:00:00Z'];
-    assert.equal(
-      (await verifyCommand([...flags.slice(0, 2), ...late])).code,
-      10,
-      'what is refused keeps its code',
-    );
+    const late = await verifyCommand([...flags.slice(0, 2), '--at', '2040-01-01T00:00:00Z']);
+    assert.equal(late.code, 10, 'what is refused keeps its code');
   });
 
   it('names the rows in which the record states another verdict, and the version that made it', async () => {
@@ -133,33 +130,27 @@ describe('verify --saved', () => {
     const verdict = await judge({ ...subject, now: time });
     const shown = async (stated: object, version = VERSION) =>
       (await verifyRecord({ ...GOOD, version, verdict: stated })).stderr
-        .split('\n\n')
+        .split('\n')
         .filter((text) => text.startsWith('Warning'))
         .join();
     assert.equal(await shown(verdict), '');
     const checks = verdict.checks.map((row) => (row.id === 'snp.vmpl' ? { ...row, found: '3' } : row));
     const HEAD = 'Warning: the record states another verdict, made by';
-    assert.match(
-      await shown({ ...verdict, checks }),
-      new RegExp(`^${HEAD} this version\\. These differ: "snp\\.vmpl"`),
-    );
-    assert.match(
-      await shown({ ...verdict, outcome: '\u001b[2J' }, '9\u001b.9'),
-      new RegExp(`^${HEAD} version 9\\\\u\\{1b\\}\\.9, .* differ: outcome`),
-    );
+    const ofThis = new RegExp(`^${HEAD} this version\\. These differ: "snp\\.vmpl"`);
+    assert.match(await shown({ ...verdict, checks }), ofThis);
+    const ofOther = new RegExp(`^${HEAD} version 9\\\\u\\{1b\\}\\.9, .* differ: outcome`);
+    assert.match(await shown({ ...verdict, outcome: '\u001b[2J' }, '9\u001b.9'), ofOther);
     assert.match(await shown({ checks: [null, 7, { id: { toString: 1 } }] }), /differ: .*failure/);
   });
 
   it('refuses a file whose name is the SHA-256 of another record', async () => {
     const directory = temporaryDirectory('record-');
-    const text = JSON.stringify(GOOD);
-    const sha256 = createHash('sha256').update(text).digest('hex');
     const saved = (name: string) => {
-      writeFileSync(join(directory, name), text);
+      writeFileSync(join(directory, name), JSON.stringify(GOOD));
       return verifyCommand(['--saved', join(directory, name), '--accept-custom-roots']);
     };
-    for (const name of [`${sha256}.json`, 'any.json'])
-      assert.match((await saved(name)).stdout, new RegExp(`^Exchange {2}SHA-256 ${sha256}$`, 'm'));
+    for (const name of [`${GOOD_SHA256}.json`, 'any.json'])
+      assert.match((await saved(name)).stdout, new RegExp(`^Exchange {2}SHA-256 ${GOOD_SHA256}$`, 'm'));
     const other = await saved(`${'0'.repeat(64)}.json`);
     assert.equal(other.code, 30);
     assert.match(other.stdout, /it is another record than its name says/);
@@ -183,6 +174,58 @@ describe('verify --saved', () => {
     // The cut is seen: the live service cannot be asked like this.
     const live = ['--api-endpoint', 'localhost:9', '--api-key', 'k'];
     assert.deepEqual(await Promise.all([run(savedFlags(GOOD)), run(live)]), [0, 99]);
+  });
+});
+
+describe('--receipts-dir', () => {
+  const { publicKey, privateKey } = generateKeyPairSync('ed25519');
+  const spki = publicKey.export({ type: 'spki', format: 'der' });
+  const epoch = (time: string, record = GOOD_SHA256): ReceiptRecord => ({
+    ...{ type: 'epoch', time, secretId: 's', manifestSha256: 'ab'.repeat(32), roots: 'custom', record },
+  });
+  /** Verifies GOOD beside receipts, which begin by naming `publicKey` and go on with an epoch. */
+  function verifyBeside(line: ReceiptRecord, signer = privateKey, first = privateKey) {
+    const workspace = temporaryDirectory('receipts-');
+    const opened = {
+      type: 'opened',
+      time: '',
+      version: '1',
+      key: spki.toString('base64'),
+      found: {},
+    } as const;
+    const signed = (record: ReceiptRecord, seq: number, key: KeyObject) =>
+      `${signedLine({ instance: 'abcdefabcdef', seq, prev: '0'.repeat(64) }, record, key)}\n`;
+    mkdirSync(join(workspace, 'receipts'));
+    const file = join(workspace, 'receipts', '2026-12-01.abcdefabcdef.jsonl');
+    writeFileSync(file, signed(opened, 0, first) + signed(line, 1, signer));
+    return verifyCommand([...savedFlags(GOOD), '--receipts-dir', workspace]);
+  }
+
+  it('takes the time from the receipt that names the record, and says which key signed it', async () => {
+    const { code, stdout } = await verifyBeside(epoch('2026-12-01T00:00:01.000Z'));
+    assert.equal(code, 0);
+    const whose = `stated by a receipt signed with key SHA-256 ${sha256(spki)}`;
+    assert.match(stdout, new RegExp(`^Time {6}2026-12-01T00:00:01\\.000Z, ${whose}$`, 'm'));
+    const late = await verifyBeside(epoch('2040-01-01T00:00:00.000Z'));
+    assert.equal(late.code, 10, late.stdout);
+    assert.match(late.stderr, /^Warning: the time 2040-.* lies in the future/m);
+  });
+
+  it('refuses receipts in which no sound line names the record', async () => {
+    const time = '2026-12-01T00:00:01.000Z';
+    const { privateKey: other } = generateKeyPairSync('ed25519');
+    for (const ran of [
+      await verifyBeside(epoch(time, sha256('another record'))),
+      await verifyBeside(epoch(time), other),
+      await verifyBeside(epoch(time), privateKey, other),
+      await verifyBeside(epoch('yesterday')),
+      await verifyBeside({ type: 'lost', time: `${time} ${GOOD_SHA256}`, count: 1 }),
+    ]) {
+      assert.equal(ran.code, 30, ran.stdout);
+      assert.match(ran.stdout, /^Reason: .* no signed receipt in it .* \[verify_input_invalid\]$/m);
+    }
+    const missing = await verifyRecord(GOOD, '--receipts-dir', join(temporaryDirectory('receipts-'), 'none'));
+    assert.deepEqual([missing.code, missing.json().failure?.code], [30, 'verify_input_invalid']);
   });
 });
 
@@ -253,11 +296,8 @@ describe('a record without a secret exchange', () => {
       [{ id: null, code: 'constructor', found: { toString: 1 } }, 30, 'verify_input_invalid'],
       [null, 30, 'verify_input_invalid'],
     ] as const) {
-      const ran = await verifyRecord({
-        ...GOOD,
-        secret: undefined,
-        verdict: { outcome: 'accepted', failure },
-      });
+      const verdict = { outcome: 'accepted', failure };
+      const ran = await verifyRecord({ ...GOOD, secret: undefined, verdict });
       assert.deepEqual([ran.code, ran.json().failure?.code], [exit, code], ran.stdout);
     }
   });
@@ -268,9 +308,10 @@ describe('a file that verify --saved cannot use', () => {
   writeFileSync(large, '');
   truncateSync(large, 67_108_865);
   const told = (change: object) => JSON.stringify({ ...GOOD, ...change });
-  const ANSWER = { ask: 'amdCrl {}' };
+  const NO_DER = { ask: 'amdCrl {}', crl: [] };
+  const HALF = { ark: '' };
   for (const [what, text, words] of [
-    ['no file', undefined, /failed to read ".*": ENOENT: no such file or directory; check the path/],
+    ['no file', undefined, /none cannot be used: ENOENT: no such file or directory; check the path/],
     ['an empty file', '', /it is empty/],
     ['text', 'hello', /not JSON/],
     ['a list', '[]', /its text is not an object/],
@@ -279,26 +320,14 @@ describe('a file that verify --saved cannot use', () => {
     ['no nonce', told({ nonce: undefined }), /its "nonce" is not base64/],
     ['a number for base64', told({ manifest: 7 }), /its "manifest" is not base64/],
     ['base64 without padding', told({ nonce: 'AAA' }), /its "nonce" is not base64 with padding/],
-    [
-      'an incomplete secret exchange',
-      told({ secret: { publicKey: '' } }),
-      /its "secret.encapsulatedKey" is not base64/,
-    ],
+    ['half an exchange', told({ secret: { publicKey: '' } }), /its "secret.encapsulatedKey" is not base64/],
     ['no list of collateral', told({ collateral: null }), /its "collateral" is not a list/],
     ['a strange answer', told({ collateral: [null] }), /its "collateral.0" is not an object/],
+    ['an answer to no question', told({ collateral: [{ ask: 'toString {}' }] }), /nobody asks for "toString/],
+    ['a list for DER', told({ collateral: [NO_DER] }), /its "collateral.0.crl" is not base64/],
     [
-      'an answer that nobody asks for',
-      told({ collateral: [{ ask: 'toString {}' }] }),
-      /nobody asks for "toString/,
-    ],
-    [
-      'an answer in another form',
-      told({ collateral: [{ ...ANSWER, crl: [] }] }),
-      /its "collateral.0.crl" is not base64/,
-    ],
-    [
-      'half a pair of roots',
-      told({ roots: { snp: { Genoa: { ark: '' } } } }),
+      'half the roots',
+      told({ roots: { snp: { Genoa: HALF } } }),
       /its "roots.snp.Genoa.ask" is not a string/,
     ],
     ['no time', told({ time: 'yesterday' }), /its "time" is no time/],

@@ -6,7 +6,6 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { HELP, readDemoFlags } from '../../bin/demo-flags.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -18,54 +17,6 @@ interface Demo {
   readonly stdout: () => string;
   readonly ended: Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
 }
-
-describe('the command line of the demo', () => {
-  const UNDER_NPM = { npm_lifecycle_event: 'demo', npm_package_name: 'privatemode-proxy' };
-  const MISTAKES: readonly (readonly [
-    line: string,
-    flags: readonly string[],
-    message: string,
-    env?: Readonly<Record<string, string>>,
-  ])[] = [
-    ['npm run demo -- --prot=1', ['--prot=1'], 'unknown flag: --prot. Did you mean --port?'],
-    [
-      'npm run demo --port 9090',
-      ['9090'],
-      'npm took --port for a flag of its own: put -- in front, as in npm run demo -- --port PORT',
-      { ...UNDER_NPM, npm_config_port: 'true' },
-    ],
-    [
-      'npm run demo 9090',
-      ['9090'],
-      'unexpected argument "9090": every setting is a flag that starts with --; a port is given as --port 9090, and what is for an agent behind --',
-    ],
-    ['npm run demo -- --api-key k', ['--api-key', 'sk-CANARY'], 'the demo needs no key: leave out --api-key'],
-    [
-      'npm run demo -- --agent claude -p hi',
-      ['--agent', 'claude', '-p', 'hi'],
-      'the demo has no flag -p: what is for an agent stands behind --, as in --agent claude -- -p hi',
-    ],
-    [
-      'npm run demo -- -- x',
-      ['--', 'x'],
-      'what stands behind -- is for an agent: add --agent claude in front',
-    ],
-    [
-      'npm run demo -- --agent cursor',
-      ['--agent', 'cursor'],
-      '--agent takes claude, opencode, codex, pi, not "cursor"; without it the demo prints the settings of other clients',
-    ],
-  ];
-  for (const [line, flags, message, env = {}] of MISTAKES) {
-    it(`refuses "${line}": ${message}`, () =>
-      assert.throws(() => readDemoFlags(flags, env), { code: 'config_invalid', message }));
-  }
-
-  it('has a help that names every flag', () => {
-    for (const flag of ['--port PORT', '--once', '--agent AGENT', '--help'])
-      assert.ok(HELP.includes(flag), flag);
-  });
-});
 
 describe('npm run demo', { timeout: 600_000 }, () => {
   let temporary: string;
@@ -80,7 +31,7 @@ describe('npm run demo', { timeout: 600_000 }, () => {
   const demo = (...flags: string[]): Demo => demoIn({}, ...flags);
 
   function demoIn(env: Record<string, string>, ...flags: string[]): Demo {
-    const child = spawn(process.execPath, [join(ROOT, 'bin/demo.ts'), ...flags], {
+    const child = spawn(process.execPath, [join(ROOT, 'scripts/demo.ts'), ...flags], {
       env: cleanEnvironment({ TMPDIR: temporary, ...env }),
       stdio: ['ignore', 'pipe', 'pipe'],
     });
@@ -95,6 +46,19 @@ describe('npm run demo', { timeout: 600_000 }, () => {
     const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
     return { child, stdout: () => stdout, ended };
   }
+
+  it('refuses what it does not take before it starts anything, and has a help', async () => {
+    for (const [flags, words] of [
+      [['--prot=1'], /^Unknown option '--prot'/],
+      [['--agent', 'cursor'], /^--agent takes claude, opencode, codex, pi\./],
+      [['9090'], /^Only an agent takes arguments: add --agent claude\./],
+    ] as const) {
+      const { code, stdout, stderr } = await demo(...flags).ended;
+      assert.deepEqual([code, stdout], [2, '']);
+      assert.match(stderr, words);
+    }
+    assert.match((await demo('--help').ended).stdout, /^--agent AGENT/m);
+  });
 
   it('refuses an agent that is not installed before it starts anything, and says how to see the flags', async () => {
     const { code, stdout, stderr } = await demoIn({ PATH: '/usr/bin:/bin' }, '--agent', 'codex').ended;
@@ -190,7 +154,7 @@ describe('npm run demo', { timeout: 600_000 }, () => {
       assert.match(await (await fetch(page as string)).text(), /<title>/);
       for (const agent of ['claude', 'opencode', 'codex', 'pi'])
         assert.ok(
-          said.includes(` npm --prefix ${ROOT} start -- run ${agent} --port ${port} --model sim-chat\n`),
+          said.includes(` ${ROOT}/privatemode-proxy run ${agent} --port ${port} --model sim-chat\n`),
           `${agent}: not in the directory of the checkout, where its tools would work on the proxy`,
         );
       assert.doesNotMatch(said, /exit code/);

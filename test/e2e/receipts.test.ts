@@ -108,46 +108,24 @@ describe('receipts', { timeout: 600_000 }, () => {
     assert.equal(events, answer.match(/^data: /gm)?.length);
   });
 
-  const ENDINGS: readonly {
-    readonly what: string;
-    readonly path?: string;
-    readonly body: string;
-    readonly receipt: object;
-  }[] = [
-    {
-      what: 'a request that is wrong',
-      body: '{"model":',
-      receipt: {
-        endpoint: 'chat',
-        status: 400,
-        outcome: 'refused',
-        code: 'invalid_json',
-        secretId: null,
-        model: null,
-      },
-    },
-    {
-      what: 'a request without a body',
-      body: '',
-      receipt: { endpoint: 'chat', status: 400, outcome: 'refused', code: 'invalid_json', request: NOTHING },
-    },
-    {
-      what: 'an estimate of tokens',
-      ...{ path: '/v1/messages/count_tokens', body: chat('m') },
-      receipt: { endpoint: 'count_tokens', status: 200, outcome: 'complete', secretId: null },
-    },
-    {
-      what: 'an error of the service',
-      body: chat('sim-20+fault=status:503'),
-      receipt: { endpoint: 'chat', status: 503, outcome: 'failed' },
-    },
-    {
-      what: 'a response that does not authenticate',
-      body: chat('sim-20+fault=flip_tag:3', { stream: true }),
-      receipt: { status: 200, outcome: 'truncated', code: 'response_not_authentic' },
-    },
+  const CHAT = '/v1/chat/completions';
+  const WRONG = { endpoint: 'chat', status: 400, outcome: 'refused', code: 'invalid_json' };
+  const ESTIMATE = { endpoint: 'count_tokens', status: 200, outcome: 'complete', secretId: null };
+  const FORGED = { status: 200, outcome: 'truncated', code: 'response_not_authentic' };
+  const UNAVAILABLE = { endpoint: 'chat', status: 503, outcome: 'failed' };
+  const ENDINGS: [what: string, path: string, body: string, receipt: object][] = [
+    ['a request that is wrong', CHAT, '{"model":', { ...WRONG, secretId: null, model: null }],
+    ['a request without a body', CHAT, '', { ...WRONG, request: NOTHING }],
+    ['an estimate of tokens', '/v1/messages/count_tokens', chat('m'), ESTIMATE],
+    ['an error of the service', CHAT, chat('sim-20+fault=status:503'), UNAVAILABLE],
+    [
+      'a response that does not authenticate',
+      CHAT,
+      chat('sim-20+fault=flip_tag:3', { stream: true }),
+      FORGED,
+    ],
   ];
-  for (const { what, path = '/v1/chat/completions', body, receipt } of ENDINGS) {
+  for (const [what, path, body, receipt] of ENDINGS) {
     it(`say how a request ended: ${what}`, async () => {
       const response = await post(path, body);
       await response.text().catch(() => {});
@@ -242,28 +220,28 @@ describe('receipts', { timeout: 600_000 }, () => {
     const page = readFileSync(new URL('../../docs/receipts.md', import.meta.url), 'utf8');
     const [, commands = 'false'] =
       /## With standard tools only\n[\s\S]*?```sh\n([\s\S]*?)```/.exec(page) ?? [];
-    /**
-     * What the commands print on a copy of the receipts and manifests that was falsified; of each step, its
-     * first word.
-     */
+    type Falsify = (copy: string) => void;
+    /** Changes the files in a directory of the copy whose names end so. */
+    const edited =
+      (part: string, ending: string, change: (text: string) => string): Falsify =>
+      (copy) => {
+        for (const name of readdirSync(join(copy, part)).filter((name) => name.endsWith(ending)))
+          writeFileSync(join(copy, part, name), change(readFileSync(join(copy, part, name), 'utf8')));
+      };
+    const lines = (change: (text: string) => string): Falsify => edited('receipts', '.jsonl', change);
+    /** What the commands print on a falsified copy of the workspace; of each step, its first word. */
     function run(
       shell: string,
-      falsify: (copy: string, files: readonly string[]) => void = () => {},
+      falsify: Falsify = () => {},
       script = commands.replace('= vendor ]', '= custom ]'),
     ) {
       const copy = join(stack.directory, 'copy');
       rmSync(copy, { recursive: true, force: true });
       cpSync(join(directory, '..'), copy, { recursive: true });
-      const files = readdirSync(join(copy, 'receipts')).filter((name) => name.endsWith('.jsonl'));
-      falsify(
-        copy,
-        files.map((name) => join(copy, 'receipts', name)),
-      );
+      falsify(copy);
       const { status, stdout, stderr } = spawnSync(shell, ['-c', script], { cwd: copy, encoding: 'utf8' });
       return { status, steps: stdout.match(/^(?:OK|FAIL)(?= )/gm), stdout, stderr };
     }
-    const rewrite = (path: string | undefined, change: (text: string) => string): void =>
-      writeFileSync(path as string, change(readFileSync(path as string, 'utf8')));
 
     for (const shell of ['bash', 'sh']) {
       it(`pick a request that was answered, and print OK for each step (${shell})`, () => {
@@ -278,53 +256,17 @@ describe('receipts', { timeout: 600_000 }, () => {
       });
     }
 
-    const FALSIFIED: [
-      step: number,
-      what: string,
-      falsify: (copy: string, files: readonly string[]) => void,
-    ][] = [
-      [
-        1,
-        'a line that was changed',
-        (_, [file]) => rewrite(file, (text) => text.replaceAll('"sim-', '"other-')),
-      ],
-      [
-        0,
-        'another key',
-        (copy) => {
-          const { publicKey } = generateKeyPairSync('ed25519');
-          const pem = publicKey.export({ type: 'spki', format: 'pem' });
-          writeFileSync(join(copy, 'receipts/public.pem'), pem);
-        },
-      ],
-      [
-        2,
-        'a line whose predecessor is missing',
-        (_, [file]) => rewrite(file, (text) => withoutLineBeforeLast(text)),
-      ],
-      [
-        3,
-        'an epoch that was changed',
-        (_, [file]) => rewrite(file, (text) => text.replaceAll('"roots":"custom"', '"roots":"vendor"')),
-      ],
-      [
-        5,
-        'a record that was changed',
-        (copy) => {
-          for (const name of readdirSync(join(copy, 'receipts/records')))
-            rewrite(join(copy, 'receipts/records', name), (text) => `${text} `);
-        },
-      ],
-      [
-        4,
-        'a manifest that was changed',
-        (copy) => {
-          for (const name of readdirSync(join(copy, 'manifests')))
-            if (name.endsWith('.json')) rewrite(join(copy, 'manifests', name), (text) => `${text} `);
-        },
-      ],
+    const otherKey = (): string =>
+      generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }).toString();
+    const FALSIFIED: [what: string, falsify: Falsify][] = [
+      ['another key', edited('receipts', 'public.pem', otherKey)],
+      ['a line that was changed', lines((text) => text.replaceAll('"sim-', '"other-'))],
+      ['a line whose predecessor is missing', lines(withoutLineBeforeLast)],
+      ['an epoch that was changed', lines((text) => text.replaceAll('"roots":"custom"', '"roots":"vendor"'))],
+      ['a manifest that was changed', edited('manifests', '.json', (text) => `${text} `)],
+      ['a record that was changed', edited('receipts/records', '.json', (text) => `${text} `)],
     ];
-    for (const [step, what, falsify] of FALSIFIED) {
+    for (const [step, [what, falsify]] of FALSIFIED.entries()) {
       it(`print FAIL for the step that finds ${what}`, () => {
         const { status, steps, stdout } = run('bash', falsify);
         assert.notEqual(status, 0);
@@ -339,8 +281,9 @@ describe('receipts', { timeout: 600_000 }, () => {
     });
 
     it('print FAIL if there is no receipt of an encrypted request', () => {
-      const { status, stdout } = run('bash', (_, [file]) =>
-        rewrite(file, (text) => `${text.split('\n')[0]}\n`),
+      const { status, stdout } = run(
+        'bash',
+        lines((text) => `${text.split('\n')[0]}\n`),
       );
       assert.notEqual(status, 0);
       assert.match(stdout, /^FAIL {2}no receipt of an encrypted request in /m);
@@ -351,10 +294,6 @@ describe('receipts', { timeout: 600_000 }, () => {
 /** Takes away the line in front of the last receipt of an encrypted request. */
 function withoutLineBeforeLast(text: string): string {
   const lines = text.split('\n');
-  return lines
-    .toSpliced(
-      lines.findLastIndex((line) => line.includes('"type":"request"') && line.includes('"secretId":"')) - 1,
-      1,
-    )
-    .join('\n');
+  const last = lines.findLastIndex((line) => /"type":"request".*"secretId":"/.test(line));
+  return lines.toSpliced(last - 1, 1).join('\n');
 }

@@ -8,7 +8,6 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { SecretKey } from '#crypto';
-import { SUITE, startSecretExchange } from '../../lib/session/secret-exchange.ts';
 import {
   assertNoCanary,
   canaryIn,
@@ -19,7 +18,6 @@ import {
 } from '../support/doors/canaries.ts';
 import { assertClean, atRest } from '../support/doors/invariants.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
-import { isMadeOf } from '../support/evidence/engine.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
@@ -190,33 +188,6 @@ describe('prompt, key and secret', () => {
     assert.ok(epoch?.key instanceof SecretKey);
     const shown = [inspect(epoch, { depth: 9, showHidden: true }), JSON.stringify(epoch), String(epoch.key)];
     for (const text of shown) for (const secret of secretsOf(stack)) assert.ok(!text.includes(secret));
-  });
-
-  it('are not kept twice: the bytes of the secret that HPKE returns are zeroed', async (t) => {
-    let handedOut: Uint8Array | undefined;
-    let secret = new Uint8Array(0);
-    const receive = SUITE.ReceiveExport.bind(SUITE);
-    t.mock.method(SUITE, 'ReceiveExport', async (...given: Parameters<typeof receive>) => {
-      handedOut = await receive(...given);
-      secret = Uint8Array.from(handedOut);
-      return handedOut;
-    });
-    const exchange = await startSecretExchange();
-    const { encapsulatedSecret } = await SUITE.SendExport(
-      await SUITE.DeserializePublicKey(exchange.publicKey),
-      new Uint8Array(0),
-      32,
-    );
-    const response = {
-      encapsulatedKey: encapsulatedSecret,
-      signature: new Uint8Array(),
-      meshCert: new Uint8Array(),
-    };
-    const { key } = await exchange.complete(response as never, () => [
-      { id: 'x', outcome: 'pass', source: '', expected: '', found: '' } as never,
-    ]);
-    assert.ok(isMadeOf(key, secret));
-    assert.deepEqual(handedOut, new Uint8Array(32));
   });
 
   it('in files of --dump-requests: the prompt is there, but not key and secret, and only the owner can read the files', async () => {

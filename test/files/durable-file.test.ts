@@ -1,25 +1,17 @@
-/** Files come into being whole or not at all, directories always, and commands change a file one by one. */
+/** Files come into being whole or not at all, no link is followed, and commands change a file one by one. */
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import * as fs from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
-import {
-  copyBeside,
-  makeDirectory,
-  makeDirectorySync,
-  overwrite,
-  publish,
-  replace,
-  withLock,
-} from '../../lib/files/durable-file.ts';
+import * as files from '../../lib/files/durable-file.ts';
 import { reasonOf } from '../../lib/files/path-refusal.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 let directory = '';
 const path = (name: string): string => join(directory, name);
-const textOf = (name: string): string => readFileSync(path(name), 'utf8');
+const textOf = (name: string): string => fs.readFileSync(path(name), 'utf8');
 beforeEach(() => {
   directory = temporaryDirectory('durable-file-');
 });
@@ -39,83 +31,88 @@ async function failing(t: TestContext, method: 'sync' | 'truncate' | 'writeFile'
 
 describe('a file that is stored', () => {
   it('has its name once, even if two are published at once, and is readable as asked', async () => {
-    const won = await Promise.all(['first', 'second'].map((text) => publish(path('file'), text, 0o600)));
+    const won = await Promise.all(
+      ['first', 'second'].map((text) => files.publish(path('file'), text, 0o600)),
+    );
     assert.deepEqual(won.toSorted(), [false, true]);
     assert.equal(textOf('file'), won[0] ? 'first' : 'second');
-    assert.equal(statSync(path('file')).mode & 0o777, 0o600);
-    assert.deepEqual(readdirSync(directory), ['file']);
+    assert.equal(fs.statSync(path('file')).mode & 0o777, 0o600);
+    assert.deepEqual(fs.readdirSync(directory), ['file']);
   });
 
   it('replaces a link of its name, and leaves what that names', async () => {
-    writeFileSync(path('other'), 'as it was');
-    symlinkSync(path('other'), path('file'));
-    await replace(path('file'), 'new', 0o600);
+    fs.writeFileSync(path('other'), 'as it was');
+    fs.symlinkSync(path('other'), path('file'));
+    await files.replace(path('file'), 'new', 0o600);
     assert.deepEqual([textOf('file'), textOf('other')], ['new', 'as it was']);
   });
 
   it('is not there, nor a part of it, if the disk does not take it', async (t) => {
     await failing(t, 'sync');
-    await assert.rejects(publish(path('file'), 'text', 0o600), { code: 'ENOSPC' });
-    await assert.rejects(replace(path('file'), 'text', 0o600), { code: 'ENOSPC' });
-    assert.deepEqual(readdirSync(directory), []);
+    await assert.rejects(files.publish(path('file'), 'text', 0o600), { code: 'ENOSPC' });
+    await assert.rejects(files.replace(path('file'), 'text', 0o600), { code: 'ENOSPC' });
+    assert.deepEqual(fs.readdirSync(directory), []);
   });
 });
 
 describe('a file that is written where it stands', () => {
   const NEW = Buffer.from('{"new":1}');
-  beforeEach(() => writeFileSync(path('file'), `{"old":"${'x'.repeat(100)}"}`, { mode: 0o640 }));
+  beforeEach(() => fs.writeFileSync(path('file'), `{"old":"${'x'.repeat(100)}"}`, { mode: 0o640 }));
 
   it('keeps its inode and mode, and leaves no copy', async () => {
-    const { ino } = statSync(path('file'));
-    symlinkSync(path('elsewhere'), copyBeside(path('file'))); // is not followed
-    await overwrite(path('file'), NEW);
-    const now = statSync(path('file'));
+    const { ino } = fs.statSync(path('file'));
+    fs.symlinkSync(path('elsewhere'), files.copyBeside(path('file'))); // is not followed
+    await files.overwrite(path('file'), NEW);
+    const now = fs.statSync(path('file'));
     assert.deepEqual([now.ino, now.mode & 0o777, textOf('file')], [ino, 0o640, '{"new":1}']);
-    assert.deepEqual(readdirSync(directory), ['file']);
+    assert.deepEqual(fs.readdirSync(directory), ['file']);
   });
 
   it('stays as it is if the copy cannot be written', async (t) => {
     await failing(t, 'sync');
-    await assert.rejects(overwrite(path('file'), NEW), { code: 'ENOSPC' });
+    await assert.rejects(files.overwrite(path('file'), NEW), { code: 'ENOSPC' });
     assert.match(textOf('file'), /^\{"old":"x+"\}$/);
   });
 
   it('is empty if a write is cut short, and the copy has the whole text', async (t) => {
     await failing(t, 'writeFile', 1);
-    await assert.rejects(overwrite(path('file'), NEW), { code: 'ENOSPC' });
-    assert.deepEqual([textOf('file'), readFileSync(copyBeside(path('file')), 'utf8')], ['', '{"new":1}']);
+    await assert.rejects(files.overwrite(path('file'), NEW), { code: 'ENOSPC' });
+    assert.deepEqual(
+      [textOf('file'), fs.readFileSync(files.copyBeside(path('file')), 'utf8')],
+      ['', '{"new":1}'],
+    );
     t.mock.restoreAll();
-    await overwrite(path('file'), NEW);
-    assert.deepEqual([textOf('file'), readdirSync(directory)], ['{"new":1}', ['file']]);
+    await files.overwrite(path('file'), NEW);
+    assert.deepEqual([textOf('file'), fs.readdirSync(directory)], ['{"new":1}', ['file']]);
   });
 });
 
 it('a lock admits one at a time, and is gone afterwards, also after a failure', async () => {
   const refused = { code: 'config_invalid', message: /file\.lock is there: another command is changing / };
-  await withLock(path('file'), () =>
+  await files.withLock(path('file'), () =>
     assert.rejects(
-      withLock(path('file'), async () => {}),
+      files.withLock(path('file'), async () => {}),
       refused,
     ),
   );
   await assert.rejects(
-    withLock(path('file'), () => Promise.reject(new Error('of the work'))),
+    files.withLock(path('file'), () => Promise.reject(new Error('of the work'))),
     /of the work/,
   );
-  assert.equal(await withLock(path('file'), async () => 7), 7);
-  assert.deepEqual(readdirSync(directory), []);
+  assert.equal(await files.withLock(path('file'), async () => 7), 7);
+  assert.deepEqual(fs.readdirSync(directory), []);
 });
 
 describe('making a directory', () => {
   for (const [name, make] of [
-    ['makeDirectory', makeDirectory],
-    ['makeDirectorySync', async (...args: [string, number?]) => makeDirectorySync(...args)],
+    ['makeDirectory', files.makeDirectory],
+    ['makeDirectorySync', async (...args: [string, number?]) => files.makeDirectorySync(...args)],
   ] as const) {
     it(`makes the missing ones around it, with the mode, and gives the outermost (${name})`, async () => {
       assert.equal(await make(path('a/b/c'), 0o700), path('a'));
       assert.equal(await make(path('a/b/c'), 0o700), undefined);
       assert.deepEqual(
-        ['a', 'a/b', 'a/b/c'].map((each) => statSync(path(each)).mode & 0o777),
+        ['a', 'a/b', 'a/b/c'].map((each) => fs.statSync(path(each)).mode & 0o777),
         [0o700, 0o700, 0o700],
       );
     });
@@ -133,6 +130,38 @@ describe('making a directory', () => {
       assert.equal(child.status, 0, child.stderr);
     });
   }
+});
+
+describe('files of our own', () => {
+  const modeOf = (name: string): number => fs.statSync(path(name)).mode & 0o777;
+  beforeEach(() => fs.writeFileSync(path('other'), 'as it was'));
+
+  it('are made for this user alone, with their directory', async () => {
+    for (const text of ['text', 'more']) {
+      await using file = await files.openOwnToAppend(path('a/b/file'));
+      await file.write(text);
+    }
+    assert.deepEqual([modeOf('a'), modeOf('a/b'), modeOf('a/b/file')], [0o700, 0o700, 0o600]);
+    assert.equal(textOf('a/b/file'), 'textmore');
+  });
+
+  it('are not written through a link, nor in a directory that a link has replaced; they wait for no FIFO', async () => {
+    fs.symlinkSync(path('other'), path('link'));
+    fs.symlinkSync(path('new'), path('dangling'));
+    fs.mkdirSync(path('elsewhere'));
+    fs.symlinkSync(path('elsewhere'), path('mine'));
+    execFileSync('mkfifo', ['-m', '600', path('fifo')]);
+    for (const [name, code] of [
+      ['link', 'ELOOP'],
+      ['dangling', 'ELOOP'],
+      ['mine/file', 'ENOTDIR'],
+      ['fifo', 'ENXIO'],
+    ] as const)
+      await assert.rejects(files.openOwnToAppend(path(name)), { code });
+    await assert.rejects(files.requireOwnDirectory(path('other')), { code: 'ENOTDIR' });
+    assert.equal(textOf('other'), 'as it was');
+    for (const name of ['new', 'elsewhere/file']) assert.equal(fs.existsSync(path(name)), false);
+  });
 });
 
 describe('the reason why the file system refuses something', () => {

@@ -18,7 +18,6 @@ const EPOCH: SessionEvent = {
   type: 'epoch',
   message: 'Secret updated successfully',
   secretId: 'secret-1',
-  manifestSha256: 'ab12',
   expiresAt: 0,
 };
 const ATTESTED = {

@@ -16,56 +16,62 @@ const read = (name: string): string => readFileSync(join(UNITS, name), 'utf8');
 const settings = (unit: string, name: string): string[] =>
   [...unit.matchAll(new RegExp(`^${name}=(.*)$`, 'gm'))].map((match) => match[1] as string);
 
+/** What the last unit or drop-in sets, with the files of the others as systemd shows them to the service. */
+function configured(names: readonly string[], more: Readonly<Record<string, string>> = {}) {
+  const shown = (text: string): string =>
+    text
+      .replaceAll('%d', '/creds')
+      .replaceAll('%E', '/config')
+      .replaceAll('%S', '/state')
+      .replaceAll('%i', '2');
+  const variables = names.flatMap((name) => settings(read(name), 'Environment').map(shown));
+  const env = Object.fromEntries(variables.map((each) => [each.split('=')[0]!, each.replace(/^\w+=/, '')]));
+  const files = {
+    '/creds/api-key': 'key',
+    '/creds/clients.json': '{"clients":[]}',
+    '/creds/prompt-cache-salt': 's'.repeat(32),
+    '/config/privatemode-proxy/api-key': 'key',
+  };
+  return parsed([], files, { ...env, ...more }).config;
+}
+
 const SERVICES = ['privatemode-proxy.service', 'user/privatemode-proxy.service'];
 const INSTANCES = 'privatemode-proxy@.service';
 
 describe('systemd units', () => {
   const dropIn = (name: string): string => `privatemode-proxy.service.d/${name}.conf.example`;
-  const DROP_INS = [dropIn('team')];
-  for (const name of [SERVICES[0]!, ...DROP_INS]) {
-    it(`${name} finds the program in /usr/local/bin or in /usr/bin`, () => {
-      // systemd.service(5): a name without a slash is searched for in the standard directories
-      assert.equal(settings(read(name), 'ExecStart').at(-1)!.split(' ')[0], 'privatemode-proxy');
-    });
-  }
+  const [SYSTEM = ''] = SERVICES;
+  const TEAM = [SYSTEM, dropIn('team')];
+  const patience = (name: string): number =>
+    Number.parseInt(settings(read(name), 'TimeoutStopSec')[0]!, 10) * 1000;
 
-  for (const name of [...SERVICES, ...DROP_INS]) {
-    it(`${name} starts the proxy with flags it accepts`, () => {
-      const files = {
-        '/creds/api-key': 'key',
-        '/creds/clients.json': '{"clients":[]}',
-        '/config/privatemode-proxy/api-key': 'key',
-      };
-      const command = settings(read(name), 'ExecStart').at(-1)!;
-      const words = command
-        .replaceAll('%d', '/creds')
-        .replaceAll('%E', '/config')
-        .replaceAll('%S', '/state')
-        .split(' ');
-      const flags = words.slice(1).filter((word) => word !== '$PRIVATEMODE_PROXY_FLAGS');
-      const { config } = parsed(flags, files);
+  it('start the program without flags, so that a variable of an administrator wins over those of the unit', () => {
+    // systemd.service(5): a name without a slash is searched for in the standard directories
+    for (const name of [SYSTEM, INSTANCES])
+      assert.deepEqual(settings(read(name), 'ExecStart'), ['privatemode-proxy']);
+    assert.deepEqual(settings(read('user/privatemode-proxy.service'), 'ExecStart'), [
+      '%h/.local/bin/privatemode-proxy',
+    ]);
+    for (const name of readdirSync(join(UNITS, 'privatemode-proxy.service.d')))
+      assert.deepEqual(settings(read(`privatemode-proxy.service.d/${name}`), 'ExecStart'), [], name);
+  });
+
+  for (const names of [...SERVICES.map((name) => [name]), TEAM]) {
+    it(`${names.join(' and ')}: settings that the proxy accepts, and time to stop`, () => {
+      const config = configured(names);
       assert.equal(config.workspace, '/state/privatemode-proxy');
+      assert.equal(config.listenAddress, '127.0.0.1');
       assert.equal(config.apiKey?.kind, 'file');
-      assert.equal(config.clients, name.includes('team') ? '/creds/clients.json' : undefined);
+      assert.equal(config.clients, names === TEAM ? '/creds/clients.json' : undefined);
       // systemd kills what is left after TimeoutStopSec: that must not be before the proxy's own grace is
       // over
-      const unit = read(name.includes('.service.d') ? SERVICES[0]! : name);
-      assert.ok(
-        Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10) * 1000 >= config.shutdownGrace + 10_000,
-      );
+      assert.ok(patience(names[0]!) >= config.shutdownGrace + 10_000);
     });
   }
 
   it('privatemode-proxy@.service gives each instance an admin port and a workspace, and all of them one user and no socket', () => {
     const unit = read(INSTANCES);
-    const command = settings(unit, 'ExecStart').at(-1)!;
-    const words = command
-      .replaceAll('%d', '/creds')
-      .replaceAll('%S', '/state')
-      .replaceAll('%i', '2')
-      .split(' ');
-    assert.equal(words[0], 'privatemode-proxy');
-    const { config } = parsed(words.slice(1), { '/creds/api-key': 'key' });
+    const config = configured([INSTANCES]);
     assert.deepEqual(
       [config.reusePort, config.adminAddress, config.workspace],
       [true, { host: '127.0.0.1', port: 9092 }, '/state/privatemode-proxy-2'],
@@ -73,54 +79,38 @@ describe('systemd units', () => {
     assert.deepEqual(settings(unit, 'StateDirectory'), ['privatemode-proxy-%i']);
     assert.deepEqual(settings(unit, 'User'), ['privatemode-proxy']);
     assert.doesNotMatch(unit, /^[A-Z][^#]*\.socket/m);
-    const patience = Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10) * 1000;
-    assert.ok(patience >= config.shutdownDelay + config.shutdownGrace + 10_000);
+    assert.ok(patience(INSTANCES) >= config.shutdownDelay + config.shutdownGrace + 10_000);
     // What keeps the service from everything else is the same with one instance and with several.
     const confinement = (name: string): string =>
       /^CapabilityBoundingSet=[\s\S]*(?=\n\[Install\])/m.exec(read(name))![0];
-    assert.equal(confinement(INSTANCES), confinement(SERVICES[0]!));
+    assert.equal(confinement(INSTANCES), confinement(SYSTEM));
   });
 
-  it('team.conf.example loads each credential that it names, and keeps all flags of the unit but --api-key-fallback', () => {
-    const team = read(dropIn('team'));
-    const command = settings(team, 'ExecStart').at(-1)!;
-    const loaded = settings(team, 'LoadCredential').map((value) => value.split(':')[0]);
-    const named = [...command.matchAll(/%d\/([\w.-]+)/g)].map((match) => match[1]);
-    assert.deepEqual(named.sort(), ['api-key', ...loaded].sort());
-    for (const word of settings(read('privatemode-proxy.service'), 'ExecStart')[0]!.split(' ')) {
-      if (!word.startsWith('--api-key-fallback')) assert.ok(command.split(' ').includes(word), word);
-    }
-  });
+  for (const name of ['team', 'shared-cache']) {
+    it(`${name}.conf.example loads each credential that it names`, () => {
+      const loaded = settings(read(dropIn(name)), 'LoadCredential').map((value) => value.split(':')[0]);
+      const named = [...read(dropIn(name)).matchAll(/=@?%d\/([\w.-]+)/g)].map((match) => match[1]);
+      assert.deepEqual(named.sort(), loaded.sort());
+    });
+  }
 
-  // systemd applies drop-ins by name, so of two command lines only the later one counts.
-  it('only team.conf.example has a command line of its own, since drop-ins with one each cancel each other', () => {
-    const names = readdirSync(join(UNITS, 'privatemode-proxy.service.d'));
-    const own = names.filter(
-      (name) => settings(read(`privatemode-proxy.service.d/${name}`), 'ExecStart').length > 0,
-    );
-    assert.ok(names.length > own.length);
-    assert.deepEqual(own, ['team.conf.example']);
-  });
-
-  for (const base of [SERVICES[0]!, dropIn('team')]) {
-    it(`shared-cache.conf.example adds its settings to the flags of ${base}, and loads its credential`, () => {
-      const added = read(dropIn('shared-cache'));
-      const credential = 'prompt-cache-salt:/etc/privatemode-proxy/prompt-cache-salt';
-      assert.deepEqual(settings(added, 'LoadCredential'), [credential]);
-      const variables = settings(added, 'Environment').map((value) =>
-        value.replace('%d', '/creds').split('='),
-      );
-      const command = settings(read(base), 'ExecStart').at(-1)!;
-      const flags = command.replaceAll('%d', '/creds').replaceAll('%S', '/state').split(' ').slice(1, -1);
-      const files = {
-        '/creds/api-key': 'key',
-        '/creds/clients.json': '{"clients":[]}',
-        '/creds/prompt-cache-salt': 's'.repeat(32),
-      };
-      const { config: before } = parsed(flags, files);
-      const { config } = parsed(flags, files, Object.fromEntries(variables));
+  for (const base of [[SYSTEM], TEAM]) {
+    it(`shared-cache.conf.example adds a shared salt to ${base.join(' and ')}`, () => {
       const expected = { disablePromptCache: false, promptCacheSalt: 's'.repeat(32) };
-      assert.deepEqual(config, { ...before, ...expected });
+      assert.deepEqual(configured([...base, dropIn('shared-cache')]), { ...configured(base), ...expected });
+    });
+
+    it(`${base.join(' and ')}: serves other machines and delays its end with the variables of docs/replicas.md`, () => {
+      const page = readFileSync(join(ROOT, 'docs/replicas.md'), 'utf8');
+      const added = [...page.matchAll(/^ *(PRIVATEMODE_PROXY_\w+)=(.*)$/gm)].map(([, name, value]) => [
+        name,
+        value,
+      ]);
+      const config = configured(base, Object.fromEntries(added));
+      assert.deepEqual(
+        [config.listenAddress, config.shutdownDelay, config.shutdownGrace],
+        ['0.0.0.0', 15_000, 30_000],
+      );
     });
   }
 
@@ -130,29 +120,10 @@ describe('systemd units', () => {
     assert.equal(status, 0);
     assert.doesNotMatch(unit, /\.socket/);
     assert.deepEqual(settings(unit, 'After'), ['network-online.target']);
-    assert.equal(settings(unit, 'ExecStart')[0], settings(read(SERVICES[0]!), 'ExecStart')[0]);
-    const patience = Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10);
-    assert.ok(patience >= 15 + 30 + 10, 'the delay and the grace of the page, and a margin');
+    assert.deepEqual(settings(unit, 'Environment'), settings(read(SYSTEM), 'Environment'));
+    const seconds = Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10);
+    assert.ok(seconds >= 15 + 30 + 10, 'the delay and the grace of the page, and a margin');
   });
-
-  for (const name of [SERVICES[0]!, ...DROP_INS]) {
-    it(`${name} serves other machines and delays its end with the flags of docs/replicas.md`, () => {
-      const page = readFileSync(join(ROOT, 'docs/replicas.md'), 'utf8');
-      const added = /^ *PRIVATEMODE_PROXY_FLAGS=(.*)$/m.exec(page)![1]!;
-      const command = settings(read(name), 'ExecStart').at(-1)!;
-      const words = command.replaceAll('%d', '/creds').replaceAll('%S', '/state');
-      const flags = words.replace('$PRIVATEMODE_PROXY_FLAGS', added).split(' ').slice(1);
-      const files = {
-        '/creds/api-key': 'key',
-        '/creds/clients.json': '{"clients":[]}',
-      };
-      const { config } = parsed(flags, files);
-      assert.deepEqual(
-        [config.listenAddress, config.shutdownDelay, config.shutdownGrace],
-        ['0.0.0.0', 15_000, 30_000],
-      );
-    });
-  }
 
   for (const name of SERVICES) {
     it(`${name} takes its port from the socket unit, notifies systemd when it is ready, and has a watchdog`, () => {

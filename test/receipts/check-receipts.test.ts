@@ -1,46 +1,21 @@
 /** Receipts as they lie on the disk, checked after every way to falsify them. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { createPublicKey, generateKeyPairSync } from 'node:crypto';
-import {
-  appendFileSync,
-  cpSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
+import { createPrivateKey, createPublicKey, generateKeyPairSync, sign } from 'node:crypto';
+import * as fs from 'node:fs';
 import { join } from 'node:path';
-import { beforeEach, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { type CheckOptions, checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { readLine, sha256 } from '../../lib/receipts/receipt.ts';
-import {
-  DAY_MS,
-  EPOCH,
-  MANIFEST,
-  NOON,
-  RECORD,
-  RECORD_TEXT,
-  receipt,
-  receiptsOfEachTest,
-  signedAgain,
-} from '../support/doors/receipts.ts';
-import { clockOf } from '../support/remote/fake-clock.ts';
+import { DAY_MS, EPOCH, NOON, RECORD, receipt, receiptsOfEachTest } from '../support/doors/receipts.ts';
 
 const here = receiptsOfEachTest();
-const { linesOf, store, files } = here;
-let directory: string;
-let workspace: string;
-beforeEach(() => {
-  ({ directory, workspace } = here);
-});
+const { linesOf, store, files, path } = here;
 
 /** A chain with the receipts r1 to r4: `opened`, `epoch`, four requests, `closed`. Gives the file's name. */
 async function fourReceipts(more: Parameters<typeof here.open>[0] = {}): Promise<string> {
   const log = await here.open(more);
-  log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+  log.keepRecord(RECORD);
   for (const id of ['r1', 'r2', 'r3', 'r4']) log.add(receipt(id));
   await log.close();
   return files().find((name) => name.includes(log.instance)) as string;
@@ -48,19 +23,18 @@ async function fourReceipts(more: Parameters<typeof here.open>[0] = {}): Promise
 
 /** A chain with a receipt on each of three days. Gives the names of its files. */
 async function threeDays(): Promise<readonly [string, string, string]> {
-  let now = NOON;
-  const log = await here.open({ clock: clockOf({ now: () => now, batchPause: 1 }) });
-  log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
-  for (const id of ['r1', 'r2', 'r3']) {
-    log.add(receipt(id, { time: new Date(now).toISOString() }));
-    now += DAY_MS;
+  const log = await here.open();
+  log.keepRecord(RECORD);
+  for (const [day, id] of ['r1', 'r2', 'r3'].entries()) {
+    here.now = NOON + day * DAY_MS;
+    log.add(receipt(id, { time: new Date(here.now).toISOString() }));
   }
-  now -= DAY_MS;
   await log.close();
+  here.now = NOON;
   return files().filter((name) => name.includes(log.instance)) as unknown as [string, string, string];
 }
 
-const key = (): string => readFileSync(join(directory, 'key.pem'), 'utf8');
+const key = (): string => fs.readFileSync(path('key.pem'), 'utf8');
 const newKey = () => {
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');
   const base64 = publicKey.export({ type: 'spki', format: 'der' }).toString('base64');
@@ -71,16 +45,23 @@ function signedAnew(lines: readonly string[], last: string, pem = key()): string
   let before = last;
   return lines.map((line) => {
     const seq = before === '' ? 0 : JSON.parse(before).seq + 1;
-    before = signedAgain(line, { seq, prev: before === '' ? '0'.repeat(64) : sha256(before) }, pem);
+    before = again(line, { seq, prev: before === '' ? '0'.repeat(64) : sha256(before) }, pem);
     return before;
   });
+}
+/** A line with other members, signed again with the key. */
+function again(line: string | undefined, change: object, pem = key()): string {
+  const { sig: _, ...members } = JSON.parse(line as string);
+  const text = JSON.stringify({ ...members, ...change });
+  const signature = sign(null, Buffer.from(text), createPrivateKey(pem)).toString('base64');
+  return `${text.slice(0, -1)},"sig":"${signature}"}`;
 }
 const changed = (line: string | undefined, change: object): string =>
   JSON.stringify({ ...JSON.parse(line as string), ...change });
 
 /** Each finding as a text: ✗ for one that fails the check, - for a gap. */
 async function found(options: CheckOptions = {}): Promise<readonly string[]> {
-  const { ok, findings } = await checkReceipts(directory, options);
+  const { ok, findings } = await checkReceipts(path(), options);
   assert.equal(ok, !findings.some(({ fails }) => fails));
   return findings.map(({ fails, file, line, message }) => `${fails ? '✗' : '-'} ${file} ${line}: ${message}`);
 }
@@ -89,31 +70,29 @@ const failing = async (options: CheckOptions = {}): Promise<readonly string[]> =
 
 const UNSIGNED = 'is not signed by its instance with the key of its chain';
 const BREAK = 'does not follow the line before: a line is missing, changed or moved';
+const NO_EPOCH = 'was sent under an epoch that no line before it names';
 const FIRST = 'is not signed with the key that it names';
 
 describe('a receipt', () => {
   it('is one line of JSON with the hash of the line before, and the signature last; the first line has the key', async () => {
     const lines = linesOf(await fourReceipts());
     const members = lines.map((line) => JSON.parse(line));
+    const types = ['opened', 'epoch', 'request', 'request', 'request', 'request', 'closed'];
     assert.deepEqual(
-      members.map(({ type, seq, v }) => [type, seq, v]),
-      ['opened', 'epoch', 'request', 'request', 'request', 'request', 'closed'].map((type, i) => [
-        type,
-        i,
-        2,
-      ]),
+      members.map(({ v, type, seq }) => [v, type, seq]),
+      types.map((type, i) => [2, type, i]),
     );
     assert.deepEqual(
       members.map(({ prev }) => prev),
       ['0'.repeat(64), ...lines.slice(0, -1).map(sha256)],
     );
-    const pem = createPublicKey(readFileSync(join(directory, 'public.pem')));
+    const pem = createPublicKey(fs.readFileSync(path('public.pem')));
     assert.equal(members[0].key, pem.export({ type: 'spki', format: 'der' }).toString('base64'));
     const { sig: _, prev: __, instance: ___, ...epoch } = members[1];
     const time = new Date(EPOCH.attestedAt).toISOString();
     assert.deepEqual(epoch, {
       ...{ v: 2, seq: 1, type: 'epoch', time, secretId: 'secret' },
-      ...{ manifestSha256: MANIFEST, roots: 'vendor', record: RECORD },
+      ...{ manifestSha256: EPOCH.manifestSha256, roots: 'vendor', record: RECORD.sha256 },
     });
     assert.deepEqual(Object.keys(members[2]), [
       ...['v', 'instance', 'seq', 'prev', 'type', 'id', 'time', 'durationMs', 'endpoint', 'client', 'model'],
@@ -123,7 +102,7 @@ describe('a receipt', () => {
 
   it('has a signature over every byte before it: a line with any byte changed, also of the signature, is no receipt', async () => {
     const line = linesOf(await fourReceipts())[2] as string;
-    const publicKey = createPublicKey(readFileSync(join(directory, 'public.pem')));
+    const publicKey = createPublicKey(fs.readFileSync(path('public.pem')));
     assert.equal(typeof readLine(line, publicKey), 'object');
     for (let at = 0; at < line.length; at++) {
       const other = Buffer.from(line);
@@ -137,7 +116,7 @@ describe('checking receipts', () => {
   it('finds nothing wrong with what was written, in two chains of one directory, and counts it', async () => {
     await fourReceipts();
     await fourReceipts();
-    const { publicKeys, ...report } = await checkReceipts(directory, { strict: true });
+    const { publicKeys, ...report } = await checkReceipts(path(), { strict: true });
     const counts = { instances: 2, lines: 14, requests: 8 };
     assert.deepEqual(report, { ok: true, ...counts, findings: [], hasCustomRoots: false });
     assert.equal(publicKeys.length, 1);
@@ -145,7 +124,7 @@ describe('checking receipts', () => {
 
   it('says that requests were protected under other roots than those of AMD and Intel', async () => {
     await fourReceipts({ roots: 'custom' });
-    const { ok, hasCustomRoots } = await checkReceipts(directory);
+    const { ok, hasCustomRoots } = await checkReceipts(path());
     assert.deepEqual([ok, hasCustomRoots], [true, true]);
   });
 
@@ -162,21 +141,9 @@ describe('checking receipts', () => {
       ['a line that is a number', (l) => l.with(2, '7'), 3, UNSIGNED],
       ['a line of two megabytes', (l) => l.toSpliced(2, 0, 'x'.repeat(2_000_000)), 3, UNSIGNED],
       ['a line without a signature', (l) => l.with(2, changed(l[2], { sig: undefined })), 3, UNSIGNED],
-      [
-        'a line signed again with the stolen key',
-        (l) => l.with(3, signedAgain(l[3] as string, { model: 'x' }, key())),
-        ...([5, BREAK] as const),
-      ],
-      [
-        'a line signed again with another key',
-        (l) => l.with(3, signedAgain(l[3] as string, {}, newKey().pem)),
-        ...([4, UNSIGNED] as const),
-      ],
-      [
-        'a request without its epoch',
-        ([first = '', , ...l]) => [first, ...signedAnew(l, first)],
-        ...([2, 'was sent under an epoch that no line before it names'] as const),
-      ],
+      ['a line signed again with the stolen key', (l) => l.with(3, again(l[3], { model: 'x' })), 5, BREAK],
+      ['a line signed again with another key', (l) => l.with(3, again(l[3], {}, newKey().pem)), 4, UNSIGNED],
+      ['a request without its epoch', ([l0 = '', , ...l]) => [l0, ...signedAnew(l, l0)], 2, NO_EPOCH],
       ['a first line that was removed', (l) => l.slice(1), 1, FIRST],
       ['a first line that was changed', (l) => l.with(0, changed(l[0], { version: '2' })), 1, FIRST],
       ['a line before the first one', (l) => ['', ...l], 1, FIRST],
@@ -200,7 +167,7 @@ describe('checking receipts', () => {
     it(`does not accept a line with ${JSON.stringify(members)}, even if it is signed with the key`, async () => {
       const file = await fourReceipts();
       const lines = linesOf(file);
-      store(file, lines.with(3, signedAgain(lines[3] as string, members, key())));
+      store(file, lines.with(3, again(lines[3], members)));
       const [first = ''] = await found();
       assert.ok(first.startsWith(`✗ ${file} 4: `), first);
     });
@@ -213,12 +180,12 @@ describe('checking receipts', () => {
     const cut = `- ${file} 4: is the last line: its instance runs still or was killed; receipts may be missing`;
     assert.deepEqual(await found(), [cut]);
     assert.deepEqual(await failing({ strict: true }), [cut.replace('-', '✗')]);
-    appendFileSync(join(directory, file), lines[4]?.slice(0, 40) as string);
+    fs.appendFileSync(path(file), lines[4]?.slice(0, 40) as string);
     const torn = `- ${file} 5: is cut off: its instance was killed, or the disk was full`;
     assert.deepEqual(await found(), [torn, cut]);
-    assert.equal((await checkReceipts(directory)).lines, 4);
-    rmSync(join(directory, file));
-    writeFileSync(join(directory, '2026-12-01.abcdefghijkl.jsonl'), '');
+    assert.equal((await checkReceipts(path())).lines, 4);
+    fs.rmSync(path(file));
+    fs.writeFileSync(path('2026-12-01.abcdefghijkl.jsonl'), '');
     assert.deepEqual(await found(), [
       '- 2026-12-01.abcdefghijkl.jsonl 0: has no whole line: its instance was killed, or the disk was full',
       '✗ . 0: there are no receipts',
@@ -227,14 +194,11 @@ describe('checking receipts', () => {
 
   const REMOVALS: [what: string, remove: (file: string) => void][] = [
     ['a deleted end', (file) => store(file, linesOf(file).slice(0, 5))],
-    ['a deleted file', (file) => rmSync(join(directory, file))],
-    ['an emptied file', (file) => truncateSync(join(directory, file))],
+    ['a deleted file', (file) => fs.rmSync(path(file))],
+    ['an emptied file', (file) => fs.truncateSync(path(file))],
     [
       'a last line that was signed anew',
-      (file) => {
-        const lines = linesOf(file);
-        store(file, lines.with(-1, signedAgain(lines.at(-1) as string, { more: 1 }, key())));
-      },
+      (file) => store(file, linesOf(file).with(6, again(linesOf(file)[6], { more: 1 }))),
     ],
   ];
   for (const [what, remove] of REMOVALS) {
@@ -244,7 +208,7 @@ describe('checking receipts', () => {
       assert.deepEqual(Object.keys(JSON.parse(linesOf(third)[0] as string).found), [second], 'and no others');
       remove(file);
       assert.deepEqual(await failing(), [`✗ ${second} 1: names a line of ${file} that is missing`]);
-      rmSync(join(directory, second));
+      fs.rmSync(path(second));
       assert.deepEqual(await failing(), [`✗ ${third} 1: names a line of ${second} that is missing`]);
     });
   }
@@ -262,7 +226,7 @@ describe('checking receipts', () => {
   it('lets nobody hide the end of a chain from the next start behind a line that is too long to read', async () => {
     const file = await fourReceipts();
     const lines = linesOf(file);
-    appendFileSync(join(directory, file), `${'x'.repeat(3 * 1024 * 1024)}\n`);
+    fs.appendFileSync(path(file), `${'x'.repeat(3 * 1024 * 1024)}\n`);
     const next = await fourReceipts();
     assert.deepEqual(await failing(), [`✗ ${file} 8: ${UNSIGNED}`]);
     store(file, lines.slice(0, 4));
@@ -273,40 +237,42 @@ describe('checking receipts', () => {
     const file = await fourReceipts();
     const next = await fourReceipts();
     const last = linesOf(file).at(-1) as string;
-    rmSync(join(directory, file));
-    appendFileSync(join(directory, next), last);
-    assert.deepEqual(await failing(), [`✗ ${next} 1: names a line of ${file} that is missing`]);
+    fs.rmSync(path(file));
+    for (const copy of [last, '\n']) {
+      fs.appendFileSync(path(next), copy);
+      assert.equal((await failing()).at(-1), `✗ ${next} 1: names a line of ${file} that is missing`);
+    }
   });
 
   it('does not take lines of one instance in the file of another', async () => {
     const file = await fourReceipts();
     const other = '2026-12-01.abcdefghijkl.jsonl';
-    cpSync(join(directory, file), join(directory, other));
+    fs.cpSync(path(file), path(other));
     assert.deepEqual(await found(), [`✗ ${other} 1: ${UNSIGNED}`]);
   });
 
   it('leaves alone what has not the name of receipts, and links and FIFOs that have, as the next start does', async () => {
     await fourReceipts();
-    for (const name of ['README', '2026-12-01.jsonl', 'x.jsonl']) writeFileSync(join(directory, name), 'x');
-    symlinkSync(join(directory, 'README'), join(directory, '2026-12-01.abcdefghijkl.jsonl'));
-    execFileSync('mkfifo', [join(directory, '2026-12-01.bbbbbbbbbbbb.jsonl')]);
+    for (const name of ['README', '2026-12-01.jsonl', 'x.jsonl']) fs.writeFileSync(path(name), 'x');
+    fs.symlinkSync(path('README'), path('2026-12-01.abcdefghijkl.jsonl'));
+    execFileSync('mkfifo', [path('2026-12-01.bbbbbbbbbbbb.jsonl')]);
     await fourReceipts();
     assert.deepEqual(await found({ strict: true }), []);
   });
 });
 
 describe('what receipts refer to', () => {
-  const kept = (): string => join(directory, 'records', `${RECORD}.json`);
-  const logged = (): string => join(workspace, 'manifests/1.json');
+  const kept = (): string => path('records', `${RECORD.sha256}.json`);
+  const logged = (): string => join(here.workspace, 'manifests/1.json');
+  const [UNLOGGED, OF_RECORD] = [
+    `its manifest ${EPOCH.manifestSha256} is not in manifests`,
+    `its record ${RECORD.sha256}`,
+  ];
   const CHANGES: [what: string, falsify: () => void, finding: string][] = [
-    ['without any manifest', () => rmSync(logged()), `- its manifest ${MANIFEST} is not in manifests`],
-    [
-      'a manifest that is not among others',
-      () => writeFileSync(logged(), '[]'),
-      `✗ its manifest ${MANIFEST} is not in manifests`,
-    ],
-    ['a record that is missing', () => rmSync(kept()), `- its record ${RECORD} is missing`],
-    ['a record that was changed', () => appendFileSync(kept(), ' '), `✗ its record ${RECORD} was changed`],
+    ['without any manifest', () => fs.rmSync(logged()), `- ${UNLOGGED}`],
+    ['a manifest that is not among others', () => fs.writeFileSync(logged(), '[]'), `✗ ${UNLOGGED}`],
+    ['a record that is missing', () => fs.rmSync(kept()), `- ${OF_RECORD} is missing`],
+    ['a record that was changed', () => fs.appendFileSync(kept(), ' '), `✗ ${OF_RECORD} was changed`],
   ];
   for (const [what, falsify, finding] of CHANGES) {
     it(`is named once, with the first line that refers to it: ${what}`, async () => {
@@ -318,39 +284,38 @@ describe('what receipts refer to', () => {
 
   it('may be gone if it is older than the newest 1,000 records', async () => {
     await fourReceipts();
-    rmSync(kept());
-    for (let i = 0; i < 1_000; i++) writeFileSync(join(directory, 'records', `junk-${i}.json`), '');
+    fs.rmSync(kept());
+    for (let i = 0; i < 1_000; i++) fs.writeFileSync(path('records', `junk-${i}.json`), '');
     assert.equal((await found()).length, 1);
-    for (let i = 0; i < 1_000; i++)
-      writeFileSync(join(directory, 'records', `${sha256(`${i}`)}.json`), `${i}`);
+    for (let i = 0; i < 1_000; i++) fs.writeFileSync(path('records', `${sha256(`${i}`)}.json`), `${i}`);
     assert.deepEqual(await found(), []);
   });
 
   it('cannot be checked if it is a link', async () => {
     await fourReceipts();
-    renameSync(logged(), join(workspace, 'elsewhere'));
-    symlinkSync(join(workspace, 'elsewhere'), logged());
-    await assert.rejects(checkReceipts(directory), { code: 'receipts_unreadable', message: /ELOOP: / });
+    fs.renameSync(logged(), join(here.workspace, 'elsewhere'));
+    fs.symlinkSync(join(here.workspace, 'elsewhere'), logged());
+    await assert.rejects(checkReceipts(path()), { code: 'receipts_unreadable', message: /ELOOP: / });
   });
 });
 
 describe('the key of receipts', () => {
   /** A copy of the public key of now. */
   function copyOfKey(): string {
-    const kept = join(workspace, 'kept.pem');
-    cpSync(join(directory, 'public.pem'), kept);
+    const kept = join(here.workspace, 'kept.pem');
+    fs.cpSync(path('public.pem'), kept);
     return kept;
   }
 
   it('is a new one if key.pem was moved away; with --public-key only chains of the given ones count', async () => {
     const file = await fourReceipts();
     const kept = copyOfKey();
-    renameSync(join(directory, 'key.pem'), join(workspace, 'former-key.pem'));
+    fs.renameSync(path('key.pem'), join(here.workspace, 'former-key.pem'));
     const second = await fourReceipts();
     assert.deepEqual(Object.keys(JSON.parse(linesOf(second)[0] as string).found), [file]);
-    const { ok, publicKeys } = await checkReceipts(directory);
+    const { ok, publicKeys } = await checkReceipts(path());
     assert.deepEqual([ok, publicKeys.length], [true, 2]);
-    assert.deepEqual(await found({ publicKeyFiles: [kept, join(directory, 'public.pem')] }), []);
+    assert.deepEqual(await found({ publicKeyFiles: [kept, path('public.pem')] }), []);
     const [refused = '', ...more] = await found({ publicKeyFiles: [kept] });
     assert.match(refused, new RegExp(`^✗ ${second} 1: names the key [0-9a-f]{64}, which was not given$`));
     assert.deepEqual(more, []);
@@ -366,7 +331,7 @@ describe('the key of receipts', () => {
     };
     forge(third, linesOf(second).at(-1) as string);
     assert.equal((await failing())[0], `✗ ${third} 1: ${UNSIGNED}`);
-    for (const file of [second, third]) rmSync(join(directory, file));
+    for (const file of [second, third]) fs.rmSync(path(file));
     forge(first, '');
     assert.deepEqual(await failing(), [], 'which is why a copy of the key is kept elsewhere');
     const [refused = ''] = await failing({ publicKeyFiles: [kept] });
@@ -375,11 +340,11 @@ describe('the key of receipts', () => {
 
   it('has to be in the file that is named for it', async () => {
     await fourReceipts();
-    const file = join(workspace, 'no-key.pem');
-    writeFileSync(file, 'hello');
-    const asked = checkReceipts(directory, { publicKeyFiles: [file] });
+    const file = join(here.workspace, 'no-key.pem');
+    fs.writeFileSync(file, 'hello');
+    const asked = checkReceipts(path(), { publicKeyFiles: [file] });
     await assert.rejects(asked, { code: 'receipts_unreadable', message: /no-key\.pem holds no public key/ });
-    await assert.rejects(checkReceipts(join(workspace, 'nowhere')), { code: 'receipts_unreadable' });
+    await assert.rejects(checkReceipts(join(here.workspace, 'nowhere')), { code: 'receipts_unreadable' });
   });
 });
 
@@ -394,27 +359,27 @@ describe('receipts of several days', () => {
     assert.deepEqual(JSON.parse(linesOf(second)[0] as string).found, { [first]: end });
     for (const since of ['', '2026-12-01', '2026-12-02', '2026-12-03'])
       assert.deepEqual(await found({ since, strict: true }), [], since);
-    for (const file of [first, second]) rmSync(join(directory, file));
+    for (const file of [first, second]) fs.rmSync(path(file));
     assert.deepEqual(await found({ since: '2026-12-03', strict: true }), []);
     assert.deepEqual(await failing(), [`✗ ${third} 1: names a line of ${second} that is missing`]);
   });
 
   it('are missed if they are of the day of --since or later, and not if they are earlier', async () => {
     const [first, second, third] = await threeDays();
-    rmSync(join(directory, first));
+    fs.rmSync(path(first));
     assert.deepEqual(await found({ since: '2026-12-02' }), []);
-    rmSync(join(directory, second));
+    fs.rmSync(path(second));
     const missing = `✗ ${third} 1: names a line of ${second} that is missing`;
     assert.deepEqual(await found({ since: '2026-12-02' }), [missing]);
     assert.deepEqual(await found({ since: '2026-12-04' }), ['- . 0: there are no receipts']);
-    rmSync(join(directory, third));
+    fs.rmSync(path(third));
     assert.deepEqual(await found(), ['✗ . 0: there are no receipts']);
   });
 
   it('cannot be hidden from --since by moving their lines to an earlier day', async () => {
     const [first, second, third] = await threeDays();
     store(first, [...linesOf(first), ...linesOf(second)]);
-    rmSync(join(directory, second));
+    fs.rmSync(path(second));
     const late = 'is of 2026-12-02T12:00:00.000Z, after the day of its file';
     assert.ok((await failing()).some((each) => each.startsWith(`✗ ${first} `) && each.endsWith(late)));
     const missing = `✗ ${third} 1: names a line of ${second} that is missing`;

@@ -1,42 +1,21 @@
 /** Receipts and records of verifications, written through every mishap of the disk. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs';
-import fs, { type FileHandle } from 'node:fs/promises';
+import * as fs from 'node:fs';
+import { link } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { sha256 } from '../../lib/receipts/receipt.ts';
 import { TIMES } from '../../lib/times.ts';
-import {
-  DAY_MS,
-  EPOCH,
-  NOON,
-  RECORD,
-  RECORD_TEXT,
-  receipt,
-  receiptsOfEachTest,
-} from '../support/doors/receipts.ts';
-import { breakFs, errno } from '../support/processes/broken-file-system.ts';
+import { DAY_MS, EPOCH, RECORD, receipt, receiptsOfEachTest, recordOf } from '../support/doors/receipts.ts';
+import { breakFiles, breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { clockOf, createFakeClock } from '../support/remote/fake-clock.ts';
 
 const here = receiptsOfEachTest();
-const { linesOf, files } = here;
-let directory: string;
-beforeEach(() => {
-  ({ directory } = here);
-});
+const { linesOf, files, path } = here;
 
 /** A receipt of a request under no epoch. */
 const plain = (id: string, more: Parameters<typeof receipt>[1] = {}) => receipt(id, { epoch: null, ...more });
@@ -46,16 +25,6 @@ const written = (): (string | number)[] =>
     .flatMap(linesOf)
     .map((line) => JSON.parse(line))
     .map(({ id, count, type }) => id ?? count ?? type);
-
-/** Replaces functions of the files of receipts that are opened from now on. */
-function onDisk(t: TestContext, change: (handle: FileHandle) => void): void {
-  const realOpen = fs.open;
-  breakFs(t, 'open', async (path: string, ...rest: [number, number]) => {
-    const handle = await realOpen(path, ...rest);
-    if (path.endsWith('.jsonl')) change(handle);
-    return handle;
-  });
-}
 
 /** A log with what it told, and its counters. */
 async function opened(more: Parameters<typeof here.open>[0] = {}) {
@@ -75,10 +44,10 @@ describe('writing receipts', () => {
   it('makes files that only their owner reads, and the public key beside them', async () => {
     const log = await here.open();
     await log.close();
-    const mode = (name: string): string => (statSync(join(directory, name)).mode & 0o777).toString(8);
+    const mode = (name: string): string => (fs.statSync(path(name)).mode & 0o777).toString(8);
     const names = [...files(), 'key.pem', 'public.pem', '', 'records'];
     assert.deepEqual(names.map(mode), ['600', '600', '644', '700', '700']);
-    assert.ok(readFileSync(join(directory, 'public.pem'), 'utf8').includes(log.publicKey));
+    assert.ok(fs.readFileSync(path('public.pem'), 'utf8').includes(log.publicKey));
     const again = await here.open();
     await again.close();
     assert.equal(again.publicKey, log.publicKey);
@@ -89,7 +58,7 @@ describe('writing receipts', () => {
     assert.equal(one.publicKey, two.publicKey);
     for (let i = 0; i < 50; i++) for (const log of [one, two]) log.add(plain(`${log.instance}-${i}`));
     await Promise.all([one.close(), two.close()]);
-    const { ok, instances, lines, requests } = await checkReceipts(directory, { strict: true });
+    const { ok, instances, lines, requests } = await checkReceipts(path(), { strict: true });
     assert.deepEqual([ok, instances, lines, requests], [true, 2, 104, 100]);
   });
 
@@ -102,39 +71,33 @@ describe('writing receipts', () => {
 
   it('cuts off a torn write and writes each line once, also over midnight, and tells of the failure once', async (t) => {
     let takes = Number.POSITIVE_INFINITY;
-    onDisk(t, (handle) => {
-      const write = handle.write.bind(handle) as (bytes: Buffer) => ReturnType<typeof handle.write<Buffer>>;
-      handle.write = ((bytes: Buffer) => write(bytes.subarray(0, takes))) as typeof handle.write;
-    });
-    let now = NOON;
-    const { log, told, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
+    breakFiles(t, /jsonl$/, { write: (real, bytes: Buffer) => real(bytes.subarray(0, takes)) });
+    const { log, told, counters } = await opened();
     takes = 1_000; // a whole line, and a torn one
     for (const id of ['r1', 'r2', 'r3']) log.add(plain(id));
     await eventually('the failure', () => told.length > 0);
     await new Promise((resolve) => setTimeout(resolve, 20)); // several attempts
-    now += DAY_MS;
-    log.add(plain('r4', { time: new Date(now).toISOString() }));
+    here.now += DAY_MS;
+    log.add(plain('r4', { time: new Date(here.now).toISOString() }));
     takes = Number.POSITIVE_INFINITY;
     await log.close();
     assert.deepEqual([told, counters], [['ENOSPC', 'recovery'], { written: 4, lost: 0 }]);
     assert.deepEqual(written(), ['opened', 'r1', 'r2', 'r3', 'opened', 'r4', 'closed']);
-    assert.deepEqual((await checkReceipts(directory, { strict: true })).findings, []);
+    assert.deepEqual((await checkReceipts(path(), { strict: true })).findings, []);
   });
 
   it('loses no receipt if a file cannot be closed at midnight', async (t) => {
     let fails = true;
-    onDisk(t, (handle) => {
-      const close = handle.close.bind(handle);
-      handle.close = async () => {
-        await close();
+    breakFiles(t, /jsonl$/, {
+      async close(real) {
+        await real();
         if (fails) throw errno('EIO');
-      };
+      },
     });
-    let now = NOON;
-    const { log, told, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
+    const { log, told, counters } = await opened();
     log.add(plain('r1'));
     await eventually('the receipt', () => counters.written === 1);
-    now += DAY_MS;
+    here.now += DAY_MS;
     log.add(plain('r2'));
     await eventually('the receipt', () => counters.written === 2);
     fails = false;
@@ -145,12 +108,11 @@ describe('writing receipts', () => {
 
   it('counts the receipts that do not fit while the disk fails, and writes their number into the chain', async (t) => {
     let fails = false;
-    onDisk(t, (handle) => {
-      const datasync = handle.datasync.bind(handle);
-      handle.datasync = async () => {
+    breakFiles(t, /jsonl$/, {
+      async datasync(real) {
         if (fails) throw errno('EIO');
-        return datasync();
-      };
+        return real();
+      },
     });
     const { log, told, counters } = await opened({ mostPending: 5 });
     fails = true;
@@ -158,22 +120,21 @@ describe('writing receipts', () => {
     await eventually('the failure', () => told.includes('EIO'));
     fails = false;
     await log.close();
-    assert.deepEqual(told, ['1 lost', 'EIO', 'recovery', '7 lost']);
+    assert.deepEqual(told, ['1 lost', 'EIO', '7 lost', 'recovery']);
     assert.deepEqual(counters, { written: 5, lost: 7 });
-    assert.deepEqual(written(), ['opened', 'r0', 'r1', 'r2', 'r3', 'r4', 'closed', 7]);
-    const { ok, findings } = await checkReceipts(directory);
+    assert.deepEqual(written(), ['opened', 'r0', 'r1', 'r2', 'r3', 'r4', 7, 'closed']);
+    const { ok, findings } = await checkReceipts(path());
     assert.equal(ok, true);
     assert.match(findings[0]?.message ?? '', /^7 receipts before it were not written$/);
   });
 
   it('counts the receipts that could not be written at the end', async (t) => {
     let fails = false;
-    onDisk(t, (handle) => {
-      const write = handle.write.bind(handle);
-      handle.write = (async (...args: [never]) => {
+    breakFiles(t, /jsonl$/, {
+      async write(real, bytes: Buffer) {
         if (fails) throw errno('EROFS');
-        return write(...args);
-      }) as unknown as typeof handle.write;
+        return real(bytes);
+      },
     });
     const { log, told, counters } = await opened();
     fails = true;
@@ -186,14 +147,13 @@ describe('writing receipts', () => {
   it('waits for no disk that hangs: it tells after 10 s, counts what does not fit, and goes on with it', async (t) => {
     const disk = Promise.withResolvers<void>();
     let hangs = false;
-    onDisk(t, (handle) => {
-      const datasync = handle.datasync.bind(handle);
-      handle.datasync = async () => {
+    breakFiles(t, /jsonl$/, {
+      async datasync(real) {
         if (hangs) await disk.promise;
-        return datasync();
-      };
+        return real();
+      },
     });
-    const clock = createFakeClock(NOON);
+    const clock = createFakeClock(here.now);
     const { log, told, counters } = await opened({ clock, mostPending: 5 });
     hangs = true;
     for (let i = 0; i < 8; i++) log.add(plain(`r${i}`));
@@ -202,40 +162,34 @@ describe('writing receipts', () => {
     hangs = false;
     disk.resolve();
     await log.close();
-    assert.deepEqual(told, ['1 lost', 'ETIMEDOUT', 'recovery', '3 lost']);
+    assert.deepEqual(told, ['1 lost', 'ETIMEDOUT', '3 lost', 'recovery']);
     assert.deepEqual([counters, written().includes(3)], [{ written: 5, lost: 3 }, true]);
-    assert.equal((await checkReceipts(directory)).ok, true);
+    assert.equal((await checkReceipts(path())).ok, true);
   });
 
   it('puts the last line into the file of its day, though nothing else is of that day', async () => {
-    let now = NOON;
-    const log = await here.open({ clock: clockOf({ now: () => now }) });
+    const log = await here.open();
     log.add(receipt('r1'));
-    now += DAY_MS;
+    here.now += DAY_MS;
     await log.close();
     assert.deepEqual(written(), ['opened', 'epoch', 'r1', 'opened', 'closed']);
     assert.deepEqual(
-      (await checkReceipts(directory)).findings.map(({ message }) => message),
-      [`its record ${RECORD} is missing`],
+      (await checkReceipts(path())).findings.map(({ message }) => message),
+      [`its record ${RECORD.sha256} is missing`],
     );
   });
 
   it('keeps the day of its file if the clock is set back, and puts no line into an earlier day', async () => {
-    let now = NOON;
-    const { log, counters } = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
-    log.add(plain('r1', { time: new Date(NOON + DAY_MS).toISOString() })); // the clock was set back meanwhile
-    now -= DAY_MS;
+    const { log, counters } = await opened();
+    // The clock was set back meanwhile.
+    log.add(plain('r1', { time: new Date(here.now + DAY_MS).toISOString() }));
+    here.now -= DAY_MS;
     log.add(plain('r2'));
     await eventually('the receipts', () => counters.written === 2);
     await log.close();
-    assert.deepEqual(
-      files().map((file) => [file.slice(0, 10), linesOf(file).length]),
-      [
-        ['2026-12-01', 1],
-        ['2026-12-02', 4],
-      ],
-    );
-    assert.deepEqual((await checkReceipts(directory, { strict: true })).findings, []);
+    const found = files().map((file) => `${file.slice(0, 10)} ${linesOf(file).length}`);
+    assert.deepEqual(found, ['2026-12-01 1', '2026-12-02 4']);
+    assert.deepEqual((await checkReceipts(path(), { strict: true })).findings, []);
   });
 
   it('leaves a chain that verifies up to the crash, with the gap named, each time the process is killed', {
@@ -250,7 +204,7 @@ describe('writing receipts', () => {
       console.log('ready');
       const receipt = ${JSON.stringify(plain('r'))};
       setInterval(() => { for (let i = 0; i < 50; i++) log.add(receipt); }, 1);`;
-    const size = (): number => files().reduce((sum, file) => sum + statSync(join(directory, file)).size, 0);
+    const size = (): number => files().reduce((sum, file) => sum + fs.statSync(path(file)).size, 0);
     for (let round = 0; round < 3; round++) {
       const child = spawn(process.execPath, ['--input-type=module', '-e', writer, here.workspace]);
       await once(child.stdout, 'data');
@@ -259,93 +213,127 @@ describe('writing receipts', () => {
       child.kill('SIGKILL');
       await once(child, 'close');
     }
-    const { ok, instances, requests, findings } = await checkReceipts(directory);
+    const { ok, instances, requests, findings } = await checkReceipts(path());
     assert.deepEqual([ok, instances, requests > 0], [true, 3, true]);
     for (const { message } of findings) assert.match(message, /killed/);
     assert.equal(findings.filter(({ message }) => message.startsWith('is the last line')).length, 3);
   });
 });
 
-describe('the records of verifications', () => {
-  const list = (name: string): string[] => readdirSync(join(directory, name)).sort();
-  const recordOf = (text: string) => ({ sha256: sha256(text), text });
-  const nameOf = (text: string): string => `${sha256(text)}.json`;
+describe('the key that signs receipts', () => {
+  beforeEach(async () => (await here.open()).close());
 
-  it('are kept once a receipt refers to them, readable by their owner only; before that, among the unused', async () => {
+  const NO_KEY = /key\.pem is no Ed25519 private key in PEM$/;
+  const UNUSABLE: [what: string, replace: () => void, why: RegExp][] = [
+    ['a link', () => fs.symlinkSync('public.pem', path('key.pem')), /key\.pem: ELOOP: /],
+    ['a FIFO', () => execFileSync('mkfifo', ['-m', '600', path('key.pem')]), NO_KEY],
+    ['no key', () => fs.writeFileSync(path('key.pem'), 'x', { mode: 0o600 }), NO_KEY],
+  ];
+  for (const [what, replace, message] of UNUSABLE) {
+    it(`is refused if it is ${what}`, async () => {
+      fs.rmSync(path('key.pem'));
+      replace();
+      await assert.rejects(here.open(), { code: 'receipts_unavailable', message });
+    });
+  }
+
+  for (const [directoryMode, keyMode, isRead] of [
+    [0o700, 0o600, true],
+    [0o700, 0o400, true],
+    [0o700, 0o640, false],
+    [0o700, 0o604, false],
+    [0o700, 0o602, false],
+    [0o770, 0o660, false],
+    [0o2775, 0o660, true], // as the fsGroup of a pod leaves them
+    [0o2775, 0o664, false],
+  ] as const) {
+    const [inside, mode] = [directoryMode, keyMode].map((each) => each.toString(8));
+    it(`of mode ${mode} in a directory of mode ${inside} is ${isRead ? 'read' : 'refused'}`, async () => {
+      fs.chmodSync(path(), directoryMode);
+      fs.chmodSync(path('key.pem'), keyMode);
+      const message = new RegExp(`key\\.pem can be read or written to by others \\(mode ${mode}\\)$`);
+      const refused = { code: 'receipts_unavailable', message, remedy: /^Run chmod 600 on it/ };
+      if (isRead) await (await here.open()).close();
+      else await assert.rejects(here.open(), refused);
+    });
+  }
+});
+
+describe('the records of verifications', () => {
+  const stored = (): string[] => fs.readdirSync(path('records')).sort();
+  const nameOf = (text: string): string => `${sha256(text)}.json`;
+  /** A receipt under an epoch of its own, which the record with this text shows. */
+  const under = (text: string) =>
+    receipt('r', { epoch: { ...EPOCH, secretId: sha256(text), exchangeSha256: sha256(text) } });
+
+  /** A disk that takes lines, and no new files as long as it is full. */
+  function takingNoFiles(t: TestContext) {
+    const disk = { isFull: true };
+    const realLink = link;
+    breakFs(t, 'link', async (from: string, to: string) => {
+      if (disk.isFull) throw errno('ENOSPC');
+      return realLink(from, to);
+    });
+    return disk;
+  }
+
+  it('are stored once a receipt refers to them, readable by their owner only; an unused one is not', async () => {
     const { log, counters } = await opened();
-    log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+    log.keepRecord(RECORD);
     log.keepRecord(recordOf('another'));
-    await eventually('the records', () => list('unused').length === 2);
     log.add(receipt('r1'));
     log.add(receipt('r2'));
     await eventually('the receipts', () => counters.written === 2);
-    assert.deepEqual([list('records'), list('unused')], [[`${RECORD}.json`], [nameOf('another')]]);
-    assert.equal(readFileSync(join(directory, 'records', `${RECORD}.json`), 'utf8'), RECORD_TEXT);
-    assert.equal(statSync(join(directory, 'records', `${RECORD}.json`)).mode & 0o777, 0o600);
+    assert.deepEqual(stored(), [`${RECORD.sha256}.json`]);
+    assert.equal(fs.readFileSync(path('records', `${RECORD.sha256}.json`), 'utf8'), RECORD.text);
+    assert.equal(fs.statSync(path('records', `${RECORD.sha256}.json`)).mode & 0o777, 0o600);
     await log.close();
   });
 
-  it('of which no receipt speaks make none go that a receipt refers to; the newest 1,000 of each kind stay', async () => {
-    const { log, counters } = await opened();
-    const old = (name: string, i: number): void => {
-      const path = join(directory, name, nameOf(`${i}`));
-      writeFileSync(path, '');
-      utimesSync(path, i, i);
-    };
-    for (let i = 0; i < 1_000; i++) for (const name of ['records', 'unused']) old(name, i);
-    for (let i = 0; i < 3; i++) log.keepRecord(recordOf(`forced ${i}`));
-    await eventually('the records', () => list('unused').includes(nameOf('forced 2')));
-    await eventually('the room', () => list('unused').length === 1_000);
-    assert.deepEqual(
-      [0, 1, 2, 3].map((i) => list('unused').includes(nameOf(`${i}`))),
-      [false, false, false, true],
-    );
-    assert.equal(list('records').length, 1_000, 'none of them is gone');
-    log.add(receipt('r1', { epoch: { ...EPOCH, exchangeSha256: sha256('forced 1') } }));
-    await eventually('the receipt', () => counters.written === 1);
-    assert.deepEqual([list('records').length, list('unused').length], [1_000, 999]);
-    assert.deepEqual(
-      [nameOf('forced 1'), nameOf('0')].map((name) => list('records').includes(name)),
-      [true, false],
-    );
+  it('to which receipts refer stay if they are of the newest 1,000, however many no request uses', async () => {
+    const { log } = await opened();
+    for (let i = 0; i < 1_000; i++) {
+      fs.writeFileSync(path('records', nameOf(`${i}`)), '');
+      fs.utimesSync(path('records', nameOf(`${i}`)), i, i);
+    }
+    for (let i = 0; i < 300; i++) log.keepRecord(recordOf(`forced ${i}`));
+    for (const i of [298, 299, 0]) log.add(under(`forced ${i}`)); // the first waited too long for a request
     await log.close();
+    assert.equal(stored().length, 1_000);
+    const names = ['forced 298', 'forced 299', 'forced 0', '0', '1', '2'].map(nameOf);
+    assert.deepEqual(
+      names.map((name) => stored().includes(name)),
+      [true, true, false, false, false, true],
+    );
   });
 
   it('have at most 1 MiB, because the service may pad its evidence, and wait for the disk in bounded number', async (t) => {
-    let fails = true;
-    const realLink = fs.link;
     const { log, told } = await opened();
-    breakFs(t, 'link', async (from: string, to: string) => {
-      if (fails) throw errno('ENOSPC');
-      return realLink(from, to);
-    });
-    log.keepRecord(recordOf('x'.repeat(1024 * 1024 + 1)));
-    log.keepRecord(recordOf('x'.repeat(1024 * 1024)));
-    for (let i = 0; i < 200; i++) log.keepRecord(recordOf(`${i}`));
+    const disk = takingNoFiles(t);
+    const [long, longest] = ['x'.repeat(1024 * 1024 + 1), 'x'.repeat(1024 * 1024)];
+    for (const text of [long, longest, ...Array(200).keys()]) {
+      log.keepRecord(recordOf(`${text}`));
+      log.add(under(`${text}`));
+    }
     await eventually('the failure', () => told.includes('ENOSPC'));
-    fails = false;
+    disk.isFull = false;
     log.add(plain('r1'));
     await log.close();
     assert.deepEqual(told, ['ENOSPC', 'recovery']);
-    assert.deepEqual(
-      [list('unused').length, list('unused').includes(nameOf('x'.repeat(1024 * 1024 + 1)))],
-      [100, false],
-    );
-    assert.equal(statSync(join(directory, 'unused', nameOf('x'.repeat(1024 * 1024)))).size, 1024 * 1024);
+    assert.deepEqual([stored().length, stored().includes(nameOf(long))], [20, false]);
+    assert.equal(fs.statSync(path('records', nameOf(longest))).size, 1024 * 1024);
   });
 
-  it('stop no receipts if they cannot be stored, and their directory is made again', async (t) => {
+  it('stop no receipts if they cannot be stored; that is tried again, with a new directory', async (t) => {
     const { log, counters, told } = await opened();
-    rmSync(join(directory, 'unused'), { recursive: true });
-    log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
-    await eventually('the record', () => existsSync(join(directory, 'unused', `${RECORD}.json`)));
-    breakFs(t, 'link', async () => {
-      throw errno('ENOSPC');
-    });
-    log.keepRecord(recordOf('another'));
+    const disk = takingNoFiles(t);
+    log.keepRecord(RECORD);
     log.add(receipt('r1'));
     await eventually('the receipt', () => counters.written === 1);
     await eventually('the failure', () => told.includes('ENOSPC'));
+    fs.rmSync(path('records'), { recursive: true });
+    disk.isFull = false;
+    await eventually('the record', () => fs.existsSync(path('records', `${RECORD.sha256}.json`)));
     await log.close();
   });
 
@@ -357,7 +345,7 @@ describe('the records of verifications', () => {
     });
     log.add(receipt('r1', { time: new Date(midnight - 1).toISOString() }));
     await log.close();
-    const { findings } = await checkReceipts(directory);
+    const { findings } = await checkReceipts(path());
     assert.deepEqual(
       findings.filter(({ fails, message }) => fails && /epoch/.test(message)),
       [],
@@ -367,15 +355,15 @@ describe('the records of verifications', () => {
   it('stop no receipts if old ones cannot be removed, and leave alone what is none of them', async () => {
     const { log, counters } = await opened();
     const foreign = `${'f'.repeat(64)}.json`;
-    mkdirSync(join(directory, 'records', foreign));
-    utimesSync(join(directory, 'records', foreign), 1, 1);
-    for (const name of ['lost+found', '.DS_Store']) mkdirSync(join(directory, 'records', name));
-    for (let i = 0; i < 1_000; i++) writeFileSync(join(directory, 'records', nameOf(`${i}`)), '');
-    log.keepRecord({ sha256: RECORD, text: RECORD_TEXT });
+    fs.mkdirSync(path('records', foreign));
+    fs.utimesSync(path('records', foreign), 1, 1);
+    for (const name of ['lost+found', '.DS_Store']) fs.mkdirSync(path('records', name));
+    for (let i = 0; i < 1_000; i++) fs.writeFileSync(path('records', nameOf(`${i}`)), '');
+    log.keepRecord(RECORD);
     log.add(receipt('r1'));
     await eventually('the receipt', () => counters.written === 1);
-    for (const name of [foreign, 'lost+found', '.DS_Store', `${RECORD}.json`])
-      assert.ok(list('records').includes(name), name);
+    for (const name of [foreign, 'lost+found', '.DS_Store', `${RECORD.sha256}.json`])
+      assert.ok(stored().includes(name), name);
     await log.close();
   });
 });

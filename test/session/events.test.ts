@@ -13,23 +13,7 @@ describe('the message of a failed renewal', () => {
     ['internal', 100, 'The remote could not be verified; trying again within 1 second'],
   ];
   for (const [code, retryIn, words] of rows) {
-    it(`says: ${words}`, () => assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn), words));
+    it(`says: ${words}`, () =>
+      assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn, false), words));
   }
-
-  it('says that the next renewal can confirm a rejection', () => {
-    const error = new PrivatemodeError('attestation_failed', 'x');
-    const words = 'Attestation of the remote failed; trying again within 2 seconds, to confirm it';
-    assert.equal(failureMessage(error, 1_500, true), words);
-  });
-
-  it('does not mention attestation for other causes, such as upstream_unreachable', () => {
-    const others = [
-      'upstream_unreachable',
-      'upstream_tls_untrusted',
-      'manifest_log_failed',
-      'control_api_failed',
-    ] as const;
-    for (const code of others)
-      assert.doesNotMatch(failureMessage(new PrivatemodeError(code, 'x'), 1), /ttestation/);
-  });
 });

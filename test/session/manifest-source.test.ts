@@ -1,51 +1,32 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseManifest } from '../../lib/attestation/manifest.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { ControlCall } from '../../lib/network/control-call.ts';
-import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
+import { managedManifest } from '../../lib/session/manifest-source.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { fails, withCode } from '../support/remote/fake-remote.ts';
 
 const MANIFEST = '{"Policies":{},"ReferenceValues":{}}\n';
 
-const failsWith = (code: string, words: RegExp) => (error: unknown) => {
-  assert.ok(error instanceof PrivatemodeError, String(error));
-  assert.equal(error.code, code);
-  assert.match(error.message, words);
-  return true;
-};
-
 describe('static manifest', () => {
-  const path = join(temporaryDirectory('manifest-'), 'manifest.json');
-
-  it('has the bytes that the file had at the start, even if the file changes later', async () => {
-    const bytes = Buffer.from('\ufeff{"a":1}\r\n\xff', 'latin1');
-    writeFileSync(path, bytes);
-    const source = staticManifest(await readManifestFile(path));
-    writeFileSync(path, 'changed');
-    assert.equal(source.kind, 'static');
-    assert.deepEqual(await source.newest(), new Uint8Array(bytes));
-  });
-
-  for (const [what, text, words] of [
-    ['empty', '', /is empty/],
-    ['larger than 1 MiB', ' '.repeat(1_048_577), /exceeds 1048576 bytes/],
-  ] as const) {
-    it(`is refused if its file is ${what}`, async () => {
-      writeFileSync(path, text);
-      await assert.rejects(readManifestFile(path), failsWith('config_invalid', words));
-    });
-  }
-
-  it('is refused if its file is missing, a directory or endless', async () => {
+  it('is refused if its file is empty, too large, missing, a directory or endless', async () => {
     const missing = /failed to read manifest file: .*missing cannot be read: ENOENT: no such file/;
-    await assert.rejects(readManifestFile(`${path}missing`), failsWith('config_invalid', missing));
-    await assert.rejects(readManifestFile(join(path, '..')), failsWith('config_invalid', /EISDIR/));
-    await assert.rejects(readManifestFile('/dev/zero'), failsWith('config_invalid', /exceeds/));
+    const path = join(temporaryDirectory('manifest-'), 'manifest.json');
+    writeFileSync(`${path}0`, '');
+    writeFileSync(`${path}1`, ' '.repeat(1_048_577));
+    for (const [file, words] of [
+      [`${path}0`, /is empty/],
+      [`${path}1`, /exceeds 1048576 bytes/],
+      [`${path}missing`, missing],
+      [dirname(path), /EISDIR/],
+      ['/dev/zero', /exceeds/],
+    ] as const)
+      await assert.rejects(readManifestFile(file), withCode('config_invalid', words));
   });
 });
 
@@ -72,22 +53,17 @@ describe('managed manifest', () => {
   it('is accepted only with status 200', async () => {
     for (const status of [204, 206, 403, 404, 500]) {
       const source = managed(async () => ({ status, headers: {}, body: Buffer.from('{}') }));
-      await assert.rejects(
-        source.newest(),
-        failsWith(
-          'manifest_unavailable',
-          new RegExp(
-            `: https://cdn\\.example/privatemode/v2/manifest\\.json answered with status ${status}$`,
-          ),
-        ),
+      const words = new RegExp(
+        `: https://cdn.example/privatemode/v2/manifest.json answered with status ${status}$`,
       );
+      await assert.rejects(source.newest(), withCode('manifest_unavailable', words));
     }
   });
 
   it('may have its members in another letter case, which the checks of the manifest refuse', async () => {
     const body = Buffer.from('{"policies":{},"REFERENCEVALUES":{}}');
     assert.equal(await managed(async () => ({ status: 200, headers: {}, body })).newest(), body);
-    assert.throws(() => parseManifest(body), failsWith('manifest_invalid', /Policies|policies/));
+    assert.throws(() => parseManifest(body), withCode('manifest_invalid', /Policies|policies/));
   });
 
   it('is unavailable if the host sends something that cannot be a manifest, such as an error page', async () => {
@@ -103,23 +79,18 @@ describe('managed manifest', () => {
     for (const body of [...bodies, '{"error":{"message":"not found"}}', '\ufeff{"Policies":{}}']) {
       const words = /what cdn\.example sent is no JSON object with the member Policies: not a manifest$/;
       const source = managed(async () => ({ status: 200, headers: {}, body: Buffer.from(body) }));
-      await assert.rejects(source.newest(), failsWith('manifest_unavailable', words));
+      await assert.rejects(source.newest(), withCode('manifest_unavailable', words));
     }
   });
 
   it('fails with manifest_unavailable and the cause if its fetch fails, but keeps upstream_tls_untrusted', async () => {
-    const failing = (code: 'upstream_unreachable' | 'upstream_tls_untrusted') =>
-      managed(async () => {
-        throw new PrivatemodeError(code, 'cdn.example is behind a wall');
-      });
-    await assert.rejects(
-      failing('upstream_unreachable').newest(),
-      failsWith('manifest_unavailable', /behind a wall/),
-    );
-    await assert.rejects(
-      failing('upstream_tls_untrusted').newest(),
-      failsWith('upstream_tls_untrusted', /wall/),
-    );
+    for (const [thrown, code] of [
+      ['upstream_unreachable', 'manifest_unavailable'],
+      ['upstream_tls_untrusted', 'upstream_tls_untrusted'],
+    ] as const) {
+      const source = managed(async () => fails(thrown, 'cdn.example is behind a wall')());
+      await assert.rejects(source.newest(), withCode(code, /behind a wall/));
+    }
   });
 
   it('fails with the reason of its abort signal', async () => {
@@ -127,6 +98,6 @@ describe('managed manifest', () => {
     const source = managed(async ({ signal }) => {
       throw signal?.reason;
     });
-    await assert.rejects(source.newest(AbortSignal.abort(reason)), failsWith('shutting_down', /closing/));
+    await assert.rejects(source.newest(AbortSignal.abort(reason)), withCode('shutting_down', /closing/));
   });
 });

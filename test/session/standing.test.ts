@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { isVerified, STANDINGS, type StateName, standingOf } from '../../lib/session/standing.ts';
+import { STANDINGS, type StateName, standingOf } from '../../lib/session/standing.ts';
 import { newState, type SessionState } from '../../lib/session/state.ts';
 
 const NOW = { now: 1_000, monotonic: 1_000 };
@@ -70,7 +70,7 @@ describe('the state of the proxy', () => {
     assert.deepEqual(
       rows.map(([, ...row]) => row),
       Object.entries(STANDINGS).map(([state, row]) => [
-        ...[state, row.title, String(isVerified(row)), isVerified(row) ? '1' : '0'],
+        ...[state, row.title, String(row.verified), row.verified ? '1' : '0'],
       ]),
     );
     const conditions = [...page.matchAll(/^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \| (?:204|503) \| [^|]+ \|$/gm)];

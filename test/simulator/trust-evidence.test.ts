@@ -84,7 +84,7 @@ describe('simulated hardware', () => {
   });
 
   it('reports the measurement and ID key digest that the live service has with two vCPUs', async () => {
-    const { report, certificates } = decodeSnpAttestation(
+    const { report, vcek, arkCrl } = decodeSnpAttestation(
       snpEvidence({
         hardware: await sharedHardware(),
         reportData: new Uint8Array(64).fill(1),
@@ -108,8 +108,7 @@ describe('simulated hardware', () => {
     assert.deepEqual([report.launchMitVector, report.currentMitVector], [0xfn, 0xfn]);
     assert.equal(hexOf(report.reportData), '01'.repeat(64));
     assert.equal(hexOf(report.hostData), '02'.repeat(32));
-    assert.ok(certificates.vcek);
-    assert.equal(certificates.extras.size, 1);
+    assert.ok(vcek.length > 0 && arkCrl !== undefined);
   });
 });
 

@@ -73,7 +73,7 @@ async function run(t: TestContext, ...argv: readonly string[]): Promise<Running>
   const [stdout, stderr, stop] = [sink(), sink(), new AbortController()];
   const ended = runSimulator(argv, {
     ...{ stdout: stdout.stream, stderr: stderr.stream, ended: stop.signal },
-    ...{ proxy: 'npm start --', env: {} },
+    proxy: './privatemode-proxy',
   });
   const end = (): Promise<number> => {
     stop.abort();
@@ -85,15 +85,12 @@ async function run(t: TestContext, ...argv: readonly string[]): Promise<Running>
 }
 
 /** Runs it in this process: its exit code, and what is written. */
-async function said(
-  argv: readonly string[],
-  env: Readonly<Record<string, string>> = {},
-): Promise<[number, string]> {
+async function said(argv: readonly string[]): Promise<[number, string]> {
   const { stream, text } = sink();
   const ended = AbortSignal.abort();
   const code = await runSimulator(argv, {
     ...{ stdout: stream, stderr: stream, ended },
-    ...{ proxy: 'npm start --', env },
+    proxy: './privatemode-proxy',
   });
   return [code, text()];
 }
@@ -193,7 +190,10 @@ describe('the simulator', { timeout: 600_000 }, () => {
 
   /** Follows the instructions of a simulator, and returns the proxy. */
   async function proxyInFront(t: TestContext, { stderr }: Running) {
-    const said = await eventually('the next steps', () => /^ {2}npm start -- (.+\n.+)$/m.exec(stderr())?.[1]);
+    const said = await eventually(
+      'the next steps',
+      () => /^ {2}\.\/privatemode-proxy (.+\n.+)$/m.exec(stderr())?.[1],
+    );
     const flags = said.split(/[\s\\]+/);
     const env = [...stderr().matchAll(/^ {2}export (\w+)=(.+)$/gm)].map(([, name, value]) => [name, value]);
     const { config } = parseConfig([...flags, '--port=0', `--workspace=${directory}`], {

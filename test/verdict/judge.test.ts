@@ -29,10 +29,8 @@ describe('the error of a verdict', () => {
   it('has the code of the check that decided, and says what was expected and found; it is the same each time', async () => {
     const failed = withSecretChecks(await accepted(), [check('secret.b', 'fail', 'evidence_malformed')]);
     const error = errorOf(failed);
-    assert.deepEqual(
-      [error?.code, error?.message],
-      ['evidence_malformed', 'secret.b: expected e; found f (docs/protocol/s)'],
-    );
+    const message = 'secret.b: expected e; found f (docs/protocol/s)';
+    assert.deepEqual([error?.code, error?.message], ['evidence_malformed', message]);
     assert.equal(errorOf({ failure: failed.failure }), error);
     assert.equal(errorOf(await accepted()), undefined);
     const read = JSON.parse(JSON.stringify(failed)) as Verdict;
@@ -45,11 +43,9 @@ describe('the error of a verdict', () => {
   });
 
   it('says that nothing was accepted for a list without any check', async () => {
-    const found = { ...(await verify(syntheticInput('synthetic_v158'))), checks: [], failure: undefined };
-    const verdict = evidenceVerdict(
-      { ...found, outcome: 'rejected' },
-      syntheticInput('synthetic_v158').roots,
-    );
+    const input = syntheticInput('synthetic_v158');
+    const found = { ...(await verify(input)), checks: [], failure: undefined };
+    const verdict = evidenceVerdict({ ...found, outcome: 'rejected' }, input.roots);
     assert.deepEqual([verdict.failure?.id, errorOf(verdict)?.code], [null, 'attestation_failed']);
   });
 
@@ -63,20 +59,12 @@ describe('the error of a verdict', () => {
 });
 
 describe('the checks of a secret exchange', () => {
+  const holds = check('mesh.a', 'pass');
+  const malformed = check('secret.form', 'fail', 'evidence_malformed');
   for (const [what, checks, outcome, id] of [
-    ['all pass', [check('mesh.a', 'pass'), check('secret.b', 'pass')], 'accepted', undefined],
-    [
-      'one fails',
-      [check('mesh.a', 'pass'), check('secret.b', 'fail', 'attestation_failed')],
-      'rejected',
-      'secret.b',
-    ],
-    [
-      'the message has a wrong form',
-      [check('mesh.a', 'pass'), check('secret.form', 'fail', 'evidence_malformed')],
-      'malformed',
-      'secret.form',
-    ],
+    ['all pass', [holds, check('secret.b', 'pass')], 'accepted', undefined],
+    ['one fails', [holds, check('secret.b', 'fail', 'attestation_failed')], 'rejected', 'secret.b'],
+    ['the message has a wrong form', [holds, malformed], 'malformed', 'secret.form'],
     ['one was not made', [check('mesh.a', 'not-evaluated')], 'rejected', 'mesh.a'],
     ['there are none', [], 'rejected', null],
   ] as const) {

@@ -3,11 +3,10 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { MESH_ROWS, SECRET_ROWS } from '../../lib/attestation/mesh.ts';
-import type { Check } from '../../lib/attestation/verify-evidence.ts';
-import { ROWS_OF, verify } from '../../lib/attestation/verify-evidence.ts';
+import { type Check, ROWS_OF, verify } from '../../lib/attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { evidenceVerdict } from '../../lib/verdict/judge.ts';
-import { renderText, type TextReport } from '../../lib/verdict/text.ts';
+import { type Report, renderText } from '../../lib/verdict/text.ts';
 import {
   failedCheck,
   failureOf,
@@ -35,47 +34,33 @@ function judgement(checks: readonly Check[], change: Partial<Verdict> = {}): Ver
   };
 }
 
-const REPORT: TextReport = {
-  ...{ mode: 'static', timeFrom: '', colours: false, verbose: true },
-  rows: { Subject: 'https://api.example:443', Manifest: 'manifest.json', Roots: 'AMD and Intel, built in' },
-};
+const REPORT: Report = { mode: 'static', subject: 'https://api.example:443', manifest: 'manifest.json' };
+const shown = (verdict: Verdict, change: Partial<Report> = {}, verbose = true): string =>
+  renderText(verdict, { ...REPORT, ...change }, false, verbose);
 
 const HOSTILE = 'a\u001b[2J\u009b31m\r\nb\u202ec\u2028d\u0007';
 
 describe('the verdict for a person', () => {
   it('begins with the result, goes on with the chain of trust, and ends with what it does not prove', () => {
-    const ids = [
-      'secret.form',
-      'manifest.valid',
-      'snp.measurement',
-      'snp.crl.age',
-      'mesh.identity.common_name',
-    ];
+    const ids = 'secret.form manifest.valid snp.measurement snp.crl.age mesh.identity.common_name'.split(' ');
     const told = judgement(ids.map((id) => check(id, 'pass', 'found')));
-    const parts = renderText(told, { ...REPORT, verbose: false })
-      .trimEnd()
-      .split('\n\n');
+    const parts = shown(told, {}, false).trimEnd().split('\n\n');
     const [result, heading, links, more, open] = parts.map((part) => part.split('\n'));
     assert.equal(parts.length, 5, parts.join('|'));
-    assert.deepEqual(result?.slice(0, 2), [
-      '✓ ACCEPTED: every check that applies held.',
-      '5 checks: 5 passed.',
-    ]);
+    const head = ['✓ ACCEPTED: every check that applies held.', '5 checks: 5 pass.'];
+    assert.deepEqual(result?.slice(0, 2), head);
     assert.match(heading?.[0] ?? '', /^Subject {3}https:/);
-    assert.deepEqual(
-      links?.map((line) => /^(?:✓ )?(?:Chain of trust|\w+(?= +1 check ))/.exec(line)?.[0]),
-      ['Chain of trust', '✓ Hardware', '✓ Manifest', '✓ Coordinator', '✓ Mesh', '✓ Secret'],
-    );
+    const titles = ['Chain of trust', '✓ Hardware', '✓ Manifest', '✓ Coordinator', '✓ Mesh', '✓ Secret'];
+    const begin = links?.map((line) => /^(?:✓ )?(?:Chain of trust|\w+(?= +1 check ))/.exec(line)?.[0]);
+    assert.deepEqual(begin, titles);
     assert.deepEqual(more, ['Each check: --verbose, or --json for a program.']);
     assert.equal(open?.[0], 'This does not prove');
     assert.ok(open?.some((line) => /GPU/.test(line)));
   });
 
   it('says what it does not prove, depending on roots and time, only for accepted evidence', () => {
-    const open = (told: Verdict, report: Partial<TextReport> = {}): string[] =>
-      renderText(told, { ...REPORT, ...report })
-        .split('This does not prove\n')
-        .slice(1);
+    const open = (told: Verdict, report: Partial<Report> = {}): string[] =>
+      shown(told, report).split('This does not prove\n').slice(1);
     const [vendor, custom, offline] = [
       open(judgement([])),
       open(judgement([], { roots: 'custom' })),
@@ -89,56 +74,48 @@ describe('the verdict for a person', () => {
   });
 
   it('says what the failed check is, what to do and why it matters before it shows any value', () => {
-    const text = renderText(
+    const text = shown(
       judgement([
         check('nonce.length', 'pass', '32 bytes'),
         check('snp.policy.debug', 'fail', 'set'),
         check('snp.chip_id.allowed', 'not-applicable', 'the manifest names none'),
       ]),
-      REPORT,
     );
     const [first = '', failed = ''] = text.split('\n\n');
     assert.match(
       first,
-      /^✗ REJECTED: a check failed\.\n3 checks: 1 passed, 1 failed, 1 did not apply\.\nDo not send anything/,
+      /^✗ REJECTED: a check failed\.\n3 checks: 1 pass, 1 fail, 1 not-applicable\.\nDo not trust the remote;/,
     );
     assert.match(
       failed,
       /^✗ Guest policy: DEBUG\n {2}why it matters {2}Not established: The program that the hardware measured .*\n {2}expected {8}what should be\n {2}found {11}set\n {2}check {11}snp\.policy\.debug \(attestation\.md 8\) \[attestation_failed\]$/,
     );
     assert.match(text, /^ {4}✓ Nonce +32 bytes$/m);
-    assert.match(text, /^ {4}✗ Guest policy: DEBUG: expected what should be; found set$/m);
+    assert.match(text, /^ {4}✗ Guest policy: DEBUG +expected what should be; found set$/m);
     assert.match(text, /^ {4}– Allowed chips +the manifest names none/m);
   });
 
   const DISTRUST = 'Do not trust any deployment on this evidence.';
-  for (const [code, report, advice] of [
-    [
-      'attestation_failed',
-      {},
-      'Do not send anything to this remote. Keep the exchange as proof (--save FILE)',
-    ],
-    ['attestation_failed', { mode: 'record' }, DISTRUST],
-    ['manifest_mismatch', { mode: 'static' }, 'The deployment runs under another manifest than yours.'],
-    ['manifest_mismatch', { mode: 'managed' }, 'The service publishes one manifest and runs under another.'],
-    ['manifest_mismatch', { mode: 'record' }, DISTRUST],
-    ['manifest_unsupported', { mode: 'record' }, 'Update privatemode-proxy: '],
-    ['collateral_unavailable', {}, 'Nothing is proved either way.'],
+  for (const [code, mode, advice] of [
+    ['attestation_failed', 'static', 'Do not trust the remote; report it with the proof'],
+    ['attestation_failed', 'record', DISTRUST],
+    ['manifest_mismatch', 'static', 'Find out what changed, and who says so'],
+    ['manifest_mismatch', 'managed', 'The service publishes one manifest and runs under another.'],
+    ['manifest_mismatch', 'record', DISTRUST],
+    ['manifest_unsupported', 'record', 'Update privatemode-proxy '],
+    ['collateral_unavailable', 'static', 'Check that the collateral hosts of AMD or Intel can be reached.'],
   ] as const) {
-    it(`says what to do after ${code}: ${JSON.stringify(report)}`, () => {
-      const text = renderText(judgement([{ ...check('x.y', 'fail', 'set'), code }]), {
-        ...REPORT,
-        ...report,
-      });
-      assert.ok(text.includes(`\n1 check: 1 failed.\n${advice}`), text);
+    it(`says what to do after ${code}: ${mode}`, () => {
+      const text = shown(judgement([{ ...check('x.y', 'fail', 'set'), code }]), { mode });
+      assert.ok(text.includes(`\n1 check: 1 fail.\n${advice}`), text);
     });
   }
 
   it('asks to check the clock of this machine first, but only about the live service', () => {
     const failed = { ...check('x.y', 'fail', 'early'), detail: { clock: 'early' } } as const;
-    const shown = (mode: TextReport['mode']) => renderText(judgement([failed]), { ...REPORT, mode });
-    assert.match(shown('managed'), /^Check the clock of this machine first\. If it is right: Do not send/m);
-    assert.doesNotMatch(shown('record'), /clock/);
+    const text = shown(judgement([failed]), { mode: 'managed' });
+    assert.match(text, /^Check the clock of this machine first; if it is right, do not trust the remote/m);
+    assert.doesNotMatch(shown(judgement([failed]), { mode: 'record' }), /clock/);
   });
 
   it('advises to update after an SEV-SNP report of version 6', async () => {
@@ -146,19 +123,16 @@ describe('the verdict for a person', () => {
     const verdict = evidenceVerdict(await verify(input), input.roots);
     assert.deepEqual([verdict.outcome, verdict.failure?.id], ['rejected', 'snp.report.version']);
     for (const mode of ['managed', 'record'] as const)
-      assert.match(
-        renderText(verdict, { ...REPORT, mode }),
-        /^Update this program to its latest version, .* do not trust/m,
-      );
+      assert.match(shown(verdict, { mode }), /^Update this program to its latest version, .* do not trust/m);
   });
 
   it('says what accepted evidence means, depending on manifest and time', () => {
     for (const [mode, words] of [
       ['static', /^A proxy started with the same flags encrypts for this deployment and for no other\./m],
       ['managed', /^A proxy .* under the manifest that the publisher then names; .* use --manifest-path\.$/m],
-      ['record', /^The dates were in force at the time below; when the evidence was made is not shown\./m],
+      ['record', /^What the deployment ran is what the manifest names: compare its SHA-256 /m],
     ] as const) {
-      const text = renderText(judgement([]), { ...REPORT, mode });
+      const text = shown(judgement([]), { mode });
       assert.match(text, words);
       assert.equal(text.includes('and for no other'), mode === 'static');
     }
@@ -179,13 +153,13 @@ describe('the verdict for a person', () => {
 
   it('shows nothing of the remote that could steer a terminal', () => {
     for (const outcome of ['pass', 'fail', 'not-applicable'] as const) {
-      const text = renderText(judgement([check('mesh.identity.common_name', outcome, HOSTILE)]), REPORT);
+      const text = shown(judgement([check('mesh.identity.common_name', outcome, HOSTILE)]));
       assert.doesNotMatch(text, /[\u001b\u009b\u202e\u2028\u0007\r]/);
     }
     const error = new PrivatemodeError('control_api_failed', HOSTILE);
     const told = judgement([], { outcome: 'unavailable', failure: failureOf(error) });
-    const rows = { ...REPORT.rows, Subject: HOSTILE, Manifest: HOSTILE };
-    assert.doesNotMatch(renderText(told, { ...REPORT, rows }), /[\u001b\u009b\u202e\u2028\u0007\r]/);
+    const report = { subject: HOSTILE, manifest: HOSTILE, roots: HOSTILE };
+    assert.doesNotMatch(shown(told, report), /[\u001b\u009b\u202e\u2028\u0007\r]/);
   });
 });
 
@@ -193,7 +167,8 @@ const jsonVerdict = (judged: Verdict): Verdict => JSON.parse(verdictText(judged)
 
 describe('the first line of the verdict', () => {
   const first = (outcome: Verdict['outcome'], roots: Verdict['roots'] = 'vendor'): string =>
-    renderText(judgement([], { outcome, roots }), REPORT).split('\n')[0] as string;
+    shown(judgement([], { outcome, roots })).split('\n')[0] as string;
+
   it('has a check mark only for evidence that was accepted under the roots of AMD and Intel', () => {
     assert.match(first('accepted'), /^✓ ACCEPTED: /);
     assert.match(first('accepted', 'custom'), /^! ACCEPTED under custom roots: /);
@@ -226,9 +201,8 @@ describe('the verdict for a program', () => {
     // From the thisUpdate of the list in the evidence to the time that was given.
     assert.equal(accepted.checks.find(({ id }) => id === 'snp.crl.available')?.age, 30 * 86_400);
     const failure = failureOf(new PrivatemodeError('upstream_unreachable', 'no route'));
-    const none = jsonVerdict(
-      judgement([], { outcome: 'unavailable', tee: null, manifestSha256: null, failure }),
-    );
+    const change = { outcome: 'unavailable', tee: null, manifestSha256: null, failure } as const;
+    const none = jsonVerdict(judgement([], change));
     assert.deepEqual(Object.keys(none), members);
     assert.deepEqual([none.tee, none.manifestSha256], [null, null]);
     assert.deepEqual(none.failure, failure);
@@ -257,9 +231,7 @@ describe('docs/verify.md', () => {
     const real = jsonVerdict(judgement([check('snp.policy.debug', 'fail', 'set')]));
     assert.deepEqual(Object.keys(example), Object.keys(real));
     assert.deepEqual(Object.keys(example['failure'] as object), Object.keys(real.failure ?? {}));
-    assert.deepEqual(
-      Object.keys((example['checks'] as object[]).at(-1) ?? {}),
-      Object.keys(real.checks[0] ?? {}),
-    );
+    const [row = {}] = example['checks'] as object[];
+    assert.deepEqual(Object.keys(row), Object.keys(real.checks[0] ?? {}));
   });
 });

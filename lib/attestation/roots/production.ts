@@ -4,7 +4,7 @@
  * `https://certificates.trustedservices.intel.com/`. docs/protocol/attestation.md 15 lists the fingerprints.
  * Only --unsafe-trust-roots, loudly logged, replaces them.
  */
-import type { Product } from '../snp/product.ts';
+import type { Product } from '../snp/packed-fields.ts';
 import roots from './production.json' with { type: 'json' };
 
 /** The hardware roots to trust; PEM. */
@@ -18,10 +18,7 @@ export const PRODUCTION_ROOTS: TrustRoots = roots;
 /** Domains of the real service. No other roots may vouch for a host of these domains. */
 const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
 
-/**
- * Whether a host name belongs to the real service. `host`: lower case, without a port; dots at its end are
- * ignored.
- */
+/** Whether a host name, in lower case and without a port, belongs to the real service. Dots may end it. */
 export function isProductionHost(host: string): boolean {
   const name = host.replace(/\.+$/, '');
   return PRODUCTION_DOMAINS.some((domain) => name === domain || name.endsWith(`.${domain}`));

@@ -5,26 +5,18 @@
  * under which that signature is valid.
  */
 import { p384 } from '@noble/curves/nist.js';
-import { constantTimeEqual, multiplyBaseP384, sha384 } from '#crypto';
-import { malformed } from '../../crypto/der.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
-import { PRODUCTS, type Product } from './product.ts';
+import { multiplyBaseP384, sha384 } from '#crypto';
+import type { SnpReferenceValues } from '../manifest.ts';
+import { PRODUCTS, type Product } from './packed-fields.ts';
 import { littleEndian } from './report.ts';
 
-const MAX_VCPUS = 220;
-
-/** Segment registers: offset, selector, attributes, limit. All bases are 0 except that of CS. */
-const SEGMENTS: readonly (readonly [number, number, number, number])[] = [
-  [0x000, 0x0000, 0x93, 0xffff], // ES
-  [0x010, 0xf000, 0x9b, 0xffff], // CS
-  [0x020, 0x0000, 0x93, 0xffff], // SS
-  [0x030, 0x0000, 0x93, 0xffff], // DS
-  [0x040, 0x0000, 0x93, 0xffff], // FS
-  [0x050, 0x0000, 0x93, 0xffff], // GS
-  [0x060, 0x0000, 0x00, 0xffff], // GDTR
-  [0x070, 0x0000, 0x82, 0xffff], // LDTR
-  [0x080, 0x0000, 0x00, 0xffff], // IDTR
-  [0x090, 0x0000, 0x8b, 0xffff], // TR
+/** Segment registers: offsets, selector, attributes. All limits are FFFFh, all bases but that of CS are 0. */
+const SEGMENTS: readonly (readonly [readonly number[], number, number])[] = [
+  [[0x000, 0x020, 0x030, 0x040, 0x050], 0x0000, 0x93], // ES, SS, DS, FS, GS
+  [[0x010], 0xf000, 0x9b], // CS
+  [[0x060, 0x080], 0x0000, 0x00], // GDTR, IDTR
+  [[0x070], 0x0000, 0x82], // LDTR
+  [[0x090], 0x0000, 0x8b], // TR
 ];
 
 /** Registers of 64 bits: offset and value. */
@@ -44,10 +36,12 @@ const REGISTERS: readonly (readonly [number, bigint])[] = [
 export function apVmsaPage(apeip: number, product: Product): Uint8Array {
   const page = new Uint8Array(4096);
   const view = new DataView(page.buffer);
-  for (const [offset, selector, attributes, limit] of SEGMENTS) {
-    view.setUint16(offset, selector, true);
-    view.setUint16(offset + 2, attributes, true);
-    view.setUint32(offset + 4, limit, true);
+  for (const [offsets, selector, attributes] of SEGMENTS) {
+    for (const offset of offsets) {
+      view.setUint16(offset, selector, true);
+      view.setUint16(offset + 2, attributes, true);
+      view.setUint32(offset + 4, 0xffff, true);
+    }
   }
   view.setUint32(0x018, (apeip & 0xffff0000) >>> 0, true); // base of CS
   for (const [offset, value] of REGISTERS) view.setBigUint64(offset, value, true);
@@ -62,29 +56,20 @@ export function apVmsaPage(apeip: number, product: Product): Uint8Array {
 const PAGE_INFO_TAIL = Uint8Array.from([0x70, 0, 2, 0, 0, 0, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0, 0]);
 
 /** The measurements for 1, 2 … 220 vCPUs; `seed` is that for 1, `page` the VMSA page of each further one. */
-export function* measurements(seed: Uint8Array, page: Uint8Array): Generator<Uint8Array> {
+export function measurements(seed: Uint8Array, page: Uint8Array): readonly Uint8Array[] {
   const pageHash = sha384(page);
+  const all = [seed];
   let digest = seed;
-  for (let vcpus = 1; vcpus <= MAX_VCPUS; vcpus++) {
-    yield digest;
+  while (all.length < 220) {
     digest = sha384(digest, pageHash, PAGE_INFO_TAIL);
+    all.push(digest);
   }
+  return all;
 }
 
-/** The number of vCPUs that a measurement belongs to, or 'exact' without APEIP. Undefined: to no guest. */
-export function matchMeasurement(
-  entry: Pick<SnpReferenceValues, 'trustedMeasurement' | 'apeip' | 'product'>,
-  measurement: Uint8Array,
-): number | 'exact' | undefined {
-  const { trustedMeasurement, apeip, product } = entry;
-  if (apeip === undefined) return constantTimeEqual(trustedMeasurement, measurement) ? 'exact' : undefined;
-  let vcpus = 1;
-  for (const accepted of measurements(trustedMeasurement, apVmsaPage(apeip, product))) {
-    if (constantTimeEqual(accepted, measurement)) return vcpus;
-    vcpus++;
-  }
-  return undefined;
-}
+/** The measurements that the reference value accepts, from that for 1 vCPU on; without APEIP, the one. */
+export const acceptedMeasurements = ({ trustedMeasurement, apeip, product }: SnpReferenceValues) =>
+  apeip === undefined ? [trustedMeasurement] : measurements(trustedMeasurement, apVmsaPage(apeip, product));
 
 /**
  * Key recovery is Q = u1 G + u2 R with r = 2, s = 1, so u1 = -z/2 and u2 = 1/2 (mod the order). R is one of
@@ -97,14 +82,8 @@ const HALF_R = p384.Point.fromAffine({
 const ORDER = p384.Point.Fn.ORDER;
 const HALF = (ORDER + 1n) / 2n;
 
-const ID_KEY_BYTES = 0x404;
-const CURVE_P384 = 2;
-/** A coordinate takes 72 bytes, little-endian. */
-const COORDINATE_BYTES = 72;
-
-/** The 96-byte ID block. Throws evidence_malformed unless `measurement` has 48 bytes. */
+/** The 96-byte ID block of a launch measurement of 48 bytes. */
 export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
-  if (measurement.length !== 48) throw malformed('a launch measurement must have 48 bytes');
   const block = new Uint8Array(96);
   const view = new DataView(block.buffer);
   block.set(measurement, 0x00);
@@ -125,15 +104,12 @@ export function idKey(measurement: Uint8Array, guestPolicy: bigint): Readonly<Re
   return a.x < b.x ? a : b;
 }
 
-/**
- * ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of that key. `guestPolicy` is the u64 of the ID block. Takes
- * about 1 ms. Throws evidence_malformed unless the measurement has 48 bytes.
- */
+/** ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of that key. Takes about 1 ms. */
 export function idKeyDigest(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
   const { x, y } = idKey(measurement, guestPolicy);
-  const blob = new Uint8Array(ID_KEY_BYTES);
-  new DataView(blob.buffer).setUint32(0, CURVE_P384, true);
-  blob.set(littleEndian(x, COORDINATE_BYTES), 4);
-  blob.set(littleEndian(y, COORDINATE_BYTES), 4 + COORDINATE_BYTES);
+  const blob = new Uint8Array(0x404);
+  blob[0] = 2; // the curve P-384
+  blob.set(littleEndian(x, 72), 4);
+  blob.set(littleEndian(y, 72), 4 + 72);
   return sha384(blob);
 }

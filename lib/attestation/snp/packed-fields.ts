@@ -1,9 +1,38 @@
 /**
- * Reads the 64-bit fields of a report that pack many values: TCB versions, POLICY, PLATFORM_INFO
- * (docs/protocol/attestation.md 6.3).
+ * Reads the numbers of a report that pack many values: the CPU by its CPUID bits, TCB versions, POLICY and
+ * PLATFORM_INFO (docs/protocol/attestation.md 6.2, 6.3). Another product needs a row in PRODUCTS, its roots
+ * in roots/production.json, and the layout of its TCB and PLATFORM_INFO.
  */
 
-export const bits = (value: bigint): string => `0x${value.toString(16)}`;
+/**
+ * The accepted products of AMD (docs/protocol/attestation.md 6.2, 7, 19.4): relatives of the same family,
+ * such as Bergamo, have no trust root here. `steppings` may follow `-B` in the product name of a VCEK;
+ * `vcpuSignature` is CPUID(1).EAX in the VMSA of an application processor, whatever the stepping.
+ */
+export const PRODUCTS = {
+  Milan: { family: 0x19, model: 0x01, steppings: ['0', '1'], vcpuSignature: 0x00a00f11 },
+  Genoa: { family: 0x19, model: 0x11, steppings: ['0', '1', '2'], vcpuSignature: 0x00a10f10 },
+} as const;
+
+export type Product = keyof typeof PRODUCTS;
+export const PRODUCT_NAMES = Object.keys(PRODUCTS) as readonly Product[];
+export const isProduct = (name: string): name is Product => Object.hasOwn(PRODUCTS, name);
+
+/** Known only so that a failed check can name it. */
+const NOT_ACCEPTED = { Turin: { family: 0x1a, model: 0x02 } } as const;
+
+/** Family, model and stepping of CPUID(1).EAX bits. */
+export function familyModelStepping(eax: number) {
+  const bits = (from: number, count: number): number => (eax >>> from) & ((1 << count) - 1);
+  return { family: bits(20, 8) + bits(8, 4), model: (bits(16, 4) << 4) | bits(4, 4), stepping: bits(0, 4) };
+}
+
+/** The product with these CPUID(1).EAX bits, whatever its stepping; undefined for an unknown one. */
+export function productOf(eax: number): string | undefined {
+  const { family, model } = familyModelStepping(eax);
+  const known = Object.entries({ ...PRODUCTS, ...NOT_ACCEPTED });
+  return known.find(([, row]) => row.family === family && row.model === model)?.[0];
+}
 
 /** The parts of a TCB version in byte order, least significant first; the layout of Milan and Genoa. */
 const TCB_PARTS = ['bootloader', 'tee', 'spl4', 'spl5', 'spl6', 'spl7', 'snp', 'microcode'] as const;
@@ -16,14 +45,12 @@ export function tcbParts(tcb: bigint): TcbParts {
   return Object.fromEntries(entries) as TcbParts;
 }
 
-export function tcbValue(parts: TcbParts): bigint {
-  return TCB_PARTS.reduce((value, part, index) => value | (BigInt(parts[part]) << BigInt(8 * index)), 0n);
-}
+export const tcbValue = (parts: TcbParts): bigint =>
+  TCB_PARTS.reduce((value, part, index) => value | (BigInt(parts[part]) << BigInt(8 * index)), 0n);
 
 /** Whether no part of `low` is above its counterpart in `high`; a part that `low` leaves out counts as 0. */
-export function tcbAtMost(low: Partial<TcbParts>, high: TcbParts): boolean {
-  return TCB_PARTS.every((part) => (low[part] ?? 0) <= high[part]);
-}
+export const tcbAtMost = (low: Partial<TcbParts>, high: TcbParts): boolean =>
+  TCB_PARTS.every((part) => (low[part] ?? 0) <= high[part]);
 
 /** For a person: `bootloader 12, tee 0, snp 28, microcode 88`, and those other parts that are not zero. */
 export function tcbText(parts: Partial<TcbParts>): string {
@@ -32,12 +59,12 @@ export function tcbText(parts: Partial<TcbParts>): string {
 }
 
 /** A bit of POLICY or PLATFORM_INFO, and the member of the manifest that governs it. */
-export interface BitFlag<Member extends string = string> {
+export interface BitFlag {
   readonly bit: number;
   readonly name: string;
   /** `forbidden`: set only if the manifest allows it. `required`: must be set if the manifest asks for it. */
   readonly direction: 'forbidden' | 'required';
-  readonly member: Member;
+  readonly member: string;
 }
 
 export const GUEST_POLICY_FLAGS = [
@@ -68,13 +95,10 @@ export type Flags<Table extends readonly BitFlag[]> = Readonly<Record<Table[numb
 export type GuestPolicy = Flags<typeof GUEST_POLICY_FLAGS> &
   Readonly<Record<'ABIMajor' | 'ABIMinor', number>>;
 
-/** Bit 17 of POLICY is always 1; bits 63:26 are always 0. */
+/** Bit 17 of POLICY, which is always set. */
 export const POLICY_RESERVED_ONE = 1n << 17n;
-export const POLICY_RESERVED_ZERO = ~((1n << 26n) - 1n) & (2n ** 64n - 1n);
-/** Bit 6 and bits 63:8 of PLATFORM_INFO are always 0 for Milan and Genoa. */
-export const PLATFORM_RESERVED_ZERO = (~0xffn & (2n ** 64n - 1n)) | (1n << 6n);
 
-/** The u64 that stands in the ID block for a manifest's GuestPolicy; bit 17 is always set. */
+/** The u64 that stands in the ID block for a manifest's GuestPolicy. */
 export function guestPolicyValue(policy: GuestPolicy): bigint {
   const flags = GUEST_POLICY_FLAGS.filter(({ member }) => policy[member]);
   const bits = flags.reduce((value, { bit }) => value | (1n << BigInt(bit)), POLICY_RESERVED_ONE);

@@ -3,53 +3,55 @@
  * ID key, guest policy, platform, firmware, chip (docs/protocol/attestation.md 8, 13.5). All of them compare
  * what the report says; nothing is read or fetched.
  */
+import { constantTimeEqual } from '#crypto';
 import { type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
-import type { Roots } from './endorsement.ts';
-import { idKeyDigest, matchMeasurement } from './launch-digest.ts';
+import type { SnpReferenceValues } from '../manifest.ts';
+import { acceptedMeasurements, idKeyDigest } from './launch-digest.ts';
 import {
   type BitFlag,
-  bits,
   GUEST_POLICY_FLAGS,
   guestPolicyValue,
   PLATFORM_INFO_FLAGS,
-  PLATFORM_RESERVED_ZERO,
   POLICY_RESERVED_ONE,
-  POLICY_RESERVED_ZERO,
+  PRODUCTS,
+  type Product,
+  productOf,
   tcbAtMost,
   tcbParts,
   tcbText,
 } from './packed-fields.ts';
-import { PRODUCTS, type Product, productOf } from './product.ts';
-import { familyModelStepping, type SnpAttestation, type SnpReport } from './report.ts';
+import type { SnpReport } from './report.ts';
 
 export interface PolicySubject {
   readonly report: SnpReport;
-  /** The product that the message states beside the report. */
-  readonly stated: SnpAttestation['product'];
+  /** What the message states beside the report. */
+  readonly machineStepping: number | undefined;
   readonly entry: SnpReferenceValues;
-  /** Who signed the report; undefined while the VCEK is not known, and then taken to be the right one. */
-  readonly signer: { readonly roots: Pick<Roots, 'product'>; readonly productName: string } | undefined;
+  /** What the VCEK shows; undefined while it is not known, and then taken to be right. */
+  readonly signer: { readonly product: Product; readonly productName: string } | undefined;
   readonly coordinatorHashes: readonly Uint8Array[];
 }
 
 const FAMILY_ID = `01${'00'.repeat(15)}`;
 const IMAGE_ID = `02${'00'.repeat(15)}`;
 
+const bits = (value: bigint): string => `0x${value.toString(16)}`;
+
 /** One check for each flag: a bit of the report that the manifest allows or asks for. */
-function flagRows<Member extends string>(
+function flagRows(
   prefix: string,
   title: string,
-  flags: readonly BitFlag<Member>[],
-  read: (subject: PolicySubject) => readonly [found: bigint, manifest: Readonly<Record<Member, boolean>>],
+  flags: readonly BitFlag[],
+  field: 'policy' | 'platformInfo',
+  member: 'guestPolicy' | 'platformInfo',
 ) {
-  const rows = flags.map(({ bit, name, direction, member }) => {
+  const rows = flags.map(({ bit, name, direction, member: flag }) => {
     const forbidden = direction === 'forbidden';
     const expected = forbidden ? 'clear unless the manifest allows it' : 'set if the manifest asks for it';
-    const judge = (subject: PolicySubject): Finding => {
-      const [value, manifest] = read(subject);
-      const set = ((value >> BigInt(bit)) & 1n) === 1n;
-      if (manifest[member] === forbidden) return finding(true, set ? 'set' : 'clear', 'either');
+    const judge = ({ report, entry }: PolicySubject): Finding => {
+      const manifest: Readonly<Record<string, unknown>> = entry[member];
+      const set = ((report[field] >> BigInt(bit)) & 1n) === 1n;
+      if (manifest[flag] === forbidden) return finding(true, set ? 'set' : 'clear', 'either');
       return finding(set !== forbidden, set ? 'set' : 'clear', forbidden ? 'clear' : 'set');
     };
     return [`${prefix}.${name.toLowerCase()}`, { title: `${title}: ${name}`, expected, judge }] as const;
@@ -99,13 +101,11 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 8', {
     title: 'Processor product line',
     source: 'attestation.md 7',
     expected: 'the ProductName of the reference value, by root and report',
-    judge: ({ report: { version, cpuid1EaxFms }, stated, entry, signer }) => {
-      const line = signer?.roots.product ?? entry.product;
-      if (line !== entry.product) return finding(false, line, entry.product);
-      if (version < 3) return judgeProductByVcek(signer?.productName, line, stated?.machineStepping);
-      const { family, model } = familyModelStepping(cpuid1EaxFms);
-      const product = productOf(family, model);
-      return finding(product === entry.product, product ?? 'unknown', entry.product);
+    judge: ({ report: { version, cpuid1EaxFms }, machineStepping, entry: { product }, signer }) => {
+      if (signer !== undefined && signer.product !== product) return finding(false, signer.product, product);
+      if (version < 3) return judgeProductByVcek(signer?.productName, product, machineStepping);
+      const found = productOf(cpuid1EaxFms) ?? 'unknown';
+      return finding(found === product, found, product);
     },
   },
   'snp.measurement': {
@@ -113,9 +113,10 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 8', {
     source: 'attestation.md 8, 19.4',
     expected: 'the TrustedMeasurement, with APEIP for any number of vCPUs from 1 to 220',
     judge: ({ report: { measurement }, entry }) => {
-      const vcpus = matchMeasurement(entry, measurement);
-      const size = typeof vcpus === 'number' ? ` (${vcpus} vCPUs)` : '';
-      return finding(vcpus !== undefined, `${hex(measurement)}${size}`);
+      const accepted = acceptedMeasurements(entry);
+      const index = accepted.findIndex((each) => constantTimeEqual(each, measurement));
+      const size = index < 0 || entry.apeip === undefined ? '' : ` (${index + 1} vCPUs)`;
+      return finding(index >= 0, `${hex(measurement)}${size}`);
     },
   },
   'snp.id_key': {
@@ -151,7 +152,7 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 8', {
     source: 'attestation.md 6.3',
     expected: 'bit 17 set, bits 63:26 clear',
     judge: ({ report: { policy } }) =>
-      finding((policy & POLICY_RESERVED_ONE) !== 0n && (policy & POLICY_RESERVED_ZERO) === 0n, bits(policy)),
+      finding((policy & POLICY_RESERVED_ONE) !== 0n && policy >> 26n === 0n, bits(policy)),
   },
   'snp.policy.abi': {
     title: 'Guest policy: ABI version',
@@ -164,21 +165,15 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 8', {
       return finding(holds, `${major}.${minor}`, `at least ${ABIMajor}.${ABIMinor}`);
     },
   },
-  ...flagRows('snp.policy', 'Guest policy', GUEST_POLICY_FLAGS, ({ report, entry }) => [
-    report.policy,
-    entry.guestPolicy,
-  ]),
+  ...flagRows('snp.policy', 'Guest policy', GUEST_POLICY_FLAGS, 'policy', 'guestPolicy'),
   'snp.platform.form': {
     title: 'Platform: reserved bits',
     source: 'attestation.md 6.3',
     expected: 'bit 6 and bits 63:8 clear',
     judge: ({ report: { platformInfo } }) =>
-      finding((platformInfo & PLATFORM_RESERVED_ZERO) === 0n, bits(platformInfo)),
+      finding(platformInfo >> 8n === 0n && (platformInfo & 0x40n) === 0n, bits(platformInfo)),
   },
-  ...flagRows('snp.platform', 'Platform', PLATFORM_INFO_FLAGS, ({ report, entry }) => [
-    report.platformInfo,
-    entry.platformInfo,
-  ]),
+  ...flagRows('snp.platform', 'Platform', PLATFORM_INFO_FLAGS, 'platformInfo', 'platformInfo'),
   'snp.tcb.reported': minimumTcb('Reported TCB', 'reportedTcb'),
   'snp.tcb.launch': minimumTcb('Launch TCB', 'launchTcb'),
   'snp.tcb.committed': { ...minimumTcb('Committed TCB', 'committedTcb'), source: 'attestation.md 13.5' },
@@ -196,11 +191,9 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 8', {
     judge: ({ report }) => {
       const { committedMajor, committedMinor, committedBuild } = report;
       const { currentMajor, currentMinor, currentBuild } = report;
-      const holds =
-        committedBuild <= currentBuild &&
-        committedMajor * 256 + committedMinor <= currentMajor * 256 + currentMinor;
+      const isAtMost = committedMajor * 256 + committedMinor <= currentMajor * 256 + currentMinor;
       return finding(
-        holds,
+        isAtMost && committedBuild <= currentBuild,
         `${committedMajor}.${committedMinor} build ${committedBuild}`,
         `at most ${currentMajor}.${currentMinor} build ${currentBuild}`,
       );
@@ -212,13 +205,9 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 8', {
     title: 'Allowed chips',
     expected: 'one of AllowedChipIDs, where the manifest lists any',
     conditional: true,
-    judge: ({ report: { chipId }, entry: { allowedChipIds } }) =>
-      allowedChipIds.length === 0
-        ? notApplicable('the manifest allows any chip')
-        : finding(
-            allowedChipIds.some((id) => hex(id) === hex(chipId)),
-            hex(chipId),
-            `one of ${allowedChipIds.length} chips`,
-          ),
+    judge: ({ report: { chipId }, entry: { allowedChipIds: allowed } }) => {
+      if (allowed.length === 0) return notApplicable('the manifest allows any chip');
+      return { ...oneOf(chipId, allowed), expected: `one of ${allowed.length} chips` };
+    },
   },
 });

@@ -5,54 +5,80 @@
 import { verifyEcdsa } from '../../crypto/signature.ts';
 import { finding, notApplicable, oneOf, rowsFrom } from '../check.ts';
 import { inForce, issuedBy, verified } from '../validity.ts';
-import { type Certificate, nameText } from '../x509.ts';
-import { isAmdName, type Roots, type readVcekExtensions, rootDefect } from './endorsement.ts';
+import {
+  type Certificate,
+  commonName,
+  EXTENSION_OID,
+  maySignCertificates,
+  nameText,
+  unhandledCritical,
+} from '../x509.ts';
+import type { Roots, readVcekExtensions } from './endorsement.ts';
 import { tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
-import { SNP_SIGNED_BYTES, type SnpReport, serializeReport, signingKey } from './report.ts';
+import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from './report.ts';
 
-/** Versions with the layout of docs/protocol/attestation.md 6.2, by which the signed bytes are rebuilt. */
-const SUPPORTED_VERSIONS: readonly number[] = [2, 3, 4, 5];
-const ECDSA_P384_SHA384 = 1;
+/** By SIGNING_KEY, bits 4:2 of SIGNER_INFO. Bit 0: AUTHOR_KEY_EN, bit 1: MASK_CHIP_KEY, the rest reserved. */
 const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
 
 /** What the report says about its signature. The other rows mean nothing for a report of another form. */
-export const REPORT_ROWS = rowsFrom<{ readonly report: SnpReport; readonly expectedReportData: Uint8Array }>(
-  'attestation.md 6.2',
-  {
-    'snp.report_data': {
-      title: 'Report data',
-      comparesNonce: true,
-      source: 'attestation.md 3',
-      expected: 'the digest over nonce, own manifests and both CA certificates',
-      judge: ({ report, expectedReportData }) => oneOf(report.reportData, [expectedReportData]),
-    },
-    'snp.report.version': {
-      title: 'Report version',
-      expected: 'version 2, 3, 4 or 5',
-      judge: ({ report: { version } }) => ({
-        ...finding(SUPPORTED_VERSIONS.includes(version), `version ${version}`),
-        detail: version > 5 ? { newer: true } : undefined,
-      }),
-    },
-    'snp.report.signature_algo': {
-      title: 'Signature algorithm of the report',
-      expected: '1 (ECDSA P-384 with SHA-384)',
-      judge: ({ report: { signatureAlgo } }) =>
-        finding(signatureAlgo === ECDSA_P384_SHA384, String(signatureAlgo)),
-    },
-    'snp.report.signing_key': {
-      title: 'Kind of the signing key',
-      source: 'attestation.md 6.2, 7',
-      expected: 'VCEK, and no reserved bit of SIGNER_INFO set',
-      judge: ({ report }) => {
-        const key = signingKey(report);
-        const reserved = report.signerInfo >>> 5 !== 0;
-        const found = `${SIGNING_KEYS[key] ?? 'reserved'}${reserved ? ', reserved bits set' : ''}`;
-        return finding(key === 0 && !reserved, found);
-      },
+export const REPORT_ROWS = rowsFrom<{ report: SnpReport; expectedData: Uint8Array }>('attestation.md 6.2', {
+  'snp.report_data': {
+    title: 'Report data',
+    comparesNonce: true,
+    source: 'attestation.md 3',
+    expected: 'the digest over nonce, own manifests and both CA certificates',
+    judge: ({ report: { reportData }, expectedData }) => oneOf(reportData, [expectedData]),
+  },
+  'snp.report.version': {
+    title: 'Report version',
+    expected: 'version 2, 3, 4 or 5',
+    // All of them have the layout by which the signed bytes are rebuilt.
+    judge: ({ report: { version } }) => {
+      const judged = finding(version >= 2 && version <= 5, `version ${version}`);
+      return version > 5 ? { ...judged, detail: { newer: true } } : judged;
     },
   },
-);
+  'snp.report.signature_algo': {
+    title: 'Signature algorithm of the report',
+    expected: '1 (ECDSA P-384 with SHA-384)',
+    judge: ({ report: { signatureAlgo } }) => finding(signatureAlgo === 1, `${signatureAlgo}`),
+  },
+  'snp.report.signing_key': {
+    title: 'Kind of the signing key',
+    source: 'attestation.md 6.2, 7',
+    expected: 'VCEK, and no reserved bit of SIGNER_INFO set',
+    judge: ({ report: { signerInfo } }) => {
+      const key = (signerInfo >>> 2) & 7;
+      const reserved = signerInfo >>> 5 !== 0;
+      const found = `${SIGNING_KEYS[key] ?? 'reserved'}${reserved ? ', reserved bits set' : ''}`;
+      return finding(key === 0 && !reserved, found);
+    },
+  },
+});
+
+const AMD_NAME = ['C=US', 'L=Santa Clara', 'ST=CA', 'O=Advanced Micro Devices', 'OU=Engineering'];
+
+/** Whether the name has AMD's attributes, once each in any order, and this common name. */
+function isAmdName({ attributes }: Certificate['subject'], name: string): boolean {
+  const expected = [...AMD_NAME, `CN=${name}`];
+  const found = attributes.map(({ type, value }) => `${type}=${value}`);
+  return found.length === expected.length && expected.every((attribute) => found.includes(attribute));
+}
+
+/** Whether a pinned certificate is like AMD's. */
+function isAmdCa(certificate: Certificate, name: string): boolean {
+  const { version, signatureAlgorithm, publicKey, subject } = certificate;
+  const handled = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage];
+  return (
+    isAmdName(subject, name) &&
+    version === 3 &&
+    signatureAlgorithm.name === 'rsassa-pss' &&
+    publicKey.rsa?.modulusBits === 4096 &&
+    publicKey.rsa.exponent === 65537n &&
+    maySignCertificates(certificate) &&
+    unhandledCritical(certificate, handled).length === 0
+  );
+}
 
 interface SignerSubject {
   readonly report: SnpReport;
@@ -99,9 +125,12 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
     title: 'Trust roots of the product line',
     source: 'attestation.md 7 no. 4',
     expected: 'a pinned, self-signed ARK and an ASK that it signed: CAs, RSA 4096, RSASSA-PSS SHA-384',
-    judge: async ({ roots }) => {
-      const defect = await rootDefect(roots);
-      return finding(defect === undefined, defect ?? `ARK-${roots.product}, SEV-${roots.product}`);
+    judge: async ({ roots: { product, ark, ask } }) => {
+      const areCas = isAmdCa(ark, `ARK-${product}`) && isAmdCa(ask, `SEV-${product}`);
+      const links = [await issuedBy(ark, ark), await issuedBy(ask, ark)];
+      const holds = areCas && links.every(({ outcome }) => outcome === 'pass');
+      const names = `${commonName(ark.subject)}, ${commonName(ask.subject)}`;
+      return finding(holds, holds ? names : `${names}, of another form or chain`);
     },
   },
   'snp.chain.signature': {
@@ -153,14 +182,13 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
 });
 
 /**
- * Turns R and S, 72 bytes each, little-endian, into 48 + 48 bytes, big-endian. Undefined if a number does not
- * fit into 48 bytes, or the bytes after them are not zero.
+ * Turns R and S, 72 bytes each, little-endian, then zeros, into 48 + 48 bytes, big-endian. Undefined if there
+ * is anything besides their low 48 bytes.
  */
 function rawSignature(field: Uint8Array): Uint8Array | undefined {
-  const [r, s, rest] = [field.subarray(0, 72), field.subarray(72, 144), field.subarray(144)];
-  const isZero = (bytes: Uint8Array): boolean => bytes.every((byte) => byte === 0);
-  if (!isZero(r.subarray(48)) || !isZero(s.subarray(48)) || !isZero(rest)) return undefined;
-  // Copies first: the slice() of a Buffer is a view, and reversing it would alter the message itself.
-  const bigEndian = (number: Uint8Array): Uint8Array => Uint8Array.from(number.subarray(0, 48)).reverse();
-  return Uint8Array.from([...bigEndian(r), ...bigEndian(s)]);
+  const others = [...field.subarray(48, 72), ...field.subarray(120)];
+  if (others.some((byte) => byte !== 0)) return undefined;
+  // Of a copy: reversing a view would alter the message itself.
+  const bigEndian = (at: number): Uint8Array => Uint8Array.from(field.subarray(at, at + 48)).reverse();
+  return Uint8Array.of(...bigEndian(0), ...bigEndian(72));
 }

@@ -2,22 +2,17 @@
  * Verifies SEV-SNP evidence: who signed it, what it says about what runs, and what is revoked
  * (docs/protocol/attestation.md 7, 8).
  */
-import { Checks, type Stages } from '../check.ts';
+import { PrivatemodeError } from '../../errors.ts';
+import { Checks, firstFailure, type Stages } from '../check.ts';
 import { asCollateral, type EvidenceContext } from '../collateral.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
+import { MANIFEST_ROWS } from '../document-checks.ts';
+import type { SnpReferenceValues } from '../manifest.ts';
+import type { TrustRoots } from '../roots/production.ts';
 import { type Certificate, commonName } from '../x509.ts';
-import {
-  CRL_ROWS,
-  obtainArkCrl,
-  type Roots,
-  readRoots,
-  readVcek,
-  readVcekExtensions,
-  vcekQuery,
-} from './endorsement.ts';
-import { POLICY_ROWS } from './policy-checks.ts';
-import { productOf } from './product.ts';
-import { familyModelStepping, SNP_EXTRA_CRL, type SnpAttestation, type SnpReport } from './report.ts';
+import { CRL_ROWS, obtainArkCrl, readRoots, readVcek, readVcekExtensions, vcekQuery } from './endorsement.ts';
+import { productOf } from './packed-fields.ts';
+import { POLICY_ROWS, type PolicySubject } from './policy-checks.ts';
+import type { SnpAttestation, SnpReport } from './report.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
 export const SNP_ROWS: Stages = {
@@ -33,126 +28,58 @@ export interface SnpEvidence {
   readonly context: EvidenceContext;
 }
 
-/** The pinned roots under which the signature holds, and what the VCEK calls its product. */
-interface SnpSigner {
-  readonly roots: Roots;
-  readonly productName: string;
-}
-
-/** Makes the checks of the document in between, and returns whether they hold. */
-type DocumentHolds = (checks: Checks) => Promise<boolean>;
-
-/** Returns whether all checks hold. */
+/** Returns whether all checks hold; `documentHolds` makes those of the document in between. */
 export async function verifySnp(
   checks: Checks,
-  evidence: SnpEvidence,
-  documentHolds: DocumentHolds,
+  { message, entries, context }: SnpEvidence,
+  documentHolds: (checks: Checks) => Promise<boolean>,
 ): Promise<boolean> {
-  const signer = await whoSigned(checks, evidence, documentHolds);
-  if (signer === undefined || !(await documentHolds(checks))) return false;
-  return whatRuns(checks, evidence, signer);
-}
-
-/** Judges who signed the report; undefined unless a VCEK under a pinned root did. */
-async function whoSigned(
-  checks: Checks,
-  evidence: SnpEvidence,
-  documentHolds: DocumentHolds,
-): Promise<SnpSigner | undefined> {
-  const { message, context } = evidence;
-  const { report, certificates } = message;
-  const { expectedReportData, now } = context;
-  if (!(await checks.run(REPORT_ROWS, { report, expectedReportData }))) return undefined;
-  const found = certificates.vcek
-    ? await readEndorsement(checks, evidence, certificates.vcek)
-    : await fetchEndorsement(checks, evidence, documentHolds);
-  if (found === undefined) return undefined;
-  const { roots, vcek } = found;
-  const extensions = await checks.read('snp.vcek.extensions', () => readVcekExtensions(vcek));
-  if (extensions === undefined) return undefined;
-  const holds = await checks.run(SIGNER_ROWS, { ...found, report, extensions, now });
-  return holds ? { roots, productName: extensions.productName } : undefined;
-}
-
-interface Endorsement {
-  readonly vcek: Certificate;
-  readonly origin: string;
-  readonly roots: Roots;
-}
-
-async function readEndorsement(
-  checks: Checks,
-  { message: { report }, context: { roots: pinned } }: SnpEvidence,
-  embedded: Uint8Array,
-): Promise<Endorsement | undefined> {
-  const vcek = await checks.read('snp.vcek.available', () => readVcek(embedded));
+  const { report, vcek: embedded, arkCrl: embeddedCrl, machineStepping } = message;
+  const { expectedReportData: expectedData, coordinatorHashes, roots: pinned, collateral, now } = context;
+  /** Finds the reference value by which all policy checks hold. */
+  const findEntry = (made: Checks, signer: PolicySubject['signer']) =>
+    made.tryEach(entries, (tried, entry) =>
+      tried.run(POLICY_ROWS, { report, machineStepping, entry, coordinatorHashes, signer }),
+    );
+  if (!(await checks.run(REPORT_ROWS, { report, expectedData }))) return false;
+  const vcek = await checks.read('snp.vcek.available', async () => {
+    if (embedded.length > 0) return readVcek(embedded);
+    // Nobody knows yet who signed the report that names the chip, so each comparison that needs no
+    // certificate is made first, by the line that the manifest names. If one fails, AMD is asked nothing.
+    const compared = new Checks(POLICY_ROWS);
+    const holds = await documentHolds(compared);
+    const entry = await findEntry(compared, undefined);
+    if (entry === undefined || !holds) {
+      const failed = firstFailure(compared.of([...MANIFEST_ROWS, ...POLICY_ROWS]));
+      const why = `absent, and not asked for, because ${failed?.id} fails`;
+      throw new PrivatemodeError('attestation_failed', why);
+    }
+    readRoots(pinned, entry.product); // without them, no answer would help
+    const fetched = await collateral.amdVcek(vcekQuery(report, entry.product));
+    return asCollateral('the VCEK', () => readVcek(fetched));
+  });
   const roots =
     vcek && (await checks.read('snp.roots', () => readRoots(pinned, lineOf(vcek, report, pinned))));
-  return vcek && roots && { vcek, roots, origin: 'from the document' };
+  const extensions = roots && (await checks.read('snp.vcek.extensions', () => readVcekExtensions(vcek)));
+  if (vcek === undefined || roots === undefined || extensions === undefined) return false;
+  const origin = embedded.length > 0 ? 'from the document' : 'fetched';
+  if (!(await checks.run(SIGNER_ROWS, { report, roots, vcek, origin, extensions, now }))) return false;
+  if (!(await documentHolds(checks))) return false;
+  const { product } = roots;
+  if ((await findEntry(checks, { product, productName: extensions.productName })) === undefined) return false;
+  const arkCrl = await checks.read('snp.crl.available', () =>
+    obtainArkCrl(embeddedCrl, now, () => collateral.amdCrl({ product })),
+  );
+  return arkCrl !== undefined && checks.run(CRL_ROWS, { arkCrl, roots, now });
 }
 
 /**
  * The product line to whose roots the chain must lead: the one that the issuer of the VCEK names, if it is
  * pinned. Whoever made the evidence chose that name; only the signatures show whether it is true.
  */
-function lineOf({ issuer }: Certificate, report: SnpReport, { snp }: EvidenceContext['roots']): string {
+function lineOf({ issuer }: Certificate, report: SnpReport, { snp }: TrustRoots): string {
   const named = commonName(issuer)?.replace(/^SEV-/, '') ?? 'a nameless issuer';
   if (Object.hasOwn(snp, named)) return named;
-  const { family, model } = familyModelStepping(report.cpuid1EaxFms);
   // People read it: the name of an issuer that nobody signed would be a stranger's text.
-  return productOf(family, model) ?? 'a product that AMD has not named here';
-}
-
-/**
- * Fetches the VCEK for the chip that the report names. Nobody knows yet who signed that, so each comparison
- * that needs no certificate is made first, by the product line that the manifest names. If one fails, AMD is
- * asked nothing.
- */
-async function fetchEndorsement(
-  checks: Checks,
-  evidence: SnpEvidence,
-  documentHolds: DocumentHolds,
-): Promise<Endorsement | undefined> {
-  const { collateral, roots: pinned } = evidence.context;
-  const compared = new Checks(POLICY_ROWS);
-  const holds = await documentHolds(compared);
-  const entry = await judgePolicy(compared, evidence, undefined);
-  if (entry === undefined || !holds) {
-    const why = `absent, and not asked for, because ${compared.failure()?.id} fails`;
-    checks.refuse('snp.vcek.available', why);
-    return undefined;
-  }
-  const { product } = entry;
-  const roots = await checks.read('snp.roots', () => readRoots(pinned, product));
-  if (roots === undefined) return undefined;
-  const vcek = await checks.read('snp.vcek.available', async () => {
-    const fetched = await collateral.amdVcek(vcekQuery(evidence.message.report, product));
-    return asCollateral('the VCEK', () => readVcek(fetched));
-  });
-  return vcek && { vcek, roots, origin: 'fetched' };
-}
-
-/** The reference value by which all policy checks hold, if there is one. */
-function judgePolicy(
-  checks: Checks,
-  { message, entries, context }: SnpEvidence,
-  signer: SnpSigner | undefined,
-) {
-  const { report, product: stated } = message;
-  const { coordinatorHashes } = context;
-  return checks.tryEach(entries, (tried, entry) =>
-    tried.run(POLICY_ROWS, { report, stated, entry, coordinatorHashes, signer }),
-  );
-}
-
-/** Judges what runs, by each reference value, then what is revoked. Returns whether everything holds. */
-async function whatRuns(checks: Checks, evidence: SnpEvidence, signer: SnpSigner): Promise<boolean> {
-  if ((await judgePolicy(checks, evidence, signer)) === undefined) return false;
-  const { now, collateral } = evidence.context;
-  const { roots } = signer;
-  const embedded = evidence.message.certificates.extras.get(SNP_EXTRA_CRL);
-  const arkCrl = await checks.read('snp.crl.available', () =>
-    obtainArkCrl(embedded, now, () => collateral.amdCrl({ product: roots.product })),
-  );
-  return arkCrl !== undefined && checks.run(CRL_ROWS, { arkCrl, roots, now });
+  return productOf(report.cpuid1EaxFms) ?? 'a product that AMD has not named here';
 }

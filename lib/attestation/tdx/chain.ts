@@ -1,12 +1,12 @@
 /**
- * Intel's certificate chains, and whether their paths are valid (docs/protocol/attestation.md 10, RFC 5280
- * 6.1). Each `…Defects` function names what is wrong; an empty list means that nothing is.
+ * Intel's certificate chains, and whether they lead to the pinned root (docs/protocol/attestation.md 10, RFC
+ * 5280 6.1). Each `…Defects` function says what is wrong, with false for what is not.
  */
 import { malformed } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
-import { type Finding, finding } from '../check.ts';
+import { type Finding, finding, rowsFrom } from '../check.ts';
 import type { TrustRoots } from '../roots/production.ts';
-import { inForce } from '../validity.ts';
+import { inForce, issuedBy } from '../validity.ts';
 import {
   type Certificate,
   commonName,
@@ -18,114 +18,123 @@ import {
   parseCertificate,
   sameName,
   unhandledCritical,
-  verifySignedBy,
 } from '../x509.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';
 
-/** Common names. A chain through the processor CA is refused (docs/protocol/attestation.md 10). */
-export const INTEL_NAMES = {
-  root: 'Intel SGX Root CA',
-  platformCa: 'Intel SGX PCK Platform CA',
-  pck: 'Intel SGX PCK Certificate',
-  tcbSigning: 'Intel SGX TCB Signing',
-} as const;
+/** Common names from the leaf to the root. A chain through the processor CA is refused. */
+const PCK_CHAIN = ['Intel SGX PCK Certificate', 'Intel SGX PCK Platform CA', 'Intel SGX Root CA'];
+const SIGNER_CHAIN = ['Intel SGX TCB Signing', 'Intel SGX Root CA'];
 
 const HANDLED_CRITICAL = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage, SGX_EXTENSION_OID];
 /** Real chains have under 4 KB. */
 const MAX_CHAIN_BYTES = 32 * 1024;
 const AFTER_LAST_BLOCK = /-----END CERTIFICATE-----(?:\r?\n)?\0?$/;
 
-/** Reads PEM text of `count` certificates and nothing else. Throws evidence_malformed. */
-export function readCertificates(text: string, count: number): Certificate[] {
-  if (text.length > MAX_CHAIN_BYTES) throw malformed('a certificate chain is too large');
-  const found = decodeCertificates(text);
-  if (found.length !== count) throw malformed(`a chain of ${found.length} certificates instead of ${count}`);
-  return found.map(parseCertificate);
-}
+type PckChain = readonly [leaf: Certificate, platformCa: Certificate, root: Certificate];
+type SignerChain = readonly [signer: Certificate, root: Certificate];
 
-/** Reads exactly three certificates, then at most one NUL byte. Throws evidence_malformed. */
+/** Reads the chain of a signer of collateral, and nothing else. Throws evidence_malformed. */
+export const readSignerChain = (pem: string) => readChain(pem, SIGNER_CHAIN) as SignerChain;
+
+/** Reads the chain of a PCK certificate, then at most one NUL byte. Throws evidence_malformed. */
 export function readPckChain(pem: Uint8Array) {
   const text = Buffer.from(pem).toString('latin1');
   if (!AFTER_LAST_BLOCK.test(text)) throw malformed('something follows the PCK certificate chain');
-  const certificates = readCertificates(text.replace(/\0$/, ''), 3);
-  const [leaf, intermediate, root] = certificates as [Certificate, Certificate, Certificate];
-  return { leaf, intermediate, root };
+  return readChain(text.replace(/\0$/, ''), PCK_CHAIN) as PckChain;
+}
+
+function readChain(text: string, names: readonly string[]): readonly Certificate[] {
+  if (text.length > MAX_CHAIN_BYTES) throw malformed('a certificate chain is too large');
+  const ders = decodeCertificates(text);
+  if (ders.length === names.length) return ders.map(parseCertificate);
+  throw malformed(`a chain of ${ders.length} certificates instead of ${names.length}`);
 }
 
 /** The one trust anchor. Throws attestation_failed if none is pinned. */
 export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
-  if (tdx === undefined) {
-    const options = { detail: { missingRoot: 'tdx' } };
-    throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted', options);
-  }
-  return parseCertificate(decodeOneCertificate(tdx.root));
+  if (tdx !== undefined) return parseCertificate(decodeOneCertificate(tdx.root));
+  const options = { detail: { missingRoot: 'tdx' } };
+  throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted', options);
 }
 
-/** Keeps the defects: a candidate is false if its defect is absent. */
-const found = (...candidates: readonly (string | false)[]): string[] =>
-  candidates.filter((candidate) => candidate !== false);
+type Defect = string | false;
 
-/** X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, no unknown critical extension. */
-export function profileDefects(certificate: Certificate, expectedName: string): string[] {
-  const { version, signatureAlgorithm, publicKey, subject } = certificate;
-  return found(
-    version !== 3 && `${expectedName}: X.509 version ${version}`,
-    signatureAlgorithm.name !== 'ecdsa-with-SHA256' &&
-      `${expectedName}: signed with ${signatureAlgorithm.name}`,
-    publicKey.curve !== 'P-256' && `${expectedName}: the key is not on P-256`,
-    commonName(subject) !== expectedName &&
-      `the subject is "${nameText(subject)}" instead of CN=${expectedName}`,
-    ...unhandledCritical(certificate, HANDLED_CRITICAL).map(
-      (oid) => `${expectedName}: critical extension ${oid} is not understood`,
-    ),
-  );
+/** Passes if there are no defects, else names them all. */
+export function noDefects(defects: readonly Defect[], held: string): Finding {
+  const found = defects.filter((defect) => defect !== false);
+  return finding(found.length === 0, found.join('; ') || held);
 }
 
-const shortName = ({ subject }: Certificate): string => commonName(subject) ?? nameText(subject);
+/** Expects X.509 v3, ECDSA with SHA-256 over P-256, each name at its place, no unknown critical extension. */
+const profileDefects = (chain: readonly Certificate[], names: readonly string[]): readonly Defect[] =>
+  chain.flatMap(({ version, signatureAlgorithm, publicKey, subject, extensions }, place) => {
+    const name = names[place] ?? 'a certificate too many';
+    const [critical] = unhandledCritical({ extensions }, HANDLED_CRITICAL);
+    return [
+      version !== 3 && `${name}: X.509 version ${version}`,
+      signatureAlgorithm.name !== 'ecdsa-with-SHA256' && `${name}: signed with ${signatureAlgorithm.name}`,
+      publicKey.curve !== 'P-256' && `${name}: the key is not on P-256`,
+      commonName(subject) !== name && `the subject is "${nameText(subject)}" instead of CN=${name}`,
+      critical !== undefined && `${name}: critical extension ${critical} is not understood`,
+    ];
+  });
 
-/** Whether `issuer` is a CA that may have `below` CAs under it. */
-const mayIssue = (issuer: Certificate, below: number): boolean =>
-  maySignCertificates(issuer) && (issuer.basicConstraints?.pathLength ?? below) >= below;
-
-/** Whether `issuer` issued `child`, and may do so with the `below` CAs under it. */
-export async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<string[]> {
-  const name = shortName(child);
-  return found(
-    !sameName(child.issuer, issuer.subject) && `${name}: the issuer is "${nameText(child.issuer)}"`,
-    !(await verifySignedBy(child, issuer)) && `${name}: the issuer's key did not sign it`,
-    !mayIssue(issuer, below) && `${name}: its issuer may not sign it`,
-  );
+/**
+ * Expects each certificate to be issued by the next one, and the last by the pinned root, whose name and key
+ * it must have: Intel reissued its root and kept both.
+ */
+async function pathDefects(chain: readonly Certificate[], pinned: Certificate): Promise<readonly Defect[]> {
+  const root = chain.at(-1);
+  const same = root && sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
+  // Below an issuer count the CAs between it and the leaf, and no root below itself (RFC 5280 4.2.1.9).
+  const below = (place: number): number => Math.min(place, chain.length - 2);
+  const links = chain.map((child, place) => linkDefects(child, chain[place + 1] ?? pinned, below(place)));
+  return [!same && 'the root is not the trusted one', ...(await Promise.all(links)).flat()];
 }
 
-/** Compares a received root with the pinned one by name and key: Intel reissued its root and kept both. */
-export function anchorDefects(root: Certificate, pinned: Certificate, below: number): string[] {
-  const same = sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
-  return found(
-    !same && 'the root is not the trusted one',
-    !mayIssue(root, below) && 'the root that came along may not sign certificates',
-  );
+/** Expects `issuer` to have issued `child`, and to be a CA that may have `below` CAs under it. */
+async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<Defect[]> {
+  const { outcome, found } = await issuedBy(child, issuer);
+  const mayIssue = maySignCertificates(issuer) && (issuer.basicConstraints?.pathLength ?? below) >= below;
+  const name = nameText(child.subject);
+  return [outcome === 'fail' && `${name}: ${found}`, !mayIssue && `${name}: its issuer may not sign it`];
 }
 
 /** Passes if the signer of collateral is Intel's, under the pinned root, and both certificates are valid. */
-export async function judgeSigner(
-  { signer, root }: { readonly signer: Certificate; readonly root: Certificate },
-  pinned: Certificate,
-  now: Date,
-): Promise<Finding> {
-  const defects = [
-    ...profileDefects(signer, INTEL_NAMES.tcbSigning),
-    ...profileDefects(root, INTEL_NAMES.root),
-    ...anchorDefects(root, pinned, 0),
-    ...(await linkDefects(root, pinned, 0)),
-    ...(await linkDefects(signer, pinned, 0)),
-  ];
-  const validity = inForce(now, signer, root);
-  return defects.length === 0 && validity.outcome === 'fail'
-    ? validity
-    : noDefects(defects, nameText(signer.subject));
+export async function judgeSigner(chain: SignerChain, { pinned, now }: ChainSubject): Promise<Finding> {
+  const defects = [...profileDefects(chain, SIGNER_CHAIN), ...(await pathDefects(chain, pinned))];
+  const issued = noDefects(defects, nameText(chain[0].subject));
+  const validity = inForce(now, ...chain);
+  return issued.outcome === 'fail' || validity.outcome === 'pass' ? issued : validity;
 }
 
-/** Passes when there are no defects, else names them all. */
-export function noDefects(defects: readonly string[], held: string): Finding {
-  return finding(defects.length === 0, defects.length === 0 ? held : defects.join('; '));
+export interface ChainSubject {
+  readonly chain: PckChain;
+  /** The one trust anchor. */
+  readonly pinned: Certificate;
+  readonly now: Date;
 }
+
+export const CHAIN_ROWS = rowsFrom<ChainSubject>('attestation.md 10', {
+  'tdx.pck.format': {
+    title: 'The PCK chain can be read',
+    expected: 'three certificates in PEM, at most a NUL byte after them',
+    judge: () => finding(true, 'three certificates'),
+  },
+  'tdx.pck.profile': {
+    title: 'The certificates are of the kind Intel issues',
+    expected: 'X.509 v3, ECDSA on P-256 with SHA-256, subjects of a platform CA chain',
+    judge: ({ chain }) => noDefects(profileDefects(chain, PCK_CHAIN), 'all three as expected'),
+  },
+  'tdx.pck.chain': {
+    title: 'The PCK chain leads to the trusted root',
+    expected: 'leaf, platform CA and the trusted root, each issued by the next',
+    judge: async ({ chain, pinned }) =>
+      noDefects(await pathDefects(chain, pinned), `chain to ${nameText(pinned.subject)}`),
+  },
+  'tdx.pck.validity': {
+    title: 'The PCK chain is in its validity',
+    expected: 'every certificate valid now',
+    judge: ({ chain, pinned, now }) => inForce(now, ...chain, pinned),
+  },
+});

@@ -1,53 +1,44 @@
 /**
- * Checks whether the trust domain is the one that a reference value of the manifest describes
- * (docs/protocol/attestation.md 11, 19.10, 19.12). All of them compare what quote and PCK certificate say;
- * nothing is read or fetched.
+ * Checks whether the trust domain is the one that a reference value of the manifest describes, by what quote
+ * and PCK certificate say (docs/protocol/attestation.md 11, 19.10, 19.12). Nothing is read or fetched.
  */
-import { type CheckRow, type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
-import type { TdxReferenceValues } from '../reference-values.ts';
-import type { TdQuoteBody } from './quote.ts';
-import type { SgxExtension } from './sgx-extension.ts';
+import { type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
+import type { TdxReferenceValues } from '../manifest.ts';
+import type { SignerSubject } from './quote-checks.ts';
 
-interface PolicySubject {
-  readonly body: TdQuoteBody;
+export interface EntrySubject extends SignerSubject {
   readonly entry: TdxReferenceValues;
-  readonly sgx: SgxExtension;
-  readonly coordinatorHashes: readonly Uint8Array[];
 }
 
-/**
- * Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass
- * (docs/protocol/attestation.md 11).
- */
+/** Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass. */
 const TD_ATTRIBUTES = Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0);
-/**
- * CET_U and CET_S, which may differ from the manifest: newer VMMs pass the host's capability on to the domain
- * (docs/protocol/attestation.md 19.10).
- */
+/** CET_U and CET_S, which may differ from the manifest: newer VMMs pass on what the host can do (19.10). */
 const XFAM_IGNORED = 0x1800n;
 /** x87 and SSE. */
 const XFAM_ALWAYS_SET = 0x3n;
 const XFAM_MAY_BE_SET = 0x6dbe7n;
-const SGX_TYPE_WITH_INTEGRITY = 2;
 
 const u64 = (bytes: Uint8Array): bigint =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getBigUint64(0, true);
-
 const NOT_ASKED_FOR = notApplicable('the manifest does not ask for it');
-
 /** Passes only if the PCK certificate states that the flag is off. */
 const mustBeOff = (flag: boolean | undefined): Finding => finding(flag === false, `${flag ?? 'not stated'}`);
 
-/** The check of one run-time measurement; the manifest may state alternatives for the first one. */
-const rtmr = (i: 0 | 1 | 2 | 3, source = 'attestation.md 11'): Omit<CheckRow<PolicySubject>, 'id'> => ({
-  source,
-  title: `Run-time measurement ${i} is the expected one`,
+const measurement = (title: string, member: 'mrSeam' | 'mrTd') => ({
+  title,
   expected: 'the value of the manifest',
-  judge: ({ body, entry: { rtmrs, rtmr0Alternatives } }) =>
-    oneOf(body.rtmrs[i], [rtmrs[i], ...(i === 0 ? rtmr0Alternatives : [])]),
+  judge: ({ body, entry }: EntrySubject) => oneOf(body[member], [entry[member]]),
 });
 
-export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 11', {
+/** A run-time measurement; the manifest may state alternatives for the first one. */
+const rtmr = (i: 0 | 1 | 2 | 3) => ({
+  title: `Run-time measurement ${i} is the expected one`,
+  expected: 'the value of the manifest',
+  judge: ({ body, entry }: EntrySubject) =>
+    oneOf(body.rtmrs[i], [entry.rtmrs[i], ...(i === 0 ? entry.rtmr0Alternatives : [])]),
+});
+
+export const POLICY_ROWS = rowsFrom<EntrySubject>('attestation.md 11', {
   'tdx.policy.mrconfigid': {
     source: 'attestation.md 4.3, 19.12',
     title: 'The domain runs as the coordinator',
@@ -57,17 +48,9 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 11', {
       return oneOf(body.mrConfigId, padded);
     },
   },
-  'tdx.policy.mrseam': {
-    title: 'The TDX module is the expected one',
-    expected: 'the value of the manifest',
-    judge: ({ body, entry }) => oneOf(body.mrSeam, [entry.mrSeam]),
-  },
-  'tdx.policy.mrtd': {
-    title: 'The initial memory is the expected one',
-    expected: 'the value of the manifest',
-    judge: ({ body, entry }) => oneOf(body.mrTd, [entry.mrTd]),
-  },
-  'tdx.policy.rtmr0': rtmr(0, 'attestation.md 11, 19.10'),
+  'tdx.policy.mrseam': measurement('The TDX module is the expected one', 'mrSeam'),
+  'tdx.policy.mrtd': measurement('The initial memory is the expected one', 'mrTd'),
+  'tdx.policy.rtmr0': { ...rtmr(0), source: 'attestation.md 11, 19.10' },
   'tdx.policy.rtmr1': rtmr(1),
   'tdx.policy.rtmr2': rtmr(2),
   'tdx.policy.rtmr3': rtmr(3),
@@ -100,10 +83,8 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 11', {
     title: 'Memory is protected with integrity',
     expected: 'SGX type 2',
     conditional: true,
-    judge: ({ entry, sgx: { sgxType } }) =>
-      entry.memoryIntegrity
-        ? finding(sgxType === SGX_TYPE_WITH_INTEGRITY, `SGX type ${sgxType}`)
-        : NOT_ASKED_FOR,
+    judge: ({ entry, sgx: { sgxType: type } }) =>
+      entry.memoryIntegrity ? finding(type === 2, `SGX type ${type}`) : NOT_ASKED_FOR,
   },
   'tdx.policy.smt_disabled': {
     title: 'Simultaneous multithreading is off',

@@ -2,7 +2,6 @@
  * A TDX quote of version 4, as the protobuf message that carries it (docs/protocol/attestation.md 9.1). Its
  * signatures cover the binary form (9.2, integers little-endian). One table gives both, and the types.
  */
-
 import { malformed } from '../../crypto/der.ts';
 import {
   bytesField,
@@ -35,8 +34,7 @@ export type MessageOf<S extends Schema> = { readonly [K in keyof S]: Values<S[K]
 
 const u16 = (no: number) => ({ kind: 'uint', no, width: 2 }) as const;
 const u32 = (no: number) => ({ kind: 'uint', no, width: 4 }) as const;
-const fixed = (no: number, length: number) => ({ kind: 'bytes', no, length }) as const;
-const blob = (no: number) => ({ kind: 'bytes', no, length: undefined }) as const;
+const bytes = (no: number, length?: number) => ({ kind: 'bytes', no, length }) as const;
 const message = <const S extends Schema>(no: number, fields: S) => ({ kind: 'message', no, fields }) as const;
 
 // In each of the next three tables, the fields stand in the order of the binary form.
@@ -44,47 +42,47 @@ const HEADER = {
   version: u16(1),
   attestationKeyType: u16(2),
   teeType: u32(3),
-  pceSvn: fixed(5, 2),
-  qeSvn: fixed(4, 2),
-  qeVendorId: fixed(6, 16),
-  userData: fixed(7, 20),
+  pceSvn: bytes(5, 2),
+  qeSvn: bytes(4, 2),
+  qeVendorId: bytes(6, 16),
+  userData: bytes(7, 20),
 } as const;
 
 const TD_QUOTE_BODY = {
-  teeTcbSvn: fixed(1, 16),
-  mrSeam: fixed(2, 48),
-  mrSignerSeam: fixed(3, 48),
-  seamAttributes: fixed(4, 8),
-  tdAttributes: fixed(5, 8),
-  xfam: fixed(6, 8),
-  mrTd: fixed(7, 48),
-  mrConfigId: fixed(8, 48),
-  mrOwner: fixed(9, 48),
-  mrOwnerConfig: fixed(10, 48),
+  teeTcbSvn: bytes(1, 16),
+  mrSeam: bytes(2, 48),
+  mrSignerSeam: bytes(3, 48),
+  seamAttributes: bytes(4, 8),
+  tdAttributes: bytes(5, 8),
+  xfam: bytes(6, 8),
+  mrTd: bytes(7, 48),
+  mrConfigId: bytes(8, 48),
+  mrOwner: bytes(9, 48),
+  mrOwnerConfig: bytes(10, 48),
   rtmrs: { kind: 'list', no: 11, length: 48, count: 4 },
-  reportData: fixed(12, 64),
+  reportData: bytes(12, 64),
 } as const;
 
 const ENCLAVE_REPORT = {
-  cpuSvn: fixed(1, 16),
+  cpuSvn: bytes(1, 16),
   miscSelect: u32(2),
-  reserved1: fixed(3, 28),
-  attributes: fixed(4, 16),
-  mrEnclave: fixed(5, 32),
-  reserved2: fixed(6, 32),
-  mrSigner: fixed(7, 32),
-  reserved3: fixed(8, 96),
+  reserved1: bytes(3, 28),
+  attributes: bytes(4, 16),
+  mrEnclave: bytes(5, 32),
+  reserved2: bytes(6, 32),
+  mrSigner: bytes(7, 32),
+  reserved3: bytes(8, 96),
   isvProdId: u16(9),
   isvSvn: u16(10),
-  reserved4: fixed(11, 60),
-  reportData: fixed(12, 64),
+  reserved4: bytes(11, 60),
+  reportData: bytes(12, 64),
 } as const;
 
 const QE_REPORT_CERTIFICATION_DATA = {
   qeReport: message(1, ENCLAVE_REPORT),
-  qeReportSignature: fixed(2, 64),
-  qeAuthData: message(3, { parsedDataSize: u16(1), data: blob(2) }),
-  pckCertificateChainData: message(4, { certificateDataType: u16(1), size: u32(2), pckCertChain: blob(3) }),
+  qeReportSignature: bytes(2, 64),
+  qeAuthData: message(3, { parsedDataSize: u16(1), data: bytes(2) }),
+  pckCertificateChainData: message(4, { certificateDataType: u16(1), size: u32(2), pckCertChain: bytes(3) }),
 } as const;
 
 export const QUOTE_V4 = {
@@ -92,27 +90,23 @@ export const QUOTE_V4 = {
   tdQuoteBody: message(2, TD_QUOTE_BODY),
   signedDataSize: u32(3),
   signedData: message(4, {
-    signature: fixed(1, 64),
-    ecdsaAttestationKey: fixed(2, 64),
+    signature: bytes(1, 64),
+    ecdsaAttestationKey: bytes(2, 64),
     certificationData: message(3, {
       certificateDataType: u16(1),
       size: u32(2),
       qeReportCertificationData: message(3, QE_REPORT_CERTIFICATION_DATA),
     }),
   }),
-  extraBytes: blob(5),
+  extraBytes: bytes(5),
 } as const;
 
 export type QuoteV4 = MessageOf<typeof QUOTE_V4>;
 export type TdQuoteBody = MessageOf<typeof TD_QUOTE_BODY>;
 export type EnclaveReport = MessageOf<typeof ENCLAVE_REPORT>;
 
-export const QUOTE_VERSION = 4;
-/** ECDSA over P-256. */
-export const ATTESTATION_KEY_TYPE = 2;
-export const TEE_TYPE_TDX = 0x81;
-/** `qeReport`: a QE report with its own certification data; `pckChain`: PEM of the PCK certificate. */
-export const CERTIFICATE_DATA_TYPE = { qeReport: 6, pckChain: 5 } as const;
+/** ECDSA over P-256; a QE report with its own certification data; in that, PEM of the PCK certificate. */
+export const QUOTE_TYPES = { version: 4, attestationKey: 2, tee: 0x81, certification: 6, pck: 5 } as const;
 export const QE_REPORT_BYTES = 384;
 
 /** A quote has about 5 KB; what Contrast adds in `extra_bytes` has 70 to 86 KB, and grows. */
@@ -133,66 +127,44 @@ function decode<S extends Schema>(schema: S, wire: WireFields): MessageOf<S> {
 }
 
 function decodeField(name: string, field: Field, wire: WireFields): unknown {
-  switch (field.kind) {
-    case 'uint': {
-      const value = Number(uintField(wire, field.no, 32));
-      if (value >= 2 ** (8 * field.width)) throw malformed(`${name} exceeds ${field.width} bytes`);
-      return value;
-    }
-    case 'bytes':
-      return bytesField(wire, field.no, field.length);
-    case 'list': {
-      const list = repeatedBytesField(wire, field.no);
-      if (list.length !== field.count || list.some(({ length }) => length !== field.length)) {
-        throw malformed(`${name} must be ${field.count} byte strings of ${field.length} bytes`);
-      }
-      return list;
-    }
-    case 'message': {
-      const inner = messageField(wire, field.no);
-      if (inner === undefined) throw malformed(`the TDX message has no ${name}`);
-      return decode(field.fields, inner);
-    }
+  if (field.kind === 'bytes') return bytesField(wire, field.no, field.length);
+  if (field.kind === 'uint') {
+    const value = Number(uintField(wire, field.no, 32));
+    if (value < 2 ** (8 * field.width)) return value;
+    throw malformed(`${name} exceeds ${field.width} bytes`);
   }
+  if (field.kind === 'message') {
+    const inner = messageField(wire, field.no);
+    if (inner !== undefined) return decode(field.fields, inner);
+    throw malformed(`the TDX message has no ${name}`);
+  }
+  const list = repeatedBytesField(wire, field.no);
+  if (list.length === field.count && list.every(({ length }) => length === field.length)) return list;
+  throw malformed(`${name} must be ${field.count} byte strings of ${field.length} bytes`);
 }
+
+/** The quote and its parts: in `qe`, the quoting enclave and the PCK vouch for the attestation key. */
+export const quoteParts = (quote: QuoteV4) => ({
+  quote,
+  header: quote.header,
+  body: quote.tdQuoteBody,
+  qe: quote.signedData.certificationData.qeReportCertificationData,
+});
 
 /** The bytes that the attestation key signs: header (48 bytes) and TD body (584 bytes). */
-export function signedQuoteBytes(quote: Pick<QuoteV4, 'header' | 'tdQuoteBody'>): Uint8Array {
-  return Buffer.concat([write(HEADER, quote.header, 48), write(TD_QUOTE_BODY, quote.tdQuoteBody, 584)]);
-}
+export const signedQuoteBytes = (quote: Pick<QuoteV4, 'header' | 'tdQuoteBody'>): Uint8Array =>
+  Buffer.concat([write(HEADER, quote.header), write(TD_QUOTE_BODY, quote.tdQuoteBody)]);
 
 /** The bytes that the PCK key signs: the SGX report body of the quoting enclave, 384 bytes. */
-export function qeReportBytes(report: EnclaveReport): Uint8Array {
-  return write(ENCLAVE_REPORT, report, QE_REPORT_BYTES);
-}
+export const qeReportBytes = (report: EnclaveReport): Uint8Array => write(ENCLAVE_REPORT, report);
 
-function write(
-  schema: Schema,
-  values: Readonly<Record<string, number | Uint8Array | readonly Uint8Array[]>>,
-  total: number,
-): Uint8Array {
+function write<S extends Schema>(schema: S, values: MessageOf<S>): Uint8Array {
   const parts = Object.entries(schema).flatMap(([name, field]) => {
-    const value = values[name] ?? [];
+    const value = values[name] as number | Uint8Array | readonly Uint8Array[];
     return typeof value === 'number' ? littleEndian(value, field.kind === 'uint' ? field.width : 0) : value;
   });
-  const bytes = Buffer.concat(parts);
-  if (bytes.length === total) return bytes;
-  throw malformed(`a part of the quote has ${bytes.length} bytes instead of ${total}`);
+  return Buffer.concat(parts);
 }
 
 export const littleEndian = (value: number, width: number): Uint8Array =>
   Uint8Array.from({ length: width }, (_, i) => value >>> (8 * i));
-
-/** The sizes in bytes that a quote states about its parts, each beside the actual one. */
-export function statedSizes(quote: QuoteV4): readonly { name: string; stated: number; actual: number }[] {
-  const { certificationData } = quote.signedData;
-  const { qeAuthData, pckCertificateChainData } = certificationData.qeReportCertificationData;
-  const chainBytes = pckCertificateChainData.pckCertChain.length;
-  const certificationBytes = QE_REPORT_BYTES + 64 + 2 + qeAuthData.data.length + 6 + chainBytes;
-  return [
-    { name: 'PCK chain', stated: pckCertificateChainData.size, actual: chainBytes },
-    { name: 'QE authentication data', stated: qeAuthData.parsedDataSize, actual: qeAuthData.data.length },
-    { name: 'certification data', stated: certificationData.size, actual: certificationBytes },
-    { name: 'signed data', stated: quote.signedDataSize, actual: 128 + 6 + certificationBytes },
-  ];
-}

@@ -1,6 +1,6 @@
 /** Intel's X.509 extension of a PCK certificate (docs/protocol/attestation.md 10). */
-import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../../crypto/der.ts';
-import { readBoolean, readOctetString, readOid, readSmallInteger } from '../../crypto/der-values.ts';
+import { type Der, DerCursor, expectTag, malformed, parseDer, readSequence, TAG } from '../../crypto/der.ts';
+import { readBoolean, readOid, readSmallInteger } from '../../crypto/der-values.ts';
 
 export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
 
@@ -12,71 +12,45 @@ export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);
-  const parts = new Parts(parseDer(value), SGX_EXTENSION_OID);
-  octets(parts.take(1), 16, 'PPID');
-  const tcb = new Parts(parts.take(2), `${SGX_EXTENSION_OID}.2`);
-  const read = {
-    pceId: octets(parts.take(3), 2, 'PCE-ID'),
+  const [ppid, tcb, pceId, fmspc, sgxType, piid, flags] = readParts(parseDer(value), SGX_EXTENSION_OID, 7);
+  const svns = readParts(expectTag(tcb), `${SGX_EXTENSION_OID}.2`, 18);
+  const configuration = readParts(expectTag(flags), `${SGX_EXTENSION_OID}.7`, 3);
+  const [dynamicPlatform, , smtEnabled] = configuration.map((flag) => flag && readBoolean(flag));
+  octets(ppid, 16, 'PPID');
+  octets(svns[17], 16, 'CPUSVN');
+  return {
+    pceId: octets(pceId, 2, 'PCE-ID'),
     /** The platform model for which Intel issues TCB info. */
-    fmspc: octets(parts.take(4), 6, 'FMSPC'),
+    fmspc: octets(fmspc, 6, 'FMSPC'),
     /** 0 standard, 1 scalable, 2 scalable with integrity. */
-    sgxType: readSmallInteger(parts.take(5), 2, TAG.enumerated),
+    sgxType: readSmallInteger(expectTag(sgxType), 2, TAG.enumerated),
     /** The platform instance. */
-    piid: octets(parts.take(6), 16, 'PIID'),
-    componentSvns: Array.from({ length: 16 }, (_, i) => readSmallInteger(tcb.take(i + 1), 0xff)),
-    pceSvn: readSmallInteger(tcb.take(17), 0xffff),
+    piid: octets(piid, 16, 'PIID'),
+    componentSvns: svns.slice(0, 16).map((svn) => readSmallInteger(expectTag(svn), 0xff)),
+    pceSvn: readSmallInteger(expectTag(svns[16]), 0xffff),
+    dynamicPlatform,
+    smtEnabled,
   };
-  const configuration = new Parts(parts.take(7), `${SGX_EXTENSION_OID}.7`);
-  parts.end();
-  octets(tcb.take(18), 16, 'CPUSVN');
-  tcb.end();
-  const [dynamicPlatform, , smtEnabled] = [1, 2, 3].map((number) => {
-    const flag = configuration.takeIf(number);
-    return flag && readBoolean(flag);
-  });
-  configuration.end();
-  return { ...read, dynamicPlatform, smtEnabled };
 }
 
-function octets(element: Der, length: number, name: string): Uint8Array {
-  const bytes = readOctetString(element);
-  if (bytes.length !== length)
-    throw malformed(`the ${name} of the PCK certificate has ${bytes.length} bytes`);
-  return bytes;
+function octets(element: Der | undefined, length: number, name: string): Uint8Array {
+  const { content } = expectTag(element, TAG.octetString);
+  if (content.length === length) return content;
+  throw malformed(`the ${name} of the PCK certificate has ${content.length} bytes`);
 }
 
-/** A SEQUENCE of (OID, value) pairs, the OIDs one arc below `prefix`; each pair can be taken once. */
-class Parts {
-  readonly #prefix: string;
-  readonly #values = new Map<string, Der>();
-
-  constructor(element: Der, prefix: string) {
-    this.#prefix = prefix;
-    for (const pair of new DerCursor(element).rest(TAG.sequence)) {
-      const { oid, value } = readSequence(pair, (cursor) => ({
-        oid: readOid(cursor.take(TAG.oid)),
-        value: cursor.take(),
-      }));
-      if (this.#values.has(oid)) throw malformed(`the PCK certificate states ${oid} twice`);
-      this.#values.set(oid, value);
-    }
+/**
+ * Reads a SEQUENCE of (OID, value) pairs, in any order. Returns the values of the OIDs `prefix`.1 to
+ * `prefix`.`count`, undefined for those that are absent; refuses any other OID, and one that comes twice.
+ */
+function readParts(element: Der, prefix: string, count: number): readonly (Der | undefined)[] {
+  const known = Array.from({ length: count }, (_, i) => `${prefix}.${i + 1}`);
+  const values = new Map<string, Der>();
+  for (const pair of new DerCursor(element).rest(TAG.sequence)) {
+    const [oid, value] = readSequence(pair, (cursor) => [readOid(cursor.take()), cursor.take()] as const);
+    if (values.has(oid)) throw malformed(`the PCK certificate states ${oid} twice`);
+    if (!known.includes(oid)) throw malformed(`the PCK certificate states ${oid}, which is not known`);
+    values.set(oid, value);
   }
-
-  takeIf(number: number): Der | undefined {
-    const oid = `${this.#prefix}.${number}`;
-    const value = this.#values.get(oid);
-    this.#values.delete(oid);
-    return value;
-  }
-
-  take(number: number): Der {
-    const value = this.takeIf(number);
-    if (value === undefined) throw malformed(`the PCK certificate does not state ${this.#prefix}.${number}`);
-    return value;
-  }
-
-  end(): void {
-    const [unknown] = this.#values.keys();
-    if (unknown !== undefined) throw malformed(`the PCK certificate states ${unknown}, which is not known`);
-  }
+  return known.map((oid) => values.get(oid));
 }

@@ -11,6 +11,7 @@ export const GPT_OSS = 'gpt-oss-120b';
 /** Tokens of prompt and output together, by name. */
 export const WINDOWS: ReadonlyMap<string, number> = new Map([
   [GPT_OSS, 131_072],
+  ['sim-chat', 131_072],
   ['sim-64k', 65_536],
   ['sim-128k', 131_072],
 ]);

@@ -12,9 +12,9 @@ import {
   type Flags,
   GUEST_POLICY_FLAGS,
   PLATFORM_INFO_FLAGS,
+  type Product,
   tcbParts,
 } from '../../../lib/attestation/snp/packed-fields.ts';
-import type { Product } from '../../../lib/attestation/snp/product.ts';
 import { OFFLINE, vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
 import { parseReport } from '../../support/evidence/snp-report.ts';
 import { judgeSnp } from '../../support/evidence/stages.ts';
@@ -41,11 +41,10 @@ const permissive = <Table extends readonly BitFlag[]>(table: Table) =>
 function judgeByItself(
   bytes: Uint8Array,
   product: Product,
-  endorsement: { readonly vcek: Uint8Array } | { readonly vlek: Uint8Array },
+  vcek: Uint8Array,
   now: string,
 ): Promise<readonly Check[]> {
   const report = parseReport(bytes);
-  const none = { vcek: undefined, vlek: undefined, ask: undefined, ark: undefined, extras: new Map() };
   const entry = {
     ...{ product, trustedMeasurement: report.measurement, apeip: undefined },
     minimumTcb: tcbParts(report.reportedTcb),
@@ -54,7 +53,7 @@ function judgeByItself(
     ...{ minimumMitigationVector: 0n, allowedChipIds: [] },
   };
   return judgeSnp({
-    message: { report, certificates: { ...none, ...endorsement }, product: undefined },
+    message: { report, vcek, arkCrl: undefined, machineStepping: undefined },
     entries: [entry],
     context: {
       ...{ expectedReportData: report.reportData, coordinatorHashes: [report.hostData] },
@@ -65,10 +64,10 @@ function judgeByItself(
 
 /** Outcomes by check, where another product line is required, or another key is sent, if given. */
 async function judge(of: Row, { product, key }: { product?: Product; key?: string } = {}) {
-  const file = vectorBytes(`snp/${key ?? of.endorsement_key}`);
-  const endorsement = of.endorsement_key.endsWith('vlek.der') ? { vlek: file } : { vcek: file };
+  const isVlek = of.endorsement_key.endsWith('vlek.der');
+  const vcek = isVlek ? new Uint8Array() : vectorBytes(`snp/${key ?? of.endorsement_key}`);
   const bytes = vectorBytes(`snp/${of.report}`);
-  const checks = await judgeByItself(bytes, product ?? of.product_line, endorsement, of.evaluate_at);
+  const checks = await judgeByItself(bytes, product ?? of.product_line, vcek, of.evaluate_at);
   return new Map(checks.map(({ id, outcome }) => [id, outcome]));
 }
 
@@ -122,7 +121,7 @@ describe('a real report of version 5', () => {
     const { version, currentMajor, currentMinor, currentBuild } = parseReport(bytes);
     assert.deepEqual([version, currentMajor, currentMinor, currentBuild], [5, 1, 55, 49]);
     const vcek = vectorBytes('real-amd/genoa_v5_vcek.der');
-    const checks = await judgeByItself(bytes, 'Genoa', { vcek }, '2026-09-15T00:00:00Z');
+    const checks = await judgeByItself(bytes, 'Genoa', vcek, '2026-09-15T00:00:00Z');
     const failed = checks.filter(({ outcome }) => outcome === 'fail').map(({ id }) => id);
     assert.deepEqual(failed, ['snp.id_key', 'snp.id_block']);
   });

@@ -9,7 +9,7 @@ import { allAccepted } from '../../../lib/attestation/check.ts';
 import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
 import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
 import { readSgxExtension } from '../../../lib/attestation/tdx/sgx-extension.ts';
-import { readSignedJson } from '../../../lib/attestation/tdx/signed-json.ts';
+import { readSignedJson } from '../../../lib/attestation/tdx/tcb-info.ts';
 import { verify } from '../../../lib/attestation/verify-evidence.ts';
 import { decodeCertificates } from '../../../lib/attestation/x509.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
@@ -17,14 +17,8 @@ import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';
 import { judgeTdx, TDX_ROWS } from '../../support/evidence/stages.ts';
 import { encodeSgx, SGX_PARTS } from '../../support/evidence/tdx-authorities.ts';
-import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
 import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
-import {
-  syntheticInput,
-  syntheticVariants,
-  variantInput,
-  vector,
-} from '../../support/evidence/tdx-vectors.ts';
+import { syntheticInput, syntheticVariants, variantInput } from '../../support/evidence/tdx-vectors.ts';
 
 const SEED = { seed: 20261201 };
 const { quote, entry, context } = tdxPlatform();
@@ -174,13 +168,11 @@ const onlyTyped = (read: () => unknown): void => {
 
 describe('arbitrary input', () => {
   const message = encodeQuoteV4(quote);
-  const binary = vector('tdx', 'tdx_v4_phala_quote.bin');
 
   it('is read or refused with a typed error, by every reader', () => {
     const extension = encodeSgx(SGX_PARTS);
     const readers: readonly (readonly [Uint8Array, (bytes: Uint8Array) => unknown])[] = [
       [message, decodeQuoteV4],
-      [binary, parseQuote],
       [extension, readSgxExtension],
       [certification.pckCertificateChainData.pckCertChain, readPckChain],
       [

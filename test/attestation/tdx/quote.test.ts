@@ -5,7 +5,6 @@ import {
   type QuoteV4,
   qeReportBytes,
   signedQuoteBytes,
-  statedSizes,
 } from '../../../lib/attestation/tdx/quote.ts';
 import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
 import { bytesField } from '../../../simulator/evidence/wire-fields.ts';
@@ -31,9 +30,9 @@ const V4_QUOTES: readonly (readonly [file: string, extraBytes: number])[] = [
   ['tdx_v4_trustee_quote.bin', 0],
 ];
 
-describe('the reader of binary TDX quotes', () => {
+describe('the signed bytes of a quote', () => {
   for (const [file, extraBytes] of V4_QUOTES) {
-    it(`reads ${file} and rebuilds the bytes that were signed`, () => {
+    it(`are rebuilt as they are in ${file}`, () => {
       const bytes = vector('tdx', file);
       const parsed = parseQuote(bytes);
       assert.deepEqual(Buffer.from(signedQuoteBytes(parsed)), Buffer.from(bytes.subarray(0, 632)));
@@ -43,52 +42,20 @@ describe('the reader of binary TDX quotes', () => {
         Buffer.from(bytes.subarray(0x27c + 128 + 6, 0x27c + 128 + 6 + 384)),
       );
       assert.equal(parsed.extraBytes.length, extraBytes);
-      for (const { name, stated, actual } of statedSizes(parsed)) assert.equal(stated, actual, name);
     });
   }
 
-  it('takes the same values from a binary quote as from its protobuf message', () => {
+  it('have the same values in a binary quote as in its protobuf message', () => {
     assert.deepEqual(
       plain(parseQuote(vector('tdx', 'tdx_v4_phala_quote.bin'))),
       plain(decodeQuoteV4(vector('tdx', 'tdx_v4_phala_attestation.pb'))),
     );
   });
 
-  it('rebuilds the header with field 5 (PCE SVN) before field 4 (QE SVN)', () => {
+  it('have a header with field 5 (PCE SVN) before field 4 (QE SVN)', () => {
     const header = { ...quote.header, qeSvn: Uint8Array.of(1, 2), pceSvn: Uint8Array.of(3, 4) };
     const bytes = signedQuoteBytes({ ...quote, header });
     assert.deepEqual([...bytes.subarray(8, 12)], [3, 4, 1, 2]);
-  });
-
-  for (const file of ['tdx_v5_google_quote.bin', 'tdx_v5_phala_outdated_quote.bin']) {
-    it(`recognises ${file} as version 5 and refuses it`, () => {
-      assert.throws(() => parseQuote(vector('tdx', file)), {
-        ...MALFORMED,
-        message: /version 5, which is not supported/,
-      });
-    });
-  }
-
-  it('refuses every truncation', () => {
-    const bytes = vector('tdx', 'tdx_v4_trustee_quote.bin');
-    for (let length = 0; length < bytes.length; length += 7) {
-      assert.throws(() => parseQuote(bytes.subarray(0, length)), MALFORMED);
-    }
-  });
-
-  it('refuses bytes after the last part of the signed data, or of the certification data', () => {
-    const bytes = Uint8Array.of(...vector('tdx', 'tdx_v4_trustee_quote.bin'), 0);
-    const view = new DataView(bytes.buffer);
-    view.setUint32(0x278, bytes.length - 0x27c, true);
-    assert.throws(() => parseQuote(bytes), { ...MALFORMED, message: /bytes follow/ });
-    const certificationSize = 0x27c + 128 + 2;
-    view.setUint32(certificationSize, view.getUint32(certificationSize, true) + 1, true);
-    assert.throws(() => parseQuote(bytes), { ...MALFORMED, message: /bytes follow/ });
-  });
-
-  it('refuses to rebuild a quote from a part of the wrong length', () => {
-    const tdQuoteBody = { ...quote.tdQuoteBody, mrTd: new Uint8Array(47) };
-    assert.throws(() => signedQuoteBytes({ ...quote, tdQuoteBody }), MALFORMED);
   });
 });
 
@@ -130,6 +97,11 @@ describe('QuoteV4 message', () => {
   ];
   for (const [name, value] of broken) {
     it(`refuses ${name}`, () => assert.throws(() => decodeQuoteV4(encodeQuoteV4(value)), MALFORMED));
+  }
+
+  for (const file of ['tdx_v5_google_quote.bin', 'tdx_v5_phala_outdated_quote.bin']) {
+    it(`refuses the bytes of ${file}, a quote of version 5`, () =>
+      assert.throws(() => decodeQuoteV4(vector('tdx', file)), MALFORMED));
   }
 
   it('refuses a message without one of its parts, or with one twice', () => {

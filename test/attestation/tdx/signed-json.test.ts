@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { DATE, hex, integer, type JsonMembers, TEXT } from '../../../lib/attestation/json-members.ts';
-import { readSignedJson } from '../../../lib/attestation/tdx/signed-json.ts';
+import { readSignedJson } from '../../../lib/attestation/tdx/tcb-info.ts';
 
 const UNUSABLE = { name: 'PrivatemodeError', code: 'collateral_unavailable' };
 const SIGNATURE = 'ab'.repeat(64);
@@ -31,51 +31,38 @@ describe('signed JSON of Intel', () => {
     });
   }
 
-  const refused: readonly (readonly [name: string, body: string])[] = [
-    ['an empty body', ''],
-    ['a page of HTML', '<html>portal</html>'],
-    ['a list', `[{"tcbInfo":{},"signature":"${SIGNATURE}"}]`],
-    ['null', 'null'],
-    ['no value', `{"signature":"${SIGNATURE}"}`],
-    ['a value of another name', `{"enclaveIdentity":{},"signature":"${SIGNATURE}"}`],
-    ['a value that is no object', `{"tcbInfo":[],"signature":"${SIGNATURE}"}`],
-    ['a value inside another member only', `{"x":{"tcbInfo":{}},"signature":"${SIGNATURE}"}`],
-    ['the value twice', `{"tcbInfo":{},"tcbInfo":{},"signature":"${SIGNATURE}"}`],
+  const signature = `"signature":"${SIGNATURE}"`;
+  const refused: readonly (readonly [name: string, body: string, message: string])[] = [
+    ['an empty body', '', 'the body: not JSON at character 0'],
+    ['a page of HTML', '<html>portal</html>', 'the body: not JSON at character 0'],
+    ['a list', `[{"tcbInfo":{},${signature}}]`, 'the body is not an object'],
+    ['null', 'null', 'the body: not JSON at character 0'],
+    ['no value', `{${signature}}`, 'tcbInfo is not an object'],
+    ['a value of another name', `{"enclaveIdentity":{},${signature}}`, 'tcbInfo is not an object'],
+    ['a value that is no object', `{"tcbInfo":[],${signature}}`, 'tcbInfo is not an object'],
+    ['a value inside another member only', `{"x":{"tcbInfo":{}},${signature}}`, 'tcbInfo is not an object'],
+    ['the value twice', `{"tcbInfo":{},"tcbInfo":{},${signature}}`, 'a member appears twice'],
     [
       'the value twice, once escaped',
-      String.raw`{"tcbInfo":{},"tcb\u0049nfo":{},"signature":"${SIGNATURE}"}`,
+      String.raw`{"tcbInfo":{},"tcb\u0049nfo":{},${signature}}`,
+      'a member appears twice',
     ],
-    ['the signature twice', `{"tcbInfo":{},"signature":"${SIGNATURE}","signature":"${SIGNATURE}"}`],
-    ['no signature', '{"tcbInfo":{}}'],
-    ['a signature of 63 bytes', `{"tcbInfo":{},"signature":"${SIGNATURE.slice(2)}"}`],
-    ['a signature of 65 bytes', `{"tcbInfo":{},"signature":"${SIGNATURE}00"}`],
-    ['a signature that is not hex', `{"tcbInfo":{},"signature":"${'zz'.repeat(64)}"}`],
-    ['a text after the object', `{"tcbInfo":{},"signature":"${SIGNATURE}"}x`],
+    ['the signature twice', `{"tcbInfo":{},${signature},${signature}}`, 'a member appears twice'],
+    ['no signature', '{"tcbInfo":{}}', 'signature is not hex of 64 bytes'],
+    ['a signature of 63 bytes', `{"tcbInfo":{},"signature":"${SIGNATURE.slice(2)}"}`, 'signature is not hex'],
+    ['a signature of 65 bytes', `{"tcbInfo":{},"signature":"${SIGNATURE}00"}`, 'signature is not hex'],
     [
-      'a value that is nested too deeply',
-      `{"tcbInfo":{"x":${'['.repeat(20)}${']'.repeat(20)}},"signature":"${SIGNATURE}"}`,
+      'a signature that is not hex',
+      `{"tcbInfo":{},"signature":"${'zz'.repeat(64)}"}`,
+      'signature is not hex',
     ],
-    ['an unterminated string', '{"tcbInfo":{},"signature":"'],
-    ['closing brackets only', '}}]]'],
-    ['a body of a megabyte', `{"tcbInfo":{"x":"${' '.repeat(1 << 20)}"},"signature":"${SIGNATURE}"}`],
+    ['a text after the object', `{"tcbInfo":{},${signature}}x`, 'not JSON'],
+    ['an unterminated string', '{"tcbInfo":{},"signature":"', 'not JSON'],
+    ['closing brackets only', '}}]]', 'not JSON'],
   ];
-  for (const [name, body] of refused) {
-    it(`refuses ${name}`, () => assert.throws(() => readSignedJson(body, 'tcbInfo'), UNUSABLE));
-  }
-});
-
-describe('the refusal of signed JSON', () => {
-  const signature = `"signature":"${SIGNATURE}"`;
-  for (const [body, message] of [
-    [`{${signature}}`, 'the body has no member "tcbInfo"'],
-    ['{"tcbInfo":{}}', 'the body has no signature of 64 bytes in hex'],
-    [`{"tcbInfo":{},"tcbInfo":{},${signature}}`, 'the body has a member twice'],
-    [`{"tcbInfo":[],${signature}}`, 'the body is not a JSON object'],
-    [`[${signature}]`, 'the body is not JSON'],
-    ['null', 'the body is not JSON'],
-  ] as const) {
-    it(`says "${message}" for a body of ${body.length} characters`, () =>
-      assert.throws(() => readSignedJson(body, 'tcbInfo'), { ...UNUSABLE, message }));
+  for (const [name, body, message] of refused) {
+    it(`refuses ${name}, and says "${message}"`, () =>
+      assert.throws(() => readSignedJson(body, 'tcbInfo'), { ...UNUSABLE, message: new RegExp(message) }));
   }
 });
 

@@ -11,7 +11,6 @@ import { blockOf } from '../support/install-blocks.ts';
 import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
 import { bootMachine, type Machine } from '../support/systemd.ts';
 
-const UNIT = join(ROOT, 'deploy/systemd/privatemode-proxy@.service');
 const PORT = 28_767;
 /** In place of 909%i, which may be taken here. */
 const ADMIN_PORTS = '2877';
@@ -25,24 +24,23 @@ describe('instances on one port under systemd', { timeout: 600_000 }, () => {
   let machine: Machine;
   before(async () => {
     remote = await startRemote();
-    // The flag that trusts a simulator has no variable, so the command line gets it.
-    const start = /^ExecStart=.*$/m
-      .exec(readFileSync(UNIT, 'utf8'))![0]
-      .replace('909%i', `${ADMIN_PORTS}%i`)
-      .replace('--shutdown-delay=5s', '--shutdown-delay=1s');
     const variables = [
       `PRIVATEMODE_PROXY_PORT=${PORT}`,
       `PRIVATEMODE_PROXY_API_ENDPOINT=localhost:${remote.simulator.port}`,
       `PRIVATEMODE_PROXY_MANIFEST_PATH=${REMOTE}/manifest.json`,
       `SSL_CERT_FILE=${REMOTE}/ca.pem`,
+      'PRIVATEMODE_PROXY_SHUTDOWN_DELAY=1s',
     ];
+    // The flag that trusts a simulator has no variable, so the command line gets it.
+    const start = `ExecStart=\nExecStart=privatemode-proxy --unsafe-trust-roots=${REMOTE}/roots`;
+    const admin = `Environment=PRIVATEMODE_PROXY_ADMIN_ADDRESS=127.0.0.1:${ADMIN_PORTS}%i`;
     machine = await bootMachine({
       '/usr/local/bin/privatemode-proxy': { copy: binary(HOST) },
       '/usr/local/bin/sudo': '#!/bin/sh\nexec "$@"\n', // the checks are root already
       [`${CHECKOUT}/deploy/systemd`]: { copy: join(ROOT, 'deploy/systemd') },
       '/etc/privatemode-proxy/api-key': 'test-key\n',
       '/etc/privatemode-proxy/instances': `${variables.join('\n')}\n`,
-      '/etc/systemd/system/privatemode-proxy@.service.d/checks.conf': `[Service]\nExecStart=\n${start} --unsafe-trust-roots=${REMOTE}/roots\nStandardError=append:/run/%i.log\n`,
+      '/etc/systemd/system/privatemode-proxy@.service.d/checks.conf': `[Service]\n${start}\n${admin}\nStandardError=append:/run/%i.log\n`,
       [`${REMOTE}/manifest.json`]: { copy: join(remote.directory, 'manifest.json') },
       [`${REMOTE}/ca.pem`]: { copy: join(remote.directory, 'ca.pem') },
       [`${REMOTE}/roots`]: { copy: join(remote.directory, 'roots') },

@@ -20,17 +20,19 @@ const CHECKOUT = '/srv/checkout';
 const USER = { id: '1000', home: '/run/developer', runtime: '/run/user/1000' };
 
 /**
- * What the checks change: the port, which may be taken here, a watchdog in a hurry, a short time to stop, and
+ * What the checks change: the roots, by a flag that has no variable; the port, which may be taken here, a watchdog in a hurry, a short time to stop, and
  * where the log goes.
  */
-const dropIns = (etc: string, port: number, log: string): Record<string, string> => ({
+const dropIns = (etc: string, port: number, log: string, program: string): Record<string, string> => ({
   [`${etc}/${SOCKET}.d/port.conf`]: `[Socket]\nListenStream=\nListenStream=127.0.0.1:${port}\n`,
-  [`${etc}/${SERVICE}.d/checks.conf`]: `[Service]\nWatchdogSec=5s\nRestartSec=100ms\nTimeoutStopSec=10s\nStandardError=append:${log}\n`,
+  [`${etc}/${SERVICE}.d/checks.conf`]: `[Service]\nExecStart=\nExecStart=${program} --unsafe-trust-roots=${REMOTE}/roots\nWatchdogSec=5s\nRestartSec=100ms\nTimeoutStopSec=10s\nStandardError=append:${log}\n`,
 });
 
 const environment = (remote: Remote): string =>
   [
-    `PRIVATEMODE_PROXY_FLAGS=--receipts --api-endpoint=localhost:${remote.simulator.port} --manifest-path=${REMOTE}/manifest.json --unsafe-trust-roots=${REMOTE}/roots`,
+    'PRIVATEMODE_PROXY_RECEIPTS=true',
+    `PRIVATEMODE_PROXY_API_ENDPOINT=localhost:${remote.simulator.port}`,
+    `PRIVATEMODE_PROXY_MANIFEST_PATH=${REMOTE}/manifest.json`,
     `SSL_CERT_FILE=${REMOTE}/ca.pem`,
     '',
   ].join('\n');
@@ -44,8 +46,8 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
       [`${CHECKOUT}/privatemode-proxy`]: { copy: binary(HOST) },
       [`${CHECKOUT}/deploy/systemd`]: { copy: join(ROOT, 'deploy/systemd') },
       [`${CHECKOUT}/key.txt`]: 'test-key\n',
-      ...dropIns('/etc/systemd/system', PORTS.system, LOG),
-      ...dropIns('/etc/systemd/user', PORTS.user, '%t/proxy.log'),
+      ...dropIns('/etc/systemd/system', PORTS.system, LOG, 'privatemode-proxy'),
+      ...dropIns('/etc/systemd/user', PORTS.user, '%t/proxy.log', '%h/.local/bin/privatemode-proxy'),
       '/etc/privatemode-proxy/environment': environment(remote),
       '/usr/local/bin/sudo': '#!/bin/sh\nexec "$@"\n', // the checks are root already
       [`${REMOTE}/manifest.json`]: { copy: join(remote.directory, 'manifest.json') },
@@ -105,8 +107,8 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     assert.match(status, /^NoNewPrivs:\s+1$/m);
     assert.match(status, /^Seccomp:\s+2$/m);
     assert.doesNotMatch(status, /^Uid:\s+(0|1000)\s/m);
-    const command = await machine.run('cat', `/proc/${await mainProcess()}/cmdline`);
-    assert.match(command, /--api-key=@\/run\/credentials\/privatemode-proxy\.service\/api-key/);
+    const variables = await machine.run('cat', `/proc/${await mainProcess()}/environ`);
+    assert.match(variables, /API_KEY=@\/run\/credentials\/privatemode-proxy\.service\/api-key/);
   });
 
   it('logs the manifests it enforces in its state directory', async () => {

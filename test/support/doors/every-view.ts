@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { StatusReport } from '../../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../../lib/observe/verification-document.ts';
-import { isVerified, STANDINGS, type StateName } from '../../../lib/session/standing.ts';
+import { STANDINGS, type StateName } from '../../../lib/session/standing.ts';
 import { runCommand } from '../processes/command.ts';
 import type { Program } from '../processes/program.ts';
 
@@ -51,10 +51,9 @@ export async function assertEveryView(
   proxy: Pick<Program, 'url'>,
   admin: number,
   state: StateName,
-  { ready = isVerified(STANDINGS[state]) } = {},
+  { ready = STANDINGS[state].verified } = {},
 ): Promise<void> {
-  const { title } = STANDINGS[state];
-  const verified = isVerified(STANDINGS[state]);
+  const { title, verified } = STANDINGS[state];
   const conditions = CONDITIONS[state] ?? [];
   const { headline, ...shown } = await everyView(proxy, admin);
   assert.deepEqual(shown, {

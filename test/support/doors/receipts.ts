@@ -1,6 +1,5 @@
 /** A workspace with receipts of the real writer, for tests that falsify them. */
 import assert from 'node:assert/strict';
-import { createPrivateKey, sign } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach } from 'node:test';
@@ -9,11 +8,11 @@ import { openReceiptLog, type ReceiptLogOptions } from '../../../lib/receipts/re
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { clockOf } from '../remote/fake-clock.ts';
 
-/** A manifest of the log beside the receipts, and the record of a verification; each with its digest. */
-export const MANIFEST_TEXT = '{}\n';
-export const MANIFEST = sha256(MANIFEST_TEXT);
-export const RECORD_TEXT = '{"verdict":{}}';
-export const RECORD = sha256(RECORD_TEXT);
+/** The manifest in the log beside the receipts. */
+const MANIFEST = '{}\n';
+/** The record of a verification with this text. */
+export const recordOf = (text: string) => ({ sha256: sha256(text), text });
+export const RECORD = recordOf('{"verdict":{}}');
 /** Noon of 2026-12-01. */
 export const NOON = Date.UTC(2026, 11, 1, 12);
 export const DAY_MS = 86_400_000;
@@ -21,12 +20,8 @@ export const DAY_MS = 86_400_000;
 /** What protected the requests of a test; with a member that is for no receipt, as an epoch has its key. */
 export const EPOCH = {
   key: 'not for receipts',
-  ...{
-    secretId: 'secret',
-    manifestSha256: MANIFEST,
-    attestedAt: Date.UTC(2026, 9, 1),
-    exchangeSha256: RECORD,
-  },
+  ...{ secretId: 'secret', attestedAt: Date.UTC(2026, 9, 1) },
+  ...{ manifestSha256: sha256(MANIFEST), exchangeSha256: RECORD.sha256 },
 };
 
 /** Of a request that was complete at noon. */
@@ -68,33 +63,27 @@ export function openReceipts(workspace: string, more: Partial<ReceiptLogOptions>
 export function receiptsOfEachTest() {
   const here = {
     workspace: '',
-    directory: '',
-    open: (more: Partial<ReceiptLogOptions> = {}) => openReceipts(here.workspace, more),
+    now: NOON,
+    /** A file of the receipts, or their directory. */
+    path: (...names: readonly string[]): string => join(here.workspace, 'receipts', ...names),
+    open: (more: Partial<ReceiptLogOptions> = {}) =>
+      openReceipts(here.workspace, { clock: clockOf({ now: () => here.now, batchPause: 1 }), ...more }),
     /** The files of receipts, by day. */
     files: (): string[] =>
-      readdirSync(here.directory)
+      readdirSync(here.path())
         .filter((name) => name.endsWith('.jsonl'))
         .sort(),
-    linesOf: (file: string): string[] =>
-      readFileSync(join(here.directory, file), 'utf8').trimEnd().split('\n'),
+    linesOf: (file: string): string[] => readFileSync(here.path(file), 'utf8').trimEnd().split('\n'),
     store: (file: string, lines: readonly string[]): void =>
-      writeFileSync(join(here.directory, file), `${lines.join('\n')}\n`),
+      writeFileSync(here.path(file), `${lines.join('\n')}\n`),
   };
   beforeEach(() => {
+    here.now = NOON;
     here.workspace = temporaryDirectory('receipts-');
-    here.directory = join(here.workspace, 'receipts');
     mkdirSync(join(here.workspace, 'manifests'));
-    writeFileSync(join(here.workspace, 'manifests/1.json'), MANIFEST_TEXT);
+    writeFileSync(join(here.workspace, 'manifests/1.json'), MANIFEST);
     const line = `2026-12-01T12:00:00Z ${here.workspace}/manifests/1.json\n`;
     writeFileSync(join(here.workspace, 'manifests/log.txt'), line);
   });
   return here;
-}
-
-/** A line with other members, signed again with `key` (PEM, PKCS #8). */
-export function signedAgain(line: string, change: object, key: string): string {
-  const { sig: _, ...members } = JSON.parse(line);
-  const text = JSON.stringify({ ...members, ...change });
-  const signature = sign(null, Buffer.from(text), createPrivateKey(key)).toString('base64');
-  return `${text.slice(0, -1)},"sig":"${signature}"}`;
 }

@@ -7,7 +7,7 @@ import { sha256 } from '#crypto';
 import { reportData, transitionDigest } from '../../../lib/attestation/document.ts';
 import { idKeyDigest } from '../../../lib/attestation/snp/launch-digest.ts';
 import { type TcbParts, tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
-import { SNP_EXTRA_CRL, type SnpAttestation, type SnpReport } from '../../../lib/attestation/snp/report.ts';
+import type { SnpReport } from '../../../lib/attestation/snp/report.ts';
 import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { signReport as signedBy } from '../../../simulator/evidence/snp.ts';
 import { encodeSnpAttestation } from '../../../simulator/evidence/snp-message.ts';
@@ -134,7 +134,7 @@ export interface Changes {
   readonly report?: Partial<SnpReport>;
   /** Signs the report. */
   readonly reportKey?: KeyObject;
-  readonly product?: NonNullable<SnpAttestation['product']>;
+  readonly machineStepping?: number | undefined;
   /** null = none in the document. */
   readonly vcek?: Uint8Array | null;
   readonly crl?: Uint8Array | null;
@@ -166,15 +166,11 @@ export function attestedBy(changes: Changes): VerifyInput {
   const given = { transition: transitionDigest([manifest]), rootCa, meshCa };
   const bound = reportData({ ...given, nonce: nonce.length === 32 ? nonce : new Uint8Array(32) });
   const report = signReport({ ...GOOD_REPORT, reportData: bound, ...changes.report }, changes.reportKey);
-  const crl = changes.crl === undefined ? CRL : changes.crl;
   const message = encodeSnpAttestation({
     report,
-    certificates: {
-      vcek: (changes.vcek === undefined ? VCEK : changes.vcek) ?? undefined,
-      ...{ vlek: undefined, ask: undefined, ark: undefined },
-      extras: new Map(crl === null ? [] : [[SNP_EXTRA_CRL, crl]]),
-    },
-    product: changes.product,
+    vcek: (changes.vcek === undefined ? VCEK : changes.vcek) ?? undefined,
+    arkCrl: (changes.crl === undefined ? CRL : changes.crl) ?? undefined,
+    machineStepping: changes.machineStepping,
   });
   const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
   const document = {

@@ -1,9 +1,8 @@
 /** Reads binary SEV-SNP reports, as the vectors hold them; the product gets the fields from a message. */
 import {
+  REPORT_LAYOUT,
   SNP_REPORT_BYTES,
-  SNP_REPORT_FIELDS,
   type SnpReport,
-  type SnpReportField,
   serializeReport,
 } from '../../../lib/attestation/snp/report.ts';
 import { malformed } from '../../../lib/crypto/der.ts';
@@ -15,14 +14,16 @@ import { malformed } from '../../../lib/crypto/der.ts';
 export function parseReport(raw: Uint8Array): SnpReport {
   if (raw.length !== SNP_REPORT_BYTES) throw malformed(`a report must have ${SNP_REPORT_BYTES} bytes`);
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);
-  const read = ({ offset, kind, length }: SnpReportField): number | bigint | Uint8Array => {
-    if (kind === 'bytes') return Uint8Array.from(raw.subarray(offset, offset + length));
-    if (kind === 'u64') return view.getBigUint64(offset, true);
-    if (kind === 'u32') return view.getUint32(offset, true);
-    if (kind === 'u8') return view.getUint8(offset);
+  const read = (offset: number, shape: (typeof REPORT_LAYOUT)[number][3]): number | bigint | Uint8Array => {
+    if (typeof shape === 'number') return Uint8Array.from(raw.subarray(offset, offset + shape));
+    if (shape === 'u64') return view.getBigUint64(offset, true);
+    if (shape === 'u32') return view.getUint32(offset, true);
+    if (shape === 'u8') return view.getUint8(offset);
     return eaxOf(view.getUint8(offset), view.getUint8(offset + 1), view.getUint8(offset + 2) & 15);
   };
-  const report = Object.fromEntries(SNP_REPORT_FIELDS.map((row) => [row.name, read(row)]));
+  const report = Object.fromEntries(
+    REPORT_LAYOUT.map(([, name, offset, shape]) => [name, read(offset, shape)]),
+  );
   const parsed = report as unknown as SnpReport;
   if (Buffer.compare(serializeReport(parsed), raw) !== 0) {
     throw malformed('reserved bytes of the report are not zero');

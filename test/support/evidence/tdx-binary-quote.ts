@@ -8,15 +8,9 @@ import { malformed } from '../../../lib/crypto/der.ts';
 const QE_REPORT =
   QUOTE_V4.signedData.fields.certificationData.fields.qeReportCertificationData.fields.qeReport.fields;
 
-/**
- * Reads a binary quote of version 4; what follows the signed data becomes `extraBytes`. Throws
- * evidence_malformed for another version (version 5 by name), a truncated quote, or sizes that disagree.
- */
+/** What follows the signed data becomes `extraBytes`. Throws for a quote cut off, or sizes that disagree. */
 export function parseQuote(bytes: Uint8Array): QuoteV4 {
   const source = new ByteSource(bytes);
-  const version = source.peekUint16();
-  if (version === 5) throw malformed('the quote has version 5, which is not supported');
-  if (version !== 4) throw malformed(`the quote has version ${version} instead of 4`);
   const header = read(QUOTE_V4.header.fields, source);
   const tdQuoteBody = read(QUOTE_V4.tdQuoteBody.fields, source);
   const signedDataSize = source.uint(4);
@@ -85,12 +79,6 @@ class ByteSource {
     const part = this.take(width);
     const view = new DataView(part.buffer, part.byteOffset, width);
     return width === 2 ? view.getUint16(0, true) : view.getUint32(0, true);
-  }
-
-  peekUint16(): number {
-    const value = this.uint(2);
-    this.#offset -= 2;
-    return value;
   }
 
   rest(): Uint8Array {

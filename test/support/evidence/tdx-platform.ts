@@ -4,7 +4,7 @@
  */
 import { sha256 } from '#crypto';
 import type { EvidenceContext } from '../../../lib/attestation/collateral.ts';
-import type { TdxReferenceValues } from '../../../lib/attestation/reference-values.ts';
+import type { TdxReferenceValues } from '../../../lib/attestation/manifest.ts';
 import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../../lib/attestation/tdx/quote.ts';
 import type { CollateralSource } from '../../../lib/attestation/verify-evidence.ts';
 import { signedJson } from '../../../simulator/collateral/intel-pcs.ts';

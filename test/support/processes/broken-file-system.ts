@@ -17,5 +17,22 @@ export function breakFs(
   });
 }
 
+type Real = (...args: readonly unknown[]) => Promise<unknown>;
+type Name = 'close' | 'datasync' | 'sync' | 'truncate' | 'write' | 'writeFile';
+type Others = Partial<Record<Name, (real: Real, arg: never, path: string) => unknown>>;
+
+/** Puts others in the place of functions of each file with such a path that is opened from now on. */
+export function breakFiles(t: TestContext, paths: RegExp, others: Others): void {
+  const realOpen = fs.open;
+  breakFs(t, 'open', async (path: string, ...rest: [number, number]) => {
+    const handle = await realOpen(path, ...rest);
+    for (const [name, other] of paths.test(path) ? Object.entries(others) : []) {
+      const real = handle[name as Name].bind(handle) as Real;
+      Object.assign(handle, { [name]: (arg: never) => other(real, arg, path) });
+    }
+    return handle;
+  });
+}
+
 /** What the file system throws. */
 export const errno = (code: string): Error => Object.assign(new Error(code), { code });

@@ -30,6 +30,7 @@ export async function runCommand(argv: readonly string[], options: RunOptions = 
   const io: Io = {
     stdout: { write: (text) => (written.stdout += text), ...terminal },
     stderr: { write: (text) => (written.stderr += text), isTTY: stderrIsTTY },
+    program: 'privatemode-proxy',
     clock: clockOf({ ...times, ...(now !== undefined && { now: () => Date.parse(now) }) }),
   };
   return { code: await main(argv, env, io, serve), ...written };

@@ -12,4 +12,4 @@ for (const [name, ms] of Object.entries(times)) {
   if (own === undefined) throw new Error(`lib/times.ts has no row ${name}`);
   if (!(ms >= Math.min(SHORTEST, own))) throw new Error(`${name}: at least ${Math.min(SHORTEST, own)} ms`);
 }
-await runProcess(clockWith({ ...TIMES, ...times }));
+await runProcess(clockWith({ ...TIMES, ...times }), 'privatemode-proxy');

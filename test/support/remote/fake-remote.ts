@@ -1,5 +1,5 @@
 /** A remote for session tests: what each call does is the test's choice, the HPKE exchange is real. */
-
+import assert from 'node:assert/strict';
 import type { Check } from '../../../lib/attestation/check.ts';
 import type { EvidenceVerdict, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
@@ -16,6 +16,19 @@ import {
 } from '../../../lib/session/session.ts';
 import type { Times } from '../../../lib/times.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
+
+export const MINUTE = 60_000;
+export const WAIT = { timeoutMs: 30_000 };
+
+/** For assert.rejects: one of our errors with this code, and these words in its message. */
+export const withCode =
+  (code: ErrorCode, words = /./) =>
+  (error: unknown): true => {
+    assert.ok(error instanceof PrivatemodeError, String(error));
+    assert.equal(error.code, code, error.message);
+    assert.match(error.message, words);
+    return true;
+  };
 
 export const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 const text = (data: Uint8Array): string => Buffer.from(data).toString();
@@ -76,7 +89,9 @@ export const inPromises = (session: AttestedSession): TestSession => ({
 });
 
 export function sessionScene(
-  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random' | 'shares'>> & {
+  options: Partial<Pick<SessionDeps, 'host' | 'onDemand' | 'random' | 'shares'>> & {
+    /** By default `key`; undefined: clients bring their own. */
+    apiKey?: string | undefined;
     kind?: ManifestSource['kind'];
     times?: Times;
     prepare?: Partial<FakeRemote>;
@@ -118,7 +133,6 @@ export function sessionScene(
   };
   const session = inPromises(
     createSession({
-      apiKey: 'key',
       random: () => 0,
       ...options,
       control,
@@ -146,7 +160,7 @@ export function sessionScene(
       onPermanent: (error) => permanent.push(error),
     }),
   );
-  session.start();
+  session.updateConfiguredKey('apiKey' in options ? options.apiKey : 'key');
   const count = (kind: string): number => remote.calls.filter((call) => call.startsWith(kind)).length;
   return { remote, clock, events, permanent, session, count };
 }

@@ -1,8 +1,15 @@
-#!/usr/bin/env node
 /**
  * Runs everything on one machine: a simulated deployment, the proxy in front of it, and one streamed response
- * through each of the official OpenAI and Anthropic clients. With --once it exits with 0 or 1; with --agent
- * it runs a coding agent; otherwise it keeps running for you to try.
+ * through each of the official OpenAI and Anthropic clients. Then it keeps running for you to try.
+ *
+ * npm run demo [-- [--port PORT] [--once]]
+ * npm run demo -- --agent claude [-- ARGS]
+ *
+ * --port PORT    Port for the proxy (8080, or the next free one; any with --agent and --once).
+ * --once         Exit after the answers, with 0 or 1.
+ * --agent AGENT  Run a coding agent (claude, opencode, codex, pi) in an empty directory, with ARGS, instead
+ *                of the two clients. The model can have it write one file there: "Write hello to note.txt".
+ *                The directory is removed at the end; Claude Code leaves an entry about it in ~/.claude.json.
  */
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
@@ -13,7 +20,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { main } from '../lib/cli.ts';
 import { systemClock } from '../lib/clock.ts';
-import { demandInstalled } from '../lib/commands/agents.ts';
+import { AGENT_NAMES, demandInstalled } from '../lib/commands/agents.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { asPrivatemodeError } from '../lib/errors.ts';
 import { WHO_LISTENS } from '../lib/listener/listen.ts';
@@ -23,14 +30,15 @@ import { painter, shellWord } from '../lib/text.ts';
 import { chainOfTrust, linkLine } from '../lib/verdict/chain-of-trust.ts';
 import { answerTo } from '../simulator/inference/models/person.ts';
 import { startSimulator } from '../simulator/simulator.ts';
-import { DEFAULT_PORT, HELP, readDemoFlags, type Wanted } from './demo-flags.ts';
+import { readOptions, refuse } from './options.ts';
 
 const PROMPT = 'Every byte of this sentence crosses the wire encrypted, and comes back token by token.';
 /** A member of every message in every API style. If prompts are encrypted, it does not appear on the wire. */
 const ROLE = '"role"';
 const MODEL = 'sim-chat';
 /** Start of a command line to copy, which works in any directory. */
-const START = `npm --prefix ${shellWord(join(import.meta.dirname, '..'))} start --`;
+const START = shellWord(join(import.meta.dirname, '../privatemode-proxy'));
+const DEFAULT_PORT = 8080;
 /** ms in which everything must close. */
 const CLEAN_UP = 10_000;
 /** Log lines that wait until the response of their request is printed; undefined: lines no longer wait. */
@@ -53,11 +61,32 @@ let hasResult = false;
 for (const signal of SIGNALS) process.once(signal, onSignal);
 process.stdout.on('error', () => process.exit(1)); // the reader of the output has gone
 
+interface Wanted {
+  /** Undefined: the default port, or the next free one. */
+  readonly port: number | undefined;
+  readonly once: boolean;
+  readonly agent: string | undefined;
+  /** Arguments for the agent. */
+  readonly rest: readonly string[];
+}
+
+function readFlags(): Wanted {
+  const { values, positionals: rest } = readOptions(import.meta.filename, {
+    options: { port: { type: 'string' }, once: { type: 'boolean' }, agent: { type: 'string' } },
+    allowPositionals: true,
+  });
+  const { port, once = false, agent } = values;
+  if (port !== undefined && !/^\d{1,5}$/.test(port)) refuse('--port takes a port, as in --port 9090.');
+  if (agent === undefined && rest.length > 0) refuse('Only an agent takes arguments: add --agent claude.');
+  if (agent !== undefined && !AGENT_NAMES.includes(agent)) refuse(`--agent takes ${AGENT_NAMES.join(', ')}.`);
+  return { port: port === undefined ? undefined : Number(port), once, agent, rest };
+}
+
 interface Ending {
   readonly code: number;
   readonly thrown?: unknown;
 }
-const finished = demo(process.argv.slice(2)).then<Ending, Ending>(
+const finished = demo(readFlags()).then<Ending, Ending>(
   (code) => ({ code }),
   (thrown) => ({ code: 1, thrown }),
 );
@@ -72,12 +101,7 @@ await opened.disposeAsync().catch((thrown) => {
 });
 process.exit(code); // needed if a signal came while something was starting
 
-async function demo(argv: readonly string[]): Promise<number> {
-  const wanted = readDemoFlags(argv, process.env);
-  if (wanted.help) {
-    say(HELP.trimEnd());
-    return 0;
-  }
+async function demo(wanted: Wanted): Promise<number> {
   hasResult = wanted.once || wanted.agent !== undefined;
   if (wanted.agent !== undefined) demandInstalled(wanted.agent, process.env);
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-demo-'));
@@ -152,16 +176,13 @@ function runAgent(
   );
   say('"Write hello to note.txt", and it has the agent write that file in the directory below.');
   say(`Starting ${agent} in ${scratch}, which is removed at its end …\n`);
-  const model = ['--model', MODEL, '--context-window', '131072']; // the model accepts any number of tokens
-  const flags = ['--listen-address', '127.0.0.1', '--port', `${port}`, ...model, '--', ...rest];
-  const { INIT_CWD: _, ...env } = process.env;
+  const flags = ['--listen-address', '127.0.0.1', '--port', `${port}`, '--model', MODEL, '--', ...rest];
   // Not a terminal: the demo itself has already said which proxy and which model the agent uses.
   const stderr = { write: (text: string) => process.stderr.write(text) };
-  return main(['run', agent, ...flags], env, {
+  return main(['run', agent, ...flags], process.env, {
     stdout: process.stdout,
     stderr,
     clock: systemClock,
-    proxyEnds: true,
   });
 }
 
