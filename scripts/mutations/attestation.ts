@@ -69,7 +69,8 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/forged-evidence.test.ts',
         names: [
-          'the VCEK certificate is of the line that report and reference value name, whatever they say',
+          'the VCEK certificate is refused with the name of the line that only the manifest names',
+          'the VCEK certificate is refused with another line than report and reference value',
         ],
       },
     ],
@@ -206,8 +207,7 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/forged-evidence.test.ts',
         names: [
-          'a report of SEV-SNP is refused with a committed version above the current one',
-          'a report of SEV-SNP is refused with a committed major above the current one',
+          'a report of SEV-SNP has firmware versions that are compared as a whole, and builds that are compared too',
         ],
       },
     ],
