@@ -134,8 +134,6 @@ export const TIMES = Object.freeze({
   keyFileLook: 5_000,
   manifestFileLook: 5_000,
   clientsFileLook: 500,
-  /** A clients file that is half written is read again after this pause. */
-  halfWrittenPause: 40,
   /** Until a change of the clients file is in force, for `clients`. */
   clientsInForceWait: 10_000,
   clientsInForceLook: 100,

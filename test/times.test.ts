@@ -73,7 +73,7 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[t.lastWork, t.stopMargin], 'a second signal shortens the end'],
   [[t.startLook, t.startPatience], 'the first line says the time so far'],
 
-  [[t.clientsFileLook + 6 * t.halfWrittenPause, 1_000], 'docs: a client is refused within a second'],
+  [[2 * t.clientsFileLook, 1_000], 'docs: a client is refused within a second'],
   [
     [t.clientsInForceLook, t.clientsFileLook, t.clientsInForceWait / 4],
     'the command asks as often as the proxy reads the file, several times',
