@@ -81,9 +81,9 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
 
   [[t.storeReply, t.storeConnect, t.placeWait], 'a store that is away is told sooner than a full queue'],
   [[t.storeFirstRetry, t.storeLongestRetry], 'a backoff grows'],
-  [[t.storeLook + t.storeReply, MINUTE], 'a store that is silently gone is noticed within a minute'],
+  [[t.storeLook + t.storeReply, t.storeSilence], 'a connection that is in use is not given up as silent'],
   [
-    [(t.storeLease * 2) / 3 + t.storeLongestRetry + t.storeConnect + t.storeReply, t.storeLease],
+    [t.storeLook + t.storeReply + t.storeLongestRetry + t.storeConnect, t.storeLease],
     'a renewal that fails, and a new connection after it, fit into a lease',
   ],
 

@@ -41,7 +41,7 @@ async function scene(t: TestContext, gate: RequestGate, ann = clientOf()) {
 const countsWith = (requests: number, tokens: number) =>
   createRequestCounts({
     clock: { now: () => NOON, monotonic: () => 0 },
-    before: [{ client: 'ann', at: NOON, requests, tokens }],
+    before: [{ name: 'ann', tokens, admissions: Array(requests).fill(NOON) }],
   });
 const byCounts = (counts: ReturnType<typeof createRequestCounts>): RequestGate =>
   createRequestGate({ counts, queue: undefined });
@@ -62,14 +62,14 @@ const REFUSALS: readonly Refusal[] = [
     limits: { requestsPerMinute: 1 },
     gate: () => byCounts(countsWith(1, 0)),
     answer: [429, 'requests_per_minute_reached', '60'],
-    says: /^this client has reached its limit of 1 request per minute\./,
+    says: /^this client has reached its limit of requests per minute: 1\./,
   },
   {
     limit: 'tokensPerDay',
     limits: { tokensPerDay: 10 },
     gate: () => byCounts(countsWith(0, 10)),
     answer: [429, 'tokens_per_day_reached', '43200', 'false'],
-    says: /^this client has reached its limit of 10 tokens per day \(UTC\)\./,
+    says: /^this client has reached its limit of tokens per day \(UTC\): 10\./,
   },
   {
     limit: 'maxConcurrent',
@@ -80,7 +80,7 @@ const REFUSALS: readonly Refusal[] = [
       return byCounts(counts);
     },
     answer: [429, 'max_concurrent_reached', '1'],
-    says: /^this client has reached its limit of 2 requests at the same time\./,
+    says: /^this client has reached its limit of requests at the same time: 2\./,
   },
   {
     limit: '--max-in-flight, after it waited in vain',

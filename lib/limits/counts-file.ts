@@ -1,0 +1,119 @@
+/** Keeps the counts of the limits in `<workspace>/limits.json`, so that they survive a restart. */
+import { existsSync } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CLIENT_NAME } from '../access/clients-file.ts';
+import type { Clock } from '../clock.ts';
+import { replace, unless } from '../files/durable-file.ts';
+import { readNamed } from '../files/path-refusal.ts';
+import { isCount } from './limits.ts';
+
+/** What one client has used. */
+export interface ClientCounts {
+  readonly name: string;
+  /** Of the day (UTC). */
+  readonly tokens: number;
+  /** When its requests of the last minute were admitted: ms since 1970, the oldest first. */
+  readonly admissions: readonly number[];
+}
+
+const SHARED = 'another gateway writes to this workspace, too, and each overwrites the counts of the other';
+
+/**
+ * Reads the file, and replaces it at most once a second when counts have changed, and at the end. A kill or a
+ * power cut loses the counts of the last second. Two gateways on one workspace notice each other by what the
+ * file system says of the file; a lock would outlive a crash. Calls `failed` whenever counts may not survive a
+ * restart, and `written` whenever they were written. Throws config_invalid if the file cannot be read.
+ */
+export async function openCountsFile(
+  workspace: string,
+  clock: Clock,
+  failed: (reason: Error) => void,
+  written: () => void,
+) {
+  const path = join(workspace, 'limits.json');
+  /** Gives the counts at a time, if some have changed since the last writing. */
+  let unwritten: ((now: number) => readonly ClientCounts[]) | undefined;
+  let known = await stampOf(path);
+  const before = countsIn(path, clock.now());
+  if (before === undefined) failed(new Error('limits.json cannot be understood, and is left out'));
+  let cancel: (() => void) | undefined;
+  let writing = Promise.resolve();
+
+  async function write(): Promise<void> {
+    if (unwritten === undefined) return;
+    const late = Object.assign(new Error('the disk does not answer'), { code: 'ETIMEDOUT' });
+    const inTime = clock.after(clock.times.diskPatience, () => failed(late));
+    const [counts, now] = [unwritten, clock.now()];
+    unwritten = undefined;
+    try {
+      const found = await stampOf(path);
+      await replace(path, JSON.stringify({ v: 1, day: dayOf(now), clients: counts(now) }), 0o600);
+      if (found === known || found === undefined) written();
+      else failed(new Error(SHARED));
+      known = await stampOf(path);
+    } catch (error) {
+      failed(error as Error);
+      store(unwritten ?? counts);
+    } finally {
+      inTime();
+    }
+  }
+
+  /** Writes what is not written. */
+  function flush(): Promise<void> {
+    cancel?.();
+    cancel = undefined;
+    writing = writing.then(write);
+    return writing;
+  }
+
+  /** The counts have changed, and are written soon. `counts` gives them at a time. */
+  function store(counts: (now: number) => readonly ClientCounts[]): void {
+    unwritten = counts;
+    cancel ??= clock.after(clock.times.countsPause, flush);
+  }
+
+  return {
+    /** The counts that still hold. */
+    before,
+    store,
+    /** Writes what is not written. What cannot be written now is lost. */
+    async close(): Promise<void> {
+      await flush();
+      cancel?.();
+    },
+  };
+}
+
+/** The UTC day of a time in ms since 1970, as in 2026-11-30. */
+const dayOf = (at: number): string => new Date(at).toISOString().slice(0, 10);
+
+/** Tells this file from one that was put in its place; undefined if there is none. */
+async function stampOf(path: string): Promise<string | undefined> {
+  const stats = await unless('ENOENT', stat(path));
+  return stats && `${stats.ino} ${stats.mtimeMs}`;
+}
+
+/**
+ * The counts in a file; undefined if it has another form. Tokens of another day do not hold, nor admissions
+ * that are a minute away from now. One that lies ahead by less, because the clock was set back, does.
+ */
+function countsIn(path: string, now: number): readonly ClientCounts[] | undefined {
+  if (!existsSync(path)) return [];
+  const text = readNamed(`the counts of the limits, ${JSON.stringify(path)}`, path).toString();
+  try {
+    const { v, day, clients } = JSON.parse(text) as { v: unknown; day: unknown; clients: ClientCounts[] };
+    if (v !== 1 || !clients.every(areCounts)) return undefined;
+    return clients.map(({ name, tokens, admissions }) => ({
+      name,
+      tokens: day === dayOf(now) ? tokens : 0,
+      admissions: admissions.filter((at) => Math.abs(now - at) < 60_000),
+    }));
+  } catch {
+    return undefined;
+  }
+}
+
+const areCounts = ({ name, tokens, admissions }: ClientCounts): boolean =>
+  CLIENT_NAME.test(name) && isCount(tokens) && Array.isArray(admissions) && admissions.every(isCount);
