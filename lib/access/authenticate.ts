@@ -32,8 +32,8 @@ export type ClientsByToken = ReadonlyMap<string, Client>;
 export function authenticate(sent: Credentials, clients: ClientsByToken, now: number): Client {
   const { authorization, apiKeyHeader } = sent;
   const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
-  // How long the look-up takes may tell something of a digest, which is of no use: nobody finds a token of 256
-  // random bits from its digest.
+  // How long the look-up takes may tell something of a digest, which is of no use: nobody finds a token of
+  // 256 random bits from its digest.
   const client = token === undefined ? undefined : clients.get(digestOf(token));
   if (client === undefined) throw new PrivatemodeError('client_unknown', whyUnknown(token, sent));
   if (client.expires !== undefined && now >= client.expires)

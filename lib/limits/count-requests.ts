@@ -1,6 +1,6 @@
 /** Counts what clients use, in the memory of this process. */
 import type { Clock } from '../clock.ts';
-import type { ClientCounts } from './counts-file.ts';
+import type { ClientCounts, CountsAt } from './counts-file.ts';
 import { type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
 
 const WINDOW_MS = 60_000;
@@ -24,8 +24,8 @@ interface RequestCountsOptions {
   readonly clock: Pick<Clock, 'now' | 'monotonic'>;
   /** The counts before a restart. */
   readonly before?: readonly ClientCounts[] | undefined;
-  /** Called when something has changed that a restart must not forget. `counts` gives all at a time. */
-  readonly changed?: (counts: (now: number) => readonly ClientCounts[]) => void;
+  /** Called when something has changed that a restart must not forget. */
+  readonly changed?: (counts: CountsAt) => void;
 }
 
 /**
@@ -70,14 +70,6 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
     return counts;
   }
 
-  function release(name: string, tokens: number): void {
-    const used = usedBy(name, clock.now(), clock.monotonic());
-    used.running -= 1;
-    if (!(tokens > 0)) return;
-    used.tokens += tokens;
-    changed?.(countsAt);
-  }
-
   return {
     admit({ name, limits }: LimitedClient): Permit {
       const at = clock.now();
@@ -103,7 +95,11 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
         release(tokens) {
           if (isOver) return;
           isOver = true;
-          release(name, tokens);
+          const ended = usedBy(name, clock.now(), clock.monotonic());
+          ended.running -= 1;
+          if (!(tokens > 0)) return;
+          ended.tokens += tokens;
+          changed?.(countsAt);
         },
       };
     },

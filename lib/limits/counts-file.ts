@@ -1,5 +1,5 @@
 /** Keeps the counts of the limits in `<workspace>/limits.json`, so that they survive a restart. */
-import { existsSync } from 'node:fs';
+import { type Stats, statSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CLIENT_NAME } from '../access/clients-file.ts';
@@ -17,13 +17,16 @@ export interface ClientCounts {
   readonly admissions: readonly number[];
 }
 
+/** Gives the counts at a time, ms since 1970. */
+export type CountsAt = (now: number) => readonly ClientCounts[];
+
 const SHARED = 'another gateway writes to this workspace, too, and each overwrites the counts of the other';
 
 /**
  * Reads the file, and replaces it at most once a second when counts have changed, and at the end. A kill or a
  * power cut loses the counts of the last second. Two gateways on one workspace notice each other by what the
- * file system says of the file; a lock would outlive a crash. Calls `failed` whenever counts may not survive a
- * restart, and `written` whenever they were written. Throws config_invalid if the file cannot be read.
+ * file system says of the file; a lock would outlive a crash. Calls `failed` whenever counts may not survive
+ * a restart, and `written` whenever they were written. Throws config_invalid if the file cannot be read.
  */
 export async function openCountsFile(
   workspace: string,
@@ -32,10 +35,12 @@ export async function openCountsFile(
   written: () => void,
 ) {
   const path = join(workspace, 'limits.json');
-  /** Gives the counts at a time, if some have changed since the last writing. */
-  let unwritten: ((now: number) => readonly ClientCounts[]) | undefined;
-  let known = await stampOf(path);
-  const before = countsIn(path, clock.now());
+  const what = `the counts of the limits, ${JSON.stringify(path)}`;
+  const file = readNamed(what, path, (name) => statSync(name, { throwIfNoEntry: false }));
+  const before = file === undefined ? [] : countsIn(readNamed(what, path), clock.now());
+  /** Tells the file that is known from one that another gateway put in its place. */
+  let known = stampOf(file);
+  let unwritten: CountsAt | undefined;
   if (before === undefined) failed(new Error('limits.json cannot be understood, and is left out'));
   let cancel: (() => void) | undefined;
   let writing = Promise.resolve();
@@ -47,11 +52,11 @@ export async function openCountsFile(
     const [counts, now] = [unwritten, clock.now()];
     unwritten = undefined;
     try {
-      const found = await stampOf(path);
+      const found = stampOf(await unless('ENOENT', stat(path)));
       await replace(path, JSON.stringify({ v: 1, day: dayOf(now), clients: counts(now) }), 0o600);
       if (found === known || found === undefined) written();
       else failed(new Error(SHARED));
-      known = await stampOf(path);
+      known = stampOf(await stat(path));
     } catch (error) {
       failed(error as Error);
       store(unwritten ?? counts);
@@ -60,7 +65,6 @@ export async function openCountsFile(
     }
   }
 
-  /** Writes what is not written. */
   function flush(): Promise<void> {
     cancel?.();
     cancel = undefined;
@@ -68,14 +72,13 @@ export async function openCountsFile(
     return writing;
   }
 
-  /** The counts have changed, and are written soon. `counts` gives them at a time. */
-  function store(counts: (now: number) => readonly ClientCounts[]): void {
+  /** The counts have changed, and are written soon. */
+  function store(counts: CountsAt): void {
     unwritten = counts;
     cancel ??= clock.after(clock.times.countsPause, flush);
   }
 
   return {
-    /** The counts that still hold. */
     before,
     store,
     /** Writes what is not written. What cannot be written now is lost. */
@@ -89,21 +92,19 @@ export async function openCountsFile(
 /** The UTC day of a time in ms since 1970, as in 2026-11-30. */
 const dayOf = (at: number): string => new Date(at).toISOString().slice(0, 10);
 
-/** Tells this file from one that was put in its place; undefined if there is none. */
-async function stampOf(path: string): Promise<string | undefined> {
-  const stats = await unless('ENOENT', stat(path));
-  return stats && `${stats.ino} ${stats.mtimeMs}`;
-}
+const stampOf = (file: Stats | undefined): string | undefined => file && `${file.ino} ${file.mtimeMs}`;
 
 /**
  * The counts in a file; undefined if it has another form. Tokens of another day do not hold, nor admissions
  * that are a minute away from now. One that lies ahead by less, because the clock was set back, does.
  */
-function countsIn(path: string, now: number): readonly ClientCounts[] | undefined {
-  if (!existsSync(path)) return [];
-  const text = readNamed(`the counts of the limits, ${JSON.stringify(path)}`, path).toString();
+function countsIn(text: Buffer, now: number): readonly ClientCounts[] | undefined {
   try {
-    const { v, day, clients } = JSON.parse(text) as { v: unknown; day: unknown; clients: ClientCounts[] };
+    const { v, day, clients } = JSON.parse(text.toString()) as {
+      v: unknown;
+      day: unknown;
+      clients: ClientCounts[];
+    };
     if (v !== 1 || !clients.every(areCounts)) return undefined;
     return clients.map(({ name, tokens, admissions }) => ({
       name,

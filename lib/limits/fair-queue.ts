@@ -59,22 +59,17 @@ export function createFairQueue(limit: number, clock: Clock) {
 
   function wait(name: string | undefined, queue: Queue, signal: AbortSignal): Promise<Leave> {
     const { promise, resolve, reject } = Promise.withResolvers<Leave>();
-    const leaveLine = (): void => {
+    const leaveLine = (then: () => void): void => {
       inTime();
       signal.removeEventListener('abort', aborted);
       queue.waiting.delete(enter);
       waiting -= 1;
+      then();
     };
-    const enter = (): void => {
-      leaveLine();
-      resolve(take(name, queue));
-    };
-    const refuse = (reason: unknown): void => {
-      leaveLine();
-      reject(reason);
-    };
-    const aborted = (): void => refuse(signal.reason);
-    const tooLate = (): void => refuse(refused(`no place became free within ${placeWait / 1000} s`));
+    const enter = (): void => leaveLine(() => resolve(take(name, queue)));
+    const aborted = (): void => leaveLine(() => reject(signal.reason));
+    const tooLate = (): void =>
+      leaveLine(() => reject(refused(`no place became free within ${placeWait / 1000} s`)));
     const inTime = clock.after(placeWait, tooLate, 'waiting');
     signal.addEventListener('abort', aborted);
     queue.waiting.add(enter);
@@ -84,16 +79,16 @@ export function createFairQueue(limit: number, clock: Clock) {
 
   return {
     /**
-     * Gives the client a place: at once if there is one, otherwise when one becomes free. A free place goes to
-     * the client that has the fewest running, among equals to each in turn, and within a client in order of
-     * arrival. Throws, or rejects with, max_in_flight_reached after 10 s, or if 256 requests of the client or
-     * 1,024 in all wait already; rejects with the reason of `signal`, which has not aborted yet.
+     * Gives the client a place: at once if there is one, otherwise when one becomes free. A free place goes
+     * to the client that has the fewest running, among equals to each in turn, and within a client in order
+     * of arrival. Throws, or rejects with, max_in_flight_reached after 10 s, or if 256 requests of the client
+     * or 1,024 in all wait already; rejects with the reason of `signal`, which has not aborted yet.
      */
     enter(name: string | undefined, signal: AbortSignal): Leave | Promise<Leave> {
       const queue = queues.get(name) ?? { running: 0, waiting: new Set() };
       if (hasPlaceFor(name, queue)) return take(name, queue); // then no waiting request could have this place
-      if (queue.waiting.size >= MOST_WAITING_OF_ONE) throw refused('too many of its requests wait already');
-      if (waiting >= MOST_WAITING) throw refused('too many requests wait already');
+      if (queue.waiting.size >= MOST_WAITING_OF_ONE || waiting >= MOST_WAITING)
+        throw refused('too many requests wait already');
       queues.set(name, queue);
       return wait(name, queue, signal);
     },

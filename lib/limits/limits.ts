@@ -34,7 +34,7 @@ const LIMITS = {
   maxConcurrent: ['max_concurrent_reached', 'requests at the same time'],
 } as const satisfies Record<keyof Limits, unknown>;
 
-/** The error for a request beyond `limit`. `seconds`: after so long it is worth trying again; at least one. */
+/** The error for a request beyond `limit`. `seconds`: after so long it is worth trying again. */
 export function limitReached(limit: keyof Limits, limits: Limits, seconds: number): PrivatemodeError {
   const [code, what] = LIMITS[limit];
   return new PrivatemodeError(code, `this client has reached its limit of ${what}: ${limits[limit]}`, {

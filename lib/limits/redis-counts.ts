@@ -10,14 +10,13 @@ export interface RedisCountsOptions {
   readonly url: string;
   /** CA certificates for rediss://, in PEM. */
   readonly ca: readonly string[];
-  /** While nobody can count: `closed` refuses requests; `open` admits them. */
+  /** While nobody can count: `closed` refuses requests; `open` admits them and calls `uncounted`. */
   readonly onFailure: 'closed' | 'open';
+  readonly uncounted: () => void;
   /** Called whenever the store cannot be used. `reason` repeats nothing of the URL. */
   readonly failed: (reason: string) => void;
   /** Called whenever a look at the store has found that it can be used. */
   readonly usable: () => void;
-  /** Called when a request is admitted that is not counted (`open`). */
-  readonly uncounted: () => void;
   readonly clock: Clock;
 }
 
@@ -85,6 +84,7 @@ return {0, 0}`;
 const REACHED = [undefined, 'tokensPerDay', 'requestsPerMinute', 'maxConcurrent'] as const;
 
 type Reply = readonly [reached: number, seconds: number];
+
 /** Other replies may come from a proxy in between or from another server. Neither keeps count for us. */
 const isReply = (reply: unknown): reply is Reply =>
   Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length;
@@ -131,14 +131,11 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     disableClientInfo: true,
     maintNotifications: 'disabled',
     commandsQueueMaxLength: 10_000,
-    commandOptions: { timeout: 0 }, // it would cover the wait until a command is written, not that for its reply
+    commandOptions: { timeout: 0 }, // it would cover the wait to be written, not that for a reply
     scripts: { count },
   });
 
-  /**
-   * Why something failed, in words of our own: errors of servers repeat commands, and a command may hold the
-   * password.
-   */
+  /** In words of our own: errors of servers repeat commands, and a command may hold the password. */
   function reasonOf(thrown: unknown): string {
     const { message, code = '' } = thrown as NodeJS.ErrnoException;
     if (!(thrown instanceof redis.ErrorReply))
@@ -210,7 +207,9 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     const args = [id, storeLease, tokensPerDay, requestsPerMinute, maxConcurrent];
     const reply = await run(name, 'admit', ...args).catch(({ message }: Error) => {
       void look();
-      if (options.onFailure === 'closed') throw unavailable(message);
+      const reason = `the store of the limits cannot be used: ${message}`;
+      if (options.onFailure === 'closed')
+        throw new PrivatemodeError('limits_unavailable', reason, { retryAfter: 2 });
       options.uncounted();
     });
     if (reply === undefined) return NOT_COUNTED;
@@ -238,8 +237,3 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     },
   };
 }
-
-const unavailable = (reason: string): PrivatemodeError =>
-  new PrivatemodeError('limits_unavailable', `the store of the limits cannot be used: ${reason}`, {
-    retryAfter: 2,
-  });

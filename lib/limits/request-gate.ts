@@ -18,7 +18,7 @@ type Limiting = { readonly counts?: RequestCounts | undefined; readonly queue?: 
 export type RequestGate = ReturnType<typeof createRequestGate>;
 
 export function createRequestGate({ counts, queue }: Limiting) {
-  /** Finds a place for a request that its client's limits admit. If there is none, gives the admission back. */
+  /** Finds a place for a request that is admitted, or else gives the admission back. */
   function placeFor(admitted: Permit | undefined, { client, signal }: Entering): Permit | Promise<Permit> {
     const giveBack = (reason: unknown): never => {
       admitted?.release(0);
@@ -37,8 +37,8 @@ export function createRequestGate({ counts, queue }: Limiting) {
   return {
     /**
      * Gives a request its permit, at once if no store has to be asked and a place is free. Throws, or rejects
-     * with, the codes of RequestCounts.admit, max_in_flight_reached, and the reason of `signal`. The limits of
-     * the client come first and never wait. A request that the queue refuses still counts in the minute of
+     * with, the codes of RequestCounts.admit, max_in_flight_reached, and the reason of `signal`. The limits
+     * of the client come first and never wait. A request that the queue refuses still counts in the minute of
      * its client; its place of maxConcurrent is given back.
      */
     enter(entering: Entering): Permit | Promise<Permit> {

@@ -122,8 +122,8 @@ export const PROGRAM: readonly Mutation[] = [
     file: 'lib/limits/count-requests.ts',
     edits: [
       {
-        find: 'used.times.length - used.begin >= requestsPerMinute',
-        replace: 'used.times.length - used.begin > requestsPerMinute',
+        find: 'used.times.length >= requestsPerMinute',
+        replace: 'used.times.length > requestsPerMinute',
       },
     ],
     tests: [

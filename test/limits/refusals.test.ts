@@ -164,13 +164,12 @@ describe('a request that its limits refuse', { timeout: 600_000 }, () => {
   }
 
   it('is answered before its body has arrived, and its connection ends', async (t) => {
-    const { client } = await scene(
+    const { sending } = await scene(
       t,
       byCounts(countsWith(1, 0)),
       clientOf({ limits: { requestsPerMinute: 1 } }),
     );
-    const asking = client();
-    asking.send(post('', { headers: ['Content-Length: 100000'] }));
+    const asking = sending(post('', { headers: ['Content-Length: 100000'] }));
     const answer = await answerTo(asking);
     assert.deepEqual(
       [answer.status, codeOf(answer), answer.headers['connection']],
@@ -183,9 +182,8 @@ describe('a request that its limits refuse', { timeout: 600_000 }, () => {
     const counts = createRequestCounts({ clock: systemClock });
     const ann = clientOf({ limits: { maxConcurrent: 1 } });
     const running = counts.admit(ann);
-    const { client } = await scene(t, byCounts(counts), ann);
-    const asking = client();
-    asking.send(get('/v1/models'));
+    const { sending } = await scene(t, byCounts(counts), ann);
+    const asking = sending(get('/v1/models'));
     assert.equal((await answerTo(asking)).status, 429);
     assert.ok('release' in running);
     running.release(0);

@@ -67,6 +67,17 @@ describe('the gate of requests', { timeout: 600_000 }, () => {
     assert.deepEqual(queue.size(), { running: 1, waiting: 0 });
   });
 
+  it('asks for a place in the name of the client, so that one who floods leaves some to others', async () => {
+    const gate = createRequestGate({ queue: createFairQueue(8, systemClock) });
+    const enter = (name: string) => gate.enter({ client: clientOf({ name }), signal: never }) as Permit;
+    const permits = Array.from({ length: 7 }, () => enter('ann'));
+    const waiting = gate.enter({ client: clientOf(), signal: never });
+    assert.ok(waiting instanceof Promise);
+    enter('bob').release(0);
+    permits[0]?.release(0);
+    await waiting;
+  });
+
   it('counts a request for requestsPerMinute and frees its place of maxConcurrent if the queue refuses it', async () => {
     const { enter } = scene(clockOf({ placeWait: 1 }));
     const limited = client({ requestsPerMinute: 3, maxConcurrent: 2 });
