@@ -93,7 +93,9 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/access/authenticate.test.ts',
-        names: ['authentication of a client refuses a client from its expiry on'],
+        names: [
+          'authentication of a client refuses a client from its expiry on, and says whom to ask for more time',
+        ],
       },
     ],
   },
