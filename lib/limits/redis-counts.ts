@@ -124,7 +124,7 @@ export async function openRedisCounts(options: RedisCountsOptions) {
       // The random part keeps replicas that lost the same server from coming back in step.
       reconnectStrategy: (retries) =>
         Math.min(storeLongestRetry, storeFirstRetry * 2 ** retries) * (0.75 + Math.random() / 4),
-      ...(options.url.startsWith('rediss:') ? { tls: true, ca: [...options.ca] } : {}),
+      ...(/^rediss:/i.test(options.url) ? { tls: true, ca: [...options.ca] } : {}),
     },
     RESP: 2, // with 3 the password goes with HELLO, which an old server repeats in its error
     disableOfflineQueue: true,

@@ -62,9 +62,6 @@ describe('the queue of --max-in-flight', { timeout: 600_000 }, () => {
     assert.deepEqual(queue.size(), { running: 2, waiting: 1 });
   });
 
-  it('gives a place synchronously if one is free', () =>
-    assert.equal(typeof createFairQueue(1, systemClock).enter('a', never), 'function'));
-
   it('keeps the order of arrival among the requests of one client, and among all requests without --clients', async () => {
     for (const name of ['a', undefined]) {
       const { ask, end, events } = scene(1);

@@ -494,7 +494,7 @@ describe('a Redis with TLS', { skip: REDIS.skip, timeout: 600_000 }, () => {
       more: [...tls, '--tls-cert-file', file('cert'), '--tls-key-file', file('key')],
     });
     const url = `rediss://127.0.0.1:${port}`;
-    const trusted = await replica(t, url, { ca: [authority.pem] });
+    const trusted = await replica(t, url.toUpperCase(), { ca: [authority.pem] });
     const client = clientWith({ maxConcurrent: 1 });
     await trusted.admit(client);
     assert.equal(await refusalOf(trusted, client), 'max_concurrent_reached 1');

@@ -136,13 +136,4 @@ describe('the gate of requests', { timeout: 600_000 }, () => {
       assert.equal(queue?.size().running ?? 0, 0);
     }
   });
-
-  it('lets requests without a client wait for a place', async () => {
-    const gate = createRequestGate({ counts: undefined, queue: createFairQueue(1, systemClock) });
-    const first = gate.enter({ client: undefined, signal: never }) as Permit;
-    const second = gate.enter({ client: undefined, signal: never });
-    assert.ok(second instanceof Promise);
-    first.release(0);
-    (await second).release(0);
-  });
 });
