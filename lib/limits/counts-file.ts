@@ -40,6 +40,7 @@ export async function openCountsFile(
   const before = file === undefined ? [] : countsIn(readNamed(what, path), clock.now());
   /** Tells the file that is known from one that another gateway put in its place. */
   let known = stampOf(file);
+  const stampNow = async () => stampOf(await unless('ENOENT', stat(path)));
   let unwritten: CountsAt | undefined;
   if (before === undefined) failed(new Error('limits.json cannot be understood, and is left out'));
   let cancel: (() => void) | undefined;
@@ -52,11 +53,11 @@ export async function openCountsFile(
     const [counts, now] = [unwritten, clock.now()];
     unwritten = undefined;
     try {
-      const found = stampOf(await unless('ENOENT', stat(path)));
+      const found = await stampNow();
       await replace(path, JSON.stringify({ v: 1, day: dayOf(now), clients: counts(now) }), 0o600);
       if (found === known || found === undefined) written();
       else failed(new Error(SHARED));
-      known = stampOf(await stat(path));
+      known = await stampNow();
     } catch (error) {
       failed(error as Error);
       store(unwritten ?? counts);
