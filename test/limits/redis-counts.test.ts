@@ -1,6 +1,5 @@
 /** Limits that are counted in a Redis: exact over all replicas, and what becomes of them while it is away. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
@@ -9,7 +8,6 @@ import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
-import { TIMES } from '../../lib/times.ts';
 import { clientOf } from '../support/doors/clients.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
@@ -172,43 +170,24 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
     assert.deepEqual(counts.events, ['usable']);
   });
 
-  it('free the place of a killed replica once the lease of that place is over', async (t) => {
+  it('free the place of a replica that is gone once its lease is over; who renews it keeps it for longer', async (t) => {
+    const lease = 2_000;
     const client = clientWith({ maxConcurrent: 2 });
-    const code = `
-      import { openRedisCounts } from ${JSON.stringify(join(import.meta.dirname, '../../lib/limits/redis-counts.ts'))};
-      import { clockWith } from ${JSON.stringify(join(import.meta.dirname, '../../lib/clock.ts'))};
-      const clock = clockWith({ ...${JSON.stringify(TIMES)}, storeLease: 3_000 });
-      const counts = await openRedisCounts({ url: ${JSON.stringify(server.url)}, ca: [], onFailure: 'closed', clock,
-        failed: () => {}, usable: () => {}, uncounted: () => {} });
-      await counts.admit(${JSON.stringify(client)});
-      console.log('admitted');
-      setInterval(() => {}, 1_000);`;
-    const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', code], {
-      stdio: ['ignore', 'pipe', 'inherit'],
+    const gone = await replica(t, server.url, {
+      clock: clockOf({ storeLease: lease, storeLook: 1_000_000 }),
     });
-    t.after(() => child.kill('SIGKILL'));
-    await once(child.stdout, 'data', { signal: AbortSignal.timeout(60_000) });
-    const counts = await replica(t, server.url, { clock: clockOf({ storeLease: 3_000, storeLook: 1_000 }) });
+    await gone.admit(client);
+    const clock = clockOf({ storeLease: lease, storeLook: lease / 4 });
+    const counts = await replica(t, server.url, { clock });
     await counts.admit(client); // runs on
-    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
-    child.kill('SIGKILL');
-    await placeFor(counts, client);
-    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
-  });
-
-  it('keep the place of a request taken while the request runs for longer than the lease', async (t) => {
-    const lease = 3_000;
-    const counts = await replica(t, server.url, {
-      clock: clockOf({ storeLease: lease, storeLook: lease / 3 }),
-    });
-    const client = clientWith({ maxConcurrent: 1 });
     const start = Date.now();
-    await counts.admit(client);
+    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+    await placeFor(counts, client);
     const isOver = async (): Promise<boolean> => {
       assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
       return Date.now() > start + 2 * lease;
     };
-    await eventually('the end of the first lease', isOver, 60_000, 250);
+    await eventually('the end of two leases', isOver, 60_000, 250);
   });
 
   it('are counted in keys that all expire', async (t) => {
@@ -400,6 +379,12 @@ describe('limits whose store gives no reply', { timeout: 600_000 }, () => {
     const counts = await replica(t, await startLiar(t, ''), { clock: clockOf({ storeLook: 50 }) });
     await eventually('the failure', () => counts.events.includes('it does not reply in time'));
     await eventually('another connection', () => counts.events.at(-1) === 'usable');
+  });
+
+  it('are given up in a handshake without a reply', async (t) => {
+    const url = (await startLiar(t, '', [])).replace('//', '//:password@');
+    const counts = await replica(t, url, { clock: clockOf({ storeSilence: 50 }) });
+    await eventually('the failure', () => counts.events.includes('the connection was lost'));
   });
 });
 
