@@ -20,8 +20,6 @@ export interface ClientCounts {
 /** Gives the counts at a time, ms since 1970. */
 export type CountsAt = (now: number) => readonly ClientCounts[];
 
-const SHARED = 'another gateway writes to this workspace, too, and each overwrites the counts of the other';
-
 /**
  * Reads the file, and replaces it at most once a second when counts have changed, and at the end. A kill or a
  * power cut loses the counts of the last second. Two gateways on one workspace notice each other by what the
@@ -48,15 +46,15 @@ export async function openCountsFile(
 
   async function write(): Promise<void> {
     if (unwritten === undefined) return;
-    const late = Object.assign(new Error('the disk does not answer'), { code: 'ETIMEDOUT' });
-    const inTime = clock.after(clock.times.diskPatience, () => failed(late));
+    const late = (): void => failed(new Error('the disk takes longer than 10 s'));
+    const inTime = clock.after(clock.times.diskPatience, late);
     const [counts, now] = [unwritten, clock.now()];
     unwritten = undefined;
     try {
       const found = await stampNow();
       await replace(path, JSON.stringify({ v: 1, day: dayOf(now), clients: counts(now) }), 0o600);
       if (found === known || found === undefined) written();
-      else failed(new Error(SHARED));
+      else failed(new Error('another gateway writes to this workspace, too'));
       known = await stampNow();
     } catch (error) {
       failed(error as Error);
