@@ -5,8 +5,8 @@ import type { Clock } from './clock.ts';
 import type { ConfiguredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { reasonOf } from './files/path-refusal.ts';
-import { openCountLog } from './limits/count-log.ts';
 import { createRequestCounts } from './limits/count-requests.ts';
+import { openCountsFile } from './limits/counts-file.ts';
 import { createFairQueue } from './limits/fair-queue.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
 import { createRequestGate } from './limits/request-gate.ts';
@@ -58,7 +58,7 @@ export async function openAccess(
 /** Opens the counts of requests and tokens: in a Redis, or in memory, beginning with what was stored. */
 async function openCounts(
   { workspace, limitsStore, limitsStoreFailure }: Config,
-  { clock, log, counters, conditions }: Shared,
+  { clock, counters, conditions }: Shared,
   authorities: readonly string[],
 ) {
   if (limitsStore !== undefined) {
@@ -68,22 +68,16 @@ async function openCounts(
       onFailure: limitsStoreFailure,
       ca: authorities,
       clock,
-      connected: () => log.info({ store }, 'Connected to the store of the limits'),
-      failed: (_error, reason) => conditions.set('limits_store_away', `${store}: ${reason}`),
-      recovered: () => conditions.clear('limits_store_away'),
-      unusable: (client, reason) =>
-        conditions.set('client_counts_unusable', `${client}: ${reason}`, { of: client, fields: { client } }),
-      usable: (client) => conditions.clear('client_counts_unusable', { of: client }),
+      failed: (reason) => conditions.set('limits_store_away', `${store}: ${reason}`),
+      usable: () => conditions.clear('limits_store_away'),
       uncounted: () => counters.uncounted++,
     });
   }
-  const { before, unreadable, add, close } = await openCountLog({
+  const { before, store, close } = await openCountsFile(
     workspace,
     clock,
-    onFailure: (error) => conditions.set('counts_waiting', `${resolve(workspace)}: ${reasonOf(error)}`),
-    onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
-  });
-  const leftOut = 'Some lines of the counts of the limits cannot be read, and are left out';
-  if (unreadable > 0) log.warn({ lines: unreadable }, leftOut);
-  return { ...createRequestCounts({ clock, before, record: add }), close };
+    (reason) => conditions.set('counts_waiting', `${resolve(workspace)}: ${reasonOf(reason)}`),
+    () => conditions.clear('counts_waiting'),
+  );
+  return { ...createRequestCounts({ clock, before, changed: store }), close };
 }

@@ -129,13 +129,11 @@ export const TIMES = Object.freeze({
   // Files
   /** A disk that has not answered within this time counts as failed. */
   diskPatience: 10_000,
-  /** Between two batches of lines that are written, such as receipts and counts of limits. */
+  /** Between two batches of lines that are written, such as receipts. */
   batchPause: 250,
   keyFileLook: 5_000,
   manifestFileLook: 5_000,
   clientsFileLook: 500,
-  /** A clients file that is half written is read again after this pause. */
-  halfWrittenPause: 40,
   /** Until a change of the clients file is in force, for `clients`. */
   clientsInForceWait: 10_000,
   clientsInForceLook: 100,
@@ -146,10 +144,15 @@ export const TIMES = Object.freeze({
   storeReply: 1_000,
   storeConnect: 2_000,
   storeFirstRetry: 100,
-  storeLongestRetry: 5_000,
-  /** How long a count in the store belongs to its replica; it is renewed three times in this time. */
+  storeLongestRetry: 2_000,
+  /** How long a place in the store belongs to its replica, unless that renews it. */
   storeLease: 60_000,
-  storeLook: 50_000,
+  /** Between two looks at the store, each of which renews the leases. */
+  storeLook: 20_000,
+  /** A connection on which nothing goes to and fro for this long hangs in its handshake, and is given up. */
+  storeSilence: 30_000,
+  /** Between two writings of the counts in the workspace. */
+  countsPause: 1_000,
 
   // Operators
   /** For a request of the admin listener. */

@@ -48,7 +48,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   observe: ['clock', 'errors', 'listener', 'text', 'version', 'session', 'manifest-log', 'verdict'],
   config: ['errors', 'files', 'text', 'api', 'network', 'attestation', 'watch-files'],
   access: ['clock', 'errors', 'files', 'strict-json', 'api', 'observe', 'config', 'watch-files'],
-  limits: ['clock', 'errors', 'config', 'files', 'access'],
+  limits: ['clock', 'errors', 'files', 'access'],
   gateway: [
     'clock',
     'errors',

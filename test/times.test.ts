@@ -73,7 +73,7 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[t.lastWork, t.stopMargin], 'a second signal shortens the end'],
   [[t.startLook, t.startPatience], 'the first line says the time so far'],
 
-  [[t.clientsFileLook + 6 * t.halfWrittenPause, 1_000], 'docs: a client is refused within a second'],
+  [[2 * t.clientsFileLook, 1_000], 'docs: a client is refused within a second'],
   [
     [t.clientsInForceLook, t.clientsFileLook, t.clientsInForceWait / 4],
     'the command asks as often as the proxy reads the file, several times',
@@ -81,9 +81,9 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
 
   [[t.storeReply, t.storeConnect, t.placeWait], 'a store that is away is told sooner than a full queue'],
   [[t.storeFirstRetry, t.storeLongestRetry], 'a backoff grows'],
-  [[t.storeLook + t.storeReply, MINUTE], 'a store that is silently gone is noticed within a minute'],
+  [[t.storeLook + t.storeReply, t.storeSilence], 'a connection that is in use is not given up as silent'],
   [
-    [(t.storeLease * 2) / 3 + t.storeLongestRetry + t.storeConnect + t.storeReply, t.storeLease],
+    [t.storeLook + t.storeReply + t.storeLongestRetry + t.storeConnect, t.storeLease],
     'a renewal that fails, and a new connection after it, fit into a lease',
   ],
 

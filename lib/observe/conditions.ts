@@ -154,22 +154,14 @@ export const CONDITIONS = {
     remedy:
       'If it lasts, check the store of the limits (--limits-store): does it run, and does this machine reach it? The proxy reconnects by itself.',
   },
-  client_counts_unusable: {
-    severities: ['warning'],
-    level: 'error',
-    begins: 'The counts of a client in the store of the limits cannot be used',
-    ends: 'The counts of all clients in the store of the limits can be used again',
-    meaning:
-      'A key of the store holds something that is no count. That client is treated as if the store were away.',
-    remedy: 'Delete the keys of this client in the store.',
-  },
   counts_waiting: {
     severities: ['warning'],
     level: 'error',
-    begins: 'The counts of the limits cannot be written for now',
-    ends: 'The counts of the limits can be written again',
-    meaning: 'The disk does not take the counts of the limits. They hold, but a restart would forget some.',
-    remedy: WORKSPACE,
+    begins: 'A restart would forget counts of the limits',
+    ends: 'The counts of the limits survive a restart again',
+    meaning:
+      'The disk does not take the counts of the limits, or another gateway writes to the same workspace, or the file was damaged at the start. The limits hold, but a restart would forget some counts.',
+    remedy: `${WORKSPACE} Give each gateway a workspace of its own.`,
   },
   proxy_open: {
     severities: ['warning', 'info'],

@@ -93,7 +93,9 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/access/authenticate.test.ts',
-        names: ['authentication of a client refuses a client from its expiry on'],
+        names: [
+          'authentication of a client refuses a client from its expiry on, and says whom to ask for more time',
+        ],
       },
     ],
   },
@@ -118,30 +120,12 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'a clients file that is being written: the proxy reads it as it is',
-    file: 'lib/access/clients-file.ts',
-    edits: [
-      {
-        find: 'if (next.equals(last) && next.length > 0) return next;',
-        replace: 'if (next.length >= 0) return next;',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/access/gateway.test.ts',
-        names: [
-          'the file of clients, while the gateway runs takes effect once it is written completely, and no part of it before',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'the requests per minute: there may be one more',
     file: 'lib/limits/count-requests.ts',
     edits: [
       {
-        find: 'used.times.length - used.begin >= requestsPerMinute',
-        replace: 'used.times.length - used.begin > requestsPerMinute',
+        find: 'used.times.length >= requestsPerMinute',
+        replace: 'used.times.length > requestsPerMinute',
       },
     ],
     tests: [

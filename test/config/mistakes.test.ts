@@ -195,7 +195,7 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['clients', 'list', '--clients=DIR/key.txt'],
-      '--clients DIR/key.txt: not JSON at character 0, in line 1 ("privatemode-proxy clients new NAME --clients FILE" makes such a file)',
+      '--clients DIR/key.txt: not JSON at character 0, in line 1 (JSON has no comments, and no comma behind the last item)',
     ],
     [
       ['--manifest-path=https://cdn.example/manifest.json'],

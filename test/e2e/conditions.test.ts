@@ -224,7 +224,7 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     );
   });
 
-  it('has limits_store_away before any request asks the missing store; the log says when the store is connected', async (t) => {
+  it('has limits_store_away before any request asks the missing store', async (t) => {
     const clients = join(temporaryDirectory('conditions-'), 'clients.json');
     writeFileSync(clients, CLIENTS);
     const port = await freePort();
@@ -243,7 +243,6 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     await isOver(proxy, 'limits_store_away');
     assert.deepEqual(proxy.logged(), ['ERROR limits_store_away', 'over limits_store_away']);
     const log = proxy.stack.logLines.join('');
-    assert.match(log, /"msg":"Connected to the store of the limits"/);
     assert.ok(!log.includes('swordfish'));
   });
 
@@ -263,16 +262,15 @@ describe('a running proxy', { timeout: 600_000 }, () => {
   });
 });
 
-/** A server that runs every script of the limits, as a Redis would that has no counts. */
+/** A server that runs the script of the limits, as a Redis would that has no counts. */
 async function startStore(port: number): Promise<{ close(): void }> {
   const sockets = new Set<Socket>();
   const server: Server = createServer((socket) => {
     sockets.add(socket);
-    let trial = 0;
     socket.on('error', () => {});
     socket.on('data', (bytes) => {
-      for (const command of bytes.toString().match(/EVAL|SELECT|CLIENT|HELLO|AUTH/gi) ?? [])
-        socket.write(/EVAL/i.test(command) ? (trial++ === 1 ? '*2\r\n:0\r\n:0\r\n' : ':1\r\n') : '+OK\r\n');
+      for (const command of bytes.toString().match(/EVAL|AUTH/gi) ?? [])
+        socket.write(/EVAL/i.test(command) ? '*2\r\n:0\r\n:0\r\n' : '+OK\r\n');
     });
   });
   await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
