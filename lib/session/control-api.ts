@@ -1,6 +1,6 @@
 /**
- * The requests that lead to a secret: of evidence and secret, to the service (docs/protocol/attestation.md 1),
- * and of the manifest that the service has to match, to its CDN, unless the user gives it.
+ * The requests that lead to a secret: for evidence and secret, to the service (docs/protocol/attestation.md
+ * 1), and for the manifest that the service has to match, to its CDN, unless the user gives it.
  */
 import { whyNoManifest } from '../attestation/manifest.ts';
 import type { Clock } from '../clock.ts';
