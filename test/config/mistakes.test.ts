@@ -172,13 +172,12 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['clients', 'new', 'ann,bob'],
-      'NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit, not "ann,bob"; several names are separated by blanks',
+      'clients new NAME: clients[0].name: expected a name of at most 64 letters, digits and . _ @ -, beginning with a letter or digit',
     ],
     [
-      ['clients', 'new', 'a\nb'],
-      'NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit, not "a\\\\u{a}b"',
+      ['clients', 'new', 'a', 'b', 'a'],
+      'clients new NAME: clients[2].name: expected a name that no other client has; clients[0] is called "a" too',
     ],
-    [['clients', 'new', 'a', 'b', 'a'], 'the name "a" is given twice: give each name once'],
     [
       ['clients', 'revoke'],
       'clients revoke needs a NAME before its flags: clients revoke NAME (see clients revoke --help)',
