@@ -324,13 +324,11 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'run: opencode may use other providers too',
     file: 'lib/commands/agents/opencode.ts',
-    edits: [{ find: 'enabled_providers: [name]', replace: 'enabled_providers: []' }],
+    edits: [{ find: 'enabled_providers: [PROVIDER]', replace: 'enabled_providers: []' }],
     tests: [
       {
         file: 'test/commands/run.test.ts',
-        names: [
-          'privatemode-proxy run opencode asks the proxy through its only provider, whose name is the same in the next run',
-        ],
+        names: ['privatemode-proxy run opencode asks the proxy through its only provider'],
       },
     ],
   },
@@ -429,19 +427,6 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/commands/run.test.ts',
         names: [
           'privatemode-proxy run starts no codex with -c=model_provider =evil, by which prompts could bypass the proxy',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'run: a repository knows the key of the name of the provider',
-    file: 'lib/commands/provider-name.ts',
-    edits: [{ find: 'if (inside && ', replace: 'if (false && inside && ' }],
-    tests: [
-      {
-        file: 'test/commands/run-provider-name.test.ts',
-        names: [
-          'the name of the provider that run gives to agents is new each time, with the reason, if its key file would lie in a directory of the project',
         ],
       },
     ],

@@ -33,7 +33,6 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
       ]
         .join('\n')
         .replaceAll(/127\.0\.0\.1:\d+/g, '127.0.0.1:PORT')
-        .replaceAll(/privatemode-[0-9a-f]{16}/g, 'privatemode-NAME')
         .replaceAll(directory, 'DIRECTORY');
       const file = join(import.meta.dirname, `agents/${agent}.txt`);
       if (process.env['RECORD_AGENTS'] === '1') writeFileSync(file, found);
