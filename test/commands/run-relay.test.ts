@@ -10,6 +10,8 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { startRelay } from '../../lib/commands/run-relay.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { serveHttps } from '../support/remote/loopback.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const NAMED = '{"name":"privatemode-proxy"}';
 
@@ -215,5 +217,28 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     assert.equal(response.statusCode, 400);
     assert.equal(await (await post()).text(), 'answered');
     assert.deepEqual(got, ['POST /v1/messages']);
+  });
+
+  it('passes requests to a gateway with TLS, under its name and with the token, and none to another one', async (t) => {
+    const authority = createTestAuthority('a CA of the team');
+    const { port: at } = await serveHttps(t, authority.issue(['localhost']), async (req, res) => {
+      if (req.headers.authorization !== 'Bearer own') return res.writeHead(401).end();
+      if (req.url === '/v1') return res.end(NAMED);
+      got.push(`${req.method} ${req.url} of ${req.headers.host}`);
+      await req.toArray();
+      res.end('of the team');
+    });
+    relay.close();
+    const url = `https://localhost:${at}`;
+    const headers = { authorization: 'Bearer own' };
+    relay = await startRelay({ url, headers, ca: [authority.pem] }, systemClock);
+    const body = JSON.stringify({ model: 'm' });
+    const asked = { method: 'POST', body, headers: { authorization: 'Bearer placeholder' } };
+    assert.equal(await (await fetch(`${relay.url}/v1/messages`, asked)).text(), 'of the team');
+    assert.deepEqual(got, [`POST /v1/messages of localhost:${at}`]);
+    relay.close();
+    relay = await startRelay({ url, headers, ca: [createTestAuthority('another').pem] }, systemClock);
+    assert.match((await refusal()).message, /does not answer/);
+    assert.equal(got.length, 1);
   });
 });
