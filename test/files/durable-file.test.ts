@@ -1,19 +1,11 @@
-/** Files come into being whole or not at all, directories always, and commands change a file one by one. */
+/** Files come into being whole or not at all, and directories always. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
-import {
-  copyBeside,
-  makeDirectory,
-  makeDirectorySync,
-  overwrite,
-  publish,
-  replace,
-  withLock,
-} from '../../lib/files/durable-file.ts';
+import { makeDirectory, makeDirectorySync, publish, replace } from '../../lib/files/durable-file.ts';
 import { reasonOf } from '../../lib/files/path-refusal.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
@@ -59,51 +51,6 @@ describe('a file that is stored', () => {
     await assert.rejects(replace(path('file'), 'text', 0o600), { code: 'ENOSPC' });
     assert.deepEqual(readdirSync(directory), []);
   });
-});
-
-describe('a file that is written where it stands', () => {
-  const NEW = Buffer.from('{"new":1}');
-  beforeEach(() => writeFileSync(path('file'), `{"old":"${'x'.repeat(100)}"}`, { mode: 0o640 }));
-
-  it('keeps its inode and mode, and leaves no copy', async () => {
-    const { ino } = statSync(path('file'));
-    symlinkSync(path('elsewhere'), copyBeside(path('file'))); // is not followed
-    await overwrite(path('file'), NEW);
-    const now = statSync(path('file'));
-    assert.deepEqual([now.ino, now.mode & 0o777, textOf('file')], [ino, 0o640, '{"new":1}']);
-    assert.deepEqual(readdirSync(directory), ['file']);
-  });
-
-  it('stays as it is if the copy cannot be written', async (t) => {
-    await failing(t, 'sync');
-    await assert.rejects(overwrite(path('file'), NEW), { code: 'ENOSPC' });
-    assert.match(textOf('file'), /^\{"old":"x+"\}$/);
-  });
-
-  it('is empty if a write is cut short, and the copy has the whole text', async (t) => {
-    await failing(t, 'writeFile', 1);
-    await assert.rejects(overwrite(path('file'), NEW), { code: 'ENOSPC' });
-    assert.deepEqual([textOf('file'), readFileSync(copyBeside(path('file')), 'utf8')], ['', '{"new":1}']);
-    t.mock.restoreAll();
-    await overwrite(path('file'), NEW);
-    assert.deepEqual([textOf('file'), readdirSync(directory)], ['{"new":1}', ['file']]);
-  });
-});
-
-it('a lock admits one at a time, and is gone afterwards, also after a failure', async () => {
-  const refused = { code: 'config_invalid', message: /file\.lock is there: another command is changing / };
-  await withLock(path('file'), () =>
-    assert.rejects(
-      withLock(path('file'), async () => {}),
-      refused,
-    ),
-  );
-  await assert.rejects(
-    withLock(path('file'), () => Promise.reject(new Error('of the work'))),
-    /of the work/,
-  );
-  assert.equal(await withLock(path('file'), async () => 7), 7);
-  assert.deepEqual(readdirSync(directory), []);
 });
 
 describe('making a directory', () => {
