@@ -139,7 +139,7 @@ function withTokens(file: Content, fresh: readonly Fresh[], path: string, apiKey
   return { ...file, clients: changed };
 }
 
-/** Throws config_invalid for a file that holds no key; one that only the gateway's user may read is accepted. */
+/** Throws config_invalid for a file that holds no key. Accepts one that only the gateway's user may read. */
 function checkKeyFile(keyPath: string, path: string): void {
   try {
     readApiKey({ kind: 'file', path: keyPath }, undefined, '--api-key-file');
@@ -155,8 +155,8 @@ function checkKeyFile(keyPath: string, path: string): void {
 }
 
 /**
- * Takes a client out of the file, and waits until the running proxy uses the file. Throws config_invalid if the
- * file has no such client, and if the proxy is not seen to use it: the client may still have access.
+ * Takes a client out of the file, and waits until the running proxy uses the file. Throws config_invalid if
+ * the file has no such client, and if the proxy is not seen to use it: the client may still have access.
  */
 async function revoke(name: string, path: string, admin: Address | undefined, { stdout, clock }: Io) {
   changeFile(path, (before) => {
@@ -224,8 +224,8 @@ function readList(path: string) {
 /**
  * Changes the file under a lock, and returns its clients. The file is written in place, so that owner, group,
  * mode, ACL and mounts stay: a container that has mounted it would keep the old one after a rename. A
- * truncated JSON object is never valid JSON, so a gateway that reads too early keeps the list that it has. The
- * old list is in `backupOf` meanwhile, and stays there after a crash. Throws config_invalid.
+ * truncated JSON object is never valid JSON, so a gateway that reads too early keeps the list that it has.
+ * The old list is in `backupOf` meanwhile, and stays there after a crash. Throws config_invalid.
  */
 function changeFile(path: string, change: (before: Content) => Content): readonly ClientEntry[] {
   const file = existsSync(path) ? realpathSync(path) : path;

@@ -21,8 +21,8 @@ export interface Offer {
 }
 
 /**
- * What a ready proxy offers. `name`: the agent's. Throws config_invalid if there is no such proxy, if the agent
- * cannot use it, and if it rejects the key of the agent, because it would then reject prompts too.
+ * What a ready proxy offers. `name`: the agent's. Throws config_invalid if there is no such proxy, if the
+ * agent cannot use it, and if it rejects the key of the agent, because it would then reject prompts too.
  */
 export async function offerOf(proxy: Reached, name: string, { needs }: Agent, clock: Clock): Promise<Offer> {
   const { url } = proxy;

@@ -110,7 +110,7 @@ export async function startRelay({ url, headers, ca }: Reached, clock: Clock) {
      * from others.
      */
     prompts: () => prompts,
-    /** How many requests got no response from the proxy. One that breaks off is the service's, or counts next. */
+    /** How many requests got no response from the proxy. One that breaks off may be the service's doing. */
     failed: () => failed,
     close(): void {
       server.close();
