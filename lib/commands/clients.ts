@@ -6,7 +6,6 @@ import { copyFileSync, existsSync, realpathSync, rmSync, writeFileSync } from 'n
 import { dirname, resolve } from 'node:path';
 import { type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../access/clients-file.ts';
 import { pause } from '../clock.ts';
-import { readApiKey } from '../config/api-key.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { setting, text, valuesOf } from '../config/setting.ts';
@@ -32,8 +31,7 @@ export const CLIENTS: Command = {
   flags: [...SETTINGS, HELP],
   takesEnvironment: true,
   words: [['new', 'NAME…'], ['list'], ['revoke', 'NAME']],
-  otherFlags: () =>
-    'limits, models and expiry of a client go into the file, beside its tokens (docs/clients-file.md)',
+  otherFlags: () => 'limits, models and expiry of a client go into the file, beside its tokens',
   help: renderHelp,
   run: runClients,
 };
@@ -84,33 +82,31 @@ function addTokens(
   fresh: readonly Fresh[],
   path: string | undefined,
   keyFile: string | undefined,
-  io: Io,
+  { stdout, stderr, clock }: Io,
 ): void {
   const entries = fresh.map(({ name, digest }) => ({ name, tokens: [digest] }));
   parseClientsFile(Buffer.from(textOf({ clients: entries })), { needsKeys: false, name: 'clients new NAME' });
+  if (path === undefined && keyFile !== undefined)
+    throw invalid('--api-key-file needs the --clients FILE of the proxy');
+  const clients =
+    path === undefined ? [] : changeFile(path, (before) => withTokens(before, fresh, path, keyFile));
+  // A terminal shows both lines, and a script reads only the second.
+  for (const { name, token } of fresh) {
+    stderr.write(`The token of ${name}, which is shown this once and stored nowhere:\n`);
+    stdout.write(`${token}\n`);
+  }
   if (path === undefined) {
-    if (keyFile !== undefined) throw invalid('--api-key-file needs the --clients FILE of the proxy');
-    for (const each of fresh) show(each, io);
     const what =
       'For "clients" in the file of --clients (a second token of a client: only the digest, beside the first):';
-    io.stderr.write(`${[what, ...entries.map((entry) => `  ${JSON.stringify(entry)}`)].join('\n')}\n`);
+    stderr.write(`${[what, ...entries.map((entry) => `  ${JSON.stringify(entry)}`)].join('\n')}\n`);
     return;
   }
-  const clients = changeFile(path, (before) => withTokens(before, fresh, path, keyFile));
-  for (const each of fresh) show(each, io);
   for (const client of clients)
-    if (fresh.some(({ name }) => name === client.name))
-      io.stderr.write(aboutFresh(client, path, io.clock.now()));
-  io.stderr.write(`It is in force once the log of the proxy says ${LOG_LINE}.\n`);
+    if (fresh.some(({ name }) => name === client.name)) stderr.write(aboutFresh(client, path, clock.now()));
+  stderr.write(`It is in force once the log of the proxy says ${LOG_LINE}.\n`);
 }
 
 const LOG_LINE = '"The clients file, or a key in it, was read again"';
-
-/** Prints a token: a terminal shows both lines, and a script reads only the second. */
-function show({ name, token }: Fresh, { stdout, stderr }: Io): void {
-  stderr.write(`The token of ${name}, which is shown this once and stored nowhere:\n`);
-  stdout.write(`${token}\n`);
-}
 
 /** About a client that got a token. `now`: ms since 1970. */
 function aboutFresh({ name, tokens, expires = Infinity }: ClientEntry, path: string, now: number): string {
@@ -122,7 +118,11 @@ function aboutFresh({ name, tokens, expires = Infinity }: ClientEntry, path: str
 /** Throws config_invalid for a change after which a gateway without --api-key would refuse the file. */
 function withTokens(file: Content, fresh: readonly Fresh[], path: string, apiKeyFile?: string): Content {
   const keyFile = apiKeyFile?.replace(/^@/, '');
-  if (keyFile !== undefined) checkKeyFile(resolve(dirname(path), keyFile), path);
+  if (keyFile !== undefined && !existsSync(resolve(dirname(path), keyFile)))
+    throw invalid(
+      // The value is not quoted: it may be the key itself, by mistake.
+      `there is no file of the name that --api-key-file gives: write the path of a file, relative to the directory of ${path}`,
+    );
   const key = keyFile === undefined ? {} : { apiKey: `@${keyFile}` };
   const clients = new Map(file.clients.map((client) => [client.name, client]));
   for (const { name, digest } of fresh) {
@@ -137,21 +137,6 @@ function withTokens(file: Content, fresh: readonly Fresh[], path: string, apiKey
         '--api-key-file PATH, a file with the key that the new clients use, relative to the directory of the clients file',
     );
   return { ...file, clients: changed };
-}
-
-/** Throws config_invalid for a file that holds no key. Accepts one that only the gateway's user may read. */
-function checkKeyFile(keyPath: string, path: string): void {
-  try {
-    readApiKey({ kind: 'file', path: keyPath }, undefined, '--api-key-file');
-  } catch (thrown) {
-    const { code } = ((thrown as Error).cause ?? {}) as NodeJS.ErrnoException;
-    if (code === 'EACCES' || code === 'EPERM') return;
-    if (code !== 'ENOENT') throw thrown;
-    // The value is not quoted: it may be the key itself, by mistake.
-    throw invalid(
-      `there is no file of the name that --api-key-file gives: write the path of a file, relative to the directory of ${path}`,
-    );
-  }
 }
 
 /**

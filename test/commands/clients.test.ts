@@ -1,7 +1,7 @@
 /** `privatemode-proxy clients`: a token, once, and the file that lets it in. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import fs, {
+import {
   linkSync,
   lstatSync,
   mkdtempSync,
@@ -13,12 +13,10 @@ import fs, {
   writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:http';
-import { syncBuiltinESMExports } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseClientsFile } from '../../lib/access/clients-file.ts';
-import { errno } from '../support/processes/broken-file-system.ts';
 import { type Ran, runCommand } from '../support/processes/command.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
@@ -157,36 +155,6 @@ describe('privatemode-proxy clients', () => {
       assert.deepEqual([code, contentOf(path)], [1, KEYED]);
       assert.match(stderr, /^Error: there is no file of the name that --api-key-file gives/);
       assert.ok(!stderr.includes('sk-real'), stderr);
-    });
-
-    it('new accepts a key file that only the user of the gateway may read', async (t) => {
-      const path = fileWith(KEYED);
-      const keyFile = join(path, '../carol.key');
-      writeFileSync(keyFile, 'key of carol');
-      const { openSync } = fs;
-      t.mock.method(fs, 'openSync', (file: string, ...rest: [number]) => {
-        if (file === keyFile) throw errno('EACCES');
-        return openSync(file, ...rest);
-      });
-      syncBuiltinESMExports();
-      const { code } = await run('new', 'carol', '--clients', path, '--api-key-file', 'carol.key');
-      t.mock.restoreAll();
-      syncBuiltinESMExports();
-      assert.deepEqual([code, contentOf(path).clients.at(-1).apiKey], [0, '@carol.key']);
-    });
-
-    it('new refuses a key file that holds no key, and leaves the file as it was', async () => {
-      const path = fileWith(KEYED);
-      writeFileSync(join(path, '../carol.key'), '');
-      const { code, stdout, stderr } = await run(
-        'new',
-        'carol',
-        '--clients',
-        path,
-        '--api-key-file=carol.key',
-      );
-      assert.deepEqual([code, stdout, contentOf(path)], [1, '', KEYED]);
-      assert.match(stderr, /^Error: the API key file ".*carol\.key" is empty: it must hold the key/);
     });
   });
 

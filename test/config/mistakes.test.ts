@@ -186,7 +186,7 @@ describe('a mistake on the command line', () => {
     [
       ['clients', 'revoke', 'a', 'B'],
       'unexpected argument "B": every setting is a flag that starts with --; give NAME before all flags (new takes several, revoke one, list none), and the file as --clients FILE; limits, models and expiry of a client go into the file, ' +
-        'beside its tokens (docs/clients-file.md)',
+        'beside its tokens',
     ],
     [
       ['clients', 'revoke', 'ann', '--clients=DIR/gone.json'],
