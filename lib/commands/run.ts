@@ -208,9 +208,7 @@ function aboutWindow(name: string, { leastWindow }: Agent, { name: model, limits
   const { context, output } = limits;
   if (leastWindow === undefined || context >= leastWindow(output)) return '';
   const least = leastWindow(Math.max(output, SHORTEST_OUTPUT));
-  // Only a --max-output can be too long for such a window.
-  const instead = context >= leastWindow(SHORTEST_OUTPUT) ? ', or leave out --max-output' : '';
-  return `Warning: the context window of ${which} has ${context} tokens, in which ${name} cannot work. Choose a model with at least ${least}${instead}.\n`;
+  return `Warning: the context window of ${which} has ${context} tokens, in which ${name} cannot work. Choose a model with at least ${least}.\n`;
 }
 
 const unseen = (name: string): string =>

@@ -314,9 +314,9 @@ export const PROGRAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/commands/run.test.ts',
+        file: 'test/commands/run-golden.test.ts',
         names: [
-          'privatemode-proxy run claude asks the proxy, by variables and by settings that override its files',
+          'privatemode-proxy run hands claude the arguments, variables and files that agents/claude.txt records',
         ],
       },
     ],
@@ -327,8 +327,10 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [{ find: 'enabled_providers: [PROVIDER]', replace: 'enabled_providers: []' }],
     tests: [
       {
-        file: 'test/commands/run.test.ts',
-        names: ['privatemode-proxy run opencode asks the proxy through its only provider'],
+        file: 'test/commands/run-golden.test.ts',
+        names: [
+          'privatemode-proxy run hands opencode the arguments, variables and files that agents/opencode.txt records',
+        ],
       },
     ],
   },
@@ -352,9 +354,9 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [{ find: 'skipWebFetchPreflight: true, ', replace: '' }],
     tests: [
       {
-        file: 'test/commands/run.test.ts',
+        file: 'test/commands/run-golden.test.ts',
         names: [
-          'privatemode-proxy run claude gets settings that deny WebSearch, which the service lacks, and skip asking Anthropic about fetched pages',
+          'privatemode-proxy run hands claude the arguments, variables and files that agents/claude.txt records',
         ],
       },
     ],
@@ -400,7 +402,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run does not start pi with the version 0.73.1, which may run extensions of a repository without asking, or change settings',
+          'privatemode-proxy run does not start pi with the version 0.73.1 on output 1, which may run extensions of a repository without asking, or change settings',
         ],
       },
     ],

@@ -1,6 +1,6 @@
 /** What `run` hands to each agent, whole, as recorded in the folder `agents`. */
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { AGENT_NAMES } from '../../lib/commands/agents.ts';
@@ -12,12 +12,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
 
   for (const agent of AGENT_NAMES) {
     it(`hands ${agent} the arguments, variables and files that agents/${agent}.txt records`, async () => {
-      const project = join(directory, 'project');
-      mkdirSync(join(project, '.git'), { recursive: true });
-      const env = environment({
-        ...{ WHAT: 'look', INIT_CWD: project },
-        ...{ npm_lifecycle_event: 'start', npm_package_name: 'privatemode-proxy' },
-      });
+      const env = environment({ WHAT: 'look' });
       const { code, stderr } = await runCommand(['run', agent, '--model', 'model-a', '--', 'ARGS'], { env });
       assert.equal(code, 0, stderr);
       const { args, env: given } = started();
