@@ -33,7 +33,9 @@ export async function offerOf(proxy: Reached, name: string, { needs }: Agent, cl
       `the proxy on ${url} cannot be used: GET /v1: ${own.text}. Start it first, in another terminal; one that serves HTTPS is given as --url https://HOST:PORT`,
     );
   if (own.status === 401)
-    throw invalid(`the proxy on ${url} asks for a token of its --clients: give yours as --token @FILE`);
+    throw invalid(
+      `the proxy on ${url} asks for a token of its --clients: give yours as --token @FILE (${own.text})`,
+    );
   const about = own.body as { name?: string; endpoints?: string[]; model_aliases?: string[] } | null;
   if (about?.name !== 'privatemode-proxy')
     throw invalid(
