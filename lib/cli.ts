@@ -1,5 +1,5 @@
 /** Runs a command line: finds its command, writes to stdout and stderr, and returns the exit code. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
 import { type Clock, every } from './clock.ts';
@@ -73,14 +73,7 @@ export async function main(
   run: Run = serve,
 ): Promise<number> {
   const [name = '', ...rest] = argv;
-  // The help of a command also covers the words behind its name, such as "new" in "clients new".
-  const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('-'));
-  if (name === 'help') {
-    const [of = '', word = ''] = rest;
-    const { words = [] } = Object.hasOwn(COMMANDS, of) ? ((await COMMANDS[of]?.()) ?? {}) : {};
-    const more = words.some(([first]) => first === word) ? [word] : [];
-    return main([...rest.slice(0, 1), ...more, '--help', ...flagsOf(rest.slice(1))], env, io, run);
-  }
+  if (name === 'help') return main([...rest.slice(0, 1), '--help'], env, io, run);
   if (name === 'version') return main(['--version', ...rest], env, io, run);
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   try {
@@ -137,14 +130,9 @@ async function logFailure(thrown: unknown, { stderr }: Io): Promise<void> {
   const { createLogger } = await import('./observe/log.ts');
   const { code, message, remedy } = asPrivatemodeError(thrown);
   const fault = thrown instanceof PrivatemodeError ? undefined : thrown;
-  createLogger({ format: 'json', level: ERROR_LEVEL, output: stderr }).error(
-    { code, remedy, err: fault },
-    message,
-  );
+  const log = createLogger({ format: 'json', level: 50, output: stderr }); // 50 is "error" in pino
+  log.error({ code, remedy, err: fault }, message);
 }
-
-/** The number of the level error in pino. */
-const ERROR_LEVEL = 50;
 
 /**
  * The message of config_invalid says how to mend the setting; the remedy of every other code comes from its
@@ -168,16 +156,8 @@ function describe(thrown: unknown): string {
  */
 function licences(): string {
   if (isSea()) return getAsset('licences', 'utf8');
-  return textAt('licences.txt') ?? `privatemode-proxy\n\n${textAt('../LICENSE') ?? SPDX}\n${NOTE}\n`;
-}
-
-const SPDX = 'SPDX-License-Identifier: MIT\n';
-const NOTE = 'The licences of the packages it uses lie beside them, in node_modules.';
-
-function textAt(path: string): string | undefined {
-  try {
-    return readFileSync(join(import.meta.dirname, path), 'utf8');
-  } catch {
-    return undefined;
-  }
+  const built = join(import.meta.dirname, 'licences.txt');
+  if (existsSync(built)) return readFileSync(built, 'utf8');
+  const own = readFileSync(join(import.meta.dirname, '../LICENSE'), 'utf8');
+  return `privatemode-proxy\n\n${own}\nThe licences of the packages it uses lie beside them, in node_modules.\n`;
 }

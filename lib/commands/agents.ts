@@ -47,7 +47,7 @@ export function agentOf(name: string, url: string): Agent {
   if (meant !== undefined) throw invalid(`run knows no agent ${printable(name)}. Did you mean ${meant}?`);
   throw invalid(
     `run starts ${AGENT_NAMES.join(', ')}, not ${printable(name, 100)}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
-      `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may override them (docs/agents.md). ` +
+      `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may override them. ` +
       'To start the proxy itself, give no command',
   );
 }
@@ -99,12 +99,12 @@ export async function demandVersion(
     env: withoutKeys(env),
     timeout: agentTimeout,
   });
-  const { stdout } = await started.catch((thrown: NodeJS.ErrnoException) => {
+  const { stdout, stderr } = await started.catch((thrown: NodeJS.ErrnoException) => {
     throw thrown.code === 'ENOENT'
       ? notInstalled(name, install)
       : invalid(`${name} --version fails: ${thrown.code}`);
   });
-  const found = /^v?(\d+\.\d+\.\d+)/.exec(stdout.trim())?.[1];
+  const found = /^v?(\d+\.\d+\.\d+)/m.exec(`${stdout}\n${stderr}`)?.[1];
   if (found === undefined || found.localeCompare(oldest, 'en', { numeric: true }) < 0)
     throw invalid(
       `${name} ${found ?? 'of an unknown version'} cannot run: versions before ${oldest} change your settings, or run the extensions ` +

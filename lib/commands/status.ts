@@ -1,5 +1,6 @@
 /** `privatemode-proxy status`: asks the admin listener of a running proxy for its state, and prints it. */
-import { get, type IncomingMessage } from 'node:http';
+import { get as httpGet, type IncomingMessage } from 'node:http';
+import { get as httpsGet } from 'node:https';
 import { abortAfter, type Clock, pause } from '../clock.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
@@ -163,12 +164,26 @@ interface Answer {
 export async function getText(
   clock: Clock,
   url: string,
-  { timeoutMs, headers = {} }: { readonly timeoutMs: number; readonly headers?: Record<string, string> },
+  {
+    timeoutMs,
+    headers = {},
+    ca,
+  }: {
+    readonly timeoutMs: number;
+    readonly headers?: Readonly<Record<string, string>>;
+    /** The authorities to trust (PEM), for https. */
+    readonly ca?: readonly string[] | undefined;
+  },
 ): Promise<Answer> {
   const signal = abortAfter(clock, timeoutMs);
   try {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      get(url, { headers, agent: false, signal }, resolve).on('error', reject);
+      const options = { headers, agent: false, signal } as const;
+      const request =
+        ca === undefined
+          ? httpGet(url, options, resolve)
+          : httpsGet(url, { ...options, ca: [...ca] }, resolve);
+      request.on('error', reject);
     });
     let body = '';
     response.setEncoding('utf8');

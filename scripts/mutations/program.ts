@@ -298,9 +298,9 @@ export const PROGRAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/commands/run.test.ts',
+        file: 'test/commands/run-golden.test.ts',
         names: [
-          'privatemode-proxy run claude asks the proxy, by variables and by settings that override its files',
+          'privatemode-proxy run hands claude the arguments, variables and files that agents/claude.txt records',
         ],
       },
     ],
@@ -308,12 +308,12 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'run: opencode may use other providers too',
     file: 'lib/commands/agents/opencode.ts',
-    edits: [{ find: 'enabled_providers: [name]', replace: 'enabled_providers: []' }],
+    edits: [{ find: 'enabled_providers: [PROVIDER]', replace: 'enabled_providers: []' }],
     tests: [
       {
-        file: 'test/commands/run.test.ts',
+        file: 'test/commands/run-golden.test.ts',
         names: [
-          'privatemode-proxy run opencode asks the proxy through its only provider, whose name is the same in the next run',
+          'privatemode-proxy run hands opencode the arguments, variables and files that agents/opencode.txt records',
         ],
       },
     ],
@@ -338,9 +338,9 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [{ find: 'skipWebFetchPreflight: true, ', replace: '' }],
     tests: [
       {
-        file: 'test/commands/run.test.ts',
+        file: 'test/commands/run-golden.test.ts',
         names: [
-          'privatemode-proxy run claude gets settings that deny WebSearch, which the service lacks, and skip asking Anthropic about fetched pages',
+          'privatemode-proxy run hands claude the arguments, variables and files that agents/claude.txt records',
         ],
       },
     ],
@@ -386,7 +386,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run does not start pi with the version 0.73.1, which may run extensions of a repository without asking, or change settings',
+          'privatemode-proxy run does not start pi with the version 0.73.1 on output 1, which may run extensions of a repository without asking, or change settings',
         ],
       },
     ],
@@ -413,19 +413,6 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/commands/run.test.ts',
         names: [
           'privatemode-proxy run starts no codex with -c=model_provider =evil, by which prompts could bypass the proxy',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'run: a repository knows the key of the name of the provider',
-    file: 'lib/commands/provider-name.ts',
-    edits: [{ find: 'if (inside && ', replace: 'if (false && inside && ' }],
-    tests: [
-      {
-        file: 'test/commands/run-provider-name.test.ts',
-        names: [
-          'the name of the provider that run gives to agents is new each time, with the reason, if its key file would lie in a directory of the project',
         ],
       },
     ],

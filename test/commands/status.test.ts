@@ -177,7 +177,7 @@ describe('status --watch', { timeout: 600_000 }, () => {
     };
     const given = parseArgv(['--watch', '--admin-address', address, ...more], COMMAND.flags);
     const io = { stdout, stderr: stdout, clock: clockOf({ statusInterval: 5 }) };
-    const code = await COMMAND.run({ given, words: [], argv: [], rest: [], env: {}, io });
+    const code = await COMMAND.run({ given, words: [], rest: [], env: {}, io });
     return { code, text };
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;

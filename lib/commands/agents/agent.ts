@@ -23,8 +23,6 @@ export interface Place {
   readonly aliases: readonly string[];
   /** The models that it may offer to its user: `model`, and other listed ones. */
   readonly models: readonly Model[];
-  /** The name of the provider in the agent's configuration. */
-  readonly provider: string;
   /** Path where the agent's `file` was written. */
   readonly file: string;
   /**
@@ -76,6 +74,11 @@ export interface Agent {
 
 /** What agents send as their key: the proxy adds the real one. */
 export const KEY = 'placeholder';
+/**
+ * The name of the provider in an agent's configuration. A file that uses it can add headers and members to a
+ * request, but reach no other host or model.
+ */
+export const PROVIDER = 'privatemode';
 export const ELSEWHERE = 'Leave it out: such a session has its own way to a model';
 
 /**

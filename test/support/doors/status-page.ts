@@ -90,7 +90,7 @@ export function withConditions({ status, verification }: Scene): Scene {
         {
           ...{ id: 'clients_file_unusable', severity: 'critical', since: now - 3 * MINUTE },
           message:
-            'The clients file cannot be used; what was known stays: failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user lacks the permission; change its owner or its permissions',
+            'The clients file cannot be used; what was known stays: failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user may not open it, or a directory on its path; change their permissions',
           remedy: 'Repair the file, or put the former one back; the proxy reads it again by itself.',
         },
         {
