@@ -1,6 +1,6 @@
 /**
- * The requests that lead to a secret: of evidence and secret, to the service (docs/protocol/attestation.md 1),
- * and of the manifest that the service has to match, to its CDN, unless the user gives it.
+ * The requests that lead to a secret: of evidence and secret, to the service (docs/protocol/attestation.md
+ * 1), and of the manifest that the service has to match, to its CDN, unless the user gives it.
  */
 import { base64, readMembers } from '../attestation/json-members.ts';
 import { whyNoManifest } from '../attestation/manifest.ts';

@@ -2,8 +2,7 @@
  * One exchange with the service as one JSON file, the record: what crossed the wire and what it was judged
  * by, so that anybody can judge it again without a network (docs/verify.md). It holds no key and no secret.
  */
-import { sha256 } from '#crypto';
-import { hex } from '../attestation/check.ts';
+import { sha256Hex } from '../attestation/check.ts';
 import { base64, integer, type JsonMembers, OBJECT, readMembers, TEXT } from '../attestation/json-members.ts';
 import { PRODUCTION_ROOTS, type TrustRoots } from '../attestation/roots/production.ts';
 import type { CollateralSource } from '../attestation/verify-evidence.ts';
@@ -35,7 +34,7 @@ export function recordExchange(collateral: CollateralSource, host: string) {
       const told = { version: VERSION, host, time: verdict.at, nonce, document, manifest, roots };
       const whole = { ...told, collateral: [...answers.values()], secret, verdict };
       const text = `${printableJson(JSON.stringify(whole, bytesInBase64, 2))}\n`;
-      return { sha256: hex(sha256(Buffer.from(text))), text };
+      return { sha256: sha256Hex(Buffer.from(text)), text };
     },
   };
 }

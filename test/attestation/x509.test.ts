@@ -5,8 +5,6 @@ import fc from 'fast-check';
 import {
   type Certificate,
   commonName,
-  decodeCertificates,
-  decodeOneCertificate,
   EXTENSION_OID,
   maySignCertificates,
   nameText,
@@ -15,7 +13,14 @@ import {
   unhandledCritical,
   verifySignedBy,
 } from '../../lib/attestation/x509.ts';
-import { children, contextTag, type Der, parseDer } from '../../lib/crypto/der.ts';
+import {
+  children,
+  contextTag,
+  type Der,
+  decodeCertificates,
+  decodeOneCertificate,
+  parseDer,
+} from '../../lib/crypto/der.ts';
 import { publicKeyFromSpki } from '../../lib/crypto/signature.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type CertificateRequest, issueCertificate, toPem } from '../../simulator/pki/certificate.ts';

@@ -6,19 +6,14 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Check, Checks } from '../../../lib/attestation/check.ts';
 import { currentList } from '../../../lib/attestation/collateral.ts';
-import { parseCrl } from '../../../lib/attestation/crl.ts';
 import type { SnpReferenceValues } from '../../../lib/attestation/manifest.ts';
 import { PRODUCTION_ROOTS } from '../../../lib/attestation/roots/production.ts';
 import { CRL_ROWS, obtainArkCrl, readRoots } from '../../../lib/attestation/snp/endorsement.ts';
 import { tcbParts } from '../../../lib/attestation/snp/packed-fields.ts';
 import type { SnpReport } from '../../../lib/attestation/snp/report.ts';
 import type { SnpEvidence } from '../../../lib/attestation/snp/verify-snp.ts';
-import {
-  decodeOneCertificate,
-  parseCertificate,
-  sameName,
-  verifySignedBy,
-} from '../../../lib/attestation/x509.ts';
+import { parseCertificate, parseCrl, sameName, verifySignedBy } from '../../../lib/attestation/x509.ts';
+import { decodeOneCertificate } from '../../../lib/crypto/der.ts';
 import { OFFLINE, vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
 import { parseReport } from '../../support/evidence/snp-report.ts';
 import { judgeSnp } from '../../support/evidence/stages.ts';
