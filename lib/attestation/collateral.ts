@@ -5,10 +5,10 @@
 import { malformed } from '../crypto/der.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Finding, finding } from './check.ts';
-import { type Crl, parseCrl } from './crl.ts';
 import type { TrustRoots } from './roots/production.ts';
 import type { Product } from './snp/packed-fields.ts';
 import { inForce } from './validity.ts';
+import { type Crl, parseCrl } from './x509.ts';
 
 /** Every method rejects only with collateral_unavailable. */
 export interface CollateralSource {

@@ -3,7 +3,7 @@
  * manifest (docs/protocol/attestation.md 2 to 11, 19.12), by stages: what can be read, who signed it, what
  * that says, what is revoked. So a check that fails after the second stage means that hardware said so.
  */
-import { constantTimeEqual, sha256 } from '#crypto';
+import { constantTimeEqual } from '#crypto';
 import {
   allAccepted,
   type Check,
@@ -11,9 +11,9 @@ import {
   Checks,
   decisive,
   finding,
-  hex,
   type Outcome,
   type Stages,
+  sha256Hex,
 } from './check.ts';
 import type { CollateralSource } from './collateral.ts';
 import { parseDocument, readEvidence, reportData, transitionDigest } from './document.ts';
@@ -94,7 +94,7 @@ export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   return {
     outcome: accepted ? 'accepted' : (OUTCOMES[failure?.code ?? ''] ?? 'rejected'),
     tee,
-    manifestSha256: hex(sha256(input.manifest)),
+    manifestSha256: sha256Hex(input.manifest),
     at: input.now,
     checks: made,
     failure,

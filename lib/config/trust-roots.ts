@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { isProductionHost, PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PRODUCT_NAMES, type Product } from '../attestation/snp/packed-fields.ts';
 import type { TrustRoots } from '../attestation/verify-evidence.ts';
-import { commonName, decodeCertificates, parseCertificate } from '../attestation/x509.ts';
+import { certificatesIn, commonName } from '../attestation/x509.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { readNamed } from '../files/path-refusal.ts';
 import { printable } from '../text.ts';
@@ -162,9 +162,8 @@ function readCertificates(
   return files.flatMap((name) => {
     const file = join(directory, name);
     const read = () =>
-      decodeCertificates(readFileSync(file, 'latin1')).map((der) => {
-        const name = commonName(parseCertificate(der).subject) ?? '';
-        return { file, pem: new X509Certificate(der).toString(), name };
+      certificatesIn(readFileSync(file, 'latin1')).map(({ der, subject }) => {
+        return { file, pem: new X509Certificate(der).toString(), name: commonName(subject) ?? '' };
       });
     return orRefuse(read, (cause) => refuse(`${file} is not a PEM certificate`, cause));
   });

@@ -1,21 +1,21 @@
 /**
- * The requests that lead to a secret: for evidence and secret, to the service (docs/protocol/attestation.md
- * 1), and for the manifest that the service has to match, to its CDN, unless the user gives it.
+ * The requests that lead to a secret: of evidence and secret, to the service (docs/protocol/attestation.md
+ * 1), and of the manifest that the service has to match, to its CDN, unless the user gives it.
  */
+import { base64, readMembers } from '../attestation/json-members.ts';
 import { whyNoManifest } from '../attestation/manifest.ts';
 import type { Clock } from '../clock.ts';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import type { ControlCall } from '../network/control-call.ts';
 import { clientTooOld } from '../network/failures.ts';
-import { parseStrictJson } from '../strict-json.ts';
 
 export type ControlApi = ReturnType<typeof createControlApi>;
 
 /** Real responses are below 100 KiB, and flat objects of a few strings. */
 const MAX_BYTES = 16 * 1024 * 1024;
 const LIMITS = { depth: 8, values: 256 };
-const ENCAPSULATED_KEY_BYTES = 1120;
+const BYTES = base64(1);
 
 const refused = (message: string) => new PrivatemodeError('api_key_rejected', message);
 
@@ -65,34 +65,28 @@ export function createControlApi(deps: {
     /** Resolves with the coordinator's own JSON, undecoded. Also throws evidence_malformed. */
     async attest(apiKey: string, nonce: Uint8Array, signal?: AbortSignal): Promise<Uint8Array> {
       const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, signal);
-      return memberReader(answer, 'attest', 'evidence_malformed')('AttestationDoc');
+      return membersOf(answer, 'attest', 'evidence_malformed').get('AttestationDoc', BYTES);
     },
     /** `publicKey` is the HPKE public key, 1216 bytes. Also throws secret_exchange_failed. */
     async secret(apiKey: string, publicKey: Uint8Array, signal?: AbortSignal) {
       const answer = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
-      const member = memberReader(answer, 'secret', 'secret_exchange_failed');
-      const encapsulatedKey = member('EncapsulatedKey', ENCAPSULATED_KEY_BYTES);
-      return { encapsulatedKey, signature: member('Signature'), meshCert: member('MeshCert') };
+      const members = membersOf(answer, 'secret', 'secret_exchange_failed');
+      return {
+        encapsulatedKey: members.get('EncapsulatedKey', base64(1120, 1120)),
+        signature: members.get('Signature', BYTES),
+        meshCert: members.get('MeshCert', BYTES),
+      };
     },
   };
 }
 
-/**
- * Gives a function that reads a member of a strict JSON object: canonical base64 (RFC 4648 section 4), not
- * empty. Other members are ignored, because the service may add some. Everything else throws `code`.
- */
-function memberReader(body: Uint8Array, request: string, code: ErrorCode) {
-  const refuse = (why: string): Error =>
-    new PrivatemodeError(code, `${request}: the response is refused: ${why}`);
-  const parsed = parseStrictJson(body, LIMITS, refuse);
-  return (name: string, length?: number): Uint8Array => {
-    const text = parsed instanceof Map ? parsed.get(name) : undefined;
-    const bytes = new Uint8Array(Buffer.from(typeof text === 'string' ? text : '', 'base64'));
-    const isWhole = bytes.length > 0 && bytes.length === (length ?? bytes.length);
-    if (!isWhole || toBase64(bytes) !== text) throw refuse(`its ${name} is missing or malformed`);
-    return bytes;
-  };
-}
+/** Members that nobody asks for are ignored, because the service may add some. A defect throws `code`. */
+const membersOf = (response: Uint8Array, request: string, code: ErrorCode) =>
+  readMembers(
+    response,
+    LIMITS,
+    (defect) => new PrivatemodeError(code, `${request}: the response is refused: ${defect}`),
+  );
 
 const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 

@@ -2,7 +2,8 @@
  * Makes one epoch: attests the service, under the newest manifest if the enforced one fails, exchanges a
  * secret, and records the manifest, the verdict and the exchange.
  */
-import { type SecretKey, sha256 } from '#crypto';
+import type { SecretKey } from '#crypto';
+import { sha256Hex } from '../attestation/check.ts';
 import type { CollateralSource } from '../attestation/collateral.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
@@ -185,7 +186,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       enforced = manifest;
       const message = 'Manifest is enforced from now on';
       if (appended) observe({ type: 'manifest-enforced', message, path, manifestSha256 });
-      const verdictSha256 = Buffer.from(sha256(Buffer.from(verdictText(verdict)))).toString('hex');
+      const verdictSha256 = sha256Hex(Buffer.from(verdictText(verdict)));
       const { roots } = deps;
       const record = recording?.record({ nonce, document, secret: messages, manifest, roots }, verdict);
       const epoch = Object.freeze({

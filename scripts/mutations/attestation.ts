@@ -425,7 +425,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'a revocation list: it may hold a part of the revocations only',
-    file: 'lib/attestation/crl.ts',
+    file: 'lib/attestation/x509.ts',
     edits: [
       { find: 'for (const oid of PARTIAL)', replace: 'for (const oid of PARTIAL.slice(PARTIAL.length))' },
     ],
@@ -440,7 +440,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'a revocation list: extensions that nobody understands may change what it means',
-    file: 'lib/attestation/crl.ts',
+    file: 'lib/attestation/x509.ts',
     edits: [{ find: '    refuseCritical({ extensions });\n    for', replace: '    for' }],
     tests: [
       {

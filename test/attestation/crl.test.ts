@@ -2,14 +2,8 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { currentList } from '../../lib/attestation/collateral.ts';
-import { parseCrl } from '../../lib/attestation/crl.ts';
-import {
-  commonName,
-  decodeOneCertificate,
-  parseCertificate,
-  verifySignedBy,
-} from '../../lib/attestation/x509.ts';
-import { contextTag } from '../../lib/crypto/der.ts';
+import { commonName, parseCertificate, parseCrl, verifySignedBy } from '../../lib/attestation/x509.ts';
+import { contextTag, decodeOneCertificate } from '../../lib/crypto/der.ts';
 import { type CrlRequest, issueCrl } from '../../simulator/pki/certificate.ts';
 import {
   bitString,

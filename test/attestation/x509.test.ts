@@ -3,8 +3,6 @@ import { createHash, generateKeyPairSync, X509Certificate } from 'node:crypto';
 import { describe, it } from 'node:test';
 import {
   type Certificate,
-  decodeCertificates,
-  decodeOneCertificate,
   EXTENSION_OID,
   maySignCertificates,
   nameText,
@@ -13,7 +11,14 @@ import {
   unhandledCritical,
   verifySignedBy,
 } from '../../lib/attestation/x509.ts';
-import { children, contextTag, type Der, parseDer } from '../../lib/crypto/der.ts';
+import {
+  children,
+  contextTag,
+  type Der,
+  decodeCertificates,
+  decodeOneCertificate,
+  parseDer,
+} from '../../lib/crypto/der.ts';
 import { publicKeyFromSpki } from '../../lib/crypto/signature.ts';
 import { type CertificateRequest, issueCertificate, toPem } from '../../simulator/pki/certificate.ts';
 import { bitString, boolean, element, integer, octetString, oid, sequence } from '../../simulator/pki/der.ts';

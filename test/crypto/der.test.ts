@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { children, type Der, DerCursor, expectTag, onlyChild, parseDer, TAG } from '../../lib/crypto/der.ts';
 import {
+  children,
+  type Der,
+  DerCursor,
+  expectTag,
+  onlyChild,
+  parseDer,
   readBitString,
   readBoolean,
   readOid,
@@ -10,7 +15,8 @@ import {
   readText,
   readTime,
   readUnsigned,
-} from '../../lib/crypto/der-values.ts';
+  TAG,
+} from '../../lib/crypto/der.ts';
 import { integer, octetString, oid, sequence, time } from '../../simulator/pki/der.ts';
 import { malformed } from '../support/evidence/readers.ts';
 import { fromHex, toHex } from '../support/evidence/wycheproof.ts';

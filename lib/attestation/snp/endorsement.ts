@@ -2,10 +2,9 @@
  * AMD's certificates and the revocation list of its root (docs/protocol/attestation.md 7): the pinned ARK and
  * ASK of a product line, and the VCEK, the key of one chip at one TCB. Those in the document are ignored.
  */
-import { malformed, parseDer, TAG } from '../../crypto/der.ts';
-import { readOctetString, readSmallInteger, readText } from '../../crypto/der-values.ts';
+import { malformed, parseDer, readOctetString, readSmallInteger, readText, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
-import { attempt, finding, rowsFrom } from '../check.ts';
+import { attempt, finding, hex, rowsFrom } from '../check.ts';
 import {
   type CollateralSource,
   currentList,
@@ -17,7 +16,7 @@ import {
 } from '../collateral.ts';
 import type { TrustRoots } from '../roots/production.ts';
 import { issuedBy, verified } from '../validity.ts';
-import { type Certificate, decodeOneCertificate, EXTENSION_OID, parseCertificate } from '../x509.ts';
+import { type Certificate, certificateIn, EXTENSION_OID, parseCertificate } from '../x509.ts';
 import { type Product, type TcbParts, tcbParts } from './packed-fields.ts';
 import type { SnpReport } from './report.ts';
 
@@ -30,20 +29,23 @@ export function readRoots(roots: TrustRoots, product: string) {
     const options = { detail: { missingRoot: product } };
     throw new PrivatemodeError('attestation_failed', `no trust root for ${product} is configured`, options);
   }
-  const read = (pem: string): Certificate => parseCertificate(decodeOneCertificate(pem));
-  return { product: product as Product, ark: read(pair.ark), ask: read(pair.ask) };
+  return {
+    product: product as Product,
+    ark: certificateIn(pair.ark),
+    ask: certificateIn(pair.ask),
+  };
 }
 
 /** The question to AMD for the VCEK of the report's chip and TCB. */
 export function vcekQuery({ chipId, reportedTcb }: SnpReport, product: Product) {
   const { bootloader, tee, snp, microcode } = tcbParts(reportedTcb);
-  return { product, chipId: Buffer.from(chipId).toString('hex'), bootloader, tee, snp, microcode };
+  return { product, chipId: hex(chipId), bootloader, tee, snp, microcode };
 }
 
 /** Reads DER, or PEM with one certificate, which upstream tolerates. Throws evidence_malformed. */
 export function readVcek(bytes: Uint8Array): Certificate {
   const text = Buffer.from(bytes).toString('latin1');
-  return parseCertificate(text.startsWith('-----BEGIN') ? decodeOneCertificate(text) : bytes);
+  return text.startsWith('-----BEGIN') ? certificateIn(text) : parseCertificate(bytes);
 }
 
 const AMD = '1.3.6.1.4.1.3704.1';

@@ -9,13 +9,12 @@ import type { TrustRoots } from '../roots/production.ts';
 import { inForce, issuedBy } from '../validity.ts';
 import {
   type Certificate,
+  certificateIn,
+  certificatesIn,
   commonName,
-  decodeCertificates,
-  decodeOneCertificate,
   EXTENSION_OID,
   maySignCertificates,
   nameText,
-  parseCertificate,
   sameName,
   unhandledCritical,
 } from '../x509.ts';
@@ -45,14 +44,14 @@ export function readPckChain(pem: Uint8Array) {
 
 function readChain(text: string, names: readonly string[]): readonly Certificate[] {
   if (text.length > MAX_CHAIN_BYTES) throw malformed('a certificate chain is too large');
-  const ders = decodeCertificates(text);
-  if (ders.length === names.length) return ders.map(parseCertificate);
-  throw malformed(`a chain of ${ders.length} certificates instead of ${names.length}`);
+  const chain = certificatesIn(text);
+  if (chain.length === names.length) return chain;
+  throw malformed(`a chain of ${chain.length} certificates instead of ${names.length}`);
 }
 
 /** The one trust anchor. Throws attestation_failed if none is pinned. */
 export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
-  if (tdx !== undefined) return parseCertificate(decodeOneCertificate(tdx.root));
+  if (tdx !== undefined) return certificateIn(tdx.root);
   const options = { detail: { missingRoot: 'tdx' } };
   throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted', options);
 }

@@ -3,14 +3,7 @@
  * signatures cover the binary form (9.2, integers little-endian). One table gives both, and the types.
  */
 import { malformed } from '../../crypto/der.ts';
-import {
-  bytesField,
-  messageField,
-  readWireFields,
-  repeatedBytesField,
-  uintField,
-  type WireFields,
-} from '../protobuf.ts';
+import * as protobuf from '../protobuf.ts';
 
 /** A field: its number in the message, and its shape. `width`: bytes of the integer in the binary form. */
 export type Field =
@@ -118,27 +111,27 @@ const MAX_MESSAGE_BYTES = 1024 * 1024;
  */
 export function decodeQuoteV4(bytes: Uint8Array): QuoteV4 {
   if (bytes.length > MAX_MESSAGE_BYTES) throw malformed('the TDX message is too large');
-  return decode(QUOTE_V4, readWireFields(bytes));
+  return decode(QUOTE_V4, protobuf.readWireFields(bytes));
 }
 
-function decode<S extends Schema>(schema: S, wire: WireFields): MessageOf<S> {
+function decode<S extends Schema>(schema: S, wire: protobuf.WireFields): MessageOf<S> {
   const entries = Object.entries(schema).map(([name, field]) => [name, decodeField(name, field, wire)]);
   return Object.fromEntries(entries) as MessageOf<S>;
 }
 
-function decodeField(name: string, field: Field, wire: WireFields): unknown {
-  if (field.kind === 'bytes') return bytesField(wire, field.no, field.length);
+function decodeField(name: string, field: Field, wire: protobuf.WireFields): unknown {
+  if (field.kind === 'bytes') return protobuf.bytesField(wire, field.no, field.length);
   if (field.kind === 'uint') {
-    const value = Number(uintField(wire, field.no, 32));
+    const value = Number(protobuf.uintField(wire, field.no, 32));
     if (value < 2 ** (8 * field.width)) return value;
     throw malformed(`${name} exceeds ${field.width} bytes`);
   }
   if (field.kind === 'message') {
-    const inner = messageField(wire, field.no);
+    const inner = protobuf.messageField(wire, field.no);
     if (inner !== undefined) return decode(field.fields, inner);
     throw malformed(`the TDX message has no ${name}`);
   }
-  const list = repeatedBytesField(wire, field.no);
+  const list = protobuf.repeatedBytesField(wire, field.no);
   if (list.length === field.count && list.every(({ length }) => length === field.length)) return list;
   throw malformed(`${name} must be ${field.count} byte strings of ${field.length} bytes`);
 }

@@ -1,6 +1,16 @@
 /** Intel's X.509 extension of a PCK certificate (docs/protocol/attestation.md 10). */
-import { type Der, DerCursor, expectTag, malformed, parseDer, readSequence, TAG } from '../../crypto/der.ts';
-import { readBoolean, readOid, readSmallInteger } from '../../crypto/der-values.ts';
+import {
+  type Der,
+  DerCursor,
+  expectTag,
+  malformed,
+  parseDer,
+  readBoolean,
+  readOid,
+  readSequence,
+  readSmallInteger,
+  TAG,
+} from '../../crypto/der.ts';
 
 export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
 
