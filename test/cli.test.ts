@@ -102,8 +102,6 @@ describe('the command line', () => {
     [['--log-format=text'], JSON_ENV, undefined],
     [['--log-format=xml'], JSON_ENV, undefined],
     [['--nope'], { PRIVATEMODE_PROXY_LOG_FORMAT: '' }, undefined],
-    [['--api-key', '--log-format=json'], {}, undefined], // the value of the key
-    [['--', '--log-format=json'], {}, undefined],
     [['verify', '--nope', '--log-format=json'], JSON_ENV, undefined],
     [['status', '--nope'], JSON_ENV, undefined],
     [['receipts', '--log-format=json'], JSON_ENV, undefined],

@@ -1,6 +1,6 @@
 /** Commands of the program: what a command declares, and how its command line is read and run. */
 import type { Clock } from '../clock.ts';
-import { DASHED, parseArgv } from '../config/argv.ts';
+import { parseArgv } from '../config/argv.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
 import { fitHelp } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting } from '../config/setting.ts';
@@ -109,7 +109,7 @@ export async function runCommand(
  * flag; any other word fits only itself.
  */
 const isWord = (wanted: string, word: string): boolean =>
-  /^[A-Z]+…?$/.test(wanted) ? word !== '' && !/^-/.test(word) && !DASHED.test(word) : wanted === word;
+  /^[A-Z]+…?$/.test(wanted) ? word !== '' && !word.startsWith('-') : wanted === word;
 
 function missingWords(
   name: string,

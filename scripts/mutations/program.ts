@@ -224,7 +224,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the environment: it may name other trust roots',
     file: 'lib/config/environment.ts',
-    edits: [{ find: 'if (flag !== undefined)\n    throw', replace: 'if (Date.now() < 0)\n    throw' }],
+    edits: [{ find: '!flag.retired && !flag.commandLineOnly', replace: '!flag.retired' }],
     tests: [
       {
         file: 'test/config/environment.test.ts',
@@ -237,7 +237,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a mistyped setting in the environment: a pin of the manifest is left out without a word',
     file: 'lib/config/environment.ts',
-    edits: [{ find: 'if (meant !== undefined)', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'startsWith(PREFIX)) throw', replace: 'startsWith(PREFIX) && Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/config/environment.test.ts',
