@@ -38,6 +38,7 @@ interface ProxyEnvironment {
   readonly onPermanent?: (error: PrivatemodeError) => void;
   readonly status?: StatusOutput | undefined; // a terminal for the line that changes during the start
   readonly clock?: Clock;
+  readonly warmConnections?: number; // as of `connectUpstream`
 }
 
 /**
@@ -56,7 +57,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const shared = { clock, log, counters, conditions, opened };
 
   const authorities = loadTrustStore(env);
-  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock, authorities });
+  const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock, authorities });
   opened.defer(() => outbound.close());
   const key = configuredKey(config);
   /** Adds to an error what the operator, and nobody else, should know about it. */
@@ -123,7 +124,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     receipts,
     salt: { shared: salt },
     metrics: { counters, observe },
-    verification: config.exposeVerification ? verification.text : undefined,
+    warmConnections: environment.warmConnections,
     onPermanent,
   });
   const { url, host, announceStop } = server;

@@ -35,11 +35,12 @@ const OWN = [
     help: 'Exit with 0 if evidence is accepted under roots other than those of AMD and Intel, as a simulator needs. Without this flag the exit code is 35.',
   }),
   setting('json', BOOLEAN, { help: 'Print the verdict as one JSON object (docs/verify.md).' }),
+  setting('verbose', BOOLEAN, { help: 'Print each check below its link of the chain of trust.' }),
 ] as const;
 
 /** Includes all flags of the proxy, so that its command line can be used as it is. */
 export const VERIFY_FLAGS = [...FLAGS, ...OWN];
-type Own = ValuesOf<(typeof OWN)[number]> & { readonly verbose: boolean };
+type Own = ValuesOf<(typeof OWN)[number]>;
 
 /** Flags that name the service or save its responses; they have no meaning for a record. */
 const OF_SERVICE = [
@@ -57,7 +58,7 @@ export type SavedRequest = Own & {
 /** The request of a command line. Throws config_invalid. */
 export function verifyRequest(given: Given, env: Environment = {}): LiveRequest | SavedRequest {
   const { values, warnings } = given;
-  const own = { ...valuesOf(OWN, given), verbose: values.get('verbose') === 'true' };
+  const own = valuesOf(OWN, given);
   const { saved, at } = own;
   // Variables of the proxy count for the live service only.
   if (saved === undefined && at === undefined) return liveRequest(withEnvironment(given, env), own);
@@ -95,15 +96,11 @@ function required(flag: string, text: string): string {
   return text;
 }
 
-/** A flag of the proxy that means something else here. */
-const VERBOSE = { ...proxyFlag('verbose'), help: 'Print each check below its link of the chain of trust.' };
-
 /** Flags of the proxy, with their help texts for verify. */
 const SERVICE = Object.entries({
   'api-key': 'API key: a literal, or a file path prefixed with @. Required.',
   'api-endpoint': 'Endpoint of the remote API.',
   'manifest-path': 'Manifest file to verify the remote against. If unset, the newest one from the service.',
-  'connect-timeout': 'Longest time to connect to a host, including TLS.',
   'protocol-version':
     'An experiment: announce another protocol version, to find out which versions the service takes.',
 }).map(([name, help]) => ({ ...proxyFlag(name), help }));
@@ -126,7 +123,7 @@ what each link of its chain of trust establishes. Sends only the key, a nonce an
       section('The live service', [...SERVICE, ...OWN.slice(0, 2)]),
       "The proxy's other flags are accepted too, so that you can reuse its command line.\n",
       section('A record (no network is used)', OWN.slice(2, 4)),
-      section('Output', [...OWN.slice(4), VERBOSE, proxyFlag('help')]),
+      section('Output', [...OWN.slice(4), proxyFlag('help')]),
       section('Exit codes', [...codes, [`   ${USAGE_EXIT_CODE}  no outcome`, noOutcome]]),
       section('Environment', [
         ['  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.'],

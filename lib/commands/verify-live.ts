@@ -55,7 +55,7 @@ export async function verifyLive(
   const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
-  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock });
+  const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock });
   const { call } = outbound;
   const vendors = createCollateralCache({ call, store: new Map(), amdKdsUrl, intelPcsUrl, clock });
   const recording = recordExchange(vendors, serviceUrl(endpoint));

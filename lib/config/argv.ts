@@ -27,7 +27,7 @@ const spellingsOf = (flags: readonly Flag[]): Spellings =>
   );
 
 /**
- * Reads `--x v`, `--x=v`, `-l v`, `-lv` and `-l=v`. A flag with a value takes the next argument, whatever that
+ * Reads `--x v`, `--x=v`, `-l v`, `-lv` and `-l=v`. A flag with a value takes the next argument, whatever it
  * starts with; a boolean takes a value only after `=`. `flags`: the table to read by; `commands`: undefined
  * if none may stand here. Does not check values. Throws config_invalid; no message quotes what may be a key.
  */

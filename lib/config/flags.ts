@@ -63,10 +63,6 @@ const GROUPS = {
       default: '0.0.0.0',
       help: 'IP address or host name to listen on. 127.0.0.1 keeps other machines out; unix:/run/privatemode/proxy.sock listens on a socket file, which other users of this machine cannot open.',
     }),
-    setting('listen-mode', text('MODE', values.parseMode), {
-      default: '0600',
-      help: 'Permissions of that socket file, in octal; 0660 lets its group in.',
-    }),
     setting('port', text('PORT', values.parsePort), { default: '8080', help: 'Port to listen on.' }),
     setting('reuse-port', BOOLEAN, {
       default: 'false',
@@ -113,18 +109,6 @@ const GROUPS = {
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
       help: 'Memory for request bodies. When it is full, requests get 503 and are asked to come again in a few seconds; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
-    }),
-    setting('min-upload-rate', integer('BYTES/S', 0), {
-      default: '1024',
-      help: 'Slowest upload to accept, in bytes per second over the last 10 s. A slower one is aborted; 0 accepts any.',
-    }),
-    setting('connect-timeout', duration(1), {
-      default: '10s',
-      help: 'Longest time to connect to the remote API, including TLS.',
-    }),
-    setting('warm-connections', integer('N', 0), {
-      default: '2',
-      help: 'Idle connections to the remote API that are kept open, so that requests need not wait for a handshake. 0 opens none ahead.',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',
@@ -181,10 +165,6 @@ const GROUPS = {
     setting('metrics-address', hostPort('HOST:PORT'), {
       help: 'Serve /metrics, /healthz and /readyz, and nothing else, on a listener of their own: for a network that must not see the status page. If unset, there is no such listener.',
     }),
-    setting('expose-verification', BOOLEAN, {
-      default: 'false',
-      help: 'Serve /verification, which says how the remote was verified, on the port for applications too.',
-    }),
     setting('responses-api', BOOLEAN, {
       default: 'false',
       help: 'Serve POST /v1/responses, which the service does not offer: the proxy translates each request to a chat completion, and the response back.',
@@ -198,11 +178,6 @@ const GROUPS = {
     ),
     { name: 'help', short: 'h', ...PRINTS, help: 'Print this help.' },
     { name: 'version', short: 'v', ...PRINTS, help: 'Print the version.' },
-    {
-      name: 'verbose',
-      ...PRINTS,
-      help: 'With --version: also print the releases of Node and OpenSSL, and the known security fixes that this Node lacks.',
-    },
     { name: 'licenses', ...PRINTS, help: 'Print the licences of the program and of all its parts.' },
   ],
 } as const;

@@ -162,20 +162,12 @@ export const CAUTIONS: readonly Rule[] = [
     message: '--port has no effect with --listen-address=unix:…',
   },
   {
-    applies: ({ given, listenAddress }) =>
-      given.has('listen-mode') && socketPath(listenAddress) === undefined,
-    message: '--listen-mode has no effect without --listen-address=unix:…',
-  },
-  {
     // The systemd units give a loopback address, for a start without their socket.
     applies: ({ given, inheritsSocket, listenAddress }) =>
-      inheritsSocket &&
-      (given.has('port') ||
-        given.has('listen-mode') ||
-        (given.has('listen-address') && !staysHere(listenAddress))),
+      inheritsSocket && (given.has('port') || (given.has('listen-address') && !staysHere(listenAddress))),
     message:
-      '--listen-address, --port and --listen-mode have no effect on the socket that systemd has opened: change ListenStream= ' +
-      'and SocketMode= of the socket unit, or start the proxy without it',
+      '--listen-address and --port have no effect on the socket that systemd has opened: change ListenStream= of the socket ' +
+      'unit, or start the proxy without it',
   },
   {
     applies: ({ reusePort, clients, limitsStore }) =>

@@ -211,12 +211,6 @@ export function parseListenAddress(flag: string, text: string): string {
   return text;
 }
 
-/** Permissions of a file, in octal digits as chmod takes them. */
-export function parseMode(flag: string, text: string): number {
-  if (!/^0?[0-7]{3}$/.test(text)) throw wants(flag, 'permissions in octal, such as 0660', text);
-  return Number.parseInt(text, 8);
-}
-
 /**
  * A model name as lib/pipeline/plain-members.ts accepts it, but without the characters that
  * separate names here.

@@ -238,14 +238,6 @@ describe('a request without a known token', () => {
     assert.ok(Math.min(...many.costs) < 3 * Math.min(...one.costs), `${many.costs} with one ${one.costs}`);
   });
 
-  it('is refused /verification, which the gateway serves to clients', async (t) => {
-    const { ask } = await team(t, { deps: { verification: () => Promise.resolve('{"served":true}') } });
-    const refused = await ask(get('/verification'));
-    assert.deepEqual([refused.status, refused.headers['privatemode-proxy-error']], [401, 'client_unknown']);
-    const shown = await ask(get('/verification', [bearer(ANN)]));
-    assert.deepEqual([shown.status, shown.body], [200, '{"served":true}']);
-  });
-
   it('is refused HEAD /v1/models', async (t) => {
     const { client } = await team(t);
     const asking = client();

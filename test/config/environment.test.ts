@@ -25,7 +25,7 @@ describe('settings in the environment', () => {
         return false;
       }
     }).map(({ name }) => name);
-    const others = ['help', 'version', 'licenses', 'verbose', 'unsafe-trust-roots'];
+    const others = ['help', 'version', 'licenses', 'unsafe-trust-roots'];
     const retired = ['ssEndpoint', 'coordinatorEndpoint', 'insecureAPIConnection'];
     assert.deepEqual(
       taken,

@@ -90,16 +90,13 @@ describe('flags that contradict each other', () => {
 
 describe('warnings about the configuration', () => {
   const ACTIVATED = { LISTEN_FDS: '1', LISTEN_PID: String(process.pid) };
-  const OPENED =
-    /^--listen-address, --port and --listen-mode have no effect on the socket that systemd has opened/;
+  const OPENED = /^--listen-address and --port have no effect on the socket that systemd has opened/;
   const cautions: [name: string, argv: string[], words: string | RegExp, env?: Record<string, string>][] = [
     ['a port on a socket of systemd', ['--port=8080'], OPENED, ACTIVATED],
     ['an open address on a socket of systemd', ['--listen-address=0.0.0.0'], OPENED, ACTIVATED],
-    ['a mode on a socket of systemd', ['--listen-address=unix:/s', '--listen-mode=0660'], OPENED, ACTIVATED],
     ['--api-key-fallback without a key', ['--api-key-fallback=never'], 'has no effect without --api-key'],
     ['no API key', [], /^No API key provided\. .* Give one with --api-key or PRIVATEMODE_API_KEY/],
     ['a port beside a socket file', ['--listen-address=unix:/s', '--port=1'], '--port has no effect'],
-    ['--listen-mode without a socket file', ['--listen-mode=0660'], '--listen-mode has no effect'],
     [
       'a key without --api-key-fallback',
       ['--api-key=k'],
