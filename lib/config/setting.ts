@@ -82,9 +82,7 @@ export const hostPort = (value: string, defaultPort?: number) =>
   text(value, (flag, given) => parseHostPort(flag, given, defaultPort));
 
 export const integer = (value: string, minimum: number) =>
-  kind('integer')(value, (flag, given) =>
-    parseInteger(flag, given, minimum, value === 'N' ? undefined : value.toLowerCase()),
-  );
+  kind('integer')(value, (flag, given) => parseInteger(flag, given, minimum));
 
 export const duration = (minimumMs: number) =>
   kind('duration')('DURATION', (flag, given) => parseDuration(flag, given, minimumMs));
