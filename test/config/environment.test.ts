@@ -112,7 +112,7 @@ describe('settings in the environment', () => {
       { PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS: 'dir' },
       'PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
     ],
-    [{ PRIVATEMODE_API_KEY: '"k"' }, 'PRIVATEMODE_API_KEY has quotes around the key: leave them out'],
+    [{ PRIVATEMODE_API_KEY: '"k"' }, 'PRIVATEMODE_API_KEY has a quote at its beginning or end: leave it out'],
   ];
   for (const [env, message] of wrong)
     it(`the proxy refuses to start: ${message}`, () => {

@@ -14,7 +14,7 @@ describe('a mistake on the command line', () => {
     const files: Record<string, string | Buffer> = {
       'key.txt': 'k\n',
       'quoted.txt': '"k"\n',
-      'exported.txt': 'export API_KEY="k"\n',
+      'exported.txt': 'export API_KEY=k\n',
       'page.json': '<!DOCTYPE html><title>404</title>',
       'empty.json': '\n',
       'marked.json': '\ufeff{}',
@@ -113,31 +113,27 @@ describe('a mistake on the command line', () => {
   const protecting: [argv: string[], stderr: string][] = [
     [['--api-key='], '--api-key is empty: it must hold the key'],
     [['--api-key'], 'flag needs an argument: --api-key KEY|@FILE'],
-    [['--api-key=@'], '--api-key has no file name after the @: write @FILE, as in --api-key @key.txt'],
-    [['--api-key=<html>'], '--api-key holds a page or markup, not a key'],
-    [
-      ['--api-key=$KEY'],
-      '--api-key begins with $: the shell did not replace the variable; use double quotes',
-    ],
+    [['--api-key=@'], '--api-key has no file name after the @: write @FILE'],
+    [['--api-key=<html>'], '--api-key holds more than the key: leave only the key'],
+    [['--api-key=$KEY'], '--api-key holds a variable or a flag in place of the key'],
     [['--api-key=Bearer sk'], '--api-key begins with "Bearer", which is no part of the key: leave it out'],
-    [['--api-key="k"'], '--api-key has quotes around the key: leave them out'],
-    [['--api-key="k'], '--api-key has a quote at one end: leave it out'],
+    [['--api-key="k'], '--api-key has a quote at its beginning or end: leave it out'],
     [
       ['--api-key', 'DIR/key.txt'],
-      '--api-key is the name of an existing file, not a key: write @ in front of it, as in --api-key @key.txt',
+      '--api-key is the name of an existing file, not a key: write @ in front of it',
     ],
     [
       ['--api-key', '--port', '8080'],
       'flag needs an argument: --api-key took --port, the next flag, for its value',
     ],
-    [['--api-key', '--port=8080'], '--api-key holds the next flag: the key itself is missing'],
+    [['--api-key', '--port=8080'], '--api-key holds a variable or a flag in place of the key'],
     [
       ['--api-key=@DIR/quoted.txt'],
-      'the API key file "DIR/quoted.txt" has quotes around the key: leave them out',
+      'the API key file "DIR/quoted.txt" has a quote at its beginning or end: leave it out',
     ],
     [
       ['--api-key=@DIR/exported.txt'],
-      'the API key file "DIR/exported.txt" holds NAME=KEY: leave out the name and the equals sign',
+      'the API key file "DIR/exported.txt" holds more than the key: leave only the key',
     ],
     [
       ['--api-key=@~/key.txt'],
