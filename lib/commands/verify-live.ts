@@ -79,7 +79,7 @@ export async function verifyLive(
   const warnings = [
     request.given.values.has('protocol-version') && `Warning: ${PROTOCOL_EXPERIMENT}.\n`,
     unsafeTrustRoots !== undefined && foreignRoots(`--unsafe-trust-roots ${unsafeTrustRoots}`),
-    ...[error && simulatorHint(error, config, env)].map((hint) => hint && `${hint}\n`),
+    ...[error && simulatorHint(error, config)].map((hint) => hint && `${hint}\n`),
   ];
   const warning = warnings.filter(Boolean).join('');
   return { verdict, report, warning, ...(save !== undefined && { keep: () => keepRecord(save, record) }) };

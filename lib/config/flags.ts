@@ -15,6 +15,9 @@ const retired = (name: string, type: Flag['type'], how: 'ignored' | 'refused', w
   retired: { how, why },
 });
 
+/** The words of the reference. */
+const TOGETHER = 'TLS certificate and key must be provided together';
+
 /** Flags that print something; the proxy then does not start. */
 const PRINTS = { type: 'boolean', commandLineOnly: true } as const;
 
@@ -26,7 +29,6 @@ const GROUPS = {
       aliases: [old('apiEndpoint')],
     }),
     setting('api-key', text('KEY|@FILE', values.asWritten), {
-      secret: true,
       help: 'API key: a literal, or a file path prefixed with @ (reloaded when it changes and on SIGHUP). If unset, the proxy adds no key, and clients send their own.',
       aliases: [old('apiKey')],
     }),
@@ -65,14 +67,20 @@ const GROUPS = {
     }),
     setting('port', text('PORT', values.parsePort), { default: '8080', help: 'Port to listen on.' }),
     setting('reuse-port', BOOLEAN, {
+      needs: {
+        flag: 'api-key',
+        because: 'a shared port opens once the service is verified, which takes a key',
+      },
       default: 'false',
       help: 'Share the port with other instances of the proxy (Linux, same user): the system spreads connections over those that listen. An instance listens only while it has verified the service, and stops listening before it ends its responses.',
     }),
     setting('tls-cert-path', text('FILE', values.parsePath), {
+      needs: { flag: 'tls-key-path', because: TOGETHER },
       help: 'TLS certificate (PEM, with its chain). With it and --tls-key-path the proxy serves HTTPS; both files are reloaded when they change.',
       aliases: [old('tlsCertPath')],
     }),
     setting('tls-key-path', text('FILE', values.parsePath), {
+      needs: { flag: 'tls-cert-path', because: TOGETHER },
       help: 'TLS private key (PEM).',
       aliases: [old('tlsKeyPath')],
     }),
@@ -93,7 +101,6 @@ const GROUPS = {
       aliases: [{ name: 'sharedPromptCache', deprecated: true, inverted: true }],
     }),
     setting('prompt-cache-salt', text('SALT|@FILE|random', values.asWritten), {
-      secret: true,
       default: 'random',
       help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (everybody who knows it shares the cache), or random (a new one at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it; with --clients it is mixed with the salt of the client.',
       aliases: [old('promptCacheSalt')],
@@ -128,10 +135,11 @@ const GROUPS = {
       help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here before the port closes. A second signal ends it. Not with a socket of systemd, which stays open anyway; with --reuse-port the port closes at once, and the time is for the connections that are open.',
     }),
     setting('limits-store', text('URL|@FILE', values.asWritten), {
-      secret: true,
+      needs: { flag: 'clients', because: 'only clients have limits' },
       help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @ and a file with such a URL. If unset, each replica counts for itself.',
     }),
     setting('limits-store-failure', choice('POLICY', 'closed', 'open'), {
+      needs: { flag: 'limits-store', because: 'there is no store to fail' },
       default: 'closed',
       help: 'What to do with requests of clients with limits while that store is unavailable: closed refuses them with 503, open admits them without counting.',
     }),

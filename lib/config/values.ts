@@ -217,7 +217,7 @@ export function parseBaseUrl(flag: string, text: string): string {
   return url.href.replace(/\/+$/, '');
 }
 
-/** An origin in the form a browser sends it: any scheme, no path, not the default port of the scheme; or *. */
+/** An origin as a browser sends it: any scheme, no path, not the default port of the scheme; or *. */
 export function parseOrigin(flag: string, text: string): string {
   if (text === 'null') throw invalid(`${flag}: "null" matches any sandboxed page; write * if you want that`);
   if (text !== '*' && !/^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.test(text))

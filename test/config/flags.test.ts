@@ -293,7 +293,7 @@ const ROWS: readonly Row[] = [
   {
     flag: 'max-buffered-bytes',
     key: 'maxBufferedBytes',
-    byDefault: Math.floor(totalmem() / 4), // no control group in a test
+    byDefault: Math.floor(Math.min(totalmem(), process.constrainedMemory() || totalmem()) / 4),
     accepts: [[['--max-buffered-bytes=1'], 1]],
     refuses: ['0', '-1', '1GB'],
   },
@@ -377,7 +377,7 @@ const ROWS: readonly Row[] = [
     byDefault: 'closed',
     accepts: [
       [['--clients=c', '--limits-store=redis://store', '--limits-store-failure=open'], 'open'],
-      [['--limits-store-failure=closed'], 'closed'],
+      [['--clients=c', '--limits-store=redis://store', '--limits-store-failure=closed'], 'closed'],
     ],
     refuses: ['', 'ajar'],
   },

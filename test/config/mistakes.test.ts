@@ -204,7 +204,7 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['--clients=c.json', '--limits-store=localhost:6379'],
-      '--limits-store wants redis:// or rediss://, [USER]:PASSWORD@ if need be, HOST[:PORT][/DB]: it begins with neither; write redis:// in front of the host',
+      '--limits-store wants redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], or rediss://…; in user and password write %25 %40 %3A %2F %3F %23 for % @ : / ? #',
     ],
   ];
   for (const [argv, message] of [...mistakes, ...protecting]) {
@@ -270,11 +270,11 @@ describe('a mistake on the command line', () => {
     for (const [argv, message] of [
       [
         ['--tls-key-path=k'],
-        'TLS certificate and key must be provided together: give both --tls-cert-path and --tls-key-path, or neither',
+        'TLS certificate and key must be provided together: --tls-key-path needs --tls-cert-path',
       ],
       [
         [],
-        'TLS certificate and key must be provided together: give both --tls-cert-path and PRIVATEMODE_PROXY_TLS_KEY_PATH, or neither',
+        'TLS certificate and key must be provided together: PRIVATEMODE_PROXY_TLS_KEY_PATH needs --tls-cert-path',
       ],
     ] as const) {
       const env = { PRIVATEMODE_PROXY_TLS_KEY_PATH: 'k' };
