@@ -9,9 +9,7 @@ import { type Config, configOf } from './config/config.ts';
 import { type Environment, peekSetting, withEnvironment } from './config/environment.ts';
 import { FLAGS } from './config/flags.ts';
 import { fitHelp, renderHelp } from './config/help.ts';
-import { invalid } from './config/values.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
-import { describeRuntime } from './observe/runtime-floor.ts';
 import { printable } from './text.ts';
 import { VERSION } from './version.ts';
 
@@ -42,19 +40,10 @@ async function commandWords(): Promise<CommandWords> {
   ]);
 }
 
-interface Printing {
-  readonly columns: number | undefined;
-  readonly verbose: boolean;
-}
-
 /** Flags that print something instead of a start. If several are given, the first one of this table wins. */
-const PRINTED: readonly (readonly [flag: string, render: (asked: Printing) => string])[] = [
-  ['help', ({ columns }) => fitHelp(renderHelp(), columns)],
-  [
-    'version',
-    ({ verbose }) =>
-      `privatemode-proxy version v${VERSION}\n${verbose ? describeRuntime(process.versions) : ''}`,
-  ],
+const PRINTED: readonly (readonly [flag: string, render: (columns?: number) => string])[] = [
+  ['help', (columns) => fitHelp(renderHelp(), columns)],
+  ['version', () => `privatemode-proxy version v${VERSION}\n`],
   ['licenses', licences],
 ];
 
@@ -81,14 +70,11 @@ export async function main(
     if (loaded !== undefined) return await runCommand(name, loaded, rest, { io, env });
 
     const given = parseArgv(argv, FLAGS, await commandWords());
-    const verbose = given.values.get('verbose') === 'true';
     for (const [flag, render] of PRINTED) {
       if (given.values.get(flag) !== 'true') continue;
-      io.stdout.write(render({ columns: io.stdout.columns, verbose }));
+      io.stdout.write(render(io.stdout.columns));
       return 0;
     }
-    if (verbose)
-      throw invalid('--verbose goes with --version; for more lines in the log set --log-level=debug');
     const { config, warnings } = configOf(withEnvironment(given, env), env);
     return await run(config, warnings, io);
   } catch (thrown) {

@@ -137,7 +137,7 @@ export const ERRORS = {
   }),
   ...rows(408, 'client', {
     upload_too_slow: {
-      operator: 'Send the body faster, or lower --min-upload-rate.',
+      operator: 'Send the body faster.',
       developer: 'Send the body faster, or ask the operator of this gateway for a lower limit.',
     },
   }),

@@ -5,7 +5,7 @@ import { configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { givenManifest, prepareWorkspace } from './config/files.ts';
 import { inheritedSocket } from './config/inherited-socket.ts';
-import { openListeners } from './config/open-listeners.ts';
+import { tellReach } from './config/rules.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { type GatewayServer, startGatewayServer } from './gateway-server.ts';
@@ -37,6 +37,7 @@ interface ProxyEnvironment {
   readonly onPermanent?: (error: PrivatemodeError) => void;
   readonly status?: StatusOutput | undefined; // a terminal for the line that changes during the start
   readonly clock?: Clock;
+  readonly warmConnections?: number; // as of `connectUpstream`
 }
 
 /**
@@ -55,11 +56,11 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const shared = { clock, log, counters, conditions, opened };
 
   const authorities = loadTrustStore(env);
-  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock, authorities });
+  const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock, authorities });
   opened.defer(() => outbound.close());
   const key = configuredKey(config);
   /** Adds to an error what the operator, and nobody else, should know about it. */
-  const named = (error: PrivatemodeError) => withSimulatorHint(key.named(error), config, env);
+  const named = (error: PrivatemodeError) => withSimulatorHint(key.named(error), config);
   const salt = config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt());
   const access = await openAccess(config, shared, key, salt, authorities);
   const receipts = config.receipts ? await openReceipts(config, shared) : undefined;
@@ -121,7 +122,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     receipts,
     salt: { shared: salt },
     metrics: { counters, observe },
-    verification: config.exposeVerification ? verification.text : undefined,
+    warmConnections: environment.warmConnections,
     onPermanent,
   });
   const { url, host, announceStop } = server;
@@ -129,8 +130,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const kind = config.tlsCertPath === undefined ? 'HTTP server without TLS' : 'HTTPS server';
   log.info({ endpoint: url }, `Starting ${kind}`);
   // Only the open listener knows where a socket of systemd listens.
-  for (const open of openListeners(config, env, fd === undefined ? undefined : host))
-    conditions.set(`${open.listener}_open`, open.message, { severity: open.isMeant ? 'info' : 'warning' });
+  tellReach(config, env, log, fd === undefined ? undefined : host);
   const outdated = runtimeDefect(process.versions.node, { tls: config.tlsCertPath !== undefined });
   if (outdated !== undefined) conditions.set('runtime_outdated', outdated);
   report.listening(url, { awaitsKey: key.value() === undefined });

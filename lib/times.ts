@@ -58,6 +58,8 @@ export const TIMES = Object.freeze({
   longestPause: 60_000,
 
   // Connections to the service (lib/network)
+  /** To connect, including TLS. */
+  connectTimeout: 10_000,
   /**
    * A connection that was opened ahead is replaced after idling for this long: services, and the routers
    * before them, keep idle connections for longer.

@@ -60,8 +60,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   method_not_allowed: 'The endpoint exists, with another method.',
   websocket_unsupported:
     'A client of the Responses API tried a WebSocket first; it then continues over HTTP.',
-  upload_too_slow:
-    'The body came more slowly than `--min-upload-rate`, or in very many chunks of a few bytes.',
+  upload_too_slow: 'The body came more slowly than 1 KiB/s over 10 s, or in very many chunks of a few bytes.',
   body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
   response_not_read:
     'The client read nothing of a waiting response for ten minutes; the proxy closed its connection.',
@@ -79,7 +78,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   response_not_authentic: 'The response, or a part of it, does not come from the attested service.',
   response_too_large: 'The response, or one event of it, is larger than the memory for it.',
   stream_unfinished: 'The stream ended before the response was complete.',
-  upstream_connect_timeout: 'The service did not accept a connection within `--connect-timeout`.',
+  upstream_connect_timeout: 'The service did not accept a connection within 10 s.',
   first_byte_timeout: 'No response began within `--first-byte-timeout`.',
   stream_idle_timeout: 'The response paused for longer than `--stream-idle-timeout`.',
   resources_exhausted: 'This machine has no file descriptor, local port or process left.',

@@ -26,7 +26,7 @@ function secondsIn(path: string, place: RegExp): number {
 const node = createServer();
 /** The defaults of undici, which its client is made with. */
 const UNDICI = { headers: 300_000, body: 300_000 };
-const { connectTimeout, shutdownGrace } = configOf('--api-key=k');
+const { shutdownGrace } = configOf('--api-key=k');
 const MINUTE = 60_000;
 
 /** The service forgets a secret after an hour (docs/protocol/inference.md 10). */
@@ -56,7 +56,7 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
     'a second try is shorter, and both end while requests wait',
   ],
   [[t.usualPause, t.longestPause], 'a host that names no pause gets none that is too long'],
-  [[connectTimeout, t.controlTimeout, UNDICI.headers], 'the error names the step that took too long'],
+  [[t.connectTimeout, t.controlTimeout, UNDICI.headers], 'the error names the step that took too long'],
   [[t.manifestTimeout, UNDICI.body], 'this program, and not undici, ends a slow manifest'],
 
   [[t.warmLook, t.warmPause, t.warmRenew], 'a connection is replaced in time'],

@@ -47,7 +47,7 @@ export async function verifyLive(
   const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
-  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock });
+  const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock });
   const { call } = outbound;
   const { amdKdsUrl, intelPcsUrl } = config;
   const vendors = createCollateralCache({ call, store: new Map(), amdKdsUrl, intelPcsUrl, clock });
@@ -69,7 +69,7 @@ export async function verifyLive(
   const error = errorOf(verdict);
   const warnings = [
     request.given.values.has('protocol-version') ? `Warning: ${PROTOCOL_EXPERIMENT}.` : undefined,
-    error && simulatorHint(error, config, env),
+    error && simulatorHint(error, config),
   ];
   return { verdict, report, warnings, keep: save === undefined ? save : () => keepRecord(save, record) };
 }

@@ -29,14 +29,14 @@ export interface Flag extends Pick<Kind<unknown>, 'type' | 'value'> {
   readonly default?: string;
   readonly help: string;
   readonly aliases?: readonly FlagAlias[];
+  /** Another flag without which it stops the start, and why. */
+  readonly needs?: { readonly flag: string; readonly because: string };
   /** The texts that it accepts, if it accepts only a few. */
   readonly words?: readonly string[];
   /**
    * End of the message about a word without a flag that was probably meant for this one: says what to write.
    */
   readonly bare?: string;
-  /** Its text may hold a key or a password: no message quotes it. */
-  readonly secret?: true;
   /** Works, but --help does not list it. */
   readonly hidden?: true;
   /**
@@ -82,9 +82,7 @@ export const hostPort = (value: string, defaultPort?: number) =>
   text(value, (flag, given) => parseHostPort(flag, given, defaultPort));
 
 export const integer = (value: string, minimum: number) =>
-  kind('integer')(value, (flag, given) =>
-    parseInteger(flag, given, minimum, value === 'N' ? undefined : value.toLowerCase()),
-  );
+  kind('integer')(value, (flag, given) => parseInteger(flag, given, minimum));
 
 export const duration = (minimumMs: number) =>
   kind('duration')('DURATION', (flag, given) => parseDuration(flag, given, minimumMs));

@@ -20,7 +20,6 @@ import type { Dump } from './request-dump.ts';
 export interface GatewayOptions {
   readonly apiKeyFallback: FallbackMode;
   readonly maxBodyBytes: number;
-  readonly minUploadRate: number;
   readonly streamIdleTimeout: number;
   readonly streamKeepalive: number;
   readonly protocolVersion: string;
@@ -51,8 +50,6 @@ export interface GatewayDeps {
   readonly log: Logger;
   /** `observe` is called once per exchange, when it is over. */
   readonly metrics: { readonly counters: Counters; readonly observe: (of: RequestObservation) => void };
-  /** The text of GET /verification as it is now. */
-  readonly verification?: (() => Promise<string>) | undefined;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
   readonly dump?: Dump | undefined;
   /** Aborted when the grace period of a shutdown is over. Its reason is the error that applications get. */

@@ -117,7 +117,6 @@ export function createVerification(
   }
   return {
     document,
-    text: async (): Promise<string> => verificationText(await document()),
     changed(): void {
       history = undefined;
     },

@@ -156,21 +156,15 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'other trust roots: they may be used for the real service',
-    file: 'lib/config/config.ts',
-    edits: [
-      {
-        find: 'if (settings.unsafeTrustRoots !== undefined && isProductionHost(host)) {',
-        replace: 'if (Date.now() < 0) {',
-      },
-    ],
+    file: 'lib/config/trust-roots.ts',
+    edits: [{ find: 'if (production !== undefined)', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
-        file: 'test/config/rules.test.ts',
+        file: 'test/config/trust-roots.test.ts',
         names: [
-          'unsafe roots are refused for api.privatemode.ai',
-          'unsafe roots are refused for api.privatemode.ai:8443',
-          'unsafe roots are refused for privatemode.ai',
-          'unsafe roots are refused for x.y.privatemode.ai',
+          'the rule for production hosts counts "api.privatemode.ai" as production',
+          'the rule for production hosts counts "api.privatemode.ai." as production',
+          'the rule for production hosts counts "x:notaport" as production',
         ],
       },
     ],
@@ -178,12 +172,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a certificate without its key: the proxy starts without TLS',
     file: 'lib/config/rules.ts',
-    edits: [
-      {
-        find: "applies: ({ given }) => given.has('tls-cert-path') !== given.has('tls-key-path'),",
-        replace: 'applies: () => false,',
-      },
-    ],
+    edits: [{ find: 'if (needs === undefined ||', replace: 'if (Date.now() > 0 ||' }],
     tests: [
       {
         file: 'test/config/rules.test.ts',
@@ -208,7 +197,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the environment: it may name other trust roots',
     file: 'lib/config/environment.ts',
-    edits: [{ find: 'if (flag !== undefined)\n    throw', replace: 'if (Date.now() < 0)\n    throw' }],
+    edits: [{ find: '!flag.retired && !flag.commandLineOnly', replace: '!flag.retired' }],
     tests: [
       {
         file: 'test/config/environment.test.ts',
@@ -221,7 +210,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a mistyped setting in the environment: a pin of the manifest is left out without a word',
     file: 'lib/config/environment.ts',
-    edits: [{ find: 'if (meant !== undefined)', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'startsWith(PREFIX)) throw', replace: 'startsWith(PREFIX) && Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/config/environment.test.ts',

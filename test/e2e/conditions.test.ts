@@ -245,21 +245,6 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     const log = proxy.stack.logLines.join('');
     assert.ok(!log.includes('swordfish'));
   });
-
-  it('has the condition admin_open if other machines can reach its admin listener, which the log names', async (t) => {
-    const port = await freePort();
-    const stack = await startStack({ flags: [`--admin-address=0.0.0.0:${port}`] });
-    t.after(() => stack.close());
-    const { conditions: all } = (await (
-      await fetch(`http://127.0.0.1:${port}/status`)
-    ).json()) as StatusReport;
-    const conditions = aside(all);
-    assert.deepEqual(
-      conditions.map(({ id, severity }) => `${id} ${severity}`),
-      ['admin_open warning'],
-    );
-    assert.match(stack.logLines.join(''), new RegExp(`"admin":"http://0\\.0\\.0\\.0:${port}"`));
-  });
 });
 
 /** A server that runs the script of the limits, as a Redis would that has no counts. */

@@ -123,7 +123,7 @@ describe('TLS', { concurrency: true }, () => {
   });
 
   it('is refused on a socket file, where the two sockets of a connection could not be matched', async (t) => {
-    const at = { path: join(temporaryDirectory('privatemode-tls-'), 'socket'), mode: 0o600 };
+    const at = { path: join(temporaryDirectory('privatemode-tls-'), 'socket') };
     const refused = { code: 'config_invalid', message: /--tls-cert-path is for a port/ };
     await assert.rejects(listening(t, undefined, { at }), refused);
   });

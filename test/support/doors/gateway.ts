@@ -106,15 +106,16 @@ const SETTINGS = {
   gpuOcspAllowUnknown: true,
   gpuOcspRevokedGracePeriodHours: 48,
   maxBodyBytes: 1024 * 1024,
-  minUploadRate: 0,
   maxBufferedBytes: 1024 * 1024 * 1024,
   streamIdleTimeout: 60_000,
   streamKeepalive: 0,
-  connectTimeout: 60_000,
   firstByteTimeout: 60_000,
   warmConnections: 0,
   dumpRequests: false,
 };
+
+/** Many handshakes run at once here, and uploads pause. */
+const UNHURRIED = { epochWait: 5_000, connectTimeout: 60_000, uploadSpan: 600_000 };
 
 export interface TestGatewayOptions {
   readonly upstream: { readonly port: number; readonly ca: string };
@@ -137,7 +138,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const directory = temporaryDirectory('privatemode-gateway-');
   const caFile = join(directory, 'ca.pem');
   writeFileSync(caFile, options.upstream.ca);
-  const clock = options.clock ?? clockWith({ ...TIMES, epochWait: 5_000, ...options.times });
+  const clock = options.clock ?? clockWith({ ...TIMES, ...UNHURRIED, ...options.times });
   const config = {
     ...{ ...SETTINGS, ...options.settings },
     workspace: directory,
@@ -145,7 +146,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   };
   const outbound = createOutbound(
     { SSL_CERT_FILE: caFile },
-    { connectTimeout: config.connectTimeout, clock },
+    { connectTimeout: clock.times.connectTimeout, clock },
   );
   const logLines: string[] = [];
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } });
@@ -154,7 +155,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const observations: RequestObservation[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
-  const { upstream, agent } = connectUpstream(config, outbound, clock);
+  const { upstream, agent } = connectUpstream(config, outbound, clock, config.warmConnections);
   agent.keep(true);
   const { wrapUpstream = (unchanged: Upstream) => unchanged } = options;
   const gateway = createGateway({
