@@ -13,12 +13,7 @@ import { CODEX } from './agents/codex.ts';
 import { OPENCODE } from './agents/opencode.ts';
 import { PI } from './agents/pi.ts';
 
-const AGENTS: Readonly<Record<string, Agent>> = {
-  claude: CLAUDE,
-  opencode: OPENCODE,
-  codex: CODEX,
-  pi: PI,
-};
+const AGENTS: Readonly<Record<string, Agent>> = { claude: CLAUDE, opencode: OPENCODE, codex: CODEX, pi: PI };
 
 /**
  * Variables that choose where clients send prompts, also in their telemetry, and the keys that they would
@@ -53,24 +48,26 @@ export function agentOf(name: string, url: string): Agent {
 }
 
 /**
- * Finds the first of ARGS that would undo what `run` sets, and says what to do instead; undefined if there is
- * none. Checks each argument as if it began an option, also after `--`: some agents take even `--` for the
- * value of the option before it.
+ * Throws config_invalid for the first of ARGS that would undo what `run` sets. Checks each argument as if it
+ * began an option, also after `--`: some agents take even `--` for the value of the option before it.
  */
-export function bypassIn(
-  { refused, refusedSettings: [setting, leave] = [/^(?!)/, ''] }: Agent,
+export function refuseBypass(
+  agent: string,
+  { refused, refusedSettings }: Agent,
   args: readonly string[],
-): { readonly found: string; readonly instead: string } | undefined {
+): void {
+  const [setting, leave] = refusedSettings ?? [/^(?!)/, ''];
+  const bypass = (found: string, instead: string): Error =>
+    invalid(`${agent} cannot run with ${printable(found)}: its prompts could bypass the proxy. ${instead}`);
   for (const [index, argument] of args.entries()) {
     const [, instead] = refused.find(([pattern]) => pattern.test(argument)) ?? [];
-    if (instead !== undefined) return { found: argument.split('=', 1)[0] as string, instead };
+    if (instead !== undefined) throw bypass(argument.split('=', 1)[0] as string, instead);
     const given = /^(?:-c|--config)$/.test(argument)
       ? args[index + 1]
       : /^(?:-c=?|--config=)(.*)$/s.exec(argument)?.[1];
-    const name = given === undefined ? '' : settingName(given);
-    if (setting.test(name)) return { found: `-c ${name}`, instead: leave };
+    const name = settingName(given ?? '');
+    if (setting.test(name)) throw bypass(`-c ${name}`, leave);
   }
-  return undefined;
 }
 
 /**

@@ -95,11 +95,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   const proxy = reached(values, env);
   const { url } = proxy;
   const agent = agents.agentOf(name, url);
-  const bypass = agents.bypassIn(agent, rest);
-  if (bypass !== undefined)
-    throw invalid(
-      `${name} cannot run with ${printable(bypass.found)}: its prompts could bypass the proxy. ${bypass.instead}`,
-    );
+  agents.refuseBypass(name, agent, rest);
   if (maxOutput !== undefined && agent.hasNoOutputLimit)
     throw invalid(`${name} has no setting for the longest response: leave out --max-output`);
   if (print && (values.url ?? values.token) !== undefined)
@@ -119,7 +115,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   const hasOwnNames = chosen === undefined && wanted === agent.ownModel;
   const place = { model, models: offered(model, agent, offer), aliases: hasOwnNames ? aliases : [], file };
   if (print) {
-    const { env: added, args } = commandOf(agent, { ...place, url }, env);
+    const { added, args } = commandOf(agent, { ...place, url }, env);
     const unset = Object.keys(env).flatMap((variable) =>
       agents.REMOVED.test(variable) ? ['-u', variable] : [],
     );
@@ -131,7 +127,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
     io.stderr.write(`${name} uses the proxy on ${url}, and the model ${printable(wanted)}.\n`);
   const relay = await startRelay(proxy, io.clock);
   try {
-    const { env: added, args } = commandOf(agent, { ...place, url: relay.url }, env);
+    const { added, args } = commandOf(agent, { ...place, url: relay.url }, env);
     // opencode takes PWD for its working directory.
     const cwd = process.cwd();
     const ownEnv = { ...agents.withoutKeys(env), PWD: cwd, ...added };
@@ -188,16 +184,11 @@ const flagsIn = ({ values, label }: Given): readonly string[] =>
  * arguments before ARGS.
  */
 function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
-  const hosts = [env['no_proxy'], env['NO_PROXY'], new URL(at.url).hostname].flatMap(
-    (list) => list?.split(',') ?? [],
-  );
-  const list = [...new Set(hosts.filter(Boolean))].join(',');
-  const direct = { no_proxy: list, NO_PROXY: list };
-  const place = { ...at, direct };
-  return {
-    env: { ...direct, ...agent.env(place) } as Readonly<Record<string, string>>,
-    args: agent.args(place),
-  };
+  const lists = [env['no_proxy'], env['NO_PROXY'], new URL(at.url).hostname];
+  const hosts = new Set(lists.flatMap((list) => list?.split(',') ?? []).filter(Boolean));
+  const direct = { no_proxy: [...hosts].join(','), NO_PROXY: [...hosts].join(',') };
+  const added: Readonly<Record<string, string>> = { ...direct, ...agent.env({ ...at, direct }) };
+  return { added, args: agent.args({ ...at, direct }) };
 }
 
 /** A warning about the context window; empty if there is none. */
