@@ -28,7 +28,7 @@ const SETTINGS = [
   }),
   setting('token', text('@FILE', parseTokenFile), {
     secret: true,
-    help: 'A file with your token of --clients, which run adds to the requests of the agent.',
+    help: 'With --url: a file with your token of its --clients, which run adds to the requests of the agent.',
   }),
   setting('model', text('MODEL', asWritten), {
     help: 'The model to use. Not needed where the service lists only one, nor for claude where a --model-alias of the proxy covers its names.',
@@ -77,6 +77,8 @@ function reached(
     throw invalid(
       'run needs a proxy that listens on a port, such as --listen-address 127.0.0.1: agents cannot use a socket file',
     );
+  if (url === undefined && token !== undefined)
+    throw invalid('--token goes with --url: without TLS, whatever has the port would get the token');
   const key = token === undefined ? KEY : readApiKey({ kind: 'file', path: token }, undefined, '--token');
   return {
     url: url ?? `http://${urlHost(reachableHost(listenAddress))}:${port}`,
@@ -98,8 +100,8 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   agents.refuseBypass(name, agent, rest);
   if (maxOutput !== undefined && agent.hasNoOutputLimit)
     throw invalid(`${name} has no setting for the longest response: leave out --max-output`);
-  if (print && (values.url ?? values.token) !== undefined)
-    throw invalid('--print goes with neither --url nor --token: the agent alone would have no token');
+  if (print && values.url !== undefined)
+    throw invalid('--print does not go with --url: the agent alone would have no token');
   const offer = await offerOf(proxy, name, agent, io.clock);
   const { names, aliases } = offer;
   const wanted = chosen ?? nameFor(agent, offer);

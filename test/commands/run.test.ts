@@ -407,7 +407,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     const answers: readonly (readonly [answer: RequestListener, words: RegExp])[] = [
       [
         (_, res) => res.writeHead(401).end('{}'),
-        /asks for a token of its --clients: give yours as --token @FILE/,
+        /asks for a token of its --clients: name it as --url \S+, and yours as --token @FILE/,
       ],
       [
         (_, res) => res.end('<html>'),
@@ -472,6 +472,28 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.ok(stderr.endsWith(`Error: ${words}: set XDG_STATE_HOME to a directory of yours\n`), stderr);
     assert.deepEqual(started(), {});
   });
+
+  for (const [flags, words] of [
+    [
+      ['--url=http://localhost:1'],
+      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
+    ],
+    [
+      ['--url=https://localhost/v1'],
+      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
+    ],
+    [['--token=pmp_CANARY'], '--token wants @FILE, the file that holds the token'],
+    [['--token=@t'], '--token goes with --url: without TLS, whatever has the port would get the token'],
+    [
+      ['--url=https://localhost:1', '--print'],
+      '--print does not go with --url: the agent alone would have no token',
+    ],
+  ] as const) {
+    it(`refuses ${flags.join(' ')}`, async () => {
+      const { code, stderr } = await run(['claude', ...MODEL, ...flags]);
+      assert.deepEqual([code, stderr, proxy.asked], [1, `Error: ${words}\n`, []]);
+    });
+  }
 
   it('says how to install an agent that is not there', async () => {
     const { code, stderr } = await run(['claude', ...MODEL], { PATH: '/usr/bin:/bin' });
