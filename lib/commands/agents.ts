@@ -33,17 +33,17 @@ export const AGENT_NAMES: readonly string[] = Object.keys(AGENTS);
  */
 export function agentOf(name: string, url: string): Agent {
   if (Object.hasOwn(AGENTS, name)) return AGENTS[name] as Agent;
-  const lower = name.toLowerCase();
-  const meant = nearest(lower, AGENT_NAMES) ?? AGENT_NAMES.find((agent) => lower.startsWith(agent));
+  const names = AGENT_NAMES.join(', ');
   if (name === '')
     throw invalid(
-      `run wants the name of an agent before its flags: ${AGENT_NAMES.join(', ')}; for another client, "run NAME" says what it needs. To start the proxy itself, give no command`,
+      `run wants the name of an agent before its flags: ${names}. To start the proxy itself, give no command`,
     );
+  const lower = name.toLowerCase();
+  const meant = nearest(lower, AGENT_NAMES) ?? AGENT_NAMES.find((agent) => lower.startsWith(agent));
   if (meant !== undefined) throw invalid(`run knows no agent ${printable(name)}. Did you mean ${meant}?`);
   throw invalid(
-    `run starts ${AGENT_NAMES.join(', ')}, not ${printable(name, 100)}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
-      `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may override them. ` +
-      'To start the proxy itself, give no command',
+    `run starts ${names}, not ${printable(name, 100)}. Any other client needs the base URL ${url}/v1, or ${url} for the API of Anthropic, ` +
+      `and the key "${KEY}". To start the proxy itself, give no command`,
   );
 }
 

@@ -111,8 +111,8 @@ describe('privatemode-proxy clients', () => {
     await run('new', 'carol', '--clients', path);
     assert.deepEqual(contentOf(path).defaults, { requestsPerMinute: 7, models: ['m*'] });
     const { stdout } = await run('list', '--clients', path);
-    assert.match(stdout, /^ann +1 token, 60 requests per minute, models m\*$/m);
-    assert.match(stdout, /^carol +1 token, 7 requests per minute, models m\*$/m);
+    assert.match(stdout, /^ann +1 token, requestsPerMinute 60, models m\*$/m);
+    assert.match(stdout, /^carol +1 token, requestsPerMinute 7, models m\*$/m);
   });
 
   it('new warns of a client that has expired already, by its own time or that of the defaults', async () => {
@@ -176,8 +176,8 @@ describe('privatemode-proxy clients', () => {
     assert.equal(code, 0);
     assert.equal(
       stdout,
-      'ann  1 token, 60 requests per minute\n' +
-        'bob  1 token, EXPIRED 2026-01-02T03:04:05.000Z, 5 tokens per day, models m* n\n2 clients\n',
+      'ann  1 token, requestsPerMinute 60\n' +
+        'bob  1 token, EXPIRED 2026-01-02T03:04:05.000Z, tokensPerDay 5, models m*,n\n2 clients\n',
     );
   });
 
