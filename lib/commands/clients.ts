@@ -175,21 +175,16 @@ async function revoke(name: string, path: string, admin: Address | undefined, { 
   stdout.write('The running proxy uses the new list now; running requests continue.\n');
 }
 
-/** The list for a person: one line per client. `now`: ms since 1970. */
+/** The list for a person: one line per client, in the words of the file. `now`: ms since 1970. */
 function listed(entries: readonly ClientEntry[], now: number): string {
   const widest = Math.max(...entries.map(({ name }) => name.length));
   const lines = entries.map(({ name, tokens, expires, limits, models, endpoints }) => {
-    const { requestsPerMinute, tokensPerDay, maxConcurrent } = limits;
-    const rules = [
-      expires !== undefined && `${expires <= now ? 'EXPIRED' : 'expires'} ${new Date(expires).toISOString()}`,
-      requestsPerMinute !== undefined && `${requestsPerMinute} requests per minute`,
-      tokensPerDay !== undefined && `${tokensPerDay} tokens per day`,
-      maxConcurrent !== undefined && `${maxConcurrent} at a time`,
-      models !== undefined && `models ${models.join(' ')}`,
-      endpoints !== undefined && `endpoints ${endpoints.join(' ')}`,
-    ];
+    const isOver = expires !== undefined && expires <= now;
+    const until = expires === undefined ? undefined : new Date(expires).toISOString();
+    const rules = Object.entries({ [isOver ? 'EXPIRED' : 'expires']: until, ...limits, models, endpoints });
+    const known = rules.filter(([, value]) => value !== undefined);
     const count = plural(tokens.length, 'token');
-    return `${name.padEnd(widest)}  ${[count, ...rules.filter(Boolean)].join(', ')}`;
+    return `${name.padEnd(widest)}  ${[count, ...known.map((rule) => rule.join(' '))].join(', ')}`;
   });
   return `${[...lines, plural(lines.length, 'client')].join('\n')}\n`;
 }

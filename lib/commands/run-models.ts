@@ -34,7 +34,7 @@ export async function offerOf(proxy: Reached, name: string, { needs }: Agent, cl
     );
   if (own.status === 401)
     throw invalid(
-      `the proxy on ${url} asks for a token of its --clients: give yours as --token @FILE (${own.text})`,
+      `the proxy on ${url} asks for a token of its --clients: name it as --url https://HOST:PORT, and yours as --token @FILE (${own.text})`,
     );
   const about = own.body as { name?: string; endpoints?: string[]; model_aliases?: string[] } | null;
   if (about?.name !== 'privatemode-proxy')

@@ -28,7 +28,7 @@ const SETTINGS = [
   }),
   setting('token', text('@FILE', parseTokenFile), {
     secret: true,
-    help: 'A file with your token of --clients, which run adds to the requests of the agent.',
+    help: 'With --url: a file with your token of its --clients, which run adds to the requests of the agent.',
   }),
   setting('model', text('MODEL', asWritten), {
     help: 'The model to use. Not needed where the service lists only one, nor for claude where a --model-alias of the proxy covers its names.',
@@ -77,6 +77,8 @@ function reached(
     throw invalid(
       'run needs a proxy that listens on a port, such as --listen-address 127.0.0.1: agents cannot use a socket file',
     );
+  if (url === undefined && token !== undefined)
+    throw invalid('--token goes with --url: without TLS, whatever has the port would get the token');
   const key = token === undefined ? KEY : readApiKey({ kind: 'file', path: token }, undefined, '--token');
   return {
     url: url ?? `http://${urlHost(reachableHost(listenAddress))}:${port}`,
@@ -95,15 +97,11 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   const proxy = reached(values, env);
   const { url } = proxy;
   const agent = agents.agentOf(name, url);
-  const bypass = agents.bypassIn(agent, rest);
-  if (bypass !== undefined)
-    throw invalid(
-      `${name} cannot run with ${printable(bypass.found)}: its prompts could bypass the proxy. ${bypass.instead}`,
-    );
+  agents.refuseBypass(name, agent, rest);
   if (maxOutput !== undefined && agent.hasNoOutputLimit)
     throw invalid(`${name} has no setting for the longest response: leave out --max-output`);
-  if (print && (values.url ?? values.token) !== undefined)
-    throw invalid('--print goes with neither --url nor --token: the agent alone would have no token');
+  if (print && values.url !== undefined)
+    throw invalid('--print does not go with --url: the agent alone would have no token');
   const offer = await offerOf(proxy, name, agent, io.clock);
   const { names, aliases } = offer;
   const wanted = chosen ?? nameFor(agent, offer);
@@ -119,7 +117,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   const hasOwnNames = chosen === undefined && wanted === agent.ownModel;
   const place = { model, models: offered(model, agent, offer), aliases: hasOwnNames ? aliases : [], file };
   if (print) {
-    const { env: added, args } = commandOf(agent, { ...place, url }, env);
+    const { added, args } = commandOf(agent, { ...place, url }, env);
     const unset = Object.keys(env).flatMap((variable) =>
       agents.REMOVED.test(variable) ? ['-u', variable] : [],
     );
@@ -131,7 +129,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
     io.stderr.write(`${name} uses the proxy on ${url}, and the model ${printable(wanted)}.\n`);
   const relay = await startRelay(proxy, io.clock);
   try {
-    const { env: added, args } = commandOf(agent, { ...place, url: relay.url }, env);
+    const { added, args } = commandOf(agent, { ...place, url: relay.url }, env);
     // opencode takes PWD for its working directory.
     const cwd = process.cwd();
     const ownEnv = { ...agents.withoutKeys(env), PWD: cwd, ...added };
@@ -188,16 +186,11 @@ const flagsIn = ({ values, label }: Given): readonly string[] =>
  * arguments before ARGS.
  */
 function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
-  const hosts = [env['no_proxy'], env['NO_PROXY'], new URL(at.url).hostname].flatMap(
-    (list) => list?.split(',') ?? [],
-  );
-  const list = [...new Set(hosts.filter(Boolean))].join(',');
-  const direct = { no_proxy: list, NO_PROXY: list };
-  const place = { ...at, direct };
-  return {
-    env: { ...direct, ...agent.env(place) } as Readonly<Record<string, string>>,
-    args: agent.args(place),
-  };
+  const lists = [env['no_proxy'], env['NO_PROXY'], new URL(at.url).hostname];
+  const hosts = new Set(lists.flatMap((list) => list?.split(',') ?? []).filter(Boolean));
+  const direct = { no_proxy: [...hosts].join(','), NO_PROXY: [...hosts].join(',') };
+  const added: Readonly<Record<string, string>> = { ...direct, ...agent.env({ ...at, direct }) };
+  return { added, args: agent.args({ ...at, direct }) };
 }
 
 /** A warning about the context window; empty if there is none. */

@@ -1,7 +1,7 @@
 /** `privatemode-proxy clients`: a token, once, and the file that lets it in. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import {
+import fs, {
   linkSync,
   lstatSync,
   mkdtempSync,
@@ -13,10 +13,12 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:http';
+import { syncBuiltinESMExports } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseClientsFile } from '../../lib/access/clients-file.ts';
+import { errno } from '../support/processes/broken-file-system.ts';
 import { type Ran, runCommand } from '../support/processes/command.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
@@ -109,8 +111,8 @@ describe('privatemode-proxy clients', () => {
     await run('new', 'carol', '--clients', path);
     assert.deepEqual(contentOf(path).defaults, { requestsPerMinute: 7, models: ['m*'] });
     const { stdout } = await run('list', '--clients', path);
-    assert.match(stdout, /^ann +1 token, 60 requests per minute, models m\*$/m);
-    assert.match(stdout, /^carol +1 token, 7 requests per minute, models m\*$/m);
+    assert.match(stdout, /^ann +1 token, requestsPerMinute 60, models m\*$/m);
+    assert.match(stdout, /^carol +1 token, requestsPerMinute 7, models m\*$/m);
   });
 
   it('new warns of a client that has expired already, by its own time or that of the defaults', async () => {
@@ -174,8 +176,8 @@ describe('privatemode-proxy clients', () => {
     assert.equal(code, 0);
     assert.equal(
       stdout,
-      'ann  1 token, 60 requests per minute\n' +
-        'bob  1 token, EXPIRED 2026-01-02T03:04:05.000Z, 5 tokens per day, models m* n\n2 clients\n',
+      'ann  1 token, requestsPerMinute 60\n' +
+        'bob  1 token, EXPIRED 2026-01-02T03:04:05.000Z, tokensPerDay 5, models m*,n\n2 clients\n',
     );
   });
 
@@ -230,6 +232,22 @@ describe('privatemode-proxy clients', () => {
     }
     unlinkSync(`${path}.lock`);
     assert.equal((await run('new', 'carol', '--clients', path)).code, 0);
+  });
+
+  it('keeps the old list in a file of its own until the new one is written', async (t) => {
+    const path = fileWith();
+    const { writeFileSync: write } = fs;
+    t.mock.method(fs, 'writeFileSync', (file: string, text: string, options: object) => {
+      write(file, file === path ? text.slice(0, 20) : text, options);
+      if (file === path) throw Object.assign(errno('ENOSPC'), { message: 'ENOSPC', syscall: 'write' });
+    });
+    syncBuiltinESMExports();
+    const { code, stderr } = await run('revoke', 'ann', '--clients', path);
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+    assert.deepEqual([code, names(`${path}.bak`)], [1, ['ann', 'bob']]);
+    assert.match(stderr, /clients\.json cannot be written: .*ENOSPC/);
+    assert.deepEqual(readdirSync(join(path, '..')), ['clients.json', 'clients.json.bak']);
   });
 
   it('says where the old list is if the file was not written to its end, and leaves both unchanged', async () => {

@@ -177,21 +177,19 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.deepEqual(started().args.slice(2), ['-p', "it's"]);
   });
 
-  it('refuses an unknown agent, and names the variables that other clients take', async () => {
+  it('refuses an unknown agent, and says what other clients need', async () => {
     const { code, stderr } = await run(['aider', '--', 'x']);
+    const url = `http://127.0.0.1:${proxy.port}`;
+    const needs = `Any other client needs the base URL ${url}/v1, or ${url} for the API of Anthropic, and the key "placeholder".`;
     assert.equal(code, 1);
+    assert.ok(
+      stderr.startsWith(`Error: run starts claude, opencode, codex, pi, not aider. ${needs}`),
+      stderr,
+    );
     assert.match(
       (await run(['--model', 'x'])).stderr,
-      /^Error: run wants the name of an agent before its flags: claude, opencode, codex, pi; /,
+      /^Error: run wants the name of an agent before its flags: claude, opencode, codex, pi\. /,
     );
-    const url = `http://127.0.0.1:${proxy.port}`;
-    assert.ok(stderr.startsWith('Error: run starts claude, opencode, codex, pi, not aider.'), stderr);
-    for (const words of [
-      `OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=placeholder`,
-      `ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=placeholder`,
-      'To start the proxy itself, give no command',
-    ])
-      assert.ok(stderr.includes(words), stderr);
   });
 
   for (const [word, meant] of [
@@ -407,7 +405,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     const answers: readonly (readonly [answer: RequestListener, words: RegExp])[] = [
       [
         (_, res) => res.writeHead(401).end('{}'),
-        /asks for a token of its --clients: give yours as --token @FILE/,
+        /asks for a token of its --clients: name it as --url \S+, and yours as --token @FILE/,
       ],
       [
         (_, res) => res.end('<html>'),
@@ -472,6 +470,28 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.ok(stderr.endsWith(`Error: ${words}: set XDG_STATE_HOME to a directory of yours\n`), stderr);
     assert.deepEqual(started(), {});
   });
+
+  for (const [flags, words] of [
+    [
+      ['--url=http://localhost:1'],
+      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
+    ],
+    [
+      ['--url=https://localhost/v1'],
+      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
+    ],
+    [['--token=pmp_CANARY'], '--token wants @FILE, the file that holds the token'],
+    [['--token=@t'], '--token goes with --url: without TLS, whatever has the port would get the token'],
+    [
+      ['--url=https://localhost:1', '--print'],
+      '--print does not go with --url: the agent alone would have no token',
+    ],
+  ] as const) {
+    it(`refuses ${flags.join(' ')}`, async () => {
+      const { code, stderr } = await run(['claude', ...MODEL, ...flags]);
+      assert.deepEqual([code, stderr, proxy.asked], [1, `Error: ${words}\n`, []]);
+    });
+  }
 
   it('says how to install an agent that is not there', async () => {
     const { code, stderr } = await run(['claude', ...MODEL], { PATH: '/usr/bin:/bin' });
