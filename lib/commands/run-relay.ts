@@ -2,6 +2,7 @@
  * The port that `run` opens for an agent. It passes requests to the proxy only, and tells the agent when the
  * proxy is gone.
  */
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import {
   createServer,
@@ -15,12 +16,13 @@ import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { createProxyServer } from 'http-proxy-3';
 import { abortAfter, type Clock } from '../clock.ts';
+import { KEY } from './agents/agent.ts';
 
 /** The proxy as `run` reaches it. */
 export interface Reached {
   /** http://HOST:PORT, or https://HOST:PORT of a gateway. */
   readonly url: string;
-  /** What every request to it carries: the token of --token, if there is one. */
+  /** What requests of the agent carry: the token of --token, if there is one. */
   readonly headers: Readonly<Record<string, string>>;
   /** The authorities to trust (PEM); undefined for plain HTTP. */
   readonly ca: readonly string[] | undefined;
@@ -65,7 +67,11 @@ export async function startRelay({ url, headers, ca }: Reached, clock: Clock) {
   }
 
   const trust = ca === undefined ? {} : { ca: ca.join('\n') };
-  const proxy = createProxyServer({ target: url, changeOrigin: ca !== undefined, headers, ...trust });
+  const proxy = createProxyServer({ target: url, changeOrigin: ca !== undefined, ...trust });
+  /** Other programs of this machine may not ask a gateway in the name of the token's owner. */
+  const key = ca === undefined ? KEY : randomUUID();
+  const isAgents = ({ headers: { authorization, 'x-api-key': given } }: IncomingMessage): boolean =>
+    authorization === `Bearer ${key}` || given === key;
   proxy.on('proxyRes', (response, _, res) => {
     response.once('error', () => res.destroy());
     queueMicrotask(() => res.flushHeaders()); // a model may think for long before its first event
@@ -74,7 +80,7 @@ export async function startRelay({ url, headers, ca }: Reached, clock: Clock) {
   async function answer(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const message = await problem();
     if (message !== undefined) return refuse(req, res, message);
-    proxy.web(req, res, {}, async () => {
+    proxy.web(req, res, isAgents(req) ? { headers } : {}, async () => {
       isKnown = false;
       const why = await problem();
       if (res.headersSent || res.destroyed) return; // the agent hung up
@@ -105,6 +111,8 @@ export async function startRelay({ url, headers, ca }: Reached, clock: Clock) {
   await once(server, 'listening');
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    /** What the agent has to send as its key. */
+    key,
     /**
      * How many requests with a prompt came from the agent. The proxy itself cannot tell one agent's requests
      * from others.

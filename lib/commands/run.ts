@@ -117,7 +117,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   const hasOwnNames = chosen === undefined && wanted === agent.ownModel;
   const place = { model, models: offered(model, agent, offer), aliases: hasOwnNames ? aliases : [], file };
   if (print) {
-    const { added, args } = commandOf(agent, { ...place, url }, env);
+    const { added, args } = commandOf(agent, { ...place, url, key: KEY }, env);
     const unset = Object.keys(env).flatMap((variable) =>
       agents.REMOVED.test(variable) ? ['-u', variable] : [],
     );
@@ -129,7 +129,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
     io.stderr.write(`${name} uses the proxy on ${url}, and the model ${printable(wanted)}.\n`);
   const relay = await startRelay(proxy, io.clock);
   try {
-    const { added, args } = commandOf(agent, { ...place, url: relay.url }, env);
+    const { added, args } = commandOf(agent, { ...place, url: relay.url, key: relay.key }, env);
     // opencode takes PWD for its working directory.
     const cwd = process.cwd();
     const ownEnv = { ...agents.withoutKeys(env), PWD: cwd, ...added };

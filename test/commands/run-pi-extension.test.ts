@@ -26,7 +26,12 @@ describe('the extension that privatemode-proxy run gives to pi', () => {
   const told: string[] = [];
   before(async () => {
     const place = {
-      ...{ url: 'http://127.0.0.1:7', model: { name: 'model-a', limits: undefined }, aliases: [] },
+      ...{
+        url: 'http://127.0.0.1:7',
+        key: 'placeholder',
+        model: { name: 'model-a', limits: undefined },
+        aliases: [],
+      },
       models: [{ name: 'model-a', limits: undefined }],
       ...{ file: '/x.ts', direct: { no_proxy: '', NO_PROXY: '' } },
     };

@@ -233,12 +233,16 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     const headers = { authorization: 'Bearer own' };
     relay = await startRelay({ url, headers, ca: [authority.pem] }, systemClock);
     const body = JSON.stringify({ model: 'm' });
-    const asked = { method: 'POST', body, headers: { authorization: 'Bearer placeholder' } };
-    assert.equal(await (await fetch(`${relay.url}/v1/messages`, asked)).text(), 'of the team');
-    assert.deepEqual(got, [`POST /v1/messages of localhost:${at}`]);
+    const asking = (name: string, key: string) =>
+      fetch(`${relay.url}/v1/messages`, { method: 'POST', body, headers: { [name]: key } });
+    assert.equal(await (await asking('authorization', `Bearer ${relay.key}`)).text(), 'of the team');
+    assert.equal((await asking('authorization', 'Bearer placeholder')).status, 401, 'of another program');
+    assert.equal(await (await asking('x-api-key', relay.key)).text(), 'of the team');
+    const passed = `POST /v1/messages of localhost:${at}`;
+    assert.deepEqual(got, [passed, passed]);
     relay.close();
     relay = await startRelay({ url, headers, ca: [createTestAuthority('another').pem] }, systemClock);
     assert.match((await refusal()).message, /does not answer/);
-    assert.equal(got.length, 1);
+    assert.equal(got.length, 2);
   });
 });

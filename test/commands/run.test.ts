@@ -386,7 +386,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.equal(code, 1);
     assert.match(
       stderr,
-      /unknown shorthand flag: 'p' .*; write arguments for the agent after --, as in run claude -- ARGS\n$/,
+      /unknown flag: -p; .*; write arguments for the agent after --, as in run claude -- ARGS\n$/,
     );
   });
 

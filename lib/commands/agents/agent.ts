@@ -18,6 +18,8 @@ export interface Model {
 export interface Place {
   /** http://HOST:PORT, without a slash. */
   readonly url: string;
+  /** What the agent sends as its key there. */
+  readonly key: string;
   readonly model: Model;
   /** Aliases of the proxy, by which the agent may keep its own names of models; empty: it may not. */
   readonly aliases: readonly string[];

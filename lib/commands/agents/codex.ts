@@ -1,12 +1,12 @@
 /** Codex under `run`: settings by `-c`, which win over config.toml. */
-import { type Agent, ELSEWHERE, KEY, literal, PROVIDER } from './agent.ts';
+import { type Agent, ELSEWHERE, literal, PROVIDER } from './agent.ts';
 
 const CODEX_KEY = 'LOCAL_PROXY_KEY';
 
 export const CODEX: Agent = {
   install: 'npm install -g @openai/codex',
   needs: ['POST /v1/responses', '--responses-api'],
-  env: () => ({ [CODEX_KEY]: KEY }),
+  env: ({ key }) => ({ [CODEX_KEY]: key }),
   args: ({ url, model: { name: model, limits } }) => {
     const api = { name: PROVIDER, base_url: `${url}/v1`, wire_api: 'responses', env_key: CODEX_KEY };
     const provider = Object.entries(api).map(([member, value]) => `${member}=${literal(value)}`);

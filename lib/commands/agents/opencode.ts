@@ -1,9 +1,9 @@
 /** opencode under `run`: a configuration with one provider. */
-import { type Agent, ELSEWHERE, KEY, literal, PROVIDER } from './agent.ts';
+import { type Agent, ELSEWHERE, literal, PROVIDER } from './agent.ts';
 
 export const OPENCODE: Agent = {
   install: 'npm install -g opencode-ai',
-  env: ({ url, model, models }) => {
+  env: ({ url, key, model, models }) => {
     const baseURL = `${url}/v1`;
     const npm = '@ai-sdk/openai-compatible';
     // opencode merges this with a configuration file that uses the same provider name; such a file could add
@@ -11,7 +11,7 @@ export const OPENCODE: Agent = {
     const provider = {
       npm,
       api: baseURL,
-      options: { baseURL, apiKey: KEY },
+      options: { baseURL, apiKey: key },
       whitelist: models.map((each) => each.name),
       models: Object.fromEntries(
         models.map(({ name: id, limits: limit }) => [id, { id, provider: { npm, api: baseURL }, limit }]),

@@ -1,5 +1,5 @@
 /** pi under `run`: an extension that registers a provider and keeps the session on it. */
-import { type Agent, ELSEWHERE, KEY, literal, PROVIDER } from './agent.ts';
+import { type Agent, ELSEWHERE, literal, PROVIDER } from './agent.ts';
 
 const VARIABLE = 'LOCAL_PROXY_PROVIDER';
 
@@ -31,11 +31,11 @@ export const PI: Agent = {
   // extension. Before 0.79.0, it ran the extensions of a repository without asking.
   oldest: '0.84.3',
   file: { name: 'pi-extension.ts', text: EXTENSION },
-  env: ({ url, model, models }) => {
+  env: ({ url, key, model, models }) => {
     const config = {
       name: PROVIDER,
       baseUrl: url,
-      apiKey: KEY,
+      apiKey: key,
       api: 'anthropic-messages',
       models: models.map(({ name: id, limits: { context, output } = ASSUMED }) => ({
         id,
