@@ -14,11 +14,11 @@ import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createOutbound, loadTrustStore } from './network/outbound.ts';
 import type { Environment } from './network/outbound-proxy.ts';
-import { createConditions, whileUnusable } from './observe/conditions.ts';
 import { createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
+import { createNotices, whileUnusable } from './observe/notices.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
-import { reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
+import { reportStart, sessionLog } from './observe/session-log.ts';
 import { createVerification } from './observe/verification-document.ts';
 import { openAccess } from './open-access.ts';
 import { openAdmin, openReceipts } from './open-admin.ts';
@@ -40,6 +40,17 @@ interface ProxyEnvironment {
   readonly clock?: Clock;
 }
 
+/** What the start says of listeners that other machines can reach. */
+const OPEN = {
+  proxy: 'Other machines can use this proxy in plain text',
+  admin: 'Other machines can read the status page and the metrics',
+};
+const CLOSE = {
+  proxy:
+    'Set --listen-address=127.0.0.1, in a socket unit ListenStream=127.0.0.1:8080, or --tls-cert-path and --tls-key-path; --clients says who may use the proxy.',
+  admin: 'Set --admin-address to 127.0.0.1 with its port, or let a firewall admit Prometheus alone.',
+};
+
 /**
  * Starts the proxy; the port is open when it resolves, with --reuse-port when `opened` does. Throws
  * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed.
@@ -51,9 +62,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const fd = inheritedSocket(env);
   prepareWorkspace(workspace);
   const counters = createCounters();
-  const conditions = createConditions({ log, clock });
-  opened.defer(() => conditions.close());
-  const shared = { clock, log, counters, conditions, opened };
+  const notices = createNotices({ log, clock, standing });
+  const shared = { clock, log, counters, notices, opened };
 
   const authorities = loadTrustStore(env);
   const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock, authorities });
@@ -71,7 +81,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const report = reportStart({ clock, log, status, statusPage });
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
-  const noteStanding = watchStanding({ conditions, log });
   const control = { ...config, endpoint, clock, call: outbound.call };
   const store = createCollateralStore(join(workspace, 'collateral'));
   const given = manifestPath === undefined ? undefined : await givenManifest(manifestPath);
@@ -97,15 +106,13 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     },
   });
   opened.defer(() => session.close());
-  const standing = () => {
+  function standing() {
     const now = session.standing();
     return { ...now, error: now.error && named(now.error) };
-  };
+  }
   function look(): void {
     server?.sessionChanged();
-    const now = standing();
-    // A condition that held until the end is not over because the proxy is.
-    if (now.state !== 'ended') noteStanding(now);
+    notices.look();
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
   const verification = createVerification(config, session, clock);
@@ -131,10 +138,14 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const kind = config.tlsCertPath === undefined ? 'HTTP server without TLS' : 'HTTPS server';
   log.info({ endpoint: url }, `Starting ${kind}`);
   // Only the open listener knows where a socket of systemd listens.
-  for (const open of openListeners(config, env, fd === undefined ? undefined : host))
-    conditions.set(`${open.listener}_open`, open.message, { severity: open.isMeant ? 'info' : 'warning' });
+  for (const { listener, isMeant, message: reason } of openListeners(
+    config,
+    env,
+    fd === undefined ? undefined : host,
+  ))
+    log[isMeant ? 'info' : 'warn']({ reason, remedy: CLOSE[listener] }, OPEN[listener]);
   const outdated = runtimeDefect(process.versions.node, { tls: config.tlsCertPath !== undefined });
-  if (outdated !== undefined) conditions.set('runtime_outdated', outdated);
+  if (outdated !== undefined) log.info(outdated);
   report.listening(url, { awaitsKey: key.value() === undefined });
 
   const keyWatch = key.watch({
@@ -144,13 +155,13 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       access.ownKeys.replaced();
       log.info('The API key file was read again');
     },
-    ...whileUnusable(conditions, 'api_key_file_unusable'),
+    ...whileUnusable(notices, 'api_key_file_unusable'),
   });
   opened.defer(() => keyWatch?.close());
   const manifestWatch = given?.watch({
     clock,
     changed: () => log.info('The manifest file was read again; the next verification expects it'),
-    ...whileUnusable(conditions, 'manifest_file_unusable'),
+    ...whileUnusable(notices, 'manifest_file_unusable'),
   });
   opened.defer(() => manifestWatch?.close());
   const parts = opened.move();

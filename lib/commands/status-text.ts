@@ -1,7 +1,7 @@
 /** Renders the status of a running proxy as text for a terminal: the content of the status page, in lines. */
 
 import type { EnforcedManifest } from '../manifest-log.ts';
-import type { Condition, Severity } from '../observe/conditions.ts';
+import type { Notice, Severity } from '../observe/notices.ts';
 import type {
   FinishedRequest,
   RefusedRequests,
@@ -43,7 +43,7 @@ export function renderStatus(facts: StatusFacts, { colours }: { readonly colours
   return `${shown.join('\n\n')}\n`;
 }
 
-/** Characters. The message of a condition names every client or fix, and the last one may matter most. */
+/** Characters. The reason of a condition names every client or fix, and the last one may matter most. */
 const LONGEST_TEXT = 4_000;
 
 /** The same value, with every text in it made safe for a terminal. */
@@ -96,12 +96,12 @@ const SEVERITIES = {
 } as const satisfies Record<Severity, readonly [Style, string]>;
 
 /** Conditions that need a person's attention, other than the verification. */
-function conditionLines(conditions: readonly Condition[], paint: Paint): string[] {
+function conditionLines(conditions: readonly Notice[], paint: Paint): string[] {
   if (conditions.length === 0) return [];
-  const lines = conditions.flatMap(({ id, severity, since, message, remedy }) => {
+  const lines = conditions.flatMap(({ id, severity, since, title, reason, remedy }) => {
     const [style, mark] = SEVERITIES[severity] ?? SEVERITIES.warning;
     return [
-      `  ${paint(style, `${mark} ${message}`)}`,
+      `  ${paint(style, `${mark} ${title}: ${reason}`)}`,
       `      ${remedy}`,
       `      ${paint('plain', `${severity}, since ${timeOf(since)} [${id}]`)}`,
     ];

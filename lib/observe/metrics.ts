@@ -8,8 +8,8 @@ import { ERRORS } from '../errors.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
 import { VERSION } from '../version.ts';
-import type { Condition } from './conditions.ts';
 import { type Counters, meanGapMs, type RequestStats, UNDECRYPTABLE } from './counters.ts';
+import type { Notice } from './notices.ts';
 
 /** The facts about one request when it is over. */
 export interface RequestObservation {
@@ -82,8 +82,8 @@ export function createMetrics(options: {
   readonly serverAddress: string;
   /** Bytes that buffered_bytes may reach. Default: 0, without a limit to show. */
   readonly maxBufferedBytes?: number;
-  /** The conditions that hold now. Default: none. */
-  readonly conditions?: (() => readonly Condition[]) | undefined;
+  /** What holds now. Default: nothing. */
+  readonly notices?: (() => readonly Pick<Notice, 'id' | 'severity' | 'since'>[]) | undefined;
   /** When the TLS certificate expires, in ms since 1970; undefined without TLS. */
   readonly certificateEnds?: (() => number | undefined) | undefined;
   /** Whether --clients is set. Without it no metric has the label client. */
@@ -103,7 +103,7 @@ export function createMetrics(options: {
   exposeErrors(options.counters, registers, options.clients === true);
   const { now } = options.clock;
   exposeProtection(options.protection, now, registers);
-  exposeConditions(options.conditions ?? (() => []), now, registers);
+  exposeConditions(options.notices ?? (() => []), now, registers);
   exposeCertificate(options.certificateEnds ?? (() => undefined), now, registers);
   exposeBufferedBytes(options.counters, options.maxBufferedBytes ?? 0, registers);
   const { standing } = options;
@@ -290,16 +290,16 @@ function exposeProtection(
   seconds('secret_remaining_seconds', 'Time until the secret expires.', (status) => status.expiresAt - now());
 }
 
-/** Exposes ids, severities and ages, but no messages, because messages name files and clients. */
+/** Exposes ids, severities and ages, but no reasons, because reasons name files and clients. */
 function exposeConditions(
-  conditions: () => readonly Condition[],
+  notices: () => readonly Pick<Notice, 'id' | 'severity' | 'since'>[],
   now: () => number,
   registers: Registry[],
 ): void {
-  const held = (): Values => conditions().map(({ id, severity }) => [1, { id, severity }]);
+  const held = (): Values => notices().map(({ id, severity }) => [1, { id, severity }]);
   const heldHelp = "What needs a person's attention; always 1, and absent where nothing does.";
   scraped(registers, Gauge, 'condition', heldHelp, held, 'id', 'severity');
-  const ages = (): Values => conditions().map(({ id, since }) => [(now() - since) / 1000, { id }]);
+  const ages = (): Values => notices().map(({ id, since }) => [(now() - since) / 1000, { id }]);
   scraped(registers, Gauge, 'condition_since_seconds', 'Time since a condition began.', ages, 'id');
 }
 

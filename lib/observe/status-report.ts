@@ -6,7 +6,7 @@ import type { Epoch } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
 import type { Term } from '../session/state.ts';
 import { VERSION } from '../version.ts';
-import type { Condition } from './conditions.ts';
+import type { Notice } from './notices.ts';
 
 /** Traffic of one second. */
 export interface TrafficSecond {
@@ -82,8 +82,8 @@ export interface StatusReport {
   readonly standing: Pick<Standing, 'state' | 'verified' | 'tone' | 'title' | 'meaning'>;
   readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
   readonly epoch: EpochFacts | null;
-  /** Conditions that need a person's attention, the worst first. */
-  readonly conditions: readonly Condition[];
+  /** What needs a person's attention, the worst first. */
+  readonly conditions: readonly Notice[];
   readonly traffic: Traffic;
   /** SHA-256 of the clients file in force, in lower-case hex. Undefined without --clients. */
   readonly clientsFile?: string | undefined;

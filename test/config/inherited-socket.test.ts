@@ -57,8 +57,7 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
     await service.start();
     return service;
   }
-  const reasonOf = (log: string): string | undefined =>
-    /(?<=condition=proxy_open reason=")[^:]+/.exec(log)?.[0];
+  const reasonOf = (log: string): string | undefined => /(?<=in plain text" +reason=")[^:]+/.exec(log)?.[0];
   const NO_EFFECT = 'have no effect on the socket that systemd has opened';
 
   it('warns that other machines can use it on 0.0.0.0, whatever --listen-address says', async (t) => {

@@ -3,7 +3,6 @@ import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { Condition } from '../../lib/observe/conditions.ts';
 import { count, countError, createCounters } from '../../lib/observe/counters.ts';
 import {
   createMetrics,
@@ -356,26 +355,25 @@ describe('metrics that alerts compare over time', () => {
 });
 
 describe('metrics of the conditions', () => {
-  const conditions = (): readonly Condition[] => [
-    {
-      ...{ id: 'limits_store_away', severity: 'critical', since: 40_000 },
-      ...{ message: 'CANARY', remedy: 'CANARY' },
-    },
-    { id: 'proxy_open', severity: 'info', since: 99_000, message: 'CANARY', remedy: 'CANARY' },
-  ];
+  const words = { title: 'CANARY', reason: 'CANARY', remedy: 'CANARY' };
+  const notices = () =>
+    [
+      { id: 'limits_store_away', severity: 'critical', since: 40_000, ...words },
+      { id: 'renewal_fails', severity: 'warning', since: 99_000, ...words },
+    ] as const;
   const options = {
     ...{ counters: createCounters(), protection: () => undefined, serverAddress: 'api.example' },
     ...{ processMetrics: false, clock: createFakeClock(100_000) },
   };
 
-  it('show ids, severities and ages, and no message', async () => {
-    const metrics = createMetrics({ ...options, conditions });
+  it('show ids, severities and ages, and no words', async () => {
+    const metrics = createMetrics({ ...options, notices });
     const text = await metrics.render();
     assert.deepEqual(text.match(/^privatemode_proxy_condition.*$/gm), [
       'privatemode_proxy_condition{id="limits_store_away",severity="critical"} 1',
-      'privatemode_proxy_condition{id="proxy_open",severity="info"} 1',
+      'privatemode_proxy_condition{id="renewal_fails",severity="warning"} 1',
       'privatemode_proxy_condition_since_seconds{id="limits_store_away"} 60',
-      'privatemode_proxy_condition_since_seconds{id="proxy_open"} 1',
+      'privatemode_proxy_condition_since_seconds{id="renewal_fails"} 1',
     ]);
     assert.doesNotMatch(text, /CANARY/);
     assert.doesNotMatch(await createMetrics(options).render(), /^privatemode_proxy_condition/m);

@@ -51,10 +51,8 @@ async function rendered(): Promise<Series> {
     serverAddress: 'api.example',
     maxBufferedBytes: 9_000,
     standing: () => ({ state: 'awaiting-key', verified: false }),
-    conditions: () =>
-      (['critical', 'warning'] as const).map((severity) => ({
-        ...{ id: 'own_key_rejected', severity, since: 0, message: 'm', remedy: 'r' },
-      })),
+    notices: () =>
+      (['critical', 'warning'] as const).map((severity) => ({ id: 'own_key_rejected', severity, since: 0 })),
     clients: true,
   });
   const errors = { 400: 'attestation_failed', 502: 'upstream_reset' } as const;

@@ -89,19 +89,22 @@ export function withConditions({ status, verification }: Scene): Scene {
       conditions: [
         {
           ...{ id: 'clients_file_unusable', severity: 'critical', since: now - 3 * MINUTE },
-          message:
-            'The clients file cannot be used; what was known stays: failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user lacks the permission; change its owner or its permissions',
+          title: 'The clients file cannot be used; what was known stays',
+          reason:
+            'failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user lacks the permission; change its owner or its permissions',
           remedy: 'Repair the file, or put the former one back; the proxy reads it again by itself.',
         },
         {
           ...{ id: 'tls_certificate_expiry', severity: 'warning', since: now - 200 * MINUTE },
-          message:
-            'The TLS certificate must be renewed: the certificate of CN=gateway.example in /etc/privatemode-proxy/tls.crt expires on 2026-12-05 10:00 UTC',
+          title: 'The TLS certificate must be renewed',
+          reason:
+            'the certificate of CN=gateway.example in /etc/privatemode-proxy/tls.crt expires on 2026-12-05 10:00 UTC',
           remedy: 'Put the renewed certificate into the file; the proxy reads it again by itself.',
         },
         {
-          ...{ id: 'proxy_open', severity: 'info', since: now - 200 * MINUTE },
-          message: 'Other machines can use this proxy in plain text: --listen-address 0.0.0.0 without TLS',
+          ...{ id: 'counts_waiting', severity: 'info', since: now - 200 * MINUTE },
+          title: 'Other machines can use this proxy in plain text',
+          reason: '--listen-address 0.0.0.0 without TLS',
           remedy: 'Set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path.',
         },
       ],
