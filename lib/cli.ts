@@ -11,7 +11,7 @@ import { FLAGS } from './config/flags.ts';
 import { fitHelp, renderHelp } from './config/help.ts';
 import { invalid } from './config/values.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
-import { describeRuntime } from './observe/runtime-floor.ts';
+import { runtimeDefect } from './observe/runtime-floor.ts';
 import { printable } from './text.ts';
 import { VERSION } from './version.ts';
 
@@ -57,6 +57,12 @@ const PRINTED: readonly (readonly [flag: string, render: (asked: Printing) => st
   ],
   ['licenses', licences],
 ];
+
+/** The releases of Node and OpenSSL, and what is wrong with the first. */
+function describeRuntime({ node, openssl }: NodeJS.ProcessVersions): string {
+  const defect = runtimeDefect(node);
+  return `Node ${node}, OpenSSL ${openssl}\n${defect === undefined ? '' : `${defect}.\n`}`;
+}
 
 const serve: Run = async (config, warnings, io) =>
   (await import('./commands/serve.ts')).run(config, warnings, io);

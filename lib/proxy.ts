@@ -144,7 +144,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     fd === undefined ? undefined : host,
   ))
     log[isMeant ? 'info' : 'warn']({ reason, remedy: CLOSE[listener] }, OPEN[listener]);
-  const outdated = runtimeDefect(process.versions.node, { tls: config.tlsCertPath !== undefined });
+  const outdated = runtimeDefect(process.versions.node);
   if (outdated !== undefined) log.info(outdated);
   report.listening(url, { awaitsKey: key.value() === undefined });
 

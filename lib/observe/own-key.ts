@@ -7,20 +7,17 @@ import type { NoticeSink } from './notices.ts';
 export type OwnKeys = ReturnType<typeof watchOwnKeys>;
 
 /**
- * Follows each key by itself. The notice own_key_rejected begins with the first refusal of a key, and ends
- * with a later answer under that key, or when another key replaces it, or none. Of `client`, undefined means
- * the key of --api-key. `keyOf`: the key that the client has now; a request that was sent with another one,
- * which was replaced since, says nothing. `origin`: where the key of --api-key comes from.
+ * Follows each key by itself: own_key_rejected holds from its first refusal until a later answer under it, or
+ * until another key replaces it. Of `client`, undefined means the key of --api-key. `keyOf`: the key that the
+ * client has now; a request with another one, which was replaced since, says nothing. `origin`: where the key
+ * of --api-key comes from.
  */
-export function watchOwnKeys({
-  notices,
-  keyOf,
-  origin,
-}: {
+export function watchOwnKeys(options: {
   readonly notices: NoticeSink;
   readonly keyOf: (client: string | undefined) => string | undefined;
   readonly origin?: (() => string | undefined) | undefined;
 }) {
+  const { notices, keyOf, origin = () => undefined } = options;
   /** The refused keys, by client. */
   const refused = new Map<string | undefined, string>();
 
@@ -34,7 +31,7 @@ export function watchOwnKeys({
       if (key !== keyOf(client)) return;
       refused.set(client, key);
       const from =
-        client === undefined ? (origin?.() ?? '--api-key') : `the client ${client} in the file of --clients`;
+        client === undefined ? (origin() ?? '--api-key') : `the client ${client} in the file of --clients`;
       notices.set('own_key_rejected', `401 for the key of ${from}`, client);
     },
     /** The service sent a response that authenticates, to a request with this key. */
