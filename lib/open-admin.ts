@@ -7,6 +7,7 @@ import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { urlHost } from './network/addresses.ts';
 import { type Shown, startAdmin } from './observe/admin.ts';
+import type { ServiceWatch } from './observe/service-watch.ts';
 import { statusReport } from './observe/status-report.ts';
 import { watchRequests } from './observe/watch-requests.ts';
 import type { Shared } from './open-access.ts';
@@ -58,10 +59,11 @@ export async function openAdmin(
     readonly verification: { readonly document: Shown['verification'] };
     readonly clients: { sha256(): string } | undefined;
     readonly receipts: Pick<ReceiptLog, 'instance'> | undefined;
+    readonly service: ServiceWatch;
     readonly server: () => GatewayServer | undefined; // undefined before it listens
   },
 ) {
-  const { verification, clients, receipts, server } = seen;
+  const { verification, clients, receipts, server, service } = seen;
   const { current, standing } = seen.session;
   const listeners = [
     ['admin-address', adminAddress, 'Serving status page and metrics'],
@@ -103,7 +105,11 @@ export async function openAdmin(
       clock,
       admit: (req) => refuseForeignPage(req, policy),
       metrics: watch.metrics,
-      readiness: () => ({ ...standing(), isServed: server()?.isOpen() ?? false }),
+      readiness: () => ({
+        ...standing(),
+        isServed: server()?.isOpen() ?? false,
+        notServing: service.notServing(),
+      }),
       status,
       verification: verification.document,
     });

@@ -18,6 +18,7 @@ import { createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
 import { createNotices, whileUnusable } from './observe/notices.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
+import { watchService } from './observe/service-watch.ts';
 import { reportStart, sessionLog } from './observe/session-log.ts';
 import { createVerification } from './observe/verification-document.ts';
 import { openAccess } from './open-access.ts';
@@ -63,6 +64,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   prepareWorkspace(workspace);
   const counters = createCounters();
   const notices = createNotices({ log, clock, standing });
+  const service = watchService(notices, clock);
   const shared = { clock, log, counters, notices, opened };
 
   const authorities = loadTrustStore(env);
@@ -100,6 +102,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       logEvent(told);
       report.observe(told);
+      if (told.type === 'epoch') service.answered();
       if (told.type === 'verdict' && told.record !== undefined) receipts?.keepRecord(told.record);
       verification.changed();
       setImmediate(look); // once the session is in the state that the event reports
@@ -118,11 +121,19 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const verification = createVerification(config, session, clock);
   session.start();
 
-  const seen = { ...access, verification, receipts, session: { ...session, standing }, server: () => server };
+  const seen = {
+    ...access,
+    verification,
+    receipts,
+    service,
+    session: { ...session, standing },
+    server: () => server,
+  };
   const observe = await openAdmin(config, shared, seen);
   server = await startGatewayServer(config, {
     ...shared,
     ...access,
+    service,
     fd,
     outbound,
     session,

@@ -8,6 +8,7 @@ import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
 import type { OwnKeys } from '../observe/own-key.ts';
+import type { ServiceWatch } from '../observe/service-watch.ts';
 import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
 import type { ReceiptLog } from '../receipts/receipt-log.ts';
 import type { Translator } from '../responses-api/translator.ts';
@@ -39,6 +40,7 @@ export interface GatewayDeps {
   /** Asked for anew each time, because a key file may change. `origin`: where the key comes from. */
   readonly key: { readonly value: Text; readonly origin?: Text | undefined };
   readonly ownKeys?: Pick<OwnKeys, 'refused' | 'answered'> | undefined;
+  readonly service?: ServiceWatch | undefined;
   /** `shared`: the salt of requests that bring none; undefined: each of them gets a random one. */
   readonly salt: { readonly shared: string | undefined };
   readonly aliases?: AliasTable | undefined;

@@ -1,5 +1,7 @@
 /** Reports a request that is over: one line of the log, one observation for the metrics, one receipt. */
 import { readTarget } from '../api/match-endpoint.ts';
+import { ForeignError } from '../http-rules/response-kind.ts';
+import { UpstreamFailure } from '../network/failures.ts';
 import { count, countError } from '../observe/counters.ts';
 import type { ReceiptOutcome } from '../receipts/receipt.ts';
 import type { Exchange } from './exchange.ts';
@@ -58,6 +60,7 @@ export function reportEnd(exchange: Exchange): void {
   if (deps.log.isLevelEnabled(level)) exchange.log(level, line, 'Request ended');
   if (error !== undefined) countError(counters, client?.name, error.code);
   if (match !== undefined && !res.writableFinished && !exchange.broken) count(counters.clientAborts, phase);
+  noteService(exchange, outcome);
   addReceipt(exchange, outcome);
   if (level === 'debug') return;
   const route = match?.endpoint.id ?? 'none';
@@ -76,6 +79,25 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
   const isCut = !res.writableFinished && !(broken && stats.modelError);
   if (isCut) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
   return match && (res.statusCode >= 400 || stats.modelError) ? 'service_error' : 'answered';
+}
+
+/**
+ * Says whether this exchange got through to the service, if it tells. An unauthentic answer above 499 is one
+ * of a gateway before it. A connection that closes during an upload may say that the body is too large.
+ */
+function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Outcome): void {
+  const { service } = deps;
+  if (service === undefined || match === undefined || attempt === undefined) return;
+  const { error } = stats;
+  if (attempt.cipher?.hasReceived) service.answered();
+  else if (error instanceof UpstreamFailure) {
+    const isOnTheWay = error.blame === 'network' || error.blame === 'upstream';
+    if (isOnTheWay && error.code !== 'upstream_closed_during_upload')
+      service.failed(`${error.code}: ${error.message}`);
+  } else if (outcome === 'answered' || outcome === 'service_error' || error instanceof ForeignError) {
+    if (res.statusCode < 500) service.answered();
+    else service.failed(error?.message ?? `the service answered with status ${res.statusCode}`);
+  }
 }
 
 /** How far the response came. A whole one leaves in one piece. */

@@ -5,7 +5,7 @@ import { type LocalId, type Offered, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-response.ts';
 import { untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
+import { asksServing, type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
 import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
 import type { AppResponse } from './app-response.ts';
@@ -136,7 +136,8 @@ const PAGES: Readonly<Record<LocalId, Page>> = {
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
   healthz: healthzResponse,
-  readyz: ({ deps }) => readyzResponse(deps.session.standing()),
+  readyz: ({ deps: { session, service }, req }) =>
+    readyzResponse({ ...session.standing(), notServing: asksServing(req.url) && service?.notServing() }),
   async verification({ deps, signal }) {
     const body = await untilAborted(deps.verification?.(), signal);
     if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');

@@ -60,6 +60,10 @@ const ROWS = {
     'The renewal of the secret fails; requests are protected until it expires',
     `${LOG_NAMES}.`,
   ),
+  service_failing: critical(
+    'The service cannot be reached: requests fail',
+    'Check the network and --api-endpoint, or wait for the service; the next answer of it ends this.',
+  ),
 
   api_key_file_unusable: warning('The API key file cannot be used, the old key stays', DAMAGED_FILE),
   manifest_file_unusable: warning('The manifest file cannot be used, the old manifest stays', DAMAGED_FILE),

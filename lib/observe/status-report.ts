@@ -101,16 +101,24 @@ export function epochFacts(epoch: EpochFacts): EpochFacts {
   return { secretId, manifestSha256, verdictSha256, attestedAt, renewAt, expiresAt };
 }
 
+/** The headline of a state in which a secret is in force, while requests do not get through. */
+const FAILING = {
+  tone: 'warn',
+  title: 'Verified, but the service cannot be reached',
+  meaning: 'Requests fail until it answers again.',
+} as const;
+
 /** Completes the report by the state of the session now, and by the epoch that is in force now. */
 export function statusReport(
   about: Omit<StatusReport, 'version' | 'standing' | 'lastError' | 'epoch'>,
   { error, state, verified, tone, title, meaning }: Standing,
   epoch: Epoch | undefined,
 ): StatusReport {
+  const isFailing = verified && about.conditions.some(({ id }) => id === 'service_failing');
   return {
     version: VERSION,
     ...about,
-    standing: { state, verified, tone, title, meaning },
+    standing: { state, verified, ...(isFailing ? FAILING : { tone, title, meaning }) },
     lastError:
       error === undefined ? null : { code: error.code, message: error.message, remedy: error.remedy },
     epoch: epoch === undefined ? null : epochFacts(epoch),

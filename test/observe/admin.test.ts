@@ -9,7 +9,7 @@ import { probe } from '../../lib/commands/healthcheck.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
-import { healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
+import { asksServing, healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { verificationDocument } from '../../lib/observe/verification-document.ts';
@@ -64,6 +64,19 @@ describe('the probes of the proxy', () => {
       assert.deepEqual([answer.status, answer.body], [503, body]);
       assert.equal(answer.headers['privatemode-proxy-error'], 'not_ready');
     }
+  });
+  it('/readyz?serving answers 503 while requests do not get through, and /readyz does not', () => {
+    const { status, body, headers } = readyzResponse({ ...standing('verified'), notServing: 'refused' });
+    assert.deepEqual([status, body], [503, 'verified: the service cannot be reached: refused\n']);
+    assert.equal(headers['privatemode-proxy-error'], 'not_ready');
+    assert.equal(readyzResponse({ ...standing('verified'), notServing: false }).status, 204);
+    for (const [target, asks] of [
+      ['/readyz?serving', true],
+      ['/readyz?a=b&serving=1', true],
+      ['/readyz?x=serving', false],
+      ['/readyz', false],
+    ] as const)
+      assert.equal(asksServing(target), asks, target);
   });
   it('/healthz answers 200, whether the proxy is ready or not', () =>
     assert.equal(healthzResponse().status, 200));
