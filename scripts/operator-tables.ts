@@ -125,9 +125,11 @@ function metricsTable(): string {
     clock: systemClock,
     counters: createCounters(),
     protection: () => undefined,
-    standing: () => ({ state: 'verified', verified: true }),
+    standing: () => ({ verified: true }),
     serverAddress: '',
     maxBufferedBytes: 1,
+    notices: () => [],
+    certificateEnds: () => undefined,
     clients: true,
     processMetrics: false,
   });

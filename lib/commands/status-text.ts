@@ -2,12 +2,7 @@
 
 import type { EnforcedManifest } from '../manifest-log.ts';
 import type { Notice, Severity } from '../observe/notices.ts';
-import type {
-  FinishedRequest,
-  RefusedRequests,
-  StatusReport,
-  TrafficSecond,
-} from '../observe/status-report.ts';
+import type { Finished, RefusedRequests, StatusReport, TrafficSecond } from '../observe/status-report.ts';
 import type { VerificationDocument } from '../observe/verification-document.ts';
 import { type Paint, painter, plural, printable, type Style } from '../text.ts';
 import { linkLine } from '../verdict/chain-of-trust.ts';
@@ -166,7 +161,7 @@ function trafficLines({ traffic, now, receipts }: StatusReport, paint: Paint): s
 }
 
 /** Tokens that came from the service's prompt cache in the listed requests; undefined if no request tells. */
-function cachedOf(finished: readonly FinishedRequest[]): string | undefined {
+function cachedOf(finished: readonly Finished[]): string | undefined {
   if (finished.every(({ tokensCached }) => tokensCached === null)) return undefined;
   const sum = (of: 'tokensIn' | 'tokensCached') =>
     finished.reduce((all, request) => all + (request[of] ?? 0), 0).toLocaleString('en');
@@ -188,7 +183,7 @@ function requestLines({ traffic: { finished }, now, clientsFile }: StatusReport,
   const shown = finished.slice(0, MOST_REQUESTS);
   const shortTime = shortTimes(shown, now);
   const widest = Math.max(...shown.map(({ endpoint }) => endpoint.length));
-  const nameOf = ({ client = '-' }: FinishedRequest): string => client;
+  const nameOf = ({ client = '-' }: Finished): string => client;
   const widestName = Math.max(...shown.map((request) => nameOf(request).length));
   const lines = shown.map((request) => {
     const { at, outcome, code, status, endpoint, model, durationMs, tokensOut } = request;

@@ -6,9 +6,9 @@ import type { RequestGate } from '../limits/request-gate.ts';
 import type { Upstream } from '../network/upstream.ts';
 import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
-import type { RequestObservation } from '../observe/metrics.ts';
 import type { OwnKeys } from '../observe/own-key.ts';
 import type { ServiceWatch } from '../observe/service-watch.ts';
+import type { Finished } from '../observe/status-report.ts';
 import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
 import type { ReceiptLog } from '../receipts/receipt-log.ts';
 import type { Translator } from '../responses-api/translator.ts';
@@ -52,7 +52,7 @@ export interface GatewayDeps {
   readonly memory: Readonly<Record<MemoryBudget['of'], MemoryBudget>>;
   readonly log: Logger;
   /** `observe` is called once per exchange, when it is over. */
-  readonly metrics: { readonly counters: Counters; readonly observe: (of: RequestObservation) => void };
+  readonly metrics: { readonly counters: Counters; readonly observe: (request: Finished) => void };
   /** The text of GET /verification as it is now. */
   readonly verification?: (() => Promise<string>) | undefined;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;

@@ -2,7 +2,7 @@
 import { readTarget } from '../api/match-endpoint.ts';
 import { ForeignError } from '../http-rules/response-kind.ts';
 import { UpstreamFailure } from '../network/failures.ts';
-import { count, countError } from '../observe/counters.ts';
+import { type Counters, count, countError } from '../observe/counters.ts';
 import type { ReceiptOutcome } from '../receipts/receipt.ts';
 import type { Exchange } from './exchange.ts';
 
@@ -26,7 +26,7 @@ export function reportEnd(exchange: Exchange): void {
   const { deps, req, res, match, client, requestId, stats, alias, toolsLeftOut } = exchange;
   const { counters, observe } = deps.metrics;
   stats.endedAt = performance.now();
-  const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt, usage, error, model } = stats;
+  const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt, usage, error, model, events } = stats;
   const since = (at: number | undefined) => (at === undefined ? undefined : Math.round(at - startedAt));
   const outcome = outcomeOf(exchange);
   const method = req.method as string;
@@ -40,7 +40,7 @@ export function reportEnd(exchange: Exchange): void {
     method,
     path,
     outcome,
-    durationMs: since(endedAt),
+    durationMs: Math.round(endedAt - startedAt),
     status: res.headersSent ? res.statusCode : undefined,
     receivedMs: since(uploadedAt),
     sentMs: since(sentAt),
@@ -61,12 +61,39 @@ export function reportEnd(exchange: Exchange): void {
   if (error !== undefined) countError(counters, client?.name, error.code);
   if (match !== undefined && !res.writableFinished && !exchange.broken) count(counters.clientAborts, phase);
   noteService(exchange, outcome);
+  if (match !== undefined) addBytes(counters.bytes, stats.bytes);
   addReceipt(exchange, outcome);
   if (level === 'debug') return;
-  const route = match?.endpoint.id ?? 'none';
-  const operation = match?.endpoint.operation;
-  const ended = { method, path, status: line.status ?? 0, outcome, firstTokenMs };
-  observe({ ...ended, route, operation, stats, client: client?.name, requestId });
+  const isTimed = uploadedAt !== undefined && sentAt !== undefined;
+  const isStream = firstChunkAt !== undefined && events > 1;
+  observe({
+    id: requestId,
+    at: deps.clock.now(),
+    client: client?.name,
+    endpoint: match?.endpoint.id ?? 'none',
+    operation: match?.endpoint.operation ?? null,
+    method,
+    path,
+    model: model ?? null,
+    status: line.status ?? null,
+    outcome,
+    code: error?.code ?? null,
+    durationMs: line.durationMs,
+    addedMs: isTimed ? sentAt - uploadedAt : null,
+    firstTokenMs: firstTokenMs ?? null,
+    gapMs: isStream ? (endedAt - firstChunkAt) / (events - 1) : null,
+    events,
+    tokensIn: usage?.prompt ?? null,
+    tokensOut: usage?.completion ?? null,
+    tokensCached: usage?.cached ?? null,
+  });
+}
+
+function addBytes(sum: Counters['bytes'], bytes: Counters['bytes']): void {
+  sum.fromClient += bytes.fromClient;
+  sum.toRemote += bytes.toRemote;
+  sum.fromRemote += bytes.fromRemote;
+  sum.toClient += bytes.toClient;
 }
 
 /** If the client was told an error and left afterwards, the error counts. */

@@ -103,7 +103,6 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
   switch (decision.kind) {
     case 'endpoint':
       deps.dump?.(exchange.req, exchange.res);
-      deps.metrics.counters.requests += 1;
       return forward(exchange as ForwardedExchange);
     case 'local': {
       const give = (page: HealthResponse): void => {

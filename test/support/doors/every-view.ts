@@ -36,7 +36,6 @@ export async function everyView({ url }: Pick<Program, 'url'>, admin: number) {
     states: [status.standing.state, verification.state],
     verified: [status.standing.verified, verification.verified],
     gauge: /^privatemode_proxy_verified (\d)$/m.exec(metrics)?.[1],
-    gaugeOfKey: /^privatemode_proxy_awaiting_key (\d)$/m.exec(metrics)?.[1],
     secretInMetrics: /^privatemode_proxy_secret_remaining_seconds /m.test(metrics),
     conditions: status.conditions.map(({ id }) => id),
     conditionsInMetrics: [...metrics.matchAll(/^privatemode_proxy_condition\{id="(\w+)",severity="/gm)].map(
@@ -63,7 +62,6 @@ export async function assertEveryView(
     states: [state, state],
     verified: [verified, verified],
     gauge: verified ? '1' : '0',
-    gaugeOfKey: state === 'awaiting-key' ? '1' : '0',
     secretInMetrics: verified,
     conditions,
     conditionsInMetrics: conditions,

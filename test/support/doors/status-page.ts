@@ -3,12 +3,13 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { EnforcedManifest } from '../../../lib/manifest-log.ts';
 import { loadStatusPage } from '../../../lib/observe/status-page.ts';
-import type { FinishedRequest, StatusReport, TrafficSecond } from '../../../lib/observe/status-report.ts';
+import type { Finished, StatusReport, TrafficSecond } from '../../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../../lib/observe/verification-document.ts';
 import { chainOfTrust } from '../../../lib/verdict/chain-of-trust.ts';
 import type { Verdict } from '../../../lib/verdict/verdict.ts';
 import { recordOf, savedFlags, verifyCommand } from '../evidence/verify.ts';
 import { words } from '../remote/standing.ts';
+import { finished } from './observed.ts';
 
 /** What the proxy says; a test changes it while the page is open. */
 export interface Scene {
@@ -57,7 +58,7 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
       epoch: { ...ids, ...times },
       conditions: [],
       traffic: {
-        ...{ inFlight: 7, seconds: traffic(now), finished: finished(now) },
+        ...{ inFlight: 7, seconds: traffic(now), finished: lastRequests(now) },
         refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: now - MINUTE }],
       },
       receipts: { instance: 'a1b2', written: 1482, lost: 0 },
@@ -177,7 +178,7 @@ function traffic(now: number): readonly TrafficSecond[] {
   });
 }
 
-function finished(now: number): readonly FinishedRequest[] {
+function lastRequests(now: number): readonly Finished[] {
   const chat = { endpoint: '/v1/chat/completions', model: 'gpt-oss-120b', status: 200, outcome: 'answered' };
   const rows = [
     { ...chat, firstTokenMs: 412, tokensIn: 1840, tokensOut: 311, durationMs: 7312 },
@@ -238,13 +239,14 @@ function finished(now: number): readonly FinishedRequest[] {
     },
     { ...chat, firstTokenMs: 371, tokensIn: 310, tokensOut: 95, durationMs: 2411 },
   ];
-  return rows.map((row, i) => ({
-    code: null,
-    tokensCached: row.tokensIn === null ? null : Math.round(row.tokensIn * 0.75),
-    ...row,
-    id: `proxy_019ab3d2-7c40-7${i}5e-9d0a-4f6b1c2e8a77`,
-    at: now - 900 - i * 4_300,
-  }));
+  return rows.map((row, i) =>
+    finished({
+      tokensCached: row.tokensIn === null ? null : Math.round(row.tokensIn * 0.75),
+      ...row,
+      id: `proxy_019ab3d2-7c40-7${i}5e-9d0a-4f6b1c2e8a77`,
+      at: now - 900 - i * 4_300,
+    }),
+  );
 }
 
 export interface StatusServer {
