@@ -10,11 +10,11 @@ import { createGateway } from './gateway/gateway.ts';
 import { createDump } from './gateway/request-dump.ts';
 import { claimSocket, listen } from './listener/listen.ts';
 import { drain, sharePort } from './listener/serving.ts';
-import { expiryWarning, firstToEnd, loadTls, type TlsMaterial } from './listener/tls.ts';
+import { expiryOf, firstToEnd, loadTls, type TlsMaterial } from './listener/tls.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
-import { type ConditionSink, whileUnusable } from './observe/conditions.ts';
+import { type NoticeSink, whileUnusable } from './observe/notices.ts';
 import { watchFiles } from './watch-files.ts';
 
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
@@ -24,7 +24,7 @@ type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'd
 
 interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
   readonly outbound: Outbound;
-  readonly conditions: ConditionSink;
+  readonly notices: NoticeSink;
   readonly fd: number | undefined; // as of `listen`
   readonly warmConnections?: number | undefined; // as of `connectUpstream`
   readonly onPermanent: (error: PrivatemodeError) => void; // as of `sharePort`
@@ -137,13 +137,14 @@ function followTls(
   files: Parameters<typeof loadTls>[0],
   first: TlsMaterial,
   replaced: (tls: TlsMaterial) => void,
-  { conditions, log, clock }: GatewayServerDeps,
+  { notices, log, clock }: GatewayServerDeps,
 ) {
   let certificate = firstToEnd(first.cert);
   const noteExpiry = (): void => {
-    const warning = expiryWarning(files.certPath, certificate, clock);
-    if (warning === undefined) conditions.clear('tls_certificate_expiry');
-    else conditions.set('tls_certificate_expiry', warning.message, warning);
+    const { id: holds, reason } = expiryOf(files.certPath, certificate, clock);
+    for (const id of ['tls_certificate_expiry', 'tls_certificate_expired'] as const)
+      if (id === holds) notices.set(id, reason);
+      else notices.clear(id);
   };
   const read = (): TlsMaterial => {
     noteExpiry(); // whatever the files hold
@@ -158,7 +159,7 @@ function followTls(
       const { subject, ends } = certificate;
       log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
     },
-    ...whileUnusable(conditions, 'tls_pair_unusable'),
+    ...whileUnusable(notices, 'tls_pair_unusable'),
     clock,
   });
   return { ...watch, certificateEnds: (): number => certificate.ends.getTime() };

@@ -7,6 +7,7 @@ import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { urlHost } from './network/addresses.ts';
 import { type Shown, startAdmin } from './observe/admin.ts';
+import type { ServiceWatch } from './observe/service-watch.ts';
 import { statusReport } from './observe/status-report.ts';
 import { watchRequests } from './observe/watch-requests.ts';
 import type { Shared } from './open-access.ts';
@@ -19,22 +20,26 @@ const DAY_MS = 86_400_000;
 /** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
 export async function openReceipts(
   { workspace, unsafeTrustRoots }: Config,
-  { clock, log, counters, conditions, opened }: Shared,
+  { clock, log, counters, notices, opened }: Shared,
 ): Promise<ReceiptLog> {
-  const lasts = DAY_MS; // nobody sees the end of a loss
-  const lost = () => `${counters.receipts.lost} lost since the start`;
+  let forget = (): void => {}; // nobody sees the end of a loss
+  opened.defer(() => forget());
   const receipts = await openReceiptLog({
     workspace,
     version: VERSION,
     roots: unsafeTrustRoots === undefined ? 'vendor' : 'custom',
     clock,
     counters: counters.receipts,
-    onFailure: (error) =>
-      conditions.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}`, {
-        remedy: error instanceof PrivatemodeError ? error.remedy : undefined,
-      }),
-    onRecovery: () => conditions.clear('receipts_unwritten'),
-    onLost: () => conditions.set('receipts_unwritten', lost(), { of: 'lost', severity: 'critical', lasts }),
+    onFailure: (error) => {
+      const more = error instanceof PrivatemodeError ? `. ${error.remedy}` : ''; // it knows better
+      notices.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}${more}`);
+    },
+    onRecovery: () => notices.clear('receipts_unwritten'),
+    onLost() {
+      forget();
+      forget = clock.after(DAY_MS, () => notices.clear('receipts_lost'));
+      notices.set('receipts_lost', `${counters.receipts.lost} lost since the start`);
+    },
   });
   opened.defer(() => receipts.close());
   const { instance, publicKey } = receipts;
@@ -48,16 +53,17 @@ export async function openReceipts(
  */
 export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
-  { clock, log, counters, conditions, opened }: Shared,
+  { clock, log, counters, notices, opened }: Shared,
   seen: {
     readonly session: Pick<Session, 'current' | 'standing'>; // its error is what the operator should read
     readonly verification: { readonly document: Shown['verification'] };
     readonly clients: { sha256(): string } | undefined;
     readonly receipts: Pick<ReceiptLog, 'instance'> | undefined;
+    readonly service: ServiceWatch;
     readonly server: () => GatewayServer | undefined; // undefined before it listens
   },
 ) {
-  const { verification, clients, receipts, server } = seen;
+  const { verification, clients, receipts, server, service } = seen;
   const { current, standing } = seen.session;
   const listeners = [
     ['admin-address', adminAddress, 'Serving status page and metrics'],
@@ -70,7 +76,7 @@ export async function openAdmin(
     counters,
     standing,
     events: () => server()?.events() ?? 0,
-    conditions: conditions.list,
+    notices: notices.list,
     certificateEnds: () => server()?.certificateEnds(),
     protection: current,
     serverAddress: apiEndpoint.host,
@@ -83,7 +89,7 @@ export async function openAdmin(
       protocol: protocolVersion,
       now: clock.now(),
       startedAt,
-      conditions: conditions.list(),
+      conditions: notices.list(),
       traffic: watch.traffic.snapshot(),
       clientsFile: clients?.sha256(),
       receipts: receipts && { instance: receipts.instance, ...counters.receipts },
@@ -99,7 +105,11 @@ export async function openAdmin(
       clock,
       admit: (req) => refuseForeignPage(req, policy),
       metrics: watch.metrics,
-      readiness: () => ({ ...standing(), isServed: server()?.isOpen() ?? false }),
+      readiness: () => ({
+        ...standing(),
+        isServed: server()?.isOpen() ?? false,
+        notServing: service.notServing(),
+      }),
       status,
       verification: verification.document,
     });

@@ -14,11 +14,12 @@ import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createOutbound, loadTrustStore } from './network/outbound.ts';
 import type { Environment } from './network/outbound-proxy.ts';
-import { createConditions, whileUnusable } from './observe/conditions.ts';
 import { createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
+import { createNotices, whileUnusable } from './observe/notices.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
-import { reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
+import { watchService } from './observe/service-watch.ts';
+import { reportStart, sessionLog } from './observe/session-log.ts';
 import { createVerification } from './observe/verification-document.ts';
 import { openAccess } from './open-access.ts';
 import { openAdmin, openReceipts } from './open-admin.ts';
@@ -51,9 +52,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const fd = inheritedSocket(env);
   prepareWorkspace(workspace);
   const counters = createCounters();
-  const conditions = createConditions({ log, clock });
-  opened.defer(() => conditions.close());
-  const shared = { clock, log, counters, conditions, opened };
+  const notices = createNotices({ log, clock, standing });
+  const service = watchService(notices, clock);
+  const shared = { clock, log, counters, notices, opened };
 
   const authorities = loadTrustStore(env);
   const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock, authorities });
@@ -71,7 +72,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const report = reportStart({ clock, log, status, statusPage });
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
-  const noteStanding = watchStanding({ conditions, log });
   const control = { ...config, endpoint, clock, call: outbound.call };
   const store = createCollateralStore(join(workspace, 'collateral'));
   const given = manifestPath === undefined ? undefined : await givenManifest(manifestPath);
@@ -90,31 +90,38 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       logEvent(told);
       report.observe(told);
+      if (told.type === 'epoch') service.answered();
       if (told.type === 'epoch' && told.record !== undefined) receipts?.keepRecord(told.record);
       verification.changed();
       setImmediate(look); // once the session is in the state that the event reports
     },
   });
   opened.defer(() => session.close());
-  const standing = () => {
+  function standing() {
     const now = session.standing();
     return { ...now, error: now.error && named(now.error) };
-  };
+  }
   function look(): void {
     server?.sessionChanged();
-    const now = standing();
-    // A condition that held until the end is not over because the proxy is.
-    if (now.state !== 'ended') noteStanding(now);
+    notices.look();
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
   const verification = createVerification(config, session, clock);
   session.updateConfiguredKey(key.value());
 
-  const seen = { ...access, verification, receipts, session: { ...session, standing }, server: () => server };
+  const seen = {
+    ...access,
+    verification,
+    receipts,
+    service,
+    session: { ...session, standing },
+    server: () => server,
+  };
   const observe = await openAdmin(config, shared, seen);
   server = await startGatewayServer(config, {
     ...shared,
     ...access,
+    service,
     fd,
     outbound,
     session,
@@ -131,8 +138,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   log.info({ endpoint: url }, `Starting ${kind}`);
   // Only the open listener knows where a socket of systemd listens.
   tellReach(config, env, log, fd === undefined ? undefined : host);
-  const outdated = runtimeDefect(process.versions.node, { tls: config.tlsCertPath !== undefined });
-  if (outdated !== undefined) conditions.set('runtime_outdated', outdated);
+  const outdated = runtimeDefect(process.versions.node);
+  if (outdated !== undefined) log.info(outdated);
   report.listening(url, { awaitsKey: key.value() === undefined });
 
   const keyWatch = key.watch({
@@ -142,13 +149,13 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       access.ownKeys.replaced();
       log.info('The API key file was read again');
     },
-    ...whileUnusable(conditions, 'api_key_file_unusable'),
+    ...whileUnusable(notices, 'api_key_file_unusable'),
   });
   opened.defer(() => keyWatch?.close());
   const manifestWatch = given?.watch({
     clock,
     changed: () => log.info('The manifest file was read again; the next verification expects it'),
-    ...whileUnusable(conditions, 'manifest_file_unusable'),
+    ...whileUnusable(notices, 'manifest_file_unusable'),
   });
   opened.defer(() => manifestWatch?.close());
   const parts = opened.move();

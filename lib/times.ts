@@ -159,6 +159,10 @@ export const TIMES = Object.freeze({
   // Operators
   /** For a request of the admin listener. */
   adminTimeout: 10_000,
+  /** So many failures in a row, no further apart than this, say that the service cannot be reached. */
+  failuresWithin: 60_000,
+  /** After the last of them, load balancers should send requests again, to find out. */
+  servingAgain: 30_000,
   /** Between two samples of the traffic. */
   trafficSample: 1_000,
 

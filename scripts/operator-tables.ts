@@ -6,9 +6,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../lib/clock.ts';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
-import { CONDITIONS } from '../lib/observe/conditions.ts';
 import { createCounters } from '../lib/observe/counters.ts';
 import { createMetrics } from '../lib/observe/metrics.ts';
+import { NOTICES } from '../lib/observe/notices.ts';
 import { replaceSection } from './marked-section.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -124,9 +124,11 @@ function metricsTable(): string {
     clock: systemClock,
     counters: createCounters(),
     protection: () => undefined,
-    standing: () => ({ state: 'verified', verified: true }),
+    standing: () => ({ verified: true }),
     serverAddress: '',
     maxBufferedBytes: 1,
+    notices: () => [],
+    certificateEnds: () => undefined,
     clients: true,
     processMetrics: false,
   });
@@ -147,9 +149,8 @@ const conditionsTable = (): string =>
   [
     '| Condition | Severity | What is wrong | What to do |',
     '| --- | --- | --- | --- |',
-    ...Object.entries(CONDITIONS).map(
-      ([id, { severities, meaning, remedy }]) =>
-        `| \`${id}\` | ${severities.join(', ')} | ${meaning} | ${remedy} |`,
+    ...Object.entries(NOTICES).map(
+      ([id, { severity, title, remedy }]) => `| \`${id}\` | ${severity} | ${title} | ${remedy} |`,
     ),
   ].join('\n');
 

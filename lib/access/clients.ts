@@ -5,7 +5,7 @@ import type { Clock } from '../clock.ts';
 import { readKeyFile } from '../config/api-key.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
-import { type ConditionSink, whileUnusable } from '../observe/conditions.ts';
+import { type NoticeSink, whileUnusable } from '../observe/notices.ts';
 import { readSmall, watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type Credentials } from './authenticate.ts';
 import { type ClientEntry, parseClientsFile } from './clients-file.ts';
@@ -19,7 +19,7 @@ export interface ClientsOptions {
   readonly sharedSalt: string | undefined;
   /** Called with the number of clients after each change. */
   readonly changed: (clients: number) => void;
-  readonly conditions: ConditionSink;
+  readonly notices: NoticeSink;
   readonly clock: Clock;
 }
 
@@ -36,21 +36,20 @@ export type Clients = Awaited<ReturnType<typeof openClients>>;
 
 /**
  * Reads the clients and follows their files. A bad clients file changes nothing, and a bad key file leaves
- * its key as it was; each sets its condition until it is good again. Throws config_invalid.
+ * its key as it was; each sets its notice until it is good again. Throws config_invalid.
  */
 export async function openClients(options: ClientsOptions) {
-  const { conditions, clock } = options;
+  const { notices, clock } = options;
   let state = await readState(options);
   let clients = tablesOf(state, options);
   const watch = watchFiles(state, () => readState(options, state), clock.times.clientsFileLook, {
     changed(next) {
-      for (const of of state.keys.keys())
-        if (!next.keys.has(of)) conditions.clear('client_key_unusable', { of });
+      for (const of of state.keys.keys()) if (!next.keys.has(of)) notices.clear('client_key_unusable', of);
       state = next;
       clients = tablesOf(next, options);
       options.changed(clients.byName.size);
     },
-    ...whileUnusable(conditions, 'clients_file_unusable'),
+    ...whileUnusable(notices, 'clients_file_unusable'),
     clock,
   });
   return {
@@ -72,7 +71,7 @@ export async function openClients(options: ClientsOptions) {
  * Reads what the files hold now. If the clients file has the bytes that it had `before`, its text is not
  * parsed anew.
  */
-async function readState({ path, needsKeys, conditions }: ClientsOptions, before?: State): Promise<State> {
+async function readState({ path, needsKeys, notices }: ClientsOptions, before?: State): Promise<State> {
   const bytes = await readSmall(path).catch((thrown: unknown) => {
     throw fileUnreadable(`the file ${JSON.stringify(path)} of --clients`, thrown);
   });
@@ -85,12 +84,12 @@ async function readState({ path, needsKeys, conditions }: ClientsOptions, before
     if (of === undefined || keys.has(of)) continue;
     try {
       keys.set(of, await readKeyFile(resolve(dirname(path), of), 'a client'));
-      conditions.clear('client_key_unusable', { of });
+      notices.clear('client_key_unusable', of);
     } catch (thrown) {
       const old = before?.keys.get(of);
       if (old === undefined) throw thrown;
       keys.set(of, old);
-      conditions.set('client_key_unusable', asPrivatemodeError(thrown).message, { of });
+      notices.set('client_key_unusable', asPrivatemodeError(thrown).message, of);
     }
   }
   return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };

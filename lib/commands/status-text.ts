@@ -1,13 +1,8 @@
 /** Renders the status of a running proxy as text for a terminal: the content of the status page, in lines. */
 
 import type { EnforcedManifest } from '../manifest-log.ts';
-import type { Condition, Severity } from '../observe/conditions.ts';
-import type {
-  FinishedRequest,
-  RefusedRequests,
-  StatusReport,
-  TrafficSecond,
-} from '../observe/status-report.ts';
+import type { Notice, Severity } from '../observe/notices.ts';
+import type { Finished, RefusedRequests, StatusReport, TrafficSecond } from '../observe/status-report.ts';
 import type { VerificationDocument } from '../observe/verification-document.ts';
 import { type Paint, painter, plural, printable, type Style } from '../text.ts';
 import { linkLine } from '../verdict/chain-of-trust.ts';
@@ -43,7 +38,7 @@ export function renderStatus(facts: StatusFacts, { colours }: { readonly colours
   return `${shown.join('\n\n')}\n`;
 }
 
-/** Characters. The message of a condition names every client or fix, and the last one may matter most. */
+/** Characters. The reason of a condition names every client or fix, and the last one may matter most. */
 const LONGEST_TEXT = 4_000;
 
 /** The same value, with every text in it made safe for a terminal. */
@@ -96,12 +91,12 @@ const SEVERITIES = {
 } as const satisfies Record<Severity, readonly [Style, string]>;
 
 /** Conditions that need a person's attention, other than the verification. */
-function conditionLines(conditions: readonly Condition[], paint: Paint): string[] {
+function conditionLines(conditions: readonly Notice[], paint: Paint): string[] {
   if (conditions.length === 0) return [];
-  const lines = conditions.flatMap(({ id, severity, since, message, remedy }) => {
+  const lines = conditions.flatMap(({ id, severity, since, title, reason, remedy }) => {
     const [style, mark] = SEVERITIES[severity] ?? SEVERITIES.warning;
     return [
-      `  ${paint(style, `${mark} ${message}`)}`,
+      `  ${paint(style, `${mark} ${title}: ${reason}`)}`,
       `      ${remedy}`,
       `      ${paint('plain', `${severity}, since ${timeOf(since)} [${id}]`)}`,
     ];
@@ -166,7 +161,7 @@ function trafficLines({ traffic, now, receipts }: StatusReport, paint: Paint): s
 }
 
 /** Tokens that came from the service's prompt cache in the listed requests; undefined if no request tells. */
-function cachedOf(finished: readonly FinishedRequest[]): string | undefined {
+function cachedOf(finished: readonly Finished[]): string | undefined {
   if (finished.every(({ tokensCached }) => tokensCached === null)) return undefined;
   const sum = (of: 'tokensIn' | 'tokensCached') =>
     finished.reduce((all, request) => all + (request[of] ?? 0), 0).toLocaleString('en');
@@ -188,7 +183,7 @@ function requestLines({ traffic: { finished }, now, clientsFile }: StatusReport,
   const shown = finished.slice(0, MOST_REQUESTS);
   const shortTime = shortTimes(shown, now);
   const widest = Math.max(...shown.map(({ endpoint }) => endpoint.length));
-  const nameOf = ({ client = '-' }: FinishedRequest): string => client;
+  const nameOf = ({ client = '-' }: Finished): string => client;
   const widestName = Math.max(...shown.map((request) => nameOf(request).length));
   const lines = shown.map((request) => {
     const { at, outcome, code, status, endpoint, model, durationMs, tokensOut } = request;

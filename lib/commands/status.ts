@@ -29,7 +29,7 @@ const SETTINGS = [
 /** Accepted and ignored, so that the command line of the proxy can be used as it is. */
 const OTHERS = FLAGS.filter(({ name }) => name !== 'admin-address');
 
-const EXIT_CODES = { verified: 0, unverified: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE } as const;
+const EXIT_CODES = { verified: 0, unverified: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE, failing: 50 } as const;
 
 export interface Address {
   readonly host: string;
@@ -62,7 +62,9 @@ async function showStatus({ given, env, io: { stdout, clock } }: Invocation): Pr
     stdout.write(json ? `${safeJson(facts, 2)}\n` : renderStatus(facts, { colours }));
     const { verified, verdict } = facts.verification;
     if (!verified) return EXIT_CODES.unverified;
-    return verdict?.roots === 'custom' ? EXIT_CODES.customRoots : EXIT_CODES.verified;
+    if (verdict?.roots === 'custom') return EXIT_CODES.customRoots;
+    const isFailing = facts.status.conditions.some(({ id }) => id === 'service_failing');
+    return isFailing ? EXIT_CODES.failing : EXIT_CODES.verified;
   }
 
   const draw = (found: StatusFacts | Error): void => {
@@ -216,6 +218,7 @@ Start the proxy with --admin-address.`,
         ['   0', 'The service is verified; requests are protected. Or --watch was stopped.'],
         ['  10', 'It is not verified; nothing is sent.'],
         ['  35', 'It is verified, but under roots other than those of AMD and Intel.'],
+        ['  50', 'It is verified, but cannot be reached: requests fail.'],
         ['   1', 'A flag is wrong, or no proxy answers; "Error: …" says what to do.'],
       ]),
     ],

@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 import { type LocalId, type Offered, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-response.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
+import { asksServing, type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
 import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
 import type { AppResponse } from './app-response.ts';
@@ -101,7 +101,6 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
   switch (decision.kind) {
     case 'endpoint':
       deps.dump?.(exchange.req, exchange.res);
-      deps.metrics.counters.requests += 1;
       return forward(exchange as ForwardedExchange);
     case 'local': {
       const give = (page: HealthResponse): void => {
@@ -134,7 +133,8 @@ const PAGES: Readonly<Record<LocalId, Page>> = {
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
   healthz: healthzResponse,
-  readyz: ({ deps }) => readyzResponse(deps.session.standing()),
+  readyz: ({ deps: { session, service }, req }) =>
+    readyzResponse({ ...session.standing(), notServing: asksServing(req.url) && service?.notServing() }),
   /** The service counts no tokens, and agents need a number to decide when to compact a conversation. */
   async count_tokens(exchange) {
     await enterGate(exchange);

@@ -8,7 +8,13 @@ import type { AddressInfo } from 'node:net';
 import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, type ErrorCode } from '../errors.ts';
 import { listenFailed } from '../listener/listen.ts';
-import { type HealthResponse, healthzResponse, type Readiness, readyzResponse } from './health.ts';
+import {
+  asksServing,
+  type HealthResponse,
+  healthzResponse,
+  type Readiness,
+  readyzResponse,
+} from './health.ts';
 import type { Metrics } from './metrics.ts';
 import { loadStatusPage, type StatusPage } from './status-page.ts';
 import type { StatusReport } from './status-report.ts';
@@ -24,7 +30,9 @@ export interface Shown {
   readonly verification: () => Promise<VerificationDocument>;
 }
 
-type Route = (shown: Shown & { readonly page: StatusPage }) => HealthResponse | Promise<HealthResponse>;
+type Route = (
+  shown: Shown & { readonly page: StatusPage; readonly target: string },
+) => HealthResponse | Promise<HealthResponse>;
 
 type Routes = Readonly<Record<string, Route>>;
 
@@ -35,7 +43,10 @@ const METRICS_ROUTES: Routes = {
     body: await metrics.render(),
   }),
   '/healthz': healthzResponse,
-  '/readyz': ({ readiness }) => readyzResponse(readiness()),
+  '/readyz'({ readiness, target }) {
+    const { notServing, ...ready } = readiness();
+    return readyzResponse({ ...ready, notServing: asksServing(target) && notServing });
+  },
 };
 
 const ADMIN_ROUTES: Routes = {
@@ -97,13 +108,14 @@ export async function startAdmin({
       const { status, code, message } = asPrivatemodeError(thrown);
       return refusal(status, code, `${code}: ${message}`);
     }
-    const path = req.url?.split('?', 1)[0] ?? '';
+    const { url: target = '' } = req;
+    const path = target.split('?', 1)[0] as string;
     const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
     if (route === undefined)
       return refusal(404, 'unknown_path', `use ${Object.keys(routes).join(', ')}; ${elsewhere}`);
     if (req.method !== 'GET' && req.method !== 'HEAD')
       return refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' });
-    return route({ ...options, page });
+    return route({ ...options, page, target });
   };
   const { adminTimeout } = clock.times;
   const limits = { requestTimeout: adminTimeout, headersTimeout: adminTimeout };

@@ -12,8 +12,8 @@ import { describe, it, type TestContext } from 'node:test';
 import { type ClientsOptions, openClients } from '../../lib/access/clients.ts';
 import { systemClock } from '../../lib/clock.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
-import { createConditions } from '../../lib/observe/conditions.ts';
 import type { Logger } from '../../lib/observe/log.ts';
+import { createNotices } from '../../lib/observe/notices.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
 import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
@@ -54,7 +54,7 @@ async function team(
   const clients = await openClients({
     ...{ path: file, needsKeys: false, sharedSalt: undefined, clock: systemClock, ...given.options },
     changed: (count) => changes.push(count),
-    conditions: createConditions({ clock: systemClock, log }),
+    notices: createNotices({ clock: systemClock, log }),
   });
   t.after(() => clients.close());
   const receipts: RequestReceipt[] = [];

@@ -149,8 +149,8 @@ describe('a file of clients that is bad at the start', { timeout: 600_000 }, () 
     it(`is refused: ${what}`, async () => {
       const path = join(temporaryDirectory('clients-'), 'clients.json');
       if (text !== undefined) writeFileSync(path, text);
-      const conditions = { set() {}, clear() {} };
-      const how = { needsKeys: false, sharedSalt: undefined, clock: systemClock, conditions, changed() {} };
+      const notices = { set() {}, clear() {} };
+      const how = { needsKeys: false, sharedSalt: undefined, clock: systemClock, notices, changed() {} };
       await assert.rejects(openClients({ path, ...how }), { code: 'config_invalid', message });
     });
   }

@@ -32,16 +32,17 @@ function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
 const conditions = [
   {
     ...{ id: 'limits_store_away', severity: 'critical', since: NOW - 90_000 },
-    ...{ message: 'The store is away: no \u001b[31m route', remedy: 'Check that it runs.' },
+    ...{ title: 'The store is away', reason: 'no \u001b[31m route', remedy: 'Check that it runs.' },
   },
   {
     id: 'tls_certificate_expiry',
     severity: 'warning',
     since: NOW,
-    message: 'It expires',
+    title: 'It expires',
+    reason: 'soon',
     remedy: 'Renew it.',
   },
-  { id: 'proxy_open', severity: 'info', since: NOW, message: 'It is open', remedy: 'Close it.' },
+  { id: 'open', severity: 'info', since: NOW, title: 'It is open', reason: 'to all', remedy: 'Close it.' },
 ];
 
 const link = (title: string, outcome: string, ...ids: string[]) => ({
@@ -93,10 +94,10 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
       '  ✗ The store is away: no \\u{1b}[31m route',
       '      Check that it runs.',
       '      critical, since 2026-12-01 11:58:30 UTC [limits_store_away]',
-      '  ! It expires',
+      '  ! It expires: soon',
       '      warning, since 2026-12-01 12:00:00 UTC [tls_certificate_expiry]',
-      '  · It is open',
-      '      info, since 2026-12-01 12:00:00 UTC [proxy_open]',
+      '  · It is open: to all',
+      '      info, since 2026-12-01 12:00:00 UTC [open]',
     ],
   ],
   [
@@ -168,7 +169,7 @@ const SCREEN = `✓ Verified. Requests are encrypted for the service that the ha
   proxy     v1.2.3, protocol v1.40.0
 
 Needs attention
-  ! It expires
+  ! It expires: soon
       Renew it.
       warning, since 2026-12-01 12:00:00 UTC [tls_certificate_expiry]
 

@@ -73,6 +73,14 @@ describe('the command status', { timeout: 600_000 }, () => {
     assert.match(stdout, /^! Verified under custom roots\. The roots are not those of AMD and Intel/);
   });
 
+  it('exits with 50 for a verified service that cannot be reached', async () => {
+    const conditions = [{ id: 'service_failing', severity: 'critical', since: 0, title: 't', reason: 'r' }];
+    const { code } = await listening(serving(VERIFICATION, { ...STATUS, conditions }), (address) =>
+      status(['--admin-address', address]),
+    );
+    assert.equal(code, 50);
+  });
+
   it('accepts the flags and the environment variables of the proxy', async () => {
     await listening(serving(), async (address) => {
       const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: address };

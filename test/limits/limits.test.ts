@@ -9,9 +9,9 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { parseConfig } from '../../lib/config/config.ts';
-import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
+import { createNotices } from '../../lib/observe/notices.ts';
 import { openAccess } from '../../lib/open-access.ts';
 import { startProxy } from '../../lib/proxy.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
@@ -147,7 +147,7 @@ describe('a gateway whose store of limits is away', {
       );
 
       await startRedis(t, { port: server.port });
-      const isBack = (): boolean => proxy.log().includes('The store of the limits can be used again');
+      const isBack = (): boolean => proxy.log().includes('Over: The store of the limits');
       await eventually('a connection', isBack);
       // The new server knows of none before.
       assert.deepEqual([await ask(), await ask()], ['200', '429 requests_per_minute_reached']);
@@ -160,8 +160,8 @@ it('--max-in-flight holds without --clients, too', async (t) => {
   const opened = new AsyncDisposableStack();
   t.after(() => opened.disposeAsync());
   const log = createLogger({ format: 'text', level: 30, output: { write() {} } });
-  const conditions = createConditions({ log, clock: systemClock });
-  const shared = { clock: systemClock, log, counters: createCounters(), conditions, opened };
+  const notices = createNotices({ log, clock: systemClock });
+  const shared = { clock: systemClock, log, counters: createCounters(), notices, opened };
   const { config } = parseConfig(['--api-endpoint=localhost:1', '--max-in-flight=1'], {});
   const key = { value: () => CANARY_KEY, origin: () => undefined };
   const { gate } = await openAccess(config, shared, key, undefined, []);

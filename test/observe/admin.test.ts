@@ -8,12 +8,12 @@ import { systemClock } from '../../lib/clock.ts';
 import { probe } from '../../lib/commands/healthcheck.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
-import { createCounters } from '../../lib/observe/counters.ts';
-import { healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
+import { asksServing, healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { verificationDocument } from '../../lib/observe/verification-document.ts';
 import type { Standing } from '../../lib/session/standing.ts';
+import { metricsOptions } from '../support/doors/observed.ts';
 import { clockOf } from '../support/remote/fake-clock.ts';
 import { standing, words } from '../support/remote/standing.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
@@ -65,6 +65,19 @@ describe('the probes of the proxy', () => {
       assert.equal(answer.headers['privatemode-proxy-error'], 'not_ready');
     }
   });
+  it('/readyz?serving answers 503 while requests do not get through, and /readyz does not', () => {
+    const { status, body, headers } = readyzResponse({ ...standing('verified'), notServing: 'refused' });
+    assert.deepEqual([status, body], [503, 'verified: the service cannot be reached: refused\n']);
+    assert.equal(headers['privatemode-proxy-error'], 'not_ready');
+    assert.equal(readyzResponse({ ...standing('verified'), notServing: false }).status, 204);
+    for (const [target, asks] of [
+      ['/readyz?serving', true],
+      ['/readyz?a=b&serving=1', true],
+      ['/readyz?x=serving', false],
+      ['/readyz', false],
+    ] as const)
+      assert.equal(asksServing(target), asks, target);
+  });
   it('/healthz answers 200, whether the proxy is ready or not', () =>
     assert.equal(healthzResponse().status, 200));
 });
@@ -72,13 +85,7 @@ describe('the probes of the proxy', () => {
 describe('the listener of --admin-address', () => {
   let admin: AdminListener;
   let readiness: Standing;
-  const metrics = createMetrics({
-    clock: systemClock,
-    counters: createCounters(),
-    protection: () => undefined,
-    serverAddress: 'api.example',
-    processMetrics: false,
-  });
+  const metrics = createMetrics(metricsOptions());
   const traffic = { inFlight: 2, seconds: [], finished: [], refused: [] };
   const status: StatusReport = {
     ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1 },
@@ -116,7 +123,7 @@ describe('the listener of --admin-address', () => {
     const response = await ask('/metrics?x');
     assert.equal(response.status, 200);
     assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
-    assert.match(await response.text(), /^# HELP privatemode_proxy_requests_received_total /m);
+    assert.match(await response.text(), /^# HELP privatemode_proxy_requests_in_flight /m);
   });
   it('serves the current health and readiness', async () => {
     assert.equal((await ask('/healthz')).status, 200);

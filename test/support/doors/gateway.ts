@@ -15,7 +15,7 @@ import { createOutbound } from '../../../lib/network/outbound.ts';
 import type { Upstream } from '../../../lib/network/upstream.ts';
 import { type Counters, createCounters } from '../../../lib/observe/counters.ts';
 import { createLogger } from '../../../lib/observe/log.ts';
-import type { RequestObservation } from '../../../lib/observe/metrics.ts';
+import type { Finished } from '../../../lib/observe/status-report.ts';
 import type { Epoch, Session } from '../../../lib/session/session.ts';
 import { TIMES, type Times } from '../../../lib/times.ts';
 import { keyOf } from '../evidence/engine.ts';
@@ -86,7 +86,7 @@ export interface TestGateway {
   readonly counters: Counters;
   /** Memory that whole responses take. */
   readonly heldResponses: { readonly bufferedBytes: number };
-  readonly observations: readonly RequestObservation[];
+  readonly observations: readonly Finished[];
   /** Everything that was logged, at level debug, one JSON object per line. */
   readonly logLines: readonly string[];
   readonly session: Session;
@@ -152,7 +152,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } });
   const counters = createCounters();
   const heldResponses = { bufferedBytes: 0 };
-  const observations: RequestObservation[] = [];
+  const observations: Finished[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
   const { upstream, agent } = connectUpstream(config, outbound, clock, config.warmConnections);
