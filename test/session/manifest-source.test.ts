@@ -1,14 +1,10 @@
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseManifest } from '../../lib/attestation/manifest.ts';
 import { systemClock } from '../../lib/clock.ts';
-import { readManifestFile } from '../../lib/config/files.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { ControlCall } from '../../lib/network/control-call.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const MANIFEST = '{"Policies":{},"ReferenceValues":{}}\n';
 
@@ -19,34 +15,10 @@ const failsWith = (code: string, words: RegExp) => (error: unknown) => {
   return true;
 };
 
-describe('static manifest', () => {
-  const path = join(temporaryDirectory('manifest-'), 'manifest.json');
-
-  it('has the bytes that the file had at the start, even if the file changes later', async () => {
-    const bytes = Buffer.from('\ufeff{"a":1}\r\n\xff', 'latin1');
-    writeFileSync(path, bytes);
-    const source = staticManifest(await readManifestFile(path));
-    writeFileSync(path, 'changed');
-    assert.equal(source.kind, 'static');
-    assert.deepEqual(await source.newest(), new Uint8Array(bytes));
-  });
-
-  for (const [what, text, words] of [
-    ['empty', '', /is empty/],
-    ['larger than 1 MiB', ' '.repeat(1_048_577), /exceeds 1048576 bytes/],
-  ] as const) {
-    it(`is refused if its file is ${what}`, async () => {
-      writeFileSync(path, text);
-      await assert.rejects(readManifestFile(path), failsWith('config_invalid', words));
-    });
-  }
-
-  it('is refused if its file is missing, a directory or endless', async () => {
-    const missing = /failed to read manifest file: .*missing cannot be read: ENOENT: no such file/;
-    await assert.rejects(readManifestFile(`${path}missing`), failsWith('config_invalid', missing));
-    await assert.rejects(readManifestFile(join(path, '..')), failsWith('config_invalid', /EISDIR/));
-    await assert.rejects(readManifestFile('/dev/zero'), failsWith('config_invalid', /exceeds/));
-  });
+it('a static manifest has the bytes that it was made of', async () => {
+  const bytes = new Uint8Array(Buffer.from('\ufeff{"a":1}\r\n\xff', 'latin1'));
+  const source = staticManifest(bytes);
+  assert.deepEqual([source.kind, await source.newest()], ['static', bytes]);
 });
 
 describe('managed manifest', () => {

@@ -3,7 +3,6 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { clockWith, systemClock } from '../../lib/clock.ts';
-import { readManifestFile } from '../../lib/config/files.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { createManifestLog } from '../../lib/manifest-log.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
@@ -67,7 +66,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
           manifests:
             manifestPath === undefined
               ? managedManifest({ call, cdnBaseUrl: simulator.url, clock: systemClock })
-              : staticManifest(await readManifestFile(manifestPath)),
+              : staticManifest(new Uint8Array(readFileSync(manifestPath))),
           manifestLog: createManifestLog(workspace),
           random: Math.random,
           roots: rootsOf(simulator),
