@@ -15,7 +15,11 @@ const FILES = { 'key.txt': 'sk-file\n', 'm.json': MANIFEST, 'store.url': ' redis
 interface Row {
   readonly flag: string;
   readonly byDefault: unknown;
-  readonly accepts: readonly (readonly [text: string, value: unknown, more?: readonly string[] | undefined])[];
+  readonly accepts: readonly (readonly [
+    text: string,
+    value: unknown,
+    more?: readonly string[] | undefined,
+  ])[];
   readonly refuses: readonly string[];
 }
 
