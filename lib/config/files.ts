@@ -19,15 +19,6 @@ export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error)
   }
 }
 
-/** The bytes of a file, or undefined if it cannot be read. */
-export function readIfThere(path: string, readFile: ReadFile): Uint8Array | undefined {
-  try {
-    return readFile(path);
-  } catch {
-    return undefined;
-  }
-}
-
 /**
  * Parses --prompt-cache-salt. `random` → undefined (one salt per start), `@file` → the content of the file
  * without surrounding white space, anything else → the text itself. Throws config_invalid; no message quotes
