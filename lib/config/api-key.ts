@@ -5,7 +5,7 @@
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable, readNamed } from '../files/path-refusal.ts';
 import { type FileWatch, type Follower, readSmall, readSmallSync, watchFiles } from '../watch-files.ts';
-import { type ReadFile, readIfThere } from './files.ts';
+import type { ReadFile } from './files.ts';
 import { invalid } from './values.ts';
 
 export type ApiKeySource =
@@ -25,7 +25,11 @@ export function parseApiKey(text: string, readFile: ReadFile, flag: string): Api
     return source;
   }
   const value = usableKey(text, flag);
-  if (readIfThere(text, readFile) === undefined) return { kind: 'literal', value };
+  try {
+    readFile(text);
+  } catch {
+    return { kind: 'literal', value };
+  }
   throw invalid(`${flag} is the name of an existing file, not a key: write @ in front of it`);
 }
 

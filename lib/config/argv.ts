@@ -17,14 +17,15 @@ type Spellings = ReadonlyMap<string, Spelling>;
 /** Maps a word that people may write in place of a command to the command to suggest. */
 export type CommandWords = ReadonlyMap<string, string>;
 
-const spellingsOf = (flags: readonly Flag[]): Spellings =>
-  new Map(
-    flags.flatMap((flag): [string, Spelling][] => [
-      [`--${flag.name}`, { flag }],
-      ...(flag.short === undefined ? [] : [[`-${flag.short}`, { flag }] as [string, Spelling]]),
-      ...(flag.aliases ?? []).map((alias): [string, Spelling] => [`--${alias.name}`, { flag, alias }]),
-    ]),
-  );
+function spellingsOf(flags: readonly Flag[]): Spellings {
+  const known = new Map<string, Spelling>();
+  for (const flag of flags) {
+    known.set(`--${flag.name}`, { flag });
+    if (flag.short !== undefined) known.set(`-${flag.short}`, { flag });
+    for (const alias of flag.aliases ?? []) known.set(`--${alias.name}`, { flag, alias });
+  }
+  return known;
+}
 
 /**
  * Reads `--x v`, `--x=v`, `-l v`, `-lv` and `-l=v`. A flag with a value takes the next argument, whatever it
@@ -120,8 +121,9 @@ function stray(
   if (isWord && commands !== undefined) {
     const meant = commands.get(word) ?? commands.get(nearest(word, [...commands.keys()]) ?? '');
     const hint = meant === word ? 'A command comes first, and then its flags' : `Did you mean ${meant}?`;
-    const help = meant === undefined ? '; --help lists all commands' : `. ${hint}`;
-    return invalid(`unknown command "${word}" for "privatemode-proxy"${help}`);
+    return invalid(
+      `unknown command "${word}" for "privatemode-proxy"${meant === undefined ? '; --help lists all commands' : `. ${hint}`}`,
+    );
   }
   const key = known.has('--api-key') ? 'a key in a file is given as --api-key @FILE' : undefined;
   const instead = [...known.values()].find(({ flag }) => flag.bare !== undefined)?.flag.bare ?? key;

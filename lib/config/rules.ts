@@ -95,10 +95,6 @@ export const CAUTIONS: readonly Rule[] = [
     '--api-key-fallback has no effect without --api-key, nor with --clients, whose tokens are never forwarded',
   ],
   [
-    ({ given, listenAddress }) => given.has('port') && socketPath(listenAddress) !== undefined,
-    '--port has no effect with --listen-address=unix:…',
-  ],
-  [
     // The systemd units give a loopback address, for a start without their socket.
     ({ given, inheritsSocket, listenAddress }) =>
       inheritsSocket && (given.has('port') || (given.has('listen-address') && !staysHere(listenAddress))),
@@ -117,10 +113,6 @@ export const CAUTIONS: readonly Rule[] = [
       apiKeyFallback !== 'never' &&
       corsAllowedOrigins.includes('*'),
     '--cors-allowed-origins=* lets every web page in a browser on this machine spend the configured key',
-  ],
-  [
-    ({ given, disablePromptCache }) => given.has('prompt-cache-salt') && disablePromptCache,
-    '--prompt-cache-salt=random has no effect while the shared prompt cache is off; add --disable-prompt-cache=false',
   ],
   [({ given }) => given.has('protocol-version'), PROTOCOL_EXPERIMENT],
   [

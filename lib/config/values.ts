@@ -1,7 +1,4 @@
-/**
- * Parses the texts of settings. Each parser takes the name of the setting as it was given, for its error
- * (config_invalid), and the text.
- */
+/** Parses the texts of settings. Each parser throws config_invalid. */
 import { isIP } from 'node:net';
 import { type AliasTable, aliasIn } from '../api/model-aliases.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -94,10 +91,7 @@ export function parseChoice<T extends string>(flag: string, text: string, choice
   return found;
 }
 
-/**
- * Reads a level: a name in any case, or a slog number. A number above 8 counts as 8, so errors always show.
- * Returns the pino number of the least severe level that the log shows.
- */
+/** Reads a level: a name, or a slog number, of which the highest is 8. Returns the number of pino. */
 export function parseLogLevel(flag: string, text: string): number {
   const number = /^[+-]?\d{1,6}$/.test(text) ? Math.min(Number(text), 8) : Number.NaN;
   const level = LEVELS.findIndex((name, k) => name === text.toLowerCase() || number <= 4 * (k - 1));
@@ -109,10 +103,7 @@ export function parseLogLevel(flag: string, text: string): number {
 const RFC_3339 =
   /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(\.\d{1,9})?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/i;
 
-/**
- * The moment of an RFC 3339 text with a time zone, cut to milliseconds; undefined if the text is no such
- * moment.
- */
+/** The moment of an RFC 3339 text with a time zone, cut to ms; undefined if the text is no such moment. */
 export function momentIn(text: string): Date | undefined {
   const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
   const midnight = new Date(`${day}T00:00:00Z`);

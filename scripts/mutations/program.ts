@@ -223,7 +223,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the length of a salt: it may be guessed',
     file: 'lib/config/files.ts',
-    edits: [{ find: 'if (bytes < MIN_SALT_BYTES) throw', replace: 'if (Date.now() < 0) throw' }],
+    edits: [{ find: '[bytes < 32,', replace: '[Date.now() < 0,' }],
     tests: [
       {
         file: 'test/config/salt.test.ts',

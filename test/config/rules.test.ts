@@ -121,7 +121,6 @@ describe('warnings about the configuration', () => {
     ['an open address on a socket of systemd', ['--listen-address=0.0.0.0'], OPENED, ACTIVATED],
     ['--api-key-fallback without a key', ['--api-key-fallback=never'], /no effect without --api-key/],
     ['no API key', [], /^No API key provided\. .* Give one with --api-key or PRIVATEMODE_API_KEY/],
-    ['a port beside a socket file', ['--listen-address=unix:/s', '--port=1'], '--port has no effect'],
     ['a key that every web page can use', ['--api-key=k', '--cors-allowed-origins=*'], /every web page/],
     [
       '--api-key-fallback with clients',
@@ -144,7 +143,6 @@ describe('warnings about the configuration', () => {
       /--workspace begins with ~ and makes a directory of that name: .* write \$HOME/,
     ],
     ['--dump-requests', ['--dump-requests'], /--dump-requests writes every prompt/],
-    ['a random salt without a cache', ['--prompt-cache-salt=random'], /no effect/],
     [
       '--unsafe-trust-roots',
       ['--unsafe-trust-roots=r', '--api-endpoint=localhost:1'],
