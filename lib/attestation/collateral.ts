@@ -58,11 +58,6 @@ export interface SignedCollateral extends Obtained {
 
 export type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
 
-/**
- * Bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is lower for a
- * list that the sender of the evidence chose than for one from the vendor's host.
- */
-export const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 /** Bytes. No check accepts more from a vendor's host, so nobody needs to fetch more. */
 export const MAX_FETCHED_BYTES = 256 * 1024;
 

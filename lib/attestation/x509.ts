@@ -4,13 +4,7 @@
  */
 import * as asn1 from '../crypto/der.ts';
 import { malformed } from '../crypto/der.ts';
-import {
-  type EcdsaHash,
-  type PublicKey,
-  publicKeyFromSpki,
-  verifyEcdsa,
-  verifyRsaPssSha384,
-} from '../crypto/signature.ts';
+import { type EcdsaHash, publicKeyFromSpki, verifyEcdsa, verifyRsaPssSha384 } from '../crypto/signature.ts';
 import { hex } from './check.ts';
 
 /** SHA-384, MGF1 with SHA-384, a salt of 48 bytes (RFC 4055 3.1; docs/protocol/attestation.md 7). */
@@ -69,7 +63,7 @@ export function readSigned<T>(
  */
 export async function verifySignedBy(
   { tbs: data, signatureAlgorithm, signature }: Signed,
-  { publicKey: key }: { readonly publicKey: PublicKey },
+  { publicKey: key }: Pick<Certificate, 'publicKey'>,
 ): Promise<boolean> {
   const { name, hash } = signatureAlgorithm;
   if (name === 'rsassa-pss') return verifyRsaPssSha384(key, data, signature);

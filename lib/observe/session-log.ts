@@ -3,7 +3,7 @@
  */
 import type { Clock } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import type { Observer, SessionEvent } from '../session/events.ts';
+import type { Observer, SessionEvent } from '../session/epoch.ts';
 import type { Standing, StateName } from '../session/standing.ts';
 import { CONDITIONS, type ConditionId, type Conditions, type Severity } from './conditions.ts';
 import { type Counters, count } from './counters.ts';

@@ -5,20 +5,45 @@
 import type { SecretKey } from '#crypto';
 import { sha256Hex } from '../attestation/check.ts';
 import type { CollateralSource } from '../attestation/collateral.ts';
-import { verifySecretResponse } from '../attestation/mesh.ts';
+import { type SecretMessages, verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log.ts';
-import { completed, evidenceVerdict, type SecretMessages, withSecretChecks } from '../verdict/judge.ts';
+import { completed, evidenceVerdict, withSecretChecks } from '../verdict/judge.ts';
 import type { ExchangeRecord, recordExchange } from '../verdict/record.ts';
 import { errorOf, type Verdict, verdictText } from '../verdict/verdict.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi, ManifestSource } from './control-api.ts';
-import type { Observer } from './events.ts';
 import { startSecretExchange } from './secret-exchange.ts';
 import type { Failure, Term } from './state.ts';
+
+/** What happens in a session. No event carries a key, a secret or anything of a request. */
+export type SessionEvent = { readonly message: string } & (
+  | /** The next step of an attempt, which may have to wait for it. */ { readonly type: 'step' }
+  /**
+   * `attested`: the evidence was accepted; operators look for this message after they have repaired their
+   * network. `judged`: it was not (`unavailable`: its collateral could not be fetched), or the secret was
+   * judged under accepted evidence. If the attempt fails by that, a later event says so as an error.
+   */
+  | { readonly type: 'attested' | 'judged'; readonly verdict: Verdict }
+  /** A verdict rejected the service. The attempt goes on under the newest manifest. */
+  | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
+  | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }
+  /** `record`: of the exchange that led to it, if one is made. */
+  | ({ readonly type: 'epoch'; readonly record?: ExchangeRecord | undefined } & Pick<
+      Term,
+      'secretId' | 'expiresAt'
+    >)
+  /** `permanent`: the program ends, since nothing was accepted yet and waiting does not help. */
+  | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
+  /** An attempt failed that says nothing of the service: its key was refused, or another has succeeded. */
+  | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
+  | { readonly type: 'secret-denied' | 'secret-known'; readonly secretId: string }
+);
+
+export type Observer = (event: SessionEvent) => void;
 
 const STEPS = {
   evidence: 'Waiting for the evidence of the service',

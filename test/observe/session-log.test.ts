@@ -6,7 +6,7 @@ import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { reportStart, sessionLog, watchStanding } from '../../lib/observe/session-log.ts';
-import type { SessionEvent } from '../../lib/session/events.ts';
+import type { SessionEvent } from '../../lib/session/epoch.ts';
 import type { StateName } from '../../lib/session/standing.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
