@@ -33,7 +33,7 @@ export function createControlApi(deps: {
   const { call, endpoint, protocolVersion, clock } = deps;
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
 
-  /** Reads members that are asked for alone, because the service may add some. `code`: for a defect of them. */
+  /** Gives the response, to which the service may add members. `code`: that of the error for its defects. */
   async function post(name: string, apiKey: string, body: object, code: ErrorCode, signal?: AbortSignal) {
     if (!/^[\x21-\x7e]+$/.test(apiKey))
       throw refused('the API key is empty or holds characters that no key has');

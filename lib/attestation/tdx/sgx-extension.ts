@@ -12,11 +12,8 @@ export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);
-  const [ppid, tcb, pceId, fmspc, sgxType, piid, flags] = readParts(
-    asn1.parseDer(value),
-    SGX_EXTENSION_OID,
-    7,
-  );
+  const whole = asn1.parseDer(value);
+  const [ppid, tcb, pceId, fmspc, sgxType, piid, flags] = readParts(whole, SGX_EXTENSION_OID, 7);
   const svns = readParts(asn1.expectTag(tcb), `${SGX_EXTENSION_OID}.2`, 18);
   const configuration = readParts(asn1.expectTag(flags), `${SGX_EXTENSION_OID}.7`, 3);
   const [dynamicPlatform, , smtEnabled] = configuration.map((flag) => flag && asn1.readBoolean(flag));
