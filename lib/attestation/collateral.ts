@@ -63,7 +63,7 @@ export interface SignedCollateral extends Obtained {
   readonly issuerChain: string;
 }
 
-export type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
+type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
 
 /** Bytes. No check accepts more from a vendor's host, so nobody needs to fetch more. */
 export const MAX_FETCHED_BYTES = 256 * 1024;
