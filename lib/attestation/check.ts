@@ -77,6 +77,7 @@ export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Arra
   return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
 }
 
+/** Lower-case, as `sha256Hex`, which gives the digest of the bytes. */
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 export const sha256Hex = (bytes: Uint8Array): string => hex(sha256(bytes));
 

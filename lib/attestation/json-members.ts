@@ -1,12 +1,7 @@
 /** Typed access to the members of a JSON object. */
-import {
-  JsonNumber,
-  JsonObject,
-  type JsonValue,
-  type Path,
-  parseStrictJson,
-  pathText,
-} from '../strict-json.ts';
+import { JsonNumber, JsonObject, type JsonValue, parseStrictJson, pathText } from '../strict-json.ts';
+
+type Path = Parameters<typeof pathText>[0];
 
 /** A type of value, by its name in errors; `read` returns undefined for a value of another type. */
 interface Kind<T> {

@@ -9,20 +9,23 @@ import { type PolicyEntry, parseManifest, secretServiceEntry } from './manifest.
 import { inForce, issuedBy, verified } from './validity.ts';
 import * as x509 from './x509.ts';
 
-/** A response to a secret exchange, and what it is judged by. */
-export interface SecretResponseInput {
-  /** The mesh CA of an accepted verdict. */
-  readonly meshCaPem: string;
-  /** One DER certificate. */
-  readonly meshCert: Uint8Array;
-  /** The expected manifest, byte for byte. */
-  readonly manifest: Uint8Array;
-  readonly now: Date;
+/** Both messages of a secret exchange. */
+export interface SecretMessages {
   /** The HPKE public key that was sent, 1216 bytes; what was encapsulated for it, 1120. */
   readonly publicKey: Uint8Array;
   readonly encapsulatedKey: Uint8Array;
-  /** ASN.1 DER ECDSA signature. */
+  /** ASN.1 DER ECDSA signature, and the certificate of its key in DER. */
   readonly signature: Uint8Array;
+  readonly meshCert: Uint8Array;
+}
+
+/** The messages, and what they are judged by. */
+export interface SecretResponseInput extends SecretMessages {
+  /** The mesh CA of an accepted verdict. */
+  readonly meshCaPem: string;
+  /** The expected manifest, byte for byte. */
+  readonly manifest: Uint8Array;
+  readonly now: Date;
 }
 
 interface SecretSubject extends SecretResponseInput {

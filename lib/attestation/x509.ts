@@ -4,13 +4,7 @@
  */
 import * as asn1 from '../crypto/der.ts';
 import { malformed } from '../crypto/der.ts';
-import {
-  type EcdsaHash,
-  type PublicKey,
-  publicKeyFromSpki,
-  verifyEcdsa,
-  verifyRsaPssSha384,
-} from '../crypto/signature.ts';
+import { type EcdsaHash, publicKeyFromSpki, verifyEcdsa, verifyRsaPssSha384 } from '../crypto/signature.ts';
 import { hex } from './check.ts';
 
 /** SHA-384, MGF1 with SHA-384, a salt of 48 bytes (RFC 4055 3.1; docs/protocol/attestation.md 7). */
@@ -44,10 +38,7 @@ export type Signed = Readonly<ReturnType<typeof readSigned>>;
  * Reads the form that certificates and lists share: the signed part, the algorithm and the signature. `read`
  * takes all elements of the signed part, by `takeAlgorithm` the one that must be the same algorithm again.
  */
-export function readSigned<T>(
-  der: Uint8Array,
-  read: (cursor: asn1.DerCursor, takeAlgorithm: () => void) => T,
-) {
+function readSigned<T>(der: Uint8Array, read: (cursor: asn1.DerCursor, takeAlgorithm: () => void) => T) {
   const { tbs, algorithm, signature } = asn1.readSequence(asn1.parseDer(der), (cursor) => ({
     tbs: cursor.take(asn1.TAG.sequence),
     algorithm: cursor.take(asn1.TAG.sequence),
@@ -69,7 +60,7 @@ export function readSigned<T>(
  */
 export async function verifySignedBy(
   { tbs: data, signatureAlgorithm, signature }: Signed,
-  { publicKey: key }: { readonly publicKey: PublicKey },
+  { publicKey: key }: Pick<Certificate, 'publicKey'>,
 ): Promise<boolean> {
   const { name, hash } = signatureAlgorithm;
   if (name === 'rsassa-pss') return verifyRsaPssSha384(key, data, signature);
@@ -149,10 +140,10 @@ export const EXTENSION_OID = {
 } as const;
 
 /** By OID. A value is DER, except in the extensions of some vendors. */
-export type Extensions = ReadonlyMap<string, { readonly critical: boolean; readonly value: Uint8Array }>;
+type Extensions = ReadonlyMap<string, { readonly critical: boolean; readonly value: Uint8Array }>;
 
 /** Reads a SEQUENCE of extensions. Refuses a repeated OID (RFC 5280 4.2). */
-export function readExtensions(element: asn1.Der): Extensions {
+function readExtensions(element: asn1.Der): Extensions {
   const found = new Map<string, { critical: boolean; value: Uint8Array }>();
   for (const next of new asn1.DerCursor(element).rest(asn1.TAG.sequence)) {
     const { oid, ...extension } = asn1.readSequence(next, (cursor) => ({
@@ -167,7 +158,7 @@ export function readExtensions(element: asn1.Der): Extensions {
 }
 
 /** Takes the extensions in wrapper [n]; none if it is absent. */
-export const takeExtensions = (cursor: asn1.DerCursor, n: number): Extensions =>
+const takeExtensions = (cursor: asn1.DerCursor, n: number): Extensions =>
   cursor.optional(asn1.contextTag(n, true), (wrapper) => readExtensions(asn1.onlyChild(wrapper))) ??
   new Map();
 
@@ -224,7 +215,7 @@ const SHORT_NAMES: Readonly<Record<string, string>> = {
  * The encoded name, and its attributes in order of appearance: `type` is the short name (`CN`, `O` …) or the
  * OID (RFC 5280 4.1.2.4).
  */
-export function readName(element: asn1.Der) {
+function readName(element: asn1.Der) {
   const attributes = asn1.children(asn1.expectTag(element, asn1.TAG.sequence)).flatMap((rdn) => {
     const pairs = asn1.children(asn1.expectTag(rdn, asn1.TAG.set));
     if (pairs.length === 0) throw malformed('an empty relative distinguished name');

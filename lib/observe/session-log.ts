@@ -1,7 +1,7 @@
 /** Reports on a session: logs its events and the progress of its start. */
 import type { Clock } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import type { Observer, SessionEvent } from '../session/events.ts';
+import type { Observer, SessionEvent } from '../session/epoch.ts';
 import { type Counters, count } from './counters.ts';
 import type { Logger, StatusOutput } from './log.ts';
 

@@ -33,7 +33,8 @@ export function createControlApi(deps: {
   const { call, endpoint, protocolVersion, clock } = deps;
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
 
-  async function post(name: string, apiKey: string, body: object, signal?: AbortSignal): Promise<Uint8Array> {
+  /** Gives the response, to which the service may add members. `code`: that of the error for its defects. */
+  async function post(name: string, apiKey: string, body: object, code: ErrorCode, signal?: AbortSignal) {
     if (!/^[\x21-\x7e]+$/.test(apiKey))
       throw refused('the API key is empty or holds characters that no key has');
     const response = await call({
@@ -50,7 +51,8 @@ export function createControlApi(deps: {
       signal,
     });
     const { status, pause } = response;
-    if (status === 200) return response.body;
+    const refuse = (why: string) => new PrivatemodeError(code, `${name}: the response is refused: ${why}`);
+    if (status === 200) return readMembers(response.body, LIMITS, refuse);
     const tooOld = status >= 400 ? clientTooOld(response.body, protocolVersion) : undefined;
     if (tooOld !== undefined) throw tooOld;
     const said = excerpt(response.body, apiKey);
@@ -64,29 +66,21 @@ export function createControlApi(deps: {
   return {
     /** Resolves with the coordinator's own JSON, undecoded. Also throws evidence_malformed. */
     async attest(apiKey: string, nonce: Uint8Array, signal?: AbortSignal): Promise<Uint8Array> {
-      const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, signal);
-      return membersOf(answer, 'attest', 'evidence_malformed').get('AttestationDoc', BYTES);
+      const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, 'evidence_malformed', signal);
+      return answer.get('AttestationDoc', BYTES);
     },
     /** `publicKey` is the HPKE public key, 1216 bytes. Also throws secret_exchange_failed. */
     async secret(apiKey: string, publicKey: Uint8Array, signal?: AbortSignal) {
-      const answer = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
-      const members = membersOf(answer, 'secret', 'secret_exchange_failed');
+      const body = { PublicKey: toBase64(publicKey) };
+      const answer = await post('secret', apiKey, body, 'secret_exchange_failed', signal);
       return {
-        encapsulatedKey: members.get('EncapsulatedKey', base64(1120, 1120)),
-        signature: members.get('Signature', BYTES),
-        meshCert: members.get('MeshCert', BYTES),
+        encapsulatedKey: answer.get('EncapsulatedKey', base64(1120, 1120)),
+        signature: answer.get('Signature', BYTES),
+        meshCert: answer.get('MeshCert', BYTES),
       };
     },
   };
 }
-
-/** Members that nobody asks for are ignored, because the service may add some. A defect throws `code`. */
-const membersOf = (response: Uint8Array, request: string, code: ErrorCode) =>
-  readMembers(
-    response,
-    LIMITS,
-    (defect) => new PrivatemodeError(code, `${request}: the response is refused: ${defect}`),
-  );
 
 const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 

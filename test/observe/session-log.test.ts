@@ -4,7 +4,7 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { reportStart, sessionLog } from '../../lib/observe/session-log.ts';
-import type { SessionEvent } from '../../lib/session/events.ts';
+import type { SessionEvent } from '../../lib/session/epoch.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 import { type FakeRemote, sessionScene } from '../support/remote/fake-remote.ts';

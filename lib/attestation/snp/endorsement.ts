@@ -8,9 +8,7 @@ import { attempt, finding, hex, rowsFrom } from '../check.ts';
 import {
   type CollateralSource,
   currentList,
-  MAX_EMBEDDED_CRL_BYTES,
   obtained,
-  type ReadList,
   readFetchedList,
   readRevocationList,
 } from '../collateral.ts';
@@ -77,21 +75,24 @@ export function readVcekExtensions({ extensions }: Certificate) {
   };
 }
 
-/** A list, and whether it is the one in the document. */
-export type ArkCrl = ReadList & { readonly embedded: boolean };
+/**
+ * Bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is lower for a
+ * list that the sender of the evidence chose than for one from the vendor's host.
+ */
+const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 
 const NONE_EMBEDDED = 'as the document has none that is in force';
 
 /**
  * Obtains the list: the one in the evidence if it can be read and is in force, else one that `fetch` fetches.
  * A current list with a wrong signature is not replaced: the sender of the evidence could otherwise choose
- * between the two. Throws collateral_unavailable.
+ * between the two. `embedded`: whether it is the one in the evidence. Throws collateral_unavailable.
  */
 export async function obtainArkCrl(
   crl: Uint8Array | undefined,
   now: Date,
   fetch: () => ReturnType<CollateralSource['amdCrl']>,
-): Promise<ArkCrl> {
+) {
   const read = crl && attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)).value;
   const current = read && currentList(read.crl, now);
   // At nextUpdate itself, another list is due already (docs/protocol/attestation.md 7, CRL no. 1).
@@ -105,6 +106,8 @@ export async function obtainArkCrl(
     throw new PrivatemodeError(cause.code, `${cause.message} (needed, ${NONE_EMBEDDED})`, { cause, detail });
   }
 }
+
+type ArkCrl = Awaited<ReturnType<typeof obtainArkCrl>>;
 
 export const CRL_ROWS = rowsFrom<{ arkCrl: ArkCrl; roots: Roots; now: Date }>('attestation.md 7', {
   'snp.crl.available': {

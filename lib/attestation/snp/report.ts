@@ -51,16 +51,12 @@ export const REPORT_LAYOUT = [
 type ValueOf<Shape> = Shape extends number ? Uint8Array : Shape extends 'u64' ? bigint : number;
 export type SnpReport = { readonly [Row in (typeof REPORT_LAYOUT)[number] as Row[1]]: ValueOf<Row[3]> };
 
-/** The `length` bytes of a number, little-endian. */
-export const littleEndian = (value: bigint, length: number): Uint8Array =>
-  Uint8Array.from({ length }, (_, index) => Number((value >> BigInt(8 * index)) & 0xffn));
-
 /** The bytes of a report; reserved ones are 0. Throws evidence_malformed for CPUID bits without a place. */
 export function serializeReport(report: SnpReport): Uint8Array {
   const out = new Uint8Array(SNP_REPORT_BYTES);
   for (const [, name, offset, shape] of REPORT_LAYOUT) {
     if (typeof shape === 'number') out.set(report[name], offset);
-    else if (shape !== 'fms') out.set(littleEndian(BigInt(report[name]), BITS[shape] / 8), offset);
+    else if (shape !== 'fms') out.set(protobuf.littleEndian(report[name], BITS[shape] / 8), offset);
     else if (report.version >= 3) out.set(cpuBytes(report[name]), offset);
   }
   return out;
