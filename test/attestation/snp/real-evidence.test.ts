@@ -10,8 +10,8 @@ import { CRL_ROWS, obtainArkCrl, readRoots } from '../../../lib/attestation/snp/
 import {
   type BitFlag,
   type Flags,
-  GUEST_POLICY_FLAGS,
   PLATFORM_INFO_FLAGS,
+  POLICY_FLAGS,
   type Product,
   tcbParts,
 } from '../../../lib/attestation/snp/packed-fields.ts';
@@ -48,7 +48,7 @@ function judgeByItself(
   const entry = {
     ...{ product, trustedMeasurement: report.measurement, apeip: undefined },
     minimumTcb: tcbParts(report.reportedTcb),
-    guestPolicy: { ABIMajor: 0, ABIMinor: 0, ...permissive(GUEST_POLICY_FLAGS) },
+    guestPolicy: { ABIMajor: 0, ABIMinor: 0, ...permissive(POLICY_FLAGS) },
     platformInfo: permissive(PLATFORM_INFO_FLAGS),
     ...{ minimumMitigationVector: 0n, allowedChipIds: [] },
   };
