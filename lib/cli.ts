@@ -1,5 +1,5 @@
 /** Runs a command line: finds its command, writes to stdout and stderr, and returns the exit code. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
 import { type Clock, every } from './clock.ts';
@@ -9,9 +9,7 @@ import { type Config, configOf } from './config/config.ts';
 import { type Environment, peekSetting, withEnvironment } from './config/environment.ts';
 import { FLAGS } from './config/flags.ts';
 import { fitHelp, renderHelp } from './config/help.ts';
-import { invalid } from './config/values.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
-import { describeRuntime } from './observe/runtime-floor.ts';
 import { printable } from './text.ts';
 import { VERSION } from './version.ts';
 
@@ -42,19 +40,10 @@ async function commandWords(): Promise<CommandWords> {
   ]);
 }
 
-interface Printing {
-  readonly columns: number | undefined;
-  readonly verbose: boolean;
-}
-
 /** Flags that print something instead of a start. If several are given, the first one of this table wins. */
-const PRINTED: readonly (readonly [flag: string, render: (asked: Printing) => string])[] = [
-  ['help', ({ columns }) => fitHelp(renderHelp(), columns)],
-  [
-    'version',
-    ({ verbose }) =>
-      `privatemode-proxy version v${VERSION}\n${verbose ? describeRuntime(process.versions) : ''}`,
-  ],
+const PRINTED: readonly (readonly [flag: string, render: (columns?: number) => string])[] = [
+  ['help', (columns) => fitHelp(renderHelp(), columns)],
+  ['version', () => `privatemode-proxy version v${VERSION}\n`],
   ['licenses', licences],
 ];
 
@@ -73,14 +62,7 @@ export async function main(
   run: Run = serve,
 ): Promise<number> {
   const [name = '', ...rest] = argv;
-  // The help of a command also covers the words behind its name, such as "new" in "clients new".
-  const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('-'));
-  if (name === 'help') {
-    const [of = '', word = ''] = rest;
-    const { words = [] } = Object.hasOwn(COMMANDS, of) ? ((await COMMANDS[of]?.()) ?? {}) : {};
-    const more = words.some(([first]) => first === word) ? [word] : [];
-    return main([...rest.slice(0, 1), ...more, '--help', ...flagsOf(rest.slice(1))], env, io, run);
-  }
+  if (name === 'help') return main([...rest.slice(0, 1), '--help'], env, io, run);
   if (name === 'version') return main(['--version', ...rest], env, io, run);
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   try {
@@ -88,14 +70,11 @@ export async function main(
     if (loaded !== undefined) return await runCommand(name, loaded, rest, { io, env });
 
     const given = parseArgv(argv, FLAGS, await commandWords());
-    const verbose = given.values.get('verbose') === 'true';
     for (const [flag, render] of PRINTED) {
       if (given.values.get(flag) !== 'true') continue;
-      io.stdout.write(render({ columns: io.stdout.columns, verbose }));
+      io.stdout.write(render(io.stdout.columns));
       return 0;
     }
-    if (verbose)
-      throw invalid('--verbose goes with --version; for more lines in the log set --log-level=debug');
     const { config, warnings } = configOf(withEnvironment(given, env), env);
     return await run(config, warnings, io);
   } catch (thrown) {
@@ -137,14 +116,9 @@ async function logFailure(thrown: unknown, { stderr }: Io): Promise<void> {
   const { createLogger } = await import('./observe/log.ts');
   const { code, message, remedy } = asPrivatemodeError(thrown);
   const fault = thrown instanceof PrivatemodeError ? undefined : thrown;
-  createLogger({ format: 'json', level: ERROR_LEVEL, output: stderr }).error(
-    { code, remedy, err: fault },
-    message,
-  );
+  const log = createLogger({ format: 'json', level: 50, output: stderr }); // 50 is "error" in pino
+  log.error({ code, remedy, err: fault }, message);
 }
-
-/** The number of the level error in pino. */
-const ERROR_LEVEL = 50;
 
 /**
  * The message of config_invalid says how to mend the setting; the remedy of every other code comes from its
@@ -168,16 +142,8 @@ function describe(thrown: unknown): string {
  */
 function licences(): string {
   if (isSea()) return getAsset('licences', 'utf8');
-  return textAt('licences.txt') ?? `privatemode-proxy\n\n${textAt('../LICENSE') ?? SPDX}\n${NOTE}\n`;
-}
-
-const SPDX = 'SPDX-License-Identifier: MIT\n';
-const NOTE = 'The licences of the packages it uses lie beside them, in node_modules.';
-
-function textAt(path: string): string | undefined {
-  try {
-    return readFileSync(join(import.meta.dirname, path), 'utf8');
-  } catch {
-    return undefined;
-  }
+  const built = join(import.meta.dirname, 'licences.txt');
+  if (existsSync(built)) return readFileSync(built, 'utf8');
+  const own = readFileSync(join(import.meta.dirname, '../LICENSE'), 'utf8');
+  return `privatemode-proxy\n\n${own}\nThe licences of the packages it uses lie beside them, in node_modules.\n`;
 }

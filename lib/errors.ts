@@ -137,7 +137,7 @@ export const ERRORS = {
   }),
   ...rows(408, 'client', {
     upload_too_slow: {
-      operator: 'Send the body faster, or lower --min-upload-rate.',
+      operator: 'Send the body faster.',
       developer: 'Send the body faster, or ask the operator of this gateway for a lower limit.',
     },
   }),
@@ -155,7 +155,7 @@ export const ERRORS = {
     // these clients read this line, and no page of our documentation.
     not_supported: {
       operator:
-        'Start the proxy with --responses-api, which translates it, or set the client to /v1/chat/completions (docs/responses-api.md): ' +
+        'Start the proxy with --responses-api, which translates it, or set the client to /v1/chat/completions: ' +
         "AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), Pydantic AI " +
         'OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api.',
       application:
@@ -319,7 +319,7 @@ export const ERRORS = {
     manifest_mismatch: {
       isFinal: true,
       title: 'The service does not run under the expected manifest',
-      operator: 'Find out what changed, and who says so: docs/manifests.md.',
+      operator: 'Find out what changed, and who says so.',
       application:
         'Try again in a moment: a deployment is being replaced. If it persists, report it to the publisher of the service.',
       developer: TELL,

@@ -10,11 +10,11 @@ import { createGateway } from './gateway/gateway.ts';
 import { createDump } from './gateway/request-dump.ts';
 import { claimSocket, listen } from './listener/listen.ts';
 import { drain, sharePort } from './listener/serving.ts';
-import { expiryWarning, firstToEnd, loadTls, type TlsMaterial } from './listener/tls.ts';
+import { expiryOf, firstToEnd, loadTls, type TlsMaterial } from './listener/tls.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
-import { type ConditionSink, whileUnusable } from './observe/conditions.ts';
+import { type NoticeSink, whileUnusable } from './observe/notices.ts';
 import { watchFiles } from './watch-files.ts';
 
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
@@ -24,15 +24,16 @@ type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'd
 
 interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
   readonly outbound: Outbound;
-  readonly conditions: ConditionSink;
+  readonly notices: NoticeSink;
   readonly fd: number | undefined; // as of `listen`
+  readonly warmConnections?: number | undefined; // as of `connectUpstream`
   readonly onPermanent: (error: PrivatemodeError) => void; // as of `sharePort`
 }
 
 /** Opens the port, with --reuse-port once a secret is in force. Throws config_invalid, listen_failed. */
 export async function startGatewayServer(config: Config, deps: GatewayServerDeps) {
   const { clock, log, session, metrics, outbound, fd } = deps;
-  const { listenAddress, listenMode: mode, reusePort, workspace, maxBufferedBytes: bytes } = config;
+  const { listenAddress, reusePort, workspace, maxBufferedBytes: bytes } = config;
   const { tlsCertPath: certPath, tlsKeyPath: keyPath } = config;
   const files = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
   const tls = files && loadTls(files);
@@ -41,7 +42,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     ownNames: [...ownNames(listenAddress, cert), ...config.allowedHosts],
   });
   let cors = corsPolicy(tls?.cert);
-  const { upstream, agent } = connectUpstream(config, outbound, clock);
+  const { upstream, agent } = connectUpstream(config, outbound, clock, deps.warmConnections);
   const terminate = new AbortController();
   const hurry = new AbortController();
   const gateway = createGateway({
@@ -62,7 +63,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   });
   const path = socketPath(listenAddress);
   if (fd === undefined && path !== undefined) await claimSocket(path);
-  const at = path === undefined ? { host: listenAddress, port: config.port, reusePort } : { path, mode };
+  const at = path === undefined ? { host: listenAddress, port: config.port, reusePort } : { path };
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen({ at, fd, tls, response: AppResponse, onWrongScheme, clock }, gateway.handle);
   const { address, port } = listener;
@@ -110,16 +111,25 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   };
 }
 
-/** Opens the way to the service: `upstream` sends requests, and `agent` keeps connections ready for them. */
+/** Idle connections to the service that are kept ready, so that requests need not wait for a handshake. */
+const WARM_CONNECTIONS = 2;
+
+/**
+ * Opens the way to the service: `upstream` sends requests, and `agent` keeps `count` connections ready for
+ * them.
+ */
 export function connectUpstream(
-  config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections'>,
+  config: Pick<Config, 'apiEndpoint' | 'firstByteTimeout'>,
   outbound: Outbound,
   clock: Clock,
+  count = WARM_CONNECTIONS,
 ) {
-  const { apiEndpoint, warmConnections: count } = config;
+  const { apiEndpoint, firstByteTimeout } = config;
+  const { connectTimeout } = clock.times;
   const agent = outbound.agent({ keepAlive: true, maxFreeSockets: 256 }, { ...apiEndpoint, count });
   const freshAgent = outbound.agent({ keepAlive: false }, { ...apiEndpoint, count: 0 });
-  return { upstream: createUpstream({ ...config, ...apiEndpoint, agent, freshAgent, clock }), agent };
+  const way = { ...apiEndpoint, connectTimeout, firstByteTimeout, agent, freshAgent, clock };
+  return { upstream: createUpstream(way), agent };
 }
 
 /** Calls `replaced` with each new pair, never with a bad one. Warns before the certificate expires. */
@@ -127,13 +137,14 @@ function followTls(
   files: Parameters<typeof loadTls>[0],
   first: TlsMaterial,
   replaced: (tls: TlsMaterial) => void,
-  { conditions, log, clock }: GatewayServerDeps,
+  { notices, log, clock }: GatewayServerDeps,
 ) {
   let certificate = firstToEnd(first.cert);
   const noteExpiry = (): void => {
-    const warning = expiryWarning(files.certPath, certificate, clock);
-    if (warning === undefined) conditions.clear('tls_certificate_expiry');
-    else conditions.set('tls_certificate_expiry', warning.message, warning);
+    const { id: holds, reason } = expiryOf(files.certPath, certificate, clock);
+    for (const id of ['tls_certificate_expiry', 'tls_certificate_expired'] as const)
+      if (id === holds) notices.set(id, reason);
+      else notices.clear(id);
   };
   const read = (): TlsMaterial => {
     noteExpiry(); // whatever the files hold
@@ -148,7 +159,7 @@ function followTls(
       const { subject, ends } = certificate;
       log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
     },
-    ...whileUnusable(conditions, 'tls_pair_unusable'),
+    ...whileUnusable(notices, 'tls_pair_unusable'),
     clock,
   });
   return { ...watch, certificateEnds: (): number => certificate.ends.getTime() };

@@ -5,14 +5,14 @@ import type { Clock } from './clock.ts';
 import type { ConfiguredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { reasonOf } from './files/path-refusal.ts';
-import { openCountLog } from './limits/count-log.ts';
 import { createRequestCounts } from './limits/count-requests.ts';
+import { openCountsFile } from './limits/counts-file.ts';
 import { createFairQueue } from './limits/fair-queue.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
 import { createRequestGate } from './limits/request-gate.ts';
-import type { Conditions } from './observe/conditions.ts';
 import type { Counters } from './observe/counters.ts';
 import type { Logger } from './observe/log.ts';
+import type { Notices } from './observe/notices.ts';
 import { watchOwnKeys } from './observe/own-key.ts';
 
 /** What all parts of the proxy are given. */
@@ -20,7 +20,7 @@ export interface Shared {
   readonly clock: Clock;
   readonly log: Logger;
   readonly counters: Counters;
-  readonly conditions: Conditions;
+  readonly notices: Notices;
   readonly opened: AsyncDisposableStack; // each part adds how it ends; they end in the reverse order
 }
 
@@ -36,16 +36,16 @@ export async function openAccess(
   salt: string | undefined,
   authorities: readonly string[],
 ) {
-  const { clock, log, conditions, opened } = shared;
+  const { clock, log, notices, opened } = shared;
   const { clients: path, maxInFlight } = config;
   const keyOf = (client?: string) => (client === undefined ? key.value() : clients?.keyOf(client));
-  const ownKeys = watchOwnKeys({ conditions, keyOf, origin: key.origin });
+  const ownKeys = watchOwnKeys({ notices, keyOf, origin: key.origin });
   const changed = (count: number): void => {
     log.info({ clients: count }, 'The clients file, or a key in it, was read again');
     ownKeys.replaced();
   };
   const needsKeys = key.value() === undefined; // a configured key never goes away
-  const options = { needsKeys, sharedSalt: salt, changed, conditions, clock };
+  const options = { needsKeys, sharedSalt: salt, changed, notices, clock };
   const clients = path === undefined ? undefined : await openClients({ path, ...options });
   opened.defer(() => clients?.close());
   const counts = clients && (await openCounts(config, shared, authorities));
@@ -58,7 +58,7 @@ export async function openAccess(
 /** Opens the counts of requests and tokens: in a Redis, or in memory, beginning with what was stored. */
 async function openCounts(
   { workspace, limitsStore, limitsStoreFailure }: Config,
-  { clock, log, counters, conditions }: Shared,
+  { clock, counters, notices }: Shared,
   authorities: readonly string[],
 ) {
   if (limitsStore !== undefined) {
@@ -68,22 +68,16 @@ async function openCounts(
       onFailure: limitsStoreFailure,
       ca: authorities,
       clock,
-      connected: () => log.info({ store }, 'Connected to the store of the limits'),
-      failed: (_error, reason) => conditions.set('limits_store_away', `${store}: ${reason}`),
-      recovered: () => conditions.clear('limits_store_away'),
-      unusable: (client, reason) =>
-        conditions.set('client_counts_unusable', `${client}: ${reason}`, { of: client, fields: { client } }),
-      usable: (client) => conditions.clear('client_counts_unusable', { of: client }),
+      failed: (reason) => notices.set('limits_store_away', `${store}: ${reason}`),
+      usable: () => notices.clear('limits_store_away'),
       uncounted: () => counters.uncounted++,
     });
   }
-  const { before, unreadable, add, close } = await openCountLog({
+  const { before, store, close } = await openCountsFile(
     workspace,
     clock,
-    onFailure: (error) => conditions.set('counts_waiting', `${resolve(workspace)}: ${reasonOf(error)}`),
-    onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
-  });
-  const leftOut = 'Some lines of the counts of the limits cannot be read, and are left out';
-  if (unreadable > 0) log.warn({ lines: unreadable }, leftOut);
-  return { ...createRequestCounts({ clock, before, record: add }), close };
+    (reason) => notices.set('counts_waiting', `${resolve(workspace)}: ${reasonOf(reason)}`),
+    () => notices.clear('counts_waiting'),
+  );
+  return { ...createRequestCounts({ clock, before, changed: store }), close };
 }

@@ -14,8 +14,15 @@ import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { listenFailed } from './listener/listen.ts';
 import { urlHost } from './network/addresses.ts';
-import { type HealthResponse, healthzResponse, type Readiness, readyzResponse } from './observe/health.ts';
+import {
+  asksServing,
+  type HealthResponse,
+  healthzResponse,
+  type Readiness,
+  readyzResponse,
+} from './observe/health.ts';
 import type { Metrics } from './observe/metrics.ts';
+import type { ServiceWatch } from './observe/service-watch.ts';
 import { loadStatusPage } from './observe/status-html.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
 import { viewOf } from './observe/status-view.ts';
@@ -31,22 +38,26 @@ const DAY_MS = 86_400_000;
 /** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
 export async function openReceipts(
   { workspace, unsafeTrustRoots }: Config,
-  { clock, log, counters, conditions, opened }: Shared,
+  { clock, log, counters, notices, opened }: Shared,
 ): Promise<ReceiptLog> {
-  const lasts = DAY_MS; // nobody sees the end of a loss
-  const lost = () => `${counters.receipts.lost} lost since the start`;
+  let forget = (): void => {}; // nobody sees the end of a loss
+  opened.defer(() => forget());
   const receipts = await openReceiptLog({
     workspace,
     version: VERSION,
     roots: unsafeTrustRoots === undefined ? 'vendor' : 'custom',
     clock,
     counters: counters.receipts,
-    onFailure: (error) =>
-      conditions.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}`, {
-        remedy: error instanceof PrivatemodeError ? error.remedy : undefined,
-      }),
-    onRecovery: () => conditions.clear('receipts_unwritten'),
-    onLost: () => conditions.set('receipts_unwritten', lost(), { of: 'lost', severity: 'critical', lasts }),
+    onFailure: (error) => {
+      const more = error instanceof PrivatemodeError ? `. ${error.remedy}` : ''; // it knows better
+      notices.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}${more}`);
+    },
+    onRecovery: () => notices.clear('receipts_unwritten'),
+    onLost() {
+      forget();
+      forget = clock.after(DAY_MS, () => notices.clear('receipts_lost'));
+      notices.set('receipts_lost', `${counters.receipts.lost} lost since the start`);
+    },
   });
   opened.defer(() => receipts.close());
   const { instance, publicKey } = receipts;
@@ -60,16 +71,17 @@ export async function openReceipts(
  */
 export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
-  { clock, log, counters, conditions, opened }: Shared,
+  { clock, log, counters, notices, opened }: Shared,
   seen: {
     readonly session: Pick<Session, 'current' | 'standing'>; // its error is what the operator should read
     readonly verification: Pick<ReturnType<typeof createVerification>, 'manifests' | 'document'>;
     readonly clients: { sha256(): string } | undefined;
     readonly receipts: Pick<ReceiptLog, 'instance'> | undefined;
+    readonly service: ServiceWatch;
     readonly server: () => GatewayServer | undefined; // undefined before it listens
   },
 ) {
-  const { verification, clients, receipts, server } = seen;
+  const { verification, clients, receipts, server, service } = seen;
   const { current, standing } = seen.session;
   const listeners = [
     ['admin-address', adminAddress, 'Serving status page and metrics'],
@@ -82,7 +94,7 @@ export async function openAdmin(
     counters,
     standing,
     events: () => server()?.events() ?? 0,
-    conditions: conditions.list,
+    notices: notices.list,
     certificateEnds: () => server()?.certificateEnds(),
     protection: current,
     serverAddress: apiEndpoint.host,
@@ -96,7 +108,7 @@ export async function openAdmin(
       protocol: protocolVersion,
       now: clock.now(),
       startedAt,
-      conditions: conditions.list(),
+      conditions: notices.list(),
       traffic: watch.traffic.snapshot(),
       verification: verification.document(manifests),
       clientsFile: clients?.sha256(),
@@ -113,7 +125,11 @@ export async function openAdmin(
       clock,
       admit: (req) => refuseForeignPage(req, policy),
       metrics: watch.metrics,
-      readiness: () => ({ ...standing(), isServed: server()?.isOpen() ?? false }),
+      readiness: () => ({
+        ...standing(),
+        isServed: server()?.isOpen() ?? false,
+        notServing: service.notServing(),
+      }),
       status,
     });
     opened.defer(() => listener.close());
@@ -132,7 +148,7 @@ interface Shown {
 }
 
 type Route = (
-  shown: Shown & { readonly page: ReturnType<typeof loadStatusPage> },
+  shown: Shown & { readonly page: ReturnType<typeof loadStatusPage>; readonly target: string },
 ) => HealthResponse | Promise<HealthResponse>;
 
 type Routes = Readonly<Record<string, Route>>;
@@ -144,7 +160,10 @@ const METRICS_ROUTES: Routes = {
     body: await metrics.render(),
   }),
   '/healthz': healthzResponse,
-  '/readyz': ({ readiness }) => readyzResponse(readiness()),
+  '/readyz'({ readiness, target }) {
+    const { notServing, ...ready } = readiness();
+    return readyzResponse({ ...ready, notServing: asksServing(target) && notServing });
+  },
 };
 
 const ADMIN_ROUTES: Routes = {
@@ -206,13 +225,14 @@ export async function startAdmin({
       const { status, code, message } = asPrivatemodeError(thrown);
       return refusal(status, code, `${code}: ${message}`);
     }
-    const path = req.url?.split('?', 1)[0] ?? '';
+    const { url: target = '' } = req;
+    const path = target.split('?', 1)[0] as string;
     const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
     if (route === undefined)
       return refusal(404, 'unknown_path', `use ${Object.keys(routes).join(', ')}; ${elsewhere}`);
     if (req.method !== 'GET' && req.method !== 'HEAD')
       return refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' });
-    return route({ ...options, page });
+    return route({ ...options, page, target });
   };
   const { adminTimeout } = clock.times;
   const limits = { requestTimeout: adminTimeout, headersTimeout: adminTimeout };

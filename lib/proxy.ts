@@ -5,7 +5,7 @@ import { configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { givenManifest, prepareWorkspace } from './config/files.ts';
 import { inheritedSocket } from './config/inherited-socket.ts';
-import { openListeners } from './config/open-listeners.ts';
+import { tellReach } from './config/rules.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { type GatewayServer, startGatewayServer } from './gateway-server.ts';
@@ -14,11 +14,12 @@ import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createOutbound, loadTrustStore } from './network/outbound.ts';
 import type { Environment } from './network/outbound-proxy.ts';
-import { createConditions, whileUnusable } from './observe/conditions.ts';
 import { createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
+import { createNotices, whileUnusable } from './observe/notices.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
-import { reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
+import { watchService } from './observe/service-watch.ts';
+import { reportStart, sessionLog } from './observe/session-log.ts';
 import { createVerification } from './observe/verification-document.ts';
 import { openAccess } from './open-access.ts';
 import { openAdmin, openReceipts } from './open-admin.ts';
@@ -37,6 +38,7 @@ interface ProxyEnvironment {
   readonly onPermanent?: (error: PrivatemodeError) => void;
   readonly status?: StatusOutput | undefined; // a terminal for the line that changes during the start
   readonly clock?: Clock;
+  readonly warmConnections?: number; // as of `connectUpstream`
 }
 
 /**
@@ -50,16 +52,16 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const fd = inheritedSocket(env);
   prepareWorkspace(workspace);
   const counters = createCounters();
-  const conditions = createConditions({ log, clock });
-  opened.defer(() => conditions.close());
-  const shared = { clock, log, counters, conditions, opened };
+  const notices = createNotices({ log, clock, standing });
+  const service = watchService(notices, clock);
+  const shared = { clock, log, counters, notices, opened };
 
   const authorities = loadTrustStore(env);
-  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock, authorities });
+  const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock, authorities });
   opened.defer(() => outbound.close());
   const key = configuredKey(config);
   /** Adds to an error what the operator, and nobody else, should know about it. */
-  const named = (error: PrivatemodeError) => withSimulatorHint(key.named(error), config, env);
+  const named = (error: PrivatemodeError) => withSimulatorHint(key.named(error), config);
   const salt = config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt());
   const access = await openAccess(config, shared, key, salt, authorities);
   const receipts = config.receipts ? await openReceipts(config, shared) : undefined;
@@ -70,7 +72,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const report = reportStart({ clock, log, status, statusPage });
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
-  const noteStanding = watchStanding({ conditions, log });
   const control = { ...config, endpoint, clock, call: outbound.call };
   const store = createCollateralStore(join(workspace, 'collateral'));
   const given = manifestPath === undefined ? undefined : await givenManifest(manifestPath);
@@ -89,31 +90,38 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       logEvent(told);
       report.observe(told);
+      if (told.type === 'epoch') service.answered();
       if (told.type === 'epoch' && told.record !== undefined) receipts?.keepRecord(told.record);
       verification.changed();
       setImmediate(look); // once the session is in the state that the event reports
     },
   });
   opened.defer(() => session.close());
-  const standing = () => {
+  function standing() {
     const now = session.standing();
     return { ...now, error: now.error && named(now.error) };
-  };
+  }
   function look(): void {
     server?.sessionChanged();
-    const now = standing();
-    // A condition that held until the end is not over because the proxy is.
-    if (now.state !== 'ended') noteStanding(now);
+    notices.look();
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
   const verification = createVerification(config, session, clock);
   session.updateConfiguredKey(key.value());
 
-  const seen = { ...access, verification, receipts, session: { ...session, standing }, server: () => server };
+  const seen = {
+    ...access,
+    verification,
+    receipts,
+    service,
+    session: { ...session, standing },
+    server: () => server,
+  };
   const observe = await openAdmin(config, shared, seen);
   server = await startGatewayServer(config, {
     ...shared,
     ...access,
+    service,
     fd,
     outbound,
     session,
@@ -121,7 +129,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     receipts,
     salt: { shared: salt },
     metrics: { counters, observe },
-    verification: config.exposeVerification ? verification.text : undefined,
+    warmConnections: environment.warmConnections,
     onPermanent,
   });
   const { url, host, announceStop } = server;
@@ -129,10 +137,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const kind = config.tlsCertPath === undefined ? 'HTTP server without TLS' : 'HTTPS server';
   log.info({ endpoint: url }, `Starting ${kind}`);
   // Only the open listener knows where a socket of systemd listens.
-  for (const open of openListeners(config, env, fd === undefined ? undefined : host))
-    conditions.set(`${open.listener}_open`, open.message, { severity: open.isMeant ? 'info' : 'warning' });
-  const outdated = runtimeDefect(process.versions.node, { tls: config.tlsCertPath !== undefined });
-  if (outdated !== undefined) conditions.set('runtime_outdated', outdated);
+  tellReach(config, env, log, fd === undefined ? undefined : host);
+  const outdated = runtimeDefect(process.versions.node);
+  if (outdated !== undefined) log.info(outdated);
   report.listening(url, { awaitsKey: key.value() === undefined });
 
   const keyWatch = key.watch({
@@ -142,13 +149,13 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       access.ownKeys.replaced();
       log.info('The API key file was read again');
     },
-    ...whileUnusable(conditions, 'api_key_file_unusable'),
+    ...whileUnusable(notices, 'api_key_file_unusable'),
   });
   opened.defer(() => keyWatch?.close());
   const manifestWatch = given?.watch({
     clock,
     changed: () => log.info('The manifest file was read again; the next verification expects it'),
-    ...whileUnusable(conditions, 'manifest_file_unusable'),
+    ...whileUnusable(notices, 'manifest_file_unusable'),
   });
   opened.defer(() => manifestWatch?.close());
   const parts = opened.move();

@@ -58,6 +58,8 @@ export const TIMES = Object.freeze({
   longestPause: 60_000,
 
   // Connections to the service (lib/network)
+  /** To connect, including TLS. */
+  connectTimeout: 10_000,
   /**
    * A connection that was opened ahead is replaced after idling for this long: services, and the routers
    * before them, keep idle connections for longer.
@@ -129,13 +131,11 @@ export const TIMES = Object.freeze({
   // Files
   /** A disk that has not answered within this time counts as failed. */
   diskPatience: 10_000,
-  /** Between two batches of lines that are written, such as receipts and counts of limits. */
+  /** Between two batches of lines that are written, such as receipts. */
   batchPause: 250,
   keyFileLook: 5_000,
   manifestFileLook: 5_000,
   clientsFileLook: 500,
-  /** A clients file that is half written is read again after this pause. */
-  halfWrittenPause: 40,
   /** Until a change of the clients file is in force, for `clients`. */
   clientsInForceWait: 10_000,
   clientsInForceLook: 100,
@@ -146,14 +146,23 @@ export const TIMES = Object.freeze({
   storeReply: 1_000,
   storeConnect: 2_000,
   storeFirstRetry: 100,
-  storeLongestRetry: 5_000,
-  /** How long a count in the store belongs to its replica; it is renewed three times in this time. */
+  storeLongestRetry: 2_000,
+  /** How long a place in the store belongs to its replica, unless that renews it. */
   storeLease: 60_000,
-  storeLook: 50_000,
+  /** Between two looks at the store, each of which renews the leases. */
+  storeLook: 20_000,
+  /** A connection on which nothing goes to and fro for this long hangs in its handshake, and is given up. */
+  storeSilence: 30_000,
+  /** Between two writings of the counts in the workspace. */
+  countsPause: 1_000,
 
   // Operators
   /** For a request of the admin listener. */
   adminTimeout: 10_000,
+  /** So many failures in a row, no further apart than this, say that the service cannot be reached. */
+  failuresWithin: 60_000,
+  /** After the last of them, load balancers should send requests again, to find out. */
+  servingAgain: 30_000,
   /** Between two samples of the traffic. */
   trafficSample: 1_000,
 

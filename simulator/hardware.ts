@@ -5,7 +5,7 @@
 import { createPrivateKey, generateKeyPair, type KeyObject, randomBytes } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
-import { decodeOneCertificate } from '../lib/attestation/x509.ts';
+import { decodeOneCertificate } from '../lib/crypto/der.ts';
 import { PrivatemodeError } from '../lib/errors.ts';
 import { issueArk, issueAsk } from './pki/amd.ts';
 import { toPem } from './pki/certificate.ts';

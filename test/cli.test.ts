@@ -52,15 +52,6 @@ describe('the command line', () => {
     });
   }
 
-  it('--version --verbose adds the versions of Node and OpenSSL, and --verbose alone is an error', async () => {
-    const { code, stdout } = await cli(['--version', '--verbose']);
-    assert.equal(code, 0);
-    assert.match(stdout, /^privatemode-proxy version v\S+\nNode \S+, OpenSSL \S+\n/);
-    const alone = await cli(['--verbose']);
-    assert.deepEqual([alone.code, alone.ran.length], [1, 0]);
-    assert.match(alone.stderr, /--verbose goes with --version/);
-  });
-
   it('a program that cannot start says why and what to do', async () => {
     const { code, stderr } = await cli([], async () => {
       throw new PrivatemodeError('listen_failed', 'listening on port 8080: EADDRINUSE');
@@ -102,8 +93,6 @@ describe('the command line', () => {
     [['--log-format=text'], JSON_ENV, undefined],
     [['--log-format=xml'], JSON_ENV, undefined],
     [['--nope'], { PRIVATEMODE_PROXY_LOG_FORMAT: '' }, undefined],
-    [['--api-key', '--log-format=json'], {}, undefined], // the value of the key
-    [['--', '--log-format=json'], {}, undefined],
     [['verify', '--nope', '--log-format=json'], JSON_ENV, undefined],
     [['status', '--nope'], JSON_ENV, undefined],
     [['receipts', '--log-format=json'], JSON_ENV, undefined],

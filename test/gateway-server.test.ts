@@ -6,9 +6,9 @@ import { systemClock } from '../lib/clock.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { startGatewayServer } from '../lib/gateway-server.ts';
 import { createOutbound } from '../lib/network/outbound.ts';
-import { createConditions } from '../lib/observe/conditions.ts';
 import { createCounters } from '../lib/observe/counters.ts';
 import { createLogger } from '../lib/observe/log.ts';
+import { createNotices } from '../lib/observe/notices.ts';
 import { fakeSession } from './support/doors/gateway.ts';
 import { answerTo } from './support/doors/gateway-fixture.ts';
 import { rawClient } from './support/doors/raw-client.ts';
@@ -36,7 +36,7 @@ it('the TLS pair of a gateway: a bad one is told once and the old one stays; a n
   const outbound = createOutbound({}, { connectTimeout: 10_000, clock });
   const counters = createCounters();
   const service = await startGatewayServer(config, {
-    ...{ clock, log, outbound, conditions: createConditions({ log, clock }), session: fakeSession() },
+    ...{ clock, log, outbound, notices: createNotices({ log, clock }), session: fakeSession() },
     ...{ key: { value: () => undefined }, salt: { shared: undefined }, fd: undefined },
     ...{ metrics: { counters, observe: () => {} }, onPermanent: assert.fail },
   });

@@ -19,8 +19,6 @@ const OTHERS: Readonly<Record<string, string>> = {
     'vLLM: its errors about a full window have no code of their own. Only the words of that error follow from it, once it is authentic.',
   'lib/network/failures.ts MINIMUM':
     'The service: it says by this text alone, in clear, which client it wants. Only the response of that request follows from it.',
-  'lib/limits/redis-connection.ts WRONG_TYPE':
-    'Redis: the first word of an error reply is its code; older servers put it into the report of the script.',
 };
 
 /** Names of members and variables that hold a sentence. */

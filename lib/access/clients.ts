@@ -5,10 +5,10 @@ import type { Clock } from '../clock.ts';
 import { readKeyFile } from '../config/api-key.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
-import { type ConditionSink, whileUnusable } from '../observe/conditions.ts';
-import { watchFiles } from '../watch-files.ts';
-import { authenticate, type Client, type ClientTable, type Credentials, tableOf } from './authenticate.ts';
-import { type ClientEntry, parseClientsFile, readSettled } from './clients-file.ts';
+import { type NoticeSink, whileUnusable } from '../observe/notices.ts';
+import { readSmall, watchFiles } from '../watch-files.ts';
+import { authenticate, type Client, type Credentials } from './authenticate.ts';
+import { type ClientEntry, parseClientsFile } from './clients-file.ts';
 
 export interface ClientsOptions {
   /** The path of the file. The paths of key files in it are relative to its directory. */
@@ -19,7 +19,7 @@ export interface ClientsOptions {
   readonly sharedSalt: string | undefined;
   /** Called with the number of clients after each change. */
   readonly changed: (clients: number) => void;
-  readonly conditions: ConditionSink;
+  readonly notices: NoticeSink;
   readonly clock: Clock;
 }
 
@@ -36,26 +36,25 @@ export type Clients = Awaited<ReturnType<typeof openClients>>;
 
 /**
  * Reads the clients and follows their files. A bad clients file changes nothing, and a bad key file leaves
- * its key as it was; each sets its condition until it is good again. Throws config_invalid.
+ * its key as it was; each sets its notice until it is good again. Throws config_invalid.
  */
 export async function openClients(options: ClientsOptions) {
-  const { conditions, clock } = options;
+  const { notices, clock } = options;
   let state = await readState(options);
-  let clients = clientsOf(state, options);
+  let clients = tablesOf(state, options);
   const watch = watchFiles(state, () => readState(options, state), clock.times.clientsFileLook, {
     changed(next) {
-      for (const of of state.keys.keys())
-        if (!next.keys.has(of)) conditions.clear('client_key_unusable', { of });
+      for (const of of state.keys.keys()) if (!next.keys.has(of)) notices.clear('client_key_unusable', of);
       state = next;
-      clients = clientsOf(next, options);
+      clients = tablesOf(next, options);
       options.changed(clients.byName.size);
     },
-    ...whileUnusable(conditions, 'clients_file_unusable'),
+    ...whileUnusable(notices, 'clients_file_unusable'),
     clock,
   });
   return {
     /** The client that a request with these credentials comes from. Throws client_unknown. */
-    authenticate: (sent: Credentials): Client => authenticate(sent, clients, clock.now()),
+    authenticate: (sent: Credentials): Client => authenticate(sent, clients.byToken, clock.now()),
     /**
      * SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits until it is that of the
      * file that it wrote.
@@ -72,11 +71,8 @@ export async function openClients(options: ClientsOptions) {
  * Reads what the files hold now. If the clients file has the bytes that it had `before`, its text is not
  * parsed anew.
  */
-async function readState(
-  { path, needsKeys, conditions, clock }: ClientsOptions,
-  before?: State,
-): Promise<State> {
-  const bytes = await readSettled(path, before?.bytes, clock).catch((thrown: unknown) => {
+async function readState({ path, needsKeys, notices }: ClientsOptions, before?: State): Promise<State> {
+  const bytes = await readSmall(path).catch((thrown: unknown) => {
     throw fileUnreadable(`the file ${JSON.stringify(path)} of --clients`, thrown);
   });
   const entries =
@@ -88,27 +84,33 @@ async function readState(
     if (of === undefined || keys.has(of)) continue;
     try {
       keys.set(of, await readKeyFile(resolve(dirname(path), of), 'a client'));
-      conditions.clear('client_key_unusable', { of });
+      notices.clear('client_key_unusable', of);
     } catch (thrown) {
       const old = before?.keys.get(of);
       if (old === undefined) throw thrown;
       keys.set(of, old);
-      conditions.set('client_key_unusable', asPrivatemodeError(thrown).message, { of });
+      notices.set('client_key_unusable', asPrivatemodeError(thrown).message, of);
     }
   }
   return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };
 }
 
-const clientsOf = ({ entries, keys }: State, { sharedSalt }: ClientsOptions): ClientTable =>
-  tableOf(
-    entries.map(({ apiKeyFile, cacheSalt, ...entry }) => ({
+/** The clients as requests look them up. */
+function tablesOf({ entries, keys }: State, { sharedSalt }: ClientsOptions) {
+  const clients = entries.map(
+    ({ apiKeyFile, cacheSalt, ...entry }): Client => ({
       ...entry,
       apiKey: apiKeyFile === undefined ? undefined : keys.get(apiKeyFile),
       sharedSalt:
         sharedSalt === undefined || cacheSalt === 'shared' ? sharedSalt : clientSalt(sharedSalt, entry.name),
       mixSalt: cacheSalt === 'client' ? (own) => mixedSalt(sharedSalt, entry.name, own) : undefined,
-    })),
+    }),
   );
+  return {
+    byToken: new Map(clients.flatMap((client) => client.tokens.map((digest) => [digest, client]))),
+    byName: new Map(clients.map((client) => [client.name, client])),
+  };
+}
 
 /** A part of each derivation, so that a later rule gives other salts. */
 const LABEL = 'privatemode-proxy cache salt v1';

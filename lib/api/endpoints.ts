@@ -1,7 +1,7 @@
 /** The endpoint table: which paths are forwarded or answered here, and how. match-endpoint.ts finds a row. */
 
 /** Paths that are served only if the caller of `matchEndpoint` offers them. */
-export type Offered = 'verification' | 'responses';
+export type Offered = 'responses';
 
 export interface PathRow {
   /** Exact, unless it ends with `/*`, for every path below, or with `/{id}`, for those with an id. */
@@ -75,7 +75,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
   { ...LISTING, id: 'model', path: '/v1/models/{id}' },
 ];
 
-export type LocalId = 'root' | 'healthz' | 'readyz' | 'api' | 'count_tokens' | 'verification';
+export type LocalId = 'root' | 'healthz' | 'readyz' | 'api' | 'count_tokens';
 
 /** Paths that are answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
 export const LOCAL: readonly (PathRow & { readonly id: LocalId })[] = [
@@ -84,7 +84,6 @@ export const LOCAL: readonly (PathRow & { readonly id: LocalId })[] = [
   { path: '/health', id: 'healthz', methods: GET },
   { path: '/healthz', id: 'healthz', methods: GET },
   { path: '/readyz', id: 'readyz', methods: GET },
-  { path: '/verification', id: 'verification', methods: GET, optional: 'verification' },
   { path: '/v1', id: 'api', methods: GET },
   { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: POST },
 ];

@@ -2,7 +2,7 @@
  * Checks as data. A row states the id and title of a check, the source of its rule, what must hold, and how
  * the row judges a subject. `Checks` turns rows into outcomes, stage by stage. Only `allAccepted` decides.
  */
-import { constantTimeEqual } from '#crypto';
+import { constantTimeEqual, sha256 } from '#crypto';
 import { nextTurn } from '../clock.ts';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';
@@ -75,7 +75,9 @@ export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Arra
   return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
 }
 
+/** Lower-case, as `sha256Hex`, which gives the digest of the bytes. */
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+export const sha256Hex = (bytes: Uint8Array): string => hex(sha256(bytes));
 
 /** A finding for a check that the manifest or the evidence does not call for. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });

@@ -5,10 +5,10 @@
 import { malformed } from '../crypto/der.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Finding, finding } from './check.ts';
-import { type Crl, parseCrl } from './crl.ts';
 import type { TrustRoots } from './roots/production.ts';
 import type { Product } from './snp/packed-fields.ts';
 import { inForce } from './validity.ts';
+import { type Crl, parseCrl } from './x509.ts';
 
 /** Every method rejects only with collateral_unavailable. */
 export interface CollateralSource {
@@ -39,6 +39,13 @@ export interface EvidenceContext {
   readonly now: Date;
 }
 
+/** Evidence of one kind: what is judged, and by which reference values. */
+export interface EvidenceOf<Message, Entry> {
+  readonly message: Message;
+  readonly entries: readonly Entry[];
+  readonly context: EvidenceContext;
+}
+
 /** Whether collateral is the newest. */
 export interface Obtained {
   /** Set if it stands in for what could not be fetched now: when it was (ms since 1970), and why not now. */
@@ -56,13 +63,8 @@ export interface SignedCollateral extends Obtained {
   readonly issuerChain: string;
 }
 
-export type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
+type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
 
-/**
- * Bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is lower for a
- * list that the sender of the evidence chose than for one from the vendor's host.
- */
-export const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 /** Bytes. No check accepts more from a vendor's host, so nobody needs to fetch more. */
 export const MAX_FETCHED_BYTES = 256 * 1024;
 

@@ -2,16 +2,14 @@
  * The checks of the document around those of the hardware: that everything can be read, then, once it is
  * known who signed, what the document says: manifest, policies, mesh CA.
  */
-import { constantTimeEqual, sha256 } from '#crypto';
+import { constantTimeEqual } from '#crypto';
 import { plural } from '../text.ts';
-import { finding, notApplicable, rowsFrom } from './check.ts';
+import { finding, notApplicable, rowsFrom, sha256Hex } from './check.ts';
 import type { AttestationDocument, Evidence } from './document.ts';
 import type { Manifest } from './manifest.ts';
 import { judgeMeshCa } from './mesh.ts';
 
 export const NONCE_BYTES = 32;
-
-const sha256Hex = (bytes: Uint8Array): string => Buffer.from(sha256(bytes)).toString('hex');
 
 const NAMES = { snp: 'SEV-SNP', tdx: 'TDX' } as const;
 const ATTESTATION_TYPE = { snp: '1.3.9901.2.1', tdx: '1.3.9901.2.2' } as const;

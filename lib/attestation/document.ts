@@ -5,8 +5,9 @@
  */
 import { sha256 } from '#crypto';
 import { malformed } from '../crypto/der.ts';
-import { JsonNumber, type JsonValue, parseStrictJson } from '../strict-json.ts';
+import { JsonNumber, type JsonValue } from '../strict-json.ts';
 import { attempt } from './check.ts';
+import { base64, type JsonMembers, readMembers } from './json-members.ts';
 import { decodeSnpAttestation } from './snp/report.ts';
 import { decodeQuoteV4 } from './tdx/quote.ts';
 
@@ -16,6 +17,7 @@ const KEYS = 'version raw_attestation_doc attestation_type manifests policies ro
 const MAX_DOCUMENT_BYTES = 16 * 1024 * 1024;
 const MAX_LIST_ITEMS = 256;
 const LIMITS = { depth: 8, values: 10_000 };
+const BYTES = base64(1);
 
 /**
  * Reads a document; ignores unknown members, as upstream does. Throws evidence_malformed for more than 16
@@ -25,43 +27,32 @@ const LIMITS = { depth: 8, values: 10_000 };
  */
 export function parseDocument(bytes: Uint8Array) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');
-  const members = parseStrictJson(bytes, LIMITS, (reason) => malformed(`attestation document: ${reason}`));
-  if (!(members instanceof Map)) throw malformed('the attestation document is not an object');
-  for (const key of members.keys())
+  const document = readMembers(bytes, LIMITS, (defect) => malformed(`attestation document: ${defect}`));
+  for (const key of document.members.keys())
     if (!KEYS.includes(key) && KEYS.includes(key.toUpperCase().toLowerCase()))
       throw malformed('a member of the attestation document has another letter case');
-  const version = members.get('version');
+  const version = document.members.get('version');
   return {
     /** Informative. */
     version: typeof version === 'string' ? version : undefined,
     /** The protobuf message of one of the kinds of evidence. */
-    rawAttestation: readBytes(members.get('raw_attestation_doc'), 'raw_attestation_doc'),
+    rawAttestation: document.get('raw_attestation_doc', BYTES),
     /** Dotted object identifier; a hint, which the report data do not cover. Undefined if absent. */
-    attestationType: readObjectIdentifier(members.get('attestation_type')),
+    attestationType: readObjectIdentifier(document.members.get('attestation_type')),
     /** The whole history, oldest first. */
-    manifests: readByteLists(members.get('manifests'), 'manifests'),
+    manifests: readList(document, 'manifests'),
     /** In random order. */
-    policies: readByteLists(members.get('policies'), 'policies'),
+    policies: readList(document, 'policies'),
     /** PEM bytes exactly as hashed into the report data. */
-    rootCa: readBytes(members.get('root_ca'), 'root_ca'),
-    meshCa: readBytes(members.get('mesh_ca'), 'mesh_ca'),
+    rootCa: document.get('root_ca', BYTES),
+    meshCa: document.get('mesh_ca', BYTES),
   };
 }
 
-/** Decodes standard base64 with padding and nothing else, at least one byte. */
-function readBytes(value: JsonValue | undefined, name: string): Uint8Array {
-  if (typeof value !== 'string') throw malformed(`${name} is missing or no string`);
-  const bytes = Buffer.from(value, 'base64');
-  if (bytes.length === 0 || bytes.toString('base64') !== value) throw malformed(`${name} is not base64`);
-  return bytes;
-}
-
-/** Go writes an empty list as null. */
-function readByteLists(value: JsonValue | undefined, name: string): readonly Uint8Array[] {
-  const list = value ?? [];
-  if (!Array.isArray(list)) throw malformed(`${name} is no list`);
-  if (list.length > MAX_LIST_ITEMS) throw malformed(`${name} has more than ${MAX_LIST_ITEMS} items`);
-  return list.map((item) => readBytes(item, name));
+function readList(document: JsonMembers, name: string): readonly Uint8Array[] {
+  const list = document.list(name, BYTES, []);
+  if (list.length <= MAX_LIST_ITEMS) return list;
+  throw malformed(`${name} has more than ${MAX_LIST_ITEMS} items`);
 }
 
 function readObjectIdentifier(value: JsonValue | undefined): string | undefined {

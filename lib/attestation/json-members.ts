@@ -1,5 +1,7 @@
 /** Typed access to the members of a JSON object. */
-import { JsonNumber, JsonObject, type JsonValue, type Path } from '../strict-json.ts';
+import { JsonNumber, JsonObject, type JsonValue, parseStrictJson, pathText } from '../strict-json.ts';
+
+type Path = Parameters<typeof pathText>[0];
 
 /** A type of value, by its name in errors; `read` returns undefined for a value of another type. */
 interface Kind<T> {
@@ -36,6 +38,14 @@ export const hex = (length?: number): Kind<Uint8Array> =>
     const isHex = typeof value === 'string' && /^(?:[0-9a-fA-F]{2})*$/.test(value);
     if (!isHex || (length !== undefined && value.length !== 2 * length)) return undefined;
     return new Uint8Array(Buffer.from(value, 'hex'));
+  });
+
+/** Bytes in base64 as RFC 4648 section 4 writes it, in one way: with padding. At least `least` bytes. */
+export const base64 = (least: number, most = Number.POSITIVE_INFINITY): Kind<Uint8Array> =>
+  kind('base64 with padding', (value) => {
+    const bytes = new Uint8Array(Buffer.from(String(value), 'base64'));
+    const isCanonical = Buffer.from(bytes).toString('base64') === value;
+    return isCanonical && bytes.length >= least && bytes.length <= most ? bytes : undefined;
   });
 
 type Misplaced = (value: JsonValue | undefined, path: Path, kind: Kind<unknown>) => Error;
@@ -84,4 +94,15 @@ export class JsonMembers {
     if (result === undefined) throw this.#misplaced(value, path, kind);
     return result;
   }
+}
+
+/** The members of the object that a text of strict JSON is. `refuse` makes the error of a defect. */
+export function readMembers(
+  bytes: Uint8Array,
+  limits: Parameters<typeof parseStrictJson>[1],
+  refuse: (defect: string) => Error,
+): JsonMembers {
+  return new JsonMembers(parseStrictJson(bytes, limits, refuse), [], (_, path, { expected }) =>
+    refuse(`${pathText(path) || 'the text'} is not ${expected}`),
+  );
 }

@@ -11,9 +11,9 @@ import { bigInteger, FLAG, hex, integer, JsonMembers, TEXT } from './json-member
 import {
   type BitFlag,
   type Flags,
-  GUEST_POLICY_FLAGS,
   isProduct,
   PLATFORM_INFO_FLAGS,
+  POLICY_FLAGS,
 } from './snp/packed-fields.ts';
 
 export type Manifest = Readonly<ReturnType<typeof parseManifest>>;
@@ -160,7 +160,7 @@ function readApeip(entry: JsonMembers): number | undefined {
 }
 
 function readGuestPolicy(entry: JsonMembers) {
-  const { object, flags } = readFlags(entry, 'GuestPolicy', GUEST_POLICY_FLAGS, 'ABIMinor', 'ABIMajor');
+  const { object, flags } = readFlags(entry, 'GuestPolicy', POLICY_FLAGS, 'ABIMinor', 'ABIMajor');
   const weakening = NEVER_TRUE.find((member) => flags[member]);
   if (weakening !== undefined) throw invalid(object.at(weakening), 'must not be true');
   const [ABIMinor, ABIMajor] = [object.get('ABIMinor', BYTE, 0), object.get('ABIMajor', BYTE, 0)];

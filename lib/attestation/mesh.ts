@@ -2,49 +2,40 @@
  * The mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because the
  * hardware vouches for its bytes. The signer of the secret exchange must be the secret service.
  */
-import { parseDer } from '../crypto/der.ts';
-import { readOctetString } from '../crypto/der-values.ts';
+import { parseDer, readOctetString } from '../crypto/der.ts';
 import { verifyEcdsa } from '../crypto/signature.ts';
 import { type Check, Checks, finding, rowsFrom } from './check.ts';
 import { type PolicyEntry, parseManifest, secretServiceEntry } from './manifest.ts';
 import { inForce, issuedBy, verified } from './validity.ts';
-import {
-  type Certificate,
-  commonName,
-  decodeOneCertificate,
-  EXTENSION_OID,
-  maySignCertificates,
-  nameText,
-  parseCertificate,
-  sameName,
-  unhandledCritical,
-  verifySignedBy,
-} from './x509.ts';
+import * as x509 from './x509.ts';
 
-/** A response to a secret exchange, and what it is judged by. */
-export interface SecretResponseInput {
-  /** The mesh CA of an accepted verdict. */
-  readonly meshCaPem: string;
-  /** One DER certificate. */
-  readonly meshCert: Uint8Array;
-  /** The expected manifest, byte for byte. */
-  readonly manifest: Uint8Array;
-  readonly now: Date;
+/** Both messages of a secret exchange. */
+export interface SecretMessages {
   /** The HPKE public key that was sent, 1216 bytes; what was encapsulated for it, 1120. */
   readonly publicKey: Uint8Array;
   readonly encapsulatedKey: Uint8Array;
-  /** ASN.1 DER ECDSA signature. */
+  /** ASN.1 DER ECDSA signature, and the certificate of its key in DER. */
   readonly signature: Uint8Array;
+  readonly meshCert: Uint8Array;
+}
+
+/** The messages, and what they are judged by. */
+export interface SecretResponseInput extends SecretMessages {
+  /** The mesh CA of an accepted verdict. */
+  readonly meshCaPem: string;
+  /** The expected manifest, byte for byte. */
+  readonly manifest: Uint8Array;
+  readonly now: Date;
 }
 
 interface SecretSubject extends SecretResponseInput {
-  readonly meshCa: Certificate;
-  readonly certificate: Certificate;
+  readonly meshCa: x509.Certificate;
+  readonly certificate: x509.Certificate;
   /** The secret service's entry in the manifest; the certificate must carry its values. */
   readonly service: PolicyEntry;
 }
 
-const { basicConstraints, keyUsage, extendedKeyUsage, subjectAltName, nameConstraints } = EXTENSION_OID;
+const { basicConstraints, keyUsage, extendedKeyUsage, subjectAltName, nameConstraints } = x509.EXTENSION_OID;
 const LEAF_EXTENSIONS = [basicConstraints, keyUsage, extendedKeyUsage, subjectAltName];
 /** serverAuth and anyExtendedKeyUsage. */
 const SERVER_PURPOSES = ['1.3.6.1.5.5.7.3.1', '2.5.29.37.0'];
@@ -52,26 +43,24 @@ const mayServe = (purposes: readonly string[] | undefined): boolean =>
   purposes === undefined || purposes.some((oid) => SERVER_PURPOSES.includes(oid));
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
-const readMeshCa = (pem: string) => parseCertificate(decodeOneCertificate(pem));
-
 /**
  * Whether the mesh CA can serve as a trust anchor. If it names itself as its issuer, its own key must have
  * signed it; another issuer does not matter. Throws evidence_malformed.
  */
 export async function judgeMeshCa(pem: string, now: Date) {
-  const meshCa = readMeshCa(pem);
-  const name = nameText(meshCa.subject);
+  const meshCa = x509.certificateIn(pem);
+  const name = x509.nameText(meshCa.subject);
   if (meshCa.version !== 3) return finding(false, `${name} is no version 3 certificate`);
-  if (!maySignCertificates(meshCa)) return finding(false, `${name} may not sign certificates`);
+  if (!x509.maySignCertificates(meshCa)) return finding(false, `${name} may not sign certificates`);
   if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
-  const [critical] = unhandledCritical(meshCa, [basicConstraints, keyUsage]);
+  const [critical] = x509.unhandledCritical(meshCa, [basicConstraints, keyUsage]);
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
   // Refuse a CA limited to some purposes or names: only the author of the limit knows what it may sign.
   if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
   if (meshCa.extensions.has(nameConstraints)) return finding(false, `${name} is limited to some names`);
   const validity = inForce(now, meshCa);
   if (validity.outcome === 'fail') return { ...validity, found: `${name} is valid from ${validity.found}` };
-  const forged = sameName(meshCa.issuer, meshCa.subject) && !(await verifySignedBy(meshCa, meshCa));
+  const forged = x509.sameName(meshCa.issuer, meshCa.subject) && !(await x509.verifySignedBy(meshCa, meshCa));
   return finding(!forged, forged ? `${name} is not signed by its own key` : name);
 }
 
@@ -89,7 +78,7 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     title: 'Issuer of the mesh certificate',
     expected: 'issued and signed by the attested mesh CA',
     judge: ({ certificate, meshCa }) =>
-      maySignCertificates(meshCa)
+      x509.maySignCertificates(meshCa)
         ? issuedBy(certificate, meshCa)
         : finding(false, 'the mesh CA may not sign certificates'),
   },
@@ -102,7 +91,7 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     title: 'Purpose of the mesh certificate',
     expected: 'may sign, for a server, and has no critical extension that is not understood',
     judge: ({ certificate: leaf }) => {
-      const [critical] = unhandledCritical(leaf, LEAF_EXTENSIONS);
+      const [critical] = x509.unhandledCritical(leaf, LEAF_EXTENSIONS);
       if (critical !== undefined) return finding(false, `the critical extension ${critical}`);
       const { keyUsage: uses, extendedKeyUsage: purposes } = leaf;
       const signs = uses === undefined || uses.has('digitalSignature');
@@ -130,7 +119,7 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
     title: 'Common name of the secret service',
     source: 'attestation.md 19.11',
     expected: "the first SAN of the secret service's entry in the manifest",
-    judge: ({ certificate, service }) => same(commonName(certificate.subject), service.sans[0] ?? ''),
+    judge: ({ certificate, service }) => same(x509.commonName(certificate.subject), service.sans[0] ?? ''),
   },
 });
 
@@ -162,8 +151,8 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
   const rows = [...MESH_ROWS, ...SECRET_ROWS];
   const checks = new Checks(rows);
-  const certificate = await checks.read('mesh.certificate.form', () => parseCertificate(input.meshCert));
-  const meshCa = await checks.read('mesh.certificate.signature', () => readMeshCa(input.meshCaPem));
+  const certificate = await checks.read('mesh.certificate.form', () => x509.parseCertificate(input.meshCert));
+  const meshCa = await checks.read('mesh.certificate.signature', () => x509.certificateIn(input.meshCaPem));
   const service = await checks.read('mesh.identity.workload_secret_id', () =>
     secretServiceEntry(parseManifest(input.manifest)),
   );

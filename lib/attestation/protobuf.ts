@@ -59,7 +59,7 @@ function single<T>(values: readonly T[], number: number): T | undefined {
 }
 
 /** An unsigned integer of at most `bits` bits; 0 where the field is absent. */
-export function uintField(fields: WireFields, number: number, bits: 8 | 32 | 64): bigint {
+export function uintField(fields: WireFields, number: number, bits: 8 | 16 | 32 | 64): bigint {
   const value = single(fields.get(number) ?? [], number) ?? 0n;
   if (typeof value !== 'bigint') throw malformed(`protobuf field ${number} is not a number`);
   if (value >> BigInt(bits) !== 0n) throw malformed(`protobuf field ${number} exceeds ${bits} bits`);
@@ -84,3 +84,7 @@ export function bytesField(fields: WireFields, number: number, length?: number):
 /** A sub-message; undefined where the field is absent. */
 export const messageField = (fields: WireFields, number: number): WireFields | undefined =>
   fields.has(number) ? readWireFields(bytesField(fields, number)) : undefined;
+
+/** The `length` bytes of a number, little-endian, as it stands in what hardware signs. */
+export const littleEndian = (value: number | bigint, length: number): Uint8Array =>
+  Uint8Array.from({ length }, (_, index) => Number((BigInt(value) >> BigInt(8 * index)) & 0xffn));

@@ -3,18 +3,8 @@
  * manifest (docs/protocol/attestation.md 2 to 11, 19.12), by stages: what can be read, who signed it, what
  * that says, what is revoked. So a check that fails after the second stage means that hardware said so.
  */
-import { constantTimeEqual, sha256 } from '#crypto';
-import {
-  allAccepted,
-  type Check,
-  type CheckDescription,
-  Checks,
-  decisive,
-  finding,
-  hex,
-  type Outcome,
-  type Stages,
-} from './check.ts';
+import { constantTimeEqual } from '#crypto';
+import { allAccepted, type Check, Checks, decisive, finding, type Outcome, sha256Hex } from './check.ts';
 import type { CollateralSource } from './collateral.ts';
 import { parseDocument, readEvidence, reportData, transitionDigest } from './document.ts';
 import { MANIFEST_ROWS, READING_ROWS, type ReadSubject } from './document-checks.ts';
@@ -28,8 +18,10 @@ export type { Check } from './check.ts';
 export type { CollateralSource, RevocationList, SignedCollateral } from './collateral.ts';
 export type { TrustRoots } from './roots/production.ts';
 
+type Rows = (typeof SNP_ROWS)['signer'];
+
 /** Every check of the program; docs/checks.md shows this table. Ids are unique over all sections. */
-export const CHECK_SECTIONS: readonly { title: string; rows: readonly CheckDescription[] }[] = [
+export const CHECK_SECTIONS: readonly { title: string; rows: Rows }[] = [
   { title: 'Document and manifest', rows: [...READING_ROWS, ...MANIFEST_ROWS] },
   { title: 'SEV-SNP evidence', rows: Object.values(SNP_ROWS).flat() },
   { title: 'TDX evidence', rows: Object.values(TDX_ROWS).flat() },
@@ -37,7 +29,7 @@ export const CHECK_SECTIONS: readonly { title: string; rows: readonly CheckDescr
   { title: 'Secret exchange', rows: SECRET_ROWS },
 ];
 
-const inOrder = ({ signer, policy, revocation }: Stages): readonly CheckDescription[] =>
+const inOrder = ({ signer, policy, revocation }: typeof SNP_ROWS): Rows =>
   [READING_ROWS, signer, MANIFEST_ROWS, policy, revocation].flat();
 
 /** The checks of each kind of evidence, stage by stage; an accepted verdict has a pass for every one. */
@@ -94,7 +86,7 @@ export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   return {
     outcome: accepted ? 'accepted' : (OUTCOMES[failure?.code ?? ''] ?? 'rejected'),
     tee,
-    manifestSha256: hex(sha256(input.manifest)),
+    manifestSha256: sha256Hex(input.manifest),
     at: input.now,
     checks: made,
     failure,
@@ -119,19 +111,12 @@ async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Prom
 /** Judges who signed, what that says, and what is revoked. Returns whether all of it holds. */
 async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Promise<boolean> {
   const { document, manifest, evidence, nonce } = read;
-  const { roots, collateral, now } = input;
   const boundTo = (manifests: readonly Uint8Array[]): Uint8Array =>
     reportData({ ...document, nonce, transition: transitionDigest(manifests) });
   const expectedReportData = boundTo(document.manifests);
-  const context = {
-    expectedReportData,
-    coordinatorHashes: coordinatorHashes(manifest),
-    roots,
-    collateral,
-    now,
-  };
+  const context = { ...input, expectedReportData, coordinatorHashes: coordinatorHashes(manifest) };
   const documentHolds = (made: Checks): Promise<boolean> =>
-    made.run(MANIFEST_ROWS, { ...read, expectedManifest: input.manifest, now });
+    made.run(MANIFEST_ROWS, { ...read, expectedManifest: input.manifest, now: input.now });
   const holds =
     evidence.tee === 'snp'
       ? await verifySnp(checks, { message: evidence.message, entries: manifest.snp, context }, documentHolds)

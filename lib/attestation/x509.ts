@@ -1,38 +1,11 @@
 /**
- * Reads X.509 v3 certificates (RFC 5280 4.1) and the PEM text (RFC 7468) that holds them, and verifies who
- * signed a certificate or a revocation list. Every function throws evidence_malformed only.
+ * Reads X.509 v3 certificates and revocation lists (RFC 5280 4.1, 5), and verifies who signed them. Every
+ * function throws evidence_malformed only.
  */
-import {
-  children,
-  contextTag,
-  type Der,
-  DerCursor,
-  expectTag,
-  malformed,
-  onlyChild,
-  parseDer,
-  readSequence,
-  TAG,
-} from '../crypto/der.ts';
-import {
-  readBitString,
-  readBoolean,
-  readOctetString,
-  readOid,
-  readSerial,
-  readSmallInteger,
-  readText,
-  readTime,
-} from '../crypto/der-values.ts';
-import {
-  type EcdsaHash,
-  type PublicKey,
-  publicKeyFromSpki,
-  verifyEcdsa,
-  verifyRsaPssSha384,
-} from '../crypto/signature.ts';
-
-const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+import * as asn1 from '../crypto/der.ts';
+import { malformed } from '../crypto/der.ts';
+import { type EcdsaHash, publicKeyFromSpki, verifyEcdsa, verifyRsaPssSha384 } from '../crypto/signature.ts';
+import { hex } from './check.ts';
 
 /** SHA-384, MGF1 with SHA-384, a salt of 48 bytes (RFC 4055 3.1; docs/protocol/attestation.md 7). */
 const PSS =
@@ -49,11 +22,11 @@ const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash
 };
 
 /** Refuses other parameters of these algorithms. By any other, nothing verifies; its name is its OID. */
-function readAlgorithm(element: Der): (typeof ALGORITHMS)[string] {
+function readAlgorithm(element: asn1.Der): (typeof ALGORITHMS)[string] {
   const known = ALGORITHMS[hex(element.full)];
   if (known !== undefined) return known;
-  const oid = new DerCursor(element).take();
-  const name = readOid(oid);
+  const oid = new asn1.DerCursor(element).take();
+  const name = asn1.readOid(oid);
   if (Object.keys(ALGORITHMS).some((algorithm) => algorithm.startsWith(hex(oid.full), 4)))
     throw malformed(`the signature algorithm ${name} has other parameters`);
   return { name };
@@ -65,16 +38,16 @@ export type Signed = Readonly<ReturnType<typeof readSigned>>;
  * Reads the form that certificates and lists share: the signed part, the algorithm and the signature. `read`
  * takes all elements of the signed part, by `takeAlgorithm` the one that must be the same algorithm again.
  */
-export function readSigned<T>(der: Uint8Array, read: (cursor: DerCursor, takeAlgorithm: () => void) => T) {
-  const { tbs, algorithm, signature } = readSequence(parseDer(der), (cursor) => ({
-    tbs: cursor.take(TAG.sequence),
-    algorithm: cursor.take(TAG.sequence),
-    signature: readBitString(cursor.take(TAG.bitString), 0),
+function readSigned<T>(der: Uint8Array, read: (cursor: asn1.DerCursor, takeAlgorithm: () => void) => T) {
+  const { tbs, algorithm, signature } = asn1.readSequence(asn1.parseDer(der), (cursor) => ({
+    tbs: cursor.take(asn1.TAG.sequence),
+    algorithm: cursor.take(asn1.TAG.sequence),
+    signature: asn1.readBitString(cursor.take(asn1.TAG.bitString), 0),
   }));
   const signatureAlgorithm = readAlgorithm(algorithm);
-  const fields = readSequence(tbs, (cursor) =>
+  const fields = asn1.readSequence(tbs, (cursor) =>
     read(cursor, () => {
-      if (hex(cursor.take(TAG.sequence).full) !== hex(algorithm.full))
+      if (hex(cursor.take(asn1.TAG.sequence).full) !== hex(algorithm.full))
         throw malformed('it names two signature algorithms');
     }),
   );
@@ -87,7 +60,7 @@ export function readSigned<T>(der: Uint8Array, read: (cursor: DerCursor, takeAlg
  */
 export async function verifySignedBy(
   { tbs: data, signatureAlgorithm, signature }: Signed,
-  { publicKey: key }: { readonly publicKey: PublicKey },
+  { publicKey: key }: Pick<Certificate, 'publicKey'>,
 ): Promise<boolean> {
   const { name, hash } = signatureAlgorithm;
   if (name === 'rsassa-pss') return verifyRsaPssSha384(key, data, signature);
@@ -106,20 +79,22 @@ const MAX_BYTES = 64 * 1024;
 export function parseCertificate(der: Uint8Array) {
   if (der.length > MAX_BYTES) throw malformed('a certificate is too large');
   return readSigned(der, (cursor, takeAlgorithm) => {
-    const version = cursor.optional(contextTag(0, true), (inner) => readSmallInteger(onlyChild(inner), 2));
-    const serial = readSerial(cursor.take(TAG.integer));
+    const version = cursor.optional(asn1.contextTag(0, true), (inner) =>
+      asn1.readSmallInteger(asn1.onlyChild(inner), 2),
+    );
+    const serial = asn1.readSerial(cursor.take(asn1.TAG.integer));
     takeAlgorithm();
-    const issuer = readName(cursor.take(TAG.sequence));
-    const validity = readSequence(cursor.take(TAG.sequence), (times) => ({
-      notBefore: readTime(times.take()),
-      notAfter: readTime(times.take()),
+    const issuer = readName(cursor.take(asn1.TAG.sequence));
+    const validity = asn1.readSequence(cursor.take(asn1.TAG.sequence), (times) => ({
+      notBefore: asn1.readTime(times.take()),
+      notAfter: asn1.readTime(times.take()),
     }));
-    const subject = readName(cursor.take(TAG.sequence));
-    const spki = cursor.take(TAG.sequence).full;
+    const subject = readName(cursor.take(asn1.TAG.sequence));
+    const spki = cursor.take(asn1.TAG.sequence).full;
     const extensions = takeExtensions(cursor, 3);
-    const read = <T>(oid: string, reader: (element: Der) => T): T | undefined => {
+    const read = <T>(oid: string, reader: (element: asn1.Der) => T): T | undefined => {
       const value = extensions.get(oid)?.value;
-      return value && reader(parseDer(value));
+      return value && reader(asn1.parseDer(value));
     };
     return {
       ...validity,
@@ -140,6 +115,13 @@ export function parseCertificate(der: Uint8Array) {
   });
 }
 
+/** The certificate of a PEM text that holds one, and nothing else. */
+export const certificateIn = (pem: string): Certificate => parseCertificate(asn1.decodeOneCertificate(pem));
+
+/** All certificates of a PEM text that holds nothing else. */
+export const certificatesIn = (pem: string): Certificate[] =>
+  asn1.decodeCertificates(pem).map(parseCertificate);
+
 /** Whether it has the CA flag, and keyCertSign if it states a key usage. */
 export const maySignCertificates = ({ basicConstraints, keyUsage }: Certificate): boolean =>
   basicConstraints?.ca === true && keyUsage?.has('keyCertSign') !== false;
@@ -158,16 +140,16 @@ export const EXTENSION_OID = {
 } as const;
 
 /** By OID. A value is DER, except in the extensions of some vendors. */
-export type Extensions = ReadonlyMap<string, { readonly critical: boolean; readonly value: Uint8Array }>;
+type Extensions = ReadonlyMap<string, { readonly critical: boolean; readonly value: Uint8Array }>;
 
 /** Reads a SEQUENCE of extensions. Refuses a repeated OID (RFC 5280 4.2). */
-export function readExtensions(element: Der): Extensions {
+function readExtensions(element: asn1.Der): Extensions {
   const found = new Map<string, { critical: boolean; value: Uint8Array }>();
-  for (const next of new DerCursor(element).rest(TAG.sequence)) {
-    const { oid, ...extension } = readSequence(next, (cursor) => ({
-      oid: readOid(cursor.take()),
-      critical: cursor.optional(TAG.boolean, readBoolean) ?? false,
-      value: readOctetString(cursor.take()),
+  for (const next of new asn1.DerCursor(element).rest(asn1.TAG.sequence)) {
+    const { oid, ...extension } = asn1.readSequence(next, (cursor) => ({
+      oid: asn1.readOid(cursor.take()),
+      critical: cursor.optional(asn1.TAG.boolean, asn1.readBoolean) ?? false,
+      value: asn1.readOctetString(cursor.take()),
     }));
     if (found.has(oid)) throw malformed(`extension ${oid} appears twice`);
     found.set(oid, extension);
@@ -176,8 +158,9 @@ export function readExtensions(element: Der): Extensions {
 }
 
 /** Takes the extensions in wrapper [n]; none if it is absent. */
-export const takeExtensions = (cursor: DerCursor, n: number): Extensions =>
-  cursor.optional(contextTag(n, true), (wrapper) => readExtensions(onlyChild(wrapper))) ?? new Map();
+const takeExtensions = (cursor: asn1.DerCursor, n: number): Extensions =>
+  cursor.optional(asn1.contextTag(n, true), (wrapper) => readExtensions(asn1.onlyChild(wrapper))) ??
+  new Map();
 
 /** The OIDs of the critical extensions that the caller does not handle. */
 export const unhandledCritical = (
@@ -186,10 +169,10 @@ export const unhandledCritical = (
 ): string[] =>
   [...extensions].flatMap(([oid, { critical }]) => (critical && !handled.includes(oid) ? [oid] : []));
 
-const readBasicConstraints = (element: Der) =>
-  readSequence(element, (cursor) => ({
-    ca: cursor.optional(TAG.boolean, readBoolean) ?? false,
-    pathLength: cursor.optional(TAG.integer, (length) => readSmallInteger(length, 255)),
+const readBasicConstraints = (element: asn1.Der) =>
+  asn1.readSequence(element, (cursor) => ({
+    ca: cursor.optional(asn1.TAG.boolean, asn1.readBoolean) ?? false,
+    pathLength: cursor.optional(asn1.TAG.integer, (length) => asn1.readSmallInteger(length, 255)),
   }));
 
 /** In the order of their bits (RFC 5280 4.2.1.3). */
@@ -198,22 +181,22 @@ const KEY_USAGES = [
   ...['keyCertSign', 'cRLSign', 'encipherOnly', 'decipherOnly'],
 ];
 
-function readKeyUsage(element: Der): ReadonlySet<string> {
-  const bytes = readBitString(element, 7);
+function readKeyUsage(element: asn1.Der): ReadonlySet<string> {
+  const bytes = asn1.readBitString(element, 7);
   return new Set(KEY_USAGES.filter((_, bit) => (((bytes[bit >> 3] ?? 0) << (bit & 7)) & 0x80) !== 0));
 }
 
-const readExtendedKeyUsage = (element: Der): readonly string[] =>
-  readSequence(element, (cursor) => [cursor.take(), ...cursor.rest()].map(readOid));
+const readExtendedKeyUsage = (element: asn1.Der): readonly string[] =>
+  asn1.readSequence(element, (cursor) => [cursor.take(), ...cursor.rest()].map(asn1.readOid));
 
 /** Where the revocation list of a root is: the one URI of its one distribution point (RFC 5280 4.2.1.13). */
 export function crlDistributionPoint({ extensions }: Certificate): string {
   const value = extensions.get(EXTENSION_OID.crlDistributionPoints)?.value;
   if (value === undefined) throw malformed('the root names no distribution point for its CRL');
-  const point = onlyChild(parseDer(value, TAG.sequence));
-  const name = readSequence(point, (cursor) => onlyChild(cursor.take(contextTag(0, true))));
-  const uri = onlyChild(expectTag(name, contextTag(0, true)));
-  return Buffer.from(expectTag(uri, contextTag(6, false)).content).toString('latin1');
+  const point = asn1.onlyChild(asn1.parseDer(value, asn1.TAG.sequence));
+  const name = asn1.readSequence(point, (cursor) => asn1.onlyChild(cursor.take(asn1.contextTag(0, true))));
+  const uri = asn1.onlyChild(asn1.expectTag(name, asn1.contextTag(0, true)));
+  return Buffer.from(asn1.expectTag(uri, asn1.contextTag(6, false)).content).toString('latin1');
 }
 
 export type Name = Readonly<ReturnType<typeof readName>>;
@@ -232,18 +215,18 @@ const SHORT_NAMES: Readonly<Record<string, string>> = {
  * The encoded name, and its attributes in order of appearance: `type` is the short name (`CN`, `O` …) or the
  * OID (RFC 5280 4.1.2.4).
  */
-export function readName(element: Der) {
-  const attributes = children(expectTag(element, TAG.sequence)).flatMap((rdn) => {
-    const pairs = children(expectTag(rdn, TAG.set));
+function readName(element: asn1.Der) {
+  const attributes = asn1.children(asn1.expectTag(element, asn1.TAG.sequence)).flatMap((rdn) => {
+    const pairs = asn1.children(asn1.expectTag(rdn, asn1.TAG.set));
     if (pairs.length === 0) throw malformed('an empty relative distinguished name');
-    return pairs.map((pair) => readSequence(pair, readAttribute));
+    return pairs.map((pair) => asn1.readSequence(pair, readAttribute));
   });
   return { der: element.full, attributes };
 }
 
-function readAttribute(cursor: DerCursor) {
-  const oid = readOid(cursor.take());
-  return { type: SHORT_NAMES[oid] ?? oid, value: readText(cursor.take()) };
+function readAttribute(cursor: asn1.DerCursor) {
+  const oid = asn1.readOid(cursor.take());
+  return { type: SHORT_NAMES[oid] ?? oid, value: asn1.readText(cursor.take()) };
 }
 
 /** Whether both names have the same encoding. Every issuer met here encodes equal names in the same way. */
@@ -259,30 +242,50 @@ export function commonName({ attributes }: Name): string | undefined {
 export const nameText = ({ attributes }: Name): string =>
   attributes.map(({ type, value }) => `${type}=${value}`).join(', ');
 
-const BLOCK = /-----BEGIN CERTIFICATE-----\r?\n([A-Za-z0-9+/=\r\n]*?)\r?\n?-----END CERTIFICATE-----/g;
+const PARTIAL = [EXTENSION_OID.deltaCrlIndicator, EXTENSION_OID.issuingDistributionPoint];
+
+export type Crl = Readonly<ReturnType<typeof parseCrl>>;
 
 /**
- * Reads the CERTIFICATE blocks of a PEM text, at least one. Only white space may stand between and around
- * them, and their base64 must be canonical.
+ * Reads one CRL of version 2 that has a number; refuses bytes after it. Refuses delta lists and lists of
+ * partial scope, whether the extension that marks them is critical or not. Refuses any critical extension, of
+ * the list or of an entry. All these extensions change what the list means.
  */
-export function decodeCertificates(text: string): Uint8Array[] {
-  const blocks = [...text.matchAll(BLOCK)];
-  if (blocks.length === 0 || text.replace(BLOCK, '').trim() !== '')
-    throw malformed('not PEM blocks of certificates and nothing else');
-  return blocks.map(([, body = '']) => {
-    const base64 = body.replace(/[\r\n]/g, '');
-    const der = new Uint8Array(Buffer.from(base64, 'base64'));
-    if (der.length === 0 || Buffer.from(der).toString('base64') !== base64)
-      throw malformed('a PEM block is not base64');
-    return der;
+export const parseCrl = (der: Uint8Array) =>
+  readSigned(der, (cursor, takeAlgorithm) => {
+    if (asn1.readSmallInteger(cursor.take(), 1) !== 1) throw malformed('a CRL of another version');
+    takeAlgorithm();
+    const issuer = readName(cursor.take());
+    const thisUpdate = asn1.readTime(cursor.take());
+    const nextUpdate =
+      cursor.optional(asn1.TAG.utcTime, asn1.readTime) ??
+      cursor.optional(asn1.TAG.generalizedTime, asn1.readTime);
+    const entries = cursor.optional(asn1.TAG.sequence, asn1.children) ?? [];
+    const extensions = takeExtensions(cursor, 0);
+    refuseCritical({ extensions });
+    for (const oid of PARTIAL) if (extensions.has(oid)) throw malformed('a CRL that is not the whole list');
+    const number = extensions.get(EXTENSION_OID.crlNumber);
+    if (number === undefined) throw malformed('a CRL without a number');
+    return {
+      issuer,
+      thisUpdate,
+      nextUpdate,
+      /** Serial numbers in the form of `Certificate.serial`. */
+      revoked: new Set(entries.map(readRevoked)),
+      crlNumber: asn1.readSerial(asn1.parseDer(number.value)),
+    };
   });
-}
 
-/** The DER of a text of at most 100,000 characters that holds exactly one CERTIFICATE block. */
-export function decodeOneCertificate(text: string): Uint8Array {
-  // Room for the largest certificate that is read, with line breaks.
-  if (text.length > 100_000) throw malformed('a certificate in PEM is too large');
-  const [der, ...rest] = decodeCertificates(text);
-  if (der === undefined || rest.length > 0) throw malformed('not exactly one CERTIFICATE block');
-  return der;
+/** Reads an entry: the serial number of a revoked certificate, its date, and extensions. */
+const readRevoked = (element: asn1.Der): string =>
+  asn1.readSequence(element, (entry) => {
+    const serial = asn1.readSerial(entry.take());
+    asn1.readTime(entry.take());
+    refuseCritical({ extensions: entry.optional(asn1.TAG.sequence, readExtensions) ?? new Map() });
+    return serial;
+  });
+
+function refuseCritical(of: { readonly extensions: Extensions }): void {
+  const [oid] = unhandledCritical(of, []);
+  if (oid !== undefined) throw malformed(`a CRL has the critical extension ${oid}`);
 }

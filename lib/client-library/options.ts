@@ -1,7 +1,7 @@
 /** Defines the options with which an application makes a client, and checks their values. */
 import { isProductionHost } from '../attestation/roots/production.ts';
 import { PRODUCT_NAMES } from '../attestation/snp/packed-fields.ts';
-import { commonName, decodeOneCertificate, parseCertificate } from '../attestation/x509.ts';
+import { certificateIn, commonName } from '../attestation/x509.ts';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { SALT_BYTES } from '../pipeline/inject-salt.ts';
@@ -278,7 +278,7 @@ function checkRoots({ snp, tdx }: { readonly snp?: unknown; readonly tdx?: unkno
 function checkRoot(place: string, text: unknown, name: string): void {
   let found: string | undefined;
   try {
-    found = commonName(parseCertificate(decodeOneCertificate(text as string)).subject);
+    found = commonName(certificateIn(text as string).subject);
   } catch {
     throw invalid(
       `${place} is not the PEM text of one certificate, as readFileSync(path, 'utf8') reads it from its file`,

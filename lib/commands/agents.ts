@@ -13,12 +13,7 @@ import { CODEX } from './agents/codex.ts';
 import { OPENCODE } from './agents/opencode.ts';
 import { PI } from './agents/pi.ts';
 
-const AGENTS: Readonly<Record<string, Agent>> = {
-  claude: CLAUDE,
-  opencode: OPENCODE,
-  codex: CODEX,
-  pi: PI,
-};
+const AGENTS: Readonly<Record<string, Agent>> = { claude: CLAUDE, opencode: OPENCODE, codex: CODEX, pi: PI };
 
 /**
  * Variables that choose where clients send prompts, also in their telemetry, and the keys that they would
@@ -38,39 +33,41 @@ export const AGENT_NAMES: readonly string[] = Object.keys(AGENTS);
  */
 export function agentOf(name: string, url: string): Agent {
   if (Object.hasOwn(AGENTS, name)) return AGENTS[name] as Agent;
-  const lower = name.toLowerCase();
-  const meant = nearest(lower, AGENT_NAMES) ?? AGENT_NAMES.find((agent) => lower.startsWith(agent));
+  const names = AGENT_NAMES.join(', ');
   if (name === '')
     throw invalid(
-      `run wants the name of an agent before its flags: ${AGENT_NAMES.join(', ')}; for another client, "run NAME" says what it needs. To start the proxy itself, give no command`,
+      `run wants the name of an agent before its flags: ${names}. To start the proxy itself, give no command`,
     );
+  const lower = name.toLowerCase();
+  const meant = nearest(lower, AGENT_NAMES) ?? AGENT_NAMES.find((agent) => lower.startsWith(agent));
   if (meant !== undefined) throw invalid(`run knows no agent ${printable(name)}. Did you mean ${meant}?`);
   throw invalid(
-    `run starts ${AGENT_NAMES.join(', ')}, not ${printable(name, 100)}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
-      `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may override them (docs/agents.md). ` +
-      'To start the proxy itself, give no command',
+    `run starts ${names}, not ${printable(name, 100)}. Any other client needs the base URL ${url}/v1, or ${url} for the API of Anthropic, ` +
+      `and the key "${KEY}". To start the proxy itself, give no command`,
   );
 }
 
 /**
- * Finds the first of ARGS that would undo what `run` sets, and says what to do instead; undefined if there is
- * none. Checks each argument as if it began an option, also after `--`: some agents take even `--` for the
- * value of the option before it.
+ * Throws config_invalid for the first of ARGS that would undo what `run` sets. Checks each argument as if it
+ * began an option, also after `--`: some agents take even `--` for the value of the option before it.
  */
-export function bypassIn(
-  { refused, refusedSettings: [setting, leave] = [/^(?!)/, ''] }: Agent,
+export function refuseBypass(
+  agent: string,
+  { refused, refusedSettings }: Agent,
   args: readonly string[],
-): { readonly found: string; readonly instead: string } | undefined {
+): void {
+  const [setting, leave] = refusedSettings ?? [/^(?!)/, ''];
+  const bypass = (found: string, instead: string): Error =>
+    invalid(`${agent} cannot run with ${printable(found)}: its prompts could bypass the proxy. ${instead}`);
   for (const [index, argument] of args.entries()) {
     const [, instead] = refused.find(([pattern]) => pattern.test(argument)) ?? [];
-    if (instead !== undefined) return { found: argument.split('=', 1)[0] as string, instead };
+    if (instead !== undefined) throw bypass(argument.split('=', 1)[0] as string, instead);
     const given = /^(?:-c|--config)$/.test(argument)
       ? args[index + 1]
       : /^(?:-c=?|--config=)(.*)$/s.exec(argument)?.[1];
-    const name = given === undefined ? '' : settingName(given);
-    if (setting.test(name)) return { found: `-c ${name}`, instead: leave };
+    const name = settingName(given ?? '');
+    if (setting.test(name)) throw bypass(`-c ${name}`, leave);
   }
-  return undefined;
 }
 
 /**
@@ -99,12 +96,12 @@ export async function demandVersion(
     env: withoutKeys(env),
     timeout: agentTimeout,
   });
-  const { stdout } = await started.catch((thrown: NodeJS.ErrnoException) => {
+  const { stdout, stderr } = await started.catch((thrown: NodeJS.ErrnoException) => {
     throw thrown.code === 'ENOENT'
       ? notInstalled(name, install)
       : invalid(`${name} --version fails: ${thrown.code}`);
   });
-  const found = /^v?(\d+\.\d+\.\d+)/.exec(stdout.trim())?.[1];
+  const found = /^v?(\d+\.\d+\.\d+)/m.exec(`${stdout}\n${stderr}`)?.[1];
   if (found === undefined || found.localeCompare(oldest, 'en', { numeric: true }) < 0)
     throw invalid(
       `${name} ${found ?? 'of an unknown version'} cannot run: versions before ${oldest} change your settings, or run the extensions ` +

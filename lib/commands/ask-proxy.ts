@@ -1,11 +1,6 @@
 /** What commands ask a running proxy: whether it is ready, and the routes of its admin listener. */
-import {
-  get as getPlain,
-  type IncomingHttpHeaders,
-  type IncomingMessage,
-  type RequestOptions,
-} from 'node:http';
-import { get as getTls } from 'node:https';
+import { get as getPlain, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
+import { get as getTls, type RequestOptions } from 'node:https';
 import { abortAfter, type Clock } from '../clock.ts';
 import { invalid, socketPath } from '../config/values.ts';
 import { reachableHost, urlHost } from '../network/addresses.ts';
@@ -27,18 +22,12 @@ const MOST_BYTES = 64 * 1024 * 1024;
  * The response to a GET to a proxy on this network. `fetch` would refuse some ports, and go through an HTTP
  * proxy of the environment. Throws what Node throws, and if the response is not there in time or is too long.
  */
-export async function getText(
-  clock: Clock,
-  target: RequestOptions & { readonly tls?: boolean },
-  timeoutMs: number,
-): Promise<Answer> {
+export async function getText(clock: Clock, target: RequestOptions, timeoutMs: number): Promise<Answer> {
   const signal = abortAfter(clock, timeoutMs);
-  // The certificate is the operator's own and need not name loopback; no request of ours holds a secret.
-  const get = target.tls === true ? getTls : getPlain;
-  const options = { ...target, agent: false, signal, rejectUnauthorized: false };
+  const get = target.protocol === 'https:' ? getTls : getPlain;
   try {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      get(options, resolve).on('error', reject);
+      get({ ...target, agent: false, signal }, resolve).on('error', reject);
     });
     let body = '';
     response.setEncoding('utf8');
@@ -124,7 +113,9 @@ export async function probe({
       : [socket, { socketPath: socket }, '--listen-address'];
   const which = `give the ${flags} of the proxy`;
   try {
-    const asked = { ...target, path: '/readyz', tls };
+    // The certificate is the operator's own and need not name loopback; this request holds no secret.
+    const overTls = { protocol: 'https:', rejectUnauthorized: false };
+    const asked = { ...target, path: '/readyz', ...(tls && overTls) };
     const { status, headers, body } = await getText(clock, asked, clock.times.healthcheckTimeout);
     // A request for /readyz counts as malformed only if it is plain HTTP on a TLS port.
     if (!tls && headers['privatemode-proxy-error'] === 'malformed_request') {

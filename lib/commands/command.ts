@@ -1,11 +1,10 @@
 /** Commands of the program: what a command declares, and how its command line is read and run. */
 import type { Clock } from '../clock.ts';
-import { DASHED, parseArgv } from '../config/argv.ts';
+import { parseArgv } from '../config/argv.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
 import { fitHelp } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
-import type { PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';
 
 /** A terminal, or a stream in its place. */
@@ -29,8 +28,6 @@ export interface Io {
 /** What the command line asks of a command. */
 export interface Invocation {
   readonly given: Given;
-  /** The arguments after the command's name. */
-  readonly argv: readonly string[];
   /** The words after the command's name: one of the forms in `words` of the command. */
   readonly words: readonly string[];
   /** The arguments after `--`, if the command takes them. */
@@ -56,11 +53,8 @@ export interface Command {
    * were given.
    */
   readonly otherFlags?: (words: string) => string;
-  /**
-   * The help text, as `helpPage` gives it. `word`: the first word after the command's name, for commands with
-   * a page per word.
-   */
-  readonly help: (word?: string) => string;
+  /** The help text, as `helpPage` gives it. */
+  readonly help: () => string;
   /** Returns the exit code. Throws PrivatemodeError if the command cannot do its work. */
   readonly run: (asked: Invocation) => Promise<number> | number;
 }
@@ -76,56 +70,34 @@ export async function runCommand(
   name: string,
   { flags, takesEnvironment, words: forms = [[]], takesRest, otherFlags, help, run }: Command,
   line: readonly string[],
-  asked: Pick<Invocation, 'io' | 'env'>,
+  { io, env }: Pick<Invocation, 'io' | 'env'>,
 ): Promise<number> {
   const end = takesRest && line.includes('--') ? line.indexOf('--') : line.length;
   const argv = line.slice(0, end);
-  // --help may stand in place of the words, too.
-  const helpAt = argv.slice(0, Math.max(...forms.map(({ length }) => length))).findIndex(isHelp);
+  if (argv.includes('--help') || argv.includes('-h')) {
+    io.stdout.write(fitHelp(help(), io.stdout.columns));
+    return 0;
+  }
   const form = forms.find((wanted) => wanted.every((word, i) => isWord(word, argv[i] ?? '')));
-  if (helpAt === -1 && form === undefined) throw missingWords(name, forms, argv);
-  const many = form?.at(-1)?.endsWith('…') ? argv.slice(form.length) : [];
-  const more = many.findIndex((word) => word.startsWith('-'));
-  const words = argv.slice(0, (form?.length ?? 0) + (more === -1 ? many.length : more));
-  const rest = argv.slice(helpAt === -1 ? words.length : helpAt + 1);
+  if (form === undefined) {
+    const all = forms.map((wanted) => `${name} ${wanted.join(' ')}`).join(', ');
+    throw invalid(`${name} takes one command before its flags: ${all} (see ${name} --help)`);
+  }
+  const flag = argv.findIndex((word) => word.startsWith('-'));
+  const before = flag === -1 ? argv : argv.slice(0, flag);
+  const words = form.at(-1)?.endsWith('…') ? before : before.slice(0, form.length);
   let parsed: Given;
   try {
-    parsed = parseArgv(rest, flags);
+    parsed = parseArgv(argv.slice(words.length), flags);
   } catch (thrown) {
     if (otherFlags === undefined) throw thrown;
     throw invalid(`${(thrown as Error).message}; ${otherFlags([name, ...words].join(' '))}`);
   }
-  const given = takesEnvironment ? withEnvironment(parsed, asked.env) : parsed;
-  if (helpAt !== -1 || given.values.get('help') === 'true') {
-    asked.io.stdout.write(fitHelp(help(argv[0]), asked.io.stdout.columns));
-    return 0;
-  }
-  for (const warning of parsed.warnings) asked.io.stderr.write(`Warning: ${printable(warning)}\n`);
-  return run({ ...asked, given: { ...given, warnings: [] }, words, rest: line.slice(end + 1), argv: line });
+  const given = takesEnvironment ? withEnvironment(parsed, env) : parsed;
+  for (const warning of parsed.warnings) io.stderr.write(`Warning: ${printable(warning)}\n`);
+  return run({ given: { ...given, warnings: [] }, words, rest: line.slice(end + 1), io, env });
 }
 
-/**
- * Whether `word` fits `wanted`, one word of a form. A word in capitals fits any word that is not empty and no
- * flag; any other word fits only itself.
- */
+/** A word in capitals fits any word that is not empty and no flag; any other word fits only itself. */
 const isWord = (wanted: string, word: string): boolean =>
-  /^[A-Z]+…?$/.test(wanted) ? word !== '' && !/^-/.test(word) && !DASHED.test(word) : wanted === word;
-
-function missingWords(
-  name: string,
-  forms: readonly (readonly string[])[],
-  argv: readonly string[],
-): PrivatemodeError {
-  const begun = forms.find(([word]) => word === argv[0]);
-  const place = begun?.[1]?.replace('…', '');
-  if (begun !== undefined && place !== undefined)
-    return invalid(
-      `${name} ${begun[0]} needs a ${place} before its flags: ${name} ${begun.join(' ')} (see ${name} ${begun[0]} --help)`,
-    );
-  const all = forms.map((wanted) => `${name} ${wanted.join(' ')}`).join(', ');
-  const [typed = ''] = argv;
-  const unknown = /^[a-z]{1,16}$/.test(typed) ? `${name} has no command "${typed}"; it` : name;
-  return invalid(`${unknown} takes one command before its flags: ${all} (see ${name} --help)`);
-}
-
-const isHelp = (word: string): boolean => word === '--help' || word === '-h';
+  /^[A-Z]+…?$/.test(wanted) ? word !== '' && !word.startsWith('-') : wanted === word;

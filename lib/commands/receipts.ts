@@ -1,7 +1,7 @@
 /** `privatemode-proxy receipts verify` (docs/receipts.md). */
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
-import { beyondMonth, invalid, parsePath, wants } from '../config/values.ts';
+import { invalid, momentIn, parsePath, wants } from '../config/values.ts';
 import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.ts';
 import { receiptsDirectory } from '../receipts/receipt-files.ts';
 import { plural, printable, safeJson } from '../text.ts';
@@ -95,8 +95,6 @@ refer.`,
 }
 
 function parseDay(flag: string, text: string): string {
-  const isDay = /^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text));
-  const problem = beyondMonth(text);
-  if (!isDay || problem !== undefined) throw wants(flag, 'a day such as 2026-12-01', text, problem);
+  if (momentIn(`${text}T00:00:00Z`) === undefined) throw wants(flag, 'a day such as 2026-12-01', text);
   return text;
 }

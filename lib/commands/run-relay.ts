@@ -2,19 +2,31 @@
  * The port that `run` opens for an agent. It passes requests to the proxy only, and tells the agent when the
  * proxy is gone.
  */
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  Agent as HttpAgent,
+  type IncomingMessage,
+  request,
+  type ServerResponse,
+} from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { pipeline } from 'node:stream';
 import { text } from 'node:stream/consumers';
+import { createProxyServer } from 'http-proxy-3';
 import { abortAfter, type Clock } from '../clock.ts';
-import { urlHost } from '../network/addresses.ts';
+import { KEY } from './agents/agent.ts';
 
-/**
- * Headers that belong to one connection (RFC 9110, section 7.6.1) and are not passed on; Node itself responds
- * to Expect. Content-Length and Transfer-Encoding are passed on, because Node frames the body by them.
- */
-const OF_CONNECTION = new Set(['connection', 'keep-alive', 'proxy-connection', 'upgrade', 'te', 'expect']);
+/** The proxy as `run` reaches it. */
+export interface Reached {
+  /** http://HOST:PORT, or https://HOST:PORT of a gateway. */
+  readonly url: string;
+  /** What requests of the agent carry: the token of --token, if there is one. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** The authorities to trust (PEM); undefined for plain HTTP. */
+  readonly ca: readonly string[] | undefined;
+}
 
 /**
  * Opens a port on loopback that passes requests on to the proxy, and its responses back. If the proxy is
@@ -22,10 +34,13 @@ const OF_CONNECTION = new Set(['connection', 'keep-alive', 'proxy-connection', '
  * the first request, after each failure, and after the connection of the last check has ended, GET /v1 checks
  * who listens: another program may have taken the proxy's port meanwhile.
  */
-export async function startRelay(proxy: { readonly host: string; readonly port: number }, clock: Clock) {
+export async function startRelay({ url, headers, ca }: Reached, clock: Clock) {
   const { relayPatience, relayKeepAlive } = clock.times;
-  const url = `http://${urlHost(proxy.host)}:${proxy.port}`;
-  const asking = new Agent({ keepAlive: true, maxSockets: 1 });
+  const only = { keepAlive: true, maxSockets: 1 };
+  const [ask, agent] =
+    ca === undefined
+      ? ([request, new HttpAgent(only)] as const)
+      : ([httpsRequest, new HttpsAgent({ ...only, ca: [...ca] })] as const);
   let isKnown = false;
   let prompts = 0;
   let failed = 0;
@@ -34,7 +49,7 @@ export async function startRelay(proxy: { readonly host: string; readonly port: 
   async function problem(): Promise<string | undefined> {
     if (isKnown) return undefined;
     const signal = abortAfter(clock, relayPatience);
-    const question = request({ ...proxy, path: '/v1', agent: asking, signal }).on('error', () => {});
+    const question = ask(`${url}/v1`, { agent, headers, signal }).on('error', () => {});
     question.once('socket', (socket) => {
       if (!question.reusedSocket) socket.once('close', () => (isKnown = false));
     });
@@ -51,39 +66,30 @@ export async function startRelay(proxy: { readonly host: string; readonly port: 
       : `another program than the proxy answers on ${url}: end it and start the proxy again, and this session goes on`;
   }
 
+  const trust = ca === undefined ? {} : { ca: ca.join('\n') };
+  const proxy = createProxyServer({ target: url, changeOrigin: ca !== undefined, ...trust });
+  /** Other programs of this machine may not ask a gateway in the name of the token's owner. */
+  const key = ca === undefined ? KEY : randomUUID();
+  const isAgents = ({ headers: { authorization, 'x-api-key': given } }: IncomingMessage): boolean =>
+    authorization === `Bearer ${key}` || given === key;
+  proxy.on('proxyRes', (response, _, res) => {
+    response.once('error', () => res.destroy());
+    queueMicrotask(() => res.flushHeaders()); // a model may think for long before its first event
+  });
+
   async function answer(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const message = await problem();
     if (message !== undefined) return refuse(req, res, message);
-    const { method, url: path, rawHeaders } = req;
-    const upstream = request({ ...proxy, method, path, headers: passedOn(rawHeaders), agent: false });
-    upstream.setNoDelay();
-    let isAnswered = false;
-    let isOver = false;
-    res.once('close', () => {
-      isOver = true;
-      upstream.destroy();
-    });
-    upstream.once('response', (response) => {
-      isAnswered = true;
-      res.sendDate = false; // the proxy's Date is passed on
-      res.writeHead(response.statusCode as number, response.statusMessage, passedOn(response.rawHeaders));
-      res.flushHeaders(); // a model may think for long before its first event
-      response.once('error', () => {
-        if (!isOver) failed += 1;
-      });
-      pipeline(response, res, () => {});
-    });
-    upstream.on('error', async () => {
-      if (isAnswered || isOver) return;
-      isAnswered = true;
+    proxy.web(req, res, isAgents(req) ? { headers } : {}, async () => {
       isKnown = false;
+      const why = await problem();
+      if (res.headersSent || res.destroyed) return; // the agent hung up
       refuse(
         req,
         res,
-        (await problem()) ?? `the proxy on ${url} ended the connection without a response: its log says why`,
+        why ?? `the proxy on ${url} ended the connection without a response: its log says why`,
       );
     });
-    req.pipe(upstream);
   }
 
   function refuse(req: IncomingMessage, res: ServerResponse, message: string): void {
@@ -99,35 +105,25 @@ export async function startRelay(proxy: { readonly host: string; readonly port: 
   const server = createServer({ noDelay: true, requestTimeout: 0, keepAliveTimeout: relayKeepAlive });
   server.on('request', (req, res) => {
     if (req.method === 'POST') prompts += 1;
-    answer(req, res).catch(() => {
-      failed += 1; // Node does not send such a request: one with a Trailer beside a Content-Length, say
-      res.destroy();
-    });
+    answer(req, res).catch(() => res.destroy()); // Node does not send every request that it accepts
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    /** What the agent has to send as its key. */
+    key,
     /**
      * How many requests with a prompt came from the agent. The proxy itself cannot tell one agent's requests
      * from others.
      */
     prompts: () => prompts,
-    /** How many requests got no response from the proxy, or not a whole one. */
+    /** How many requests got no response from the proxy. One that breaks off may be the service's doing. */
     failed: () => failed,
     close(): void {
       server.close();
       server.closeAllConnections();
-      asking.destroy();
+      agent.destroy();
     },
   };
-}
-
-function passedOn(raw: readonly string[]): string[] {
-  const passed: string[] = [];
-  for (let i = 0; i + 1 < raw.length; i += 2) {
-    const [name, value] = raw.slice(i, i + 2) as [string, string];
-    if (!OF_CONNECTION.has(name.toLowerCase())) passed.push(name, value);
-  }
-  return passed;
 }

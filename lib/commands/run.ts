@@ -3,42 +3,33 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { constants } from 'node:os';
-import { join } from 'node:path';
+import { constants, userInfo } from 'node:os';
+import { isAbsolute, join } from 'node:path';
+import { readApiKey } from '../config/api-key.ts';
 import type { Environment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
-import { BOOLEAN, type Given, integer, setting, text, valuesOf } from '../config/setting.ts';
+import { BOOLEAN, type Given, integer, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
 import { asWritten, invalid, socketPath } from '../config/values.ts';
-import { replace } from '../files/durable-file.ts';
+import { makeDirectorySync, replace } from '../files/durable-file.ts';
 import { reachableHost, urlHost } from '../network/addresses.ts';
+import { loadTrustStore } from '../network/outbound.ts';
 import { plural, printable, shellWord } from '../text.ts';
-import type { Agent, Model, Place } from './agents/agent.ts';
-import {
-  AGENT_NAMES,
-  agentOf,
-  bypassIn,
-  demandVersion,
-  notInstalled,
-  REMOVED,
-  withoutKeys,
-} from './agents.ts';
+import { type Agent, KEY, type Model, type Place } from './agents/agent.ts';
+import * as agents from './agents.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
-import { makeStateDirectory, providerName, stateDirectory } from './provider-name.ts';
-import {
-  demand,
-  isCovered,
-  modelOf,
-  modelsOf,
-  nameFor,
-  offered,
-  SHORTEST_OUTPUT,
-  shown,
-} from './run-models.ts';
-import { startRelay } from './run-relay.ts';
+import { isCovered, modelOf, nameFor, offered, offerOf, SHORTEST_OUTPUT, shown } from './run-models.ts';
+import { type Reached, startRelay } from './run-relay.ts';
 
 const SETTINGS = [
   ...FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port'),
+  setting('url', text('URL', parseGateway), {
+    help: 'A gateway in place of --listen-address and --port, as https://HOST:PORT. SSL_CERT_FILE names its CA if that is your own.',
+  }),
+  setting('token', text('@FILE', parseTokenFile), {
+    secret: true,
+    help: 'With --url: a file with your token of its --clients, which run adds to the requests of the agent.',
+  }),
   setting('model', text('MODEL', asWritten), {
     help: 'The model to use. Not needed where the service lists only one, nor for claude where a --model-alias of the proxy covers its names.',
   }),
@@ -64,64 +55,85 @@ export const RUN: Command = {
   run: runAgent,
 };
 
+/** An https URL without a path: what comes behind the host is the agent's. */
+function parseGateway(flag: string, given: string): string {
+  const { protocol, origin, href } = URL.parse(given) ?? {};
+  if (protocol === 'https:' && href === `${origin}/`) return origin as string;
+  throw invalid(`${flag} wants https://HOST:PORT; a proxy on this machine is named by --port`);
+}
+
+/** The path of a file. What has no @ may be the token itself, so it is not quoted. */
+function parseTokenFile(flag: string, given: string): string {
+  if (/^@./.test(given)) return given.slice(1);
+  throw invalid(`${flag} wants @FILE, the file that holds the token`);
+}
+
+/** Where the proxy is, and with which key it is asked. Throws config_invalid. */
+function reached(
+  { listenAddress, port, url, token }: ValuesOf<(typeof SETTINGS)[number]>,
+  env: Environment,
+): Reached {
+  if (url === undefined && socketPath(listenAddress) !== undefined)
+    throw invalid(
+      'run needs a proxy that listens on a port, such as --listen-address 127.0.0.1: agents cannot use a socket file',
+    );
+  if (url === undefined && token !== undefined)
+    throw invalid('--token goes with --url: without TLS, whatever has the port would get the token');
+  const key = token === undefined ? KEY : readApiKey({ kind: 'file', path: token }, undefined, '--token');
+  return {
+    url: url ?? `http://${urlHost(reachableHost(listenAddress))}:${port}`,
+    headers: { authorization: `Bearer ${key}` },
+    ca: url === undefined ? undefined : loadTrustStore(env),
+  };
+}
+
 /**
  * Returns the exit code of the agent, or 128 plus the number of the signal that ended it. Throws
  * config_invalid.
  */
 async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation): Promise<number> {
-  const { listenAddress, port, print, contextWindow, maxOutput, model: chosen } = valuesOf(SETTINGS, given);
-  if (socketPath(listenAddress) !== undefined)
-    throw invalid(
-      'run needs a proxy that listens on a port, such as --listen-address 127.0.0.1: agents cannot use a socket file',
-    );
-  const host = reachableHost(listenAddress);
-  const url = `http://${urlHost(host)}:${port}`;
-  const proxy = { url, clock: io.clock };
-  const agent = agentOf(name, url);
-  const bypass = bypassIn(agent, rest);
-  if (bypass !== undefined)
-    throw invalid(
-      `${name} cannot run with ${printable(bypass.found)}: its prompts could bypass the proxy. ${bypass.instead}`,
-    );
+  const values = valuesOf(SETTINGS, given);
+  const { print, contextWindow, maxOutput, model: chosen } = values;
+  const proxy = reached(values, env);
+  const { url } = proxy;
+  const agent = agents.agentOf(name, url);
+  agents.refuseBypass(name, agent, rest);
   if (maxOutput !== undefined && agent.hasNoOutputLimit)
     throw invalid(`${name} has no setting for the longest response: leave out --max-output`);
-  const aliases = await demand({ ...proxy, listenAddress, port }, name, agent.needs);
-  const listed = await modelsOf(proxy);
-  const wanted = chosen ?? nameFor(agent, aliases, listed);
-  const { names } = listed;
-  const model = await modelOf(proxy, wanted, listed, { agent, given: contextWindow, output: maxOutput });
+  if (print && values.url !== undefined)
+    throw invalid('--print does not go with --url: the agent alone would have no token');
+  const offer = await offerOf(proxy, name, agent, io.clock);
+  const { names, aliases } = offer;
+  const wanted = chosen ?? nameFor(agent, offer);
+  const model = modelOf(wanted, offer, agent, contextWindow, maxOutput);
   if (names.length > 0 && !names.includes(wanted) && !isCovered(aliases, wanted))
     io.stderr.write(
       `Warning: the service lists no model ${printable(wanted)}, so requests will probably fail: end ${name}, and give --model one of ${shown(names)}.\n`,
     );
   else io.stderr.write(aboutWindow(name, agent, model));
 
-  const directory = process.cwd();
-  const { name: provider, why } = await providerName(env, directory);
-  if (why !== undefined)
-    io.stderr.write(
-      `Warning: ${name} cannot go on with this session in a later run: the key for its provider's name cannot be kept (${printable(why)}).\n`,
-    );
-  await demandVersion(name, agent, env, io.clock.times);
-  const file = await keptFile(agent, env, directory);
+  await agents.demandVersion(name, agent, env, io.clock.times);
+  const file = await keptFile(agent, env);
   const hasOwnNames = chosen === undefined && wanted === agent.ownModel;
-  const kept = hasOwnNames ? aliases : [];
-  const place = { model, models: offered(model, agent, listed), aliases: kept, provider, file };
+  const place = { model, models: offered(model, agent, offer), aliases: hasOwnNames ? aliases : [], file };
   if (print) {
-    const { env: added, args } = commandOf(agent, { ...place, url }, env);
-    const unset = Object.keys(env).flatMap((variable) => (REMOVED.test(variable) ? ['-u', variable] : []));
+    const { added, args } = commandOf(agent, { ...place, url, key: KEY }, env);
+    const unset = Object.keys(env).flatMap((variable) =>
+      agents.REMOVED.test(variable) ? ['-u', variable] : [],
+    );
     const set = Object.entries(added).map(([variable, value]) => `${variable}=${value}`);
     io.stdout.write(`${['env', ...unset, ...set, name, ...args, ...rest].map(shellWord).join(' ')}\n`);
     return 0;
   }
   if (io.stderr.isTTY)
     io.stderr.write(`${name} uses the proxy on ${url}, and the model ${printable(wanted)}.\n`);
-  const relay = await startRelay({ host, port }, io.clock);
+  const relay = await startRelay(proxy, io.clock);
   try {
-    const { env: added, args } = commandOf(agent, { ...place, url: relay.url }, env);
+    const { added, args } = commandOf(agent, { ...place, url: relay.url, key: relay.key }, env);
     // opencode takes PWD for its working directory.
-    const ownEnv = { ...withoutKeys(env), PWD: directory, ...added };
-    const code = await runProgram(name, [...args, ...rest], { cwd: directory, env: ownEnv }, agent);
+    const cwd = process.cwd();
+    const ownEnv = { ...agents.withoutKeys(env), PWD: cwd, ...added };
+    const code = await runProgram(name, [...args, ...rest], { cwd, env: ownEnv }, agent);
     if (relay.prompts() === 0) io.stderr.write(unseen(name));
     if (relay.failed() > 0)
       io.stderr.write(
@@ -141,14 +153,18 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
 }
 
 /**
- * Writes the file that the agent reads and returns its path; empty if the agent reads none. Throws
+ * Writes the file that the agent reads, into the user's state directory (XDG Base Directory Specification, by
+ * which a relative path counts as unset), and returns its path; empty if the agent reads none. Throws
  * config_invalid if the file cannot be written.
  */
-async function keptFile({ file }: Agent, env: Environment, directory: string): Promise<string> {
+async function keptFile({ file }: Agent, { XDG_STATE_HOME = '', HOME = '' }: Environment): Promise<string> {
   if (file === undefined) return '';
-  const path = join(stateDirectory(env), file.name);
+  const home = isAbsolute(HOME) ? HOME : userInfo().homedir; // a relative one would lie in the project
+  const state = isAbsolute(XDG_STATE_HOME) ? XDG_STATE_HOME : join(home, '.local/state');
+  const directory = join(state, 'privatemode-proxy');
+  const path = join(directory, file.name);
   try {
-    makeStateDirectory(env, directory);
+    makeDirectorySync(directory, 0o700);
     await replace(path, file.text, 0o600);
     return path;
   } catch (thrown) {
@@ -170,16 +186,11 @@ const flagsIn = ({ values, label }: Given): readonly string[] =>
  * arguments before ARGS.
  */
 function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
-  const hosts = [env['no_proxy'], env['NO_PROXY'], new URL(at.url).hostname].flatMap(
-    (list) => list?.split(',') ?? [],
-  );
-  const list = [...new Set(hosts.filter(Boolean))].join(',');
-  const direct = { no_proxy: list, NO_PROXY: list };
-  const place = { ...at, direct };
-  return {
-    env: { ...direct, ...agent.env(place) } as Readonly<Record<string, string>>,
-    args: agent.args(place),
-  };
+  const lists = [env['no_proxy'], env['NO_PROXY'], new URL(at.url).hostname];
+  const hosts = new Set(lists.flatMap((list) => list?.split(',') ?? []).filter(Boolean));
+  const direct = { no_proxy: [...hosts].join(','), NO_PROXY: [...hosts].join(',') };
+  const added: Readonly<Record<string, string>> = { ...direct, ...agent.env({ ...at, direct }) };
+  return { added, args: agent.args({ ...at, direct }) };
 }
 
 /** A warning about the context window; empty if there is none. */
@@ -190,13 +201,11 @@ function aboutWindow(name: string, { leastWindow }: Agent, { name: model, limits
   const { context, output } = limits;
   if (leastWindow === undefined || context >= leastWindow(output)) return '';
   const least = leastWindow(Math.max(output, SHORTEST_OUTPUT));
-  // Only a --max-output can be too long for such a window.
-  const instead = context >= leastWindow(SHORTEST_OUTPUT) ? ', or leave out --max-output' : '';
-  return `Warning: the context window of ${which} has ${context} tokens, in which ${name} cannot work. Choose a model with at least ${least}${instead}.\n`;
+  return `Warning: the context window of ${which} has ${context} tokens, in which ${name} cannot work. Choose a model with at least ${least}.\n`;
 }
 
 const unseen = (name: string): string =>
-  `Warning: nothing came from ${name} to the proxy. If it answered a prompt, that prompt went elsewhere (docs/run.md, "What run cannot prevent"). If you asked nothing, this is expected.\n`;
+  `Warning: nothing came from ${name} to the proxy. If it answered a prompt, that prompt went elsewhere. If you asked nothing, this is expected.\n`;
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 
@@ -221,7 +230,9 @@ async function runProgram(
     return code ?? 128 + constants.signals[signal as NodeJS.Signals];
   } catch (thrown) {
     const { code } = thrown as NodeJS.ErrnoException;
-    throw code === 'ENOENT' ? notInstalled(name, install) : invalid(`${name} cannot be started: ${code}`);
+    throw code === 'ENOENT'
+      ? agents.notInstalled(name, install)
+      : invalid(`${name} cannot be started: ${code}`);
   } finally {
     for (const signal of SIGNALS) process.off(signal, pass);
   }
@@ -229,7 +240,7 @@ async function runProgram(
 
 function renderHelp(): string {
   return helpPage(
-    `Starts a coding agent (${AGENT_NAMES.join(', ')}) on this terminal, so that its prompts go to
+    `Starts a coding agent (${agents.AGENT_NAMES.join(', ')}) on this terminal, so that its prompts go to
 the running proxy, whatever its files and the environment say. The files stay as they are. ARGS go to the agent.`,
     ['run AGENT [flags] -- ARGS'],
     [

@@ -49,6 +49,7 @@ export async function run(
     stopping = true;
   };
   // The system also sends SIGHUP when a terminal closes. Nobody would see the proxy after that.
+  const STDERR = 2;
   const onTerminal = isatty(STDERR);
   const hangUp = (): void => {
     if (!onTerminal || isatty(STDERR)) proxy?.reload();
@@ -85,7 +86,9 @@ export async function run(
   const code = await ended;
   log.info('Shutting down server');
   proxy.announceStop();
-  const delay = code === 0 ? delayOf(config) : 0;
+  // A socket of systemd stays open for the next process, so it needs no delay.
+  const hasDelay = code === 0 && inheritedSocket(process.env) === undefined;
+  const delay = hasDelay ? config.shutdownDelay : 0;
   const managerTold = manager.stopping(delay + config.shutdownGrace);
   if (delay > 0) {
     const what = config.reusePort
@@ -102,26 +105,13 @@ export async function run(
   heed('off');
   // Repeat the error as the last line, where people and log collectors look first.
   if (fatal !== undefined && config.logFormat === 'text')
-    io.stderr.write(
-      `${printable(`Error: ${fatal.message.replace(/\.$/, '')}. ${fatal.remedy}`, LONGEST_REASON)}\n`,
-    );
+    io.stderr.write(`${printable(`Error: ${fatal.message.replace(/\.$/, '')}. ${fatal.remedy}`, 2_000)}\n`);
   else if (fatal !== undefined) logFatal(log, fatal, 'The proxy has ended');
   return code;
 }
 
-const LONGEST_REASON = 2_000;
-/** The descriptor of the log. */
-const STDERR = 2;
-
 const logFatal = (log: Logger, { code, message: reason, remedy }: PrivatemodeError, what: string): void =>
   log.error({ code, reason, remedy }, what);
-
-/**
- * ms between the announcement of the stop and the closing of the port. A socket of systemd stays open for the
- * next process, so it needs no delay.
- */
-const delayOf = ({ shutdownDelay }: Config): number =>
-  inheritedSocket(process.env) === undefined ? shutdownDelay : 0;
 
 /**
  * Ends the process at once, by the signal; no response is finished. process.exit() alone would wait for a

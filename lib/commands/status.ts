@@ -30,7 +30,7 @@ const SETTINGS = [
 const PLACE: readonly string[] = ['listen-address', 'port', 'tls-cert-path'];
 const BARE = 'the proxy to ask is named by its --listen-address HOST and --port PORT';
 
-const EXIT_CODES = { verified: 0, unverified: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE } as const;
+const EXIT_CODES = { verified: 0, unverified: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE, failing: 50 } as const;
 
 /** Both commands accept every flag of the proxy, so that its command line can be used as it is. */
 export const STATUS: Command = {
@@ -87,7 +87,9 @@ async function showStatus(asked: Invocation): Promise<number> {
     stdout.write(json ? `${safeJson(first.report, 2)}\n` : first.text);
     const { verified, verdict } = first.report.verification;
     if (!verified) return EXIT_CODES.unverified;
-    return verdict?.roots === 'custom' ? EXIT_CODES.customRoots : EXIT_CODES.verified;
+    if (verdict?.roots === 'custom') return EXIT_CODES.customRoots;
+    const isFailing = first.report.conditions.some(({ id }) => id === 'service_failing');
+    return isFailing ? EXIT_CODES.failing : EXIT_CODES.verified;
   }
 
   const draw = (found: Shown | Error): void => {
@@ -158,6 +160,7 @@ Start the proxy with --admin-address. Without that flag, says as healthcheck doe
         ['   0', 'The service is verified; requests are protected. Or --watch was stopped.'],
         ['  10', 'It is not verified; nothing is sent.'],
         ['  35', 'It is verified, but under roots other than those of AMD and Intel.'],
+        ['  50', 'It is verified, but cannot be reached: requests fail.'],
         ['   1', 'A flag is wrong, or no proxy answers; "Error: …" says what to do.'],
       ]),
     ],

@@ -3,7 +3,7 @@ import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
 import { receiptsDirectory } from '../receipts/receipt-files.ts';
-import { sumUsage, USAGE_KEYS, type UsageReport, type UsageRow, type UsageSums } from '../receipts/usage.ts';
+import { sumUsage, USAGE_KEYS, type UsageReport, type UsageSums } from '../receipts/usage.ts';
 import { plural, printable, safeJson } from '../text.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
 
@@ -27,7 +27,7 @@ const SETTINGS = [
     bare: 'a directory is given as --dir DIR',
     help: 'Directories of receipts, such as receipts in the workspace of each proxy, or those workspaces; their sums are added. Repeatable.',
   }),
-  setting('json', BOOLEAN, { help: 'Print the report as one JSON object (docs/receipts.md).' }),
+  setting('json', BOOLEAN, { help: 'Print the report as one JSON object.' }),
   HELP,
 ] as const;
 
@@ -44,22 +44,18 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
     );
   const by = wanted.flatMap((word) => USAGE_KEYS.filter((key) => key === word));
   if (by.length === 0) throw invalid(`--by wants some of ${USAGE_KEYS.join(', ')}, and got none`);
-
   if (dir.length === 0) throw invalid('--dir wants a path, and got none');
   const directories = [...new Set(await Promise.all(dir.map(receiptsDirectory)))];
   const report = await sumUsage(directories, since, until, by);
   stdout.write(json ? `${safeJson(report, 2)}\n` : renderText(report, directories.join(', ')));
   const { unreadable, repeated, cutOff } = report.lines;
-  const notes = [
-    unreadable > 0 ? `Not counted: ${plural(unreadable, 'line')} that cannot be read.` : '',
-    repeated > 0 ? `Not counted: ${plural(repeated, 'line')} that came twice or out of order.` : '',
-    cutOff > 0 ? `${plural(cutOff, 'file')} ended in the middle of a line, which was not counted.` : '',
-  ];
-  for (const note of notes) if (note !== '') stderr.write(`${note}\n`);
+  if (unreadable > 0) stderr.write(`Not counted: ${plural(unreadable, 'line')} that cannot be read.\n`);
+  if (repeated > 0)
+    stderr.write(`Not counted: ${plural(repeated, 'line')} that came twice or out of order.\n`);
+  if (cutOff > 0)
+    stderr.write(`${plural(cutOff, 'file')} ended in the middle of a line, which was not counted.\n`);
   return unreadable + repeated === 0 ? EXIT_CODES.counted : EXIT_CODES.incomplete;
 }
-
-const NO_RECEIPTS = 'A gateway with --receipts writes them to receipts in its --workspace.';
 
 function parseDate(flag: string, given: string): Date {
   const moment = /^\d{4}-\d\d-\d\d$/.test(given) ? `${given}T00:00:00Z` : given;
@@ -67,81 +63,59 @@ function parseDate(flag: string, given: string): Date {
   return parseMoment(flag, moment, wanted, given);
 }
 
-/** The columns after the keys, in order. `title` and `show` are for the table. */
-const COLUMNS: readonly {
-  readonly name: keyof UsageSums;
-  readonly title: string;
-  readonly show?: (sums: UsageSums) => string;
-}[] = [
-  { name: 'requests', title: 'requests' },
-  { name: 'complete', title: 'complete' },
-  { name: 'refused', title: 'refused' },
-  { name: 'failed', title: 'failed' },
-  { name: 'truncated', title: 'truncated' },
-  { name: 'aborted', title: 'aborted' },
-  { name: 'tokensIn', title: 'tokens in' },
-  { name: 'tokensCached', title: 'from cache' },
-  { name: 'tokensOut', title: 'tokens out' },
-  { name: 'withoutTokens', title: 'no count' },
-  { name: 'durationMs', title: 'duration', show: ({ durationMs }) => clockTime(durationMs) },
-  { name: 'first', title: 'first (UTC)', show: ({ first }) => minute(first) },
-  { name: 'last', title: 'last (UTC)', show: ({ last }) => minute(last) },
+/** The columns after the keys. */
+const COLUMNS: readonly (readonly [title: string, show: (sums: UsageSums) => unknown])[] = [
+  ['requests', ({ requests }) => requests],
+  ['complete', ({ complete }) => complete],
+  ['refused', ({ refused }) => refused],
+  ['failed', ({ failed }) => failed],
+  ['truncated', ({ truncated }) => truncated],
+  ['aborted', ({ aborted }) => aborted],
+  ['tokens in', ({ tokensIn }) => tokensIn],
+  ['from cache', ({ tokensCached }) => tokensCached],
+  ['tokens out', ({ tokensOut }) => tokensOut],
+  ['no count', ({ withoutTokens }) => withoutTokens],
+  ['duration', ({ durationMs }) => clockTime(durationMs)],
+  ['first (UTC)', ({ first }) => minute(first)],
+  ['last (UTC)', ({ last }) => minute(last)],
 ];
 
 /** `h:mm:ss` */
 function clockTime(ms: number): string {
   const seconds = Math.round(ms / 1000);
-  const two = (value: number): string => String(value).padStart(2, '0');
-  return `${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+  const two = (value: number): string => String(value % 60).padStart(2, '0');
+  return `${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60))}:${two(seconds)}`;
 }
 
 const minute = (time: string | null): string => time?.slice(0, 16).replace('T', ' ') ?? '';
 
-/**
- * The keys of a row (client, model, day) as text. They are made safe to print, since the name of a model is a
- * stranger's text.
- */
-const keysOf = (row: UsageRow, by: UsageReport['by']): string[] =>
-  by.map((key) => printable(row[key] ?? '(none)'));
-
 /** `where`: the directories, for a person. */
-function renderText(report: UsageReport, where: string): string {
-  const { by, rows, total, files } = report;
-  const about = (...words: readonly string[]): string => words.filter((word) => word !== '').join(' ');
+function renderText({ by, rows, total, files, ...report }: UsageReport, where: string): string {
+  const period = periodText(report);
   const lost = report.lost > 0 ? `Receipts lost: ${report.lost}.\n` : '';
-  if (files === 0) return `${about('No receipts', periodText(report), `lie in ${where}`)}. ${NO_RECEIPTS}\n`;
-  if (total.requests === 0) return `${about('No requests', periodText(report))}.\n${lost}`;
-  const cells = (keys: readonly string[], sums: UsageSums): string[] => [
-    ...keys,
-    ...COLUMNS.map(({ name, show }) => show?.(sums) ?? String(sums[name])),
+  if (files === 0)
+    return `No receipts${period} lie in ${where}. A gateway with --receipts writes them to receipts in its --workspace.\n`;
+  if (total.requests === 0) return `No requests${period}.\n${lost}`;
+  const cells = (sums: UsageSums): string[] => COLUMNS.map(([, show]) => String(show(sums)));
+  const lines = [
+    [...by, ...COLUMNS.map(([title]) => title)],
+    // The name of a model is a stranger's text.
+    ...rows.map((row) => [...by.map((key) => printable(row[key] ?? '(none)')), ...cells(row)]),
+    ['total', ...by.slice(1).map(() => ''), ...cells(total)],
   ];
-  const table = aligned(
-    [
-      [...by, ...COLUMNS.map(({ title }) => title)],
-      ...rows.map((row) => cells(keysOf(row, by), row)),
-      cells(['total', ...by.slice(1).map(() => '')], total),
-    ],
-    by.length,
-  );
-  const heading = about(plural(total.requests, 'request'), periodText(report), `by the receipts in ${where}`);
-  return `${heading}\n\n${table}${lost}`;
-}
-
-/** Aligns cells in columns: the first `left` columns to the left, the others to the right. */
-function aligned(lines: readonly (readonly string[])[], left: number): string {
   const widths = lines[0]?.map((_, i) => Math.max(...lines.map((line) => line[i]?.length ?? 0))) ?? [];
   const padded = (cell: string, i: number): string =>
-    i < left ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0);
-  return lines.map((line) => `${line.map(padded).join('  ').trimEnd()}\n`).join('');
+    i < by.length ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0);
+  const table = lines.map((line) => `${line.map(padded).join('  ').trimEnd()}\n`).join('');
+  return `${plural(total.requests, 'request')}${period} by the receipts in ${where}\n\n${table}${lost}`;
 }
 
-function periodText({ since, until }: UsageReport): string {
+/** Empty without a period; else it begins with a blank. */
+function periodText({ since, until }: Pick<UsageReport, 'since' | 'until'>): string {
   const short = (time: string): string => time.replace(/T00:00:00\.000Z$/, '').replace('.000Z', 'Z');
-  const words = [
-    since === null ? '' : `since ${short(since)}`,
-    until === null ? '' : `before ${short(until)}`,
-  ];
-  return words.filter((word) => word !== '').join(' and ');
+  const from = since === null ? '' : ` since ${short(since)}`;
+  if (until === null) return from;
+  return `${from}${from === '' ? '' : ' and'} before ${short(until)}`;
 }
 
 function renderHelp(): string {

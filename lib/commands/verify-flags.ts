@@ -34,11 +34,12 @@ const OWN = [
     help: 'Exit with 0 if evidence is accepted under roots other than those of AMD and Intel, as a simulator needs. Without this flag the exit code is 35.',
   }),
   setting('json', BOOLEAN, { help: 'Print the verdict as one JSON object (docs/verify.md).' }),
+  setting('verbose', BOOLEAN, { help: 'Print each check below its link of the chain of trust.' }),
 ] as const;
 
 /** Includes all flags of the proxy, so that its command line can be used as it is. */
 export const VERIFY_FLAGS = [...FLAGS, ...OWN];
-type Own = ValuesOf<(typeof OWN)[number]> & { readonly verbose: boolean };
+type Own = ValuesOf<(typeof OWN)[number]>;
 
 const NO_KEY =
   'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a record instead, name it with --saved FILE (see verify --help)';
@@ -55,7 +56,7 @@ export type SavedRequest = Own & { readonly mode: 'record'; readonly saved: stri
 /** The request of a command line. Throws config_invalid. */
 export function verifyRequest(given: Given, env: Environment = {}): LiveRequest | SavedRequest {
   const { values } = given;
-  const own = { ...valuesOf(OWN, given), verbose: values.get('verbose') === 'true' };
+  const own = valuesOf(OWN, given);
   const { saved } = own;
   const times = ['at', 'receipts-dir'].filter((name) => values.has(name));
   // Variables of the proxy count for the live service only.
@@ -94,7 +95,6 @@ function parseFile(flag: string, text: string): string {
 const HELP: Readonly<Record<string, string>> = {
   'api-key': 'API key: a literal, or a file path prefixed with @. Required.',
   'manifest-path': 'Manifest file to verify the remote against. If unset, the newest one from the service.',
-  verbose: 'Print each check below its link of the chain of trust.',
 };
 
 const proxyFlags = (...names: readonly string[]): readonly Flag[] =>
@@ -104,7 +104,7 @@ const proxyFlags = (...names: readonly string[]): readonly Flag[] =>
 
 /** The text of `verify --help`, as helpPage gives it. */
 export function renderVerifyHelp(): string {
-  const service = ['api-key', 'api-endpoint', 'manifest-path', 'connect-timeout', 'protocol-version'];
+  const service = ['api-key', 'api-endpoint', 'manifest-path', 'protocol-version'];
   const custom = 'under roots that are not those of AMD and Intel, without --accept-custom-roots.';
   const none = 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.';
   const codes = Object.entries(OUTCOMES).map(
@@ -119,7 +119,7 @@ what each link of its chain of trust establishes. Sends only the key, a nonce an
       section('The live service', [...proxyFlags(...service), ...OWN.slice(0, 2)]),
       "The proxy's other flags are accepted too, so that you can reuse its command line.\n",
       section('A record (no network is used)', OWN.slice(2, 5)),
-      section('Output', [...OWN.slice(5), ...proxyFlags('verbose', 'help')]),
+      section('Output', [...OWN.slice(5), ...proxyFlags('help')]),
       section('Exit codes', [
         ...codes,
         [`  ${CUSTOM_ROOTS_EXIT_CODE}  accepted`, custom],

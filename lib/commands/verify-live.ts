@@ -19,7 +19,7 @@ import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/outbound-proxy.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi, managedManifest } from '../session/control-api.ts';
-import { type AttestDeps, type AttestHooks, attest } from '../session/epoch.ts';
+import { type AttestDeps, attest, type Judged } from '../session/epoch.ts';
 import { shellWord } from '../text.ts';
 import { completed, notJudged, rootsKind } from '../verdict/judge.ts';
 import { type ExchangeRecord, type JudgedExchange, recordExchange } from '../verdict/record.ts';
@@ -47,7 +47,7 @@ export async function verifyLive(
   const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
-  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock });
+  const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock });
   const { call } = outbound;
   const { amdKdsUrl, intelPcsUrl } = config;
   const vendors = createCollateralCache({ call, store: new Map(), amdKdsUrl, intelPcsUrl, clock });
@@ -69,7 +69,7 @@ export async function verifyLive(
   const error = errorOf(verdict);
   const warnings = [
     request.given.values.has('protocol-version') ? `Warning: ${PROTOCOL_EXPERIMENT}.` : undefined,
-    error && simulatorHint(error, config, env),
+    error && simulatorHint(error, config),
   ];
   return { verdict, report, warnings, keep: save === undefined ? save : () => keepRecord(save, record) };
 }
@@ -81,33 +81,25 @@ async function attestOnce(
   asked: { readonly apiKey: string; readonly nonce: Uint8Array | undefined },
   onStep: OnStep,
 ): Promise<{ readonly verdict: Verdict; readonly exchange?: JudgedExchange }> {
-  const { roots, clock } = deps;
   let manifest: Uint8Array | undefined;
-  let judged: { verdict: Verdict; exchange: JudgedExchange } | undefined;
+  let judged: Judged | undefined;
   let error: PrivatemodeError | undefined;
   try {
     onStep('manifest');
-    const given = await expected();
-    manifest = given;
-    const hooks: AttestHooks = {
-      onStep,
-      onEvidence({ verdict, nonce, document }) {
-        judged = { verdict, exchange: { nonce, document, manifest: given, roots, secret: undefined } };
-      },
-      onSecret({ verdict, messages: secret }) {
-        if (judged !== undefined) judged = { verdict, exchange: { ...judged.exchange, secret } };
-      },
+    manifest = await expected();
+    const onVerdict = (newest: Judged): void => {
+      judged = newest;
     };
-    await attest(deps, hooks, { ...asked, manifest });
+    await attest(deps, { onStep, onVerdict }, { ...asked, manifest });
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     error = thrown;
   }
   if (judged !== undefined) return { ...judged, verdict: completed(error, judged.verdict) };
   const cause = error ?? new PrivatemodeError('attestation_failed', 'the service was not judged');
-  const at = new Date(clock.now()).toISOString();
+  const at = new Date(deps.clock.now()).toISOString();
   const manifestSha256 = manifest === undefined ? null : createHash('sha256').update(manifest).digest('hex');
-  return { verdict: notJudged(cause, { at, roots: rootsKind(roots), manifestSha256 }) };
+  return { verdict: notJudged(cause, { at, roots: rootsKind(deps.roots), manifestSha256 }) };
 }
 
 /** Refuses a file that is there, before the first request. Throws config_invalid. */

@@ -1,12 +1,11 @@
 /**
  * Where the API key of the proxy comes from: --api-key holds the key itself, or names a file with `@`. This
- * file checks the key, reads it, and watches the file for changes.
+ * file checks the key, reads it, and follows the file.
  */
-import { existsSync } from 'node:fs';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable, readNamed } from '../files/path-refusal.ts';
 import { type FileWatch, type Follower, readSmall, readSmallSync, watchFiles } from '../watch-files.ts';
-import { type ReadFile, readIfThere } from './files.ts';
+import type { ReadFile } from './files.ts';
 import { invalid } from './values.ts';
 
 export type ApiKeySource =
@@ -19,61 +18,38 @@ export type ApiKeySource =
  * of an existing file.
  */
 export function parseApiKey(text: string, readFile: ReadFile, flag: string): ApiKeySource {
-  if (text === '@')
-    throw invalid(`${flag} has no file name after the @: write @FILE, as in ${flag} @key.txt`);
   if (text.startsWith('@')) {
     const source = { kind: 'file', path: text.slice(1) } as const;
+    if (source.path === '') throw invalid(`${flag} has no file name after the @: write @FILE`);
     readApiKey(source, readFile, flag);
     return source;
   }
   const value = usableKey(text, flag);
-  if (readIfThere(text, readFile) === undefined) return { kind: 'literal', value };
-  throw invalid(
-    `${flag} is the name of an existing file, not a key: write @ in front of it, as in --api-key @key.txt`,
-  );
+  try {
+    readFile(text);
+  } catch {
+    return { kind: 'literal', value };
+  }
+  throw invalid(`${flag} is the name of an existing file, not a key: write @ in front of it`);
 }
 
-/**
- * The key of a source; reads the file if there is one. `flag`: the name of the setting, for messages. Throws
- * config_invalid; the message quotes no part of the key.
- */
+/** The key of a source, read from its file if it has one. Throws config_invalid, without the key. */
 export function readApiKey(
   source: ApiKeySource,
   readFile: ReadFile = readSmallSync,
   flag = '--api-key',
 ): string {
   if (source.kind === 'literal') return source.value;
-  const what = `${keyFile(source.path)} of ${flag}`;
-  return keyInFile(source.path, readNamed(what, source.path, readFile));
+  const { path } = source;
+  return keyInFile(path, readNamed(`${keyFile(path)} of ${flag}`, path, readFile));
 }
 
-/**
- * The key in a file that is followed. `of`: whose key it is, for messages. Throws config_invalid; the message
- * quotes no part of the key.
- */
+/** The key in a file that is followed. `of`: whose key it is. Throws config_invalid, without the key. */
 export async function readKeyFile(path: string, of?: string): Promise<string> {
-  const what = of === undefined ? keyFile(path) : `${keyFile(path)} of ${of}`;
   const bytes = await readSmall(path).catch((thrown: unknown) => {
-    throw fileUnreadable(what, thrown);
+    throw fileUnreadable(`${keyFile(path)}${of === undefined ? '' : ` of ${of}`}`, thrown);
   });
   return keyInFile(path, bytes);
-}
-
-/**
- * Says where the key comes from, for messages about a key that the service does not accept; never the key
- * itself. `setting`: the flag or variable that set it. `readAt`: when its file was read. `exists`: tells
- * whether there is a file of this name.
- */
-export function keyOrigin(
-  source: ApiKeySource,
-  setting: string,
-  { readAt, exists }: { readonly readAt: Date; readonly exists: (path: string) => boolean },
-): string {
-  if (source.kind === 'file') return `${setting} @${source.path}, read at ${readAt.toISOString()}`;
-  const literal = `${setting}, as it stands there`;
-  return exists(source.value)
-    ? `${literal}, which is the name of a file: write @ in front of it to use the key in the file`
-    : literal;
 }
 
 export type ConfiguredKey = ReturnType<typeof configuredKey>;
@@ -92,11 +68,13 @@ export function configuredKey({
   const first = source && readApiKey(source);
   let value = first;
   let readAt = new Date();
-  const origin = (): string | undefined =>
-    source && keyOrigin(source, apiKeySetting, { readAt, exists: existsSync });
+  /** Where the key comes from, for the operator only; never the key itself. */
+  function origin(): string | undefined {
+    if (source?.kind !== 'file') return source && `${apiKeySetting}, as it stands there`;
+    return `${apiKeySetting} @${source.path}, read at ${readAt.toISOString()}`;
+  }
   return {
     value: () => value,
-    /** Where the key comes from, for the operator only. */
     origin,
     /** Adds the origin of the key to the message of api_key_rejected; returns every other error unchanged. */
     named(error: PrivatemodeError): PrivatemodeError {
@@ -129,24 +107,19 @@ function keyInFile(path: string, bytes: Uint8Array): string {
   const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf16le' : 'utf8';
   const what = `the ${keyFile(path)}`;
   const key = usableKey(Buffer.from(bytes).toString(encoding).trim(), what);
-  if (key.includes(' ')) throw invalid(`${what} contains more than one word: it must contain only the key`);
+  if (/\s/.test(key)) throw invalid(`${what} contains more than one word: it must contain only the key`);
   return key;
 }
 
 /**
- * Text that people put around a key, and the message for each. A key may end in `=`; the pattern for NAME=KEY
- * therefore needs a character other than `=` or white space after the equals sign.
+ * What people put around a key, or in its place. A key may end in `=`; the pattern for NAME=KEY therefore
+ * needs another character after the equals sign.
  */
 const WRAPPED: readonly (readonly [pattern: RegExp, problem: string])[] = [
-  [/^(["'`]).*\1$/, 'has quotes around the key: leave them out'],
+  [/^["'`]|["'`]$/, 'has a quote at its beginning or end: leave it out'],
   [/^bearer(?:\s|$)/i, 'begins with "Bearer", which is no part of the key: leave it out'],
-  [/^[{[]/, 'holds JSON: leave only the key, without braces and quotes'],
-  [/[\r\n]/, 'has more than one line: leave only the key'],
-  [/^</, 'holds a page or markup, not a key'],
-  [/^\$[A-Za-z_{]/, 'begins with $: the shell did not replace the variable; use double quotes'],
-  [/^--[a-z]+(?:-[a-z]+)*(?:=|$)/, 'holds the next flag: the key itself is missing'],
-  [/^(?:export\s+)?[A-Za-z_]\w*\s*=\s*[^=\s]/, 'holds NAME=KEY: leave out the name and the equals sign'],
-  [/^["'`]|["'`]$/, 'has a quote at one end: leave it out'],
+  [/^(?:export\s+)?[A-Za-z_]\w*\s*=\s*[^=\s]|^[{[<]|[\r\n]/, 'holds more than the key: leave only the key'],
+  [/^\$[A-Za-z_{]|^--[a-z]/, 'holds a variable or a flag in place of the key'],
 ];
 
 /** Checks a key and returns it. A key travels as a header value: visible ASCII, with spaces only inside. */

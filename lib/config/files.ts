@@ -1,20 +1,16 @@
 /** Reads the files and directories that flags name: a salt, a manifest, the workspace. */
-import { createReadStream, existsSync, mkdirSync, mkdtempSync, rmdirSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { buffer } from 'node:stream/consumers';
 import { parseManifest, whyNoManifest } from '../attestation/manifest.ts';
 import { makeDirectorySync } from '../files/durable-file.ts';
-import { fileUnreadable, readNamed, reasonOf } from '../files/path-refusal.ts';
+import { fileUnreadable, readNamed } from '../files/path-refusal.ts';
 import { type FileWatch, type Follower, readSmall, watchFiles } from '../watch-files.ts';
 import { invalid } from './values.ts';
 
 /** Reads the bytes of a file. Throws the error of the file system. */
 export type ReadFile = (path: string) => Uint8Array;
 
-/**
- * Runs `action` and returns its result. If it throws, `refuse` turns the thrown value into the error to throw
- * instead.
- */
+/** The result of `action`; what it throws becomes the error that `refuse` makes of it. */
 export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error): T {
   try {
     return action();
@@ -22,19 +18,6 @@ export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error)
     throw refuse(thrown);
   }
 }
-
-/** The bytes of a file, or undefined if it cannot be read. */
-export function readIfThere(path: string, readFile: ReadFile): Uint8Array | undefined {
-  try {
-    return readFile(path);
-  } catch {
-    return undefined;
-  }
-}
-
-const MIN_SALT_BYTES = 32;
-/** Unicode characters. */
-const MAX_SALT_CHARACTERS = 128;
 
 /**
  * Parses --prompt-cache-salt. `random` → undefined (one salt per start), `@file` → the content of the file
@@ -48,76 +31,23 @@ export function parseSalt(text: string, readFile: ReadFile, flag: string): strin
   if (!text.startsWith('@')) return validSalt(text, !text.includes('\ufffd'), flag);
   const path = text.slice(1);
   const what = `the salt file ${JSON.stringify(path)} of ${flag}`;
-  const bytes = readNamed(what, path, readFile);
-  // Keep a byte order mark, as the reference does: instances that share a salt must agree on it.
-  const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-  const content = orRefuse(
-    () => utf8.decode(bytes),
-    () => invalid(`${what} is not valid UTF-8`),
-  );
-  return validSalt(content.replace(/^\p{White_Space}+|\p{White_Space}+$/gu, ''), true, what);
+  // With a byte order mark, as in the reference: instances that share a salt must agree on it.
+  const content = Buffer.from(readNamed(what, path, readFile));
+  const isUtf8 = Buffer.from(content.toString()).equals(content);
+  return validSalt(content.toString().replace(/^\p{White_Space}+|\p{White_Space}+$/gu, ''), isUtf8, what);
 }
 
 function validSalt(salt: string, isUtf8: boolean, what: string): string {
-  if (!isUtf8 || !salt.isWellFormed()) throw invalid(`${what} is not valid UTF-8`);
   const [bytes, characters] = [Buffer.byteLength(salt), [...salt].length];
-  const enough = `at least ${MIN_SALT_BYTES} (openssl rand -hex 32 makes one)`;
-  if (bytes < MIN_SALT_BYTES) throw invalid(`${what} has ${bytes} bytes; a salt needs ${enough}`);
-  if (characters > MAX_SALT_CHARACTERS)
-    throw invalid(`${what} has ${characters} characters; a salt has at most ${MAX_SALT_CHARACTERS}`);
-  const forbidden = /[@/\\\0]/.exec(salt)?.[0];
-  if (forbidden === undefined) return salt;
-  const shown = forbidden === '\0' ? 'a NUL' : `"${forbidden}"`;
-  throw invalid(
-    `${what} contains ${shown}; a salt has none of @, /, \\ and NUL (openssl rand -hex 32 makes one)`,
-  );
-}
-
-/** A manifest has about 6 KB. */
-const MAX_MANIFEST_BYTES = 1024 * 1024;
-
-/** Reads a manifest file that the user supplies, byte for byte. Throws config_invalid. */
-export async function readManifestFile(path: string): Promise<Uint8Array> {
-  const refuse = (why: string, cause?: unknown) =>
-    invalid(`failed to read manifest file: ${path} ${why}`, cause);
-  let manifest: Uint8Array;
-  try {
-    // Read at most one byte more than allowed, so that an endless file ends too.
-    manifest = new Uint8Array(await buffer(createReadStream(path, { end: MAX_MANIFEST_BYTES })));
-  } catch (cause) {
-    throw refuse(`cannot be read: ${reasonOf(cause)}`, cause);
-  }
-  if (manifest.length === 0) throw refuse('is empty');
-  if (manifest.length > MAX_MANIFEST_BYTES) throw refuse(`exceeds ${MAX_MANIFEST_BYTES} bytes`);
-  return manifest;
-}
-
-/**
- * The content of the file of --manifest-path, which is followed: `current` changes with the file once `watch`
- * was called. A file that holds no valid manifest leaves the old one.
- */
-export async function givenManifest(path: string) {
-  const first = await readManifestFile(path);
-  let current = first;
-  const read = async (): Promise<Uint8Array> => {
-    const bytes = await readSmall(path).catch((thrown: unknown) => {
-      throw fileUnreadable(`the file ${JSON.stringify(path)} of --manifest-path`, thrown);
-    });
-    const manifest = new Uint8Array(bytes);
-    parseManifest(manifest);
-    return manifest;
-  };
-  return {
-    current: async (): Promise<Uint8Array> => current,
-    watch: (follower: Omit<Follower<Uint8Array>, 'changed'> & { readonly changed: () => void }): FileWatch =>
-      watchFiles(first, read, follower.clock.times.manifestFileLook, {
-        ...follower,
-        changed(next) {
-          current = next;
-          follower.changed();
-        },
-      }),
-  };
+  const problems: readonly (readonly [holds: boolean, problem: string])[] = [
+    [!isUtf8 || !salt.isWellFormed(), 'is not valid UTF-8'],
+    [bytes < 32, `has ${bytes} bytes; a salt needs at least 32`],
+    [characters > 128, `has ${characters} characters; a salt has at most 128`],
+    [/[@/\\\0]/.test(salt), 'contains @, /, \\ or NUL'],
+  ];
+  const [, problem] = problems.find(([holds]) => holds) ?? [];
+  if (problem === undefined) return salt;
+  throw invalid(`${what} ${problem} (openssl rand -hex 32 makes one)`);
 }
 
 /**
@@ -130,13 +60,41 @@ export function requireManifest(path: string, readFile: ReadFile, flag: string):
   if (reason !== undefined) throw invalid(`the ${file} ${reason}`);
 }
 
-/**
- * Says why the content of a file cannot be a manifest, and what to do, as the end of a sentence about the
- * file; undefined if it may be one.
- */
+/** Why these bytes cannot be a manifest, and what to do, as the end of a sentence; undefined if they may. */
 export function whyNoManifestFile(bytes: Uint8Array): string | undefined {
   const reason = whyNoManifest(bytes);
   return reason && `${reason}; fetch it again, and save it byte for byte as it was sent`;
+}
+
+/**
+ * The content of the file of --manifest-path, which is followed: `current` changes with the file once `watch`
+ * was called. A file that holds no valid manifest leaves the old one. Throws config_invalid.
+ */
+export async function givenManifest(path: string) {
+  const read = async (): Promise<Uint8Array> => {
+    const bytes = await readSmall(path).catch((thrown: unknown) => {
+      throw fileUnreadable(`the file ${JSON.stringify(path)} of --manifest-path`, thrown);
+    });
+    return new Uint8Array(bytes);
+  };
+  const valid = async (): Promise<Uint8Array> => {
+    const manifest = await read();
+    parseManifest(manifest);
+    return manifest;
+  };
+  const first = await read();
+  let current = first;
+  return {
+    current: async (): Promise<Uint8Array> => current,
+    watch: (follower: Omit<Follower<Uint8Array>, 'changed'> & { readonly changed: () => void }): FileWatch =>
+      watchFiles(first, valid, follower.clock.times.manifestFileLook, {
+        ...follower,
+        changed(next) {
+          current = next;
+          follower.changed();
+        },
+      }),
+  };
 }
 
 /**
@@ -147,11 +105,9 @@ export function whyNoManifestFile(bytes: Uint8Array): string | undefined {
 export function prepareWorkspace(workspace: string): void {
   const name = JSON.stringify(workspace);
   const refuse = (action: string) => (thrown: unknown) => {
-    const code = codeOf(thrown);
-    const problem =
-      code === 'EEXIST'
-        ? `${name} is not a directory`
-        : `the directory ${name} cannot be ${action} (${code})`;
+    const { code = 'unknown cause' } = thrown as NodeJS.ErrnoException;
+    const denied = `the directory ${name} cannot be ${action} (${code})`;
+    const problem = code === 'EEXIST' ? `${name} is not a directory` : denied;
     return invalid(`--workspace: ${problem}; name a directory that can be written`, thrown);
   };
   orRefuse(() => makeWorkspace(workspace), refuse('created'));
@@ -167,6 +123,3 @@ function makeWorkspace(workspace: string): void {
   if (!existsSync(outermost)) mkdirSync(outermost);
   makeDirectorySync(workspace);
 }
-
-/** The code of a file-system error. */
-const codeOf = (thrown: unknown): string => (thrown as NodeJS.ErrnoException).code ?? 'unknown cause';

@@ -15,6 +15,9 @@ const retired = (name: string, type: Flag['type'], how: 'ignored' | 'refused', w
   retired: { how, why },
 });
 
+/** The words of the reference. */
+const TOGETHER = 'TLS certificate and key must be provided together';
+
 /** Flags that print something; the proxy then does not start. */
 const PRINTS = { type: 'boolean', commandLineOnly: true } as const;
 
@@ -26,7 +29,6 @@ const GROUPS = {
       aliases: [old('apiEndpoint')],
     }),
     setting('api-key', text('KEY|@FILE', values.asWritten), {
-      secret: true,
       help: 'API key: a literal, or a file path prefixed with @ (reloaded when it changes and on SIGHUP). If unset, the proxy adds no key, and clients send their own.',
       aliases: [old('apiKey')],
     }),
@@ -63,20 +65,22 @@ const GROUPS = {
       default: '0.0.0.0',
       help: 'IP address or host name to listen on. 127.0.0.1 keeps other machines out; unix:/run/privatemode/proxy.sock listens on a socket file, which other users of this machine cannot open.',
     }),
-    setting('listen-mode', text('MODE', values.parseMode), {
-      default: '0600',
-      help: 'Permissions of that socket file, in octal; 0660 lets its group in.',
-    }),
     setting('port', text('PORT', values.parsePort), { default: '8080', help: 'Port to listen on.' }),
     setting('reuse-port', BOOLEAN, {
+      needs: {
+        flag: 'api-key',
+        because: 'a shared port opens once the service is verified, which takes a key',
+      },
       default: 'false',
       help: 'Share the port with other instances of the proxy (Linux, same user): the system spreads connections over those that listen. An instance listens only while it has verified the service, and stops listening before it ends its responses.',
     }),
     setting('tls-cert-path', text('FILE', values.parsePath), {
+      needs: { flag: 'tls-key-path', because: TOGETHER },
       help: 'TLS certificate (PEM, with its chain). With it and --tls-key-path the proxy serves HTTPS; both files are reloaded when they change.',
       aliases: [old('tlsCertPath')],
     }),
     setting('tls-key-path', text('FILE', values.parsePath), {
+      needs: { flag: 'tls-cert-path', because: TOGETHER },
       help: 'TLS private key (PEM).',
       aliases: [old('tlsKeyPath')],
     }),
@@ -97,7 +101,6 @@ const GROUPS = {
       aliases: [{ name: 'sharedPromptCache', deprecated: true, inverted: true }],
     }),
     setting('prompt-cache-salt', text('SALT|@FILE|random', values.asWritten), {
-      secret: true,
       default: 'random',
       help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (everybody who knows it shares the cache), or random (a new one at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it; with --clients it is mixed with the salt of the client.',
       aliases: [old('promptCacheSalt')],
@@ -113,18 +116,6 @@ const GROUPS = {
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
       help: 'Memory for request bodies. When it is full, requests get 503 and are asked to come again in a few seconds; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
-    }),
-    setting('min-upload-rate', integer('BYTES/S', 0), {
-      default: '1024',
-      help: 'Slowest upload to accept, in bytes per second over the last 10 s. A slower one is aborted; 0 accepts any.',
-    }),
-    setting('connect-timeout', duration(1), {
-      default: '10s',
-      help: 'Longest time to connect to the remote API, including TLS.',
-    }),
-    setting('warm-connections', integer('N', 0), {
-      default: '2',
-      help: 'Idle connections to the remote API that are kept open, so that requests need not wait for a handshake. 0 opens none ahead.',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',
@@ -144,10 +135,11 @@ const GROUPS = {
       help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here before the port closes. A second signal ends it. Not with a socket of systemd, which stays open anyway; with --reuse-port the port closes at once, and the time is for the connections that are open.',
     }),
     setting('limits-store', text('URL|@FILE', values.asWritten), {
-      secret: true,
+      needs: { flag: 'clients', because: 'only clients have limits' },
       help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @ and a file with such a URL. If unset, each replica counts for itself.',
     }),
     setting('limits-store-failure', choice('POLICY', 'closed', 'open'), {
+      needs: { flag: 'limits-store', because: 'there is no store to fail' },
       default: 'closed',
       help: 'What to do with requests of clients with limits while that store is unavailable: closed refuses them with 503, open admits them without counting.',
     }),
@@ -181,10 +173,6 @@ const GROUPS = {
     setting('metrics-address', hostPort('HOST:PORT'), {
       help: 'Serve /metrics, /healthz and /readyz, and nothing else, on a listener of their own: for a network that must not see the status page. If unset, there is no such listener.',
     }),
-    setting('expose-verification', BOOLEAN, {
-      default: 'false',
-      help: 'Serve /verification, which says how the remote was verified, on the port for applications too.',
-    }),
     setting('responses-api', BOOLEAN, {
       default: 'false',
       help: 'Serve POST /v1/responses, which the service does not offer: the proxy translates each request to a chat completion, and the response back.',
@@ -198,11 +186,6 @@ const GROUPS = {
     ),
     { name: 'help', short: 'h', ...PRINTS, help: 'Print this help.' },
     { name: 'version', short: 'v', ...PRINTS, help: 'Print the version.' },
-    {
-      name: 'verbose',
-      ...PRINTS,
-      help: 'With --version: also print the releases of Node and OpenSSL, and the known security fixes that this Node lacks.',
-    },
     { name: 'licenses', ...PRINTS, help: 'Print the licences of the program and of all its parts.' },
   ],
 } as const;

@@ -6,11 +6,8 @@ import { variableOf } from './environment.ts';
 import { FLAG_GROUPS } from './flags.ts';
 import type { Flag } from './setting.ts';
 
-/**
- * `usual`: columns if the width of the terminal is unknown, and the most that are used. `fewest`: the
- * narrowest layout.
- */
-const COLUMNS = { usual: 100, fewest: 60 } as const;
+/** Columns of the narrowest layout, and of the widest, which is also that of an unknown terminal. */
+const [FEWEST, MOST] = [60, 100];
 /** From this many columns on, descriptions start at column 34; on narrower terminals, at column 10. */
 const WIDE = 80;
 
@@ -68,35 +65,30 @@ function flagTerm(flag: Flag): Term {
 }
 
 /** Wraps the text of `helpPage` for a terminal of that many columns; undefined if the width is unknown. */
-export function fitHelp(text: string, columns: number = COLUMNS.usual): string {
-  const width = Math.min(Math.max(columns, COLUMNS.fewest), COLUMNS.usual);
+export function fitHelp(text: string, columns: number = MOST): string {
+  const width = Math.min(Math.max(columns, FEWEST), MOST);
   const at = width < WIDE ? 10 : 34;
-  return text
-    .split('\n')
-    .map((line) => {
-      const [term = '', description] = line.split('\t');
-      if (description !== undefined)
-        return beside(wrapped(term, width, 6), at, wrapped(description, width, at));
-      if (line.length <= width) return line;
-      const [, usage, what] = /^(\s+\S.*?) {2,}(\S.*)$/.exec(line) ?? [];
-      return usage === undefined || what === undefined
-        ? wrapped(line, width, line.startsWith(' ') ? 6 : 0)
-        : `${usage}\n${wrapped(' '.repeat(8) + what, width, 8)}`;
-    })
-    .join('\n');
+  const fit = (line: string): string => {
+    const [term = '', description] = line.split('\t');
+    if (description !== undefined) {
+      const lines = wrapped(' '.repeat(at) + description, width, at);
+      const isBeside = term.length <= at - 2;
+      return isBeside ? term.padEnd(at) + lines.trimStart() : `${wrapped(term, width, 6)}\n${lines}`;
+    }
+    const [, usage, what] = /^(\s+\S.*?) {2,}(\S.*)$/.exec(line) ?? [];
+    if (line.length <= width || usage === undefined)
+      return wrapped(line, width, line.startsWith(' ') ? 6 : 0);
+    return `${usage}\n${wrapped(' '.repeat(8) + what, width, 8)}`;
+  };
+  return text.split('\n').map(fit).join('\n');
 }
-
-/** A term and its description, which starts on a new line if the term is too long. */
-const beside = (term: string, at: number, description: string): string =>
-  term.length > at - 2
-    ? `${term}\n${' '.repeat(at)}${description.trimStart()}`
-    : term.padEnd(at) + description.trimStart();
 
 /**
  * Wraps text to `width` columns. All lines but the first are indented by `indent` columns. A word longer than
  * a line stays whole.
  */
 function wrapped(text: string, width: number, indent: number): string {
+  if (text.length <= width) return text;
   const [before = ''] = /^ */.exec(text) ?? [];
   const line = new RegExp(`\\S.{0,${width - Math.max(indent, before.length) - 1}}(?= |$)|\\S+`, 'g');
   return before + (text.trim().match(line) ?? []).join(`\n${' '.repeat(indent)}`);

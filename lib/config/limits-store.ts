@@ -3,73 +3,47 @@ import { readNamed } from '../files/path-refusal.ts';
 import type { ReadFile } from './files.ts';
 import { invalid } from './values.ts';
 
-/** The parts of a store's URL. */
-export interface StoreAddress {
-  /** IPv6 without brackets. */
-  readonly host: string;
-  readonly port: number;
-  /** Whether the URL begins with rediss://. */
-  readonly tls: boolean;
-  readonly username: string | undefined;
-  readonly password: string | undefined;
-  /** Number of the database; 0 if the URL names none. */
-  readonly database: number;
-}
-
-const DEFAULT_PORT = 6379;
-
 /**
  * The URL of the store: `text` itself, or the content of the file that it names as `@FILE`, without white
  * space around it. `flag`: the name of the setting, for messages. Throws config_invalid if the file cannot be
  * read, or if the text is no URL of a store.
  */
 export function readLimitsStore(text: string, readFile: ReadFile, flag: string): string {
-  if (!text.startsWith('@')) {
-    parseStoreUrl(text, flag);
-    return text;
-  }
-  const path = text.slice(1);
-  const what = `the file ${JSON.stringify(path)} of ${flag}`;
-  const url = Buffer.from(readNamed(what, path, readFile))
-    .toString('utf8')
-    .trim();
+  const path = text.startsWith('@') ? text.slice(1) : undefined;
+  const what = path === undefined ? flag : `the file ${JSON.stringify(path)} of ${flag}`;
+  const url =
+    path === undefined
+      ? text
+      : Buffer.from(readNamed(what, path, readFile))
+          .toString()
+          .trim();
   parseStoreUrl(url, what);
   return url;
 }
 
 /**
- * Parses the URL of a store. `what`: where the URL is, for messages. Throws config_invalid; the message
- * quotes no part of the URL, which may hold a password.
+ * The parts of the URL of a store; the host is without brackets, and the database 0 if there is none. `what`:
+ * where the URL is. Throws config_invalid, without any part of the URL, which may hold a password.
  */
-export function parseStoreUrl(text: string, what: string): StoreAddress {
-  const refuse = (problem: string): never => {
-    throw invalid(
-      `${what} wants redis:// or rediss://, [USER]:PASSWORD@ if need be, HOST[:PORT][/DB]: ${problem}`,
-    );
-  };
-  const url = /^rediss?:\/\//i.test(text)
-    ? URL.parse(text)
-    : refuse('it begins with neither; write redis:// in front of the host');
-  if (url === null)
-    return refuse('it is not a URL; in user and password write %25 %40 %3A %2F %3F %23 for % @ : / ? #');
-  const host = /^(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))$/i.exec(url.hostname);
-  if (host === null) return refuse('it names no host');
-  if (url.port === '0') return refuse('it names port 0');
-  if (url.search !== '' || url.hash !== '') refuse('nothing may follow the database');
-  const database = /^\/?(\d{0,4})$/.exec(url.pathname)?.[1] ?? refuse('the database is a number');
-  const decode = (part: string): string | undefined => {
-    try {
-      return part === '' ? undefined : decodeURIComponent(part);
-    } catch {
-      return refuse('user or password has a % that is not written as %25');
-    }
-  };
-  return {
-    host: host[1] ?? (host[2] as string),
-    port: url.port === '' ? DEFAULT_PORT : Number(url.port),
-    tls: url.protocol === 'rediss:',
-    username: decode(url.username),
-    password: decode(url.password),
-    database: Number(database),
-  };
+export function parseStoreUrl(text: string, what: string) {
+  try {
+    const url = new URL(text);
+    const [, ipv6, name] = /^(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))$/i.exec(url.hostname) ?? [];
+    const host = ipv6 ?? name;
+    const [, database] = /^\/?(\d{0,4})$/.exec(url.pathname) ?? [];
+    const isStore = ['redis:', 'rediss:'].includes(url.protocol) && url.port !== '0';
+    if (!isStore || host === undefined || database === undefined || url.search + url.hash !== '')
+      throw new Error('it is another kind of URL');
+    return {
+      host,
+      port: Number(url.port || 6379),
+      tls: url.protocol === 'rediss:',
+      username: decodeURIComponent(url.username) || undefined,
+      password: decodeURIComponent(url.password) || undefined,
+      database: Number(database),
+    };
+  } catch {
+    const escapes = 'in user and password write %25 %40 %3A %2F %3F %23 for % @ : / ? #';
+    throw invalid(`${what} wants redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], or rediss://…; ${escapes}`);
+  }
 }

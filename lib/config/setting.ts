@@ -1,7 +1,4 @@
-/**
- * Tables of flags: what a row holds, which kinds of settings there are, and how the values of a table are
- * read.
- */
+/** Tables of flags: what a row holds, which kinds of settings there are, and how their values are read. */
 import { type Parse, parseChoice, parseDuration, parseHostPort, parseInteger, parseList } from './values.ts';
 
 export interface FlagAlias {
@@ -29,32 +26,21 @@ export interface Flag extends Pick<Kind<unknown>, 'type' | 'value'> {
   readonly default?: string;
   readonly help: string;
   readonly aliases?: readonly FlagAlias[];
+  /** Another flag without which it stops the start, and why. */
+  readonly needs?: { readonly flag: string; readonly because: string };
   /** The texts that it accepts, if it accepts only a few. */
   readonly words?: readonly string[];
-  /**
-   * End of the message about a word without a flag that was probably meant for this one: says what to write.
-   */
+  /** What to write, for a word without a flag that was probably meant for this one. */
   readonly bare?: string;
-  /** Its text may hold a key or a password: no message quotes it. */
-  readonly secret?: true;
   /** Works, but --help does not list it. */
   readonly hidden?: true;
-  /**
-   * Only a flag, no variable: it prints something in place of a start, or must be visible in the list of
-   * processes.
-   */
+  /** No variable sets it: it prints something, or must be visible in the list of processes. */
   readonly commandLineOnly?: true;
-  /**
-   * The flag does nothing any more: `ignored` causes a warning, `refused` ends the start. `why`: the reason,
-   * for the message.
-   */
+  /** It does nothing any more: `ignored` causes a warning, `refused` ends the start. */
   readonly retired?: { readonly how: 'ignored' | 'refused'; readonly why: string };
 }
 
-/**
- * Makes the row of a setting, which is a flag with a value for the program: its name, its kind and its other
- * members.
- */
+/** The row of a setting, which is a flag with a value for the program. */
 export const setting = <
   const Name extends string,
   Read extends Kind<unknown>,
@@ -82,9 +68,7 @@ export const hostPort = (value: string, defaultPort?: number) =>
   text(value, (flag, given) => parseHostPort(flag, given, defaultPort));
 
 export const integer = (value: string, minimum: number) =>
-  kind('integer')(value, (flag, given) =>
-    parseInteger(flag, given, minimum, value === 'N' ? undefined : value.toLowerCase()),
-  );
+  kind('integer')(value, (flag, given) => parseInteger(flag, given, minimum));
 
 export const duration = (minimumMs: number) =>
   kind('duration')('DURATION', (flag, given) => parseDuration(flag, given, minimumMs));
@@ -101,10 +85,7 @@ export const BOOLEAN = {
   parse: (_: string, given: string): boolean => given === 'true',
 } as const;
 
-/**
- * The settings that were given: texts by the names of flags, warnings for a person, and the name of each
- * setting in errors.
- */
+/** The settings that were given: texts by the names of flags, and warnings for a person. */
 export interface Given {
   readonly values: ReadonlyMap<string, string>;
   readonly warnings: readonly string[];

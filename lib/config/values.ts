@@ -1,7 +1,4 @@
-/**
- * Parses the texts of settings. Each parser takes the name of the setting as it was given, for its error
- * (config_invalid), and the text.
- */
+/** Parses the texts of settings. Each parser throws config_invalid. */
 import { isIP } from 'node:net';
 import { type AliasTable, aliasIn } from '../api/model-aliases.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -18,10 +15,11 @@ export interface HostPort {
 
 /** setTimeout fires at once beyond 2^31-1 ms. */
 const MAX_DURATION_MS = 24 * 24 * 3_600_000;
+const MAX_PORT = 65_535;
 
-/** The texts that Go's strconv.ParseBool accepts; existing deployments use them. */
-const TRUE: readonly string[] = ['1', 't', 'T', 'true', 'TRUE', 'True'];
-const FALSE: readonly string[] = ['0', 'f', 'F', 'false', 'FALSE', 'False'];
+/** What Go's strconv.ParseBool accepts; existing deployments use it. */
+const TRUE = /^(?:1|[tT]|true|TRUE|True)$/;
+const FALSE = /^(?:0|[fF]|false|FALSE|False)$/;
 
 /** Each unit in ms. Two rows look alike: µ is the micro sign in one and the Greek letter in the other. */
 const MS = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
@@ -30,15 +28,13 @@ const MS = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_00
 const LEVELS = ['debug', 'info', 'warn', 'error'];
 
 export function parseBoolean(flag: string, text: string): boolean {
-  if (!TRUE.includes(text) && !FALSE.includes(text)) throw wants(flag, 'true or false', text);
-  return TRUE.includes(text);
+  if (!TRUE.test(text) && !FALSE.test(text)) throw wants(flag, 'true or false', text);
+  return TRUE.test(text);
 }
 
-/** `unit`: what the number counts, for messages; undefined if the flag says it. */
-export function parseInteger(flag: string, text: string, minimum: number, unit?: string): number {
+export function parseInteger(flag: string, text: string, minimum: number): number {
   const value = wholeNumber(text);
-  const wanted = `a whole number of at least ${minimum}, without a unit`;
-  if (!(value >= minimum)) throw wants(flag, wanted, text, unit && `it is a number of ${unit}`);
+  if (!(value >= minimum)) throw wants(flag, `a whole number of at least ${minimum}, without a unit`, text);
   return value;
 }
 
@@ -48,18 +44,21 @@ const wholeNumber = (text: string): number =>
 
 export const asWritten: Parse<string> = (_, text) => text;
 
-export function parsePath(flag: string, text: string): string {
-  if (text === '' || text.includes('\0')) throw invalid(`${flag} wants a path, and got none`);
-  return text;
-}
+/** Texts of this pattern, unchanged. */
+const matching =
+  (pattern: RegExp, wanted: string): Parse<string> =>
+  (flag, text) => {
+    if (!pattern.test(text)) throw wants(flag, wanted, text);
+    return text;
+  };
+
+export const parsePath = matching(/^[^\0]+$/, 'a path');
 
 /** A version in the form of the Privatemode-Version header: vX.Y.Z. */
-export function parseProtocolVersion(flag: string, text: string): string {
-  const part = String.raw`(?:0|[1-9]\d{0,3})`;
-  if (!new RegExp(`^v${part}\\.${part}\\.${part}$`).test(text))
-    throw wants(flag, 'a version of three numbers such as v1.40.0', text);
-  return text;
-}
+export const parseProtocolVersion = matching(
+  /^v(?:0|[1-9]\d{0,3})(?:\.(?:0|[1-9]\d{0,3})){2}$/,
+  'a version of three numbers such as v1.40.0',
+);
 
 /** The items of a comma-separated list without duplicates and empty items. */
 export function parseList(flag: string, text: string, parseItem: Parse<string>): readonly string[] {
@@ -69,7 +68,7 @@ export function parseList(flag: string, text: string, parseItem: Parse<string>):
 
 export function parsePort(flag: string, text: string): number {
   const value = wholeNumber(text);
-  if (!(value <= 65_535)) throw wants(flag, 'a port number from 0 to 65535', text);
+  if (!(value <= MAX_PORT)) throw wants(flag, `a port number from 0 to ${MAX_PORT}`, text);
   return value;
 }
 
@@ -92,10 +91,7 @@ export function parseChoice<T extends string>(flag: string, text: string, choice
   return found;
 }
 
-/**
- * Reads a level: a name in any case, or a slog number. A number above 8 counts as 8, so errors always show.
- * Returns the pino number of the least severe level that the log shows.
- */
+/** Reads a level: a name, or a slog number, of which the highest is 8. Returns the number of pino. */
 export function parseLogLevel(flag: string, text: string): number {
   const number = /^[+-]?\d{1,6}$/.test(text) ? Math.min(Number(text), 8) : Number.NaN;
   const level = LEVELS.findIndex((name, k) => name === text.toLowerCase() || number <= 4 * (k - 1));
@@ -107,10 +103,7 @@ export function parseLogLevel(flag: string, text: string): number {
 const RFC_3339 =
   /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(\.\d{1,9})?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/i;
 
-/**
- * The moment of an RFC 3339 text with a time zone, cut to milliseconds; undefined if the text is no such
- * moment.
- */
+/** The moment of an RFC 3339 text with a time zone, cut to ms; undefined if the text is no such moment. */
 export function momentIn(text: string): Date | undefined {
   const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
   const midnight = new Date(`${day}T00:00:00Z`);
@@ -119,10 +112,7 @@ export function momentIn(text: string): Date | undefined {
   return new Date(`${day}T${time}${fraction.slice(0, 4)}${zone.toUpperCase()}`);
 }
 
-/**
- * As `momentIn`, but throws for other texts. `wanted`: the form that the error asks for; `written`: the text
- * that it quotes.
- */
+/** As `momentIn`, but throws. `wanted`: the form to ask for; `written`: the text that the error quotes. */
 export function parseMoment(
   flag: string,
   text: string,
@@ -130,50 +120,37 @@ export function parseMoment(
   written = text,
 ): Date {
   const moment = momentIn(text);
-  if (moment === undefined) throw wants(flag, wanted, written, beyondMonth(written));
+  if (moment === undefined) throw wants(flag, wanted, written);
   return moment;
 }
 
-/** How many days the month of a date has, if the date names a later day; otherwise undefined. */
-export function beyondMonth(date: string): string | undefined {
-  const [, month, day] = /^(\d{4}-(?:0[1-9]|1[0-2]))-(3[01]|29)/.exec(date) ?? [];
-  if (month === undefined) return undefined;
-  const [year = 0, number = 0] = month.split('-').map(Number);
-  const days = new Date(Date.UTC(year, number, 0)).getUTCDate();
-  return Number(day) > days ? `${month} has ${days} days` : undefined;
+/** Reads `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address; undefined for any other text. */
+function hostIn(text: string): { readonly host: string; readonly port: number | undefined } | undefined {
+  const split = /^(?:\[([^\]]+)\]|([^:[\]]+))(?::(\d+))?$/.exec(text) ?? [];
+  const [, bracketed, name = '', digits] = isIP(text) === 6 ? [text, text] : split;
+  const host = (bracketed ?? name.replace(/\.$/, '')).toLowerCase();
+  const isName = host.length <= 253 && /^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$/.test(host);
+  const port = digits === undefined ? undefined : wholeNumber(digits);
+  if (!(bracketed === undefined ? isName : isIP(host) === 6)) return undefined;
+  return port === undefined || port <= MAX_PORT ? { host, port } : undefined;
 }
 
-/** `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. */
+/** If `defaultPort` is undefined, the text must name a port. */
 export function parseHostPort(flag: string, text: string, defaultPort: number | undefined): HostPort {
-  const wanted = defaultPort === undefined ? 'HOST:PORT' : 'HOST or HOST:PORT';
-  const alone = defaultPort === undefined ? /^:?(\d+)$/ : /^:(\d+)$/;
-  const [, onlyPort] = alone.exec(text) ?? [];
-  if (onlyPort !== undefined) {
-    const hint = `write 127.0.0.1:${onlyPort} for this machine alone, 0.0.0.0:${onlyPort} for all`;
-    throw wants(flag, wanted, text, defaultPort === undefined ? hint : undefined);
-  }
-  if (text.includes('/')) throw wants(flag, `${wanted} without a scheme or path`, text);
-  const match = isIP(text) === 6 ? [text, text] : /^(?:\[([^\]]+)\]|([^:]+))(?::(.*))?$/.exec(text);
-  if (match === null) throw wants(flag, wanted, text);
-  const port = match[3] === undefined ? defaultPort : parsePort(`the port of ${flag}`, match[3]);
-  if (port === undefined)
-    throw wants(flag, wanted, text, `write ${urlHost(match[1] ?? text)}:9090, or another port`);
-  if (match[1] !== undefined && isIP(match[1]) !== 6)
-    throw wants(flag, 'an IPv6 address between the brackets', text);
-  return { host: match[1]?.toLowerCase() ?? parseHost(flag, match[2] as string), port };
+  const { host, port = defaultPort } = hostIn(text) ?? {};
+  const wanted =
+    defaultPort === undefined
+      ? 'HOST:PORT, such as 127.0.0.1:9090 or [::1]:9090'
+      : 'HOST or HOST:PORT, without a scheme or path';
+  if (host === undefined || port === undefined) throw wants(flag, wanted, text);
+  return { host, port };
 }
 
-/** A host name or IP address, normalised. */
-export function parseHost(flag: string, text: string): string {
-  const bare = text.startsWith('[') && text.endsWith(']') ? text.slice(1, -1) : text;
-  if (isIP(bare) === 6) return bare.toLowerCase();
-  const name = text.toLowerCase().replace(/\.$/, '');
-  if (name.length > 253 || !/^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$/.test(name)) {
-    const port = /^(?:https?:\/\/)?[^:/]*:(\d+)\/?$/i.exec(text)?.[1];
-    const hint = port === undefined ? undefined : `the port goes into --port ${port}`;
-    throw wants(flag, 'a host name or an IP address', text, flag === '--listen-address' ? hint : undefined);
-  }
-  return name;
+/** One of --allowed-hosts, in the form of the `Host` header: `name` or `name:port`, normalised. */
+export function parseOwnHost(flag: string, text: string): string {
+  const { host, port } = hostIn(text) ?? {};
+  if (host === undefined || port === 0) throw wants(flag, 'host names with an optional port', text);
+  return port === undefined ? urlHost(host) : `${urlHost(host)}:${port}`;
 }
 
 /** Prefix of the path of a socket in the file system, in --listen-address. */
@@ -188,45 +165,22 @@ export const socketPath = (listenAddress: string): string | undefined =>
 /** A host, or `unix:` and the absolute path of a socket. */
 export function parseListenAddress(flag: string, text: string): string {
   const path = socketPath(text);
-  if (text.startsWith('/'))
-    throw wants(
-      flag,
-      'a host name, an IP address or unix:PATH',
-      text,
-      `a socket file is written unix:${text}`,
-    );
-  const inUrl = /^[a-z]+:\/\/([^/:]+)\/?$/.exec(text)?.[1];
-  if (inUrl !== undefined && !text.startsWith('unix:'))
-    throw wants(flag, 'a host name or an IP address', text, `write ${inUrl} alone, without a scheme`);
-  if (path === undefined) return parseHost(flag, text);
-  if (!path.startsWith('/') || path.endsWith('/') || path.includes('\0'))
-    throw wants(
-      flag,
-      'an absolute path behind unix:',
-      text,
-      'write it like unix:/run/privatemode/proxy.sock',
-    );
-  if (Buffer.byteLength(path) > MOST_SOCKET_BYTES)
-    throw wants(flag, `a path of at most ${MOST_SOCKET_BYTES} bytes behind unix:`, text);
+  if (path === undefined) {
+    const { host, port } = hostIn(text) ?? {};
+    if (host !== undefined && port === undefined) return host;
+    const digits = /:(\d+)\/?$/.exec(text)?.[1];
+    const hint = digits === undefined ? '' : `; the port goes into --port ${digits}`;
+    throw wants(flag, 'a host name, an IP address or unix:PATH', text, hint);
+  }
+  if (!/^\/[^\0]*[^/\0]$/.test(path) || Buffer.byteLength(path) > MOST_SOCKET_BYTES)
+    throw wants(flag, `an absolute path of at most ${MOST_SOCKET_BYTES} bytes behind unix:`, text);
   return text;
 }
 
-/** Permissions of a file, in octal digits as chmod takes them. */
-export function parseMode(flag: string, text: string): number {
-  if (!/^0?[0-7]{3}$/.test(text)) throw wants(flag, 'permissions in octal, such as 0660', text);
-  return Number.parseInt(text, 8);
-}
-
-/**
- * A model name as lib/pipeline/plain-members.ts accepts it, but without the characters that
- * separate names here.
- */
+/** As lib/pipeline/plain-members.ts accepts it, but without the characters that separate names here. */
 const MODEL_NAME = /^[^\0-\x1f\x7f,=*]{1,256}$/;
 
-/**
- * Reads `NAME=MODEL,…`, where NAME may end in `*`. Refuses a NAME with two models, a MODEL that is itself a
- * NAME, and loops.
- */
+/** Reads `NAME=MODEL,…`, where NAME may end in `*`. A NAME has one model, which is not another NAME. */
 export function parseAliases(flag: string, text: string): AliasTable {
   const table = new Map<string, string>();
   for (const item of parseList(flag, text, asWritten)) {
@@ -238,12 +192,8 @@ export function parseAliases(flag: string, text: string): AliasTable {
     table.set(name, model);
   }
   for (const [name, model] of table) {
-    const seen = new Set([name]);
-    for (let next = aliasIn(table, model); next !== undefined; next = aliasIn(table, next.model)) {
-      if (next.name === model || seen.has(next.name))
-        throw wants(flag, 'models of the service, not other aliases', `${name}=${model}`);
-      seen.add(next.name);
-    }
+    if (aliasIn(table, model)?.name === model)
+      throw wants(flag, 'models of the service, not other aliases', `${name}=${model}`);
   }
   return table;
 }
@@ -258,28 +208,12 @@ export function parseBaseUrl(flag: string, text: string): string {
   return url.href.replace(/\/+$/, '');
 }
 
-/**
- * One of --cors-allowed-origins, in the form a browser sends it: any scheme, no path, no port if it is the
- * default of the scheme.
- */
+/** An origin as a browser sends it: any scheme, no path, not the default port of the scheme; or *. */
 export function parseOrigin(flag: string, text: string): string {
-  if (text === '*') return text;
   if (text === 'null') throw invalid(`${flag}: "null" matches any sandboxed page; write * if you want that`);
-  const match = /^([a-z][a-z0-9+.-]*):\/\/(?:[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.exec(text);
-  if (match === null)
+  if (text !== '*' && !/^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.test(text))
     throw wants(flag, 'exact origins such as https://chat.example.com, without a path, or *', text);
-  const ownPort = { http: ':80', https: ':443' }[(match[1] as string).toLowerCase()];
-  const origin = text.toLowerCase();
-  return ownPort !== undefined && origin.endsWith(ownPort) ? origin.slice(0, -ownPort.length) : origin;
-}
-
-const NO_PORT = -1;
-
-/** One of --allowed-hosts, in the form of the `Host` header: `name` or `name:port`, normalised. */
-export function parseOwnHost(flag: string, text: string): string {
-  const { host, port } = parseHostPort(flag, text, NO_PORT);
-  if (port === 0) throw wants(flag, 'host names with an optional port', text);
-  return port === NO_PORT ? urlHost(host) : `${urlHost(host)}:${port}`;
+  return text.toLowerCase().replace(/^(?:(http:.*):80|(https:.*):443)$/, '$1$2');
 }
 
 export const isLoopback = (host: string): boolean =>
@@ -288,22 +222,11 @@ export const isLoopback = (host: string): boolean =>
 /** Whether only this machine can connect to a listener on `host`, which may be `unix:PATH`. */
 export const staysHere = (host: string): boolean => socketPath(host) !== undefined || isLoopback(host);
 
-/**
- * The error for a wrong value. It quotes the text: do not use it for flags that may hold a key or a salt.
- * `hint`: how to write the value. Without one, blanks around the text are pointed out.
- */
-export function wants(
-  flag: string,
-  wanted: string,
-  text: string,
-  hint = blankAround(text),
-): PrivatemodeError {
+/** The error for a wrong value, which it quotes: not for flags that may hold a key. `hint`: its end. */
+export function wants(flag: string, wanted: string, text: string, hint = ''): PrivatemodeError {
   const quoted = JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
-  return invalid(`${flag} wants ${wanted}, not ${quoted}${hint === undefined ? '' : `; ${hint}`}`);
+  return invalid(`${flag} wants ${wanted}, not ${quoted}${hint}`);
 }
-
-const blankAround = (text: string): string | undefined =>
-  text.trim() === text ? undefined : 'leave out the blank or line break around it';
 
 export const invalid = (message: string, cause?: unknown): PrivatemodeError =>
   new PrivatemodeError('config_invalid', message, { cause });

@@ -9,17 +9,7 @@
  * they are decoded. The bench row stream_cpu_per_token needs it: an event takes 20 of 150 us less than with
  * GHASH in JavaScript, whose table of 28 KB has left the processor's cache whenever an event comes.
  */
-import {
-  type Cipheriv,
-  createCipheriv,
-  createDecipheriv,
-  createECDH,
-  createHmac,
-  createSecretKey,
-  hash,
-  type KeyObject,
-  timingSafeEqual,
-} from 'node:crypto';
+import * as openssl from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
 // lib.rs as WebAssembly, in base64. scripts/build-ghash.ts compiles it, and CI compares.
 import ghashModule from './ghash/module.json' with { type: 'json' };
@@ -38,25 +28,25 @@ const internal = (message: string) => new PrivatemodeError('internal', message);
 
 /** SHA-256 (FIPS 180-4) over the concatenation of the parts: 32 bytes. */
 export const sha256 = (...parts: Uint8Array[]): Uint8Array =>
-  new Uint8Array(hash('sha256', Buffer.concat(parts), 'buffer'));
+  new Uint8Array(openssl.hash('sha256', Buffer.concat(parts), 'buffer'));
 
 /** SHA-384 (FIPS 180-4) over the concatenation of the parts: 48 bytes. */
 export const sha384 = (...parts: Uint8Array[]): Uint8Array =>
-  new Uint8Array(hash('sha384', Buffer.concat(parts), 'buffer'));
+  new Uint8Array(openssl.hash('sha384', Buffer.concat(parts), 'buffer'));
 
 /** SHA-256 as 32 characters, one per byte: the shard key needs it once every few tokens of a prompt. */
-export const sha256Latin1 = (bytes: Uint8Array): string => hash('sha256', bytes, 'latin1');
+export const sha256Latin1 = (bytes: Uint8Array): string => openssl.hash('sha256', bytes, 'latin1');
 
 /** Whether both hold the same bytes, in time that depends on their lengths only. */
 export const constantTimeEqual = (a: Uint8Array, b: Uint8Array): boolean =>
-  a.length === b.length && timingSafeEqual(a, b);
+  a.length === b.length && openssl.timingSafeEqual(a, b);
 
 /**
  * `scalar` times the base point of P-384 as 0x04 || x || y (SEC 1 2.3.3), 97 bytes; for public data only
  * (FIPS 186-5, SP 800-186 3.2.1.4). Throws unless 0 < scalar < order. Takes 1 ms, JavaScript 4.
  */
 export function multiplyBaseP384(scalar: bigint): Uint8Array {
-  const ecdh = createECDH('secp384r1');
+  const ecdh = openssl.createECDH('secp384r1');
   ecdh.setPrivateKey(scalar.toString(16).padStart(96, '0'), 'hex');
   return ecdh.getPublicKey();
 }
@@ -149,23 +139,23 @@ function isAuthentic(at: number, size: number, stream: Buffer): boolean {
 
 /** A key for AES-256-GCM and HMAC-SHA256, which no log and no inspection shows. */
 export class SecretKey {
-  readonly #key: KeyObject;
-  readonly #blocks: Cipheriv;
+  readonly #key: openssl.KeyObject;
+  readonly #blocks: openssl.Cipheriv;
   readonly #subkey: Buffer;
 
   /** Wipes the bytes, so that only the key holds them. Throws `internal` unless there are 32. */
   constructor(bytes: Uint8Array) {
-    this.#key = createSecretKey(bytes);
+    this.#key = openssl.createSecretKey(bytes);
     bytes.fill(0);
     // OpenSSL would silently take other lengths, weaker ones too.
     if (this.#key.symmetricKeySize !== 32) throw internal('the secret is not 32 bytes');
-    this.#blocks = createCipheriv('aes-256-ecb', this.#key, null).setAutoPadding(false);
+    this.#blocks = openssl.createCipheriv('aes-256-ecb', this.#key, null).setAutoPadding(false);
     this.#subkey = this.#blocks.update(Buffer.alloc(BLOCK)); // H = CIPH(0^128): 7.1, step 1; 7.2, step 2
   }
 
   /** HMAC-SHA256 (RFC 2104) of the text's UTF-8, in lower-case hex. */
   hmacSha256(text: string): string {
-    return createHmac('sha256', this.#key).update(text).digest('hex');
+    return openssl.createHmac('sha256', this.#key).update(text).digest('hex');
   }
 
   /**
@@ -174,7 +164,7 @@ export class SecretKey {
    */
   sealLong(iv: Uint8Array, aad: Uint8Array) {
     if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
-    return createCipheriv('aes-256-gcm', this.#key, iv, GCM_OPTIONS).setAAD(aad);
+    return openssl.createCipheriv('aes-256-gcm', this.#key, iv, GCM_OPTIONS).setAAD(aad);
   }
 
   /**
@@ -219,7 +209,8 @@ export class SecretKey {
     const [iv, body] = [Buffer.from(message.iv, 'hex'), Buffer.from(message.body, 'hex')];
     const isHex = 2 * iv.length === message.iv.length && 2 * body.length === message.body.length;
     if (!isHex || iv.length !== IV_BYTES || size < 0) return 'malformed';
-    const decipher = createDecipheriv('aes-256-gcm', this.#key, iv, GCM_OPTIONS)
+    const decipher = openssl
+      .createDecipheriv('aes-256-gcm', this.#key, iv, GCM_OPTIONS)
       .setAAD(message.aad)
       .setAuthTag(body.subarray(size));
     const plaintext = decipher.update(body.subarray(0, size));

@@ -5,8 +5,7 @@
  */
 import { p256, p384 } from '@noble/curves/nist.js';
 import { sha256, sha384 } from '#crypto';
-import { children, malformed, parseDer, readSequence, TAG } from './der.ts';
-import { readBitString, readUnsigned } from './der-values.ts';
+import { children, malformed, parseDer, readBitString, readSequence, readUnsigned, TAG } from './der.ts';
 
 export type EcCurve = 'P-256' | 'P-384';
 export type EcdsaHash = 'sha256' | 'sha384';

@@ -1,10 +1,9 @@
 /** Stores files so that they survive a crash, and opens those of this user: no link is followed there. */
 import { randomUUID } from 'node:crypto';
 import { constants, mkdirSync } from 'node:fs';
-import { type FileHandle, link, lstat, mkdir, open, rename, rm, unlink } from 'node:fs/promises';
+import { type FileHandle, link, lstat, mkdir, open, rename, unlink } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { systemClock } from '../clock.ts';
-import { PrivatemodeError } from '../errors.ts';
 
 type Content = Uint8Array | string;
 
@@ -57,35 +56,6 @@ export async function syncDirectory(path: string): Promise<void> {
   if (process.platform === 'win32') return;
   await using directory = await open(path, 'r');
   await unless('EINVAL', unless('ENOTSUP', directory.sync()));
-}
-
-/**
- * Writes into an existing file, so that owner, group, mode, ACL and mounts stay: a container that has mounted
- * the file would keep the old one after a rename. A reader may find it empty meanwhile. If a crash or a full
- * disk leaves it so, `copyBeside(path)` has the content.
- */
-export async function overwrite(path: string, content: Uint8Array): Promise<void> {
-  await using file = await open(path, 'r+'); // throws before anything is changed
-  await rm(copyBeside(path), { force: true });
-  await writeNew(copyBeside(path), content, 0o600);
-  await file.truncate();
-  await file.writeFile(content);
-  await file.sync();
-  await rm(copyBeside(path));
-}
-
-export const copyBeside = (path: string): string => `${path}.privatemode-proxy-new`;
-
-/** Runs `work` while the file `PATH.lock` is there. Throws config_invalid if it was there before. */
-export async function withLock<T>(path: string, work: () => Promise<T>): Promise<T> {
-  const lock = `${path}.lock`;
-  const made = await unless('EEXIST', open(lock, 'wx'));
-  if (made === undefined)
-    throw new PrivatemodeError('config_invalid', `${lock} is there: another command is changing ${path}`, {
-      remedy: 'Run this again when that command has ended. If it was killed, delete its lock first.',
-    });
-  await made.close();
-  return work().finally(() => rm(lock, { force: true }));
 }
 
 // Windows has neither O_NOFOLLOW nor O_NONBLOCK.

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { PrivatemodeError } from '../errors.ts';
 
-const DENIED = 'this user lacks the permission; change its owner or its permissions';
+const DENIED = 'this user may not open it, or a directory on its path; change their permissions';
 
 const REASONS: Readonly<Record<string, string>> = {
   ENOENT: 'no such file or directory; check the path, and in a container what is mounted',

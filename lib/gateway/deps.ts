@@ -6,8 +6,9 @@ import type { RequestGate } from '../limits/request-gate.ts';
 import type { Upstream } from '../network/upstream.ts';
 import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
-import type { RequestObservation } from '../observe/metrics.ts';
 import type { OwnKeys } from '../observe/own-key.ts';
+import type { ServiceWatch } from '../observe/service-watch.ts';
+import type { Finished } from '../observe/status-report.ts';
 import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
 import type { ReceiptLog } from '../receipts/receipt-log.ts';
 import type { Translator } from '../responses-api/translator.ts';
@@ -20,7 +21,6 @@ import type { Dump } from './request-dump.ts';
 export interface GatewayOptions {
   readonly apiKeyFallback: FallbackMode;
   readonly maxBodyBytes: number;
-  readonly minUploadRate: number;
   readonly streamIdleTimeout: number;
   readonly streamKeepalive: number;
   readonly protocolVersion: string;
@@ -39,6 +39,7 @@ export interface GatewayDeps {
   /** Asked for anew each time, because a key file may change. `origin`: where the key comes from. */
   readonly key: { readonly value: Text; readonly origin?: Text | undefined };
   readonly ownKeys?: Pick<OwnKeys, 'refused' | 'answered'> | undefined;
+  readonly service?: ServiceWatch | undefined;
   /** `shared`: the salt of requests that bring none; undefined: each of them gets a random one. */
   readonly salt: { readonly shared: string | undefined };
   readonly aliases?: AliasTable | undefined;
@@ -50,9 +51,7 @@ export interface GatewayDeps {
   readonly memory: Readonly<Record<MemoryBudget['of'], MemoryBudget>>;
   readonly log: Logger;
   /** `observe` is called once per exchange, when it is over. */
-  readonly metrics: { readonly counters: Counters; readonly observe: (of: RequestObservation) => void };
-  /** The text of GET /verification as it is now. */
-  readonly verification?: (() => Promise<string>) | undefined;
+  readonly metrics: { readonly counters: Counters; readonly observe: (request: Finished) => void };
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
   readonly dump?: Dump | undefined;
   /** Aborted when the grace period of a shutdown is over. Its reason is the error that applications get. */

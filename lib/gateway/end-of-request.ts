@@ -1,6 +1,8 @@
 /** Reports a request that is over: one line of the log, one observation for the metrics, one receipt. */
 import { readTarget } from '../api/match-endpoint.ts';
-import { count, countError } from '../observe/counters.ts';
+import { ForeignError } from '../http-rules/response-kind.ts';
+import { UpstreamFailure } from '../network/failures.ts';
+import { type Counters, count, countError } from '../observe/counters.ts';
 import type { ReceiptOutcome } from '../receipts/receipt.ts';
 import type { Exchange } from './exchange.ts';
 
@@ -24,7 +26,7 @@ export function reportEnd(exchange: Exchange): void {
   const { deps, req, res, match, client, requestId, stats, alias, toolsLeftOut } = exchange;
   const { counters, observe } = deps.metrics;
   stats.endedAt = performance.now();
-  const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt, usage, error, model } = stats;
+  const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt, usage, error, model, events } = stats;
   const since = (at: number | undefined) => (at === undefined ? undefined : Math.round(at - startedAt));
   const outcome = outcomeOf(exchange);
   const method = req.method as string;
@@ -38,7 +40,7 @@ export function reportEnd(exchange: Exchange): void {
     method,
     path,
     outcome,
-    durationMs: since(endedAt),
+    durationMs: Math.round(endedAt - startedAt),
     status: res.headersSent ? res.statusCode : undefined,
     receivedMs: since(uploadedAt),
     sentMs: since(sentAt),
@@ -58,12 +60,40 @@ export function reportEnd(exchange: Exchange): void {
   if (deps.log.isLevelEnabled(level)) exchange.log(level, line, 'Request ended');
   if (error !== undefined) countError(counters, client?.name, error.code);
   if (match !== undefined && !res.writableFinished && !exchange.broken) count(counters.clientAborts, phase);
+  noteService(exchange, outcome);
+  if (match !== undefined) addBytes(counters.bytes, stats.bytes);
   addReceipt(exchange, outcome);
   if (level === 'debug') return;
-  const route = match?.endpoint.id ?? 'none';
-  const operation = match?.endpoint.operation;
-  const ended = { method, path, status: line.status ?? 0, outcome, firstTokenMs };
-  observe({ ...ended, route, operation, stats, client: client?.name, requestId });
+  const isTimed = uploadedAt !== undefined && sentAt !== undefined;
+  const isStream = firstChunkAt !== undefined && events > 1;
+  observe({
+    id: requestId,
+    at: deps.clock.now(),
+    client: client?.name,
+    endpoint: match?.endpoint.id ?? 'none',
+    operation: match?.endpoint.operation ?? null,
+    method,
+    path,
+    model: model ?? null,
+    status: line.status ?? null,
+    outcome,
+    code: error?.code ?? null,
+    durationMs: line.durationMs,
+    addedMs: isTimed ? sentAt - uploadedAt : null,
+    firstTokenMs: firstTokenMs ?? null,
+    gapMs: isStream ? (endedAt - firstChunkAt) / (events - 1) : null,
+    events,
+    tokensIn: usage?.prompt ?? null,
+    tokensOut: usage?.completion ?? null,
+    tokensCached: usage?.cached ?? null,
+  });
+}
+
+function addBytes(sum: Counters['bytes'], bytes: Counters['bytes']): void {
+  sum.fromClient += bytes.fromClient;
+  sum.toRemote += bytes.toRemote;
+  sum.fromRemote += bytes.fromRemote;
+  sum.toClient += bytes.toClient;
 }
 
 /** If the client was told an error and left afterwards, the error counts. */
@@ -76,6 +106,25 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
   const isCut = !res.writableFinished && !(broken && stats.modelError);
   if (isCut) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
   return match && (res.statusCode >= 400 || stats.modelError) ? 'service_error' : 'answered';
+}
+
+/**
+ * Says whether this exchange got through to the service, if it tells. An unauthentic answer above 499 is one
+ * of a gateway before it. A connection that closes during an upload may say that the body is too large.
+ */
+function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Outcome): void {
+  const { service } = deps;
+  if (service === undefined || match === undefined || attempt === undefined) return;
+  const { error } = stats;
+  if (attempt.cipher?.hasReceived) service.answered();
+  else if (error instanceof UpstreamFailure) {
+    const isOnTheWay = error.blame === 'network' || error.blame === 'upstream';
+    if (isOnTheWay && error.code !== 'upstream_closed_during_upload')
+      service.failed(`${error.code}: ${error.message}`);
+  } else if (outcome === 'answered' || outcome === 'service_error' || error instanceof ForeignError) {
+    if (res.statusCode < 500) service.answered();
+    else service.failed(error?.message ?? `the service answered with status ${res.statusCode}`);
+  }
 }
 
 /** How far the response came. A whole one leaves in one piece. */

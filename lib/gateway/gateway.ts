@@ -3,9 +3,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { type LocalId, type Offered, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-response.ts';
-import { untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
+import { asksServing, type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
 import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
 import type { AppResponse } from './app-response.ts';
@@ -22,7 +21,6 @@ export type Gateway = ReturnType<typeof createGateway>;
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
   const offered: Offered[] = [];
-  if (deps.verification !== undefined) offered.push('verification');
   if (deps.createTranslator !== undefined) offered.push('responses');
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
@@ -103,7 +101,6 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
   switch (decision.kind) {
     case 'endpoint':
       deps.dump?.(exchange.req, exchange.res);
-      deps.metrics.counters.requests += 1;
       return forward(exchange as ForwardedExchange);
     case 'local': {
       const give = (page: HealthResponse): void => {
@@ -136,12 +133,8 @@ const PAGES: Readonly<Record<LocalId, Page>> = {
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
   healthz: healthzResponse,
-  readyz: ({ deps }) => readyzResponse(deps.session.standing()),
-  async verification({ deps, signal }) {
-    const body = await untilAborted(deps.verification?.(), signal);
-    if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');
-    return { status: 200, headers: JSON_TYPE, body };
-  },
+  readyz: ({ deps: { session, service }, req }) =>
+    readyzResponse({ ...session.standing(), notServing: asksServing(req.url) && service?.notServing() }),
   /** The service counts no tokens, and agents need a number to decide when to compact a conversation. */
   async count_tokens(exchange) {
     await enterGate(exchange);

@@ -2,7 +2,6 @@
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
-import { count } from '../observe/counters.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 
 /** The error as the application gets it: with --clients its remedy is the developer's, not the operator's. */
@@ -31,14 +30,13 @@ const DISCARD_CHUNKS = 1024;
  * 1 MiB or one second of it. A 204 has no Content-Length (RFC 9110 8.6).
  */
 export function respondWhole(exchange: Exchange, { status, headers, body }: WholeResponse): void {
-  const { deps, deadline, req, res, match } = exchange;
+  const { deps, deadline, req, res } = exchange;
   if (res.headersSent || res.destroyed) return;
   if (body !== undefined && status !== 204) headers['content-length'] = Buffer.byteLength(body);
   const isEarly = isArriving(req);
   if (isEarly) headers['connection'] = 'close';
   res.writeHead(status, headers);
   if (body !== undefined && req.method !== 'HEAD') res.write(body);
-  if (match !== undefined) count(deps.metrics.counters.responses, status);
   if (!isEarly) return void res.end();
   // A connection that closes with unread bytes is reset, and the client may lose the response.
   const end = (): void => void res.end();

@@ -6,6 +6,9 @@ import type { BodyReader } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 import { CollectedBody } from './memory.ts';
 
+/** Bytes per second. A slower upload would hold memory, and a place, for hours. */
+const SLOWEST_UPLOAD = 1024;
+
 /** Bytes of the longest response that nothing authenticates: an error, or a list of models. */
 export const LONGEST_PLAIN = 1024 * 1024;
 
@@ -16,7 +19,7 @@ export const LONGEST_PLAIN = 1024 * 1024;
  */
 export async function receive<T extends object>(exchange: Exchange, read: BodyReader<T>) {
   const { deps, req, res, stats, deadline, requestRoom } = exchange;
-  const { maxBodyBytes, minUploadRate } = deps.settings;
+  const { maxBodyBytes } = deps.settings;
   if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) throw tooLarge(true, maxBodyBytes);
   // Node undoes chunking alone. A compressed body would be sealed as if it were the body itself.
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
@@ -29,9 +32,9 @@ export async function receive<T extends object>(exchange: Exchange, read: BodyRe
   const { uploadSpan } = deps.clock.times;
   const look = (): void => {
     const { fromClient } = stats.bytes;
-    const isSlow = fromClient - before < (minUploadRate * uploadSpan) / 1000;
+    const isSlow = fromClient - before < (SLOWEST_UPLOAD * uploadSpan) / 1000;
     before = fromClient;
-    const message = `the body arrives slower than ${minUploadRate} bytes/s`;
+    const message = `the body arrives slower than ${SLOWEST_UPLOAD} bytes/s`;
     if (isSlow) exchange.interrupt(new PrivatemodeError('upload_too_slow', message));
     else deadline.wait(uploadSpan, look);
   };

@@ -10,7 +10,7 @@ import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { ForeignError, plainContentType, responseKind } from '../http-rules/response-kind.ts';
 import { clientTooOld } from '../network/failures.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
-import { count, UNDECRYPTABLE } from '../observe/counters.ts';
+import { UNDECRYPTABLE } from '../observe/counters.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
@@ -170,14 +170,12 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
     });
     events.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
   } finally {
-    counters.streamEvents += decrypter.events;
     stats.events = shown.events;
     stats.usage = decrypter.usage;
     stats.modelError = decrypter.modelError;
   }
   const { failure } = events;
   if (failure === undefined) {
-    count(counters.responses, res.statusCode);
     exchange.authentic();
     // With an error of the service in it, a chat ends normally. A stream of the Responses API is broken, so
     // that nobody takes its end for that of a whole Response.

@@ -12,54 +12,41 @@ export interface Entering {
   readonly signal: AbortSignal;
 }
 
-export interface RequestGate {
-  /**
-   * Gives a request its permit, at once if no store has to be asked and a place is free. Throws, or
-   * rejects with, the codes of RequestCounts.admit, max_in_flight_reached, and the reason of `signal`. The
-   * limits of the client come first and never wait. A request that the queue refuses still counts in the
-   * minute of its client; its place of maxConcurrent is given back.
-   */
-  enter(entering: Entering): Permit | Promise<Permit>;
-}
-
 /** `counts`: with --clients; `queue`: with --max-in-flight. */
-export function createRequestGate({
-  counts,
-  queue,
-}: {
-  readonly counts: RequestCounts | undefined;
-  readonly queue: FairQueue | undefined;
-}): RequestGate {
-  /**
-   * Finds a place for a request that the limits of its client admit. If there is none, gives that admission
-   * back.
-   */
-  function enterQueue(admitted: Permit | undefined, { client, signal }: Entering): Permit | Promise<Permit> {
+type Limiting = { readonly counts?: RequestCounts | undefined; readonly queue?: FairQueue | undefined };
+
+export type RequestGate = ReturnType<typeof createRequestGate>;
+
+export function createRequestGate({ counts, queue }: Limiting) {
+  /** Finds a place for a request that is admitted, or else gives the admission back. */
+  function placeFor(admitted: Permit | undefined, { client, signal }: Entering): Permit | Promise<Permit> {
+    const giveBack = (reason: unknown): never => {
+      admitted?.release(0);
+      throw reason;
+    };
     try {
       signal.throwIfAborted(); // the request may be over since the counts were asked for
-      const leave = queue?.enter(client?.name, signal);
-      if (!(leave instanceof Promise)) return permitOf(admitted, leave);
-      return leave.then(
-        (left) => permitOf(admitted, left),
-        (reason) => {
-          admitted?.release(0);
-          throw reason;
-        },
-      );
+      const place = queue?.enter(client?.name, signal);
+      if (!(place instanceof Promise)) return permitOf(admitted, place);
+      return place.then((leave) => permitOf(admitted, leave), giveBack);
     } catch (thrown) {
-      admitted?.release(0);
-      throw thrown;
+      return giveBack(thrown);
     }
   }
 
   return {
-    enter(entering) {
-      const { client, signal } = entering;
-      signal.throwIfAborted();
-      const admitted = client === undefined ? undefined : counts?.admit(client);
+    /**
+     * Gives a request its permit, at once if no store has to be asked and a place is free. Throws, or rejects
+     * with, the codes of RequestCounts.admit, max_in_flight_reached, and the reason of `signal`. The limits
+     * of the client come first and never wait. A request that the queue refuses still counts in the minute of
+     * its client; its place of maxConcurrent is given back.
+     */
+    enter(entering: Entering): Permit | Promise<Permit> {
+      entering.signal.throwIfAborted();
+      const admitted = entering.client && counts?.admit(entering.client);
       return admitted instanceof Promise
-        ? admitted.then((permit) => enterQueue(permit, entering))
-        : enterQueue(admitted, entering);
+        ? admitted.then((permit) => placeFor(permit, entering))
+        : placeFor(admitted, entering);
     },
   };
 }

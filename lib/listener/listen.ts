@@ -14,7 +14,7 @@ export interface ListenerOptions {
   /** `reusePort`: other processes may have the port too (SO_REUSEPORT; Linux alone), which begins closed. */
   readonly at:
     | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
-    | { readonly path: string; readonly mode: number }; // a socket file (see `claimSocket`); as for chmod
+    | { readonly path: string }; // a socket file (see `claimSocket`)
   /** In place of `at` a socket of that kind that listens already (socket activation). */
   readonly fd?: number | undefined;
   readonly tls?: TlsMaterial | undefined;
@@ -94,8 +94,8 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     if (fd !== undefined) server.listen({ fd });
     else if ('host' in at) server.listen(at);
     else {
-      // The umask alone gives the file its mode: nobody can connect before, and no link there is followed.
-      const umask = process.umask(0o777 & ~at.mode);
+      // Its mode is 0600. The umask alone gives it: nobody else can connect before, and no link is followed.
+      const umask = process.umask(0o177);
       server.listen(at);
       process.umask(umask);
     }

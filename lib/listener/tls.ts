@@ -37,11 +37,14 @@ export function firstToEnd(pem: string) {
   return { subject: name.replaceAll('\n', ', '), ends: first.validToDate };
 }
 
-/** What to say of a certificate, in the file `path`, in its last 14 days and afterwards; undefined before. */
-export function expiryWarning(path: string, { subject, ends }: ReturnType<typeof firstToEnd>, clock: Clock) {
+/** The notice of a certificate, in the file `path`, in its last 14 days and afterwards; none before. */
+export function expiryOf(path: string, { subject, ends }: ReturnType<typeof firstToEnd>, clock: Clock) {
   const left = ends.getTime() - clock.now();
-  if (left > clock.times.expirySoon) return undefined;
-  const severity = left > 0 ? ('warning' as const) : ('critical' as const);
   const at = `${left > 0 ? 'expires' : 'expired'} on ${ends.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
-  return { message: `the certificate of ${subject} in ${path} ${at}`, severity };
+  const reason = `the certificate of ${subject} in ${path} ${at}`;
+  if (left > clock.times.expirySoon) return { id: undefined, reason };
+  return {
+    id: left > 0 ? ('tls_certificate_expiry' as const) : ('tls_certificate_expired' as const),
+    reason,
+  };
 }

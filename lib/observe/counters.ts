@@ -12,15 +12,14 @@ export const UNDECRYPTABLE: ReadonlySet<string> = new Set<ErrorCode>([
   'response_too_large',
 ]);
 
-/** The counters of the program. Tests, the soak and the metrics endpoint read them. */
+/** Plain numbers, which the metrics read at each scrape. */
 export function createCounters() {
   return {
-    requests: 0,
-    responses: new Map<number, number>(),
-    streamEvents: 0,
     inFlight: 0,
     /** Bytes of request bodies that the proxy holds, or for which it has reserved memory. */
     bufferedBytes: 0,
+    /** Of the bodies of requests that are over. */
+    bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
     decryptFailures: new Map<string, number>(),
     truncatedStreams: 0,
     clientAborts: new Map<'before_headers' | 'before_first_token' | 'mid_stream', number>(),
@@ -28,14 +27,9 @@ export function createCounters() {
     /** `unavailable`: collateral could not be fetched, so that nothing was judged. */
     attestations: new Map<'accepted' | 'failed' | 'unavailable', number>(),
     receipts: { written: 0, lost: 0 },
-    /**
-     * Requests that ended in an error of the proxy, by client name and by code. The name is empty if the
-     * client is not known.
-     */
+    /** Requests that ended in an error of the proxy, by client name (empty: unknown), and by code. */
     errors: new Map<string, Map<ErrorCode, number>>(),
-    /**
-     * Requests that the proxy admitted without checking their limits, since the store of the limits was away.
-     */
+    /** Requests that were admitted without checking their limits, since their store was away. */
     uncounted: 0,
   };
 }
@@ -53,10 +47,6 @@ export function countError({ errors }: Counters, client: string | undefined, cod
   errors.set(name, codes);
   count(codes, code);
 }
-
-/** Mean ms between the events of a stream that is over; undefined if it had fewer than two. */
-export const meanGapMs = ({ firstChunkAt, endedAt, events }: RequestStats): number | undefined =>
-  firstChunkAt === undefined || events < 2 ? undefined : (endedAt - firstChunkAt) / (events - 1);
 
 /**
  * Counts and times of one exchange; a new object has the values before it begins. Times are in ms by

@@ -26,11 +26,18 @@ const ENDED: HealthResponse = {
 export interface Readiness extends Standing {
   /** Whether the port for applications is open. Default: true, because the listener that answers is it. */
   readonly isServed?: boolean;
+  /** Why requests do not get through to the service; nothing if nobody asked, or if they do. */
+  readonly notServing?: string | false | undefined;
 }
+
+/** Whether a probe asks by `/readyz?serving` if requests get through to the service, too. */
+export const asksServing = (target = ''): boolean =>
+  new URLSearchParams(target.split('?', 2)[1]).has('serving');
 
 /**
  * `/readyz`: whether clients should send requests to this proxy. 204 if so. 503 with the reason once the
- * proxy was told to stop, while it could not send a request to the service, or while its port is closed.
+ * proxy was told to stop, while it could not send a request to the service, while its port is closed, or
+ * while what it sends does not get through.
  */
 export function readyzResponse({
   state,
@@ -38,19 +45,22 @@ export function readyzResponse({
   awaitsKey,
   error,
   isServed = true,
+  notServing,
 }: Readiness): HealthResponse {
   if (state === 'ended') return ENDED;
-  if (ready && isServed) {
+  if (ready && isServed && !notServing) {
     // The proxy verifies the service with the key of the first client, so a probe must not keep that client
     // away.
     const awaiting = awaitsKey ? { 'privatemode-proxy-state': 'awaiting-key' } : {};
     return { status: 204, headers: { ...NO_STORE, ...awaiting }, body: '' };
   }
-  const [code, reason] = ready
-    ? ['not_ready', 'the port for applications is closed']
-    : error === undefined
+  const [code, reason] = !ready
+    ? error === undefined
       ? ['not_ready', 'the remote is being verified']
-      : [error.code, `${error.code}: ${error.message}`];
+      : [error.code, `${error.code}: ${error.message}`]
+    : isServed
+      ? ['not_ready', `the service cannot be reached: ${notServing}`]
+      : ['not_ready', 'the port for applications is closed'];
   const headers = { ...TEXT, 'retry-after': '2', 'privatemode-proxy-error': code };
   return { status: 503, headers, body: `${state}: ${reason}\n` };
 }

@@ -2,10 +2,9 @@
  * The log: writes lines as text or JSON, keeps secrets out of them, and shows a changing status line on a
  * terminal.
  */
-import { styleText } from 'node:util';
 import { type Logger as PinoLogger, pino } from 'pino';
 import { PrivatemodeError } from '../errors.ts';
-import { hasColours, isPrintable, printable, printableJson, safeJson } from '../text.ts';
+import { hasColours, isPrintable, painter, printable, printableJson, type Style, safeJson } from '../text.ts';
 
 /**
  * The fields of a log line. An Error must not be passed as this record, but as the value of a field, where
@@ -15,7 +14,6 @@ type Fields = Readonly<Record<string, unknown>>;
 
 type Line = [fields: Fields, message: string] | [message: string];
 type LogMethod = (...line: Line) => void;
-type LevelName = 'debug' | 'info' | 'warn' | 'error';
 
 /**
  * Fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. Bind ids by `child`.
@@ -37,7 +35,7 @@ export interface LogOutput {
   once?(event: 'drain', listener: () => void): unknown;
 }
 
-/** Fields whose value the log never shows. One level of names is enough, since `flat` drops objects. */
+/** Fields whose value the log never shows. One level of names is enough: objects are omitted. */
 const SECRET_FIELDS: ReadonlySet<string> = new Set(
   (
     'authorization Authorization proxy-authorization x-api-key api-key apiKey api_key key bearer token secret password ' +
@@ -47,14 +45,18 @@ const SECRET_FIELDS: ReadonlySet<string> = new Set(
 const LONGEST_TEXT = 1_000;
 /** Most bytes of lines that wait for a reader of the log who does not read. */
 const MOST_WAITING = 16 * 1024 * 1024;
-const LEVEL_COLOURS = { DEBUG: 'gray', INFO: 'green', WARN: 'yellow', ERROR: 'red' } as const;
+const LEVEL_STYLES: Readonly<Record<string, Style>> = {
+  DEBUG: 'plain',
+  INFO: 'good',
+  WARN: 'caution',
+  ERROR: 'bad',
+};
 
 /**
- * Creates a logger in the formats of the reference. `text` is `time=… level=INFO msg="…" key=value`, padded
- * so that lines of one kind stand in columns. It is coloured on a terminal only, and not if `env` (default:
- * of the process) has NO_COLOR. `json` is one object per line. `level` is a pino number. In place of a value
- * that is no text, number, boolean, null or error the line shows `[omitted]`, so that nobody logs a request
- * by accident.
+ * Creates a logger in the formats of the reference. `text` is `time=… level=INFO msg="…" key=value`, coloured
+ * on a terminal only, and not if `env` (default: of the process) has NO_COLOR. `json` is one object per line.
+ * `level` is a pino number. In place of a value that is no text, number, boolean, null or error the line
+ * shows `[omitted]`, so that nobody logs a request by accident.
  */
 export function createLogger(options: {
   readonly format: 'text' | 'json';
@@ -82,7 +84,7 @@ export function createLogger(options: {
     },
     jsonOutput(output),
   );
-  const log = new BoundLogger(logger, {});
+  const log = boundLogger(logger, {});
   return log;
 }
 
@@ -112,57 +114,36 @@ function bounded(output: LogOutput, report: (lines: number) => void): LogOutput 
 }
 
 /**
- * Merges bound fields into each line itself: the bindings of pino's own `child()` would bypass `flat`, and a
- * name could appear twice in a line.
+ * Merges bound fields into each line itself: the bindings of pino's own `child()` would bypass `addFlat`, and
+ * a name could appear twice in a line.
  */
-class BoundLogger implements Logger {
-  readonly #logger: PinoLogger;
-  readonly #bound: Fields;
-
-  constructor(logger: PinoLogger, bound: Fields) {
-    this.#logger = logger;
-    this.#bound = bound;
-  }
-
-  debug(...line: Line): void {
-    this.#log('debug', line);
-  }
-
-  info(...line: Line): void {
-    this.#log('info', line);
-  }
-
-  warn(...line: Line): void {
-    this.#log('warn', line);
-  }
-
-  error(...line: Line): void {
-    this.#log('error', line);
-  }
-
-  isLevelEnabled(level: string): boolean {
-    return this.#logger.isLevelEnabled(level);
-  }
-
-  child(bindings: Fields): Logger {
-    return new BoundLogger(this.#logger, { ...this.#bound, ...bindings });
-  }
-
-  #log(level: LevelName, line: Line): void {
-    if (!this.#logger.isLevelEnabled(level)) return;
-    const [fields, message] = line.length === 2 ? line : [undefined, line[0]];
-    this.#logger[level](flat({ ...this.#bound, ...fields }), message);
-  }
+function boundLogger(logger: PinoLogger, bound: Fields): Logger {
+  const method =
+    (level: 'debug' | 'info' | 'warn' | 'error'): LogMethod =>
+    (...line) => {
+      if (!logger.isLevelEnabled(level)) return;
+      const [fields, message] = line.length === 2 ? line : [{}, line[0]];
+      const shown: Record<string, unknown> = {};
+      addFlat(shown, bound);
+      addFlat(shown, fields);
+      logger[level](shown, message);
+    };
+  return {
+    debug: method('debug'),
+    info: method('info'),
+    warn: method('warn'),
+    error: method('error'),
+    isLevelEnabled: (level) => logger.isLevelEnabled(level),
+    child: (bindings) => boundLogger(logger, { ...bound, ...bindings }),
+  };
 }
 
-/** The fields of one line, with each value made safe and short. */
-function flat(fields: Fields): Record<string, unknown> {
-  const shown: Record<string, unknown> = {};
+/** Adds fields to those of a line, with each value made safe and short. */
+function addFlat(shown: Record<string, unknown>, fields: Fields): void {
   for (const name in fields) {
     const value = fields[name];
     if (value !== undefined) shown[name] = SECRET_FIELDS.has(name) ? '[redacted]' : flatValue(value);
   }
-  return shown;
 }
 
 function flatValue(value: unknown): string | number | boolean | null {
@@ -196,50 +177,19 @@ function describeLink(error: Error): string {
 }
 
 /**
- * Least width of values in characters, so that lines of one kind stand in columns. Parsers of such lines skip
- * the blanks.
- */
-const WIDTHS: Readonly<Record<string, number>> = {
-  method: 4,
-  path: 24,
-  outcome: 14,
-  durationMs: 6,
-  status: 3,
-  firstTokenMs: 5,
-  tokensIn: 6,
-  tokensCached: 6,
-  tokensOut: 6,
-  stage: 11,
-  ms: 8,
-};
-const LEVEL_WIDTH = 'level=ERROR'.length;
-const MESSAGE_WIDTH = '"Request ended"'.length;
-
-/** Fields that people search for but do not read. They stand at the end of the line. */
-const IDS: ReadonlySet<string> = new Set(['requestId', 'clientRequestId']);
-
-/**
  * Writes lines as text in place of pino's JSON. It does so in this process and at once, so that no line is
  * lost when the process ends. To make the text from the JSON would cost a short request 20 us more, of its
  * 620, by a profile of the bench row request_cpu.
  */
 function textLines(output: LogOutput, colours: boolean) {
-  const paint = (colour: 'gray' | 'green' | 'yellow' | 'red' | undefined, text: string): string =>
-    colours && colour !== undefined ? styleText(colour, text, { validateStream: false }) : text;
-  const field = (name: string, value: unknown): string =>
-    ` ${paint('gray', `${quoted(name)}=`)}${quoted(value).padEnd(WIDTHS[name] ?? 0)}`;
+  const paint = painter(colours);
   return ([fields, message]: unknown[], _method: unknown, number: number): void => {
     const level = (pino.levels.labels[number] as string).toUpperCase();
-    const shown = paint(LEVEL_COLOURS[level as keyof typeof LEVEL_COLOURS], `level=${level}`);
-    const gap = ' '.repeat(Math.max(0, LEVEL_WIDTH - `level=${level}`.length));
-    let text = `time=${new Date().toISOString()} ${shown}${gap} msg=${quoted(message ?? '').padEnd(MESSAGE_WIDTH)}`;
-    let ids = '';
-    for (const name in fields as Fields) {
-      const value = (fields as Fields)[name];
-      if (IDS.has(name)) ids += field(name, value);
-      else text += field(name, value);
-    }
-    output.write(`${(text + ids).trimEnd()}\n`);
+    const shown = paint(LEVEL_STYLES[level] as Style, `level=${level}`);
+    let text = `time=${new Date().toISOString()} ${shown} msg=${quoted(message ?? '')}`;
+    for (const name in fields as Fields)
+      text += ` ${paint('plain', `${quoted(name)}=`)}${quoted((fields as Fields)[name])}`;
+    output.write(`${text}\n`);
   };
 }
 

@@ -8,35 +8,12 @@ import { ERRORS } from '../errors.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
 import { VERSION } from '../version.ts';
-import type { Condition } from './conditions.ts';
-import { type Counters, meanGapMs, type RequestStats, UNDECRYPTABLE } from './counters.ts';
-
-/** The facts about one request when it is over. */
-export interface RequestObservation {
-  /**
-   * Id of the endpoint in the endpoint table; `none`: the proxy refused the request before it found an
-   * endpoint.
-   */
-  readonly route: string;
-  /** As in the log. */
-  readonly path: string;
-  readonly method: string;
-  /** 0: no response. */
-  readonly status: number;
-  /** `gen_ai.operation.name`; undefined for endpoints that are not encrypted, where nothing is inferred. */
-  readonly operation: string | undefined;
-  readonly stats: RequestStats;
-  /** Name of the client in the file of --clients; undefined without that flag. */
-  readonly client?: string | undefined;
-  readonly requestId: string;
-  /** As in the log: lib/gateway/end-of-request.ts. */
-  readonly outcome: string;
-  /** ms; undefined if nothing was streamed. */
-  readonly firstTokenMs: number | undefined;
-}
+import { type Counters, UNDECRYPTABLE } from './counters.ts';
+import type { Notice } from './notices.ts';
+import type { Finished } from './status-report.ts';
 
 /** What protects requests now; times in ms since 1970. */
-export type ProtectionStatus = Pick<Epoch, 'manifestSha256' | 'attestedAt' | 'expiresAt'>;
+export type ProtectionStatus = Pick<Epoch, 'manifestSha256' | 'expiresAt'>;
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
@@ -71,74 +48,147 @@ const TOKENS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30];
 
 /**
- * Creates the Prometheus metrics. Some take the values of the counters at each scrape; others add up the
- * requests that `observe` gets. `protection` is called at each scrape. `render` gives the text of /metrics.
+ * The codes for which the proxy refuses a service. Their series begin at 0, because increase() does not see
+ * the first value of a series.
+ */
+const REJECTIONS = Object.entries(ERRORS)
+  .filter(([, { status, blame }]) => status === 400 && blame === 'attestation')
+  .map(([code]) => [code, 0] as const);
+
+/**
+ * Creates the Prometheus metrics. Some take the values of the counters and of the functions at each scrape;
+ * others add up the requests that `observe` gets. `render` gives the text of /metrics.
  */
 export function createMetrics(options: {
   readonly counters: Counters;
   readonly protection: () => ProtectionStatus | undefined;
-  /** The state of the session; undefined: it is not shown. */
-  readonly standing?: (() => Pick<Standing, 'state' | 'verified'>) | undefined;
+  readonly standing: () => Pick<Standing, 'verified'>;
   readonly serverAddress: string;
-  /** Bytes that buffered_bytes may reach. Default: 0, without a limit to show. */
-  readonly maxBufferedBytes?: number;
-  /** The conditions that hold now. Default: none. */
-  readonly conditions?: (() => readonly Condition[]) | undefined;
+  /** Bytes that request bodies may take. */
+  readonly maxBufferedBytes: number;
+  readonly notices: () => readonly Pick<Notice, 'id' | 'severity'>[];
   /** When the TLS certificate expires, in ms since 1970; undefined without TLS. */
-  readonly certificateEnds?: (() => number | undefined) | undefined;
+  readonly certificateEnds: () => number | undefined;
   /** Whether --clients is set. Without it no metric has the label client. */
-  readonly clients?: boolean;
-  /**
-   * Whether to add the metrics of the Node process. Default: true; false where several registries live in one
-   * process, as in tests.
-   */
+  readonly clients: boolean;
+  /** Whether to add metrics of the Node process: not where a process has several registries, as in tests. */
   readonly processMetrics?: boolean;
-  readonly clock: Clock;
+  readonly clock: Pick<Clock, 'now'>;
 }) {
   const registry = new Registry();
   const registers = [registry];
+  const { counters, protection, standing, notices, clients, clock, serverAddress } = options;
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
-  exposeCounters(options.counters, registers);
-  exposeErrors(options.counters, registers, options.clients === true);
-  const { now } = options.clock;
-  exposeProtection(options.protection, now, registers);
-  exposeConditions(options.conditions ?? (() => []), now, registers);
-  exposeCertificate(options.certificateEnds ?? (() => undefined), now, registers);
-  exposeBufferedBytes(options.counters, options.maxBufferedBytes ?? 0, registers);
-  const { standing } = options;
-  if (standing !== undefined) {
-    const verifiedHelp = 'Whether the service is verified: 1 or 0.';
-    scraped(registers, Gauge, 'verified', verifiedHelp, () => [[standing().verified ? 1 : 0]]);
-    const awaits = (): Values => [[standing().state === 'awaiting-key' ? 1 : 0]];
-    const awaitsHelp = 'Whether only the API key of a client is missing for the verification: 1 or 0.';
-    scraped(registers, Gauge, 'awaiting_key', awaitsHelp, awaits);
-  }
 
-  const counter = (name: string, help: string, ...labelNames: string[]): Counter =>
-    new Counter({ name: PREFIX + name, help, labelNames, registers });
+  /** A metric whose values `read` returns at each scrape. */
+  const scraped = (Metric: Kind, name: string, help: string, read: () => Values, ...labelNames: string[]) =>
+    new Metric({
+      name: PREFIX + name,
+      help,
+      labelNames,
+      registers,
+      collect() {
+        this.reset();
+        if (labelNames.length === 0) this.remove(); // otherwise it would be 0 while it has no value
+        for (const [value, labels = {}] of read()) this.inc(labels, value);
+      },
+    });
+  const number = (Metric: Kind, name: string, help: string, read: () => number | undefined) =>
+    scraped(Metric, name, help, () => [read()].flatMap((value) => (value === undefined ? [] : [[value]])));
+  const mapped = (name: string, help: string, label: string, map: ReadonlyMap<string, number>, zeros: Keys) =>
+    scraped(
+      Counter,
+      name,
+      help,
+      () => withZeros(map, zeros).map(([key, value]) => [value, { [label]: key }]),
+      label,
+    );
+  /** A counter of plain numbers, by label values; prom-client would sort and join the labels each time. */
+  const totals = (name: string, help: string, ...labelNames: string[]) => {
+    const sums = new Map<string, number>();
+    const labelsOf = (key: string) =>
+      Object.fromEntries(key.split('\n').map((value, i) => [labelNames[i] as string, value]));
+    scraped(Counter, name, help, () => Array.from(sums, ([key, sum]) => [sum, labelsOf(key)]), ...labelNames);
+    return (by: number, ...values: readonly (string | number)[]): void => {
+      const key = values.join('\n');
+      sums.set(key, (sums.get(key) ?? 0) + by);
+    };
+  };
   const histogram = (name: string, help: string, buckets: number[], ...labelNames: string[]): Histogram =>
     new Histogram({ name, help, buckets, labelNames, registers });
   const genAi = (name: string, help: string, buckets: number[], ...labels: string[]): Histogram =>
     histogram(`gen_ai_client_${name}`, help, buckets, ...GEN_AI_LABELS, ...labels);
 
-  const requests = counter(
-    'requests_total',
-    'Requests answered, of those admitted.',
-    'route',
-    'method',
-    'code',
-    'client',
+  const { decryptFailures, clientAborts, upstreamRetries, attestations, receipts, bytes } = counters;
+  number(
+    Counter,
+    'truncated_streams_total',
+    'Streams that ended before they were complete.',
+    () => counters.truncatedStreams,
   );
-  const tokensTotal = counter(
-    'tokens_total',
-    'Tokens, as counted by the service; cached ones are part of the input.',
-    'route',
-    'model',
-    'type',
-    'client',
+  mapped(
+    'decrypt_failures_total',
+    'Responses that could not be decrypted.',
+    'reason',
+    decryptFailures,
+    UNDECRYPTABLE,
   );
-  const bytes = counter('bytes_total', 'Bytes of bodies, by direction and side.', 'direction', 'leg');
+  mapped('client_aborts_total', 'Requests whose client left early.', 'phase', clientAborts, []);
+  mapped('upstream_retries_total', 'Requests tried a second time.', 'reason', upstreamRetries, []);
+  mapped(
+    'attestation_total',
+    'Verifications of the remote: accepted, failed, or unavailable where AMD or Intel could not be asked.',
+    'result',
+    attestations,
+    ['accepted', 'failed', 'unavailable'],
+  );
+  number(Counter, 'receipts_lost_total', 'Receipts that could not be written.', () => receipts.lost);
+  number(Gauge, 'requests_in_flight', 'Requests being answered.', () => counters.inFlight);
+  scraped(Gauge, 'build_info', 'Always 1.', () => [[1, { version: VERSION }]], 'version');
+  const ofClients = clients ? ['client'] : [];
+  const whose = clients ? '; client is empty if the client is unknown' : '';
+  const errorsHelp = `Requests that ended in an error of the proxy, by code${whose}.`;
+  const errors = (): Values =>
+    Array.from(new Map([['', new Map<string, number>()], ...counters.errors]), ([client, codes]) => {
+      const counts = new Map([...(client === '' ? REJECTIONS : []), ...codes]);
+      return Array.from(counts, ([code, value]) => [value, clients ? { client, code } : { code }] as const);
+    }).flat();
+  scraped(Counter, 'errors_total', errorsHelp, errors, ...ofClients, 'code');
+  const away = 'Requests admitted without limits because --limits-store was unavailable.';
+  if (clients) number(Counter, 'limits_uncounted_total', away, () => counters.uncounted);
+
+  const manifest = (): Values => {
+    const digest = protection()?.manifestSha256;
+    return digest === undefined ? [] : [[1, { digest }]];
+  };
+  scraped(Gauge, 'manifest_info', 'The manifest that is enforced; always 1.', manifest, 'digest');
+  const secondsTo = (at: number | undefined) => (at === undefined ? undefined : (at - clock.now()) / 1000);
+  number(Gauge, 'secret_remaining_seconds', 'Time until the secret expires.', () =>
+    secondsTo(protection()?.expiresAt),
+  );
+  // No words, because they name files and clients.
+  const held = (): Values => notices().map(({ id, severity }) => [1, { id, severity }]);
+  const heldHelp = "What needs a person's attention; always 1, and absent where nothing does.";
+  scraped(Gauge, 'condition', heldHelp, held, 'id', 'severity');
+  const expires = 'Time until the TLS certificate expires, below 0 once it has.';
+  number(Gauge, 'tls_certificate_expires_seconds', expires, () => secondsTo(options.certificateEnds()));
+  const { maxBufferedBytes } = options;
+  const share = 'Reserved share of the memory for request bodies.';
+  number(Gauge, 'buffered_bytes_ratio', share, () => counters.bufferedBytes / maxBufferedBytes);
+  number(Gauge, 'verified', 'Whether the service is verified: 1 or 0.', () => (standing().verified ? 1 : 0));
+  const flows = (): Values => [
+    [bytes.fromClient, { direction: 'in', leg: 'client' }],
+    [bytes.toRemote, { direction: 'out', leg: 'remote' }],
+    [bytes.fromRemote, { direction: 'in', leg: 'remote' }],
+    [bytes.toClient, { direction: 'out', leg: 'client' }],
+  ];
+  scraped(Counter, 'bytes_total', 'Bytes of bodies, by direction and side.', flows, 'direction', 'leg');
+
+  const requestsHelp = 'Requests answered, of those admitted.';
+  const requests = totals('requests_total', requestsHelp, 'route', 'method', 'code', ...ofClients);
+  const tokensTotalHelp = 'Tokens, as counted by the service; cached ones are part of the input.';
+  const tokensTotal = totals('tokens_total', tokensTotalHelp, 'route', 'model', 'type', ...ofClients);
   const addedHelp =
     'Time from the last byte of a request body until all of it has left encrypted; waits for a verified service included.';
   const added = histogram(`${PREFIX}added_first_byte_seconds`, addedHelp, ADDED);
@@ -151,11 +201,6 @@ export function createMetrics(options: {
   const perChunk = genAi('operation_time_per_output_chunk_seconds', perChunkHelp, PER_CHUNK);
   const tokensHelp = 'Tokens per request, as counted by the service; cached ones are part of the input.';
   const tokens = genAi('token_usage', tokensHelp, TOKENS, 'gen_ai_token_type');
-  // This metric has no model and error labels: together with the clients they would make too many series.
-  const clientDurationHelp = 'Duration of requests, per client.';
-  const clientDuration = options.clients
-    ? histogram(`${PREFIX}client_request_duration_seconds`, clientDurationHelp, DURATIONS, 'client')
-    : undefined;
   const modelLabel = cappedLabel(MOST_MODELS);
 
   return {
@@ -164,203 +209,57 @@ export function createMetrics(options: {
     contentType: registry.contentType,
     render: (): Promise<string> => registry.metrics(),
     /** Called once per request, never per token. */
-    observe(observation: RequestObservation): void {
-      const { route, method, status, operation, stats, client, firstTokenMs } = observation;
-      const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt } = stats;
-      // prom-client leaves out a label that has no value.
-      const ofClient = client === undefined ? undefined : { client };
-      requests.inc({ route, method, code: String(status), ...ofClient });
-      if (ofClient !== undefined) clientDuration?.observe(ofClient, (endedAt - startedAt) / 1000);
-      bytes.inc({ direction: 'in', leg: 'client' }, stats.bytes.fromClient);
-      bytes.inc({ direction: 'out', leg: 'remote' }, stats.bytes.toRemote);
-      bytes.inc({ direction: 'in', leg: 'remote' }, stats.bytes.fromRemote);
-      bytes.inc({ direction: 'out', leg: 'client' }, stats.bytes.toClient);
-      if (uploadedAt !== undefined && sentAt !== undefined) added.observe((sentAt - uploadedAt) / 1000);
-      if (operation === undefined) return;
+    observe(request: Finished): void {
+      const { endpoint: route, method, status, operation, client, firstTokenMs, gapMs, addedMs } = request;
+      const ofClient = client === undefined ? [] : [client];
+      requests(1, route, method, status ?? 0, ...ofClient);
+      if (addedMs !== null) added.observe(addedMs / 1000);
+      if (operation === null) return;
 
-      const model = modelLabel(stats.model ?? '', isAuthenticSuccess(observation));
+      const model = modelLabel(request.model ?? '', isAuthenticSuccess(request));
       const labels = {
         gen_ai_operation_name: operation,
         gen_ai_provider_name: 'privatemode',
         gen_ai_request_model: model,
-        server_address: options.serverAddress,
+        server_address: serverAddress,
       };
-      duration.observe({ ...labels, error_type: errorType(observation) }, (endedAt - startedAt) / 1000);
-      const { prompt: input, completion: output, cached } = stats.usage ?? {};
-      const counts = { input, output, cached };
-      for (const [type, count] of Object.entries(counts)) {
-        if (count === undefined) continue;
+      duration.observe({ ...labels, error_type: errorType(request) }, request.durationMs / 1000);
+      const { tokensIn: input, tokensOut: output, tokensCached: cached } = request;
+      for (const [type, count] of [
+        ['input', input],
+        ['output', output],
+        ['cached', cached],
+      ] as const) {
+        if (count === null) continue;
         tokens.observe({ ...labels, gen_ai_token_type: type }, count);
-        tokensTotal.inc({ route, model, type, ...ofClient }, count);
+        tokensTotal(count, route, model, type, ...ofClient);
       }
-      if (firstTokenMs === undefined || firstChunkAt === undefined) return; // not a stream
-      firstChunk.observe(labels, (firstChunkAt - startedAt) / 1000);
-      const gapMs = meanGapMs(stats);
-      if (gapMs !== undefined) perChunk.observe(labels, gapMs / 1000);
+      if (firstTokenMs !== null) firstChunk.observe(labels, firstTokenMs / 1000);
+      if (gapMs !== null) perChunk.observe(labels, gapMs / 1000);
     },
   };
-}
-
-function exposeCounters(counters: Counters, registers: Registry[]): void {
-  const total = (kind: Kind, name: string, help: string, value: () => number): void =>
-    scraped(registers, kind, name, help, () => [[value()]]);
-  const counted = (name: string, help: string, label: string, map: ReadonlyMap<unknown, number>): void => {
-    const values = () => Array.from(map, ([key, value]) => [value, { [label]: String(key) }] as const);
-    scraped(registers, Counter, name, help, values, label);
-  };
-  total(
-    Counter,
-    'requests_received_total',
-    'Requests admitted; refusals before that are in errors_total.',
-    () => counters.requests,
-  );
-  total(Counter, 'stream_events_total', 'Stream events decrypted.', () => counters.streamEvents);
-  const truncated = 'Streams that ended before they were complete.';
-  total(Counter, 'truncated_streams_total', truncated, () => counters.truncatedStreams);
-  counted('responses_total', 'Responses to admitted requests, by status.', 'code', counters.responses);
-  // Each series begins at 0, because increase() does not see the first value of a series.
-  const failures = (): Values =>
-    Array.from(UNDECRYPTABLE, (reason) => [counters.decryptFailures.get(reason) ?? 0, { reason }] as const);
-  const undecrypted = 'Responses that could not be decrypted.';
-  scraped(registers, Counter, 'decrypt_failures_total', undecrypted, failures, 'reason');
-  counted('client_aborts_total', 'Requests whose client left early.', 'phase', counters.clientAborts);
-  counted('upstream_retries_total', 'Requests tried a second time.', 'reason', counters.upstreamRetries);
-  const attested =
-    'Verifications of the remote: accepted, failed, or unavailable where AMD or Intel could not be asked.';
-  const results = ['accepted', 'failed', 'unavailable'] as const;
-  const attestations = (): Values =>
-    results.map((result) => [counters.attestations.get(result) ?? 0, { result }] as const);
-  scraped(registers, Counter, 'attestation_total', attested, attestations, 'result');
-  total(Counter, 'receipts_written_total', 'Receipts written to disk.', () => counters.receipts.written);
-  const lost = 'Receipts that could not be written.';
-  total(Counter, 'receipts_lost_total', lost, () => counters.receipts.lost);
-  total(Gauge, 'requests_in_flight', 'Requests being answered.', () => counters.inFlight);
-  total(Gauge, 'buffered_bytes', 'Memory reserved for request bodies.', () => counters.bufferedBytes);
-  new Gauge({
-    name: `${PREFIX}build_info`,
-    help: 'Always 1.',
-    labelNames: ['version'],
-    registers,
-  }).set({ version: VERSION }, 1);
-}
-
-/**
- * The codes for which the proxy refuses a service. Their series begin at 0, because increase() does not see
- * the first value of a series.
- */
-const REJECTIONS = Object.entries(ERRORS)
-  .filter(([, { status, blame }]) => status === 400 && blame === 'attestation')
-  .map(([code]) => [code, 0] as const);
-
-function exposeErrors(counters: Counters, registers: Registry[], clients: boolean): void {
-  const values = (): Values =>
-    Array.from(new Map([['', new Map<string, number>()], ...counters.errors]), ([client, codes]) => {
-      const counts = new Map([...(client === '' ? REJECTIONS : []), ...codes]);
-      return Array.from(counts, ([code, value]) => [value, clients ? { client, code } : { code }] as const);
-    }).flat();
-  const whose = clients ? '; client is empty if the client is unknown' : '';
-  const help = `Requests that ended in an error of the proxy, by code${whose}.`;
-  scraped(registers, Counter, 'errors_total', help, values, ...(clients ? ['client'] : []), 'code');
-  if (!clients) return;
-  const away = 'Requests admitted without limits because --limits-store was unavailable.';
-  scraped(registers, Counter, 'limits_uncounted_total', away, () => [[counters.uncounted]]);
-}
-
-function exposeProtection(
-  protection: () => ProtectionStatus | undefined,
-  now: () => number,
-  registers: Registry[],
-): void {
-  const manifest = (): Values => {
-    const digest = protection()?.manifestSha256;
-    return digest === undefined ? [] : [[1, { digest }]];
-  };
-  const manifestHelp = 'The manifest that is enforced; always 1.';
-  scraped(registers, Gauge, 'manifest_info', manifestHelp, manifest, 'digest');
-  const seconds = (name: string, help: string, ms: (status: ProtectionStatus) => number): void =>
-    scraped(registers, Gauge, name, help, () => {
-      const status = protection();
-      return status === undefined ? [] : [[ms(status) / 1000]];
-    });
-  seconds(
-    'attestation_age_seconds',
-    'Time since the remote was verified.',
-    (status) => now() - status.attestedAt,
-  );
-  seconds('secret_remaining_seconds', 'Time until the secret expires.', (status) => status.expiresAt - now());
-}
-
-/** Exposes ids, severities and ages, but no messages, because messages name files and clients. */
-function exposeConditions(
-  conditions: () => readonly Condition[],
-  now: () => number,
-  registers: Registry[],
-): void {
-  const held = (): Values => conditions().map(({ id, severity }) => [1, { id, severity }]);
-  const heldHelp = "What needs a person's attention; always 1, and absent where nothing does.";
-  scraped(registers, Gauge, 'condition', heldHelp, held, 'id', 'severity');
-  const ages = (): Values => conditions().map(({ id, since }) => [(now() - since) / 1000, { id }]);
-  scraped(registers, Gauge, 'condition_since_seconds', 'Time since a condition began.', ages, 'id');
-}
-
-function exposeCertificate(ends: () => number | undefined, now: () => number, registers: Registry[]): void {
-  new Gauge({
-    name: `${PREFIX}tls_certificate_expires_seconds`,
-    help: 'Time until the TLS certificate expires, below 0 once it has.',
-    registers,
-    collect() {
-      const at = ends();
-      if (at === undefined) this.remove();
-      else this.set((at - now()) / 1000);
-    },
-  });
-}
-
-/** Exposes what request bodies may take, and how full that is. */
-function exposeBufferedBytes(counters: Counters, limit: number, registers: Registry[]): void {
-  const limitHelp = 'Memory available for request bodies.';
-  scraped(registers, Gauge, 'buffered_bytes_limit', limitHelp, () => [[limit]]);
-  new Gauge({
-    name: `${PREFIX}buffered_bytes_ratio`,
-    help: 'Reserved share of the memory for request bodies.',
-    registers,
-    collect() {
-      this.set(limit === 0 ? 0 : counters.bufferedBytes / limit);
-    },
-  });
 }
 
 type Kind = typeof Counter | typeof Gauge;
+type Keys = Iterable<string>;
 type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string, string>>]>;
 
-/** Registers a metric whose values `read` returns at each scrape. */
-function scraped(
-  registers: Registry[],
-  Metric: Kind,
-  name: string,
-  help: string,
-  read: () => Values,
-  ...labelNames: string[]
-): void {
-  function collect(this: Counter | Gauge): void {
-    this.reset();
-    if (labelNames.length === 0) this.remove(); // otherwise it would be 0 while it has no value
-    for (const [value, labels = {}] of read()) this.inc(labels, value);
-  }
-  new Metric({ name: PREFIX + name, help, labelNames, registers, collect });
-}
+/** The counts, and 0 for each key without one: increase() does not see the first value of a series. */
+const withZeros = (map: ReadonlyMap<string, number>, keys: Keys): [string, number][] => [
+  ...new Map([...Array.from(keys, (key) => [key, 0] as const), ...map]),
+];
 
 /**
  * Whether the service itself sent a successful response. On encrypted endpoints a response below 400 has
- * always authenticated (lib/gateway/respond.ts). A request that was never sent got an estimate of the proxy.
+ * always authenticated (lib/gateway/respond.ts).
  */
-const isAuthenticSuccess = ({ outcome, status, stats }: RequestObservation): boolean =>
-  outcome === 'answered' && status < 400 && stats.bytes.toRemote > 0;
+const isAuthenticSuccess = ({ outcome, status }: Finished): boolean =>
+  outcome === 'answered' && status !== null && status < 400;
 
 /** The label error_type: empty for a request without an error, also if its client left early. */
-function errorType({ outcome, status, stats }: RequestObservation): string {
-  if (stats.error !== undefined) return stats.error.code;
-  if (status >= 400) return String(status);
+function errorType({ outcome, status, code }: Finished): string {
+  if (code !== null) return code;
+  if (status !== null && status >= 400) return String(status);
   return outcome === 'service_error' ? outcome : '';
 }
 

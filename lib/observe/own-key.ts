@@ -2,30 +2,27 @@
  * Whether the service still accepts the API keys of the operator, judged by its responses to requests with
  * them: the key of --api-key, and the keys of entries of the clients file.
  */
-import type { ConditionSink } from './conditions.ts';
+import type { NoticeSink } from './notices.ts';
 
 export type OwnKeys = ReturnType<typeof watchOwnKeys>;
 
 /**
- * Follows each key by itself. The condition own_key_rejected begins with the first refusal of a key, and ends
- * with a later answer under that key, or when another key replaces it, or none. Of `client`, undefined means
- * the key of --api-key. `keyOf`: the key that the client has now; a request that was sent with another one,
- * which was replaced since, says nothing. `origin`: where the key of --api-key comes from.
+ * Follows each key by itself: own_key_rejected holds from its first refusal until a later answer under it, or
+ * until another key replaces it. Of `client`, undefined means the key of --api-key. `keyOf`: the key that the
+ * client has now; a request with another one, which was replaced since, says nothing. `origin`: where the key
+ * of --api-key comes from.
  */
-export function watchOwnKeys({
-  conditions,
-  keyOf,
-  origin,
-}: {
-  readonly conditions: ConditionSink;
+export function watchOwnKeys(options: {
+  readonly notices: NoticeSink;
   readonly keyOf: (client: string | undefined) => string | undefined;
   readonly origin?: (() => string | undefined) | undefined;
 }) {
+  const { notices, keyOf, origin = () => undefined } = options;
   /** The refused keys, by client. */
   const refused = new Map<string | undefined, string>();
 
   function accepted(client: string | undefined): void {
-    if (refused.delete(client)) conditions.clear('own_key_rejected', { of: client });
+    if (refused.delete(client)) notices.clear('own_key_rejected', client);
   }
 
   return {
@@ -34,8 +31,8 @@ export function watchOwnKeys({
       if (key !== keyOf(client)) return;
       refused.set(client, key);
       const from =
-        client === undefined ? (origin?.() ?? '--api-key') : `the client ${client} in the file of --clients`;
-      conditions.set('own_key_rejected', `401 for the key of ${from}`, { of: client });
+        client === undefined ? (origin() ?? '--api-key') : `the client ${client} in the file of --clients`;
+      notices.set('own_key_rejected', `401 for the key of ${from}`, client);
     },
     /** The service sent a response that authenticates, to a request with this key. */
     answered(client: string | undefined, key: string): void {

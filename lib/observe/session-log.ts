@@ -1,11 +1,7 @@
-/**
- * Reports on a session: logs its events and the progress of its start, and sets the condition of its state.
- */
+/** Reports on a session: logs its events and the progress of its start. */
 import type { Clock } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import type { Observer, SessionEvent } from '../session/events.ts';
-import type { Standing, StateName } from '../session/standing.ts';
-import { CONDITIONS, type ConditionId, type Conditions, type Severity } from './conditions.ts';
+import type { Observer, SessionEvent } from '../session/epoch.ts';
 import { type Counters, count } from './counters.ts';
 import type { Logger, StatusOutput } from './log.ts';
 
@@ -63,52 +59,6 @@ export function sessionLog(
       case 'offer-failed':
         return session.warn(fields(event.error), message);
     }
-  };
-}
-
-/** State → its condition and severity (docs/states.md). A state that is missing here is no condition. */
-const CONDITION_OF: Readonly<Partial<Record<StateName, readonly [ConditionId, Severity]>>> = {
-  'not-renewable': ['renewal_fails', 'warning'],
-  'manifest-not-understood': ['manifest_unusable', 'critical'],
-  rejected: ['service_rejected', 'critical'],
-  'rejected-once': ['service_rejected', 'warning'],
-  'key-refused': ['key_refused', 'critical'],
-  'client-too-old': ['client_too_old', 'critical'],
-  unreachable: ['service_unreachable', 'critical'],
-};
-
-/**
- * Returns the function to call whenever the state of the session may have changed. It sets the condition of
- * the state and ends those of other states; once the state is verified, it logs that the last one is over. If
- * a state without a condition follows another state and is not verified, it logs the headline of the state.
- */
-export function watchStanding({
-  conditions,
-  log,
-}: {
-  readonly conditions: Pick<Conditions, 'set' | 'drop'>;
-  readonly log: Logger;
-}): (standing: Omit<Standing, 'tone' | 'ready' | 'awaitsKey'>) => void {
-  const session = log.child({ component: 'session' });
-  let last: StateName | undefined;
-  /** The last condition, until the log says that it is over. */
-  let open: ConditionId | undefined;
-  return ({ state, verified, title, meaning, error }) => {
-    // `starting` after another state: the evidence was accepted, or the secret denied. Wait for what follows.
-    if (state === 'starting' && last !== undefined) return;
-    const [holds, severity] = CONDITION_OF[state] ?? [];
-    // Without a log line: only a verified state shows that a condition is over (below).
-    for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) conditions.drop(id);
-    if (holds !== undefined) {
-      const message = error === undefined ? title : `${error.code}: ${error.message}`;
-      conditions.set(holds, message, { severity, remedy: error?.remedy });
-      open = holds;
-    } else if (verified && open !== undefined) {
-      log.info({ condition: open }, CONDITIONS[open].ends);
-      open = undefined;
-    } else if (!verified && last !== undefined && last !== state)
-      session.info({ state }, `${title}. ${meaning}`);
-    last = state;
   };
 }
 

@@ -2,7 +2,7 @@
 import type { Epoch } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
 import { VERSION } from '../version.ts';
-import type { Condition } from './conditions.ts';
+import type { Notice } from './notices.ts';
 import { type EpochFacts, epochFacts, type VerificationDocument } from './verification-document.ts';
 
 /** Traffic of one second. */
@@ -24,24 +24,35 @@ export interface TrafficSecond {
   readonly gapMs: readonly number[];
 }
 
-/** One request that is over. Nothing in it quotes content. */
-export interface FinishedRequest {
+/** One request that is over, for log, metrics and traffic. Nothing in it quotes content. */
+export interface Finished {
   readonly id: string;
   /** When it ended, ms since 1970. */
   readonly at: number;
-  /**
-   * Name of the client that sent the request; only with --clients, and only if the proxy knew its token or
-   * certificate.
-   */
-  readonly client?: string | undefined;
+  /** Name of the client that sent it; only with --clients, and only if the proxy knew its token. */
+  readonly client: string | undefined;
+  /** Id in the table of endpoints; `none`: the proxy refused the request before it found one. */
   readonly endpoint: string;
+  /** `gen_ai.operation.name`; null for endpoints that are not encrypted, where nothing is inferred. */
+  readonly operation: string | null;
+  readonly method: string;
+  /** As in the log; it quotes nothing that a client sent. */
+  readonly path: string;
   readonly model: string | null;
+  /** null: no response. */
   readonly status: number | null;
   /** As in the log: lib/gateway/end-of-request.ts. */
   readonly outcome: string;
   readonly code: string | null;
   readonly durationMs: number;
+  /** From the last byte of the body until all of it had left encrypted. */
+  readonly addedMs: number | null;
+  /** null: nothing was streamed. */
   readonly firstTokenMs: number | null;
+  /** Mean time between the events of its stream; null if there were fewer than two. */
+  readonly gapMs: number | null;
+  /** Of its stream. */
+  readonly events: number;
   readonly tokensIn: number | null;
   readonly tokensOut: number | null;
   /** The part of `tokensIn` that came from the cache of the service. */
@@ -64,7 +75,7 @@ export interface Traffic {
   /** The last two minutes, oldest first; seconds in which nothing happened are left out. */
   readonly seconds: readonly TrafficSecond[];
   /** The last 50, newest first. */
-  readonly finished: readonly FinishedRequest[];
+  readonly finished: readonly Finished[];
   /** The last 20 kinds, newest first, and then all others in one row, `*` `/*` `others`. */
   readonly refused: readonly RefusedRequests[];
 }
@@ -79,8 +90,8 @@ export interface StatusReport {
   readonly standing: Pick<Standing, 'state' | 'verified' | 'tone' | 'title' | 'meaning'>;
   readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
   readonly epoch: EpochFacts | null;
-  /** Conditions that need a person's attention, the worst first. */
-  readonly conditions: readonly Condition[];
+  /** What needs a person's attention, the worst first. */
+  readonly conditions: readonly Notice[];
   readonly traffic: Traffic;
   /** What GET /verification answers, of the same moment. */
   readonly verification: VerificationDocument;
@@ -92,16 +103,24 @@ export interface StatusReport {
     | undefined;
 }
 
+/** The headline of a state in which a secret is in force, while requests do not get through. */
+const FAILING = {
+  tone: 'warn',
+  title: 'Verified, but the service cannot be reached',
+  meaning: 'Requests fail until it answers again.',
+} as const;
+
 /** Completes the report by the state of the session now, and by the epoch that is in force now. */
 export function statusReport(
   about: Omit<StatusReport, 'version' | 'standing' | 'lastError' | 'epoch'>,
   { error, state, verified, tone, title, meaning }: Standing,
   epoch: Epoch | undefined,
 ): StatusReport {
+  const isFailing = verified && about.conditions.some(({ id }) => id === 'service_failing');
   return {
     version: VERSION,
     ...about,
-    standing: { state, verified, tone, title, meaning },
+    standing: { state, verified, ...(isFailing ? FAILING : { tone, title, meaning }) },
     lastError:
       error === undefined ? null : { code: error.code, message: error.message, remedy: error.remedy },
     epoch: epoch === undefined ? null : epochFacts(epoch),

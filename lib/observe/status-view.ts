@@ -4,8 +4,8 @@
  */
 import { plural, printable } from '../text.ts';
 import { type ChainLink, titleOf } from '../verdict/chain-of-trust.ts';
-import type { Condition } from './conditions.ts';
-import type { FinishedRequest, StatusReport, TrafficSecond } from './status-report.ts';
+import type { Severity } from './notices.ts';
+import type { Finished, StatusReport, TrafficSecond } from './status-report.ts';
 
 export type Tone = StatusReport['standing']['tone'];
 
@@ -44,17 +44,6 @@ export interface Section {
   readonly cells?: readonly (readonly Cell[])[];
 }
 
-/** What needs a person's attention. */
-interface Notice {
-  readonly id: string;
-  readonly severity: 'info' | 'warning' | 'critical';
-  /** ms since 1970. */
-  readonly since: number;
-  readonly title: string;
-  readonly reason: string;
-  readonly remedy: string;
-}
-
 /** Characters. The reason of a notice names every client or fix, and the last one may matter most. */
 const LONGEST_TEXT = 4_000;
 
@@ -62,7 +51,7 @@ const LONGEST_TEXT = 4_000;
 export function viewOf(report: StatusReport): readonly Section[] {
   const sections = [
     verdictOf(report),
-    noticesOf(report.conditions.map(asNotice)),
+    noticesOf(report),
     chainOf(report),
     trafficOf(report),
     requestsOf(report),
@@ -137,21 +126,15 @@ const row = (label: string, value: string, note?: string): ViewRow => ({
   ...(note === undefined ? {} : { note }),
 });
 
-const asNotice = ({ message, ...condition }: Condition): Notice => ({
-  ...condition,
-  title: message,
-  reason: '',
-});
+const SEVERITIES: Readonly<Record<Severity, Tone>> = { critical: 'bad', warning: 'warn', info: 'plain' };
 
-const SEVERITIES: Readonly<Record<string, Tone>> = { critical: 'bad', warning: 'warn', info: 'plain' };
-
-const noticesOf = (notices: readonly Notice[]): Section => ({
+const noticesOf = ({ conditions }: StatusReport): Section => ({
   id: 'notices',
   title: 'Needs attention',
   note: 'The worst first.',
-  rows: notices.map(({ id, severity, since, title, reason, remedy }) => ({
+  rows: conditions.map(({ id, severity, since, title, reason, remedy }) => ({
     tone: SEVERITIES[severity] ?? 'warn',
-    label: reason === '' ? title : `${title}: ${reason}`,
+    label: `${title}: ${reason}`,
     more: [row('What to do', remedy), row('Since', `${utc(since)}, ${severity} [${id}]`)],
   })),
 });
@@ -257,7 +240,7 @@ function requestsOf({ traffic: { finished }, now, clientsFile }: StatusReport): 
   const sum = (of: 'tokensIn' | 'tokensCached'): string =>
     finished.reduce((all, request) => all + (request[of] ?? 0), 0).toLocaleString('en');
   const isCacheTold = finished.some(({ tokensCached }) => tokensCached !== null);
-  const cellsOf = (request: FinishedRequest): readonly Cell[] => {
+  const cellsOf = (request: Finished): readonly Cell[] => {
     const { id, at, client, endpoint, model, status, outcome, code } = request;
     const { firstTokenMs, tokensIn, tokensOut, durationMs } = request;
     const [tone, words] = ENDS[outcome] ?? (['plain', outcome] as const);

@@ -75,7 +75,6 @@ export function createVerification(
     manifests,
     /** As of this moment, with what `manifests` resolved with. */
     document,
-    text: async (): Promise<string> => verificationText(document(await manifests())),
     changed(): void {
       history = undefined;
     },

@@ -1,9 +1,10 @@
 /**
  * What the admin listener shows about the requests: the metrics, and the traffic of the last minutes.
  */
-import { type Counters, meanGapMs } from './counters.ts';
-import type { createMetrics, RequestObservation } from './metrics.ts';
+import type { Clock } from '../clock.ts';
+import type { createMetrics } from './metrics.ts';
 import { createTrafficLog } from './recent-traffic.ts';
+import type { Finished } from './status-report.ts';
 
 /**
  * Starts to collect. The caller calls `observe` once per request, when the request is over. `events` returns
@@ -13,40 +14,22 @@ import { createTrafficLog } from './recent-traffic.ts';
 export async function watchRequests({
   events,
   ...options
-}: Parameters<typeof createMetrics>[0] & { readonly counters: Counters; readonly events: () => number }) {
+}: Parameters<typeof createMetrics>[0] & { readonly clock: Clock; readonly events: () => number }) {
   const metrics = (await import('./metrics.ts')).createMetrics(options);
-  let ended = 0;
   const { clock, counters } = options;
-  const traffic = createTrafficLog(
-    { inFlight: () => counters.inFlight, events: () => ended + events() },
-    clock,
-  );
+  let ended = 0;
+  const inFlight = (): number => counters.inFlight;
+  const traffic = createTrafficLog({ inFlight, events: () => ended + events() }, clock);
   return {
     metrics,
     traffic,
-    observe(observation: RequestObservation): void {
-      const { route, method, path, status, requestId, client, outcome, firstTokenMs, stats } = observation;
-      const { startedAt, endedAt, model, usage, error } = stats;
-      if (outcome === 'refused' && error !== undefined) traffic.refuse({ method, path, code: error.code });
-      if (route === 'none') return; // refused before an endpoint was found: errors_total has its code
-      metrics.observe(observation);
-      ended += stats.events;
-      const finished = {
-        id: requestId,
-        at: clock.now(),
-        ...(client === undefined ? {} : { client }),
-        endpoint: route,
-        model: model ?? null,
-        status: status === 0 ? null : status,
-        outcome,
-        code: error?.code ?? null,
-        durationMs: Math.round(endedAt - startedAt),
-        firstTokenMs: firstTokenMs ?? null,
-        tokensIn: usage?.prompt ?? null,
-        tokensOut: usage?.completion ?? null,
-        tokensCached: usage?.cached ?? null,
-      };
-      traffic.observe(finished, meanGapMs(stats));
+    observe(request: Finished): void {
+      const { method, path, outcome, code, endpoint } = request;
+      if (outcome === 'refused' && code !== null) traffic.refuse({ method, path, code });
+      if (endpoint === 'none') return; // refused before an endpoint was found: errors_total has its code
+      ended += request.events;
+      metrics.observe(request);
+      traffic.observe(request);
     },
   };
 }

@@ -52,7 +52,7 @@ const REFUSED: ReadonlyMap<string, string> = new Map([
   ['access_programs', 'Leave it out.'],
 ]);
 
-const OTHER_REMEDY = 'Leave it out; docs/protocol/responses.md lists the members that are translated.';
+const OTHER_REMEDY = 'Leave it out: it has no translation.';
 /**
  * Names of members that an error may repeat. They come from the application, so a longer or stranger one is
  * not repeated.

@@ -1,21 +1,21 @@
 /**
- * The requests that lead to a secret: of evidence and secret, to the service (docs/protocol/attestation.md 1),
- * and of the manifest that the service has to match, to its CDN, unless the user gives it.
+ * The requests that lead to a secret: of evidence and secret, to the service (docs/protocol/attestation.md
+ * 1), and of the manifest that the service has to match, to its CDN, unless the user gives it.
  */
+import { base64, readMembers } from '../attestation/json-members.ts';
 import { whyNoManifest } from '../attestation/manifest.ts';
 import type { Clock } from '../clock.ts';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import type { ControlCall } from '../network/control-call.ts';
 import { clientTooOld } from '../network/failures.ts';
-import { parseStrictJson } from '../strict-json.ts';
 
 export type ControlApi = ReturnType<typeof createControlApi>;
 
 /** Real responses are below 100 KiB, and flat objects of a few strings. */
 const MAX_BYTES = 16 * 1024 * 1024;
 const LIMITS = { depth: 8, values: 256 };
-const ENCAPSULATED_KEY_BYTES = 1120;
+const BYTES = base64(1);
 
 const refused = (message: string) => new PrivatemodeError('api_key_rejected', message);
 
@@ -33,7 +33,8 @@ export function createControlApi(deps: {
   const { call, endpoint, protocolVersion, clock } = deps;
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
 
-  async function post(name: string, apiKey: string, body: object, signal?: AbortSignal): Promise<Uint8Array> {
+  /** Gives the response, to which the service may add members. `code`: that of the error for its defects. */
+  async function post(name: string, apiKey: string, body: object, code: ErrorCode, signal?: AbortSignal) {
     if (!/^[\x21-\x7e]+$/.test(apiKey))
       throw refused('the API key is empty or holds characters that no key has');
     const response = await call({
@@ -50,7 +51,8 @@ export function createControlApi(deps: {
       signal,
     });
     const { status, pause } = response;
-    if (status === 200) return response.body;
+    const refuse = (why: string) => new PrivatemodeError(code, `${name}: the response is refused: ${why}`);
+    if (status === 200) return readMembers(response.body, LIMITS, refuse);
     const tooOld = status >= 400 ? clientTooOld(response.body, protocolVersion) : undefined;
     if (tooOld !== undefined) throw tooOld;
     const said = excerpt(response.body, apiKey);
@@ -64,33 +66,19 @@ export function createControlApi(deps: {
   return {
     /** Resolves with the coordinator's own JSON, undecoded. Also throws evidence_malformed. */
     async attest(apiKey: string, nonce: Uint8Array, signal?: AbortSignal): Promise<Uint8Array> {
-      const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, signal);
-      return memberReader(answer, 'attest', 'evidence_malformed')('AttestationDoc');
+      const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, 'evidence_malformed', signal);
+      return answer.get('AttestationDoc', BYTES);
     },
     /** `publicKey` is the HPKE public key, 1216 bytes. Also throws secret_exchange_failed. */
     async secret(apiKey: string, publicKey: Uint8Array, signal?: AbortSignal) {
-      const answer = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
-      const member = memberReader(answer, 'secret', 'secret_exchange_failed');
-      const encapsulatedKey = member('EncapsulatedKey', ENCAPSULATED_KEY_BYTES);
-      return { encapsulatedKey, signature: member('Signature'), meshCert: member('MeshCert') };
+      const body = { PublicKey: toBase64(publicKey) };
+      const answer = await post('secret', apiKey, body, 'secret_exchange_failed', signal);
+      return {
+        encapsulatedKey: answer.get('EncapsulatedKey', base64(1120, 1120)),
+        signature: answer.get('Signature', BYTES),
+        meshCert: answer.get('MeshCert', BYTES),
+      };
     },
-  };
-}
-
-/**
- * Gives a function that reads a member of a strict JSON object: canonical base64 (RFC 4648 section 4), not
- * empty. Other members are ignored, because the service may add some. Everything else throws `code`.
- */
-function memberReader(body: Uint8Array, request: string, code: ErrorCode) {
-  const refuse = (why: string): Error =>
-    new PrivatemodeError(code, `${request}: the response is refused: ${why}`);
-  const parsed = parseStrictJson(body, LIMITS, refuse);
-  return (name: string, length?: number): Uint8Array => {
-    const text = parsed instanceof Map ? parsed.get(name) : undefined;
-    const bytes = new Uint8Array(Buffer.from(typeof text === 'string' ? text : '', 'base64'));
-    const isWhole = bytes.length > 0 && bytes.length === (length ?? bytes.length);
-    if (!isWhole || toBase64(bytes) !== text) throw refuse(`its ${name} is missing or malformed`);
-    return bytes;
   };
 }
 

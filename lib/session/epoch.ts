@@ -2,7 +2,8 @@
  * Makes one epoch: attests the service, under the newest manifest if the enforced one fails, exchanges a
  * secret, and records the manifest, the verdict and the exchange.
  */
-import { type SecretKey, sha256 } from '#crypto';
+import type { SecretKey } from '#crypto';
+import { sha256Hex } from '../attestation/check.ts';
 import type { CollateralSource } from '../attestation/collateral.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
@@ -10,14 +11,39 @@ import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log.ts';
-import { completed, evidenceVerdict, type SecretMessages, withSecretChecks } from '../verdict/judge.ts';
-import type { ExchangeRecord, recordExchange } from '../verdict/record.ts';
+import { completed, evidenceVerdict, withSecretChecks } from '../verdict/judge.ts';
+import type { ExchangeRecord, JudgedExchange, recordExchange } from '../verdict/record.ts';
 import { errorOf, type Verdict, verdictText } from '../verdict/verdict.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi, ManifestSource } from './control-api.ts';
-import type { Observer } from './events.ts';
 import { startSecretExchange } from './secret-exchange.ts';
 import type { Failure, Term } from './state.ts';
+
+/** What happens in a session. No event carries a key, a secret or anything of a request. */
+export type SessionEvent = { readonly message: string } & (
+  | /** The next step of an attempt, which may have to wait for it. */ { readonly type: 'step' }
+  /**
+   * `attested`: the evidence was accepted; operators look for this message after they have repaired their
+   * network. `judged`: it was not (`unavailable`: its collateral could not be fetched), or the secret was
+   * judged under accepted evidence. If the attempt fails by that, a later event says so as an error.
+   */
+  | { readonly type: 'attested' | 'judged'; readonly verdict: Verdict }
+  /** A verdict rejected the service. The attempt goes on under the newest manifest. */
+  | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
+  | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }
+  /** `record`: of the exchange that led to it, if one is made. */
+  | ({ readonly type: 'epoch'; readonly record?: ExchangeRecord | undefined } & Pick<
+      Term,
+      'secretId' | 'expiresAt'
+    >)
+  /** `permanent`: the program ends, since nothing was accepted yet and waiting does not help. */
+  | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
+  /** An attempt failed that says nothing of the service: its key was refused, or another has succeeded. */
+  | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
+  | { readonly type: 'secret-denied' | 'secret-known'; readonly secretId: string }
+);
+
+export type Observer = (event: SessionEvent) => void;
 
 const STEPS = {
   evidence: 'Waiting for the evidence of the service',
@@ -39,15 +65,21 @@ export interface AttestDeps {
 }
 
 /**
- * An error that one of them throws ends the attestation. `askedAt`: when this process asked the service for
- * what is judged, ms on the monotonic clock.
+ * What a verdict is about: the evidence, before a secret is asked for (`unavailable`: collateral is missing);
+ * then the evidence and the secret exchange together. `askedAt`: when this process asked the service for that
+ * part, ms on the monotonic clock.
  */
+export interface Judged {
+  readonly part: 'evidence' | 'secret';
+  readonly verdict: Verdict;
+  readonly askedAt: number;
+  readonly exchange: JudgedExchange;
+}
+
+/** An error that one of them throws ends the attestation. */
 export interface AttestHooks {
   readonly onStep: (step: Step) => void;
-  /** Gets the verdict on the evidence, before a secret is asked for; `unavailable`: collateral is missing. */
-  onEvidence(of: { verdict: Verdict; askedAt: number; nonce: Uint8Array; document: Uint8Array }): unknown;
-  /** Gets the verdict on the evidence and the secret exchange together. */
-  onSecret(of: { verdict: Verdict; askedAt: number; messages: SecretMessages }): void;
+  onVerdict(judged: Judged): unknown;
 }
 
 export interface AttestInput {
@@ -76,7 +108,8 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
   const found = await judgeEvidence(input);
   signal?.throwIfAborted(); // an attempt that was given up changes nothing any more
   const evidence = evidenceVerdict(found, roots);
-  await hooks.onEvidence({ verdict: evidence, askedAt, nonce, document });
+  const presented = { nonce, document, manifest, roots, secret: undefined };
+  await hooks.onVerdict({ part: 'evidence', verdict: evidence, askedAt, exchange: presented });
   const { meshCaPem } = found;
   const refused = errorOf(evidence);
   if (refused !== undefined) throw refused;
@@ -84,17 +117,18 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
   const attestedAt = clock.now();
 
   hooks.onStep('secret');
-  const exchange = await startSecretExchange();
+  const agreement = await startSecretExchange();
   const [began, beganMonotonic] = [clock.now(), clock.monotonic()];
-  const response = await control.secret(apiKey, exchange.publicKey, signal);
-  const messages = { ...response, publicKey: exchange.publicKey };
+  const response = await control.secret(apiKey, agreement.publicKey, signal);
+  const messages = { ...response, publicKey: agreement.publicKey };
   const checks = await judgeSecret({ ...messages, manifest, meshCaPem, now });
   signal?.throwIfAborted();
   const verdict = withSecretChecks(evidence, checks);
-  hooks.onSecret({ verdict, askedAt: beganMonotonic, messages });
-  const secret = await exchange.complete(response.encapsulatedKey, checks);
+  const exchange = { ...presented, secret: messages };
+  await hooks.onVerdict({ part: 'secret', verdict, askedAt: beganMonotonic, exchange });
+  const secret = await agreement.complete(response.encapsulatedKey, checks);
   signal?.throwIfAborted();
-  return { verdict, nonce, document, messages, secret, attestedAt, began, beganMonotonic };
+  return { verdict, exchange, secret, attestedAt, began, beganMonotonic };
 }
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
@@ -156,38 +190,34 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
     let isAccepted = false;
     const hooks: AttestHooks = {
       onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
-      async onEvidence({ verdict, askedAt }) {
+      async onVerdict({ part, verdict, askedAt }) {
         last = verdict;
+        const isRejected = verdict.failure !== null && verdict.outcome !== 'unavailable';
+        // If the evidence was accepted under this manifest, no newer one is missing.
+        if (isRejected) rejected = { part, askedAt, newest: newest || part === 'secret' };
+        if (part === 'secret')
+          return observe({ type: 'judged', message: 'The signature on the secret was checked', verdict });
         isAccepted = verdict.failure === null;
         if (isAccepted) {
           accepted();
           return observe({ type: 'attested', message: attestedMessage, verdict });
         }
-        const isOpen = verdict.outcome === 'unavailable';
-        if (!isOpen) rejected = { part: 'evidence', askedAt, newest };
-        const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
+        const message = isRejected ? 'The evidence was rejected' : 'The evidence could not be judged';
         observe({ type: 'judged', message, verdict });
         await asked.distrust();
-      },
-      onSecret({ verdict, askedAt }) {
-        last = verdict;
-        // The evidence was accepted under this manifest, so no newer one is missing.
-        if (verdict.failure !== null) rejected = { part: 'secret', askedAt, newest: true };
-        observe({ type: 'judged', message: 'The signature on the secret was checked', verdict });
       },
     };
     try {
       const attested = await attest(recorded, hooks, { ...asking, manifest });
-      const { verdict, secret, attestedAt, began, beganMonotonic, nonce, document, messages } = attested;
+      const { verdict, exchange, secret, attestedAt, began, beganMonotonic } = attested;
       const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
       // Before anybody may use the secret, so that every enforced manifest is in the log.
       const { appended, path } = await manifestLog.record(manifest, clock.now());
       enforced = manifest;
       const message = 'Manifest is enforced from now on';
       if (appended) observe({ type: 'manifest-enforced', message, path, manifestSha256 });
-      const verdictSha256 = Buffer.from(sha256(Buffer.from(verdictText(verdict)))).toString('hex');
-      const { roots } = deps;
-      const record = recording?.record({ nonce, document, secret: messages, manifest, roots }, verdict);
+      const verdictSha256 = sha256Hex(Buffer.from(verdictText(verdict)));
+      const record = recording?.record(exchange, verdict);
       const epoch = Object.freeze({
         ...secret,
         manifestSha256,

@@ -7,8 +7,7 @@ import { PrivatemodeError } from '../errors.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { type Attempt, createAttempts } from './attempts.ts';
 import { createEpochMaker, type Epoch, type EpochDeps, type Made } from './epoch.ts';
-import { failureMessage } from './events.ts';
-import { standingOf } from './standing.ts';
+import { failureMessage, standingOf } from './standing.ts';
 import * as states from './state.ts';
 
 export type { Epoch } from './epoch.ts';

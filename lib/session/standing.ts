@@ -3,6 +3,8 @@
  * computes it (docs/states.md).
  */
 import type { Moment } from '../clock.ts';
+import { ERRORS, type PrivatemodeError } from '../errors.ts';
+import { plural } from '../text.ts';
 import { isHeld, isInForce, isOwnFault, problemOf, type SessionState } from './state.ts';
 
 /** `good` and `warn`: a secret is in force. `plain`: nothing is proved either way. */
@@ -87,4 +89,15 @@ export function standingOf(state: SessionState, at: Moment) {
     ready: verified || awaitsKey,
     error: problemOf(state),
   };
+}
+
+/**
+ * One line for the log: the cause, and when the next attempt begins, or before, if a request waits. `retryIn`
+ * in ms; undefined: a request begins it. `confirms`: whether it is the first that can confirm a rejection.
+ */
+export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined, confirms: boolean) {
+  const what = ERRORS[code].title ?? 'The remote could not be verified';
+  if (retryIn === undefined) return `${what}; the next request tries again`;
+  const seconds = Math.max(1, Math.round(retryIn / 1000));
+  return `${what}; trying again within ${plural(seconds, 'second')}${confirms ? ', to confirm it' : ''}`;
 }

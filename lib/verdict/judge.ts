@@ -1,16 +1,10 @@
 /** How a verdict comes about: from the evidence, the secret exchange, and errors outside the checks. */
 import { type Check, checkOf, firstFailure } from '../attestation/check.ts';
-import { MESH_ROWS, SECRET_ROWS, verifySecretResponse } from '../attestation/mesh.ts';
+import { MESH_ROWS, SECRET_ROWS, type SecretMessages, verifySecretResponse } from '../attestation/mesh.ts';
 import { PRODUCTION_ROOTS, type TrustRoots } from '../attestation/roots/production.ts';
 import { type EvidenceVerdict, type VerifyInput, verify } from '../attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { failedCheck, failureOf, outcomeOfError, type Verdict } from './verdict.ts';
-
-/** Both messages of a secret exchange. */
-export type SecretMessages = Omit<
-  Parameters<typeof verifySecretResponse>[0],
-  'meshCaPem' | 'manifest' | 'now'
->;
 
 /** A recorded exchange. */
 export interface Subject extends Omit<VerifyInput, 'secretFollows'> {

@@ -2,13 +2,11 @@
  * One exchange with the service as one JSON file, the record: what crossed the wire and what it was judged
  * by, so that anybody can judge it again without a network (docs/verify.md). It holds no key and no secret.
  */
-import { sha256 } from '#crypto';
-import { hex } from '../attestation/check.ts';
-import { integer, JsonMembers, OBJECT, TEXT } from '../attestation/json-members.ts';
+import { sha256Hex } from '../attestation/check.ts';
+import { base64, integer, type JsonMembers, OBJECT, readMembers, TEXT } from '../attestation/json-members.ts';
 import { PRODUCTION_ROOTS, type TrustRoots } from '../attestation/roots/production.ts';
 import type { CollateralSource } from '../attestation/verify-evidence.ts';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { parseStrictJson } from '../strict-json.ts';
 import { printableJson } from '../text.ts';
 import { VERSION } from '../version.ts';
 import type { Subject } from './judge.ts';
@@ -36,7 +34,7 @@ export function recordExchange(collateral: CollateralSource, host: string) {
       const told = { version: VERSION, host, time: verdict.at, nonce, document, manifest, roots };
       const whole = { ...told, collateral: [...answers.values()], secret, verdict };
       const text = `${printableJson(JSON.stringify(whole, bytesInBase64, 2))}\n`;
-      return { sha256: hex(sha256(Buffer.from(text))), text };
+      return { sha256: sha256Hex(Buffer.from(text)), text };
     },
   };
 }
@@ -47,13 +45,10 @@ export function recordExchange(collateral: CollateralSource, host: string) {
  */
 export function readRecord(file: Uint8Array, refuse: (defect: string) => Error) {
   // A member that is there twice is refused: two readers may read it differently.
-  const json = parseStrictJson(file, { depth: 8, values: 20_000 }, refuse);
-  const record = new JsonMembers(json, [], (_, path, { expected }) =>
-    refuse(`its ${path.length === 0 ? 'text' : JSON.stringify(path.join('.'))} is not ${expected}`),
-  );
+  const record = readMembers(file, { depth: 8, values: 20_000 }, refuse);
   const { version, host, time: told, verdict, ...messages } = read(record, RECORD);
   const time = new Date(told);
-  if (Number.isNaN(time.getTime())) throw refuse('its "time" is no time');
+  if (Number.isNaN(time.getTime())) throw refuse('time is no time');
   const answers = new Map<string, unknown>();
   for (const answer of record.objects('collateral')) {
     const ask = answer.get('ask', TEXT);
@@ -75,13 +70,7 @@ export function readRecord(file: Uint8Array, refuse: (defect: string) => Error) 
 type Question = keyof CollateralSource;
 type Json = Readonly<Record<string, unknown>>;
 
-const BASE64 = {
-  expected: 'base64 with padding',
-  read(text: unknown): Uint8Array | undefined {
-    const bytes = Buffer.from(String(text), 'base64');
-    return bytes.toString('base64') === text ? new Uint8Array(bytes) : undefined;
-  },
-};
+const BASE64 = base64(0);
 /** The members of a record, beside `collateral`, and of its objects. */
 const MESSAGES = { nonce: BASE64, document: BASE64, manifest: BASE64 };
 const RECORD = { version: TEXT, host: TEXT, time: TEXT, ...MESSAGES, verdict: OBJECT };

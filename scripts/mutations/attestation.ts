@@ -69,7 +69,8 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/forged-evidence.test.ts',
         names: [
-          'the VCEK certificate is of the line that report and reference value name, whatever they say',
+          'the VCEK certificate is refused with the name of the line that only the manifest names',
+          'the VCEK certificate is refused with another line than report and reference value',
         ],
       },
     ],
@@ -206,8 +207,7 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/forged-evidence.test.ts',
         names: [
-          'a report of SEV-SNP is refused with a committed version above the current one',
-          'a report of SEV-SNP is refused with a committed major above the current one',
+          'a report of SEV-SNP has firmware versions that are compared as a whole, and builds that are compared too',
         ],
       },
     ],
@@ -425,7 +425,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'a revocation list: it may hold a part of the revocations only',
-    file: 'lib/attestation/crl.ts',
+    file: 'lib/attestation/x509.ts',
     edits: [
       { find: 'for (const oid of PARTIAL)', replace: 'for (const oid of PARTIAL.slice(PARTIAL.length))' },
     ],
@@ -440,7 +440,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'a revocation list: extensions that nobody understands may change what it means',
-    file: 'lib/attestation/crl.ts',
+    file: 'lib/attestation/x509.ts',
     edits: [{ find: '    refuseCritical({ extensions });\n    for', replace: '    for' }],
     tests: [
       {

@@ -395,12 +395,12 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a socket file: others may connect before it has its mode',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: 'process.umask(0o777 & ~at.mode)', replace: 'process.umask(0o022)' }],
+    edits: [{ find: 'process.umask(0o177)', replace: 'process.umask(0o022)' }],
     tests: [
       {
         file: 'test/listener/socket-file.test.ts',
         names: [
-          'a proxy that listens on a socket file creates the file with its mode, whatever the umask, and changes no mode through a link in its place',
+          'a proxy that listens on a socket file creates the file with mode 0600, whatever the umask, and changes no mode through a link in its place',
         ],
       },
     ],

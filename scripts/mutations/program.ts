@@ -78,7 +78,9 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/access/authenticate.test.ts',
-        names: ['authentication of a client refuses a client from its expiry on'],
+        names: [
+          'authentication of a client refuses a client from its expiry on, and says whom to ask for more time',
+        ],
       },
     ],
   },
@@ -103,30 +105,12 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'a clients file that is being written: the proxy reads it as it is',
-    file: 'lib/access/clients-file.ts',
-    edits: [
-      {
-        find: 'if (next.equals(last) && next.length > 0) return next;',
-        replace: 'if (next.length >= 0) return next;',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/access/gateway.test.ts',
-        names: [
-          'the file of clients, while the gateway runs takes effect once it is written completely, and no part of it before',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'the requests per minute: there may be one more',
     file: 'lib/limits/count-requests.ts',
     edits: [
       {
-        find: 'used.times.length - used.begin >= requestsPerMinute',
-        replace: 'used.times.length - used.begin > requestsPerMinute',
+        find: 'used.times.length >= requestsPerMinute',
+        replace: 'used.times.length > requestsPerMinute',
       },
     ],
     tests: [
@@ -157,21 +141,15 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'other trust roots: they may be used for the real service',
-    file: 'lib/config/config.ts',
-    edits: [
-      {
-        find: 'if (settings.unsafeTrustRoots !== undefined && isProductionHost(host)) {',
-        replace: 'if (Date.now() < 0) {',
-      },
-    ],
+    file: 'lib/config/trust-roots.ts',
+    edits: [{ find: 'if (production !== undefined)', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
-        file: 'test/config/rules.test.ts',
+        file: 'test/config/trust-roots.test.ts',
         names: [
-          'unsafe roots are refused for api.privatemode.ai',
-          'unsafe roots are refused for api.privatemode.ai:8443',
-          'unsafe roots are refused for privatemode.ai',
-          'unsafe roots are refused for x.y.privatemode.ai',
+          'the rule for production hosts counts "api.privatemode.ai" as production',
+          'the rule for production hosts counts "api.privatemode.ai." as production',
+          'the rule for production hosts counts "x:notaport" as production',
         ],
       },
     ],
@@ -179,12 +157,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a certificate without its key: the proxy starts without TLS',
     file: 'lib/config/rules.ts',
-    edits: [
-      {
-        find: "applies: ({ given }) => given.has('tls-cert-path') !== given.has('tls-key-path'),",
-        replace: 'applies: () => false,',
-      },
-    ],
+    edits: [{ find: 'if (needs === undefined ||', replace: 'if (Date.now() > 0 ||' }],
     tests: [
       {
         file: 'test/config/rules.test.ts',
@@ -209,7 +182,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the environment: it may name other trust roots',
     file: 'lib/config/environment.ts',
-    edits: [{ find: 'if (flag !== undefined)\n    throw', replace: 'if (Date.now() < 0)\n    throw' }],
+    edits: [{ find: '!flag.retired && !flag.commandLineOnly', replace: '!flag.retired' }],
     tests: [
       {
         file: 'test/config/environment.test.ts',
@@ -222,7 +195,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a mistyped setting in the environment: a pin of the manifest is left out without a word',
     file: 'lib/config/environment.ts',
-    edits: [{ find: 'if (meant !== undefined)', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'startsWith(PREFIX)) throw', replace: 'startsWith(PREFIX) && Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/config/environment.test.ts',
@@ -235,7 +208,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the length of a salt: it may be guessed',
     file: 'lib/config/files.ts',
-    edits: [{ find: 'if (bytes < MIN_SALT_BYTES) throw', replace: 'if (Date.now() < 0) throw' }],
+    edits: [{ find: '[bytes < 32,', replace: '[Date.now() < 0,' }],
     tests: [
       {
         file: 'test/config/salt.test.ts',
@@ -299,9 +272,9 @@ export const PROGRAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/commands/run.test.ts',
+        file: 'test/commands/run-golden.test.ts',
         names: [
-          'privatemode-proxy run claude asks the proxy, by variables and by settings that override its files',
+          'privatemode-proxy run hands claude the arguments, variables and files that agents/claude.txt records',
         ],
       },
     ],
@@ -309,12 +282,12 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'run: opencode may use other providers too',
     file: 'lib/commands/agents/opencode.ts',
-    edits: [{ find: 'enabled_providers: [name]', replace: 'enabled_providers: []' }],
+    edits: [{ find: 'enabled_providers: [PROVIDER]', replace: 'enabled_providers: []' }],
     tests: [
       {
-        file: 'test/commands/run.test.ts',
+        file: 'test/commands/run-golden.test.ts',
         names: [
-          'privatemode-proxy run opencode asks the proxy through its only provider, whose name is the same in the next run',
+          'privatemode-proxy run hands opencode the arguments, variables and files that agents/opencode.txt records',
         ],
       },
     ],
@@ -339,9 +312,9 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [{ find: 'skipWebFetchPreflight: true, ', replace: '' }],
     tests: [
       {
-        file: 'test/commands/run.test.ts',
+        file: 'test/commands/run-golden.test.ts',
         names: [
-          'privatemode-proxy run claude gets settings that deny WebSearch, which the service lacks, and skip asking Anthropic about fetched pages',
+          'privatemode-proxy run hands claude the arguments, variables and files that agents/claude.txt records',
         ],
       },
     ],
@@ -387,7 +360,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run does not start pi with the version 0.73.1, which may run extensions of a repository without asking, or change settings',
+          'privatemode-proxy run does not start pi with the version 0.73.1 on output 1, which may run extensions of a repository without asking, or change settings',
         ],
       },
     ],
@@ -414,19 +387,6 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/commands/run.test.ts',
         names: [
           'privatemode-proxy run starts no codex with -c=model_provider =evil, by which prompts could bypass the proxy',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'run: a repository knows the key of the name of the provider',
-    file: 'lib/commands/provider-name.ts',
-    edits: [{ find: 'if (inside && ', replace: 'if (false && inside && ' }],
-    tests: [
-      {
-        file: 'test/commands/run-provider-name.test.ts',
-        names: [
-          'the name of the provider that run gives to agents is new each time, with the reason, if its key file would lie in a directory of the project',
         ],
       },
     ],

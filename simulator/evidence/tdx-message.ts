@@ -14,14 +14,13 @@ import { bytesField, messageField, uintField } from './wire-fields.ts';
 export const encodeQuoteV4 = (quote: QuoteV4): Uint8Array => new Uint8Array(encode(QUOTE_V4, quote));
 
 function encode<S extends Schema>(schema: S, value: MessageOf<S>): Uint8Array {
-  const byNumber = Object.entries(schema).sort(([, a], [, b]) => a.no - b.no);
+  const byNumber = Object.entries(schema).sort(([, [a]], [, [b]]) => a - b);
   return Buffer.concat(byNumber.flatMap(([name, field]) => encodeField(field, value[name])));
 }
 
-function encodeField(field: Field, value: unknown): Uint8Array[] {
-  if (field.kind === 'uint') return [uintField(field.no, value as number)];
-  if (field.kind === 'message')
-    return [messageField(field.no, encode(field.fields, value as MessageOf<Schema>))];
-  const parts = field.kind === 'list' ? (value as readonly Uint8Array[]) : [value as Uint8Array];
-  return parts.map((part) => bytesField(field.no, part));
+function encodeField([no, shape]: Field, value: unknown): Uint8Array[] {
+  if (typeof value === 'number') return [uintField(no, value)];
+  if (typeof shape === 'object') return [messageField(no, encode(shape, value as MessageOf<Schema>))];
+  const parts = shape === 'rtmrs' ? (value as readonly Uint8Array[]) : [value as Uint8Array];
+  return parts.map((part) => bytesField(no, part));
 }

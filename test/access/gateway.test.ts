@@ -5,38 +5,23 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import {
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { type Clients, type ClientsOptions, openClients } from '../../lib/access/clients.ts';
+import { type ClientsOptions, openClients } from '../../lib/access/clients.ts';
 import { systemClock } from '../../lib/clock.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
-import { createConditions } from '../../lib/observe/conditions.ts';
 import type { Logger } from '../../lib/observe/log.ts';
+import { createNotices } from '../../lib/observe/notices.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
 import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
-import {
-  answerTo,
-  chatBody,
-  codeOf,
-  type Fixture,
-  gatewayFixture,
-  get,
-  post,
-} from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
 import { chatStream, completion, http, openedRequest } from '../support/remote/sealed-answers.ts';
 
 const ANN = `${KEY_MARK}token-of-ann`;
@@ -47,65 +32,44 @@ const KEY_OF_BOB = 'the-service-key-of-bob';
 const MODELS = '{"object":"list","data":[]}';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
-const prefixOf = (salt: string): string => sha256(salt).slice(0, 16);
-
-interface Team extends Fixture {
-  readonly directory: string;
-  readonly file: string;
-  readonly changes: (number | string)[];
-  readonly clients: Clients;
-  readonly receipts: RequestReceipt[];
-}
 
 /** A gateway for two: Ann with the configured key, Bob with one of his own. */
 async function team(
   t: TestContext,
-  {
-    ann = {},
-    bob = {},
-    options = {},
-    deps = {},
-    gateway = {},
-  }: {
+  given: {
     readonly ann?: object;
     readonly bob?: object;
     readonly options?: Partial<ClientsOptions>;
     readonly deps?: Partial<GatewayDeps>;
     readonly gateway?: Partial<TestGatewayOptions>;
   } = {},
-): Promise<Team> {
+) {
   const directory = temporaryDirectory('privatemode-clients-');
   const file = join(directory, 'clients.json');
   writeFileSync(join(directory, 'bob.key'), `${KEY_OF_BOB}\n`);
-  writeFileSync(file, fileOf({ ann, bob }));
+  writeFileSync(file, fileOf(given));
   const changes: (number | string)[] = [];
   const note = ({ reason = 'good' }: { readonly reason?: string }): unknown => changes.push(reason);
   const log = { info: note, warn: note, error: note } as unknown as Logger;
   const clients = await openClients({
-    ...{ path: file, needsKeys: false, sharedSalt: undefined, clock: systemClock, ...options },
+    ...{ path: file, needsKeys: false, sharedSalt: undefined, clock: systemClock, ...given.options },
     changed: (count) => changes.push(count),
-    conditions: createConditions({ clock: systemClock, log }),
+    notices: createNotices({ clock: systemClock, log }),
   });
+  t.after(() => clients.close());
   const receipts: RequestReceipt[] = [];
-  const fixture = await gatewayFixture(t, {
-    ...gateway,
-    deps: {
-      clients,
-      receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) },
-      ...deps,
-    },
-  });
+  const written = { instance: 'abcdefghijkl', add: (receipt: RequestReceipt) => receipts.push(receipt) };
+  const deps = { clients, receipts: written, ...given.deps };
+  const fixture = await gatewayFixture(t, { ...given.gateway, deps });
   fixture.upstream.on(async (scripted) => {
     const body = await scripted.body();
     if (scripted.request.method === 'GET')
       await scripted.write(http(200, MODELS, { 'Content-Type': 'application/json' }));
     else await scripted.write(body.includes('"stream":true') ? chatStream(body) : completion(body));
   });
-  t.after(() => {
-    clients.close();
-  });
   return { ...fixture, directory, file, changes, clients, receipts };
 }
+type Team = Awaited<ReturnType<typeof team>>;
 
 const fileOf = ({ ann = {}, bob = {} }: { ann?: object; bob?: object }): string =>
   JSON.stringify({
@@ -118,32 +82,37 @@ const fileOf = ({ ann = {}, bob = {} }: { ann?: object; bob?: object }): string 
 const bearer = (token: string): string => `Authorization: Bearer ${token}`;
 
 describe('a request without a known token', () => {
-  const strangers: [what: string, headers: string[]][] = [
+  for (const [what, headers] of [
     ['no token', []],
     ['a wrong token', [bearer(WRONG)]],
     ['a wrong x-api-key', [`x-api-key: ${WRONG}`]],
     ['a wrong bearer beside a right x-api-key', [bearer(WRONG), `x-api-key: ${ANN}`]],
-  ];
-  for (const [what, headers] of strangers) {
-    for (const stream of [false, true]) {
-      it(`gets 401 in either dialect with ${what}${stream ? ', streamed' : ''}, and nothing is sent to the service`, async (t) => {
-        const { ask, upstream, gateway, receipts } = await team(t);
-        const openai = await ask(post(chatBody({ stream }), { headers }));
-        assert.deepEqual([openai.status, codeOf(openai)], [401, 'client_unknown']);
-        assert.equal(JSON.parse(openai.body).error.type, 'authentication_error');
-        assert.equal(openai.headers['www-authenticate'], 'Bearer');
-        const anthropic = await ask(post(chatBody({ stream }), { headers, path: '/v1/messages' }));
-        assert.deepEqual([anthropic.status, JSON.parse(anthropic.body).type], [401, 'error']);
-        assert.equal(JSON.parse(anthropic.body).error.type, 'authentication_error');
-        assert.equal(upstream.connections.total, 0);
-        assert.deepEqual((gateway.session as ReturnType<typeof fakeSession>).offered ?? [], []);
-        assert.deepEqual(receipts, [], 'strangers must not fill the receipts');
-      });
-    }
+  ] as const) {
+    it(`gets 401 in either dialect with ${what}, streamed or not, and nothing is sent to the service`, async (t) => {
+      const { ask, upstream, gateway, receipts } = await team(t);
+      for (const [path, stream] of [
+        ['/v1/chat/completions', false],
+        ['/v1/chat/completions', true],
+        ['/v1/messages', false],
+        ['/v1/messages', true],
+      ] as const) {
+        const answer = await ask(post(chatBody({ stream }), { headers: [...headers], path }));
+        assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
+        assert.equal(answer.headers['www-authenticate'], 'Bearer');
+        const { type, error } = JSON.parse(answer.body);
+        assert.deepEqual(
+          [type, error.type],
+          [path === '/v1/messages' ? 'error' : undefined, 'authentication_error'],
+        );
+      }
+      assert.equal(upstream.connections.total, 0);
+      assert.deepEqual((gateway.session as ReturnType<typeof fakeSession>).offered ?? [], []);
+      assert.deepEqual(receipts, [], 'strangers must not fill the receipts');
+    });
   }
 
   it('gets 401 from a browser under a foreign Host; a known token gets 200 there, but 403 on /healthz', async (t) => {
-    const { client } = await team(t);
+    const { ask } = await team(t);
     const agent = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
     for (const [path, token, status] of [
       ['/v1/models', ANN, 200],
@@ -152,20 +121,19 @@ describe('a request without a known token', () => {
       ['/v1', WRONG, 401],
       ['/healthz', ANN, 403],
     ] as const) {
-      const asking = client();
-      asking.send(get(path, [agent, bearer(token)]).replace('Host: localhost:8080', 'Host: evil.example'));
-      assert.equal((await answerTo(asking)).status, status, `${path} ${status}`);
+      const asked = get(path, [agent, bearer(token)]).replace('Host: localhost:8080', 'Host: evil.example');
+      assert.equal((await ask(asked)).status, status, `${path} ${status}`);
     }
   });
 
   it('gets 401 for Expect: 100-continue; a request with a known token gets 100', async (t) => {
-    const { client } = await team(t);
+    const { sending } = await team(t);
     for (const [token, begins] of [
       [WRONG, 'HTTP/1.1 401 Unauthorized'],
       [ANN, 'HTTP/1.1 100 Continue'],
     ] as const) {
-      const asking = client();
-      asking.send(post('', { headers: [bearer(token), 'Content-Length: 1000', 'Expect: 100-continue'] }));
+      const headers = [bearer(token), 'Content-Length: 1000', 'Expect: 100-continue'];
+      const asking = sending(post('', { headers }));
       await asking.until(/\r\n\r\n/);
       assert.equal(asking.received().split('\r\n')[0], begins);
     }
@@ -173,84 +141,29 @@ describe('a request without a known token', () => {
 
   it('gets its 401 as an event if the client accepts only text/event-stream', async (t) => {
     const { ask } = await team(t);
-    const { status, body } = await ask(
-      post(chatBody({ stream: true }), { headers: ['Accept: text/event-stream'] }),
-    );
+    const headers = ['Accept: text/event-stream'];
+    const { status, body } = await ask(post(chatBody({ stream: true }), { headers }));
     assert.equal(status, 401);
     assert.match(body, /^event: error\ndata: \{"error":.*client_unknown/);
   });
 
   it('gets 401 before any byte of its body has arrived', async (t) => {
-    const { client } = await team(t);
-    const asking = client();
-    asking.send(post('', { headers: ['Content-Length: 1000', bearer(WRONG)] }));
+    const { sending } = await team(t);
+    const asking = sending(post('', { headers: ['Content-Length: 1000', bearer(WRONG)] }));
     const answer = await answerTo(asking);
     assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
     await asking.ended;
   });
 
-  const guarded: [request: string | Buffer, what: string][] = [
-    [get('/v1/models'), 'the list of models'],
-    [get('/v1/models/m'), 'a model'],
-    [get('/models'), 'the list without /v1'],
-    [get('/v1'), 'what is served under /v1'],
-    [post('{}', { path: '/v1/messages/count_tokens' }), 'the token estimate'],
-    [post('{}', { path: '/v1/embeddings' }), 'embeddings'],
-    [post('{}', { path: '/unstructured/x' }), 'unstructured'],
-  ];
-  for (const [request, what] of guarded) {
-    it(`is refused ${what}`, async (t) => {
-      const { ask, upstream } = await team(t);
-      assert.equal((await ask(request)).status, 401);
-      assert.equal(upstream.connections.total, 0);
-    });
-  }
-
-  it('takes less than three times the CPU to refuse when a hundred tokens are known instead of one', {
-    timeout: 600_000,
-  }, async (t) => {
-    const batch = 100;
-    const request = get('/v1/models', [bearer(WRONG)])
-      .toString()
-      .repeat(batch);
-    async function knowing(count: number) {
-      const tokens = Array.from({ length: count }, (_, i) => sha256(`${ANN}-${i}`));
-      const asking = (await team(t, { ann: { tokens } })).client();
-      const costs: number[] = []; // of the client, too
-      let answered = 0;
-      return {
-        costs,
-        async measure(): Promise<void> {
-          const before = process.cpuUsage();
-          asking.send(request);
-          answered += batch;
-          await eventually('the answers', () => asking.received().split('HTTP/1.1 4').length > answered);
-          const { user, system } = process.cpuUsage(before);
-          costs.push((user + system) / 1000 / batch);
-        },
-      };
-    }
-    const [one, many] = [await knowing(1), await knowing(100)];
-    for (let i = 0; i < 10; i++) {
-      await one.measure();
-      await many.measure();
-    }
-    assert.ok(Math.min(...many.costs) < 3 * Math.min(...one.costs), `${many.costs} with one ${one.costs}`);
-  });
-
-  it('is refused /verification, which the gateway serves to clients', async (t) => {
-    const { ask } = await team(t, { deps: { verification: () => Promise.resolve('{"served":true}') } });
-    const refused = await ask(get('/verification'));
-    assert.deepEqual([refused.status, refused.headers['privatemode-proxy-error']], [401, 'client_unknown']);
-    const shown = await ask(get('/verification', [bearer(ANN)]));
-    assert.deepEqual([shown.status, shown.body], [200, '{"served":true}']);
-  });
-
-  it('is refused HEAD /v1/models', async (t) => {
-    const { client } = await team(t);
-    const asking = client();
-    asking.send(get('/v1/models', ['Connection: close']).replace('GET', 'HEAD'));
-    assert.match(await asking.until(/\r\n\r\n$/), /^HTTP\/1\.1 401 /);
+  it('is refused every path of the API, and /v1 itself', async (t) => {
+    const { ask, sending, upstream } = await team(t);
+    const paths = ['/v1/models', '/v1/models/m', '/models', '/v1'];
+    const bodies = ['/v1/messages/count_tokens', '/v1/embeddings', '/unstructured/x'];
+    for (const request of [...paths.map((path) => get(path)), ...bodies.map((path) => post('{}', { path }))])
+      assert.equal((await ask(request)).status, 401, String(request));
+    const head = sending(get('/v1/models', ['Connection: close']).replace('GET', 'HEAD'));
+    assert.match(await head.until(/\r\n\r\n$/), /^HTTP\/1\.1 401 /);
+    assert.equal(upstream.connections.total, 0);
   });
 
   it('still gets the health paths and the answer to a CORS preflight', async (t) => {
@@ -269,72 +182,53 @@ describe('a request without a known token', () => {
 });
 
 describe('a request', () => {
-  for (const [what, headers, status, code] of [
-    ['two bearers, one of them right', [bearer(ANN), bearer(WRONG)], 400, 'ambiguous_header'],
-    ['two bearers of two clients', [bearer(ANN), bearer(BOB)], 400, 'ambiguous_header'],
-    ['the right bearer twice', [bearer(ANN), bearer(ANN)], 400, 'ambiguous_header'],
-    [
-      'Authorization and AUTHORIZATION, with the tokens of two clients',
-      [bearer(ANN), `AUTHORIZATION: Bearer ${BOB}`],
-      400,
-      'ambiguous_header',
-    ],
-    ['two x-api-keys', [`x-api-key: ${ANN}`, `X-Api-Key: ${BOB}`], 400, 'ambiguous_header'],
-    ['two tokens with a comma', [`Authorization: Bearer ${ANN}, Bearer ${BOB}`], 401, 'client_unknown'],
-    ['two tokens with a bare comma', [`x-api-key: ${ANN},${BOB}`], 401, 'client_unknown'],
-    ['two blanks before its token', [`Authorization: Bearer  ${ANN}`], 401, 'client_unknown'],
-    ['a tab before its token', [`Authorization: Bearer\t${ANN}`], 401, 'client_unknown'],
-    ['a token without a scheme', [`Authorization: ${ANN}`], 401, 'client_unknown'],
-    ['a token with another scheme', [`Authorization: Basic ${ANN}`], 401, 'client_unknown'],
-    [
-      'an empty Authorization beside a right x-api-key',
-      ['Authorization:', `x-api-key: ${ANN}`],
-      401,
-      'client_unknown',
-    ],
-    ['a token in capitals', [bearer(ANN.toUpperCase())], 401, 'client_unknown'],
-    ['a digest for a token', [bearer(sha256(ANN))], 401, 'client_unknown'],
-    ['a scheme in capitals, and white space around', [`Authorization:   BEARER ${ANN}   `], 200, undefined],
+  const twice = [400, 'ambiguous_header'] as const;
+  const unknown = [401, 'client_unknown'] as const;
+  for (const [what, headers, [status, code]] of [
+    ['two bearers, one of them right', [bearer(ANN), bearer(WRONG)], twice],
+    ['two bearers of two clients', [bearer(ANN), bearer(BOB)], twice],
+    ['the right bearer twice', [bearer(ANN), bearer(ANN)], twice],
+    ['Authorization and AUTHORIZATION', [bearer(ANN), `AUTHORIZATION: Bearer ${BOB}`], twice],
+    ['two x-api-keys', [`x-api-key: ${ANN}`, `X-Api-Key: ${BOB}`], twice],
+    ['two tokens with a comma', [`Authorization: Bearer ${ANN}, Bearer ${BOB}`], unknown],
+    ['two tokens with a bare comma', [`x-api-key: ${ANN},${BOB}`], unknown],
+    ['a tab before its token', [`Authorization: Bearer\t${ANN}`], unknown],
+    ['an empty Authorization beside a right x-api-key', ['Authorization:', `x-api-key: ${ANN}`], unknown],
+    ['a scheme in capitals, and white space around', [`Authorization:   BEARER ${ANN}   `], [200]],
   ] as const) {
     it(`gets ${status} with ${what}`, async (t) => {
       const { ask, upstream, gateway } = await team(t);
-      const paths = ['/v1/chat/completions', ...(status === 200 ? [] : ['/v1/messages'])];
-      for (const path of paths) {
+      for (const path of ['/v1/chat/completions', ...(status === 200 ? [] : ['/v1/messages'])]) {
         const answer = await ask(post(chatBody(), { headers: [...headers], path }));
         assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [status, code]);
         assert.ok(!JSON.stringify(answer).includes(KEY_MARK), 'a token was repeated');
       }
-      assert.equal(upstream.requests.length, status === 200 ? 1 : 0);
-      for (const { headers } of upstream.requests)
-        assert.equal(headers['authorization'], `Bearer ${CANARY_KEY}`);
+      const sent = upstream.requests.map((request) => request.headers['authorization']);
+      assert.deepEqual(sent, status === 200 ? [`Bearer ${CANARY_KEY}`] : []);
       assert.ok(!gateway.logLines.join('').includes('token-of-'), 'a token was logged');
     });
   }
 });
 
 describe('a request with a known token', () => {
-  const senders: [what: string, header: string, client: string, key: string][] = [
+  for (const [what, header, client, key] of [
     ['as a bearer', bearer(ANN), 'ann', CANARY_KEY],
     ['as x-api-key', `x-api-key: ${ANN}`, 'ann', CANARY_KEY],
     ['of a client with a key of its own', bearer(BOB), 'bob', KEY_OF_BOB],
     ['of a client with a key of its own, as x-api-key', `x-api-key: ${BOB}`, 'bob', KEY_OF_BOB],
-  ];
-  for (const [what, header, client, key] of senders) {
+  ] as const) {
     for (const apiKeyFallback of ['always', 'never', 'if-placeholder'] as const) {
       it(`is sent with an API key of the service in place of its token, which is neither sent nor written down (${what}, --api-key-fallback=${apiKeyFallback})`, async (t) => {
         const { ask, upstream, gateway, receipts } = await team(t, {
           gateway: { settings: { dumpRequests: true, apiKeyFallback } },
         });
-        for (const stream of [false, true]) {
-          const answer = await ask(post(chatBody({ stream }), { headers: [header] }));
-          assert.equal(answer.status, 200);
-        }
-        assert.equal((await ask(get('/v1/models', [header]))).status, 200);
-        for (const { headers } of upstream.requests) {
-          assert.equal(headers['authorization'], `Bearer ${key}`);
-          assert.equal(headers['x-api-key'], undefined);
-        }
-        assert.equal(upstream.requests.length, 3);
+        const chats = [false, true].map((stream) => post(chatBody({ stream }), { headers: [header] }));
+        for (const request of [...chats, get('/v1/models', [header])])
+          assert.equal((await ask(request)).status, 200);
+        assert.deepEqual(
+          upstream.requests.map(({ headers }) => [headers['authorization'], headers['x-api-key']]),
+          Array(3).fill([`Bearer ${key}`, undefined]),
+        );
         await eventually('the receipts', () => receipts.length === 3 && gateway.active() === 0);
         assert.deepEqual(new Set(receipts.map((receipt) => receipt.client)), new Set([client]));
         const members = Object.keys(receipts[0] ?? {});
@@ -344,22 +238,15 @@ describe('a request with a known token', () => {
           readdirSync(folder, { recursive: true, encoding: 'utf8' })
             .filter((name) => name.endsWith('.txt'))
             .map((name) => readFileSync(join(folder, name), 'utf8'));
-        const isThere = (): boolean => dumps().filter((text) => text !== '').length === 6;
-        await eventually('all dumps', isThere);
-        const written = [
-          ...dumps(),
-          ...gateway.logLines,
-          JSON.stringify(receipts),
-          JSON.stringify(gateway.observations),
-          upstream.received().toString('latin1'),
-        ].join('\n');
+        await eventually('all dumps', () => dumps().filter((text) => text !== '').length === 6);
+        const { logLines, observations } = gateway;
+        const wire = upstream.received().toString('latin1');
+        const written = [...dumps(), ...logLines, wire, JSON.stringify([receipts, observations])].join('\n');
         for (const token of [ANN, BOB]) {
           for (const form of [token, sha256(token), Buffer.from(token).toString('base64')])
             assert.ok(!written.includes(form), 'a token was written down');
         }
-        const ended = gateway.logLines
-          .map((line) => JSON.parse(line))
-          .filter(({ msg }) => msg === 'Request ended');
+        const ended = logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'Request ended');
         assert.deepEqual(
           ended.map((line) => line.client),
           [client, client, client],
@@ -381,14 +268,6 @@ describe('a request with a known token', () => {
     assert.equal(upstream.requests[0]?.headers['authorization'], `Bearer ${KEY_OF_BOB}`);
   });
 
-  it('gets the token estimate and the list of endpoints', async (t) => {
-    const { ask } = await team(t);
-    const headers = [bearer(ANN)];
-    assert.equal((await ask(get('/v1', headers))).status, 200);
-    const body = JSON.stringify({ model: 'm', messages: [] });
-    assert.equal((await ask(post(body, { path: '/v1/messages/count_tokens', headers }))).status, 200);
-  });
-
   it('gets 403 before its body is read if the client may not use the endpoint', async (t) => {
     const { ask, upstream, receipts } = await team(t, { ann: { endpoints: ['models'] } });
     const headers = [bearer(ANN)];
@@ -399,51 +278,38 @@ describe('a request with a known token', () => {
     const estimate = await ask(post('{}', { headers, path: '/v1/messages/count_tokens' }));
     assert.equal(estimate.status, 403);
     assert.equal(upstream.connections.total, 0);
-    assert.equal((await ask(get('/v1/models', headers))).status, 200);
+    for (const path of ['/v1/models', '/v1']) assert.equal((await ask(get(path, headers))).status, 200);
     await eventually('the receipt', () => receipts.length === 1);
     assert.deepEqual([receipts[0]?.client, receipts[0]?.endpoint], ['ann', 'models']);
   });
 
-  it('gets 401 in either dialect if the client has expired, and nothing is sent', async (t) => {
-    const { ask, upstream } = await team(t, { ann: { expires: '2020-01-01T00:00:00Z' } });
-    for (const path of ['/v1/chat/completions', '/v1/messages']) {
-      const answer = await ask(post(chatBody(), { headers: [bearer(ANN)], path }));
-      assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
+  it('gets 401 if the client has expired, and 403 if it may not use the model, and nothing is sent', async (t) => {
+    for (const [ann, status, code] of [
+      [{ expires: '2020-01-01T00:00:00Z' }, 401, 'client_unknown'],
+      [{ models: ['gpt-*'] }, 403, 'client_forbidden'],
+    ] as const) {
+      const { ask, upstream, gateway } = await team(t, { ann });
+      for (const path of ['/v1/chat/completions', '/v1/messages']) {
+        const answer = await ask(post(chatBody(), { headers: [bearer(ANN)], path }));
+        assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [status, code]);
+      }
+      assert.equal(upstream.requests.length, 0);
+      const allowed = await ask(post(chatBody({ model: 'gpt-1' }), { headers: [bearer(ANN)] }));
+      assert.equal(allowed.status, status === 403 ? 200 : 401);
+      assert.equal((await ask(post(chatBody(), { headers: [bearer(BOB)] }))).status, 200);
+      assert.equal(gateway.counters.bufferedBytes, 0);
     }
-    assert.equal(upstream.connections.total, 0);
-  });
-
-  it('gets 403 if the client may not use the model, and nothing is sent', async (t) => {
-    const { ask, upstream, gateway } = await team(t, { ann: { models: ['gpt-*'] } });
-    const headers = [bearer(ANN)];
-    for (const path of ['/v1/chat/completions', '/v1/messages']) {
-      const answer = await ask(post(chatBody(), { headers, path }));
-      assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [403, 'client_forbidden']);
-    }
-    assert.equal(upstream.requests.length, 0);
-    assert.equal((await ask(post(chatBody({ model: 'gpt-1' }), { headers }))).status, 200);
-    assert.equal((await ask(post(chatBody(), { headers: [bearer(BOB)] }))).status, 200);
-    assert.equal(gateway.counters.bufferedBytes, 0);
   });
 });
 
 describe('an error that a client of the gateway cannot resolve', () => {
-  const REDIRECT = http(302, '', { Location: 'https://elsewhere.example/' });
+  const redirected = async (scripted: Parameters<Script>[0]): Promise<void> => {
+    await scripted.body();
+    await scripted.write(http(302, '', { Location: 'https://elsewhere.example/' }));
+  };
 
-  it('asks the client to tell the operator, and names no flag', async (t) => {
-    const { ask, upstream } = await team(t);
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(REDIRECT);
-    });
-    const { status, body } = await ask(post(chatBody(), { headers: [bearer(ANN)] }));
-    assert.equal(status, 502);
-    assert.match(body, /upstream_redirect/);
-    assert.match(body, /Tell the operator of this gateway; nothing on your side changes this\./);
-    assert.doesNotMatch(body, /--[a-z]/);
-  });
-
-  const refused: [code: string, request: Parameters<typeof post>[1], remedy: RegExp][] = [
+  for (const [code, { headers = [], ...request }, remedy] of [
+    ['upstream_redirect', {}, /Tell the operator of this gateway; nothing on your side changes this\./],
     [
       'not_supported',
       { path: '/v1/responses' },
@@ -454,23 +320,20 @@ describe('an error that a client of the gateway cannot resolve', () => {
       { headers: ['Origin: https://chat.example'] },
       /Ask the operator of this gateway to allow the page, or the host name that it uses\./,
     ],
-  ];
-  for (const [code, request, remedy] of refused) {
+  ] as const satisfies readonly [string, Parameters<typeof post>[1] & object, RegExp][]) {
     it(`says of ${code} what to ask the operator for`, async (t) => {
-      const { ask } = await team(t);
-      const { headers = [], ...rest } = request ?? {};
-      const answer = await ask(post(chatBody(), { headers: [bearer(ANN), ...headers], ...rest }));
+      const { ask, upstream } = await team(t);
+      upstream.on(redirected);
+      const answer = await ask(post(chatBody(), { headers: [bearer(ANN), ...headers], ...request }));
       assert.equal(codeOf(answer), code);
       assert.match(answer.body, remedy);
+      if (code === 'upstream_redirect') assert.doesNotMatch(answer.body, /--[a-z]/, 'it names a flag');
     });
   }
 
   it('names the flag if there is no clients file', async (t) => {
     const { ask, upstream } = await team(t, { deps: { clients: undefined } });
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(REDIRECT);
-    });
+    upstream.on(redirected);
     assert.match((await ask(post(chatBody()))).body, /Check --api-endpoint; redirects are never followed\./);
   });
 });
@@ -479,22 +342,17 @@ describe('the salt of a client', () => {
   const SHARED = 'a literal salt of 32 bytes or more, for all';
   const OWN = 'a salt of the request, which always wins, too';
 
-  /** The salt that the service finds in a chat, and the shard key. */
-  async function saltOf(
-    team: Team,
-    token: string,
-    members: object = {},
-  ): Promise<readonly [string, string | undefined]> {
-    team.upstream.clear();
-    const messages = [{ role: 'user', content: 'x'.repeat(200) }];
-    const answer = await team.ask(post(chatBody({ messages, ...members }), { headers: [bearer(token)] }));
-    assert.equal(answer.status, 200);
-    const [request] = team.upstream.requests;
-    const salt = JSON.parse(openedRequest(request?.body as Buffer).get('cache_salt') as string);
-    const shardKey = request?.headers['privatemode-shard-key'];
-    if (shardKey !== undefined)
-      assert.equal(shardKey.slice(0, 16), prefixOf(salt), 'the shard key of another salt');
-    return [salt, shardKey];
+  /** The salt that the service finds in a chat, whose hash the shard key begins with, if there is one. */
+  async function saltOf({ upstream, ask }: Team, token: string, own?: string, isFirst = false) {
+    upstream.clear();
+    const text = JSON.parse(chatBody({ messages: [{ role: 'user', content: 'x'.repeat(200) }] }));
+    const salt = own === undefined ? {} : { cache_salt: own };
+    const body = JSON.stringify(isFirst ? { ...salt, ...text } : { ...text, ...salt });
+    assert.equal((await ask(post(body, { headers: [bearer(token)] }))).status, 200);
+    const [request] = upstream.requests;
+    const found = JSON.parse(openedRequest(request?.body as Buffer).get('cache_salt') as string) as string;
+    const shardKey = request?.headers['privatemode-shard-key']?.split('-')[0];
+    return { salt: found, isShared: shardKey === sha256(found).slice(0, 16), shardKey };
   }
 
   const shared = (cacheSalt?: string) => ({
@@ -508,53 +366,40 @@ describe('the salt of a client', () => {
   const MIXED_ANN = '3c28041dedf1d827622ac2f71b2a17b84b20e04ede249a860a14be429673a1c7';
   const MIXED_ANN_ALONE = 'ed4642ac183f36230685abb95687ae7a47a1266a9c49912007cf18a1626d20a2';
 
-  it('is derived from the shared salt and the name of the client, the same after every start', async (t) => {
-    for (let start = 0; start < 2; start++) {
-      const gateway = await team(t, shared());
-      const [ann, shardKey] = await saltOf(gateway, ANN);
-      assert.equal(ann, OF_ANN);
-      assert.ok(shardKey?.startsWith(`${prefixOf(OF_ANN)}-`));
-      assert.equal((await saltOf(gateway, ANN))[0], OF_ANN);
-      assert.equal((await saltOf(gateway, BOB))[0], OF_BOB);
-    }
-  });
+  for (const [cacheSalt, ofAnn, ofBob, withOwn] of [
+    [undefined, OF_ANN, OF_BOB, MIXED_ANN],
+    ['client', OF_ANN, OF_BOB, MIXED_ANN],
+    ['own', OF_ANN, OF_BOB, OWN],
+    ['shared', SHARED, SHARED, OWN],
+  ] as const) {
+    it(`follows from shared salt, name and cache_salt of the request as docs/prompt-cache.md says, after every start (cacheSalt ${cacheSalt})`, async (t) => {
+      const gateway = await team(t, shared(cacheSalt));
+      for (const [token, own, isFirst, expected] of [
+        [ANN, undefined, false, ofAnn],
+        [ANN, undefined, false, ofAnn],
+        [BOB, undefined, false, ofBob],
+        [ANN, OWN, false, withOwn],
+        [ANN, OWN, true, withOwn],
+      ] as const) {
+        const { salt, isShared } = await saltOf(gateway, token, own, isFirst);
+        assert.deepEqual([salt, isShared], [expected, true]);
+      }
+    });
+  }
 
-  it('depends also on the cache_salt of the request, wherever that stands in the body', async (t) => {
+  it('is another for another client that sends the same cache_salt, or the salt of the first', async (t) => {
     const gateway = await team(t, shared());
-    const [salt, shardKey] = await saltOf(gateway, ANN, { cache_salt: OWN });
-    assert.equal(salt, MIXED_ANN);
-    assert.ok(shardKey?.startsWith(`${prefixOf(MIXED_ANN)}-`));
-    gateway.upstream.clear();
-    const body = `{"cache_salt":${JSON.stringify(OWN)},"model":"m","messages":[{"role":"user","content":"${'x'.repeat(200)}"}]}`;
-    assert.equal((await gateway.ask(post(body, { headers: [bearer(ANN)] }))).status, 200);
-    const [request] = gateway.upstream.requests;
-    assert.equal(openedRequest(request?.body as Buffer).get('cache_salt'), JSON.stringify(MIXED_ANN));
-    assert.equal(request?.headers['privatemode-shard-key'], shardKey);
-    assert.notEqual((await saltOf(gateway, BOB, { cache_salt: OWN }))[0], MIXED_ANN);
-    // Nobody arrives at the cache of another by sending that one's salt.
-    assert.notEqual((await saltOf(gateway, BOB, { cache_salt: OF_ANN }))[0], OF_ANN);
-  });
-
-  it('is with cacheSalt "own" the salt of the request, and derived if the request has none', async (t) => {
-    const gateway = await team(t, shared('own'));
-    assert.equal((await saltOf(gateway, ANN, { cache_salt: OWN }))[0], OWN);
-    assert.equal((await saltOf(gateway, ANN))[0], OF_ANN);
-  });
-
-  it('is with cacheSalt "shared" the shared salt, unless the request has a salt', async (t) => {
-    const gateway = await team(t, shared('shared'));
-    assert.equal((await saltOf(gateway, ANN))[0], SHARED);
-    assert.equal((await saltOf(gateway, BOB))[0], SHARED);
-    assert.equal((await saltOf(gateway, BOB, { cache_salt: OWN }))[0], OWN);
+    assert.notEqual((await saltOf(gateway, BOB, OWN)).salt, MIXED_ANN);
+    assert.notEqual((await saltOf(gateway, BOB, OF_ANN)).salt, OF_ANN);
   });
 
   it('is random for each request without a shared cache, and derived if the request has a cache_salt', async (t) => {
     const gateway = await team(t);
-    const [[first, shardKey], [second]] = [await saltOf(gateway, ANN), await saltOf(gateway, ANN)];
-    assert.notEqual(first, second);
-    assert.equal(shardKey, undefined);
-    assert.equal((await saltOf(gateway, ANN, { cache_salt: OWN }))[0], MIXED_ANN_ALONE);
-    assert.notEqual((await saltOf(gateway, BOB, { cache_salt: OWN }))[0], MIXED_ANN_ALONE);
+    const [first, second] = [await saltOf(gateway, ANN), await saltOf(gateway, ANN)];
+    assert.notEqual(first.salt, second.salt);
+    assert.equal(first.shardKey, undefined);
+    assert.equal((await saltOf(gateway, ANN, OWN)).salt, MIXED_ANN_ALONE);
+    assert.notEqual((await saltOf(gateway, BOB, OWN)).salt, MIXED_ANN_ALONE);
   });
 
   it('is not derived from a cache_salt that is too short: the request gets 400 salt_too_short', async (t) => {
@@ -580,45 +425,24 @@ describe('the file of clients, while the gateway runs', () => {
     assert.deepEqual(gateway.changes, [1]);
   });
 
-  it('takes effect once it is written completely, and no part of it before', async (t) => {
+  it('takes effect once it is written completely: while it is empty or cut short, the old list stays', async (t) => {
     const gateway = await team(t);
     const next = JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256(ANN)] }] });
-    writeFileSync(gateway.file, '');
-    const reloaded = gateway.clients.reload();
-    await new Promise((resolve) => setTimeout(resolve, 60));
+    for (let length = 0; length < next.length; length++) {
+      writeFileSync(gateway.file, next.slice(0, length));
+      await gateway.clients.reload();
+    }
     assert.equal(await statusOf(gateway, BOB), 200);
     writeFileSync(gateway.file, next);
-    await reloaded;
+    await gateway.clients.reload();
     assert.equal(gateway.clients.sha256(), sha256(next));
     assert.equal(await statusOf(gateway, BOB), 401);
-    assert.deepEqual(gateway.changes, [1]);
-  });
-
-  it('is read again at once on a reload', async (t) => {
-    const gateway = await team(t);
-    writeFileSync(gateway.file, JSON.stringify({ clients: [] }));
-    await gateway.clients.reload();
-    assert.equal(await statusOf(gateway, ANN), 401);
-  });
-
-  it('is reported as good again when the old content is back after an error', async (t) => {
-    const gateway = await team(t);
-    const good = readFileSync(gateway.file);
-    await gateway.clients.reload();
-    assert.deepEqual(gateway.changes, []);
-    writeFileSync(gateway.file, '{');
-    await gateway.clients.reload();
-    writeFileSync(gateway.file, good);
-    await gateway.clients.reload();
-    await gateway.clients.reload();
-    assert.deepEqual(gateway.changes, [
-      '--clients: not JSON at character 1, in line 1 (JSON has no comments, and no comma behind the last item)',
-      'good',
-    ]);
+    assert.deepEqual(gateway.changes.slice(-2), ['good', 1]);
   });
 
   it('keeps its last good content in force when it is bad or gone, and an error is reported once', async (t) => {
     const gateway = await team(t);
+    const good = readFileSync(gateway.file);
     writeFileSync(gateway.file, `{"clients":[{"name":"eve","tokens":["${sha256(WRONG)}"]},{"name":"eve"}]}`);
     await gateway.clients.reload();
     await gateway.clients.reload();
@@ -631,9 +455,9 @@ describe('the file of clients, while the gateway runs', () => {
     await gateway.clients.reload();
     assert.equal(await statusOf(gateway, ANN), 200);
     assert.match(String(gateway.changes[1]), /^failed to read the file .* of --clients: ENOENT/);
-    writeFileSync(gateway.file, JSON.stringify({ clients: [] }));
-    await gateway.clients.reload();
-    assert.equal(await statusOf(gateway, ANN), 401);
+    writeFileSync(gateway.file, good);
+    for (let i = 0; i < 2; i++) await gateway.clients.reload();
+    assert.deepEqual(gateway.changes.slice(2), ['good'], 'the old content is back');
   });
 
   for (const [what, replace, reason] of [
@@ -642,27 +466,16 @@ describe('the file of clients, while the gateway runs', () => {
     ['a link to itself', (path: string) => symlinkSync(path, path), 'ELOOP'],
     ['a device without an end', (path: string) => symlinkSync('/dev/zero', path), 'it is not a regular file'],
     ['a pipe', (path: string) => void spawnSync('mkfifo', [path]), 'it is not a regular file'],
-    [
-      'a file of a gigabyte',
-      (path: string) => {
-        writeFileSync(path, fileOf({}));
-        truncateSync(path, 2 ** 30);
-      },
-      'it has more than 1048576 bytes',
-    ],
+    ['a large file', (path: string) => writeFileSync(path, ' '.repeat(2 ** 21)), 'more than 1048576 bytes'],
   ] as const) {
-    it(`keeps its last good content in force when ${what} replaces it, and trying to read that blocks nothing else`, {
-      timeout: 600_000,
-    }, async (t) => {
+    it(`keeps its last good content in force when ${what} replaces it, and trying to read that blocks nothing else`, async (t) => {
       const gateway = await team(t);
       // A pipe that is waited for would keep a thread each time, and there are four of them.
       rmSync(gateway.file);
       replace(gateway.file);
-      const before = process.memoryUsage.rss();
       const reads = Promise.all(Array.from({ length: 5 }, () => gateway.clients.reload()));
       await readFile(join(gateway.directory, 'bob.key'));
       await reads;
-      assert.ok(process.memoryUsage.rss() - before < 2 ** 29, 'it was read');
       assert.equal(await statusOf(gateway, ANN), 200);
       assert.equal(gateway.changes.length, 1);
       assert.ok(String(gateway.changes[0]).includes(reason), String(gateway.changes[0]));
@@ -676,41 +489,31 @@ describe('the file of clients, while the gateway runs', () => {
 
   it('has its key files read again too; if one is bad, only the key from that file stays the old one', async (t) => {
     const gateway = await team(t);
+    const keyFile = join(gateway.directory, 'bob.key');
     const keyNow = async (): Promise<string | undefined> => {
       gateway.upstream.clear();
       await statusOf(gateway, BOB);
       return gateway.upstream.requests[0]?.headers['authorization'];
     };
-    const keyFile = join(gateway.directory, 'bob.key');
     writeFileSync(keyFile, 'another-key');
     await gateway.clients.reload();
     assert.equal(await keyNow(), 'Bearer another-key');
     writeFileSync(keyFile, '');
     writeFileSync(gateway.file, fileOf({ ann: { tokens: [sha256(WRONG)] } }));
-    await gateway.clients.reload();
-    await gateway.clients.reload();
+    for (let i = 0; i < 2; i++) await gateway.clients.reload();
     assert.equal(await keyNow(), 'Bearer another-key');
     assert.deepEqual([await statusOf(gateway, ANN), await statusOf(gateway, WRONG)], [401, 200]);
-    const failures = gateway.changes.filter((change) => typeof change === 'string');
-    assert.equal(failures.length, 1);
-    assert.match(String(failures[0]), /API key file .*bob\.key.* is empty/);
-  });
-
-  it('has a bad key file reported as good once that file is good or no client names it any more', async (t) => {
-    const gateway = await team(t);
-    const keyFile = join(gateway.directory, 'bob.key');
-    const told = (): string[] =>
-      gateway.changes
-        .filter((change) => typeof change === 'string')
-        .map((text) => text.replace(/.* is /, ''));
-    for (const text of ['', 'good-key', '']) {
-      writeFileSync(keyFile, text);
-      await gateway.clients.reload();
-    }
-    assert.deepEqual(told(), ['empty: it must hold the key', 'good', 'empty: it must hold the key']);
+    const told = (): string[] => gateway.changes.filter((change) => typeof change === 'string');
+    assert.equal(told().length, 1);
+    assert.match(String(told()[0]), /API key file .*bob\.key.* is empty/);
+    writeFileSync(keyFile, 'good-key');
+    await gateway.clients.reload();
+    assert.equal(told()[1], 'good');
+    writeFileSync(keyFile, '');
+    await gateway.clients.reload();
     writeFileSync(gateway.file, JSON.stringify({ clients: [] }));
     await gateway.clients.reload();
-    assert.deepEqual(told().at(-1), 'good');
+    assert.equal(told()[3], 'good', 'no client names it any more');
   });
 
   it('is refused if it names a key file that cannot be read', async (t) => {

@@ -50,18 +50,10 @@ describe('docs/team.md', { skip: OPENSSL.skip, timeout: 600_000 }, () => {
     const { clients } = JSON.parse(readFileSync(inDirectory('clients.json'), 'utf8'));
     assert.match(made, /^search-service +1 token$/m);
     const printed = made.match(/^pmp_\S+$/gm) ?? [];
-    for (const [
-      i,
-      {
-        name,
-        tokens: [digest],
-      },
-    ] of clients.entries()) {
-      tokens.set(name, printed[i] as string);
-      file = file.replace(
-        new RegExp(`("name": "${name}", "tokens": \\[")[0-9a-f]{64}`),
-        (_, head: string) => head + digest,
-      );
+    for (const [i, client] of clients.entries()) {
+      tokens.set(client.name, printed[i] as string);
+      const entry = new RegExp(`("name": "${client.name}", "tokens": \\[")[0-9a-f]{64}`);
+      file = file.replace(entry, (_, head: string) => head + client.tokens[0]);
     }
     assert.deepEqual([...tokens.keys()], ['ann', 'bob', 'search-service']);
     writeFileSync(inDirectory('clients.json'), file);

@@ -100,14 +100,6 @@ describe('paths that the proxy answers itself', () => {
     it(`are those of the table: ${method} ${path}`, () =>
       assert.deepEqual(matchEndpoint(method, path), { kind: 'local', id, format }));
   }
-
-  it('have the verification only if it is offered', () => {
-    for (const path of ['/verification', '//verification/?x=1']) {
-      const expected = { kind: 'local', id: 'verification', format: 'plain' };
-      assert.deepEqual(matchEndpoint('GET', path, ['verification']), expected);
-      assert.equal(refusalOf('GET', path).code, 'unknown_path');
-    }
-  });
 });
 
 describe('a wrong method', () => {
@@ -129,7 +121,8 @@ describe('a wrong method', () => {
 
 describe('a path that does not exist', () => {
   const unknown = {
-    '/foo /metrics /chat /v11/models /v2/chat/completions /api /unstructured /openai/v1/models': 'plain',
+    '/foo /metrics /status /verification /chat /v11/models /v2/chat/completions /api /unstructured /openai/v1/models':
+      'plain',
     '/constructor': 'plain',
     '/v1/chat /v1/chat/completions/x /v1/chat%2Fcompletions /v1/Chat/completions /v1/healthz': 'openai',
     '/v1/unstructured/x': 'openai',

@@ -1,5 +1,5 @@
 /**
- * Real agents in a project with a file that knows the name of the provider, which `run` keeps secret: part of
+ * Real agents in a project with a file that uses the name of the provider that `run` sets: part of
  * `npm run test:agents:settings`. The agents merge such a file into what `run` gives them; it must not take a
  * prompt to another host or model.
  */
@@ -10,7 +10,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { providerName } from '../../lib/commands/provider-name.ts';
+import { PROVIDER } from '../../lib/commands/agents/agent.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT, runAside } from '../support/processes/tools.ts';
@@ -79,7 +79,7 @@ const CASES: Readonly<Record<string, Case>> = {
   },
 };
 
-describe('privatemode-proxy run with a project file that knows the name of the provider', () => {
+describe('privatemode-proxy run with a project file that uses the name of its provider', () => {
   const directory = temporaryDirectory('known-provider-');
   const installed = process.env['AGENTS_DIR'] ?? join(directory, 'installed');
   let stack: Stack;
@@ -118,8 +118,7 @@ describe('privatemode-proxy run with a project file that knows the name of the p
         ...{ HOME: home, XDG_STATE_HOME: join(home, 'state'), LANG: 'C.UTF-8', TERM: 'dumb' },
         ...{ HTTP_PROXY: other, HTTPS_PROXY: other },
       };
-      const { name } = await providerName(env, work);
-      for (const [file, content] of Object.entries(files(name, other, work))) {
+      for (const [file, content] of Object.entries(files(PROVIDER, other, work))) {
         mkdirSync(dirname(join(home, file)), { recursive: true });
         writeFileSync(join(home, file), content);
       }

@@ -8,6 +8,7 @@ import {
   type CheckDescription,
   type CheckRow,
   Checks,
+  decisive,
   finding,
   firstFailure,
   notApplicable,
@@ -126,6 +127,23 @@ describe('running checks', () => {
     assert.deepEqual(await tried(2, 3), [undefined, ['pass 3', 'pass 3', 'fail 3', 'fail 3', rest]]);
     assert.deepEqual(await tried(3, 2), [undefined, ['pass 3', 'pass 3', 'fail 3', 'fail 3', rest]]);
     assert.deepEqual(await tried(), [undefined, Array<string>(5).fill(rest)]);
+  });
+
+  it('keeps the checks of an entry that lacks only collateral, though more of them hold for another entry', async () => {
+    const unavailable = new PrivatemodeError('collateral_unavailable', 'no network');
+    const fetched = (id: string) =>
+      row(id, (value) => {
+        if (value === 1) throw unavailable;
+        return finding(true, 'fetched');
+      });
+    const rows = [fetched('a'), fetched('b'), fetched('c'), row('d', (value) => finding(value === 1, ''))];
+    for (const entries of [[1], [1, 2], [2, 1]]) {
+      const checks = new Checks(rows);
+      await checks.tryEach(entries, (each, value) => each.run(rows, value));
+      const kept = checks.of(rows);
+      assert.deepEqual(outcomes(kept), ['fail', 'fail', 'fail', 'pass']);
+      assert.equal(decisive(kept)?.code, 'collateral_unavailable');
+    }
   });
 
   it('gives the value that was read, or lets the row that answers for it fail', async () => {

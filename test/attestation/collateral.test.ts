@@ -8,23 +8,18 @@ const ISSUED = Date.parse('2026-11-01T00:00:00Z');
 const list = readRevocationList({ crl: CRL });
 
 describe('the age of a revocation list', () => {
-  for (const [seconds, age] of [
-    [-10, 0],
-    [0, 0],
-    [1.999, 1],
-    [172_800, 172_800],
-  ] as const) {
-    it(`is ${age} after ${seconds} seconds`, () => {
+  it('is whole seconds since it was issued, or 0 if that lies ahead', () => {
+    const found = 'here; number 04, issued 2026-11-01T00:00:00.000Z';
+    for (const [seconds, age] of [
+      [-10, 0],
+      [0, 0],
+      [1.999, 1],
+      [172_800, 172_800],
+    ] as const) {
       const now = new Date(ISSUED + 1000 * seconds);
-      const found = 'here; number 04, issued 2026-11-01T00:00:00.000Z';
       assert.deepEqual(obtained(list, 'here', now), { outcome: 'pass', found, age });
-      const stored = { fetchedAt: ISSUED + 5000, because: 'no network' };
-      assert.match(
-        obtained({ ...list, stored }, 'here', now).found,
-        /^stored at 2026-11-01T00:00:05\.000Z, /,
-      );
-    });
-  }
+    }
+  });
 });
 
 describe('the size of a revocation list', () => {

@@ -1,17 +1,9 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
 import { currentList } from '../../lib/attestation/collateral.ts';
-import { parseCrl } from '../../lib/attestation/crl.ts';
-import {
-  commonName,
-  decodeOneCertificate,
-  parseCertificate,
-  verifySignedBy,
-} from '../../lib/attestation/x509.ts';
-import { contextTag } from '../../lib/crypto/der.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
+import { commonName, parseCertificate, parseCrl, verifySignedBy } from '../../lib/attestation/x509.ts';
+import { contextTag, decodeOneCertificate } from '../../lib/crypto/der.ts';
 import { type CrlRequest, issueCrl } from '../../simulator/pki/certificate.ts';
 import {
   bitString,
@@ -23,10 +15,9 @@ import {
   sequence,
   time,
 } from '../../simulator/pki/der.ts';
-import { trustText, vectorBytes, vectorText } from '../support/evidence/attestation-vectors.ts';
+import { vectorBytes, vectorText } from '../support/evidence/attestation-vectors.ts';
+import { malformed, readHarmed } from '../support/evidence/readers.ts';
 
-const malformed = (error: unknown): boolean =>
-  error instanceof PrivatemodeError && error.code === 'evidence_malformed';
 const KEY = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
 const issue = (changes: Partial<CrlRequest> = {}): Uint8Array =>
   issueCrl({
@@ -39,24 +30,13 @@ const issue = (changes: Partial<CrlRequest> = {}): Uint8Array =>
   });
 
 describe('CRLs', () => {
-  it("are read as Intel issues them, and Intel's root CRL verifies under its root", async () => {
-    const root = parseCertificate(decodeOneCertificate(trustText('intel_sgx_root_ca.pem')));
-    const rootCrl = parseCrl(vectorBytes('tdx/google_sgx_root_ca_crl.der'));
-    assert.ok(await verifySignedBy(rootCrl, root));
-    assert.equal(rootCrl.revoked.size, 0);
+  it('are read as Intel issues them', () => {
+    assert.equal(parseCrl(vectorBytes('tdx/google_sgx_root_ca_crl.der')).revoked.size, 0);
     const pckCrl = parseCrl(vectorBytes('tdx/google_pck_crl_platform.der'));
-    assert.ok(!(await verifySignedBy(pckCrl, root)));
     assert.equal(commonName(pckCrl.issuer), 'Intel SGX PCK Platform CA');
     assert.equal(pckCrl.revoked.size, 44);
     assert.equal(pckCrl.crlNumber, '01');
     assert.equal(pckCrl.nextUpdate?.toISOString(), '2023-07-08T07:27:52.000Z');
-  });
-
-  it('verify under the ARK of their own synthetic set only', async () => {
-    const ark = (set: string) => parseCertificate(decodeOneCertificate(vectorText(`${set}/test_ark.pem`)));
-    const crl = parseCrl(vectorBytes('synthetic/ark_crl.der'));
-    assert.ok(await verifySignedBy(crl, ark('synthetic')));
-    assert.ok(!(await verifySignedBy(crl, ark('synthetic_v158'))));
   });
 
   it('list serial numbers in the same form as certificates', () => {
@@ -81,35 +61,31 @@ describe('CRLs', () => {
 
   it('are refused with a critical extension, another version or no number, or as a delta or partial list', () => {
     const algorithm = sequence(oid('1.2.840.10045.4.3.2'));
-    const NO_VERSION = -1;
-    const extension = (critical: boolean): Uint8Array =>
-      sequence(oid('1.2.3'), ...(critical ? [boolean(true)] : []), octetString(new Uint8Array(1)));
-    const NUMBER = sequence(oid('2.5.29.20'), octetString(integer(7)));
-    const [DELTA, SCOPE] = ['2.5.29.27', '2.5.29.28'].map((id) =>
-      sequence(oid(id), octetString(integer(1))),
-    ) as [Uint8Array, Uint8Array];
-    const crl = (ofList: boolean, ofEntry: boolean, version = 1, more = [NUMBER]): Uint8Array =>
+    const extension = (id: string, ...critical: readonly Uint8Array[]): Uint8Array =>
+      sequence(oid(id), ...critical, octetString(integer(7)));
+    const [NUMBER, DELTA, SCOPE, OTHER] = ['2.5.29.20', '2.5.29.27', '2.5.29.28', '1.2.3'].map((id) =>
+      extension(id),
+    ) as [Uint8Array, Uint8Array, Uint8Array, Uint8Array];
+    const CRITICAL = extension('1.2.3', boolean(true));
+    const crl = (ofList: readonly Uint8Array[], ofEntry: Uint8Array, ...version: readonly Uint8Array[]) =>
       sequence(
         sequence(
-          ...(version === NO_VERSION ? [] : [integer(version)]),
+          ...version,
           algorithm,
           sequence(),
           time(new Date()),
-          sequence(sequence(integer(5), time(new Date()), sequence(extension(ofEntry)))),
-          element(contextTag(0, true), sequence(extension(ofList), ...more)),
+          sequence(sequence(integer(5), time(new Date()), sequence(ofEntry))),
+          element(contextTag(0, true), sequence(...ofList)),
         ),
         algorithm,
         bitString(new Uint8Array(8)),
       );
-    assert.deepEqual([...parseCrl(crl(false, false)).revoked], ['05']);
-    assert.throws(() => parseCrl(crl(false, false, NO_VERSION)), malformed);
-    assert.throws(() => parseCrl(crl(true, false)), malformed);
-    assert.throws(() => parseCrl(crl(false, true)), malformed);
-    assert.throws(() => parseCrl(crl(false, false, 0)), malformed);
-    assert.throws(() => parseCrl(crl(false, false, 2)), malformed);
-    for (const more of [[], [NUMBER, DELTA], [NUMBER, SCOPE]]) {
-      assert.throws(() => parseCrl(crl(false, false, 1, more)), malformed);
-    }
+    assert.deepEqual([...parseCrl(crl([OTHER, NUMBER], OTHER, integer(1))).revoked], ['05']);
+    for (const version of [[], [integer(0)], [integer(2)]])
+      assert.throws(() => parseCrl(crl([OTHER, NUMBER], OTHER, ...version)), malformed);
+    assert.throws(() => parseCrl(crl([OTHER, NUMBER], CRITICAL, integer(1))), malformed);
+    for (const ofList of [[CRITICAL, NUMBER], [OTHER], [NUMBER, DELTA], [NUMBER, SCOPE]])
+      assert.throws(() => parseCrl(crl(ofList, OTHER, integer(1))), malformed);
   });
 
   it('are refused if the signature algorithms inside and outside the signed part differ', () => {
@@ -122,22 +98,8 @@ describe('CRLs', () => {
   it('never verify after a change, and throw only evidence_malformed', async () => {
     const der = vectorBytes('synthetic_v158/ark_crl.der');
     const ark = parseCertificate(decodeOneCertificate(vectorText('synthetic_v158/test_ark.pem')));
-    await fc.assert(
-      fc.asyncProperty(
-        fc.nat(der.length - 1),
-        fc.integer({ min: 1, max: 255 }),
-        fc.boolean(),
-        async (at, mask, cut) => {
-          const changed = cut ? der.slice(0, at) : Uint8Array.from(der);
-          if (!cut) changed[at] = (changed[at] as number) ^ mask;
-          try {
-            assert.ok(!(await verifySignedBy(parseCrl(changed), ark)), `byte ${at} is not covered`);
-          } catch (error) {
-            assert.ok(malformed(error), String(error));
-          }
-        },
-      ),
-      { seed: 20261201, numRuns: 600 },
+    await readHarmed(der, 600, async (harmed) =>
+      assert.ok(!(await verifySignedBy(parseCrl(harmed), ark)), 'it is not covered'),
     );
     assert.ok(await verifySignedBy(parseCrl(der), ark));
   });

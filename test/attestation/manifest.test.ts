@@ -9,7 +9,7 @@ import {
 } from '../../lib/attestation/manifest.ts';
 import { guestPolicyValue } from '../../lib/attestation/snp/packed-fields.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { vectorBytes, vectorJson, vectorText } from '../support/evidence/attestation-vectors.ts';
+import { vectorJson, vectorText } from '../support/evidence/attestation-vectors.ts';
 import { toHex } from '../support/evidence/wycheproof.ts';
 
 const LIVE = vectorText('contrast/privatemode_manifest_v1.58.0.json');
@@ -34,18 +34,6 @@ function refusal(text: string): PrivatemodeError {
 }
 
 describe('manifests', () => {
-  it('of every generation among the vectors are accepted', () => {
-    for (const file of [
-      'contrast/manifest_sdk_test.json',
-      'contrast/privatemode_manifest_v1.58.0.json',
-      'synthetic/manifest.json',
-      'synthetic_v158/manifest.json',
-      'synthetic_tdx/manifest.json',
-    ]) {
-      assert.doesNotThrow(() => parseManifest(vectorBytes(file)), file);
-    }
-  });
-
   it('yield the expected values for the live manifest', () => {
     interface Expected {
       readonly coordinator_policy_hash: string;
@@ -77,6 +65,8 @@ describe('manifests', () => {
     assert.equal(tdx?.rtmrs.length, 4);
   });
 
+  const PUBLIC_KEY = `"WorkloadOwnerPubKeys": ["${'00'.repeat(91)}"], "ReferenceValues"`;
+  const DIGEST = `"WorkloadOwnerKeyDigests": ["${'00'.repeat(32)}"], "ReferenceValues"`;
   const accepted: readonly (readonly [string, string | RegExp, string])[] = [
     ['RAPLDis true', '"RAPLDis": false', '"RAPLDis": true'],
     ['CipherTextHidingDRAM true', '"CipherTextHidingDRAM": false', '"CipherTextHidingDRAM": true'],
@@ -91,16 +81,19 @@ describe('manifests', () => {
     ['upper-case policy hashes', '0a5f7f9949f37547', '0A5F7F9949F37547'],
     ['alternatives for RTMR0', '"MrTd"', `"Rtmr0Alternatives": ["${'00'.repeat(48)}"], "MrTd"`],
     ['no SNP entries, as null', /"snp": \[[\s\S]*?\n {4}\]/, '"snp": null'],
-    ['no MinimumMitigationVector', /"MinimumMitigationVector": 15,\s*/, ''],
+    ['owner keys as hex', '"ReferenceValues"', PUBLIC_KEY],
+    ['owner keys as digests', '"ReferenceValues"', DIGEST],
   ];
   for (const [what, from, to] of accepted) {
     it(`are accepted if the live manifest is changed to have ${what}`, () =>
       assert.doesNotThrow(() => parse(live(from, to))));
   }
 
-  it('keep every bit of a 64-bit MinimumMitigationVector', () => {
-    const [snp] = parse(live('Vector": 15', 'Vector": 18446744073709551615')).snp;
-    assert.equal(snp?.minimumMitigationVector, 2n ** 64n - 1n);
+  it('keep every bit of a 64-bit MinimumMitigationVector, which is 0 if it is absent', () => {
+    const vector = (from: string | RegExp, to: string) =>
+      parse(live(from, to)).snp[0]?.minimumMitigationVector;
+    assert.equal(vector('Vector": 15', 'Vector": 18446744073709551615'), 2n ** 64n - 1n);
+    assert.equal(vector(/"MinimumMitigationVector": 15,\s*/, ''), 0n);
   });
 
   it('yield no APEIP if that member is absent or empty', () => {
@@ -115,30 +108,13 @@ describe('manifests', () => {
     assert.equal(guestPolicyValue(snp.guestPolicy), 0x20000n);
     assert.deepEqual(Object.values(snp.guestPolicy).filter(Boolean), []);
     assert.deepEqual(Object.values(snp.platformInfo), new Array(7).fill(false));
-    const empty = parse(live(/"GuestPolicy": \{[^}]*\}/, '"GuestPolicy": {}')).snp[0];
-    assert.deepEqual(empty?.guestPolicy, snp.guestPolicy);
-  });
-
-  it('are accepted with several coordinators', () => {
-    const two = parse(
-      live('"Role": "coordinator"', `"Role": "coordinator" }, "${'ab'.repeat(32)}": { "Role": "coordinator"`),
-    );
-    assert.equal(coordinatorHashes(two).length, 2);
-  });
-
-  it('are accepted with owner keys as hex and as digests', () => {
-    for (const [key, bytes] of [
-      ['WorkloadOwnerPubKeys', 91],
-      ['WorkloadOwnerKeyDigests', 32],
-    ] as const) {
-      const list = `"${key}": ["${'00'.repeat(bytes)}"], "ReferenceValues"`;
-      assert.doesNotThrow(() => parse(live('"ReferenceValues"', list)));
-    }
   });
 });
 
 describe('a manifest that is newer than the program', () => {
-  const cases: readonly (readonly [string, string | RegExp, string, RegExp])[] = [
+  const otherRole = `"Role": "coordinator" }, "${'ab'.repeat(32)}": { "Role": "worker"`;
+  const version = '"MinimumAPIVersion": "v1", "ReferenceValues"';
+  const cases: readonly (readonly [string, string, string, RegExp])[] = [
     ['product Turin', '"Genoa"', '"Turin"', /ReferenceValues\.snp\[0\]\.ProductName: Turin/],
     ['FMCVersion', '"TEEVersion"', '"FMCVersion": 1, "TEEVersion"', /MinimumTCB\.FMCVersion: 1 /],
     ['an unknown SNP key', '"APEIP"', '"New": [], "APEIP"', /snp\[0\]\.New: a list/],
@@ -146,18 +122,8 @@ describe('a manifest that is newer than the program', () => {
     ['an unknown guest policy bit', '"SMT"', '"New": true, "SMT"', /GuestPolicy\.New: true/],
     ['an unknown platform bit', '"SMTEnabled"', '"New": true, "SMTEnabled"', /PlatformInfo\.New: true/],
     ['a third technology', '"snp"', '"cca": [], "snp"', /ReferenceValues\.cca/],
-    [
-      'MinimumAPIVersion',
-      '"ReferenceValues"',
-      '"MinimumAPIVersion": "v1", "ReferenceValues"',
-      /MinimumAPIVersion: v1/,
-    ],
-    [
-      'an unknown role',
-      '"Role": "coordinator"',
-      `"Role": "coordinator" }, "${'ab'.repeat(32)}": { "Role": "worker"`,
-      /Role: worker/,
-    ],
+    ['MinimumAPIVersion', '"ReferenceValues"', version, /MinimumAPIVersion: v1/],
+    ['an unknown role', '"Role": "coordinator"', otherRole, /Role: worker/],
     ['a role of another case', '"Role": "coordinator"', '"Role": "Coordinator"', /Role: Coordinator/],
     ['an unknown policy key', '"Role"', '"New": "x", "Role"', /Policies\.[0-9a-f]{64}\.New: "x"/],
     ['an unknown top-level key', '"ReferenceValues"', '"New": null, "ReferenceValues"', /New: null/],
@@ -167,9 +133,8 @@ describe('a manifest that is newer than the program', () => {
     it(`is refused as manifest_unsupported for ${what}, with its path, its value and what to do`, () => {
       const error = refusal(live(from, to));
       assert.equal(error.code, 'manifest_unsupported');
-      assert.match(error.message, where);
-      assert.match(error.message, /unmarshaling/);
-      assert.match(error.message, /update privatemode-proxy/);
+      for (const words of [where, /unmarshaling/, /update privatemode-proxy/])
+        assert.match(error.message, words);
     });
   }
 
@@ -183,6 +148,7 @@ describe('a manifest that is newer than the program', () => {
 });
 
 describe('a manifest', () => {
+  const UPPER_CASE = '0A5F7F9949F37547B7CDDA3A85DDD6F23E3C5E5247E989FBA33A93B778032DAE';
   const cases: readonly (readonly [string, string | RegExp, string])[] = [
     ['Debug true', '"Debug": false', '"Debug": true'],
     ['MigrateMA true', '"MigrateMA": false', '"MigrateMA": true'],
@@ -208,11 +174,7 @@ describe('a manifest', () => {
     ['a flag that is no boolean', '"Debug": false', '"Debug": 0'],
     ['a policy hash of another length', '"0a5f7f9949f37547', '"5f7f9949f37547'],
     ['a policy hash that is no hex', '"0a5f7f9949f37547', '"0g5f7f9949f37547'],
-    [
-      'the same policy in two cases',
-      '"Policies": {',
-      `"Policies": { "0A5F7F9949F37547B7CDDA3A85DDD6F23E3C5E5247E989FBA33A93B778032DAE": {},`,
-    ],
+    ['the same policy in two cases', '"Policies": {', `"Policies": { "${UPPER_CASE}": {},`],
     ['no coordinator', '"Role": "coordinator"', '"Role": ""'],
     ['three RTMRs', /"Rtmrs": \[\s*"[0-9a-f]*",/, '"Rtmrs": ['],
     ['five RTMRs', '"Rtmrs": [', `"Rtmrs": ["${'00'.repeat(48)}",`],
@@ -276,22 +238,24 @@ describe('the limits of a manifest', () => {
     Object.keys((JSON.parse(LIVE) as Record<string, Json>)['Policies'] ?? {})[0] ?? '',
   ];
 
-  const largest: readonly (readonly [path: readonly (string | number)[], largest: number | bigint])[] = [
+  const pathOf = (path: readonly (string | number)[]): string => path.join('.').replace(/[0-9a-f]{64}/, '*');
+
+  const largest: readonly (readonly [path: readonly (string | number)[], largest: bigint])[] = [
     ...['BootloaderVersion', 'TEEVersion', 'SNPVersion', 'MicrocodeVersion'].map(
-      (part) => [[...SNP, 'MinimumTCB', part], 255] as const,
+      (part) => [[...SNP, 'MinimumTCB', part], 255n] as const,
     ),
-    ...['ABIMinor', 'ABIMajor'].map((part) => [[...SNP, 'GuestPolicy', part], 255] as const),
-    [[...SNP, 'MinimumMitigationVector'], 18446744073709551615n],
-    [[...SNP, 'CPUs'], 18446744073709551615n],
-    [[...TDX, 'CPUs'], 18446744073709551615n],
-    [[...TDX, 'MinTCBEvaluationDataNumber'], 2147483647],
+    ...['ABIMinor', 'ABIMajor'].map((part) => [[...SNP, 'GuestPolicy', part], 255n] as const),
+    [[...SNP, 'MinimumMitigationVector'], 2n ** 64n - 1n],
+    [[...SNP, 'CPUs'], 2n ** 64n - 1n],
+    [[...TDX, 'CPUs'], 2n ** 64n - 1n],
+    [[...TDX, 'MinTCBEvaluationDataNumber'], 2n ** 31n - 1n],
   ];
   for (const [path, most] of largest) {
-    it(`${path.join('.')} is a number from 0 to ${most}`, () => {
+    it(`${pathOf(path)} is a number from 0 to ${most}`, () => {
       const withNumber = (number: bigint): string =>
         liveWith(path, 'NUMBER').replace('"NUMBER"', String(number));
-      for (const number of [0n, BigInt(most)]) assert.doesNotThrow(() => parse(withNumber(number)));
-      for (const number of [-1n, BigInt(most) + 1n]) {
+      for (const number of [0n, most]) assert.doesNotThrow(() => parse(withNumber(number)));
+      for (const number of [-1n, most + 1n]) {
         assert.match(refusal(withNumber(number)).message, new RegExp(`an integer from 0 to ${most} belongs`));
       }
     });
@@ -306,42 +270,32 @@ describe('the limits of a manifest', () => {
     ...[0, 1, 2, 3].map((register) => [[...TDX, 'Rtmrs', register], 48] as const),
     [[...TDX, 'Xfam'], 8],
     [[...TDX, 'AllowedPIIDs', 0], 16],
+    [[...TDX, 'Rtmr0Alternatives'], 48],
+    [['WorkloadOwnerKeyDigests'], 32],
   ];
   for (const [path, bytes] of HEX) {
-    it(`${path.join('.')} has ${bytes} bytes`, () => {
-      assert.doesNotThrow(() => parse(liveWith(path, 'ab'.repeat(bytes))));
+    it(`${pathOf(path)} has ${bytes} bytes`, () => {
+      const isList = /Alternatives|Digests/.test(pathOf(path));
+      const withBytes = (count: number): string =>
+        liveWith(path, isList ? ['ab'.repeat(count)] : 'ab'.repeat(count));
+      assert.doesNotThrow(() => parse(withBytes(bytes)));
       for (const other of [bytes - 1, bytes + 1]) {
-        const { code, message } = refusal(liveWith(path, 'ab'.repeat(other)));
+        const { code, message } = refusal(withBytes(other));
         assert.equal(code, 'manifest_invalid');
         assert.match(message, new RegExp(`hex of ${bytes} bytes belongs`));
       }
     });
   }
 
-  it('a digest of an owner key has 32 bytes, and an alternative for RTMR0 has 48', () => {
-    for (const [path, bytes] of [
-      [['WorkloadOwnerKeyDigests'], 32],
-      [[...TDX, 'Rtmr0Alternatives'], 48],
-    ] as const) {
-      assert.doesNotThrow(() => parse(liveWith(path, ['ab'.repeat(bytes)])));
-      for (const other of [0, bytes - 1, bytes + 1]) {
-        const { message } = refusal(liveWith(path, ['ab'.repeat(other)]));
-        assert.match(message, new RegExp(`hex of ${bytes} bytes belongs`));
-      }
-    }
-  });
-
   const lists: readonly (readonly (string | number)[])[] = [
     ...['snp', 'tdx'].map((name) => ['ReferenceValues', name]),
     [...SNP, 'AllowedChipIDs'],
-    [...TDX, 'Rtmrs'],
-    [...TDX, 'Rtmr0Alternatives'],
-    [...TDX, 'AllowedPIIDs'],
+    ...['Rtmrs', 'Rtmr0Alternatives', 'AllowedPIIDs'].map((name) => [...TDX, name]),
     [...POLICY, 'SANs'],
     ...['WorkloadOwnerKeyDigests', 'WorkloadOwnerPubKeys', 'SeedshareOwnerPubKeys'].map((name) => [name]),
   ];
   for (const path of lists) {
-    it(`${path.join('.').replace(/[0-9a-f]{64}/, '*')} is a list or null`, () => {
+    it(`${pathOf(path)} is a list or null`, () => {
       if (path.at(-1) !== 'Rtmrs') assert.doesNotThrow(() => parse(liveWith(path, null)));
       for (const [value, what] of [
         ['ab', '"ab"'],
@@ -363,14 +317,13 @@ describe('the limits of a manifest', () => {
   });
 
   it('allow 20,000 values, and no more', () => {
+    const sans = (count: number): string => liveWith([...POLICY, 'SANs'], new Array(count).fill('a'));
     const values = (json: unknown): number =>
       typeof json !== 'object' || json === null
         ? 1
         : Object.values(json).reduce((sum: number, member) => sum + values(member), 1);
-    const others = values(JSON.parse(liveWith([...POLICY, 'SANs'], [])));
-    const sans = (total: number): string =>
-      liveWith([...POLICY, 'SANs'], new Array(total - others).fill('a'));
-    assert.doesNotThrow(() => parse(sans(20_000)));
-    assert.match(refusal(sans(20_001)).message, /too many values/);
+    const others = values(JSON.parse(sans(0)));
+    assert.doesNotThrow(() => parse(sans(20_000 - others)));
+    assert.match(refusal(sans(20_001 - others)).message, /too many values/);
   });
 });

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { sha256 } from '#crypto';
 import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
-import { commonName, decodeOneCertificate, parseCertificate } from '../../lib/attestation/x509.ts';
+import { commonName, parseCertificate } from '../../lib/attestation/x509.ts';
+import { decodeOneCertificate } from '../../lib/crypto/der.ts';
 import { trustText } from '../support/evidence/attestation-vectors.ts';
 import { toHex } from '../support/evidence/wycheproof.ts';
 

@@ -8,7 +8,6 @@ import { describe, it } from 'node:test';
 import { MANIFEST_ROWS } from '../../lib/attestation/document-checks.ts';
 import {
   type CollateralSource,
-  ROWS_OF,
   type TrustRoots,
   type VerifyInput,
   verify,
@@ -32,8 +31,14 @@ const NONCE = { nonce: new Uint8Array(32).fill(8) };
 const strangerKey = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
 
 const { Genoa } = attestedBy({}).roots.snp;
+const INTEL_ONLY: TrustRoots = { snp: {}, tdx: { root: INTEL_ROOT } };
 const MILAN_ONLY: TrustRoots = { snp: { Milan: Genoa! }, tdx: undefined };
-const TURIN = issueVcek({ issuer: { ...ISSUERS.ask, name: amdName('SEV-Turin') } });
+const UNNAMED = { version: 2, cpuid1EaxFms: 0 };
+const byIssuer = (name: string) => issueVcek({ issuer: { ...ISSUERS.ask, name: amdName(name) } });
+const [OF_TURIN, OF_MILAN] = [byIssuer('SEV-Turin'), byIssuer('SEV-Milan')];
+const OF_VLEK = issueVcek({ subject: amdName('SEV-VLEK') });
+const OTHER_MANIFEST = { manifests: [base64(Buffer.from('{"another":"manifest"}'))] };
+const OTHER_MESH_CA = { mesh_ca: base64(Buffer.from('another')) };
 
 /** The same evidence, where another manifest than that of the document is expected. */
 const unexpected = (input: VerifyInput): VerifyInput => ({
@@ -57,37 +62,17 @@ type Row = readonly [what: string, input: VerifyInput, failing: string];
 
 const REFUSED_BEFORE_THE_MANIFEST: readonly Row[] = [
   ['answers another nonce', snp({}, NONCE), 'snp.report_data'],
-  [
-    'comes with a manifest that it does not bind',
-    withMembers(attestedBy({}), { manifests: [base64(Buffer.from('{"another":"manifest"}'))] }),
-    'snp.report_data',
-  ],
-  [
-    'comes with a mesh CA that it does not bind',
-    withMembers(attestedBy({}), { mesh_ca: base64(Buffer.from('another')) }),
-    'snp.report_data',
-  ],
+  ['comes with a manifest that it does not bind', withMembers(snp({}), OTHER_MANIFEST), 'snp.report_data'],
+  ['comes with a mesh CA that it does not bind', withMembers(snp({}), OTHER_MESH_CA), 'snp.report_data'],
   ['is signed by another key', snp({ reportKey: strangerKey }), 'snp.report.signature'],
   ['has a version whose layout is not known', snp({ report: { version: 6 } }), 'snp.report.version'],
   ['is signed by a VLEK', snp({ report: { signerInfo: 1 << 2 } }), 'snp.report.signing_key'],
   ['chains to no pinned root', snp({ roots: syntheticRoots('synthetic') }), 'snp.chain.signature'],
   ['is of a line that no root is pinned for', snp({ roots: MILAN_ONLY }), 'snp.roots'],
-  [
-    'has no product line but by its VCEK',
-    snp({ roots: MILAN_ONLY, report: { version: 2, cpuid1EaxFms: 0 } }),
-    'snp.roots',
-  ],
-  ['is of Turin', snp({ report: { cpuid1EaxFms: 0xb00f21 }, vcek: TURIN }), 'snp.roots'],
-  [
-    'has a VCEK whose issuer is named after another line',
-    snp({ vcek: issueVcek({ issuer: { ...ISSUERS.ask, name: amdName('SEV-Milan') } }) }),
-    'snp.vcek.names',
-  ],
-  [
-    'has a VCEK of another form',
-    snp({ vcek: issueVcek({ subject: amdName('SEV-VLEK') }) }),
-    'snp.vcek.names',
-  ],
+  ['has no product line but by its VCEK', snp({ roots: MILAN_ONLY, report: UNNAMED }), 'snp.roots'],
+  ['is of Turin', snp({ report: { cpuid1EaxFms: 0xb00f21 }, vcek: OF_TURIN }), 'snp.roots'],
+  ['has a VCEK whose issuer is named after another line', snp({ vcek: OF_MILAN }), 'snp.vcek.names'],
+  ['has a VCEK of another form', snp({ vcek: OF_VLEK }), 'snp.vcek.names'],
   ['has certificates that have expired', snp({}, { now: LATER }), 'snp.chain.validity'],
   ['brings no VCEK', snp({ vcek: null }), 'snp.vcek.available'],
   ['is no document', snp({}, { document: Buffer.from('<html>') }), 'document.form'],
@@ -95,34 +80,23 @@ const REFUSED_BEFORE_THE_MANIFEST: readonly Row[] = [
   ['is of TDX, and answers another nonce', tdx(NONCE), 'tdx.policy.report_data'],
   [
     'is of TDX, with a mesh CA that it does not bind',
-    withMembers(syntheticInput(), { mesh_ca: base64(Buffer.from('another')) }),
+    withMembers(tdx(), OTHER_MESH_CA),
     'tdx.policy.report_data',
   ],
-  [
-    'is of TDX, and chains to another root',
-    tdx({ roots: { snp: {}, tdx: { root: INTEL_ROOT } } }),
-    'tdx.pck.chain',
-  ],
+  ['is of TDX, and chains to another root', tdx({ roots: INTEL_ONLY }), 'tdx.pck.chain'],
   ['is of TDX, which no root is pinned for', tdx({ roots: syntheticRoots('synthetic') }), 'tdx.pck.chain'],
   ['is of TDX, and its signature does not hold', flipped(tdx(), 700), 'tdx.quote.signature'],
   ['is of TDX, and its body was changed', flipped(tdx(), 48 + 16), 'tdx.quote.signature'],
 ];
 
 const REVOKED = issueArkCrl({ revoked: [{ serial: ASK_SERIAL, date: new Date('2026-11-01T00:00:00Z') }] });
-const GENUINE: readonly Row[] = [
-  ['is genuine', snp({}), 'manifest.expected'],
-  [
-    'has another measurement',
-    snp({ report: { measurement: new Uint8Array(48).fill(0x22) } }),
-    'manifest.expected',
-  ],
-  ['has a revoked ASK', snp({ crl: REVOKED }), 'manifest.expected'],
-  [
-    'is of a line that the manifest does not name',
-    snp({ snp: [{ ...REFERENCE_VALUE, ProductName: 'Milan' }] }),
-    'manifest.expected',
-  ],
-  ['is of TDX', tdx(), 'manifest.expected'],
+const FOR_MILAN = { ...REFERENCE_VALUE, ProductName: 'Milan' };
+const GENUINE: readonly (readonly [what: string, input: VerifyInput])[] = [
+  ['is genuine', snp({})],
+  ['has another measurement', snp({ report: { measurement: new Uint8Array(48) } })],
+  ['has a revoked ASK', snp({ crl: REVOKED })],
+  ['is of a line that the manifest does not name', snp({ snp: [FOR_MILAN] })],
+  ['is of TDX', tdx()],
 ];
 
 describe('verify', () => {
@@ -133,22 +107,18 @@ describe('verify', () => {
         assert.ok(outcome === 'rejected' || outcome === 'malformed');
         if (what !== 'brings no VCEK' || each !== input) assert.equal(failure?.id, failing);
         assert.notEqual(failure?.code, 'manifest_mismatch');
-        const says = new Set(MANIFEST_ROWS.map(({ id }) => id));
-        for (const check of checks) if (says.has(check.id)) assert.equal(check.outcome, 'not-evaluated');
+        const says = checks.filter(({ id }) => MANIFEST_ROWS.some((row) => row.id === id));
+        for (const { outcome } of says) assert.equal(outcome, 'not-evaluated');
       }
     });
   }
 
-  for (const [what, input, failing] of GENUINE) {
+  for (const [what, input] of GENUINE) {
     it(`calls it a mismatch if evidence under another manifest ${what}`, async () => {
-      const { failure, checks, tee } = await verify(unexpected(input));
-      assert.deepEqual([failure?.id, failure?.code], [failing, 'manifest_mismatch']);
-      const after = ROWS_OF[tee ?? 'snp'].slice(
-        checks.findIndex(({ id }) => id === 'evidence.reference_values') + 1,
-      );
-      const ids = new Set(after.map(({ id }) => id));
-      for (const check of checks)
-        if (ids.has(check.id)) assert.equal(check.outcome, 'not-evaluated', check.id);
+      const { failure, checks } = await verify(unexpected(input));
+      assert.deepEqual([failure?.id, failure?.code], ['manifest.expected', 'manifest_mismatch']);
+      const last = checks.findIndex(({ id }) => id === 'evidence.reference_values');
+      for (const { id, outcome } of checks.slice(last + 1)) assert.equal(outcome, 'not-evaluated', id);
     });
   }
 

@@ -8,8 +8,12 @@ import { it } from 'node:test';
 import type { Check } from '../../lib/attestation/check.ts';
 import { verifySecretResponse } from '../../lib/attestation/mesh.ts';
 import { verify } from '../../lib/attestation/verify-evidence.ts';
-import { syntheticInput, vectorBytes, withMembers } from '../support/evidence/attestation-vectors.ts';
-import { secretInput } from '../support/evidence/mesh.ts';
+import {
+  secretInput,
+  syntheticInput,
+  vectorBytes,
+  withMembers,
+} from '../support/evidence/attestation-vectors.ts';
 import { attestedBy, type Changes as SnpChanges } from '../support/evidence/snp-platform.ts';
 import { filled, judge } from '../support/evidence/tdx-cases.ts';
 import type { Changes as TdxChanges } from '../support/evidence/tdx-platform.ts';

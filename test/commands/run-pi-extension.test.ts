@@ -15,8 +15,8 @@ interface Model {
 }
 type Handler = (event: object, ctx: object) => unknown;
 
-const OURS = { provider: 'privatemode-1', id: 'model-a' };
-const SECOND = { provider: 'privatemode-1', id: 'model-b' };
+const OURS = { provider: 'privatemode', id: 'model-a' };
+const SECOND = { provider: 'privatemode', id: 'model-b' };
 const OTHER = { provider: 'groq', id: 'model-a' };
 
 describe('the extension that privatemode-proxy run gives to pi', () => {
@@ -26,9 +26,14 @@ describe('the extension that privatemode-proxy run gives to pi', () => {
   const told: string[] = [];
   before(async () => {
     const place = {
-      ...{ url: 'http://127.0.0.1:7', model: { name: 'model-a', limits: undefined }, aliases: [] },
+      ...{
+        url: 'http://127.0.0.1:7',
+        key: 'placeholder',
+        model: { name: 'model-a', limits: undefined },
+        aliases: [],
+      },
       models: [{ name: 'model-a', limits: undefined }],
-      ...{ provider: 'privatemode-1', file: '/x.ts', direct: { no_proxy: '', NO_PROXY: '' } },
+      ...{ file: '/x.ts', direct: { no_proxy: '', NO_PROXY: '' } },
     };
     Object.assign(process.env, PI.env(place));
     const file = join(temporaryDirectory('pi-extension-'), 'extension.mjs');
@@ -58,10 +63,7 @@ describe('the extension that privatemode-proxy run gives to pi', () => {
 
   it('adds one provider, the proxy, with the limits that pi assumes if none are known', () => {
     const [[name, config]] = registered as [[string, Record<string, unknown>]];
-    assert.deepEqual(
-      [registered.length, name, config['baseUrl']],
-      [1, 'privatemode-1', 'http://127.0.0.1:7'],
-    );
+    assert.deepEqual([registered.length, name, config['baseUrl']], [1, 'privatemode', 'http://127.0.0.1:7']);
     const [{ id, contextWindow, maxTokens }] = config['models'] as [Record<string, unknown>];
     assert.deepEqual([id, contextWindow, maxTokens], ['model-a', 128_000, 16_384]);
   });

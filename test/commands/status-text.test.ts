@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { toText } from '../../lib/commands/status-text.ts';
-import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { type StatusReport, statusReport } from '../../lib/observe/status-report.ts';
 import { viewOf } from '../../lib/observe/status-view.ts';
-import { words } from '../support/remote/standing.ts';
+import { standing, words } from '../support/remote/standing.ts';
 
 const NOW = Date.UTC(2026, 11, 1, 12, 0, 0);
 const DIGEST = 'ab'.repeat(32);
@@ -31,8 +31,8 @@ const reported = ({
 const textOf = (given: Parameters<typeof reported>[0], colours = false): string =>
   toText(viewOf(reported(given)), colours);
 
-const condition = (id: string, severity: string, message: string) => ({
-  ...{ id, severity, message, since: NOW - 90_000, remedy: `Remedy of ${id}.` },
+const condition = (id: string, severity: string, title: string, reason: string) => ({
+  ...{ id, severity, title, reason, since: NOW - 90_000, remedy: `Remedy of ${id}.` },
 });
 const check = (id: string, outcome: string) => ({ id, outcome, expected: 'e', found: 'f', source: 's' });
 const link = (title: string, outcome: string, ...ids: string[]) => ({
@@ -65,12 +65,12 @@ Needs attention  The worst first.
   ✗ The store is away: no \\u{1b}[31m route
       What to do  Remedy of limits_store_away.
       Since       2026-12-01 11:58:30 UTC, critical [limits_store_away]
-  ! It expires
+  ! It expires: soon
       What to do  Remedy of tls_certificate_expiry.
       Since       2026-12-01 11:58:30 UTC, warning [tls_certificate_expiry]
-  · It is open
-      What to do  Remedy of proxy_open.
-      Since       2026-12-01 11:58:30 UTC, info [proxy_open]
+  · It is open: to all
+      What to do  Remedy of open.
+      Since       2026-12-01 11:58:30 UTC, info [open]
 
 Chain of trust  Each link vouches for the next.
   ✓ Hardware  2 checks  What Hardware means.
@@ -124,9 +124,9 @@ describe('the status for a terminal', () => {
       refused: [{ method: 'POST', path: '/x/*', code: 'unknown_path', count: 12, at: NOW - 3_000 }],
     };
     const conditions = [
-      condition('limits_store_away', 'critical', 'The store is away: no \u001b[31m route'),
-      condition('tls_certificate_expiry', 'warning', 'It expires'),
-      condition('proxy_open', 'info', 'It is open'),
+      condition('limits_store_away', 'critical', 'The store is away', 'no \u001b[31m route'),
+      condition('tls_certificate_expiry', 'warning', 'It expires', 'soon'),
+      condition('open', 'info', 'It is open', 'to all'),
     ];
     const verification = {
       chain: [link('Hardware', 'pass', 'a', 'b')],
@@ -197,6 +197,19 @@ describe('the status for a terminal', () => {
     assert.match(text, /\n {2}! Hardware +1 check under custom roots [\s\S]*\n {2}✓ Mesh +1 check /);
   });
 
+  it('says that a verified service cannot be reached, which matters less than roots and a rejection', () => {
+    const headlineOf = (state: 'verified' | 'rejected', verdict: object | null): string | undefined => {
+      const conditions = [condition('service_failing', 'critical', 't', 'r')];
+      const about = reported({ conditions, verification: { verdict } });
+      return toText(viewOf(statusReport(about, standing(state), undefined)), false).split('\n')[0];
+    };
+    const failing = '! Verified, but the service cannot be reached. Requests fail until it answers again.';
+    assert.equal(headlineOf('verified', null), failing);
+    assert.match(headlineOf('rejected', null) ?? '', /^✗ Not verified: the service is rejected/);
+    const custom = { roots: 'custom', failure: null, checks: [] };
+    assert.match(headlineOf('verified', custom) ?? '', /^! Verified under custom roots\. /);
+  });
+
   it('is green for a verified service if colours are on', () =>
     assert.match(textOf({}, true), /^\u001b\[32m✓ Verified/));
 
@@ -212,7 +225,7 @@ describe('the status for a terminal', () => {
     const evil = '\u001b]0;title\u0007\u202e\u0000';
     const text = textOf({
       ...{ version: evil, protocol: evil, lastError: { code: evil, message: evil, remedy: evil } },
-      conditions: [condition(evil, 'critical', evil)],
+      conditions: [condition(evil, 'critical', evil, evil)],
       traffic: {
         ...TRAFFIC,
         finished: [request({ model: evil, outcome: evil, code: evil, client: evil, endpoint: evil })],

@@ -23,6 +23,13 @@ const REJECTED = {
   ...{ ...REPORT, standing: words('rejected') },
   verification: { ...REPORT.verification, verified: false },
 };
+const CUSTOM_ROOTS = { verdict: { roots: 'custom', failure: null, checks: [] } };
+const FAILING = {
+  ...REPORT,
+  conditions: [
+    { id: 'service_failing', severity: 'critical', since: 0, title: 't', reason: 'r', remedy: '' },
+  ],
+};
 
 /** The status, and nothing else. */
 const serving =
@@ -50,22 +57,21 @@ const status = (
 ): Promise<Ran> => runCommand(['status', ...argv], { env, terminal });
 
 describe('the command status', { timeout: 600_000 }, () => {
-  for (const [report, code, headline] of [
+  for (const [report, code, said] of [
     [REPORT, 0, /^✓ Verified/],
     [REJECTED, 10, /^✗ Not verified/],
+    [{ ...REJECTED, conditions: FAILING.conditions }, 10, /^✗ Not verified/],
     [
-      {
-        ...REPORT,
-        verification: { ...REPORT.verification, verdict: { roots: 'custom', failure: null, checks: [] } },
-      },
+      { ...FAILING, verification: { ...REPORT.verification, ...CUSTOM_ROOTS } },
       35,
       /^! Verified under custom roots\. The roots are not those of AMD and Intel/,
     ],
+    [FAILING, 50, /✗ t: r\n/],
   ] as const) {
-    it(`exits with ${code}, and says ${headline}`, async () => {
+    it(`exits with ${code}, and says ${said}`, async () => {
       const found = await listening(serving(report), (address) => status(['--admin-address', address]));
       assert.deepEqual([found.code, found.stderr], [code, '']);
-      assert.match(found.stdout, headline);
+      assert.match(found.stdout, said);
       assert.match(found.stdout, /Requests in flight +3 /);
     });
   }
@@ -173,7 +179,7 @@ describe('status --watch', { timeout: 600_000 }, () => {
     };
     const given = parseArgv(['--watch', '--admin-address', address, ...more], COMMAND.flags);
     const io = { stdout, stderr: stdout, clock: clockOf({ statusInterval: 5 }) };
-    const code = await COMMAND.run({ given, words: [], argv: [], rest: [], env: {}, io });
+    const code = await COMMAND.run({ given, words: [], rest: [], env: {}, io });
     return { code, text };
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;

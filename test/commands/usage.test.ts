@@ -1,19 +1,15 @@
 /**
  * `privatemode-proxy usage`: the real command on receipts of the real writer, and what it does with lines
- * that are none. Asked of the command line's own function; of the program in a process of its own where the
- * test says so.
+ * that are none.
  */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { appendFileSync, cpSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import { DAY_MS, openReceipts, receipt as receiptOf } from '../support/doors/receipts.ts';
 import { runCommand } from '../support/processes/command.ts';
-import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { ROOT } from '../support/processes/tools.ts';
 import { clockOf } from '../support/remote/fake-clock.ts';
 
 let ids = 0;
@@ -49,20 +45,6 @@ interface Run {
 async function run(...argv: string[]): Promise<Run> {
   const { code, stdout, stderr } = await runCommand(['usage', `--dir=${directory}`, ...argv]);
   return { code, out: stdout, err: stderr };
-}
-
-/** The same of the program, in a process of its own. */
-function runProgram(...argv: string[]): Promise<Run> {
-  const program = join(ROOT, 'bin/privatemode-proxy.ts');
-  const child = spawn(process.execPath, [program, 'usage', `--dir=${directory}`, ...argv], {
-    env: cleanEnvironment(),
-    stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: 30_000,
-  });
-  const texts = { out: '', err: '' };
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (texts.out += text));
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (texts.err += text));
-  return new Promise((resolve) => child.once('close', (code) => resolve({ code, ...texts })));
 }
 
 /** The report as JSON, of a run that leaves no line out. */
@@ -126,8 +108,6 @@ describe('usage', { timeout: 600_000 }, () => {
       files: 1,
       lines: { unreadable: 0, repeated: 0, cutOff: 0 },
     });
-    const { code, out, err } = await runProgram('--json');
-    assert.deepEqual([code, JSON.parse(out), err], [0, report, '']);
   });
 
   it('prints a table with aligned columns and a total', async () => {
@@ -241,6 +221,7 @@ describe('usage', { timeout: 600_000 }, () => {
     const none = await runCommand(['usage', '--dir=']);
     assert.match(none.stderr, /^Error: --dir wants a path, and got none/);
     const missing = await runCommand(['usage', '--dir', first, '--dir', 'nowhere-at-all']);
+    assert.deepEqual([missing.code, missing.stdout], [1, '']);
     assert.match(
       missing.stderr,
       /^Error: the receipts in nowhere-at-all cannot be read \(ENOENT: no such file or directory; check the path, /,
@@ -269,18 +250,6 @@ describe('usage', { timeout: 600_000 }, () => {
       const { total, files } = JSON.parse(stdout);
       assert.deepEqual([code, stderr, total.requests, files], [0, '', 8, 3]);
     }
-  });
-
-  it('exits with 1 and prints no sums for a directory that is not there or a wrong flag', async () => {
-    const { code, stdout: out, stderr: err } = await runCommand(['usage', '--dir=nowhere-at-all']);
-    assert.deepEqual([code, out], [1, '']);
-    assert.match(
-      err,
-      /^Error: the receipts in nowhere-at-all cannot be read \(ENOENT: no such file or directory; check the path, /,
-    );
-    const program = await runProgram('--since=2026-02-30');
-    assert.deepEqual([program.code, program.out], [1, '']);
-    assert.match(program.err, /^Error: --since wants a day such as/);
   });
 });
 
@@ -333,7 +302,6 @@ describe('usage reading files of receipts', { timeout: 600_000 }, () => {
     const { rows, lines } = JSON.parse(out);
     assert.deepEqual([code, rows], [10, [SUMS_OF_ANN, SUMS_OF_BOB, SUMS_OF_NOBODY]]);
     assert.deepEqual([lines.repeated, lines.unreadable], [20, 0]);
-    assert.deepEqual(await run('--json'), await runProgram('--json'));
   });
 
   it('says that a file ends in the middle of a line, and exits with 0', async () => {

@@ -169,7 +169,7 @@ describe('verify of a live service', () => {
     assert.equal(code, 10);
     assert.match(
       stderr,
-      /^If the service is a simulator, add --unsafe-trust-roots DIR\/roots, --manifest-path /,
+      /^If the service is a simulator, give --unsafe-trust-roots DIR\/roots, --manifest-path /,
     );
   });
 
@@ -191,18 +191,17 @@ describe('verify of a live service', () => {
     assert.doesNotMatch(forged.stdout, /Find out what changed/);
   });
 
-  for (const [tee, lacking, names] of [
-    ['snp', 'Intel-SGX-Root-CA.pem', 'ARK-Genoa and SEV-Genoa'],
-    ['tdx', 'ARK-Genoa.pem SEV-Genoa.pem', 'Intel SGX Root CA'],
+  for (const [tee, lacking] of [
+    ['snp', 'Intel-SGX-Root-CA.pem'],
+    ['tdx', 'ARK-Genoa.pem SEV-Genoa.pem'],
   ] as const) {
-    it(`rejects ${tee} evidence, and names the roots, if --unsafe-trust-roots has only ${lacking}`, async () => {
+    it(`rejects ${tee} evidence if --unsafe-trust-roots has only ${lacking}`, async () => {
       const roots = join(directory, `half-of-${tee}`);
       mkdirSync(roots);
       for (const name of lacking.split(' '))
         writeFileSync(join(roots, name), readFileSync(join(directory, tee, 'roots', name)));
-      const { code, stderr, json } = await verify(tee, `--unsafe-trust-roots=${roots}`, '--json');
+      const { code, json } = await verify(tee, `--unsafe-trust-roots=${roots}`, '--json');
       assert.deepEqual([code, json().outcome, json().failure?.code], [10, 'rejected', 'attestation_failed']);
-      assert.ok(stderr.includes(`The directory of --unsafe-trust-roots lacks ${names}: `), stderr);
     });
   }
 

@@ -6,6 +6,15 @@ import { FLAGS } from '../../lib/config/flags.ts';
 import { parsed, refused } from '../support/doors/config.ts';
 import { runCommand } from '../support/processes/command.ts';
 
+/** Service links of a Service privatemode-proxy, and of one privatemode-proxy-metrics. */
+const OF_OTHERS = {
+  ...{ PRIVATEMODE_PROXY_SERVICE_HOST: '10.0.0.7', PRIVATEMODE_PROXY_SERVICE_PORT_HTTP: '8080' },
+  ...{ PRIVATEMODE_PROXY_PORT: 'tcp://10.0.0.7:8080', PRIVATEMODE_PROXY_PORT_8080_TCP_ADDR: '10.0.0.7' },
+  ...{ PRIVATEMODE_PROXY_METRICS_SERVICE_HOST: '10.0.0.8', PRIVATEMODE_PROXY_METRICS_SERVICE_PORT: '9090' },
+  ...{ PRIVATEMODE_PROXY_METRICS_PORT: 'tcp://10.0.0.8:9090', PRIVATEMODE_PROXY_METRICS_PORT_9090_TCP: 'x' },
+  ...{ PRIVATEMODE_PROXY_URL: 'http://localhost:8080', PRIVATEMODE_ENDPOINT: 'x' },
+};
+
 describe('settings in the environment', () => {
   it('each flag has a variable, except flags such as --help, retired ones and --unsafe-trust-roots', () => {
     const example = { boolean: 'true', integer: '1', duration: '1s', list: 'x', string: 'x' } as const;
@@ -16,7 +25,7 @@ describe('settings in the environment', () => {
         return false;
       }
     }).map(({ name }) => name);
-    const others = ['help', 'version', 'licenses', 'verbose', 'unsafe-trust-roots'];
+    const others = ['help', 'version', 'licenses', 'unsafe-trust-roots'];
     const retired = ['ssEndpoint', 'coordinatorEndpoint', 'insecureAPIConnection'];
     assert.deepEqual(
       taken,
@@ -53,75 +62,34 @@ describe('settings in the environment', () => {
     assert.deepEqual([config.apiKey, config.port], [undefined, 8080]);
   });
 
-  const both: [argv: string[], env: Record<string, string>, warning: string, port: number][] = [
-    [
-      ['--port=1'],
-      { PRIVATEMODE_PROXY_PORT: '2' },
-      '--port and PRIVATEMODE_PROXY_PORT are both set; --port is used',
-      1,
-    ],
+  for (const [argv, env, warning] of [
     [
       ['--api-key=k'],
       { PRIVATEMODE_API_KEY: 'l' },
       '--api-key and PRIVATEMODE_API_KEY are both set; --api-key is used',
-      8080,
     ],
     [
       [],
       { PRIVATEMODE_API_KEY: 'l', PRIVATEMODE_PROXY_API_KEY: 'k' },
       'PRIVATEMODE_PROXY_API_KEY and PRIVATEMODE_API_KEY are both set; PRIVATEMODE_PROXY_API_KEY is used',
-      8080,
     ],
-    [
-      [],
-      { PRIVATEMODE_PROXY_PORT: 'tcp://10.0.0.7:8080', PRIVATEMODE_PROXY_PORT_8080_TCP_ADDR: '10.0.0.7' },
-      'PRIVATEMODE_PROXY_PORT is ignored: Kubernetes has set it for a Service of that name; use --port',
-      8080,
-    ],
-    [
-      [],
-      { PRIVATEMODE_PROXY_FROBNICATE: 'x' },
-      'PRIVATEMODE_PROXY_FROBNICATE is ignored: there is no such setting',
-      8080,
-    ],
-    ...['PRIVATEMODE_APIKEY', 'PRIVATEMODE_KEY', 'privatemode_api_key'].map(
-      (name): [string[], Record<string, string>, string, number] => [
-        [],
+    ...['PRIVATEMODE_APIKEY', 'privatemode_api_key'].map(
+      (name): [string[], Record<string, string>, string] => [
+        ['--api-key=k'],
         { [name]: 'l' },
         `${name} is ignored: there is no such setting. Did you mean PRIVATEMODE_API_KEY?`,
-        8080,
       ],
     ),
-    [
-      [],
-      { PRIVATEMODE_LISTEN_ADDRESS: '127.0.0.1' },
-      'PRIVATEMODE_LISTEN_ADDRESS is ignored: there is no such setting. Did you mean PRIVATEMODE_PROXY_LISTEN_ADDRESS?',
-      8080,
-    ],
-  ];
-  for (const [argv, env, warning, port] of both) {
+  ] as [string[], Record<string, string>, string][])
     it(`the proxy warns: ${warning}`, () => {
       const { config, warnings } = parsed(argv, {}, env);
       assert.ok(warnings.includes(warning), warnings.join('\n'));
-      assert.equal(config.port, port);
-      if (config.apiKey !== undefined) assert.deepEqual(config.apiKey, { kind: 'literal', value: 'k' });
+      assert.deepEqual(config.apiKey, { kind: 'literal', value: 'k' });
     });
-  }
 
-  it('a warning names the successor of a variable of older compose files; variables of applications get no warning', () => {
-    const quiet = parsed([], {}, {}).warnings;
-    const told = (env: Record<string, string>): string[] =>
-      parsed([], {}, env).warnings.filter((warning) => !quiet.includes(warning));
-    assert.deepEqual(told({ PRIVATEMODE_PROXY_URL: 'http://localhost:8080', PRIVATEMODE_ENDPOINT: 'x' }), []);
-    assert.deepEqual(told({ PRIVATEMODE_CACHE_MODE: 'none', PRIVATEMODE_CACHE_SALT: '' }), []);
-    for (const name of ['PRIVATEMODE_API_KEY_FILE', 'PRIVATEMODE_PROXY_API_KEY_FILE'])
-      assert.deepEqual(told({ [name]: '/run/CANARY' }), [
-        `${name} is ignored: there is no such setting. Set PRIVATEMODE_API_KEY=@FILE`,
-      ]);
-    assert.deepEqual(told({ PRIVATEMODE_CACHE_MODE: 'shared', PRIVATEMODE_CACHE_SALT: 'CANARY' }), [
-      'PRIVATEMODE_CACHE_MODE is ignored: there is no such setting. Set PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false, where requests should share a prompt cache',
-      'PRIVATEMODE_CACHE_SALT is ignored: there is no such setting. Set PRIVATEMODE_PROXY_PROMPT_CACHE_SALT, beside PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false',
-    ]);
+  it('variables that Kubernetes sets for Services, and those of applications, set nothing and warn of nothing', () => {
+    const { config, warnings } = parsed([], {}, OF_OTHERS);
+    assert.deepEqual([config, warnings], [parsed([]).config, parsed([]).warnings]);
   });
 
   const wrong: [env: Record<string, string>, message: string][] = [
@@ -130,30 +98,29 @@ describe('settings in the environment', () => {
       { PRIVATEMODE_PROXY_DUMP_REQUESTS: 'ja' },
       'PRIVATEMODE_PROXY_DUMP_REQUESTS wants true or false, not "ja"',
     ],
-    [
-      { PRIVATEMODE_PROXY_LISTEN_ADRESS: '127.0.0.1' },
-      'unknown setting in the environment: PRIVATEMODE_PROXY_LISTEN_ADRESS. Did you mean PRIVATEMODE_PROXY_LISTEN_ADDRESS?',
-    ],
-    ...['MANIFEST', 'MANFEST_PTH', 'manifest-path', 'ManifestPath'].map(
+    ...['MANFEST_PTH', 'manifest-path', 'ManifestPath'].map((name): [Record<string, string>, string] => [
+      { [`PRIVATEMODE_PROXY_${name}`]: 'm.json' },
+      `unknown setting in the environment: PRIVATEMODE_PROXY_${name}. Did you mean PRIVATEMODE_PROXY_MANIFEST_PATH?`,
+    ]),
+    ...['PRIVATEMODE_PROXY_FROBNICATE', 'PRIVATEMODE_PROXY_ADMIN_PORT'].map(
       (name): [Record<string, string>, string] => [
-        { [`PRIVATEMODE_PROXY_${name}`]: 'm.json' },
-        `unknown setting in the environment: PRIVATEMODE_PROXY_${name}. Did you mean PRIVATEMODE_PROXY_MANIFEST_PATH?`,
+        { [name]: '9090' },
+        `unknown setting in the environment: ${name}; --help lists all settings`,
       ],
     ),
     [
       { PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS: 'dir' },
       'PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
     ],
-    [{ PRIVATEMODE_API_KEY: '"k"' }, 'PRIVATEMODE_API_KEY has quotes around the key: leave them out'],
+    [{ PRIVATEMODE_API_KEY: '"k"' }, 'PRIVATEMODE_API_KEY has a quote at its beginning or end: leave it out'],
   ];
-  for (const [env, message] of wrong) {
+  for (const [env, message] of wrong)
     it(`the proxy refuses to start: ${message}`, () => {
       assert.equal(
         refused(() => parsed([], {}, env), []),
         message,
       );
     });
-  }
 
   it('healthcheck asks the port that the environment names', async () => {
     const env = { PRIVATEMODE_PROXY_LISTEN_ADDRESS: '127.0.0.1', PRIVATEMODE_PROXY_PORT: '1' };

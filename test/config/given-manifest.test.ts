@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { it } from 'node:test';
+import { parseConfig } from '../../lib/config/config.ts';
 import { givenManifest } from '../../lib/config/files.ts';
+import { refused } from '../support/doors/config.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 
@@ -41,4 +43,18 @@ it('the manifest of --manifest-path is that of its file, as long as this holds a
     assert.deepEqual(told.splice(0), news);
   }
   watch.close();
+});
+
+it('a file of --manifest-path that cannot be a manifest is refused at the start', async () => {
+  const path = join(temporaryDirectory('manifest-'), 'manifest.json');
+  writeFileSync(path, ' '.repeat(1_048_577));
+  for (const [bad, words] of [
+    [path, /it has more than 1048576 bytes/],
+    [`${path}missing`, /ENOENT: no such file/],
+    [join(path, '..'), /EISDIR/],
+    ['/dev/zero', /it is not a regular file/],
+  ] as const) {
+    refused(() => parseConfig([`--manifest-path=${bad}`], {}), ['failed to read manifest file', words]);
+    await assert.rejects(givenManifest(bad), { code: 'config_invalid', message: words });
+  }
 });

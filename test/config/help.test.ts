@@ -45,27 +45,11 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
   ],
   [
     ['new: Makes a token', 'clients new NAME', 'clients list', 'clients revoke NAME', '--clients FILE'],
-    ...[['--help'], ['--nope', '--help']].map((line) => ['clients', ...line]),
-  ],
-  [
-    [
-      'Makes a token for each NAME',
-      'clients new NAME…',
-      '--clients FILE',
-      '--api-key-file PATH',
-      '--admin-address',
-    ],
     ['help', 'clients', 'new'],
-    ...[
-      ['new', '--help'],
-      ['new', 'ann', '--help'],
-    ].map((line) => ['clients', ...line]),
-  ],
-  [
-    ['Takes a client out of the file', 'clients revoke NAME', '--admin-address'],
-    ['help', 'clients', 'revoke'],
-    ['clients', 'revoke', '--help'],
-    ['clients', 'revoke', 'ann', '-h'],
+    ...[['--help'], ['--nope', '--help'], ['new', 'ann', '--help'], ['revoke', '-h']].map((line) => [
+      'clients',
+      ...line,
+    ]),
   ],
   [
     [

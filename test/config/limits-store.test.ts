@@ -27,28 +27,28 @@ describe('the URL of --limits-store', () => {
   for (const [url, more] of accepted)
     it(`may be ${url}`, () => assert.deepEqual(parseStoreUrl(url, 'the URL'), { ...PLAIN, ...more }));
 
-  const rejected: [what: string, url: string, words: string][] = [
-    ['another scheme', 'http://:swordfish@store', 'begins with neither'],
-    ['no scheme', ':swordfish@store', 'begins with neither'],
-    ['no host', 'redis://', 'names no host'],
-    ['a password and no host', 'redis://:swordfish@', 'not a URL'],
-    ['a slash in the password', 'redis://:swordfish/3@store', ''],
-    ['a number sign in the password', 'redis://:swordfish#3@store', ''],
-    ['a percent sign in the password', 'redis://:swordfish%@store', '%25'],
-    ['a port beyond all', 'redis://:swordfish@store:65536', 'not a URL'],
-    ['port 0', 'redis://:swordfish@store:0', 'port 0'],
-    ['a path', 'redis://:swordfish@store/one', 'a number'],
-    ['a query', 'redis://:swordfish@store/1?a=swordfish', 'nothing may follow'],
-    ['a blank', 'redis://:swordfish@st ore', ''],
+  const rejected: [what: string, url: string][] = [
+    ['another scheme', 'http://:swordfish@store'],
+    ['no scheme', ':swordfish@store'],
+    ['no host', 'redis://'],
+    ['a password and no host', 'redis://:swordfish@'],
+    ['a slash in the password', 'redis://:swordfish/3@store'],
+    ['a number sign in the password', 'redis://:swordfish#3@store'],
+    ['a percent sign in the password', 'redis://:swordfish%@store'],
+    ['a port beyond all', 'redis://:swordfish@store:65536'],
+    ['port 0', 'redis://:swordfish@store:0'],
+    ['a path', 'redis://:swordfish@store/one'],
+    ['a query', 'redis://:swordfish@store/1?a=swordfish'],
+    ['a blank', 'redis://:swordfish@st ore'],
   ];
-  for (const [what, url, words] of rejected) {
+  for (const [what, url] of rejected) {
     it(`is refused with ${what}, and the error quotes nothing of it`, () => {
       const argv = ['--clients=c', `--limits-store=${url}`];
-      const literal = refused(() => parsed(argv), ['--limits-store', 'redis:// or rediss://', words]);
+      const literal = refused(() => parsed(argv), ['--limits-store wants redis://', '%25']);
       const files = { 'store.url': url };
       const inFile = refused(
         () => parsed(['--clients=c', '--limits-store=@store.url'], files),
-        ['the file "store.url" of --limits-store', words],
+        ['the file "store.url" of --limits-store wants redis://'],
       );
       for (const message of [literal, inFile]) assert.doesNotMatch(message, /swordfish/);
     });

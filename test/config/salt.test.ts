@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import { parsed, refused } from '../support/doors/config.ts';
 
 const bytes = (count: number): string => 'x'.repeat(count);
+const FORBIDDEN = 'contains @, /, \\ or NUL';
 const shared = (salt: string, files: Readonly<Record<string, string | Uint8Array>> = {}) =>
   parsed(['--disable-prompt-cache=false', `--prompt-cache-salt=${salt}`], files).config.promptCacheSalt;
 
@@ -22,10 +23,10 @@ describe('prompt cache salts', () => {
     ['no bytes', '', ['0 bytes', 'at least 32']],
     ['129 characters', bytes(129), ['129 characters', 'at most 128']],
     ['129 characters beyond the basic plane', '\u{1F600}'.repeat(129), ['129 characters']],
-    ['an @', `${bytes(32)}@`, ['"@"']],
-    ['a /', `${bytes(32)}/`, ['"/"', 'openssl rand -hex 32']],
-    ['a \\', `${bytes(32)}\\`, ['"\\"']],
-    ['a NUL', `${bytes(32)}\0`, ['a NUL']],
+    ['an @', `${bytes(32)}@`, [FORBIDDEN]],
+    ['a /', `${bytes(32)}/`, [FORBIDDEN, 'openssl rand -hex 32']],
+    ['a \\', `${bytes(32)}\\`, [FORBIDDEN]],
+    ['a NUL', `${bytes(32)}\0`, [FORBIDDEN]],
     ['half a surrogate pair', `${bytes(32)}\ud800`, ['not valid UTF-8']],
     ['what Node made of bytes that are no UTF-8', `${bytes(32)}\ufffd`, ['not valid UTF-8']],
   ];
@@ -61,8 +62,8 @@ describe('prompt cache salts', () => {
       Buffer.concat([Buffer.from(bytes(32)), Buffer.from([0xc3, 0x28])]),
       ['not valid UTF-8'],
     ],
-    ['with an @', `${bytes(32)}@`, ['"@"']],
-    ['with a NUL', `${bytes(16)}\0${bytes(16)}`, ['a NUL']],
+    ['with an @', `${bytes(32)}@`, [FORBIDDEN]],
+    ['with a NUL', `${bytes(16)}\0${bytes(16)}`, [FORBIDDEN]],
   ];
   for (const [name, content, words] of badFiles) {
     it(`a file ${name} is refused, and the error names the file`, () =>

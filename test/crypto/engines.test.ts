@@ -113,6 +113,9 @@ describe('public keys beside OpenSSL', () => {
   const spki = spkiOf(RSA.publicKey).toString('hex');
   const ec = spkiOf(KEYS['P-256'].publicKey).toString('hex');
   const point = ec.slice(-130);
+  const x = point.slice(2, 66);
+  const parity = 2 + (Number.parseInt(point.slice(-1), 16) & 1);
+  const explicit = generateKeyPairSync('ec', { namedCurve: 'P-256', paramEncoding: 'explicit' });
   const P256 = 'ffffffff00000001000000000000000000000000ffffffffffffffffffffffff';
   for (const [name, hex] of [
     ['a byte after the key', `${ec}00`],
@@ -122,6 +125,10 @@ describe('public keys beside OpenSSL', () => {
     ['a bit string with unused bits', ec.replace('034200', '034201')],
     ['a bit string without its first byte', ec.replace(`034200${point}`, '0300').replace(/^3059/, '3017')],
     ['a coordinate of the field size', ec.replace(point, `04${P256}${point.slice(66)}`)],
+    ['a point beside the curve', ec.replace(/.$/, (digit) => (digit === '0' ? '1' : '0'))],
+    ['a compressed point', ec.replace(`034200${point}`, `0322000${parity}${x}`).replace(/^3059/, '3039')],
+    ['a point that names its parity too', ec.replace(point, `0${4 + parity}${point.slice(2)}`)],
+    ['a curve in parameters', spkiOf(explicit.publicKey).toString('hex')],
     ['a point of zeros', ec.replace(point, `04${'00'.repeat(64)}`)],
     ['the point at infinity', ec.replace(`034200${point}`, '03020000').replace(/^3059/, '3019')],
     ['an additional element beside the key', `305b${ec.slice(4)}0500`],
@@ -132,19 +139,6 @@ describe('public keys beside OpenSSL', () => {
     it(`are refused with ${name}`, () => {
       assert.ok(![ec, spki].includes(hex), 'nothing was changed');
       assert.throws(() => publicKeyFromSpki(Buffer.from(hex, 'hex')), { code: 'evidence_malformed' });
-    });
-  }
-
-  for (const [what, of, changed] of [
-    ['curve', '2a8648ce3d030107', '2a8648ce3d03017f'],
-    ['algorithm', '2a8648ce3d0201', '2a8648ce3d027f'],
-  ] as const) {
-    it(`of an unknown ${what} verify nothing`, async () => {
-      const key = publicKeyFromSpki(Buffer.from(ec.replace(of, changed), 'hex'));
-      assert.deepEqual([key.curve, key.point, key.rsa, key.imported], Array(4).fill(undefined));
-      const signature = sign('sha256', DATA, KEYS['P-256'].privateKey);
-      const input = { key, hash: 'sha256', encoding: 'der', data: DATA, signature } as const;
-      assert.equal(await verifyEcdsa(input), false);
     });
   }
 });

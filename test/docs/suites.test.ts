@@ -207,10 +207,10 @@ describe('what documented commands write into the checkout', () => {
       ([, path]) => path,
     );
     assert.ok(named.length > 3, named.join());
-    const defaults = ['manifests', 'collateral', 'requests', 'receipts', 'limits'];
-    const builds = ['dist', 'coverage', 'bench/out', '.tools', 'privatemode-proxy-0.1.0.tgz'];
+    const defaults = ['manifests', 'collateral', 'requests', 'receipts'];
+    const builds = ['dist', 'coverage', 'bench/out', '.tools', 'privatemode-proxy-0.1.0.tgz', 'limits.json'];
     const written = [...named, ...defaults, ...builds].map((path) => path as string);
-    const paths = written.map((path) => (path.endsWith('.tgz') ? path : `${path}/file.json`));
+    const paths = written.map((path) => (/\.(?:tgz|json)$/.test(path) ? path : `${path}/file.json`));
     const { stdout } = run('git', ['check-ignore', '--no-index', ...paths]);
     assert.deepEqual(
       paths.filter((path) => !stdout.split('\n').includes(path)),

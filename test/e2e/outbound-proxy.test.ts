@@ -14,8 +14,6 @@ import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const CANARY = 'canary-outbound-2b8e';
 const WAIT = { timeoutMs: 20_000 };
-/** So that connections can be counted. */
-const NONE_AHEAD = '--warm-connections=0';
 /** Names that resolve nowhere: only a proxy can know where they are. */
 const HOSTS = { api: 'api.sim.test', cdn: 'cdn.sim.test', vendor: 'vendor.sim.test' };
 
@@ -31,7 +29,7 @@ describe('behind an HTTP proxy (https_proxy),', () => {
     t.after(() => connections.end());
     const { proxy } = await scene.start(
       { SSL_CERT_FILE: scene.bundle(simulator.caPem), https_proxy: `http://127.0.0.1:${connect.port}` },
-      [...hostsAt(HOSTS.api, HOSTS.cdn, HOSTS.vendor), NONE_AHEAD],
+      [...hostsAt(HOSTS.api, HOSTS.cdn, HOSTS.vendor)],
     );
     await proxy.session.acquire(WAIT);
     const targets = (): string[] => connect.seen.map(({ target }) => target);
@@ -80,7 +78,6 @@ describe('connections for requests', () => {
     const host = `localhost:${counting.port}`;
     const { proxy } = await scene.start({ SSL_CERT_FILE: scene.bundle(authority.pem) }, [
       ...hostsAt(host, host, host),
-      NONE_AHEAD,
     ]);
     await proxy.session.acquire(WAIT);
     const { connections } = counting;

@@ -54,7 +54,7 @@ describe('receipts', { timeout: 600_000 }, () => {
   let stack: Stack;
   let directory: string;
   before(async () => {
-    stack = await startStack({ flags: ['--receipts', '--min-upload-rate=0'] });
+    stack = await startStack({ flags: ['--receipts'], times: { uploadSpan: 600_000 } });
     directory = join(stack.directory, 'workspace/receipts');
   });
   after(() => stack.close());

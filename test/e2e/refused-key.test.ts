@@ -84,7 +84,7 @@ describe('an API key of the proxy that the service rejects', { timeout: 600_000 
         [400, 200],
       );
     const found = await eventually('the condition', async () => (await conditions())[0]);
-    assert.match(found.message, /401 for the key of the client ann in the file of --clients$/);
+    assert.match(found.reason, /401 for the key of the client ann in the file of --clients$/);
     const logged = stack.logLines.filter((line) => line.includes('"condition":"own_key_rejected"'));
     assert.equal(logged.length, 1, logged.join('\n'));
     write([{ name: 'bob' }]);

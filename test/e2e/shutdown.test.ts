@@ -68,9 +68,10 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
     const proxy = await startProxyProcess(
       [
         ...deploymentFlags(port, remote.directory, 'workspace-mute'),
-        ...['--api-key=x', '--port=0', `--connect-timeout=${GRACE}`, `--shutdown-grace=${GRACE}`],
+        ...['--api-key=x', '--port=0', `--shutdown-grace=${GRACE}`],
       ],
       { ...remote.env, NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(fill)}` },
+      { times: { connectTimeout: 60_000 } },
     );
     t.after(() => proxy.process.kill('SIGKILL'));
     await eventually('a connection', () => mute.size > 0);

@@ -82,7 +82,7 @@ describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
     const SSL_CERT_FILE = scene.bundle(scene.simulator.caPem);
     const { proxy, lines } = await scene.start(
       { SSL_CERT_FILE, https_proxy: scene.https_proxy },
-      [...scene.flags, '--warm-connections=0'], // the request needs a new connection
+      scene.flags,
     );
     await proxy.session.acquire({ timeoutMs: 20_000 });
     scene.opened.add(HOSTS.api);

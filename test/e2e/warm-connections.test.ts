@@ -28,12 +28,12 @@ async function counting(port: number) {
 }
 
 describe('connections opened ahead', { timeout: 600_000 }, () => {
-  it('are as many as --warm-connections at most, beside one of the control path, and closed after the end', async (t) => {
+  it('are two at most, beside one of the control path, and closed after the end', async (t) => {
     const remote = await startRemote();
     t.after(() => remote.close());
     const { server, open, port } = await counting(remote.simulator.port);
     t.after(() => server.close());
-    const flags = [`--api-endpoint=localhost:${port}`, '--port=0', '--warm-connections=2'];
+    const flags = [`--api-endpoint=localhost:${port}`, '--port=0'];
     const proxy = await startProxyProcess([...remote.flags, ...flags], remote.env);
     t.after(() => proxy.stop('SIGKILL'));
     await eventually('two, and one', () => open.size >= 3);

@@ -19,7 +19,7 @@ export interface Cell {
   readonly headers: Readonly<Record<string, string>>;
   /** Every line above level info: its code, or what else it tells. */
   readonly log: readonly string[];
-  /** What the request adds to the counters, `requests` and `streamEvents` aside. */
+  /** What the request adds to the counters, those of bytes and errors aside. */
   readonly counters: Counted;
   /** Inference requests that reach the service. */
   readonly upstream: number;
@@ -48,7 +48,7 @@ export const complete = (more: More = {}): Cell =>
       shows: 'answer',
       code: undefined,
       log: [],
-      counters: { responses: { 200: 1 } },
+      counters: {},
     },
     more,
   );
@@ -63,7 +63,7 @@ export function refused(code: ErrorCode, more: More & { readonly status?: number
       shows: 'error',
       code,
       log: [code],
-      counters: { responses: { [status]: 1 }, ...unopened(code) },
+      counters: unopened(code),
     },
     rest,
   );
@@ -78,7 +78,7 @@ export const serviceError = (status: number, more: More = {}): Cell =>
       shows: 'error',
       code: undefined,
       log: [`status ${status}`],
-      counters: { responses: { [status]: 1 } },
+      counters: {},
     },
     { headers: { 'privatemode-encrypted': 'false' }, ...more },
   );

@@ -90,7 +90,7 @@ const STATUSES: readonly FaultRow[] = [403, 409, 429, 500, 503].flatMap((status)
 /** A gateway's plain text is not shown, but its status and its hint are. It is no failure to decrypt. */
 const gatewayError = (status: number, headers: Record<string, string> = {}): Cell => ({
   ...refused('response_malformed', { status, headers, log: [`status ${status}`] }),
-  counters: { responses: { [status]: 1 } },
+  counters: {},
 });
 
 export const MATRIX: readonly FaultRow[] = [

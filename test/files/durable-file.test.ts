@@ -1,4 +1,4 @@
-/** Files come into being whole or not at all, no link is followed, and commands change a file one by one. */
+/** Files come into being whole or not at all, and no link is followed. */
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import * as fs from 'node:fs';
@@ -53,54 +53,6 @@ describe('a file that is stored', () => {
     await assert.rejects(files.replace(path('file'), 'text', 0o600), { code: 'ENOSPC' });
     assert.deepEqual(fs.readdirSync(directory), []);
   });
-});
-
-describe('a file that is written where it stands', () => {
-  const NEW = Buffer.from('{"new":1}');
-  beforeEach(() => fs.writeFileSync(path('file'), `{"old":"${'x'.repeat(100)}"}`, { mode: 0o640 }));
-
-  it('keeps its inode and mode, and leaves no copy', async () => {
-    const { ino } = fs.statSync(path('file'));
-    fs.symlinkSync(path('elsewhere'), files.copyBeside(path('file'))); // is not followed
-    await files.overwrite(path('file'), NEW);
-    const now = fs.statSync(path('file'));
-    assert.deepEqual([now.ino, now.mode & 0o777, textOf('file')], [ino, 0o640, '{"new":1}']);
-    assert.deepEqual(fs.readdirSync(directory), ['file']);
-  });
-
-  it('stays as it is if the copy cannot be written', async (t) => {
-    await failing(t, 'sync');
-    await assert.rejects(files.overwrite(path('file'), NEW), { code: 'ENOSPC' });
-    assert.match(textOf('file'), /^\{"old":"x+"\}$/);
-  });
-
-  it('is empty if a write is cut short, and the copy has the whole text', async (t) => {
-    await failing(t, 'writeFile', 1);
-    await assert.rejects(files.overwrite(path('file'), NEW), { code: 'ENOSPC' });
-    assert.deepEqual(
-      [textOf('file'), fs.readFileSync(files.copyBeside(path('file')), 'utf8')],
-      ['', '{"new":1}'],
-    );
-    t.mock.restoreAll();
-    await files.overwrite(path('file'), NEW);
-    assert.deepEqual([textOf('file'), fs.readdirSync(directory)], ['{"new":1}', ['file']]);
-  });
-});
-
-it('a lock admits one at a time, and is gone afterwards, also after a failure', async () => {
-  const refused = { code: 'config_invalid', message: /file\.lock is there: another command is changing / };
-  await files.withLock(path('file'), () =>
-    assert.rejects(
-      files.withLock(path('file'), async () => {}),
-      refused,
-    ),
-  );
-  await assert.rejects(
-    files.withLock(path('file'), () => Promise.reject(new Error('of the work'))),
-    /of the work/,
-  );
-  assert.equal(await files.withLock(path('file'), async () => 7), 7);
-  assert.deepEqual(fs.readdirSync(directory), []);
 });
 
 describe('making a directory', () => {

@@ -213,20 +213,10 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
     await ask(get('/healthz')); // is not counted
     await eventually('the observations', () => gateway.observations.length === 3);
     const [good, bad, unknown] = gateway.observations;
-    assert.deepEqual(
-      [good?.route, good?.status, good?.stats.error, good?.stats.model],
-      ['chat', 200, undefined, 'm'],
-    );
-    assert.deepEqual([bad?.route, bad?.status, bad?.stats.error?.code], ['chat', 400, 'invalid_json']);
-    assert.deepEqual([unknown?.route, unknown?.path, unknown?.outcome], ['none', '/openai/*', 'refused']);
-    assert.deepEqual([gateway.counters.requests, gateway.counters.inFlight], [2, 0]);
-    assert.deepEqual(
-      [...gateway.counters.responses],
-      [
-        [200, 1],
-        [400, 1],
-      ],
-    );
+    assert.deepEqual([good?.endpoint, good?.status, good?.code, good?.model], ['chat', 200, null, 'm']);
+    assert.deepEqual([bad?.endpoint, bad?.status, bad?.code], ['chat', 400, 'invalid_json']);
+    assert.deepEqual([unknown?.endpoint, unknown?.path, unknown?.outcome], ['none', '/openai/*', 'refused']);
+    assert.equal(gateway.counters.inFlight, 0);
   });
 
   it('counts the wait for a verified secret as time that the proxy adds, after the last byte of the upload', async (t) => {
@@ -238,12 +228,10 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
     const client = sending(post());
     await eventually('the request', () => gateway.active() === 1);
     await delay(50); // in which the upload ends
-    const verifiedAt = performance.now();
     secret.resolve(EPOCH);
     await answerTo(client);
-    const { stats } = await eventually('an observation', () => gateway.observations[0]);
-    const { uploadedAt = Number.NaN, sentAt = Number.NaN } = stats;
-    assert.ok(uploadedAt <= verifiedAt && sentAt >= verifiedAt, `${uploadedAt}, ${verifiedAt}, ${sentAt}`);
+    const { addedMs } = await eventually('an observation', () => gateway.observations[0]);
+    assert.ok(Number(addedMs) > 20, `${addedMs}`); // of the 50, most are after the upload
   });
 
   it('counts the events of a stream one by one while it runs, although they came in one piece', async (t) => {
@@ -261,7 +249,7 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
     assert.equal(gateway.events(), 3);
     rest.resolve();
     await answerTo(client);
-    const { stats } = await eventually('an observation', () => gateway.observations[0]);
-    assert.deepEqual([stats.events, gateway.events()], [5, 0]);
+    const { events } = await eventually('an observation', () => gateway.observations[0]);
+    assert.deepEqual([events, gateway.events()], [5, 0]);
   });
 });

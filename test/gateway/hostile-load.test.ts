@@ -28,9 +28,7 @@ const memory = (): number => {
 
 describe('slow readers', { timeout: 600_000 }, () => {
   it('do not delay another client if 100 of them never read, and leave no exchange behind', async (t) => {
-    const { upstream, gateway, ask, client } = await gatewayFixture(t, {
-      settings: { connectTimeout: 60_000 }, // of 100 handshakes at once, all in this process
-    });
+    const { upstream, gateway, ask, client } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = await scripted.body();
       if (scripted.request.headers['privatemode-target-model'] === 'quick') {

@@ -109,7 +109,7 @@ describe('shutdown', () => {
     const asking = client();
     asking.socket.pause();
     asking.send(post());
-    await eventually('the answer', () => gateway.counters.responses.get(200) === 1);
+    await eventually('the answer', () => gateway.heldResponses.bufferedBytes > 12_000_000);
     const draining = drained(gateway, GRACE);
     await delay(300); // what is ended could be cut off meanwhile
     asking.socket.resume();

@@ -5,6 +5,7 @@ import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { TIMES } from '../../lib/times.ts';
 import { EPOCH, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
 import {
   answerTo,
@@ -62,7 +63,6 @@ describe('limits of time', () => {
 
   it('an upload below the minimum rate gets 408', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, {
-      settings: { minUploadRate: 1_000 },
       times: { uploadSpan: 500 },
     });
     const asking = sending(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
@@ -97,8 +97,8 @@ describe('limits of time', () => {
     });
 
     it('a remote to which the connection is open may answer after the connect time-out', async (t) => {
-      const clock = createFakeClock();
-      const { upstream, ask } = await gatewayFixture(t, { clock, settings: { connectTimeout: 3_000 } });
+      const clock = createFakeClock(0, { ...TIMES, connectTimeout: 3_000 });
+      const { upstream, ask } = await gatewayFixture(t, { clock });
       upstream.on(async (scripted) => {
         const body = await scripted.body();
         await clock.advance(3_300);

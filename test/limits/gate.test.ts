@@ -107,29 +107,11 @@ const MESSAGE = {
   ...{ id: 'msg_1', type: 'message', role: 'assistant', content: [], model: 'm' },
   ...{ stop_reason: null, stop_sequence: null, usage: { input_tokens: 9, output_tokens: 1 } },
 };
-const anthropicWhole: Script = async (scripted) => {
-  const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.MR);
-  const usage = { input_tokens: 9, output_tokens: 5 };
-  const content = [{ type: 'text', text: 'hi' }];
-  const whole = sealed.object({ ...MESSAGE, content, stop_reason: 'end_turn', usage });
-  await scripted.write(http(200, whole, { 'Content-Type': 'application/json' }));
-};
 const anthropicStart: Script = async (scripted) => {
   const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.MR);
   const start = sealed.event({ type: 'message_start', message: MESSAGE }, 'message_start');
   await scripted.write(STREAM_HEAD + chunked(start));
 };
-const anthropicStream: Script = async (scripted) => {
-  const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.MR);
-  const delta = { stop_reason: 'end_turn', stop_sequence: null };
-  const events = [
-    { type: 'message_start', message: MESSAGE },
-    { type: 'message_delta', delta, usage: { output_tokens: 6 } },
-    { type: 'message_stop' },
-  ].map((event) => chunked(sealed.event(event, event.type)));
-  await scripted.write(STREAM_HEAD + events.join('') + LAST_CHUNK);
-};
-
 describe('the gate of the limits', { timeout: 600_000 }, () => {
   it('is asked about requests that are forwarded or whose body is read, and about no others', async (t) => {
     const { gate, entered, released } = recordingGate((_, permit) => permit);
@@ -192,85 +174,43 @@ describe('the gate of the limits', { timeout: 600_000 }, () => {
 
 describe('the permit of a request is released once, with its count of tokens', { timeout: 600_000 }, () => {
   const STREAM = post(chatBody({ stream: true }));
-  const ANTHROPIC = post(chatBody(), { path: '/v1/messages' });
   const ANTHROPIC_STREAM = post(chatBody({ stream: true }), { path: '/v1/messages' });
+  const OPENAI = { prompt_tokens: 30, completion_tokens: 5, total_tokens: 35 };
+  const CUT = { prompt_tokens: 30, completion_tokens: 6 };
+  const tooLarge = post('', { headers: ['Content-Length: 9999999'] });
+  const whole: Script = async (scripted) => {
+    const completed = {
+      ...{ id: 'c', object: 'chat.completion', created: 1, model: 'm', usage: OPENAI },
+      choices: [{ index: 0, message: { role: 'assistant', content: 'hi' }, finish_reason: 'stop' }],
+    };
+    const sealed = sealedAnswers(await scripted.body()).object(completed);
+    await scripted.write(http(200, sealed, { 'Content-Type': 'application/json' }));
+  };
+  const busy: Script = async (scripted) => {
+    await scripted.body();
+    await scripted.write(plainError(429, 'slow down'));
+  };
+  const forged: Script = async (scripted) => scripted.write(tampered(completion(await scripted.body())));
+  const gone: Script = async (scripted) => {
+    await scripted.body();
+    scripted.reset();
+  };
+  const broken: Script = async (scripted) => {
+    await streamWithUsage(CUT, { withoutEnd: true })(scripted);
+    scripted.reset();
+  };
   const ends: [how: string, request: string | Buffer, script: Script, status: number, tokens: number][] = [
-    [
-      'after a complete answer',
-      post(),
-      async (scripted) => {
-        const body = await scripted.body();
-        const usage = { prompt_tokens: 30, completion_tokens: 4, total_tokens: 34 };
-        const whole = {
-          ...{ id: 'c', object: 'chat.completion', created: 1, model: 'm', usage },
-          choices: [{ index: 0, message: { role: 'assistant', content: 'hi' }, finish_reason: 'stop' }],
-        };
-        await scripted.write(
-          http(200, sealedAnswers(body).object(whole), { 'Content-Type': 'application/json' }),
-        );
-      },
-      200,
-      34,
-    ],
-    [
-      'after a complete stream',
-      STREAM,
-      streamWithUsage({ prompt_tokens: 30, completion_tokens: 5, total_tokens: 35 }),
-      200,
-      35,
-    ],
-    ['after a complete Anthropic answer', ANTHROPIC, anthropicWhole, 200, 14],
-    ['after a complete Anthropic stream', ANTHROPIC_STREAM, anthropicStream, 200, 15],
-    ['after a stream that tells one of its counts', STREAM, streamWithUsage({ prompt_tokens: 30 }), 200, 30],
-    [
-      'after a stream with most of its prompt from the cache, which counts like the rest',
-      STREAM,
-      streamWithUsage({ prompt_tokens: 30, prompt_tokens_details: { cached_tokens: 28 } }),
-      200,
-      30,
-    ],
+    ['after a complete answer', post(), whole, 200, 35],
+    ['after a complete stream', STREAM, streamWithUsage(OPENAI), 200, 35],
     ['after a stream without a closing chunk, whose usage is in every chunk', STREAM, answering, 200, 4],
     ['after a stream whose last usage has no count', STREAM, streamWithUsage({}), 200, 0],
     ['after the list of models', get('/v1/models'), answering, 200, 0],
     ['after a 400 of the gateway', post('{'), answering, 400, 0],
-    ['after a body that is too large', post('', { headers: ['Content-Length: 9999999'] }), answering, 413, 0],
-    [
-      'after an error of the service',
-      post(),
-      async (scripted) => {
-        await scripted.body();
-        await scripted.write(plainError(429, 'slow down'));
-      },
-      429,
-      0,
-    ],
-    [
-      'after a response that was tampered with',
-      post(),
-      async (scripted) => scripted.write(tampered(completion(await scripted.body()))),
-      502,
-      0,
-    ],
-    [
-      'after the service went away',
-      STREAM,
-      async (scripted) => {
-        await scripted.body();
-        scripted.reset();
-      },
-      502,
-      0,
-    ],
-    [
-      'after a stream that broke off once it had given its usage',
-      STREAM,
-      async (scripted) => {
-        await streamWithUsage({ prompt_tokens: 30, completion_tokens: 6 }, { withoutEnd: true })(scripted);
-        scripted.reset();
-      },
-      200,
-      36,
-    ],
+    ['after a body that is too large', tooLarge, answering, 413, 0],
+    ['after an error of the service', post(), busy, 429, 0],
+    ['after a response that was tampered with', post(), forged, 502, 0],
+    ['after the service went away', STREAM, gone, 502, 0],
+    ['after a stream that broke off once it had given its usage', STREAM, broken, 200, 36],
   ];
   for (const [how, request, script, status, tokens] of ends) {
     it(`${how}: ${tokens} tokens`, async (t) => {
@@ -283,57 +223,37 @@ describe('the permit of a request is released once, with its count of tokens', {
     });
   }
 
-  it('after the client left an Anthropic stream that had told the tokens of the prompt: 10 tokens', async (t) => {
-    const { gate, released } = recordingGate((_, permit) => permit);
-    const { client, upstream } = await scene(t, gate, { script: anthropicStart });
-    const asking = client();
-    asking.send(ANTHROPIC_STREAM);
-    await asking.until(/message_start/);
-    assert.deepEqual(released, []);
-    asking.socket.destroy();
-    await eventually('nothing was released', () => released.length > 0);
-    assert.deepEqual(released, [10]);
-    assert.equal(upstream.requests.length, 1);
-  });
-
-  it('after the client left a stream at its finish, before the closing chunk: 12 tokens', async (t) => {
-    const { gate, released } = recordingGate((_, permit) => permit);
-    const { client, receipts } = await scene(t, gate, {
-      script: async (scripted) => {
-        const sealed = sealedAnswers(await scripted.body());
-        const events = [sealed.chunk('hel'), sealed.event(chatChunk('lo', 'stop', 9))];
-        await scripted.write(STREAM_HEAD + events.map(chunked).join(''));
-      },
+  const finish: Script = async (scripted) => {
+    const sealed = sealedAnswers(await scripted.body());
+    const events = [sealed.chunk('hel'), sealed.event(chatChunk('lo', 'stop', 9))];
+    await scripted.write(STREAM_HEAD + events.map(chunked).join(''));
+  };
+  const withUsage = post(chatBody({ stream: true, stream_options: { include_usage: true } }));
+  const openEnd = streamWithUsage({ prompt_tokens: 30, completion_tokens: 7 }, { withoutEnd: true });
+  for (const [when, request, script, seen, tokens] of [
+    ['an Anthropic stream that had told its prompt', ANTHROPIC_STREAM, anthropicStart, /message_start/, 10],
+    ['a stream at its finish, before the closing chunk', STREAM, finish, /"finish_reason":"stop"/, 12],
+    ['between the usage and the end of a stream', withUsage, openEnd, /"completion_tokens":7/, 37],
+  ] as const) {
+    it(`after the client left ${when}: ${tokens} tokens`, async (t) => {
+      const { gate, released } = recordingGate((_, permit) => permit);
+      const { sending, receipts } = await scene(t, gate, { script });
+      const asking = sending(request);
+      await asking.until(seen);
+      assert.deepEqual(released, []);
+      asking.socket.destroy();
+      await eventually('nothing was released', () => released.length > 0);
+      assert.deepEqual(released, [tokens]);
+      await eventually('no receipt', () => receipts.length === 1);
+      const { in: prompt, out } = receipts[0]?.tokens ?? {};
+      assert.equal((prompt ?? 0) + (out ?? 0), tokens);
     });
-    const asking = client();
-    asking.send(STREAM);
-    await asking.until(/"finish_reason":"stop"/);
-    asking.socket.destroy();
-    await eventually('nothing was released', () => released.length > 0);
-    assert.deepEqual(released, [12]);
-    await eventually('no receipt', () => receipts.length === 1);
-    assert.deepEqual(receipts[0]?.tokens, { in: 3, out: 9, cached: null });
-  });
-
-  it('after the client left between the usage and the end of a stream: 37 tokens', async (t) => {
-    const { gate, released } = recordingGate((_, permit) => permit);
-    const { client } = await scene(t, gate, {
-      script: streamWithUsage({ prompt_tokens: 30, completion_tokens: 7 }, { withoutEnd: true }),
-    });
-    const asking = client();
-    const body = chatBody({ stream: true, stream_options: { include_usage: true } });
-    asking.send(post(body));
-    await asking.until(/"completion_tokens":7/);
-    asking.socket.destroy();
-    await eventually('nothing was released', () => released.length > 0);
-    assert.deepEqual(released, [37]);
-  });
+  }
 
   it('after the client left before the service said anything: 0 tokens', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
-    const { client, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
-    const asking = client();
-    asking.send(post());
+    const { sending, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
+    const asking = sending(post());
     await eventually('it was not sent', () => upstream.requests.some(({ complete }) => complete));
     asking.socket.destroy();
     await eventually('nothing was released', () => released.length > 0);
@@ -342,9 +262,8 @@ describe('the permit of a request is released once, with its count of tokens', {
 
   it('after the client left while it sent the body: 0 tokens', async (t) => {
     const { gate, entered, released } = recordingGate((_, permit) => permit);
-    const { client } = await scene(t, gate);
-    const asking = client();
-    asking.send(post('{"model":', { headers: ['Content-Length: 100'] }));
+    const { sending } = await scene(t, gate);
+    const asking = sending(post('{"model":', { headers: ['Content-Length: 100'] }));
     await eventually('the gate was not asked', () => entered.length === 1);
     asking.socket.destroy();
     await eventually('nothing was released', () => released.length > 0);
@@ -353,9 +272,8 @@ describe('the permit of a request is released once, with its count of tokens', {
 
   it('after a shutdown that did not wait for the request: 0 tokens', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
-    const { client, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
-    const asking = client();
-    asking.send(post());
+    const { sending, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
+    const asking = sending(post());
     await eventually('it was not sent', () => upstream.requests.some(({ complete }) => complete));
     await gateway.drain(0);
     assert.equal((await answerTo(asking)).status, 503);
@@ -366,9 +284,8 @@ describe('the permit of a request is released once, with its count of tokens', {
   it('after the client left before the gate gave the permit: 0 tokens', async (t) => {
     const waiting = Promise.withResolvers<void>();
     const { gate, entered, released } = recordingGate((_, permit) => waiting.promise.then(() => permit));
-    const { client, gateway, upstream } = await scene(t, gate);
-    const asking = client();
-    asking.send(post());
+    const { sending, gateway, upstream } = await scene(t, gate);
+    const asking = sending(post());
     await eventually('the gate was not asked', () => entered.length === 1);
     asking.socket.destroy();
     await eventually('the exchange never ended', () => gateway.active() === 0);
@@ -394,72 +311,29 @@ describe('the queue of --max-in-flight before a gateway', { timeout: 600_000 }, 
     await gateway.drain(0);
     const answer = await answerTo(third as NonNullable<typeof third>);
     assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
-    assert.deepEqual(queue.size(), { running: 0, waiting: 0, clients: 0 });
+    assert.deepEqual(queue.size(), { running: 0, waiting: 0 });
     assert.equal(upstream.requests.length, 1);
   });
 });
 
-describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 600_000 }, () => {
+it('counting tokens lets a client with requestsPerMinute 1 hold only one upload, and others are served meanwhile', {
+  timeout: 600_000,
+}, async (t) => {
   const MIB = 1024 * 1024;
-  const roomy = { settings: { maxBufferedBytes: 64 * MIB, maxBodyBytes: 128 * MIB } };
-  const counting = (body: string | Uint8Array = chatBody(), headers: readonly string[] = []): Buffer =>
-    post(body, { path: '/v1/messages/count_tokens', headers });
-
-  it('lets a client with requestsPerMinute 1 hold only one upload, and other clients are served meanwhile', async (t) => {
-    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue: undefined });
-    const { client, ask, gateway } = await scene(t, gate, { ...roomy, deps: { clients: team(1) } });
-    const held = Array.from({ length: 72 }, () => {
-      const holding = client();
-      holding.send(counting('{', ['Authorization: Bearer bob', `Content-Length: ${MIB}`]));
-      return holding;
-    });
-    const [first, ...others] = held;
-    for (const other of others) {
-      const answer = await answerTo(other);
-      assert.deepEqual([answer.status, codeOf(answer)], [429, 'requests_per_minute_reached']);
-    }
-    assert.equal(gateway.counters.bufferedBytes, 4 * 1024, 'the memory that each upload begins with');
-    assert.equal((await ask(post(chatBody(), { headers: ['Authorization: Bearer ann'] }))).status, 200);
-    first?.socket.destroy();
-    await eventually('not over', () => gateway.active() === 0);
+  const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }) });
+  const { sending, ask, gateway } = await scene(t, gate, {
+    settings: { maxBufferedBytes: 64 * MIB, maxBodyBytes: 128 * MIB },
+    deps: { clients: team(1) },
   });
-
-  it('takes a place of --max-in-flight, waits if none is free, and stops waiting when its client leaves', async (t) => {
-    const queue = createFairQueue(1, systemClock);
-    const { client, ask } = await scene(t, createRequestGate({ counts: undefined, queue }));
-    const holding = client();
-    holding.send(counting('{', ['Content-Length: 1000']));
-    await eventually('no place was taken', () => queue.size().running === 1);
-    const leaving = client();
-    leaving.send(counting());
-    await eventually('nobody waits', () => queue.size().waiting === 1);
-    leaving.socket.destroy();
-    await eventually('a request without a client waits', () => queue.size().waiting === 0);
-    const asking = ask(counting());
-    await eventually('nobody waits', () => queue.size().waiting === 1);
-    holding.socket.destroy();
-    assert.equal((await asking).status, 200);
-    await eventually('a place stayed taken', () => queue.size().running === 0);
-  });
-
-  const tooMuch = 9 * MIB + 1;
-  const chunk = `${tooMuch.toString(16)}\r\n${' '.repeat(tooMuch)}\r\n`;
-  for (const [how, headers, sent] of [
-    ['announced', [`Content-Length: ${tooMuch}`], ''],
-    ['in chunks', ['Transfer-Encoding: chunked'], chunk],
-  ] as const) {
-    it(`takes bodies of --max-body-bytes, as a message may have, and refuses one more byte with 413 (${how})`, async (t) => {
-      const { gate } = recordingGate((_, permit) => permit);
-      const { client, ask } = await scene(t, gate, {
-        settings: { ...roomy.settings, maxBodyBytes: 9 * MIB },
-      });
-      const asking = client();
-      asking.send(counting(sent, headers));
-      const answer = await answerTo(asking);
-      assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
-      assert.match(answer.body, /larger than 9437184 bytes \(--max-body-bytes\)/);
-      const most = Buffer.from(chatBody().padEnd(9 * MIB));
-      assert.equal((await ask(counting(most))).status, 200);
-    });
+  const headers = ['Authorization: Bearer bob', `Content-Length: ${MIB}`];
+  const counting = post('{', { path: '/v1/messages/count_tokens', headers });
+  const [first, ...others] = Array.from({ length: 72 }, () => sending(counting));
+  for (const other of others) {
+    const answer = await answerTo(other);
+    assert.deepEqual([answer.status, codeOf(answer)], [429, 'requests_per_minute_reached']);
   }
+  assert.equal(gateway.counters.bufferedBytes, 4 * 1024, 'the memory that each upload begins with');
+  assert.equal((await ask(post(chatBody(), { headers: ['Authorization: Bearer ann'] }))).status, 200);
+  first?.socket.destroy();
+  await eventually('not over', () => gateway.active() === 0);
 });

@@ -1,16 +1,13 @@
+/** Limits that are counted in a Redis: exact over all replicas, and what becomes of them while it is away. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, connect, createServer } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
-import { openRedisCounts } from '../../lib/limits/redis-counts.ts';
-import { TIMES } from '../../lib/times.ts';
 import { clientOf } from '../support/doors/clients.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
@@ -53,11 +50,7 @@ async function waitsFor(counts: RequestCounts, client: LimitedClient, seconds: n
 }
 
 /** How many of so many requests at once are admitted; the others must be refused by that limit. */
-async function admittedOf(
-  many: readonly RequestCounts[],
-  client: LimitedClient,
-  code: string,
-): Promise<number> {
+async function admittedOf(many: readonly RequestCounts[], client: LimitedClient, code: string) {
   const results = await Promise.allSettled(many.map(async (counts) => counts.admit(client)));
   for (const result of results) {
     if (result.status === 'rejected') assert.equal((result.reason as PrivatemodeError).code, code);
@@ -66,14 +59,8 @@ async function admittedOf(
 }
 
 /** Resolves with a place once there is one. */
-async function placeFor(counts: RequestCounts, client: LimitedClient): Promise<Permit> {
-  return eventually(
-    'a place',
-    () => Promise.resolve(counts.admit(client)).catch(() => undefined),
-    60_000,
-    50,
-  );
-}
+const placeFor = (counts: RequestCounts, client: LimitedClient): Promise<Permit> =>
+  eventually('a place', async () => Promise.resolve(counts.admit(client)).catch(() => undefined), 60_000, 50);
 
 /** Moves the requests of the last minute into the past. */
 async function ageWindow(url: string, client: LimitedClient, ms: number): Promise<void> {
@@ -83,6 +70,9 @@ async function ageWindow(url: string, client: LimitedClient, ms: number): Promis
 
 describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600_000 }, () => {
   const server = redisOfSuite();
+  const sizeOf = (client: LimitedClient, key: 'window' | 'running') =>
+    ask(server.url, 'ZCARD', keyOf(client, key));
+  const tokensOf = (client: LimitedClient) => ask(server.url, 'GET', keyOf(client, 'tokens'));
 
   it('refuse a request beyond requestsPerMinute until the oldest one is 60 s old', async (t) => {
     const counts = await replica(t, server.url);
@@ -90,21 +80,12 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
     const start = performance.now();
     for (let i = 0; i < 3; i += 1) (await counts.admit(client)).release(0);
     await waitsFor(counts, client, 60, start);
-    assert.equal(
-      await ask(server.url, 'ZCARD', keyOf(client, 'window')),
-      3,
-      'the refused one is not counted',
-    );
+    assert.equal(await sizeOf(client, 'window'), 3, 'the refused one is not counted');
     await ageWindow(server.url, client, 50_000);
     await waitsFor(counts, client, 10, start);
     await ageWindow(server.url, client, 10_000);
     assert.equal(await admittedOf(Array(5).fill(counts), client, 'requests_per_minute_reached'), 3);
-  });
-
-  it('name a wait of at most 60 s for requestsPerMinute after the clock of Redis was set back', async (t) => {
-    const counts = await replica(t, server.url);
-    const client = clientWith({ requestsPerMinute: 2 });
-    for (let i = 0; i < 2; i++) await counts.admit(client);
+    // The clock of Redis is set back.
     await ageWindow(server.url, client, -3_600_000);
     assert.equal(await refusalOf(counts, client), 'requests_per_minute_reached 60');
     await ageWindow(server.url, client, 60_000);
@@ -130,13 +111,8 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
     const first = await counts.admit(client);
     await counts.admit(client);
     assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
-    assert.equal(
-      await ask(server.url, 'ZCARD', keyOf(client, 'window')),
-      2,
-      'the refused one is not counted',
-    );
-    first.release(0);
-    first.release(0); // a second time changes nothing
+    assert.equal(await sizeOf(client, 'window'), 2, 'the refused one is not counted');
+    for (let i = 0; i < 2; i += 1) first.release(0); // the second time changes nothing
     await counts.admit(client);
     assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
   });
@@ -144,55 +120,20 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
   it('admit requests while fewer tokens than tokensPerDay are counted, and then none until midnight (UTC)', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ tokensPerDay: 100 });
-    const [one, two] = [await counts.admit(client), await counts.admit(client)];
-    one.release(99);
-    const last = await counts.admit(client);
+    for (const tokens of [Number.NaN, -5, 99]) (await counts.admit(client)).release(tokens);
+    const [last, two] = [await counts.admit(client), await counts.admit(client)];
     two.release(1);
     const refused = await refusalOf(counts, client);
     const [seconds] = (await ask(server.url, 'TIME')) as string[];
     const left = 86_400 - (Number(seconds) % 86_400);
-    assert.match(refused, /^tokens_per_day_reached \d+$/);
-    const wait = Number(refused.split(' ')[1]);
-    assert.ok(wait >= left && wait <= left + 5, `${wait} s, and the day has ${left} s`);
+    const wait = Number(/^tokens_per_day_reached (\d+)$/.exec(refused)?.[1]);
+    assert.ok(wait >= left && wait <= left + 5, `${refused}, and the day has ${left} s`);
     last.release(1000);
-    await eventually(
-      'the tokens of the last one',
-      async () => (await ask(server.url, 'GET', keyOf(client, 'tokens'))) === '1100',
-    );
+    await eventually('the tokens of the last one', async () => (await tokensOf(client)) === '1100');
     const expiry = Number(await ask(server.url, 'PTTL', keyOf(client, 'tokens')));
-    assert.ok(
-      Math.abs(expiry - left * 1000) < 10_000,
-      `forgotten in ${expiry} ms, and the day has ${left} s`,
-    );
+    assert.ok(Math.abs(expiry - left * 1000) < 10_000, `forgotten in ${expiry} ms, the day has ${left} s`);
     await ask(server.url, 'PEXPIRE', keyOf(client, 'tokens'), 0);
     await counts.admit(client);
-  });
-
-  it('count NaN and negative tokens as 0, round fractions down, and count Infinity as reaching tokensPerDay', async (t) => {
-    const counts = await replica(t, server.url);
-    const client = clientWith({ tokensPerDay: 1_000 });
-    for (const tokens of [Number.NaN, -5, 0.5, 7.9]) (await counts.admit(client)).release(tokens);
-    await counts.admit(client);
-    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '7');
-    (await counts.admit(client)).release(Number.POSITIVE_INFINITY);
-    assert.match(await refusalOf(counts, client), /^tokens_per_day_reached /);
-    assert.deepEqual(counts.events, []);
-  });
-
-  it('admit nothing with the value 0', async (t) => {
-    const counts = await replica(t, server.url);
-    assert.equal(
-      await refusalOf(counts, clientWith({ requestsPerMinute: 0 })),
-      'requests_per_minute_reached 60',
-    );
-    assert.equal(await refusalOf(counts, clientWith({ maxConcurrent: 0 })), 'max_concurrent_reached 1');
-    assert.match(await refusalOf(counts, clientWith({ tokensPerDay: 0 })), /^tokens_per_day_reached \d+$/);
-  });
-
-  it('count each client separately', async (t) => {
-    const counts = await replica(t, server.url);
-    await counts.admit(clientWith({ requestsPerMinute: 1, maxConcurrent: 1 }));
-    await counts.admit(clientWith({ requestsPerMinute: 1, maxConcurrent: 1 }));
   });
 
   it('admit as many requests at once through two replicas as through one', async (t) => {
@@ -204,10 +145,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
     assert.equal(await admittedOf(many, atATime, 'max_concurrent_reached'), 7);
     const tokens = clientWith({ tokensPerDay: 10 });
     (await (both[0] as Replica).admit(tokens)).release(10);
-    await eventually(
-      'the tokens',
-      async () => (await ask(server.url, 'GET', keyOf(tokens, 'tokens'))) === '10',
-    );
+    await eventually('the tokens', async () => (await tokensOf(tokens)) === '10');
     assert.match(await refusalOf(both[1] as Replica, tokens), /^tokens_per_day_reached /);
   });
 
@@ -229,44 +167,27 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
     const counts = await replica(t, server.url);
     await counts.close();
     assert.equal(await refusalOf(counts, clientWith({ maxConcurrent: 1 })), 'limits_unavailable 2');
-    assert.deepEqual(counts.events, []);
+    assert.deepEqual(counts.events, ['usable']);
   });
 
-  it('free the place of a killed replica once the lease of that place is over', async (t) => {
+  it('free the place of a replica that is gone once its lease is over; who renews it keeps it for longer', async (t) => {
+    const lease = 2_000;
     const client = clientWith({ maxConcurrent: 2 });
-    const code = `
-      import { openRedisCounts } from ${JSON.stringify(join(import.meta.dirname, '../../lib/limits/redis-counts.ts'))};
-      import { clockWith } from ${JSON.stringify(join(import.meta.dirname, '../../lib/clock.ts'))};
-      const clock = clockWith({ ...${JSON.stringify(TIMES)}, storeLease: 3_000 });
-      const counts = await openRedisCounts({ url: ${JSON.stringify(server.url)}, onFailure: 'closed', clock,
-        failed: () => {}, recovered: () => {}, uncounted: () => {} });
-      await counts.admit(${JSON.stringify(client)});
-      console.log('admitted');
-      setInterval(() => {}, 1_000);`;
-    const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', code], {
-      stdio: ['ignore', 'pipe', 'inherit'],
+    const gone = await replica(t, server.url, {
+      clock: clockOf({ storeLease: lease, storeLook: 1_000_000 }),
     });
-    t.after(() => child.kill('SIGKILL'));
-    await once(child.stdout, 'data', { signal: AbortSignal.timeout(60_000) });
-    const counts = await replica(t, server.url, { clock: clockOf({ storeLease: 3_000 }) });
+    await gone.admit(client);
+    const clock = clockOf({ storeLease: lease, storeLook: lease / 4 });
+    const counts = await replica(t, server.url, { clock });
     await counts.admit(client); // runs on
-    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
-    child.kill('SIGKILL');
-    await placeFor(counts, client);
-    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
-  });
-
-  it('keep the place of a request taken while the request runs for longer than the lease', async (t) => {
-    const lease = 3_000;
-    const counts = await replica(t, server.url, { clock: clockOf({ storeLease: lease }) });
-    const client = clientWith({ maxConcurrent: 1 });
     const start = Date.now();
-    await counts.admit(client);
+    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+    await placeFor(counts, client);
     const isOver = async (): Promise<boolean> => {
       assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
       return Date.now() > start + 2 * lease;
     };
-    await eventually('the end of the first lease', isOver, 60_000, 250);
+    await eventually('the end of two leases', isOver, 60_000, 250);
   });
 
   it('are counted in keys that all expire', async (t) => {
@@ -278,24 +199,26 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
       ['window', 60_000],
       ['running', 60_000],
       ['tokens', 86_400_000],
-      ['counted', 86_400_000],
     ] as const) {
       const expiry = Number(await ask(server.url, 'PTTL', keyOf(client, key)));
       assert.ok(expiry > 0 && expiry <= longest, `${key}: ${expiry}`);
     }
     for (const key of (await ask(server.url, 'KEYS', '*')) as string[]) {
       assert.notEqual(await ask(server.url, 'PTTL', key), -1, `${key} is there for ever`);
-      assert.match(key, /^privatemode-proxy:\{[^{}]*\}:(?:tokens|window|running|counted)$/);
+      assert.match(key, /^privatemode-proxy:\{[^{}]*\}:(?:tokens|window|running)$/);
     }
   });
 
-  it('free a place before the next admission, also on a server that has forgotten the scripts', async (t) => {
+  it('free a place before the next admission, also on a server that has forgotten the script', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ maxConcurrent: 1 });
-    await ask(server.url, 'SCRIPT', 'FLUSH');
-    (await counts.admit(client)).release(0);
+    for (let i = 0; i < 2; i += 1) {
+      const permit = await counts.admit(client);
+      await ask(server.url, 'SCRIPT', 'FLUSH');
+      permit.release(0);
+    }
     await counts.admit(client);
-    assert.deepEqual(counts.events, []);
+    assert.deepEqual(counts.events, ['usable']);
   });
 
   it('are counted in the database that the URL names', async (t) => {
@@ -308,45 +231,24 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
 });
 
 describe('limits counted in a Redis that is away for a while', { skip: REDIS.skip, timeout: 600_000 }, () => {
-  it('refuse requests while Redis is away (closed), and later count the requests that ended meanwhile', async (t) => {
+  it('refuse requests while Redis is away (closed), then go on; tokens of requests that ended meanwhile are lost', async (t) => {
     const server = await startRedis(t);
     const counts = await replica(t, server.url);
     const client = clientWith({ maxConcurrent: 2, tokensPerDay: 100 });
     const [stays, leaves] = [await counts.admit(client), await counts.admit(client)];
     await server.stop();
-    await eventually('the failure', () => counts.events.length > 0);
+    await eventually('the failure', () => counts.events.length > 1);
     assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
     leaves.release(40);
-    await delay(0);
-    assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
     const again = await startRedis(t, { port: server.port });
-    await eventually('the recovery', () => counts.events.includes('recovered'));
-    // The reason may change once, from a lost connection to a refused one.
-    assert.equal(new Set(counts.events).size, counts.events.length, counts.events.join('\n'));
-    assert.equal(counts.events.at(-1), 'recovered');
-    assert.match(counts.events[0] as string, /^the store of the limits cannot be used: /);
+    await eventually('the recovery', () => counts.events.at(-1) === 'usable');
     // The new server knew of nothing.
     assert.equal(await ask(again.url, 'ZCARD', keyOf(client, 'running')), 1);
-    assert.equal(await ask(again.url, 'GET', keyOf(client, 'tokens')), '40');
+    assert.equal(await ask(again.url, 'EXISTS', keyOf(client, 'tokens')), 0);
     await counts.admit(client);
     assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
-    stays.release(60);
+    stays.release(100);
     assert.match(await refusalOf(counts, client), /^tokens_per_day_reached /);
-  });
-
-  it('later count at most 10,000 of the requests that ended while Redis was away', async (t) => {
-    const server = await startRedis(t);
-    const counts = await replica(t, server.url);
-    const client = clientWith({ tokensPerDay: 1_000_000 });
-    const permits: Permit[] = [];
-    while (permits.length < 10_500)
-      permits.push(...(await Promise.all(Array.from({ length: 500 }, () => counts.admit(client)))));
-    await server.stop();
-    await eventually('the loss', () => counts.events.length > 0);
-    for (const permit of permits) permit.release(1);
-    await startRedis(t, { port: server.port });
-    await eventually('the connection', () => counts.events.includes('recovered'));
-    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '10000');
   });
 
   it('admit requests while Redis is away (open), never count them, and report each as uncounted', async (t) => {
@@ -354,62 +256,37 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
     const counts = await replica(t, server.url, { onFailure: 'open' });
     const client = clientWith({ maxConcurrent: 1, requestsPerMinute: 2, tokensPerDay: 10 });
     await server.stop();
-    await eventually('the failure', () => counts.events.length > 0);
+    await eventually('the failure', () => counts.events.length > 1);
     for (let i = 0; i < 5; i += 1) (await counts.admit(client)).release(1_000);
     const again = await startRedis(t, { port: server.port });
-    await eventually('the recovery', () => counts.events.includes('recovered'));
+    await eventually('the recovery', () => counts.events.at(-1) === 'usable');
+    assert.equal(counts.events.filter((event) => event === 'uncounted').length, 5);
     assert.deepEqual(await ask(again.url, 'KEYS', `*${client.name}*`), []);
     await counts.admit(client);
     assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
-    // A lost connection and a refused one are two reasons, if both came.
-    const failed = /^the store of the limits cannot be used: /;
-    const others = counts.events.filter((event) => !failed.test(event));
-    assert.deepEqual(others, [...Array(5).fill('uncounted'), 'recovered'], counts.events.join('\n'));
-  });
-
-  it('do not count tokens of yesterday after midnight when Redis comes back', async (t) => {
-    const server = await startRedis(t);
-    let time = Date.UTC(2026, 10, 22, 23, 59);
-    const counts = await replica(t, server.url, { clock: clockOf({ now: () => time }) });
-    const client = clientWith({ tokensPerDay: 10, maxConcurrent: 1 });
-    const permit = await counts.admit(client);
-    await server.stop();
-    await eventually('the failure', () => counts.events.length > 0);
-    permit.release(50);
-    await delay(0); // it cannot be sent
-    time = Date.UTC(2026, 10, 23);
-    await startRedis(t, { port: server.port });
-    await eventually('the recovery', () => counts.events.includes('recovered'));
-    await counts.admit(client);
   });
 
   for (const onFailure of ['closed', 'open'] as const) {
     it(`${onFailure === 'closed' ? 'refuse' : 'admit'} requests until Redis is there if it is away at the start (${onFailure})`, async (t) => {
       const port = await freePort();
       const counts = await replica(t, `redis://127.0.0.1:${port}`, { onFailure });
-      assert.deepEqual(counts.events, [
-        'the store of the limits cannot be used: the connection failed (ECONNREFUSED)',
-      ]);
+      assert.deepEqual(counts.events, ['the connection failed (ECONNREFUSED)']);
+      (await counts.admit(clientWith({}))).release(5); // who has no limits needs no store
       const client = clientWith({ maxConcurrent: 1 });
       if (onFailure === 'closed') assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
       else (await counts.admit(client)).release(0);
       await startRedis(t, { port });
-      await eventually('the recovery', () => counts.events.includes('recovered'));
+      await eventually('the recovery', () => counts.events.at(-1) === 'usable');
       await counts.admit(client);
       assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
     });
   }
 
-  it('admit clients that have no limits while Redis is away', async (t) => {
-    const counts = await replica(t, `redis://127.0.0.1:${await freePort()}`);
-    (await counts.admit(clientWith({}))).release(5);
-    assert.equal(counts.events.length, 1);
-  });
-
-  it('refuse requests within seconds while Redis stalls, and never count them', async (t) => {
+  it('refuse requests within seconds while Redis stalls, and hold no place of theirs for longer than a lease', async (t) => {
     const server = await startRedis(t);
-    const counts = await replica(t, server.url);
-    const client = clientWith({ maxConcurrent: 1, requestsPerMinute: 1 });
+    const counts = await replica(t, server.url, { clock: clockOf({ storeLease: 2_000 }) });
+    const client = clientWith({ maxConcurrent: 1 });
+    await eventually('the first look', () => counts.events.length > 0);
     server.process.kill('SIGSTOP');
     t.after(() => server.process.kill('SIGCONT'));
     const start = performance.now();
@@ -418,170 +295,61 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
     assert.ok(performance.now() - start < 20_000, `${performance.now() - start} ms`);
     assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
     server.process.kill('SIGCONT');
-    await eventually('the recovery', () => counts.events.includes('recovered'));
-    assert.deepEqual(counts.events, [
-      'the store of the limits cannot be used: it does not reply in time',
-      'recovered',
-    ]);
-    await counts.admit(client);
+    await eventually('the recovery', () => counts.events.at(-1) === 'usable');
+    assert.deepEqual(counts.events, ['usable', 'it does not reply in time', 'usable']);
+    await placeFor(counts, client);
   });
 
-  it('count the tokens of a request once if Redis stalls while the request ends', async (t) => {
-    const server = await startRedis(t);
-    const counts = await replica(t, server.url);
-    const client = clientWith({ maxConcurrent: 1, tokensPerDay: 100 });
-    const permit = await counts.admit(client);
-    server.process.kill('SIGSTOP');
-    t.after(() => server.process.kill('SIGCONT'));
-    permit.release(40);
-    await eventually('the failure', () => counts.events.length > 0);
-    server.process.kill('SIGCONT');
-    await eventually('the recovery', () => counts.events.includes('recovered'));
-    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '40');
-    await counts.admit(client);
-  });
-
-  it('count the tokens of requests that end while the network is away for longer than the lease once, also if what was sent first arrives last', async (t) => {
-    const server = await startRedis(t);
-    const network = await networkTo(t, server.port);
-    const counts = await replica(t, network.url, { clock: clockOf({ storeLease: 300 }) });
-    const client = clientWith({ tokensPerDay: 1_000 });
-    const [first, second, later] = [
-      await counts.admit(client),
-      await counts.admit(client),
-      await counts.admit(client),
-    ];
-    network.keep('requests');
-    first.release(10);
-    second.release(20);
-    await eventually('the failure', () => counts.events.length > 0);
-    later.release(40);
-    await eventually('the end of the leases', async () => {
-      return !(await ask(server.url, 'EXISTS', keyOf(client, 'running')));
-    });
-    network.keep('nothing');
-    await eventually('the recovery', () => counts.events.includes('recovered'));
-    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '70');
-    await network.deliver();
-    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '70');
-  });
-
-  it('count the tokens of all requests that ended while Redis was away if it goes away again while they are sent', async (t) => {
-    const server = await startRedis(t);
-    const network = await networkTo(t, server.port);
-    const counts = await replica(t, network.url);
-    const client = clientWith({ maxConcurrent: 600, tokensPerDay: 1_000 });
-    const permits = await Promise.all(Array.from({ length: 600 }, () => counts.admit(client)));
-    network.keep('requests');
-    assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
-    for (const permit of permits) permit.release(1);
-    const before = network.kept();
-    network.keep('releases');
-    await eventually('the first releases', () => network.kept() > before);
-    network.keep('nothing');
-    await eventually('the recovery', () => counts.events.includes('recovered'));
-    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '600');
-  });
-
-  it('count the tokens of all requests that ended while Redis was away if it refuses the first of them once', async (t) => {
-    const server = await startRedis(t);
-    const network = await networkTo(t, server.port);
-    const counts = await replica(t, network.url);
-    const client = clientWith({ maxConcurrent: 2, tokensPerDay: 1_000 });
-    const permits = [await counts.admit(client), await counts.admit(client)];
-    network.keep('requests');
-    for (const permit of permits) permit.release(10);
-    await eventually('the failure', () => counts.events.length > 0);
-    network.keep('first release');
-    await eventually('the recovery', () => counts.events.includes('recovered'));
-    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '20');
-  });
-
-  it('count the tokens of a request once if the reply of Redis is lost', async (t) => {
-    const server = await startRedis(t);
-    const network = await networkTo(t, server.port);
-    const counts = await replica(t, network.url);
-    const client = clientWith({ tokensPerDay: 1_000 });
-    const permit = await counts.admit(client);
-    network.keep('replies');
-    permit.release(10);
-    await eventually('the failure', () => counts.events.length > 0);
-    network.keep('nothing');
-    await eventually('the recovery', () => counts.events.includes('recovered'));
-    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '10');
-  });
-
-  it('report Redis as unusable while it accepts no writes, and as recovered once it does', async (t) => {
+  it('report Redis as unusable while it accepts no writes, and as usable once it does', async (t) => {
     const server = await startRedis(t);
     await ask(server.url, 'REPLICAOF', '127.0.0.1', await freePort());
-    const counts = await replica(t, server.url);
-    assert.match(
-      counts.events.join(),
-      /^the store of the limits cannot be used: it replies with the error [A-Z]+$/,
-    );
+    const counts = await replica(t, server.url, { clock: clockOf({ storeLook: 50 }) });
+    await eventually('a look', () => counts.events.length > 0);
+    assert.match(counts.events.join(), /^it replies with the error [A-Z]+$/);
     await ask(server.url, 'REPLICAOF', 'NO', 'ONE');
-    await eventually('the recovery', () => counts.events.includes('recovered'));
-    assert.equal(counts.events.length, 2, counts.events.join('\n'));
+    await eventually('the recovery', () => counts.events.at(-1) === 'usable');
   });
 });
 
-/**
- * A network before the server on that port. While it keeps the requests or the replies, it accepts no
- * connection; `releases`: it accepts them, and keeps what a connection sends from its first release on;
- * `first release`: it answers that one with an error, as a server that is busy.
- */
-async function networkTo(t: TestContext, port: number) {
-  let keeping: 'nothing' | 'requests' | 'replies' | 'releases' | 'first release' = 'nothing';
-  const kept: (() => Promise<unknown>)[] = [];
-  const relay = createServer((near) => {
-    if (keeping === 'requests' || keeping === 'replies') return void near.destroy();
-    let keepsReleases = false;
-    const far = connect(port, '127.0.0.1');
-    for (const socket of [near, far]) {
-      socket.on('error', () => {});
-      t.after(() => socket.destroy());
+describe('a client with a key in Redis that holds no count', { skip: REDIS.skip, timeout: 600_000 }, () => {
+  const server = redisOfSuite();
+  for (const [what, key, command, ...values] of [
+    ['tokens that are a list', 'tokens', 'LPUSH', 'x'],
+    ['tokens that are a word', 'tokens', 'SET', 'many'],
+    ['a window that is a string', 'window', 'SET', 'x'],
+    ['running requests that are a hash', 'running', 'HSET', 'a', 'b'],
+  ] as const) {
+    for (const onFailure of ['closed', 'open'] as const) {
+      it(`is ${onFailure === 'closed' ? 'refused' : 'not counted'} until the key is deleted, while others are counted (${what})`, async () => {
+        const counts = await server.replica({ onFailure });
+        const [bob, ann] = [1, 2].map(() =>
+          clientWith({ requestsPerMinute: 9, tokensPerDay: 9, maxConcurrent: 9 }),
+        );
+        const runs = await counts.admit(bob!);
+        await ask(server.url, 'DEL', keyOf(bob!, key));
+        await ask(server.url, command, keyOf(bob!, key), ...values);
+        if (onFailure === 'closed') assert.equal(await refusalOf(counts, bob!), 'limits_unavailable 2');
+        else await counts.admit(bob!);
+        runs.release(1);
+        await counts.admit(ann!);
+        assert.deepEqual(
+          counts.events,
+          onFailure === 'closed' ? ['usable'] : ['usable', 'uncounted', 'usable'],
+        );
+        await ask(server.url, 'DEL', keyOf(bob!, key));
+        (await counts.admit(bob!)).release(9);
+        assert.match(await refusalOf(counts, bob!), /^tokens_per_day_reached /);
+      });
     }
-    near.on('data', (data: Buffer) => {
-      const release = data.indexOf('\r\nend\r\n');
-      if (keeping === 'first release' && release !== -1) {
-        keeping = 'nothing';
-        near.write('-BUSY a script runs\r\n');
-        const next = data.indexOf('*', release);
-        if (next !== -1) far.write(data.subarray(next));
-        return;
-      }
-      keepsReleases ||= keeping === 'releases' && release !== -1;
-      if (keeping !== 'requests' && !keepsReleases) far.write(data);
-      else
-        kept.push(() => {
-          far.write(data);
-          return once(far, 'data', { signal: AbortSignal.timeout(60_000) });
-        });
-    });
-    far.on('data', (data) => void (keeping !== 'replies' && near.write(data)));
-  });
-  await new Promise<void>((resolve) => relay.listen(0, '127.0.0.1', resolve));
-  t.after(() => relay.close());
-  return {
-    url: `redis://127.0.0.1:${(relay.address() as AddressInfo).port}`,
-    keep(what: typeof keeping): void {
-      keeping = what;
-    },
-    kept: (): number => kept.length,
-    /** Hands the server the requests that were kept; resolves when it has replied to them. */
-    async deliver(): Promise<void> {
-      assert.ok(kept.length > 0);
-      for (const send of kept) await send();
-    },
-  };
-}
+  }
+});
 
-/** A server that runs what a new connection is tried with, and then says the same to everything. */
-async function startLiar(t: TestContext, reply: string): Promise<string> {
+/** A server that replies as it should to the first look, and then says the same to everything. */
+async function startLiar(t: TestContext, reply: string, first = ['*2\r\n:0\r\n:0\r\n']): Promise<string> {
   const server = createServer((socket) => {
-    const trial = [':1\r\n', '*2\r\n:0\r\n:0\r\n', ':1\r\n'];
+    const looks = [...first];
     socket.on('error', () => {});
-    socket.on('data', () => void socket.write(trial.shift() ?? reply));
+    socket.on('data', () => void socket.write(looks.shift() ?? reply));
     t.after(() => socket.destroy());
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -589,34 +357,15 @@ async function startLiar(t: TestContext, reply: string): Promise<string> {
   return `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-describe('a store of limits without requests', { timeout: 600_000 }, () => {
-  it('is probed, so that a store that stops replying is noticed, and is reported as connected only once', async (t) => {
-    const url = await startLiar(t, '');
-    const events: string[] = [];
-    const counts = await replica(t, url, {
-      clock: clockOf({ storeLook: 50 }),
-      connected: () => events.push('connected'),
-      failed: ({ message }) => events.push(message),
-    });
-    assert.deepEqual(events, ['connected']);
-    await eventually('the failure', () => events.length > 1);
-    assert.equal(events[1], 'the store of the limits cannot be used: it does not reply in time');
-    await eventually('another connection', () => counts.events.includes('recovered'));
-    assert.equal(events.filter((event) => event === 'connected').length, 1);
-  });
-});
-
 describe('limits whose store gives no reply', { timeout: 600_000 }, () => {
   it('refuse requests after 1 s, however many wait, and later requests at once', async (t) => {
-    const counts = await replica(t, await startLiar(t, ''));
+    const counts = await replica(t, await startLiar(t, '', ['*2\r\n:0\r\n:0\r\n', '']));
     const client = clientWith({ requestsPerMinute: 9 });
+    await eventually('the first look', () => counts.events.length > 0);
     t.mock.timers.enable({ apis: ['setTimeout'] });
     let refused = 0;
-    const refusals = Array.from({ length: 20 }, () =>
-      refusalOf(counts, client).finally(() => {
-        refused += 1;
-      }),
-    );
+    const refusal = (): Promise<string> => refusalOf(counts, client).finally(() => refused++);
+    const refusals = Array.from({ length: 20 }, refusal);
     t.mock.timers.tick(999);
     await delay(0);
     assert.equal(refused, 0);
@@ -625,31 +374,41 @@ describe('limits whose store gives no reply', { timeout: 600_000 }, () => {
     // The clock stands: a wait would not end.
     assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
   });
+
+  it('are looked at without requests, so that the silence is noticed', async (t) => {
+    const counts = await replica(t, await startLiar(t, ''), { clock: clockOf({ storeLook: 50 }) });
+    await eventually('the failure', () => counts.events.includes('it does not reply in time'));
+    await eventually('another connection', () => counts.events.at(-1) === 'usable');
+  });
+
+  it('are given up in a handshake without a reply', async (t) => {
+    const url = (await startLiar(t, '', [])).replace('//', '//:password@');
+    const counts = await replica(t, url, { clock: clockOf({ storeSilence: 50 }) });
+    await eventually('the failure', () => counts.events.includes('the connection was lost'));
+  });
 });
 
-describe('limits whose store sends an invalid reply', { timeout: 600_000 }, () => {
-  for (const [what, reply] of [
-    ['a string', '+OK\r\n'],
-    ['null', '$-1\r\n'],
-    ['an empty list', '*0\r\n'],
-    ['a list of one', '*1\r\n:2\r\n'],
-    ['a limit that does not exist', '*2\r\n:4\r\n:0\r\n'],
-    ['a negative limit', '*2\r\n:-1\r\n:0\r\n'],
-    ['a wait that is no number', '*2\r\n:2\r\n+soon\r\n'],
-    ['a wait into the past', '*2\r\n:2\r\n:-5\r\n'],
-    ['a list of three', '*3\r\n:0\r\n:0\r\n:0\r\n'],
-    ['no Redis protocol', 'HTTP/1.1 400 Bad Request\r\n\r\n'],
+describe('limits whose store sends an invalid reply or an error', { timeout: 600_000 }, () => {
+  for (const [reply, reason] of [
+    ...['+OK', '$-1', '*0', '*1 :2', '*2 :4 :0', '*2 :-1 :0', '*2 :2 +soon', '*2 :2 :-5', '*3 :0 :0 :0'].map(
+      (words) => [`${words.replaceAll(' ', '\r\n')}\r\n`, 'its reply is invalid'] as const,
+    ),
+    ['HTTP/1.1 400 Bad Request\r\n\r\n', 'the connection was lost'],
+    ['-OOM command not allowed when used memory > maxmemory\r\n', 'it replies with the error OOM'],
+    ['-NOPERM this user has no permissions\r\n', 'it replies with the error NOPERM'],
+    ['-ERR unknown command, with args beginning with: swordfish\r\n', 'it replies with the error ERR'],
   ] as const) {
-    it(`refuse requests (closed) or admit them uncounted (open), and report the store: ${what}`, async (t) => {
+    it(`refuse requests (closed) or admit them uncounted (open), and report the store: ${JSON.stringify(reply)}`, async (t) => {
       const url = await startLiar(t, reply);
       const client = clientWith({ requestsPerMinute: 9 });
-      const closed = await replica(t, url);
-      assert.deepEqual(closed.events, []);
-      assert.equal(await refusalOf(closed, client), 'limits_unavailable 2');
-      assert.match(String(closed.events[0]), /^the store of the limits cannot be used: /);
-      const open = await replica(t, url, { onFailure: 'open' });
-      await open.admit(client);
-      assert.equal(open.events.at(-1), 'uncounted');
+      for (const onFailure of ['closed', 'open'] as const) {
+        const counts = await replica(t, url, { onFailure });
+        await eventually('the first look', () => counts.events.includes('usable'));
+        if (onFailure === 'closed') assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
+        else await counts.admit(client);
+        await eventually('the report', () => counts.events.includes(reason));
+        assert.equal(counts.events.includes('uncounted'), onFailure === 'open');
+      }
     });
   }
 });
@@ -670,25 +429,21 @@ describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 600_00
       (await counts.admit(client)).release(1);
       assert.match(await refusalOf(counts, client), /^tokens_per_day_reached /);
       await counts.close();
-      assert.deepEqual(counts.events, []);
+      assert.deepEqual(counts.events, ['usable']);
     }
   });
 
-  it('refuses a wrong password, a user that does not exist and no password, and the errors name neither', async (t) => {
+  it('refuses a wrong password, a user that does not exist and no password, and no text names them', async (t) => {
     const server = await startRedis(t, { more: ['--requirepass', SECRET] });
     for (const user of [':wrong-pass-word@', 'some-body:wrong-pass-word@', '']) {
       const counts = await replica(t, `redis://${user}127.0.0.1:${server.port}`);
-      assert.match(
-        counts.events.join(),
-        /^the store of the limits cannot be used: it replies with the error (?:WRONGPASS: check user and password in the URL, in which % @ : \/ \? # are written %25 %40 |NOAUTH: it wants a password)/,
-      );
+      await eventually('the report', () => counts.events.length > 0);
+      const code = user === '' ? 'NOAUTH' : 'WRONGPASS';
+      assert.deepEqual(counts.events, [`it replies with the error ${code}`]);
       await assert.rejects(
         async () => counts.admit(clientWith({ maxConcurrent: 1 })),
-        (error: Error) => {
-          const text = `${error.message} ${error.stack} ${String(error.cause)}`;
-          assert.doesNotMatch(text, /wrong|some-body|swordfish/);
-          return true;
-        },
+        ({ message, stack, cause }: Error) =>
+          !/wrong|some-body|swordfish/.test(`${message} ${stack} ${cause}`),
       );
     }
   });
@@ -706,21 +461,7 @@ describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 600_00
     t.after(() => server.close());
     const url = `redis://some-body:wrong-pass-word@127.0.0.1:${(server.address() as AddressInfo).port}`;
     const counts = await replica(t, url);
-    assert.deepEqual(counts.events, [
-      'the store of the limits cannot be used: it replies with the error ERR',
-    ]);
-  });
-
-  it('is refused at once if the scheme of its URL is http, and the error does not hold the password', async () => {
-    const open = openRedisCounts({
-      ...{ url: 'http://:swordfish@127.0.0.1', onFailure: 'closed', clock: systemClock },
-      ...{ failed: assert.fail, recovered: assert.fail, uncounted: assert.fail },
-    });
-    await assert.rejects(open, (error: PrivatemodeError) => {
-      assert.equal(error.code, 'config_invalid');
-      assert.doesNotMatch(error.message, /swordfish/);
-      return true;
-    });
+    assert.deepEqual(counts.events, ['it replies with the error ERR']);
   });
 });
 
@@ -731,20 +472,14 @@ describe('a Redis with TLS', { skip: REDIS.skip, timeout: 600_000 }, () => {
     const directory = temporaryDirectory('redis-tls-');
     for (const [name, text] of Object.entries({ cert, key, ca: authority.pem }))
       writeFileSync(join(directory, `${name}.pem`), text);
-    const files = ['cert', 'key', 'ca'].map((name) => join(directory, `${name}.pem`)) as [
-      string,
-      string,
-      string,
-    ];
+    const file = (name: string): string => join(directory, `${name}.pem`);
     const port = await freePort();
+    const tls = ['--tls-port', String(port), '--tls-auth-clients', 'no', '--tls-ca-cert-file', file('ca')];
     await startRedis(t, {
-      more: [
-        ...['--tls-port', String(port), '--tls-auth-clients', 'no'],
-        ...['--tls-cert-file', files[0], '--tls-key-file', files[1], '--tls-ca-cert-file', files[2]],
-      ],
+      more: [...tls, '--tls-cert-file', file('cert'), '--tls-key-file', file('key')],
     });
     const url = `rediss://127.0.0.1:${port}`;
-    const trusted = await replica(t, url, { ca: [authority.pem] });
+    const trusted = await replica(t, url.toUpperCase(), { ca: [authority.pem] });
     const client = clientWith({ maxConcurrent: 1 });
     await trusted.admit(client);
     assert.equal(await refusalOf(trusted, client), 'max_concurrent_reached 1');

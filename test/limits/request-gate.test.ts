@@ -27,105 +27,100 @@ function slowCounts() {
       log.push(`admitted ${name}`);
       return { release: (tokens) => void log.push(`released ${tokens}`) };
     },
-    async close() {},
   };
   return { counts, log, answer: () => answer() };
 }
 
+/** A gate with one place; `enter` is its own. */
+function scene(clock = systemClock) {
+  const queue = createFairQueue(1, clock);
+  const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
+  return { queue, enter: (of: LimitedClient, signal = never) => gate.enter({ client: of, signal }) };
+}
+
 describe('the gate of requests', { timeout: 600_000 }, () => {
   it('gives a permit synchronously if nothing has to be awaited', () => {
-    const gates = [
-      createRequestGate({ counts: undefined, queue: createFairQueue(1, systemClock) }),
-      createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue: undefined }),
-      createRequestGate({
-        counts: createRequestCounts({ clock: systemClock }),
-        queue: createFairQueue(1, systemClock),
-      }),
-    ];
-    for (const gate of gates)
-      assert.ok(!(gate.enter({ client: client(), signal: never }) instanceof Promise));
+    for (const counts of [undefined, createRequestCounts({ clock: systemClock })])
+      for (const queue of [undefined, createFairQueue(1, systemClock)]) {
+        const entered = createRequestGate({ counts, queue }).enter({ client: client(), signal: never });
+        assert.ok(!(entered instanceof Promise));
+      }
   });
 
-  it('frees the places of maxConcurrent and --max-in-flight once, and counts the tokens once', async () => {
-    const [counts, queue] = [createRequestCounts({ clock: systemClock }), createFairQueue(1, systemClock)];
-    const gate = createRequestGate({ counts, queue });
+  it('frees the places of maxConcurrent and --max-in-flight once, and counts the tokens once', () => {
+    const { queue, enter } = scene();
     const limited = client({ maxConcurrent: 1, tokensPerDay: 8 });
-    const permit = gate.enter({ client: limited, signal: never }) as Permit;
-    assert.throws(() => gate.enter({ client: limited, signal: never }), { code: 'max_concurrent_reached' });
-    assert.deepEqual(queue.size(), { running: 1, waiting: 0, clients: 1 });
+    const permit = enter(limited) as Permit;
+    assert.throws(() => enter(limited), { code: 'max_concurrent_reached' });
+    assert.deepEqual(queue.size(), { running: 1, waiting: 0 });
     permit.release(7);
     permit.release(7);
-    assert.deepEqual(queue.size(), { running: 0, waiting: 0, clients: 0 });
-    (gate.enter({ client: limited, signal: never }) as Permit).release(1);
-    assert.throws(() => gate.enter({ client: limited, signal: never }), { code: 'tokens_per_day_reached' });
+    assert.deepEqual(queue.size(), { running: 0, waiting: 0 });
+    (enter(limited) as Permit).release(1);
+    assert.throws(() => enter(limited), { code: 'tokens_per_day_reached' });
   });
 
   it('takes no place in the queue for a request that exceeds a limit', () => {
-    const queue = createFairQueue(1, systemClock);
-    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
-    gate.enter({ client: client({ requestsPerMinute: 1 }), signal: never });
-    assert.throws(() => gate.enter({ client: client({ requestsPerMinute: 1 }), signal: never }), {
-      code: 'requests_per_minute_reached',
-    });
-    assert.deepEqual(queue.size(), { running: 1, waiting: 0, clients: 1 });
+    const { queue, enter } = scene();
+    enter(client({ requestsPerMinute: 1 }));
+    assert.throws(() => enter(client({ requestsPerMinute: 1 })), { code: 'requests_per_minute_reached' });
+    assert.deepEqual(queue.size(), { running: 1, waiting: 0 });
+  });
+
+  it('asks for a place in the name of the client, so that one who floods leaves some to others', async () => {
+    const gate = createRequestGate({ queue: createFairQueue(8, systemClock) });
+    const enter = (name: string) => gate.enter({ client: clientOf({ name }), signal: never }) as Permit;
+    const permits = Array.from({ length: 7 }, () => enter('ann'));
+    const waiting = gate.enter({ client: clientOf(), signal: never });
+    assert.ok(waiting instanceof Promise);
+    enter('bob').release(0);
+    permits[0]?.release(0);
+    await waiting;
   });
 
   it('counts a request for requestsPerMinute and frees its place of maxConcurrent if the queue refuses it', async () => {
-    const queue = createFairQueue(1, clockOf({ placeWait: 1 }));
-    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
+    const { enter } = scene(clockOf({ placeWait: 1 }));
     const limited = client({ requestsPerMinute: 3, maxConcurrent: 2 });
-    const permit = gate.enter({ client: limited, signal: never }) as Permit;
-    await assert.rejects(async () => gate.enter({ client: limited, signal: never }), {
-      code: 'max_in_flight_reached',
-    });
+    const permit = enter(limited) as Permit;
+    await assert.rejects(async () => enter(limited), { code: 'max_in_flight_reached' });
     permit.release(0);
-    gate.enter({ client: limited, signal: never });
-    assert.throws(() => gate.enter({ client: limited, signal: never }), {
-      code: 'requests_per_minute_reached',
-    });
+    enter(limited);
+    assert.throws(() => enter(limited), { code: 'requests_per_minute_reached' });
   });
 
   it('frees the place of maxConcurrent if the queue is full', () => {
-    const queue = createFairQueue(1, systemClock);
-    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
+    const { enter } = scene();
     const control = new AbortController();
     for (let i = 0; i < 257; i++) {
-      const entered = gate.enter({ client: client(), signal: control.signal });
+      const entered = enter(client(), control.signal);
       if (entered instanceof Promise) entered.catch(() => {});
     }
     const limited = client({ maxConcurrent: 258 });
-    for (let i = 0; i < 3; i++) {
-      assert.throws(() => gate.enter({ client: limited, signal: never }), { code: 'max_in_flight_reached' });
-    }
+    for (let i = 0; i < 3; i++) assert.throws(() => enter(limited), { code: 'max_in_flight_reached' });
     control.abort();
   });
 
   it('frees the place of maxConcurrent if the request is aborted while it waits', async () => {
-    const gate = createRequestGate({
-      counts: createRequestCounts({ clock: systemClock }),
-      queue: createFairQueue(1, systemClock),
-    });
-    const control = new AbortController();
+    const { enter } = scene();
     const limited = client({ maxConcurrent: 2 });
-    gate.enter({ client: limited, signal: never });
-    const waiting = gate.enter({ client: limited, signal: control.signal });
-    control.abort(new Error('left'));
-    await assert.rejects(async () => waiting, /left/);
-    const later = new AbortController();
-    const again = gate.enter({ client: limited, signal: later.signal });
-    assert.ok(again instanceof Promise, 'it waits, and is not refused');
-    later.abort(new Error('left'));
-    await assert.rejects(again, /left/);
+    enter(limited);
+    for (let i = 0; i < 2; i++) {
+      const control = new AbortController();
+      const waiting = enter(limited, control.signal);
+      assert.ok(waiting instanceof Promise, 'it waits, and is not refused');
+      control.abort(new Error('left'));
+      await assert.rejects(waiting, /left/);
+    }
   });
 
-  it('counts nothing of a request that is already aborted', () => {
-    const counts = createRequestCounts({ clock: systemClock });
-    const gate = createRequestGate({ counts, queue: undefined });
-    assert.throws(
-      () => gate.enter({ client: client(), signal: AbortSignal.abort(new Error('left')) }),
-      /left/,
-    );
-    assert.deepEqual(counts.remembered().clients, []);
+  it('neither counts a request that is already aborted, nor lets it wait', () => {
+    const { queue, enter } = scene();
+    const aborted = AbortSignal.abort(new Error('left'));
+    const limited = client({ requestsPerMinute: 1 });
+    for (let i = 0; i < 2; i++) assert.throws(() => enter(limited, aborted), /left/);
+    enter(limited);
+    assert.throws(() => enter(client(), aborted), /left/);
+    assert.deepEqual(queue.size(), { running: 1, waiting: 0 });
   });
 
   it('releases a permit that comes after the request was aborted', async () => {
@@ -140,14 +135,5 @@ describe('the gate of requests', { timeout: 600_000 }, () => {
       assert.deepEqual(log, ['admitted ann', 'released 0']);
       assert.equal(queue?.size().running ?? 0, 0);
     }
-  });
-
-  it('lets requests without a client wait for a place', async () => {
-    const gate = createRequestGate({ counts: undefined, queue: createFairQueue(1, systemClock) });
-    const first = gate.enter({ client: undefined, signal: never }) as Permit;
-    const second = gate.enter({ client: undefined, signal: never });
-    assert.ok(second instanceof Promise);
-    first.release(0);
-    (await second).release(0);
   });
 });

@@ -13,7 +13,6 @@ import { ROOT } from '../support/processes/tools.ts';
 process.env['TEST_STORE'] = 'valkey-server';
 const { ask, REDIS, startRedis } = await import('../support/processes/redis-server.ts');
 await import('./redis-counts.test.ts');
-await import('./redis-keys.test.ts');
 
 describe('the server that the tests of shared limits run here', {
   skip: REDIS.skip,

@@ -39,7 +39,7 @@ async function leaveStale(path: string): Promise<void> {
   assert.ok(statSync(path).isSocket());
 }
 
-const opening = (path: string, mode = 0o600) => listen({ at: { path, mode }, clock: systemClock }, () => {});
+const opening = (path: string) => listen({ at: { path }, clock: systemClock }, () => {});
 
 describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
   let remote: Remote;
@@ -68,10 +68,10 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     assert.equal(stderr, `nothing listens on ${path} (ENOENT); give the --listen-address of the proxy\n`);
   });
 
-  it('creates the file with its mode, whatever the umask, and changes no mode through a link in its place', async () => {
+  it('creates the file with mode 0600, whatever the umask, and changes no mode through a link in its place', async () => {
     const own = process.umask(0o022);
-    const opened = opening(path, 0o662);
-    assert.deepEqual([statSync(path).mode & 0o777, process.umask(own)], [0o662, 0o022]);
+    const opened = opening(path);
+    assert.deepEqual([statSync(path).mode & 0o777, process.umask(own)], [0o600, 0o022]);
     const victim = `${path}.victim`;
     writeFileSync(victim, 'secret', { mode: 0o600 });
     renameSync(path, `${path}.moved`);

@@ -13,7 +13,7 @@ import { systemClock } from '../../lib/clock.ts';
 import type { AppResponse } from '../../lib/gateway/app-response.ts';
 import { breakConnection } from '../../lib/gateway/own-response.ts';
 import { type ListenerOptions, listen } from '../../lib/listener/listen.ts';
-import { expiryWarning, firstToEnd, loadTls } from '../../lib/listener/tls.ts';
+import { expiryOf, firstToEnd, loadTls } from '../../lib/listener/tls.ts';
 import { watchFiles } from '../../lib/watch-files.ts';
 import { get } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
@@ -123,7 +123,7 @@ describe('TLS', { concurrency: true }, () => {
   });
 
   it('is refused on a socket file, where the two sockets of a connection could not be matched', async (t) => {
-    const at = { path: join(temporaryDirectory('privatemode-tls-'), 'socket'), mode: 0o600 };
+    const at = { path: join(temporaryDirectory('privatemode-tls-'), 'socket') };
     const refused = { code: 'config_invalid', message: /--tls-cert-path is for a port/ };
     await assert.rejects(listening(t, undefined, { at }), refused);
   });
@@ -215,19 +215,19 @@ describe('certificate and key files', { concurrency: true }, () => {
 });
 
 describe('the expiry of a certificate', () => {
-  it('gives a warning in the last 14 days, and a critical one afterwards', () => {
+  it('is one notice in the last 14 days, and another one from its moment on', () => {
     const [day, end] = [86_400_000, Date.UTC(2027, 2, 15, 10)];
     const seen = (left: number): string | undefined => {
       const certificate = { subject: 'CN=gateway.example', ends: new Date(end) };
-      const warning = expiryWarning('tls.crt', certificate, createFakeClock(end - left));
-      return warning && `${warning.severity}: ${warning.message}`;
+      const { id, reason } = expiryOf('tls.crt', certificate, createFakeClock(end - left));
+      return id && `${id}: ${reason}`;
     };
     const of = 'the certificate of CN=gateway.example in tls.crt';
     assert.equal(seen(14 * day + 1), undefined);
-    assert.equal(seen(14 * day), `warning: ${of} expires on 2027-03-15 10:00 UTC`);
-    assert.equal(seen(1), `warning: ${of} expires on 2027-03-15 10:00 UTC`);
-    assert.equal(seen(0), `critical: ${of} expired on 2027-03-15 10:00 UTC`);
-    assert.equal(seen(-370 * day), `critical: ${of} expired on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(14 * day), `tls_certificate_expiry: ${of} expires on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(1), `tls_certificate_expiry: ${of} expires on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(0), `tls_certificate_expired: ${of} expired on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(-370 * day), `tls_certificate_expired: ${of} expired on 2027-03-15 10:00 UTC`);
   });
 
   it('is the earliest one in the certificate chain', () => {

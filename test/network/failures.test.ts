@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { clientTooOld, describeRefusal, upstreamFailure } from '../../lib/network/failures.ts';
+import { brokenOff, clientTooOld, describeRefusal, upstreamFailure } from '../../lib/network/failures.ts';
 import { TIMES } from '../../lib/times.ts';
 
 const failed = (code: string, syscall?: string): Error => Object.assign(new Error(code), { code, syscall });
@@ -99,3 +99,6 @@ describe('an unencrypted error of the service', () => {
       assert.equal(told(text), undefined));
   }
 });
+
+it('a stream that broke off is called a lost connection, after which pi asks again', () =>
+  assert.match(brokenOff().message, /connection.?lost/i));

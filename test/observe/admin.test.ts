@@ -3,13 +3,13 @@ import type { IncomingMessage } from 'node:http';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createCounters } from '../../lib/observe/counters.ts';
-import { healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
+import { asksServing, healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { verificationDocument } from '../../lib/observe/verification-document.ts';
 import { type AdminListener, startAdmin } from '../../lib/open-admin.ts';
 import type { Standing } from '../../lib/session/standing.ts';
+import { metricsOptions } from '../support/doors/observed.ts';
 import { standing, words } from '../support/remote/standing.ts';
 
 describe('the probes of the proxy', () => {
@@ -59,6 +59,19 @@ describe('the probes of the proxy', () => {
       assert.equal(answer.headers['privatemode-proxy-error'], 'not_ready');
     }
   });
+  it('/readyz?serving answers 503 while requests do not get through, and /readyz does not', () => {
+    const { status, body, headers } = readyzResponse({ ...standing('verified'), notServing: 'refused' });
+    assert.deepEqual([status, body], [503, 'verified: the service cannot be reached: refused\n']);
+    assert.equal(headers['privatemode-proxy-error'], 'not_ready');
+    assert.equal(readyzResponse({ ...standing('verified'), notServing: false }).status, 204);
+    for (const [target, asks] of [
+      ['/readyz?serving', true],
+      ['/readyz?a=b&serving=1', true],
+      ['/readyz?x=serving', false],
+      ['/readyz', false],
+    ] as const)
+      assert.equal(asksServing(target), asks, target);
+  });
   it('/healthz answers 200, whether the proxy is ready or not', () =>
     assert.equal(healthzResponse().status, 200));
 });
@@ -66,13 +79,7 @@ describe('the probes of the proxy', () => {
 describe('the listener of --admin-address', () => {
   let admin: AdminListener;
   let readiness: Standing;
-  const metrics = createMetrics({
-    clock: systemClock,
-    counters: createCounters(),
-    protection: () => undefined,
-    serverAddress: 'api.example',
-    processMetrics: false,
-  });
+  const metrics = createMetrics(metricsOptions());
   const traffic = { inFlight: 2, seconds: [], finished: [], refused: [] };
   const silent = { current: () => undefined, lastVerdict: () => undefined };
   const verification = verificationDocument({ ...silent, standing: () => standing('starting') }, [], {
@@ -103,7 +110,7 @@ describe('the listener of --admin-address', () => {
     const response = await ask('/metrics?x');
     assert.equal(response.status, 200);
     assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
-    assert.match(await response.text(), /^# HELP privatemode_proxy_requests_received_total /m);
+    assert.match(await response.text(), /^# HELP privatemode_proxy_requests_in_flight /m);
   });
   it('serves the current health and readiness', async () => {
     assert.equal((await ask('/healthz')).status, 200);

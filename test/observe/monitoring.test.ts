@@ -7,11 +7,10 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { count, countError, createCounters } from '../../lib/observe/counters.ts';
+import { count, countError } from '../../lib/observe/counters.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
+import { finished, metricsOptions } from '../support/doors/observed.ts';
 import { ROOT } from '../support/processes/tools.ts';
-import { createFakeClock } from '../support/remote/fake-clock.ts';
 import {
   type Alert,
   DASHBOARD,
@@ -35,55 +34,23 @@ const PAGE = read('docs/monitoring.md');
 
 /** What a proxy renders that has seen one of everything. */
 async function rendered(): Promise<Series> {
-  const counters = createCounters();
-  count(counters.responses, 200);
+  const options = metricsOptions({
+    protection: () => ({ manifestSha256: 'abc', expiresAt: 130_000 }),
+    certificateEnds: () => 200_000,
+    notices: () =>
+      (['critical', 'warning'] as const).map((severity) => ({ id: 'own_key_rejected', severity })),
+    clients: true,
+    processMetrics: true,
+  });
+  const { counters } = options;
   count(counters.decryptFailures, 'response_not_authentic');
   count(counters.clientAborts, 'mid_stream');
   count(counters.upstreamRetries, 'no_secret');
-  count(counters.attestations, 'accepted');
-  count(counters.attestations, 'failed');
   countError(counters, 'ann', 'limits_unavailable');
   countError(counters, undefined, 'client_unknown');
-  const metrics = createMetrics({
-    clock: createFakeClock(100_000),
-    counters,
-    protection: () => ({ manifestSha256: 'abc', attestedAt: 40_000, expiresAt: 130_000 }),
-    serverAddress: 'api.example',
-    maxBufferedBytes: 9_000,
-    standing: () => ({ state: 'awaiting-key', verified: false }),
-    conditions: () =>
-      (['critical', 'warning'] as const).map((severity) => ({
-        ...{ id: 'own_key_rejected', severity, since: 0, message: 'm', remedy: 'r' },
-      })),
-    clients: true,
-  });
-  const errors = { 400: 'attestation_failed', 502: 'upstream_reset' } as const;
-  for (const status of [0, 200, 400, 502] as const) {
-    metrics.observe({
-      route: 'chat',
-      method: 'POST',
-      path: '/v1/chat/completions',
-      status,
-      operation: 'chat',
-      client: 'ann',
-      requestId: 'proxy_1',
-      outcome: 'answered',
-      firstTokenMs: 1_000,
-      stats: {
-        startedAt: 0,
-        uploadedAt: 500,
-        sentAt: 500.4,
-        firstChunkAt: 1_000,
-        endedAt: 3_000,
-        model: 'm1',
-        modelError: false,
-        error: status === 200 ? undefined : new PrivatemodeError(errors[status || 502], 'on purpose'),
-        events: 3,
-        usage: { prompt: 5, completion: 1_000, cached: 3 },
-        bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
-      },
-    });
-  }
+  const metrics = createMetrics(options);
+  for (const status of [null, 200, 400, 502])
+    metrics.observe(finished({ status, client: 'ann', code: status === 200 ? null : 'upstream_reset' }));
   return seriesOf(await metrics.render());
 }
 
@@ -114,7 +81,7 @@ describe('the Grafana dashboard', () => {
   it('asks for metrics, labels and values that /metrics has', async () => {
     const series = await rendered();
     const expressions = expressionsOf(dashboard());
-    assert.ok(expressions.length > 35, `${expressions.length} expressions`);
+    assert.ok(expressions.length > 15, `${expressions.length} expressions`);
     assert.deepEqual(
       expressions.flatMap(({ expr, labels }) => missingIn(expr, series, labels)),
       [],
@@ -138,7 +105,7 @@ describe('the Grafana dashboard', () => {
       [closed[0]?.panels ?? [], true],
     ] as const) {
       const expressions = shown.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
-      assert.ok(expressions.length > 5, `${expressions.length} expressions`);
+      assert.ok(expressions.length > 1, `${expressions.length} expressions`);
       for (const expr of expressions) assert.equal(aboutClients(expr), expected, expr);
     }
   });
@@ -197,7 +164,7 @@ function expectations({ promql_expr_test: all = [], alert_rule_test: one = [] }:
 describe('the alert rules', () => {
   it('ask for metrics, labels and values that /metrics has', async () => {
     const series = await rendered();
-    assert.ok(ALERTS.length >= 13, `${ALERTS.length} alerts`);
+    assert.ok(ALERTS.length === 6, `${ALERTS.length} alerts`);
     for (const { expr, annotations } of ALERTS) {
       const words = Object.values(annotations).join(' ');
       const labels = [...words.matchAll(/\$labels\.(\w+)/g)].map(([, label]) => label as string);

@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createTrafficLog } from '../../lib/observe/recent-traffic.ts';
-import type { FinishedRequest } from '../../lib/observe/status-report.ts';
+import { finished as request } from '../support/doors/observed.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 
-const finished = (id: string, more: Partial<FinishedRequest> = {}): FinishedRequest => ({
-  ...{ id, at: 0, endpoint: 'chat', model: 'm', status: 200, outcome: 'answered', code: null },
-  ...{ durationMs: 50, firstTokenMs: 7, tokensIn: 1, tokensOut: 2, tokensCached: null },
-  ...more,
-});
+const finished = (id: string, gapMs: number | null = null, firstTokenMs: number | null = 7) =>
+  request({ id, gapMs, firstTokenMs });
 
 const UNKNOWN = { method: 'POST', path: '/openai/*', code: 'unknown_path' };
 
@@ -28,8 +25,8 @@ function scene(running = 3) {
 describe('the traffic log', () => {
   it('counts requests and stream events for each second', () => {
     const { traffic, pass, send } = scene();
-    traffic.observe(finished('a'), 12);
-    traffic.observe(finished('b', { firstTokenMs: null }), undefined);
+    traffic.observe(finished('a', 12));
+    traffic.observe(finished('b', null, null));
     send(5);
     const first = traffic.snapshot();
     assert.deepEqual(first.seconds, [
@@ -47,7 +44,7 @@ describe('the traffic log', () => {
 
   it('forgets a second after two minutes, even without new traffic', () => {
     const { traffic, pass } = scene(0);
-    traffic.observe(finished('a'), undefined);
+    traffic.observe(finished('a'));
     pass(119_999);
     assert.equal(traffic.snapshot().seconds.length, 1);
     pass(1);
@@ -57,9 +54,12 @@ describe('the traffic log', () => {
 
   it('keeps the last 50 requests, newest first, and 20 samples a second', () => {
     const { traffic } = scene();
-    for (let i = 0; i < 60; i++) traffic.observe(finished(`r${i}`), i);
+    for (let i = 0; i < 60; i++) traffic.observe(finished(`r${i}`, i));
     const { finished: kept, seconds } = traffic.snapshot();
-    assert.deepEqual([kept.length, kept[0]?.id, kept.at(-1)?.id], [50, 'r59', 'r10']);
+    assert.deepEqual(
+      kept.map(({ id }) => id),
+      Array.from({ length: 50 }, (_, i) => `r${59 - i}`),
+    );
     assert.deepEqual([seconds[0]?.firstTokenMs.length, seconds[0]?.gapMs.length], [20, 20]);
     traffic.close();
   });
@@ -90,9 +90,9 @@ describe('the traffic log', () => {
 
   it('keeps the seconds in order when the clock is set back', () => {
     const { traffic, pass } = scene();
-    traffic.observe(finished('a'), undefined);
+    traffic.observe(finished('a'));
     pass(-60_000);
-    traffic.observe(finished('b'), undefined);
+    traffic.observe(finished('b'));
     const times = traffic.snapshot().seconds.map(({ at }) => at);
     assert.deepEqual(
       times,

@@ -251,7 +251,7 @@ if (HELM.skip === false) {
         clients: { existingSecret: 'c' },
         limits: { store: { existingSecret: 'r' } },
       });
-      render({ extraArgs: ['--connect-timeout=5s', '--max-body-bytes=1000'] });
+      render({ extraArgs: ['--first-byte-timeout=5m', '--max-body-bytes=1000'] });
       render(config({ extraEnv: [fromSecret('https_proxy')] }));
       render({
         networkPolicy: { enabled: true, extraEgress: [{ ports: [{ port: 3128 }] }] },

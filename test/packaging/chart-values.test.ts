@@ -185,7 +185,7 @@ if (HELM.skip === false) {
       const flags = LISTED.filter(({ commandLineOnly }) => !commandLineOnly).map(({ name }) => name);
       for (const name of byValues) assert.ok(flags.includes(name as Row['name']), name);
       const others = flags.filter((name) => !byValues.includes(name));
-      assert.ok(others.includes('warm-connections'));
+      assert.ok(others.includes('stream-keepalive'));
       const extraArgs = others.map((name) => `--${name}=0`);
       assert.deepEqual(flagsOf({ extraArgs }).slice(-others.length), others);
     });

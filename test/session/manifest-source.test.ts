@@ -1,34 +1,13 @@
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseManifest } from '../../lib/attestation/manifest.ts';
 import { systemClock } from '../../lib/clock.ts';
-import { readManifestFile } from '../../lib/config/files.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { ControlCall } from '../../lib/network/control-call.ts';
 import { managedManifest } from '../../lib/session/control-api.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { fails, withCode } from '../support/remote/fake-remote.ts';
 
 const MANIFEST = '{"Policies":{},"ReferenceValues":{}}\n';
-
-describe('static manifest', () => {
-  it('is refused if its file is empty, too large, missing, a directory or endless', async () => {
-    const missing = /failed to read manifest file: .*missing cannot be read: ENOENT: no such file/;
-    const path = join(temporaryDirectory('manifest-'), 'manifest.json');
-    writeFileSync(`${path}0`, '');
-    writeFileSync(`${path}1`, ' '.repeat(1_048_577));
-    for (const [file, words] of [
-      [`${path}0`, /is empty/],
-      [`${path}1`, /exceeds 1048576 bytes/],
-      [`${path}missing`, missing],
-      [dirname(path), /EISDIR/],
-      ['/dev/zero', /exceeds/],
-    ] as const)
-      await assert.rejects(readManifestFile(file), withCode('config_invalid', words));
-  });
-});
 
 describe('managed manifest', () => {
   const managed = (call: ControlCall, cdnBaseUrl = 'https://cdn.example') =>

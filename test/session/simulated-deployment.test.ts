@@ -9,7 +9,7 @@ import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { createControlApi, managedManifest } from '../../lib/session/control-api.ts';
-import type { SessionEvent } from '../../lib/session/events.ts';
+import type { SessionEvent } from '../../lib/session/epoch.ts';
 import { createSession, type SessionDeps } from '../../lib/session/session.ts';
 import { TIMES } from '../../lib/times.ts';
 import { recordExchange } from '../../lib/verdict/record.ts';

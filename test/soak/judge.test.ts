@@ -14,7 +14,6 @@ const AT_REST: Measurement = {
   listeners: 8,
   inFlight: 0,
   counters: {
-    requests: 100,
     truncatedStreams: 2,
     upstreamRetries: 1,
     'decryptFailures.response_malformed': 3,

@@ -101,7 +101,6 @@ async function measure({ counters }: RunningProxy): Promise<Measurement> {
     listeners: process.eventNames().reduce((sum, name) => sum + process.listenerCount(name), 0),
     inFlight: counters.inFlight,
     counters: {
-      requests: counters.requests,
       truncatedStreams: counters.truncatedStreams,
       upstreamRetries: sum(counters.upstreamRetries),
       clientAborts: sum(counters.clientAborts),

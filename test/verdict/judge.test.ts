@@ -132,7 +132,7 @@ describe('a deployment whose manifest has no entry for the secret service', () =
       },
     };
     const clock = { now: () => now.getTime(), monotonic: () => 0 };
-    const hooks = { onStep: () => {}, onEvidence: () => {}, onSecret: () => {} };
+    const hooks = { onStep: () => {}, onVerdict: () => {} };
     await assert.rejects(attest({ ...input, control, clock }, hooks, { ...input, apiKey: 'key' }), {
       code: 'manifest_unsupported',
     });
@@ -167,10 +167,9 @@ describe('the moment of a verdict', () => {
     let verdict: Verdict | undefined;
     const hooks = {
       onStep: () => {},
-      onEvidence: (judged: { readonly verdict: Verdict }) => {
+      onVerdict: (judged: { readonly verdict: Verdict }) => {
         verdict = judged.verdict;
       },
-      onSecret: () => {},
     };
     const alone: typeof verify = (subject) => verify({ ...subject, secretFollows: false });
     const clock = { now: () => wall, monotonic: () => 0 };

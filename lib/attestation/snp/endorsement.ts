@@ -2,22 +2,19 @@
  * AMD's certificates and the revocation list of its root (docs/protocol/attestation.md 7): the pinned ARK and
  * ASK of a product line, and the VCEK, the key of one chip at one TCB. Those in the document are ignored.
  */
-import { malformed, parseDer, TAG } from '../../crypto/der.ts';
-import { readOctetString, readSmallInteger, readText } from '../../crypto/der-values.ts';
+import { malformed, parseDer, readOctetString, readSmallInteger, readText, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
-import { attempt, finding, rowsFrom } from '../check.ts';
+import { attempt, finding, hex, rowsFrom } from '../check.ts';
 import {
   type CollateralSource,
   currentList,
-  MAX_EMBEDDED_CRL_BYTES,
   obtained,
-  type ReadList,
   readFetchedList,
   readRevocationList,
 } from '../collateral.ts';
 import type { TrustRoots } from '../roots/production.ts';
 import { issuedBy, verified } from '../validity.ts';
-import { type Certificate, decodeOneCertificate, EXTENSION_OID, parseCertificate } from '../x509.ts';
+import { type Certificate, certificateIn, EXTENSION_OID, parseCertificate } from '../x509.ts';
 import { type Product, type TcbParts, tcbParts } from './packed-fields.ts';
 import type { SnpReport } from './report.ts';
 
@@ -30,20 +27,23 @@ export function readRoots(roots: TrustRoots, product: string) {
     const options = { detail: { missingRoot: product } };
     throw new PrivatemodeError('attestation_failed', `no trust root for ${product} is configured`, options);
   }
-  const read = (pem: string): Certificate => parseCertificate(decodeOneCertificate(pem));
-  return { product: product as Product, ark: read(pair.ark), ask: read(pair.ask) };
+  return {
+    product: product as Product,
+    ark: certificateIn(pair.ark),
+    ask: certificateIn(pair.ask),
+  };
 }
 
 /** The question to AMD for the VCEK of the report's chip and TCB. */
 export function vcekQuery({ chipId, reportedTcb }: SnpReport, product: Product) {
   const { bootloader, tee, snp, microcode } = tcbParts(reportedTcb);
-  return { product, chipId: Buffer.from(chipId).toString('hex'), bootloader, tee, snp, microcode };
+  return { product, chipId: hex(chipId), bootloader, tee, snp, microcode };
 }
 
 /** Reads DER, or PEM with one certificate, which upstream tolerates. Throws evidence_malformed. */
 export function readVcek(bytes: Uint8Array): Certificate {
   const text = Buffer.from(bytes).toString('latin1');
-  return parseCertificate(text.startsWith('-----BEGIN') ? decodeOneCertificate(text) : bytes);
+  return text.startsWith('-----BEGIN') ? certificateIn(text) : parseCertificate(bytes);
 }
 
 const AMD = '1.3.6.1.4.1.3704.1';
@@ -75,21 +75,24 @@ export function readVcekExtensions({ extensions }: Certificate) {
   };
 }
 
-/** A list, and whether it is the one in the document. */
-export type ArkCrl = ReadList & { readonly embedded: boolean };
+/**
+ * Bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is lower for a
+ * list that the sender of the evidence chose than for one from the vendor's host.
+ */
+const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 
 const NONE_EMBEDDED = 'as the document has none that is in force';
 
 /**
  * Obtains the list: the one in the evidence if it can be read and is in force, else one that `fetch` fetches.
  * A current list with a wrong signature is not replaced: the sender of the evidence could otherwise choose
- * between the two. Throws collateral_unavailable.
+ * between the two. `embedded`: whether it is the one in the evidence. Throws collateral_unavailable.
  */
 export async function obtainArkCrl(
   crl: Uint8Array | undefined,
   now: Date,
   fetch: () => ReturnType<CollateralSource['amdCrl']>,
-): Promise<ArkCrl> {
+) {
   const read = crl && attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)).value;
   const current = read && currentList(read.crl, now);
   // At nextUpdate itself, another list is due already (docs/protocol/attestation.md 7, CRL no. 1).
@@ -103,6 +106,8 @@ export async function obtainArkCrl(
     throw new PrivatemodeError(cause.code, `${cause.message} (needed, ${NONE_EMBEDDED})`, { cause, detail });
   }
 }
+
+type ArkCrl = Awaited<ReturnType<typeof obtainArkCrl>>;
 
 export const CRL_ROWS = rowsFrom<{ arkCrl: ArkCrl; roots: Roots; now: Date }>('attestation.md 7', {
   'snp.crl.available': {

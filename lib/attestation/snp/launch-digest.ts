@@ -7,8 +7,8 @@
 import { p384 } from '@noble/curves/nist.js';
 import { multiplyBaseP384, sha384 } from '#crypto';
 import type { SnpReferenceValues } from '../manifest.ts';
+import { littleEndian } from '../protobuf.ts';
 import { PRODUCTS, type Product } from './packed-fields.ts';
-import { littleEndian } from './report.ts';
 
 /** Segment registers: offsets, selector, attributes. All limits are FFFFh, all bases but that of CS are 0. */
 const SEGMENTS: readonly (readonly [readonly number[], number, number])[] = [

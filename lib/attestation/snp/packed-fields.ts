@@ -67,7 +67,7 @@ export interface BitFlag {
   readonly member: string;
 }
 
-export const GUEST_POLICY_FLAGS = [
+export const POLICY_FLAGS = [
   { bit: 16, name: 'SMT', direction: 'forbidden', member: 'SMT' },
   { bit: 18, name: 'MIGRATE_MA', direction: 'forbidden', member: 'MigrateMA' },
   { bit: 19, name: 'DEBUG', direction: 'forbidden', member: 'Debug' },
@@ -92,15 +92,14 @@ export const PLATFORM_INFO_FLAGS = [
 /** Which flags the manifest allows or asks for, by the manifest's own names. */
 export type Flags<Table extends readonly BitFlag[]> = Readonly<Record<Table[number]['member'], boolean>>;
 /** ABIMajor and ABIMinor: the least ABI version that is accepted, one byte each. */
-export type GuestPolicy = Flags<typeof GUEST_POLICY_FLAGS> &
-  Readonly<Record<'ABIMajor' | 'ABIMinor', number>>;
+export type GuestPolicy = Flags<typeof POLICY_FLAGS> & Readonly<Record<'ABIMajor' | 'ABIMinor', number>>;
 
 /** Bit 17 of POLICY, which is always set. */
 export const POLICY_RESERVED_ONE = 1n << 17n;
 
 /** The u64 that stands in the ID block for a manifest's GuestPolicy. */
 export function guestPolicyValue(policy: GuestPolicy): bigint {
-  const flags = GUEST_POLICY_FLAGS.filter(({ member }) => policy[member]);
+  const flags = POLICY_FLAGS.filter(({ member }) => policy[member]);
   const bits = flags.reduce((value, { bit }) => value | (1n << BigInt(bit)), POLICY_RESERVED_ONE);
   return bits | (BigInt(policy.ABIMajor) << 8n) | BigInt(policy.ABIMinor);
 }

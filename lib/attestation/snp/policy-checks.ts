@@ -9,9 +9,9 @@ import type { SnpReferenceValues } from '../manifest.ts';
 import { acceptedMeasurements, idKeyDigest } from './launch-digest.ts';
 import {
   type BitFlag,
-  GUEST_POLICY_FLAGS,
   guestPolicyValue,
   PLATFORM_INFO_FLAGS,
+  POLICY_FLAGS,
   POLICY_RESERVED_ONE,
   PRODUCTS,
   type Product,
@@ -165,7 +165,7 @@ export const POLICY_ROWS = rowsFrom<PolicySubject>('attestation.md 8', {
       return finding(holds, `${major}.${minor}`, `at least ${ABIMajor}.${ABIMinor}`);
     },
   },
-  ...flagRows('snp.policy', 'Guest policy', GUEST_POLICY_FLAGS, 'policy', 'guestPolicy'),
+  ...flagRows('snp.policy', 'Guest policy', POLICY_FLAGS, 'policy', 'guestPolicy'),
   'snp.platform.form': {
     title: 'Platform: reserved bits',
     source: 'attestation.md 6.3',

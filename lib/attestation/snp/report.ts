@@ -3,14 +3,7 @@
  * carries its fields and certificates (6.1). One table serves both; integers are little-endian.
  */
 import { malformed } from '../../crypto/der.ts';
-import {
-  bytesField,
-  messageField,
-  readWireFields,
-  repeatedBytesField,
-  uintField,
-  type WireFields,
-} from '../protobuf.ts';
+import * as protobuf from '../protobuf.ts';
 import { familyModelStepping } from './packed-fields.ts';
 
 export const SNP_REPORT_BYTES = 1184;
@@ -58,16 +51,12 @@ export const REPORT_LAYOUT = [
 type ValueOf<Shape> = Shape extends number ? Uint8Array : Shape extends 'u64' ? bigint : number;
 export type SnpReport = { readonly [Row in (typeof REPORT_LAYOUT)[number] as Row[1]]: ValueOf<Row[3]> };
 
-/** The `length` bytes of a number, little-endian. */
-export const littleEndian = (value: bigint, length: number): Uint8Array =>
-  Uint8Array.from({ length }, (_, index) => Number((value >> BigInt(8 * index)) & 0xffn));
-
 /** The bytes of a report; reserved ones are 0. Throws evidence_malformed for CPUID bits without a place. */
 export function serializeReport(report: SnpReport): Uint8Array {
   const out = new Uint8Array(SNP_REPORT_BYTES);
   for (const [, name, offset, shape] of REPORT_LAYOUT) {
     if (typeof shape === 'number') out.set(report[name], offset);
-    else if (shape !== 'fms') out.set(littleEndian(BigInt(report[name]), BITS[shape] / 8), offset);
+    else if (shape !== 'fms') out.set(protobuf.littleEndian(report[name], BITS[shape] / 8), offset);
     else if (report.version >= 3) out.set(cpuBytes(report[name]), offset);
   }
   return out;
@@ -92,39 +81,42 @@ export const SNP_EXTRA_CRL = '00569ee4-e480-4fba-bbf4-45b629901180';
 
 /** Throws evidence_malformed: no report, another length, a number too large, a singular field twice. */
 export function decodeSnpAttestation(message: Uint8Array) {
-  const fields = readWireFields(message);
-  const report = messageField(fields, 1);
+  const fields = protobuf.readWireFields(message);
+  const report = protobuf.messageField(fields, 1);
   if (report === undefined) throw malformed('the message holds no SEV-SNP report');
-  const [chain, product] = [messageField(fields, 2) ?? new Map(), messageField(fields, 3) ?? new Map()];
+  const [chain, product] = [
+    protobuf.messageField(fields, 2) ?? new Map(),
+    protobuf.messageField(fields, 3) ?? new Map(),
+  ];
   // ASK, ARK, VLEK and the name of the product are never used, but must have their form.
-  for (const number of [2, 3, 6]) bytesField(chain, number);
-  uintField(product, 1, 32);
-  const stepping = messageField(product, 3);
+  for (const number of [2, 3, 6]) protobuf.bytesField(chain, number);
+  protobuf.uintField(product, 1, 32);
+  const stepping = protobuf.messageField(product, 3);
   return {
     report: decodeReport(report),
     /** Empty if none came. */
-    vcek: bytesField(chain, 1),
+    vcek: protobuf.bytesField(chain, 1),
     arkCrl: decodeExtras(chain).get(SNP_EXTRA_CRL),
-    machineStepping: stepping && Number(uintField(stepping, 1, 32)),
+    machineStepping: stepping && Number(protobuf.uintField(stepping, 1, 32)),
   };
 }
 
-function decodeReport(fields: WireFields): SnpReport {
+function decodeReport(fields: protobuf.WireFields): SnpReport {
   const entries = REPORT_LAYOUT.map(([number, name, , shape]) => {
-    if (typeof shape === 'number') return [name, bytesField(fields, number, shape)];
-    const value = uintField(fields, number, BITS[shape]);
+    if (typeof shape === 'number') return [name, protobuf.bytesField(fields, number, shape)];
+    const value = protobuf.uintField(fields, number, BITS[shape]);
     return [name, shape === 'u64' ? value : Number(value)];
   });
   return Object.fromEntries(entries) as unknown as SnpReport;
 }
 
-function decodeExtras(chain: WireFields): ReadonlyMap<string, Uint8Array> {
+function decodeExtras(chain: protobuf.WireFields): ReadonlyMap<string, Uint8Array> {
   const extras = new Map<string, Uint8Array>();
-  for (const entry of repeatedBytesField(chain, 7)) {
-    const pair = readWireFields(entry);
-    const key = Buffer.from(bytesField(pair, 1)).toString('utf8');
+  for (const entry of protobuf.repeatedBytesField(chain, 7)) {
+    const pair = protobuf.readWireFields(entry);
+    const key = Buffer.from(protobuf.bytesField(pair, 1)).toString('utf8');
     if (extras.has(key)) throw malformed('an extra of the certificate chain appears twice');
-    extras.set(key, bytesField(pair, 2));
+    extras.set(key, protobuf.bytesField(pair, 2));
   }
   return extras;
 }

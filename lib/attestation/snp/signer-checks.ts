@@ -5,14 +5,7 @@
 import { verifyEcdsa } from '../../crypto/signature.ts';
 import { finding, notApplicable, oneOf, rowsFrom } from '../check.ts';
 import { inForce, issuedBy, verified } from '../validity.ts';
-import {
-  type Certificate,
-  commonName,
-  EXTENSION_OID,
-  maySignCertificates,
-  nameText,
-  unhandledCritical,
-} from '../x509.ts';
+import * as x509 from '../x509.ts';
 import type { Roots, readVcekExtensions } from './endorsement.ts';
 import { tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from './report.ts';
@@ -58,31 +51,31 @@ export const REPORT_ROWS = rowsFrom<{ report: SnpReport; expectedData: Uint8Arra
 const AMD_NAME = ['C=US', 'L=Santa Clara', 'ST=CA', 'O=Advanced Micro Devices', 'OU=Engineering'];
 
 /** Whether the name has AMD's attributes, once each in any order, and this common name. */
-function isAmdName({ attributes }: Certificate['subject'], name: string): boolean {
+function isAmdName({ attributes }: x509.Certificate['subject'], name: string): boolean {
   const expected = [...AMD_NAME, `CN=${name}`];
   const found = attributes.map(({ type, value }) => `${type}=${value}`);
   return found.length === expected.length && expected.every((attribute) => found.includes(attribute));
 }
 
 /** Whether a pinned certificate is like AMD's. */
-function isAmdCa(certificate: Certificate, name: string): boolean {
+function isAmdCa(certificate: x509.Certificate, name: string): boolean {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
-  const handled = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage];
+  const handled = [x509.EXTENSION_OID.basicConstraints, x509.EXTENSION_OID.keyUsage];
   return (
     isAmdName(subject, name) &&
     version === 3 &&
     signatureAlgorithm.name === 'rsassa-pss' &&
     publicKey.rsa?.modulusBits === 4096 &&
     publicKey.rsa.exponent === 65537n &&
-    maySignCertificates(certificate) &&
-    unhandledCritical(certificate, handled).length === 0
+    x509.maySignCertificates(certificate) &&
+    x509.unhandledCritical(certificate, handled).length === 0
   );
 }
 
 interface SignerSubject {
   readonly report: SnpReport;
   readonly roots: Roots;
-  readonly vcek: Certificate;
+  readonly vcek: x509.Certificate;
   /** Where the VCEK is from, for a person. */
   readonly origin: string;
   readonly extensions: ReturnType<typeof readVcekExtensions>;
@@ -111,7 +104,7 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
     expected: "AMD's names: CN=SEV-VCEK, issued by CN=SEV-Milan or SEV-Genoa as the pinned roots say",
     judge: ({ vcek: { subject, issuer }, roots: { product } }) => {
       const holds = isAmdName(subject, 'SEV-VCEK') && isAmdName(issuer, `SEV-${product}`);
-      return finding(holds, `${nameText(subject)} issued by ${nameText(issuer)}`);
+      return finding(holds, `${x509.nameText(subject)} issued by ${x509.nameText(issuer)}`);
     },
   },
   'snp.vcek.extensions': {
@@ -128,7 +121,7 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
       const areCas = isAmdCa(ark, `ARK-${product}`) && isAmdCa(ask, `SEV-${product}`);
       const links = [await issuedBy(ark, ark), await issuedBy(ask, ark)];
       const holds = areCas && links.every(({ outcome }) => outcome === 'pass');
-      const names = `${commonName(ark.subject)}, ${commonName(ask.subject)}`;
+      const names = `${x509.commonName(ark.subject)}, ${x509.commonName(ask.subject)}`;
       return finding(holds, holds ? names : `${names}, of another form or chain`);
     },
   },

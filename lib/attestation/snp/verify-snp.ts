@@ -4,7 +4,7 @@
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { Checks, firstFailure, type Stages } from '../check.ts';
-import { asCollateral, type EvidenceContext } from '../collateral.ts';
+import { asCollateral, type EvidenceOf } from '../collateral.ts';
 import { MANIFEST_ROWS } from '../document-checks.ts';
 import type { SnpReferenceValues } from '../manifest.ts';
 import type { TrustRoots } from '../roots/production.ts';
@@ -21,12 +21,7 @@ export const SNP_ROWS: Stages = {
   revocation: CRL_ROWS,
 };
 
-/** What is judged, and by which reference values. */
-export interface SnpEvidence {
-  readonly message: SnpAttestation;
-  readonly entries: readonly SnpReferenceValues[];
-  readonly context: EvidenceContext;
-}
+export type SnpEvidence = EvidenceOf<SnpAttestation, SnpReferenceValues>;
 
 /** Returns whether all checks hold; `documentHolds` makes those of the document in between. */
 export async function verifySnp(

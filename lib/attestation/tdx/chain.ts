@@ -7,18 +7,8 @@ import { PrivatemodeError } from '../../errors.ts';
 import { type Finding, finding, rowsFrom } from '../check.ts';
 import type { TrustRoots } from '../roots/production.ts';
 import { inForce, issuedBy } from '../validity.ts';
-import {
-  type Certificate,
-  commonName,
-  decodeCertificates,
-  decodeOneCertificate,
-  EXTENSION_OID,
-  maySignCertificates,
-  nameText,
-  parseCertificate,
-  sameName,
-  unhandledCritical,
-} from '../x509.ts';
+import * as x509 from '../x509.ts';
+import { type Certificate, EXTENSION_OID } from '../x509.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';
 
 /** Common names from the leaf to the root. A chain through the processor CA is refused. */
@@ -45,14 +35,14 @@ export function readPckChain(pem: Uint8Array) {
 
 function readChain(text: string, names: readonly string[]): readonly Certificate[] {
   if (text.length > MAX_CHAIN_BYTES) throw malformed('a certificate chain is too large');
-  const ders = decodeCertificates(text);
-  if (ders.length === names.length) return ders.map(parseCertificate);
-  throw malformed(`a chain of ${ders.length} certificates instead of ${names.length}`);
+  const chain = x509.certificatesIn(text);
+  if (chain.length === names.length) return chain;
+  throw malformed(`a chain of ${chain.length} certificates instead of ${names.length}`);
 }
 
 /** The one trust anchor. Throws attestation_failed if none is pinned. */
 export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
-  if (tdx !== undefined) return parseCertificate(decodeOneCertificate(tdx.root));
+  if (tdx !== undefined) return x509.certificateIn(tdx.root);
   const options = { detail: { missingRoot: 'tdx' } };
   throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted', options);
 }
@@ -69,12 +59,12 @@ export function noDefects(defects: readonly Defect[], held: string): Finding {
 const profileDefects = (chain: readonly Certificate[], names: readonly string[]): readonly Defect[] =>
   chain.flatMap(({ version, signatureAlgorithm, publicKey, subject, extensions }, place) => {
     const name = names[place] ?? 'a certificate too many';
-    const [critical] = unhandledCritical({ extensions }, HANDLED_CRITICAL);
+    const [critical] = x509.unhandledCritical({ extensions }, HANDLED_CRITICAL);
     return [
       version !== 3 && `${name}: X.509 version ${version}`,
       signatureAlgorithm.name !== 'ecdsa-with-SHA256' && `${name}: signed with ${signatureAlgorithm.name}`,
       publicKey.curve !== 'P-256' && `${name}: the key is not on P-256`,
-      commonName(subject) !== name && `the subject is "${nameText(subject)}" instead of CN=${name}`,
+      x509.commonName(subject) !== name && `the subject is "${x509.nameText(subject)}" instead of CN=${name}`,
       critical !== undefined && `${name}: critical extension ${critical} is not understood`,
     ];
   });
@@ -85,7 +75,8 @@ const profileDefects = (chain: readonly Certificate[], names: readonly string[])
  */
 async function pathDefects(chain: readonly Certificate[], pinned: Certificate): Promise<readonly Defect[]> {
   const root = chain.at(-1);
-  const same = root && sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
+  const same =
+    root && x509.sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
   // Below an issuer count the CAs between it and the leaf, and no root below itself (RFC 5280 4.2.1.9).
   const below = (place: number): number => Math.min(place, chain.length - 2);
   const links = chain.map((child, place) => linkDefects(child, chain[place + 1] ?? pinned, below(place)));
@@ -95,15 +86,16 @@ async function pathDefects(chain: readonly Certificate[], pinned: Certificate): 
 /** Expects `issuer` to have issued `child`, and to be a CA that may have `below` CAs under it. */
 async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<Defect[]> {
   const { outcome, found } = await issuedBy(child, issuer);
-  const mayIssue = maySignCertificates(issuer) && (issuer.basicConstraints?.pathLength ?? below) >= below;
-  const name = nameText(child.subject);
+  const mayIssue =
+    x509.maySignCertificates(issuer) && (issuer.basicConstraints?.pathLength ?? below) >= below;
+  const name = x509.nameText(child.subject);
   return [outcome === 'fail' && `${name}: ${found}`, !mayIssue && `${name}: its issuer may not sign it`];
 }
 
 /** Passes if the signer of collateral is Intel's, under the pinned root, and both certificates are valid. */
 export async function judgeSigner(chain: SignerChain, { pinned, now }: ChainSubject): Promise<Finding> {
   const defects = [...profileDefects(chain, SIGNER_CHAIN), ...(await pathDefects(chain, pinned))];
-  const issued = noDefects(defects, nameText(chain[0].subject));
+  const issued = noDefects(defects, x509.nameText(chain[0].subject));
   const validity = inForce(now, ...chain);
   return issued.outcome === 'fail' || validity.outcome === 'pass' ? issued : validity;
 }
@@ -130,7 +122,7 @@ export const CHAIN_ROWS = rowsFrom<ChainSubject>('attestation.md 10', {
     title: 'The PCK chain leads to the trusted root',
     expected: 'leaf, platform CA and the trusted root, each issued by the next',
     judge: async ({ chain, pinned }) =>
-      noDefects(await pathDefects(chain, pinned), `chain to ${nameText(pinned.subject)}`),
+      noDefects(await pathDefects(chain, pinned), `chain to ${x509.nameText(pinned.subject)}`),
   },
   'tdx.pck.validity': {
     title: 'The PCK chain is in its validity',

@@ -4,11 +4,12 @@
  */
 import { type Checks, type Finding, finding, hex, notApplicable, oneOf, rowsFrom } from '../check.ts';
 import { asCollateral, currentList, howObtained, obtained, readFetchedList } from '../collateral.ts';
+import { littleEndian } from '../protobuf.ts';
 import { inForce, issuedBy } from '../validity.ts';
 import { type Certificate, crlDistributionPoint, nameText } from '../x509.ts';
 import { judgeSigner, noDefects } from './chain.ts';
 import type { EntrySubject } from './policy-checks.ts';
-import { littleEndian, type TdQuoteBody } from './quote.ts';
+import type { TdQuoteBody } from './quote.ts';
 import { signatureFinding } from './quote-checks.ts';
 import {
   platformLevel,

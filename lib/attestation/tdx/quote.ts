@@ -3,102 +3,94 @@
  * signatures cover the binary form (9.2, integers little-endian). One table gives both, and the types.
  */
 import { malformed } from '../../crypto/der.ts';
-import {
-  bytesField,
-  messageField,
-  readWireFields,
-  repeatedBytesField,
-  uintField,
-  type WireFields,
-} from '../protobuf.ts';
+import * as protobuf from '../protobuf.ts';
 
-/** A field: its number in the message, and its shape. `width`: bytes of the integer in the binary form. */
-export type Field =
-  | { readonly kind: 'uint'; readonly no: number; readonly width: 2 | 4 }
-  | { readonly kind: 'bytes'; readonly no: number; readonly length: number | undefined }
-  | { readonly kind: 'list'; readonly no: number; readonly length: number; readonly count: number }
-  | { readonly kind: 'message'; readonly no: number; readonly fields: Schema };
+/** Integers by their bits, byte strings by their length, and `bytes` of any. `rtmrs`: 4 times 48 bytes. */
+type Shape = keyof typeof BITS | number | 'bytes' | 'rtmrs' | Schema;
+const BITS = { u16: 16, u32: 32 } as const;
+
+/** A field: its number in the message, and its shape. */
+export type Field = readonly [no: number, shape: Shape];
 
 export interface Schema {
   readonly [name: string]: Field;
 }
 
-interface Values<F extends Field> {
-  readonly uint: number;
-  readonly bytes: Uint8Array;
-  readonly list: readonly Uint8Array[];
-  readonly message: F extends { fields: infer S extends Schema } ? MessageOf<S> : never;
-}
+type ValueOf<S extends Shape> = S extends keyof typeof BITS
+  ? number
+  : S extends number | 'bytes'
+    ? Uint8Array
+    : S extends Schema
+      ? MessageOf<S>
+      : readonly Uint8Array[];
 
-export type MessageOf<S extends Schema> = { readonly [K in keyof S]: Values<S[K]>[S[K]['kind']] };
-
-const u16 = (no: number) => ({ kind: 'uint', no, width: 2 }) as const;
-const u32 = (no: number) => ({ kind: 'uint', no, width: 4 }) as const;
-const bytes = (no: number, length?: number) => ({ kind: 'bytes', no, length }) as const;
-const message = <const S extends Schema>(no: number, fields: S) => ({ kind: 'message', no, fields }) as const;
+export type MessageOf<S extends Schema> = { readonly [Name in keyof S]: ValueOf<S[Name][1]> };
 
 // In each of the next three tables, the fields stand in the order of the binary form.
 const HEADER = {
-  version: u16(1),
-  attestationKeyType: u16(2),
-  teeType: u32(3),
-  pceSvn: bytes(5, 2),
-  qeSvn: bytes(4, 2),
-  qeVendorId: bytes(6, 16),
-  userData: bytes(7, 20),
+  version: [1, 'u16'],
+  attestationKeyType: [2, 'u16'],
+  teeType: [3, 'u32'],
+  pceSvn: [5, 2],
+  qeSvn: [4, 2],
+  qeVendorId: [6, 16],
+  userData: [7, 20],
 } as const;
 
 const TD_QUOTE_BODY = {
-  teeTcbSvn: bytes(1, 16),
-  mrSeam: bytes(2, 48),
-  mrSignerSeam: bytes(3, 48),
-  seamAttributes: bytes(4, 8),
-  tdAttributes: bytes(5, 8),
-  xfam: bytes(6, 8),
-  mrTd: bytes(7, 48),
-  mrConfigId: bytes(8, 48),
-  mrOwner: bytes(9, 48),
-  mrOwnerConfig: bytes(10, 48),
-  rtmrs: { kind: 'list', no: 11, length: 48, count: 4 },
-  reportData: bytes(12, 64),
+  teeTcbSvn: [1, 16],
+  mrSeam: [2, 48],
+  mrSignerSeam: [3, 48],
+  seamAttributes: [4, 8],
+  tdAttributes: [5, 8],
+  xfam: [6, 8],
+  mrTd: [7, 48],
+  mrConfigId: [8, 48],
+  mrOwner: [9, 48],
+  mrOwnerConfig: [10, 48],
+  rtmrs: [11, 'rtmrs'],
+  reportData: [12, 64],
 } as const;
 
 const ENCLAVE_REPORT = {
-  cpuSvn: bytes(1, 16),
-  miscSelect: u32(2),
-  reserved1: bytes(3, 28),
-  attributes: bytes(4, 16),
-  mrEnclave: bytes(5, 32),
-  reserved2: bytes(6, 32),
-  mrSigner: bytes(7, 32),
-  reserved3: bytes(8, 96),
-  isvProdId: u16(9),
-  isvSvn: u16(10),
-  reserved4: bytes(11, 60),
-  reportData: bytes(12, 64),
+  cpuSvn: [1, 16],
+  miscSelect: [2, 'u32'],
+  reserved1: [3, 28],
+  attributes: [4, 16],
+  mrEnclave: [5, 32],
+  reserved2: [6, 32],
+  mrSigner: [7, 32],
+  reserved3: [8, 96],
+  isvProdId: [9, 'u16'],
+  isvSvn: [10, 'u16'],
+  reserved4: [11, 60],
+  reportData: [12, 64],
 } as const;
 
-const QE_REPORT_CERTIFICATION_DATA = {
-  qeReport: message(1, ENCLAVE_REPORT),
-  qeReportSignature: bytes(2, 64),
-  qeAuthData: message(3, { parsedDataSize: u16(1), data: bytes(2) }),
-  pckCertificateChainData: message(4, { certificateDataType: u16(1), size: u32(2), pckCertChain: bytes(3) }),
+const PCK_DATA = { certificateDataType: [1, 'u16'], size: [2, 'u32'], pckCertChain: [3, 'bytes'] } as const;
+
+const QE_DATA = {
+  qeReport: [1, ENCLAVE_REPORT],
+  qeReportSignature: [2, 64],
+  qeAuthData: [3, { parsedDataSize: [1, 'u16'], data: [2, 'bytes'] }],
+  pckCertificateChainData: [4, PCK_DATA],
+} as const;
+
+const CERTIFICATION_DATA = {
+  certificateDataType: [1, 'u16'],
+  size: [2, 'u32'],
+  qeReportCertificationData: [3, QE_DATA],
 } as const;
 
 export const QUOTE_V4 = {
-  header: message(1, HEADER),
-  tdQuoteBody: message(2, TD_QUOTE_BODY),
-  signedDataSize: u32(3),
-  signedData: message(4, {
-    signature: bytes(1, 64),
-    ecdsaAttestationKey: bytes(2, 64),
-    certificationData: message(3, {
-      certificateDataType: u16(1),
-      size: u32(2),
-      qeReportCertificationData: message(3, QE_REPORT_CERTIFICATION_DATA),
-    }),
-  }),
-  extraBytes: bytes(5),
+  header: [1, HEADER],
+  tdQuoteBody: [2, TD_QUOTE_BODY],
+  signedDataSize: [3, 'u32'],
+  signedData: [
+    4,
+    { signature: [1, 64], ecdsaAttestationKey: [2, 64], certificationData: [3, CERTIFICATION_DATA] },
+  ],
+  extraBytes: [5, 'bytes'],
 } as const;
 
 export type QuoteV4 = MessageOf<typeof QUOTE_V4>;
@@ -118,29 +110,26 @@ const MAX_MESSAGE_BYTES = 1024 * 1024;
  */
 export function decodeQuoteV4(bytes: Uint8Array): QuoteV4 {
   if (bytes.length > MAX_MESSAGE_BYTES) throw malformed('the TDX message is too large');
-  return decode(QUOTE_V4, readWireFields(bytes));
+  return decode(QUOTE_V4, protobuf.readWireFields(bytes));
 }
 
-function decode<S extends Schema>(schema: S, wire: WireFields): MessageOf<S> {
+function decode<S extends Schema>(schema: S, wire: protobuf.WireFields): MessageOf<S> {
   const entries = Object.entries(schema).map(([name, field]) => [name, decodeField(name, field, wire)]);
   return Object.fromEntries(entries) as MessageOf<S>;
 }
 
-function decodeField(name: string, field: Field, wire: WireFields): unknown {
-  if (field.kind === 'bytes') return bytesField(wire, field.no, field.length);
-  if (field.kind === 'uint') {
-    const value = Number(uintField(wire, field.no, 32));
-    if (value < 2 ** (8 * field.width)) return value;
-    throw malformed(`${name} exceeds ${field.width} bytes`);
+function decodeField(name: string, [no, shape]: Field, wire: protobuf.WireFields): unknown {
+  if (shape === 'u16' || shape === 'u32') return Number(protobuf.uintField(wire, no, BITS[shape]));
+  if (shape === 'bytes') return protobuf.bytesField(wire, no);
+  if (typeof shape === 'number') return protobuf.bytesField(wire, no, shape);
+  if (shape === 'rtmrs') {
+    const list = protobuf.repeatedBytesField(wire, no);
+    if (list.length === 4 && list.every(({ length }) => length === 48)) return list;
+    throw malformed(`${name} must be 4 byte strings of 48 bytes`);
   }
-  if (field.kind === 'message') {
-    const inner = messageField(wire, field.no);
-    if (inner !== undefined) return decode(field.fields, inner);
-    throw malformed(`the TDX message has no ${name}`);
-  }
-  const list = repeatedBytesField(wire, field.no);
-  if (list.length === field.count && list.every(({ length }) => length === field.length)) return list;
-  throw malformed(`${name} must be ${field.count} byte strings of ${field.length} bytes`);
+  const inner = protobuf.messageField(wire, no);
+  if (inner !== undefined) return decode(shape, inner);
+  throw malformed(`the TDX message has no ${name}`);
 }
 
 /** The quote and its parts: in `qe`, the quoting enclave and the PCK vouch for the attestation key. */
@@ -159,12 +148,9 @@ export const signedQuoteBytes = (quote: Pick<QuoteV4, 'header' | 'tdQuoteBody'>)
 export const qeReportBytes = (report: EnclaveReport): Uint8Array => write(ENCLAVE_REPORT, report);
 
 function write<S extends Schema>(schema: S, values: MessageOf<S>): Uint8Array {
-  const parts = Object.entries(schema).flatMap(([name, field]) => {
+  const parts = Object.entries(schema).flatMap(([name, [, shape]]) => {
     const value = values[name] as number | Uint8Array | readonly Uint8Array[];
-    return typeof value === 'number' ? littleEndian(value, field.kind === 'uint' ? field.width : 0) : value;
+    return typeof value === 'number' ? protobuf.littleEndian(value, shape === 'u16' ? 2 : 4) : value;
   });
   return Buffer.concat(parts);
 }
-
-export const littleEndian = (value: number, width: number): Uint8Array =>
-  Uint8Array.from({ length: width }, (_, i) => value >>> (8 * i));

@@ -3,9 +3,9 @@
  * quoting enclave are up to date (docs/protocol/attestation.md 10). All readers throw collateral_unavailable.
  */
 import { PrivatemodeError } from '../../errors.ts';
-import { parseStrictJson, pathText } from '../../strict-json.ts';
+import { pathText } from '../../strict-json.ts';
 import { asCollateral, type SignedCollateral } from '../collateral.ts';
-import { DATE, hex, integer, JsonMembers, TEXT } from '../json-members.ts';
+import { DATE, hex, integer, type JsonMembers, readMembers, TEXT } from '../json-members.ts';
 import { readSignerChain } from './chain.ts';
 import type { SgxExtension } from './sgx-extension.ts';
 
@@ -36,10 +36,7 @@ const LIMITS = { depth: 16, values: MAX_BODY_CHARACTERS };
  */
 export function readSignedJson(body: string, name: string) {
   if (body.length > MAX_BODY_CHARACTERS) throw unusable('the body is too large');
-  const value = parseStrictJson(Buffer.from(body), LIMITS, (reason) => unusable(`the body: ${reason}`));
-  const members = new JsonMembers(value, [], (_value, path, { expected }) =>
-    unusable(`${pathText(path) || 'the body'} is not ${expected}`),
-  );
+  const members = readMembers(Buffer.from(body), LIMITS, (defect) => unusable(`the body: ${defect}`));
   const content = members.object(name);
   return {
     /** The bytes that were signed. */

@@ -3,7 +3,7 @@
  * about its platform (docs/protocol/attestation.md 9 to 11, 13, 19.10).
  */
 import type { Checks, Stages } from '../check.ts';
-import type { EvidenceContext } from '../collateral.ts';
+import type { EvidenceOf } from '../collateral.ts';
 import type { TdxReferenceValues } from '../manifest.ts';
 import { CHAIN_ROWS, readPckChain, readPinnedRoot } from './chain.ts';
 import { COLLATERAL_ROWS, judgeCollateral } from './collateral-checks.ts';
@@ -18,12 +18,7 @@ export const TDX_ROWS: Stages = {
   revocation: COLLATERAL_ROWS,
 };
 
-/** What is judged, and by which reference values. */
-export interface TdxEvidence {
-  readonly message: QuoteV4;
-  readonly entries: readonly TdxReferenceValues[];
-  readonly context: EvidenceContext;
-}
+export type TdxEvidence = EvidenceOf<QuoteV4, TdxReferenceValues>;
 
 /**
  * Returns whether all checks hold, those of what runs and on what by one of the reference values;

@@ -18,13 +18,13 @@ export interface Model {
 export interface Place {
   /** http://HOST:PORT, without a slash. */
   readonly url: string;
+  /** What the agent sends as its key there. */
+  readonly key: string;
   readonly model: Model;
   /** Aliases of the proxy, by which the agent may keep its own names of models; empty: it may not. */
   readonly aliases: readonly string[];
   /** The models that it may offer to its user: `model`, and other listed ones. */
   readonly models: readonly Model[];
-  /** The name of the provider in the agent's configuration. */
-  readonly provider: string;
   /** Path where the agent's `file` was written. */
   readonly file: string;
   /**
@@ -76,6 +76,11 @@ export interface Agent {
 
 /** What agents send as their key: the proxy adds the real one. */
 export const KEY = 'placeholder';
+/**
+ * The name of the provider in an agent's configuration. A file that uses it can add headers and members to a
+ * request, but reach no other host or model.
+ */
+export const PROVIDER = 'privatemode';
 export const ELSEWHERE = 'Leave it out: such a session has its own way to a model';
 
 /**

@@ -2,7 +2,7 @@
  * Claude Code under `run`: settings on the command line, which win over its files, and the same settings as
  * variables.
  */
-import { type Agent, ELSEWHERE, KEY, literal, type Place } from './agent.ts';
+import { type Agent, ELSEWHERE, literal, type Place } from './agent.ts';
 
 /** The families of models that Claude Code asks for by names of its own, such as claude-haiku-4-5. */
 const FAMILIES = ['fable', 'opus', 'sonnet', 'haiku'] as const;
@@ -24,7 +24,7 @@ function familyVariables({ model, aliases }: Place): Readonly<Record<string, str
 
 const claudeVariables = (place: Place) => ({
   ANTHROPIC_BASE_URL: place.url,
-  ANTHROPIC_AUTH_TOKEN: KEY,
+  ANTHROPIC_AUTH_TOKEN: place.key,
   ANTHROPIC_MODEL: place.model.name, // wins over what /model has saved as the default
   ...familyVariables(place),
   ...(place.models.some((model) => /claude|anthropic/.test(model.name)) && {

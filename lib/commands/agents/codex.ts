@@ -1,20 +1,20 @@
 /** Codex under `run`: settings by `-c`, which win over config.toml. */
-import { type Agent, ELSEWHERE, KEY, literal } from './agent.ts';
+import { type Agent, ELSEWHERE, literal, PROVIDER } from './agent.ts';
 
 const CODEX_KEY = 'LOCAL_PROXY_KEY';
 
 export const CODEX: Agent = {
   install: 'npm install -g @openai/codex',
   needs: ['POST /v1/responses', '--responses-api'],
-  env: () => ({ [CODEX_KEY]: KEY }),
-  args: ({ url, model: { name: model, limits }, provider: name }) => {
-    const api = { name: 'privatemode', base_url: `${url}/v1`, wire_api: 'responses', env_key: CODEX_KEY };
+  env: ({ key }) => ({ [CODEX_KEY]: key }),
+  args: ({ url, model: { name: model, limits } }) => {
+    const api = { name: PROVIDER, base_url: `${url}/v1`, wire_api: 'responses', env_key: CODEX_KEY };
     const provider = Object.entries(api).map(([member, value]) => `${member}=${literal(value)}`);
     const settings = {
       model: literal(model),
       ...(limits !== undefined && { model_context_window: `${limits.context}` }),
-      model_provider: literal(name),
-      [`model_providers.${name}`]: `{${provider.join(',')}}`,
+      model_provider: literal(PROVIDER),
+      [`model_providers.${PROVIDER}`]: `{${provider.join(',')}}`,
       'analytics.enabled': 'false',
       check_for_update_on_startup: 'false',
       // Telemetry can be configured to send prompts.

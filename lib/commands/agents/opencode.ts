@@ -1,9 +1,9 @@
 /** opencode under `run`: a configuration with one provider. */
-import { type Agent, ELSEWHERE, KEY, literal } from './agent.ts';
+import { type Agent, ELSEWHERE, literal, PROVIDER } from './agent.ts';
 
 export const OPENCODE: Agent = {
   install: 'npm install -g opencode-ai',
-  env: ({ url, model, models, provider: name }) => {
+  env: ({ url, key, model, models }) => {
     const baseURL = `${url}/v1`;
     const npm = '@ai-sdk/openai-compatible';
     // opencode merges this with a configuration file that uses the same provider name; such a file could add
@@ -11,17 +11,18 @@ export const OPENCODE: Agent = {
     const provider = {
       npm,
       api: baseURL,
-      options: { baseURL, apiKey: KEY },
+      options: { baseURL, apiKey: key },
       whitelist: models.map((each) => each.name),
       models: Object.fromEntries(
         models.map(({ name: id, limits: limit }) => [id, { id, provider: { npm, api: baseURL }, limit }]),
       ),
     };
-    const chosen = { model: `${name}/${model.name}`, small_model: `${name}/${model.name}` };
+    const name = `${PROVIDER}/${model.name}`;
+    const chosen = { model: name, small_model: name };
     const own = { share: 'disabled', autoupdate: false, experimental: { openTelemetry: false } };
-    const config = { ...chosen, ...own, enabled_providers: [name] };
+    const config = { ...chosen, ...own, enabled_providers: [PROVIDER] };
     return {
-      OPENCODE_CONFIG_CONTENT: literal({ ...config, provider: { [name]: provider } }),
+      OPENCODE_CONFIG_CONTENT: literal({ ...config, provider: { [PROVIDER]: provider } }),
       OPENCODE_DISABLE_MODELS_FETCH: '1',
     };
   },

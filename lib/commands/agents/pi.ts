@@ -1,7 +1,7 @@
 /** pi under `run`: an extension that registers a provider and keeps the session on it. */
-import { type Agent, ELSEWHERE, KEY, literal } from './agent.ts';
+import { type Agent, ELSEWHERE, literal, PROVIDER } from './agent.ts';
 
-const PROVIDER = 'LOCAL_PROXY_PROVIDER';
+const VARIABLE = 'LOCAL_PROXY_PROVIDER';
 
 /** What pi itself assumes for a model without limits; its configuration needs numbers. */
 const ASSUMED = { context: 128_000, output: 16_384 };
@@ -12,7 +12,7 @@ const ASSUMED = { context: 128_000, output: 16_384 };
  * that would go elsewhere.
  */
 const EXTENSION = `export default (pi) => {
-  const { name, model, config } = JSON.parse(process.env.${PROVIDER});
+  const { name, model, config } = JSON.parse(process.env.${VARIABLE});
   pi.registerProvider(name, config);
   pi.on('model_select', async (event, ctx) => {
     if (event.model.provider === name) return;
@@ -25,16 +25,17 @@ const EXTENSION = `export default (pi) => {
 `;
 
 export const PI: Agent = {
-  install: 'npm install -g @earendil-works/pi-coding-agent',
+  // With an older Node, npm installs an older pi, and says nothing.
+  install: 'npm install -g @earendil-works/pi-coding-agent, with Node 22.19 or newer',
   // Before 0.84.3, pi saved each choice of a model as the default of all sessions, also that of the
   // extension. Before 0.79.0, it ran the extensions of a repository without asking.
   oldest: '0.84.3',
   file: { name: 'pi-extension.ts', text: EXTENSION },
-  env: ({ url, model, models, provider: name }) => {
+  env: ({ url, key, model, models }) => {
     const config = {
-      name: 'privatemode',
+      name: PROVIDER,
       baseUrl: url,
-      apiKey: KEY,
+      apiKey: key,
       api: 'anthropic-messages',
       models: models.map(({ name: id, limits: { context, output } = ASSUMED }) => ({
         id,
@@ -47,9 +48,10 @@ export const PI: Agent = {
         compat: { supportsEagerToolInputStreaming: false },
       })),
     };
-    return { [PROVIDER]: literal({ name, model: model.name, config }), PI_OFFLINE: '1', PI_TELEMETRY: '0' };
+    const provider = literal({ name: PROVIDER, model: model.name, config });
+    return { [VARIABLE]: provider, PI_OFFLINE: '1', PI_TELEMETRY: '0' };
   },
-  args: ({ file, model, provider }) => ['-e', file, '--provider', provider, '--model', model.name],
+  args: ({ file, model }) => ['-e', file, '--provider', PROVIDER, '--model', model.name],
   refused: [
     [/^--(?:provider|model|models)(?:=|$)/, 'Choose the model in front of --, with --model'],
     [/^--api-key(?:=|$)/, ELSEWHERE],

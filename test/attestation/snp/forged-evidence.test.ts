@@ -1,11 +1,10 @@
 /**
  * One defect at a time in evidence that is otherwise good: every check of SEV-SNP goes red for its own
- * reason.
+ * reason. test/attestation/snp/verify.test.ts has the defects that the vectors hold.
  */
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
-import type { Check } from '../../../lib/attestation/check.ts';
 import { readVcekExtensions } from '../../../lib/attestation/snp/endorsement.ts';
 import { idKeyDigest } from '../../../lib/attestation/snp/launch-digest.ts';
 import { tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
@@ -25,7 +24,7 @@ import {
   keyUsage,
   vendorExtension,
 } from '../../../simulator/pki/extensions.ts';
-import { RSA_KEYS } from '../../support/evidence/hardware.ts';
+import { evidenceOf, withMembers } from '../../support/evidence/attestation-vectors.ts';
 import {
   ARK,
   ASK,
@@ -55,15 +54,33 @@ import { SNP_ROWS } from '../../support/evidence/stages.ts';
 const judge = (changes: Changes): Promise<EvidenceVerdict> => verify(attestedBy(changes));
 const failures = ({ checks }: EvidenceVerdict): string[] =>
   checks.filter(({ outcome }) => outcome === 'fail').map(({ id }) => id);
+const foundBy = ({ checks }: EvidenceVerdict, id: string) => checks.find((check) => check.id === id);
 
-/** Every row: what is changed, and the checks that must fail, the deciding one first. */
-type Case = readonly [what: string, changes: Changes, failing: readonly string[]];
+/** What is changed, by a name for it. */
+type Cases = Readonly<Record<string, Changes>>;
 
-async function assertCase([what, changes, failing]: Case): Promise<void> {
-  const verdict = await judge(changes);
-  assert.deepEqual(failures(verdict), failing, what);
-  assert.notEqual(verdict.outcome, 'accepted', what);
-  assert.equal(verdict.failure?.id, failing[0], what);
+/** By the checks that fail, the deciding one first. */
+function areRefused(words: string, table: Readonly<Record<string, Cases>>): void {
+  for (const [failing, cases] of Object.entries(table)) {
+    for (const [what, changes] of Object.entries(cases)) {
+      it(`${words} ${what}`, async () => {
+        const verdict = await judge(changes);
+        assert.equal(failures(verdict).join(', '), failing);
+        assert.notEqual(verdict.outcome, 'accepted');
+        assert.equal(verdict.failure?.id, failures(verdict)[0]);
+      });
+    }
+  }
+}
+
+function areAccepted(words: string, cases: Cases): void {
+  for (const [what, changes] of Object.entries(cases)) {
+    it(`${words} ${what}`, async () => {
+      const verdict = await judge(changes);
+      assert.deepEqual(failures(verdict), []);
+      assert.equal(verdict.outcome, 'accepted');
+    });
+  }
 }
 
 const report = (changes: Partial<SnpReport>): Changes => ({ report: changes });
@@ -72,90 +89,122 @@ const parts = (change: (all: [string, Uint8Array][]) => [string, Uint8Array][]):
   vcek({ extensions: amdExtensions(change(vcekParts())) });
 const replaced = (suffix: string, value: Uint8Array): Changes =>
   parts((all) => all.map(([key, old]) => [key, key === suffix ? value : old]));
+/** A reference value with other members. */
+const entry = (members: object) => ({ ...REFERENCE_VALUE, ...members });
+const { GuestPolicy, PlatformInfo } = REFERENCE_VALUE;
+const OF_MILAN = { snp: [entry({ ProductName: 'Milan' })] };
+const otherKey = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
+const ENDED = new Date('2026-11-30T00:00:00Z');
 
-it('SEV-SNP evidence without a defect is accepted', async () => {
-  const verdict = await judge({});
-  assert.deepEqual(failures(verdict), []);
-  assert.equal(verdict.outcome, 'accepted');
+/** A report of version 2, whose product line only the VCEK names. */
+const named = (productName: string, machineStepping?: number): Changes => ({
+  ...replaced('2', ia5String(productName)),
+  ...report({ version: 2, cpuid1EaxFms: 0 }),
+  machineStepping,
 });
 
-describe('a report of SEV-SNP', () => {
-  const cases: readonly Case[] = [
-    ['version 1', report({ version: 1, cpuid1EaxFms: 0 }), ['snp.report.version']],
-    ['version 6', report({ version: 6 }), ['snp.report.version']],
-    ['another signature algorithm', report({ signatureAlgo: 2 }), ['snp.report.signature_algo']],
-    ['a reserved bit of SIGNER_INFO', report({ signerInfo: 1 << 5 }), ['snp.report.signing_key']],
-    ['the top bit of SIGNER_INFO', report({ signerInfo: 0x80000000 }), ['snp.report.signing_key']],
-    ['SIGNING_KEY none', report({ signerInfo: 7 << 2 }), ['snp.report.signing_key']],
-    ['SIGNING_KEY reserved', report({ signerInfo: 2 << 2 }), ['snp.report.signing_key']],
-    ['an author key', report({ signerInfo: 1 }), ['snp.report.author_key']],
-    ['another family id', report({ familyId: new Uint8Array(16) }), ['snp.id_block']],
-    ['another image id', report({ imageId: new Uint8Array(16).fill(2) }), ['snp.id_block']],
-    ['another guest SVN', report({ guestSvn: 3 }), ['snp.id_block']],
-    ['VMPL 3', report({ vmpl: 3 }), ['snp.vmpl']],
-    ['a migration agent', report({ reportIdMa: new Uint8Array(32) }), ['snp.migration_agent']],
-    [
-      'a migration agent whose id is ones but for its last byte',
-      report({ reportIdMa: Uint8Array.of(...new Uint8Array(31).fill(0xff), 0xfe) }),
-      ['snp.migration_agent'],
-    ],
-    [
-      'another chip whose id begins and ends with zeros',
-      report({ chipId: Uint8Array.of(...new Uint8Array(63), 0).fill(1, 31, 32) }),
-      ['snp.chip_id.vcek'],
-    ],
-    ['policy bit 26', report({ policy: 0x252013an | (1n << 26n) }), ['snp.policy.form']],
-    ['policy bit 63', report({ policy: 0x252013an | (1n << 63n) }), ['snp.policy.form']],
-    ['platform bit 6', report({ platformInfo: 0x64n }), ['snp.platform.form']],
-    ['platform bit 8', report({ platformInfo: 0x124n }), ['snp.platform.form']],
-    ['platform bit 63', report({ platformInfo: (1n << 63n) | 0x24n }), ['snp.platform.form']],
-    ['TSME', report({ platformInfo: 0x26n }), ['snp.platform.tsme_en']],
-    ['TIO', report({ platformInfo: 0xa4n }), ['snp.platform.tio_en']],
-    [
-      'a committed TCB below the minimum',
-      report({ committedTcb: tcbValue({ ...TCB, snp: 27 }) }),
-      ['snp.tcb.committed'],
-    ],
-    ['a committed version above the current one', report({ committedMinor: 59 }), ['snp.firmware.version']],
-    [
-      'a committed major above the current one',
-      report({ committedMajor: 2, committedMinor: 0 }),
-      ['snp.firmware.version'],
-    ],
-    ['Bergamo', report({ cpuid1EaxFms: 0xaa0f00 }), ['snp.product']],
-    ['Turin', report({ cpuid1EaxFms: 0xb00f21 }), ['snp.product']],
-    ['a masked chip where chips are listed', report({ chipId: new Uint8Array(64) }), ['snp.chip_id.allowed']],
-    [
-      'another key',
-      { reportKey: generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey },
-      ['snp.report.signature'],
-    ],
-  ];
-  for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
+type Version = readonly [major: number, minor: number];
 
-  it('is accepted from any of several coordinators, and from no other workload', async () => {
-    assert.deepEqual(failures(await judge({ secondCoordinator: true })), []);
-    const none = { ...report({ hostData: new Uint8Array(32) }), secondCoordinator: true };
-    assert.deepEqual(failures(await judge(none)), ['snp.host_data']);
+/** A guest with one ABI version, where the manifest asks for another one. */
+function abi([major, minor]: Version, [ABIMajor, ABIMinor]: Version): Changes {
+  const policyOf = (...version: Version) => 0x2520000n | BigInt(version[0] * 256 + version[1]);
+  return {
+    snp: [entry({ GuestPolicy: { ...GuestPolicy, ABIMajor, ABIMinor } })],
+    report: {
+      policy: policyOf(major, minor),
+      idKeyDigest: idKeyDigest(new Uint8Array(48).fill(0x11), policyOf(ABIMajor, ABIMinor)),
+    },
+  };
+}
+
+describe('a report of SEV-SNP', () => {
+  const [ours, others] = [Buffer.from(CHIP_ID).toString('hex'), '5b'.repeat(64)];
+  const fromAnyOf = (...AllowedChipIDs: string[]): Changes => ({ snp: [entry({ AllowedChipIDs })] });
+  areAccepted('is accepted', {
+    'without a defect': {},
+    'from any of several coordinators': { secondCoordinator: true },
+    'from the first chip that the manifest lists': fromAnyOf(ours, others),
+    'from the last chip that the manifest lists': fromAnyOf(others, ours),
+    'with flags that are stricter than the manifest': report({ policy: 0x3d2013an, platformInfo: 0x3cn }),
+    'with ABI 2.0 where 1.157 is required': abi([2, 0], [1, 157]),
+    'with ABI 2.0 where 1.255 is required': abi([2, 0], [1, 255]),
   });
 
-  it('has an ABI version that is compared as a whole, not part by part', async () => {
-    const { GuestPolicy } = REFERENCE_VALUE;
-    const judgeAbi = (reported: bigint, major: number, minor: number): Promise<EvidenceVerdict> => {
-      const flags = 0x2520000n;
-      const demanded = flags | BigInt(major * 256 + minor);
-      return judge({
-        snp: [{ ...REFERENCE_VALUE, GuestPolicy: { ...GuestPolicy, ABIMajor: major, ABIMinor: minor } }],
-        report: {
-          policy: flags | reported,
-          idKeyDigest: idKeyDigest(new Uint8Array(48).fill(0x11), demanded),
-        },
-      });
-    };
-    assert.deepEqual(failures(await judgeAbi(0x200n, 1, 157)), []);
-    assert.deepEqual(failures(await judgeAbi(0x19dn, 2, 0)), ['snp.policy.abi']);
-    assert.deepEqual(failures(await judgeAbi(0x1ffn, 2, 0)), ['snp.policy.abi']);
-    assert.deepEqual(failures(await judgeAbi(0x200n, 1, 255)), []);
+  const almostOnes = new Uint8Array(32).fill(0xff).fill(0xfe, 31);
+  const almostZeros = new Uint8Array(64).fill(1, 31, 32);
+  areRefused('is refused with', {
+    'snp.report.version': {
+      'version 1': report({ version: 1, cpuid1EaxFms: 0 }),
+      'version 6': report({ version: 6 }),
+    },
+    'snp.report.signature_algo': { 'another signature algorithm': report({ signatureAlgo: 2 }) },
+    'snp.report.signing_key': {
+      'a reserved bit of SIGNER_INFO': report({ signerInfo: 1 << 5 }),
+      'the top bit of SIGNER_INFO': report({ signerInfo: 0x80000000 }),
+      'SIGNING_KEY none': report({ signerInfo: 7 << 2 }),
+      'SIGNING_KEY reserved': report({ signerInfo: 2 << 2 }),
+    },
+    'snp.report.author_key': { 'an author key': report({ signerInfo: 1 }) },
+    'snp.id_block': {
+      'another family id': report({ familyId: new Uint8Array(16) }),
+      'another image id': report({ imageId: new Uint8Array(16).fill(2) }),
+      'another guest SVN': report({ guestSvn: 3 }),
+    },
+    'snp.id_key': {
+      'flags that the manifest allows, and the ID key of others': {
+        ...report({ policy: 0x253013an, platformInfo: 0xa7n }),
+        snp: [
+          entry({
+            GuestPolicy: { ...GuestPolicy, SMT: true },
+            PlatformInfo: { ...PlatformInfo, SMTEnabled: true, TSMEEnabled: true, TIOEnabled: true },
+          }),
+        ],
+      },
+    },
+    'snp.vmpl': { 'VMPL 3': report({ vmpl: 3 }) },
+    'snp.migration_agent': {
+      'a migration agent': report({ reportIdMa: new Uint8Array(32) }),
+      'a migration agent whose id is ones but for its last byte': report({ reportIdMa: almostOnes }),
+    },
+    'snp.chip_id.vcek': {
+      'another chip whose id begins and ends with zeros': report({ chipId: almostZeros }),
+    },
+    'snp.policy.abi': {
+      'ABI 1.157 where 2.0 is required': abi([1, 157], [2, 0]),
+      'ABI 1.255 where 2.0 is required': abi([1, 255], [2, 0]),
+    },
+    'snp.policy.form': {
+      'policy bit 26': report({ policy: 0x252013an | (1n << 26n) }),
+      'policy bit 63': report({ policy: 0x252013an | (1n << 63n) }),
+    },
+    'snp.platform.form': {
+      'platform bit 6': report({ platformInfo: 0x64n }),
+      'platform bit 8': report({ platformInfo: 0x124n }),
+      'platform bit 63': report({ platformInfo: (1n << 63n) | 0x24n }),
+    },
+    'snp.platform.tsme_en': { TSME: report({ platformInfo: 0x26n }) },
+    'snp.platform.tio_en': { TIO: report({ platformInfo: 0xa4n }) },
+    'snp.tcb.committed': {
+      'a committed TCB below the minimum': report({ committedTcb: tcbValue({ ...TCB, snp: 27 }) }),
+    },
+    'snp.product': {
+      Bergamo: report({ cpuid1EaxFms: 0xaa0f00 }),
+      Turin: report({ cpuid1EaxFms: 0xb00f21 }),
+    },
+  });
+
+  it('is refused if the manifest requires RAPL disabled and ciphertext hiding, and it has neither', async () => {
+    const more = entry({
+      GuestPolicy: { ...GuestPolicy, RAPLDis: true, CipherTextHidingDRAM: true },
+      PlatformInfo: { ...PlatformInfo, RAPLDisabled: true, CiphertextHidingDRAMEnabled: true },
+    });
+    assert.deepEqual(failures(await judge({ snp: [more] })), [
+      'snp.id_key',
+      'snp.policy.rapl_dis',
+      'snp.policy.ciphertext_hiding_dram',
+      'snp.platform.rapl_dis',
+      'snp.platform.ciphertext_hiding_dram_en',
+    ]);
   });
 
   it('has firmware versions that are compared as a whole, and builds that are compared too', async () => {
@@ -179,84 +228,29 @@ describe('a report of SEV-SNP', () => {
   });
 
   it('has the kind of its signing key named in words by the verdict', async () => {
-    const words = ['VCEK', 'VLEK', 'reserved', 'reserved', 'reserved', 'reserved', 'reserved', 'none'];
+    const words = ['VCEK', 'VLEK', ...Array<string>(5).fill('reserved'), 'none'];
     for (const [key, word] of words.entries()) {
-      for (const [reserved, suffix] of [
-        [0, ''],
-        [1 << 5, ', reserved bits set'],
-      ] as const) {
-        const verdict = await judge(report({ signerInfo: (key << 2) | reserved }));
-        const check = verdict.checks.find(({ id }) => id === 'snp.report.signing_key');
-        assert.equal(check?.found, word + suffix);
-      }
+      const verdict = await judge(report({ signerInfo: key << 2 }));
+      assert.equal(foundBy(verdict, 'snp.report.signing_key')?.found, word);
     }
   });
 
   it('is accepted with a masked chip id if the manifest allows any chip', async () => {
-    const any = { ...REFERENCE_VALUE, AllowedChipIDs: [] };
-    const masked = await judge({ ...report({ chipId: new Uint8Array(64) }), snp: [any] });
+    const any = { ...report({ chipId: new Uint8Array(64) }), snp: [entry({ AllowedChipIDs: [] })] };
+    const masked = await judge(any);
     assert.equal(masked.outcome, 'accepted');
-    const outcome = (id: string) => masked.checks.find((check) => check.id === id)?.outcome;
-    assert.equal(outcome('snp.chip_id.vcek'), 'not-applicable');
-    assert.equal(outcome('snp.chip_id.allowed'), 'not-applicable');
-  });
-
-  it('is accepted from any chip that the manifest lists, and from no other', async () => {
-    const [ours = ''] = REFERENCE_VALUE.AllowedChipIDs;
-    const other = '5b'.repeat(64);
-    for (const [listed, failing] of [
-      [[other, ours], []],
-      [[ours, other], []],
-      [[other, other], ['snp.chip_id.allowed']],
-    ] as const) {
-      const snp = [{ ...REFERENCE_VALUE, AllowedChipIDs: listed }];
-      assert.deepEqual(failures(await judge({ snp })), failing);
-    }
-  });
-
-  it('is accepted if its flags are stricter than the manifest requires', async () => {
-    const stricter = { policy: 0x252013an | (1n << 23n) | (1n << 24n), platformInfo: 0x3cn };
-    assert.deepEqual(failures(await judge({ report: stricter })), []);
-  });
-
-  it('passes the policy checks with SMT if the manifest allows SMT', async () => {
-    const { GuestPolicy, PlatformInfo } = REFERENCE_VALUE;
-    const smt = {
-      ...REFERENCE_VALUE,
-      GuestPolicy: { ...GuestPolicy, SMT: true },
-      PlatformInfo: { ...PlatformInfo, SMTEnabled: true, TSMEEnabled: true, TIOEnabled: true },
-    };
-    const verdict = await judge({ report: { policy: 0x253013an, platformInfo: 0xa7n }, snp: [smt] });
-    assert.deepEqual(failures(verdict), ['snp.id_key']);
-  });
-
-  it('is refused if the manifest requires RAPL disabled and ciphertext hiding, and the report has neither', async () => {
-    const { GuestPolicy, PlatformInfo } = REFERENCE_VALUE;
-    const more = {
-      ...REFERENCE_VALUE,
-      GuestPolicy: { ...GuestPolicy, RAPLDis: true, CipherTextHidingDRAM: true },
-      PlatformInfo: { ...PlatformInfo, RAPLDisabled: true, CiphertextHidingDRAMEnabled: true },
-    };
-    assert.deepEqual(failures(await judge({ snp: [more] })), [
-      'snp.id_key',
-      'snp.policy.rapl_dis',
-      'snp.policy.ciphertext_hiding_dram',
-      'snp.platform.rapl_dis',
-      'snp.platform.ciphertext_hiding_dram_en',
-    ]);
+    for (const id of ['snp.chip_id.vcek', 'snp.chip_id.allowed'])
+      assert.equal(foundBy(masked, id)?.outcome, 'not-applicable');
   });
 
   it('is refused with a byte that is not zero in its signature field outside R and S', async () => {
     const input = attestedBy({});
-    const text = Buffer.from(input.document).toString();
-    const { raw_attestation_doc: raw } = JSON.parse(text) as { raw_attestation_doc: string };
-    const message = Buffer.from(raw, 'base64');
-    const signature = message.indexOf(Buffer.from('e201800400', 'hex').subarray(0, 4)) + 4;
+    const signature = evidenceOf(input).indexOf(Buffer.from('e2018004', 'hex')) + 4;
     for (const offset of [48, 71, 120, 143, 144, 511]) {
-      const changed = Buffer.from(message);
-      changed[signature + offset] = 1;
-      const document = Buffer.from(text.replace(raw, changed.toString('base64')));
-      assert.deepEqual(failures(await verify({ ...input, document })), ['snp.report.signature'], `${offset}`);
+      const raw = evidenceOf(input);
+      raw[signature + offset] = 1;
+      const changed = withMembers(input, { raw_attestation_doc: raw.toString('base64') });
+      assert.deepEqual(failures(await verify(changed)), ['snp.report.signature'], `${offset}`);
     }
   });
 });
@@ -272,125 +266,72 @@ function ofVersion2(der: Uint8Array): Uint8Array {
 
 describe('the VCEK certificate', () => {
   const p256 = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
-  const cases: readonly Case[] = [
-    ['an older version', { vcek: ofVersion2(VCEK) }, ['snp.vcek.form', 'snp.chain.signature']],
-    ['bytes that are no certificate', { vcek: new Uint8Array([0x30, 0]) }, ['snp.vcek.available']],
-    ['a key on another curve', vcek({ key: p256 }), ['snp.vcek.form', 'snp.report.signature']],
-    [
-      'an ECDSA signature',
-      vcek({ issuer: { name: ISSUERS.ask.name, key: p256 } }),
-      ['snp.vcek.form', 'snp.chain.signature'],
-    ],
-    ['a VLEK name', vcek({ subject: amdName('SEV-VLEK') }), ['snp.vcek.names']],
-    [
-      'a further attribute',
-      vcek({ subject: [...amdName('SEV-VCEK'), ['O', 'Advanced Micro Devices']] }),
-      ['snp.vcek.names'],
-    ],
-    [
-      'an attribute twice in the place of another',
-      vcek({
-        subject: amdName('SEV-VCEK').map((pair) =>
-          pair[0] === 'C' ? ['O', 'Advanced Micro Devices'] : pair,
-        ),
+  const ORGANIZATION = ['O', 'Advanced Micro Devices'] as const;
+  const name = amdName('SEV-VCEK');
+  const keyId = vendorExtension('2.5.29.35', octetString(new Uint8Array(1)));
+  const withMore = (extension: EncodedExtension): Changes =>
+    vcek({ extensions: [...amdExtensions(vcekParts()), extension] });
+  const without = (suffix: string) => parts((all) => all.filter(([key]) => key !== suffix));
+
+  areAccepted('is accepted', {
+    'with the chip as OCTET STRING': replaced('4', octetString(CHIP_ID)),
+    'with an authority key id': withMore(keyId),
+    'as PEM': { vcek: Buffer.from(toPem(VCEK)) },
+    'with a product name and a stepping that agree': named('Genoa-B1', 1),
+    ...Object.fromEntries([0, 1, 2].map((digit) => [`of Genoa-B${digit}`, named(`Genoa-B${digit}`)])),
+  });
+
+  areRefused('is refused with', {
+    'snp.vcek.available': { 'bytes that are no certificate': { vcek: new Uint8Array([0x30, 0]) } },
+    'snp.vcek.form, snp.chain.signature': {
+      'an older version': { vcek: ofVersion2(VCEK) },
+      'an ECDSA signature': vcek({ issuer: { name: ISSUERS.ask.name, key: p256 } }),
+    },
+    'snp.vcek.form, snp.report.signature': { 'a key on another curve': vcek({ key: p256 }) },
+    'snp.vcek.names': {
+      'a VLEK name': vcek({ subject: amdName('SEV-VLEK') }),
+      'a further attribute': vcek({ subject: [...name, ORGANIZATION] }),
+      'an attribute twice in the place of another': vcek({
+        subject: name.map((pair) => (pair[0] === 'C' ? ORGANIZATION : pair)),
       }),
-      ['snp.vcek.names'],
-    ],
-    ['a missing attribute', vcek({ subject: amdName('SEV-VCEK').slice(1) }), ['snp.vcek.names']],
-    [
-      'the issuer of another line',
-      vcek({ issuer: { name: amdName('SEV-Milan'), key: KEYS.ask } }),
-      ['snp.vcek.names', 'snp.chain.signature'],
-    ],
-    ['a signature by the ARK', vcek({ issuer: ISSUERS.ark }), ['snp.vcek.names', 'snp.chain.signature']],
-    ['an extension of Turin', parts((all) => [...all, ['3.9', integer(1)]]), ['snp.vcek.extensions']],
-    ['a csp_id', parts((all) => [...all, ['5', ia5String('cloud')]]), ['snp.vcek.extensions']],
-    [
-      'a standard extension',
-      vcek({ extensions: [...amdExtensions(vcekParts()), basicConstraints(false)] }),
-      ['snp.vcek.extensions'],
-    ],
-    ['another structure version', replaced('1', integer(1)), ['snp.vcek.extensions']],
-    ['a product name of another type', replaced('2', utf8String('Genoa')), ['snp.vcek.extensions']],
-    ['an SPL above 255', replaced('3.8', integer(256)), ['snp.vcek.extensions']],
-    ['an SPL that is no INTEGER', replaced('3.1', octetString(new Uint8Array(1))), ['snp.vcek.extensions']],
-    [
-      'bytes after an SPL',
-      replaced('3.1', Buffer.concat([integer(12), new Uint8Array(1)])),
-      ['snp.vcek.extensions'],
-    ],
-    ['a chip id of 8 bytes', replaced('4', octetString(new Uint8Array(8))), ['snp.vcek.extensions']],
-    ['a chip id of 65 bytes', replaced('4', new Uint8Array(65)), ['snp.vcek.extensions']],
-    ['the id of another chip', replaced('4', new Uint8Array(64).fill(1)), ['snp.chip_id.vcek']],
-    ['another spl_4', replaced('3.4', integer(1)), ['snp.tcb.vcek', 'snp.tcb.vcek_current']],
-    [
-      'a validity that has not begun',
-      vcek({ notBefore: new Date('2026-12-02T00:00:00Z') }),
-      ['snp.chain.validity'],
-    ],
-  ];
-  for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
-
-  for (const suffix of vcekParts().map(([key]) => key)) {
-    it(`is refused without the extension .${suffix}`, () =>
-      assertCase([suffix, parts((all) => all.filter(([key]) => key !== suffix)), ['snp.vcek.extensions']]));
-  }
-
-  it('is accepted with the chip as OCTET STRING, with an authority key id, and as PEM', async () => {
-    const keyId = vendorExtension('2.5.29.35', octetString(new Uint8Array(1)));
-    for (const changes of [
-      replaced('4', octetString(CHIP_ID)),
-      vcek({ extensions: [...amdExtensions(vcekParts()), keyId] }),
-      { vcek: Buffer.from(toPem(VCEK)) },
-    ]) {
-      assert.deepEqual(failures(await judge(changes)), []);
-    }
-  });
-
-  it('is of the line that report and reference value name, whatever they say', async () => {
-    const milan = [{ ...REFERENCE_VALUE, ProductName: 'Milan' }];
-    const v2 = { ...replaced('2', ia5String('Genoa-B1')), report: { version: 2, cpuid1EaxFms: 0 } };
-    assert.deepEqual(failures(await judge(v2)), []);
-    for (const changes of [v2, report({ cpuid1EaxFms: 0xa00f11 })])
-      assert.deepEqual(failures(await judge({ ...changes, snp: milan })), ['snp.product']);
-  });
-
-  it('determines the product of a version 2 report, including the stepping', async () => {
-    const v2 = { version: 2, cpuid1EaxFms: 0 };
-    const named = (name: string, machineStepping?: number): Changes => ({
-      ...replaced('2', ia5String(name)),
-      report: v2,
-      machineStepping,
-    });
-    assert.deepEqual(failures(await judge(named('Genoa-B1'))), []);
-    assert.deepEqual(failures(await judge(named('Genoa-B1', 1))), []);
-    for (const bad of [
-      named('Genoa'),
-      named('Genoa-B3'),
-      named('Milan-B0'),
-      named('Genoa-B1', 2),
-      named('Genoa-B11'),
-    ]) {
-      assert.deepEqual(failures(await judge(bad)), ['snp.product']);
-    }
-    for (const [stepping, exists] of [true, true, true, false].entries()) {
-      const failing = failures(await judge(named(`Genoa-B${stepping}`)));
-      assert.deepEqual(failing, exists ? [] : ['snp.product']);
-    }
-    const milan = [{ ...REFERENCE_VALUE, ProductName: 'Milan' }];
-    assert.deepEqual(failures(await judge({ ...named('Milan-B0'), snp: milan })), ['snp.product']);
+      'a missing attribute': vcek({ subject: name.slice(1) }),
+    },
+    'snp.vcek.names, snp.chain.signature': {
+      'the issuer of another line': vcek({ issuer: { name: amdName('SEV-Milan'), key: KEYS.ask } }),
+      'a signature by the ARK': vcek({ issuer: ISSUERS.ark }),
+    },
+    'snp.vcek.extensions': {
+      'an extension of Turin': parts((all) => [...all, ['3.9', integer(1)]]),
+      'a csp_id': parts((all) => [...all, ['5', ia5String('cloud')]]),
+      'a standard extension': withMore(basicConstraints(false)),
+      'another structure version': replaced('1', integer(1)),
+      'a product name of another type': replaced('2', utf8String('Genoa')),
+      'an SPL that is no INTEGER': replaced('3.1', octetString(new Uint8Array(1))),
+      'bytes after an SPL': replaced('3.1', Buffer.concat([integer(12), new Uint8Array(1)])),
+      'a chip id of 8 bytes': replaced('4', octetString(new Uint8Array(8))),
+      'a chip id of 65 bytes': replaced('4', new Uint8Array(65)),
+      ...Object.fromEntries(vcekParts().map(([suffix]) => [`no extension .${suffix}`, without(suffix)])),
+    },
+    'snp.tcb.vcek, snp.tcb.vcek_current': { 'another spl_4': replaced('3.4', integer(1)) },
+    'snp.product': {
+      'a product name without a stepping': named('Genoa'),
+      'a stepping that does not exist': named('Genoa-B3'),
+      'a stepping of two digits': named('Genoa-B11'),
+      'the name of another line': named('Milan-B0'),
+      'the name of the line that only the manifest names': { ...named('Milan-B0'), ...OF_MILAN },
+      'another stepping than the message states': named('Genoa-B1', 2),
+      'another line than the reference value': { ...named('Genoa-B1'), ...OF_MILAN },
+      'another line than report and reference value': { ...report({ cpuid1EaxFms: 0xa00f11 }), ...OF_MILAN },
+    },
   });
 
   it('names a level of up to 255 for each part of the TCB', () => {
     const levels = (suffix: string, level: number) => {
-      const extensions = vcekParts().map(
-        ([key, old]) => [key, key === suffix ? integer(level) : old] as [string, Uint8Array],
-      );
-      return readVcekExtensions(parseCertificate(issueVcek({ extensions: amdExtensions(extensions) }))).tcb;
+      const { vcek: der } = replaced(suffix, integer(level));
+      return readVcekExtensions(parseCertificate(der as Uint8Array)).tcb;
     };
-    for (const [index, part] of (
-      ['bootloader', 'tee', 'snp', 'spl4', 'spl5', 'spl6', 'spl7', 'microcode'] as const
-    ).entries()) {
+    const names = ['bootloader', 'tee', 'snp', 'spl4', 'spl5', 'spl6', 'spl7', 'microcode'] as const;
+    for (const [index, part] of names.entries()) {
       assert.deepEqual(levels(`3.${index + 1}`, 255), { ...TCB, [part]: 255 });
       assert.throws(() => levels(`3.${index + 1}`, 256), { code: 'evidence_malformed' });
     }
@@ -401,171 +342,105 @@ describe('the roots of AMD', () => {
   const ark = (request: Partial<CertificateRequest>): Changes => ({ roots: rootsOf(issueArk(request), ASK) });
   const ask = (request: Partial<CertificateRequest>): Changes => ({ roots: rootsOf(ARK, issueAsk(request)) });
   const unknown = { ...keyUsage('keyCertSign'), oid: '1.2.3' };
-  const cases: readonly Case[] = [
-    ['an ARK that is no CA', ark({ extensions: [] }), ['snp.roots']],
-    [
-      'an ARK that may not sign certificates',
-      ark({ extensions: [keyUsage('cRLSign'), basicConstraints(true)] }),
-      ['snp.roots'],
-    ],
-    ['an ASK that is no CA', ask({ extensions: [] }), ['snp.roots']],
-    ['a small ASK', ask({ key: KEYS.small }), ['snp.roots', 'snp.chain.signature']],
-    ['an ASK with a small exponent', ask({ key: RSA_KEYS.exponent3 }), ['snp.roots', 'snp.chain.signature']],
-    ['another name', ark({ subject: amdName('ARK-Milan') }), ['snp.roots']],
-    ['an ASK signed by itself', ask({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } }), ['snp.roots']],
-    [
-      'an ASK that names another issuer, although the ARK signed it',
-      ask({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } }),
-      ['snp.roots'],
-    ],
-    [
-      'an ARK that names another issuer, although it signed itself',
-      ark({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } }),
-      ['snp.roots'],
-    ],
-    ['a critical extension', ask({ extensions: [basicConstraints(true), unknown] }), ['snp.roots']],
-    ['an expired ASK', ask({ notAfter: new Date('2026-11-30T00:00:00Z') }), ['snp.chain.validity']],
-    ['an expired ARK', ark({ notAfter: new Date('2026-11-30T00:00:00Z') }), ['snp.chain.validity']],
-    [
-      'an ARK that may not sign CRLs',
-      ark({ extensions: [keyUsage('keyCertSign'), basicConstraints(true)] }),
-      ['snp.crl.signature'],
-    ],
-    [
-      'text around the PEM',
-      { roots: { snp: { Genoa: { ark: `# ARK\n${toPem(ARK)}`, ask: toPem(ASK) } }, tdx: undefined } },
-      ['snp.roots'],
-    ],
-  ];
-  for (const each of cases) it(`are refused with ${each[0]}`, () => assertCase(each));
+  const caFor = (use: 'cRLSign' | 'keyCertSign') => ({ extensions: [keyUsage(use), basicConstraints(true)] });
+  const misnamed = { name: amdName('ARK-Milan'), key: KEYS.ark };
+  const commented = { ark: `# ARK\n${toPem(ARK)}`, ask: toPem(ASK) };
+  areRefused('are refused with', {
+    'snp.roots': {
+      'an ARK that is no CA': ark({ extensions: [] }),
+      'an ARK that may not sign certificates': ark(caFor('cRLSign')),
+      'an ASK that is no CA': ask({ extensions: [] }),
+      'another name': ark({ subject: amdName('ARK-Milan') }),
+      'an ASK signed by itself': ask({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } }),
+      'an ASK that names another issuer, although the ARK signed it': ask({ issuer: misnamed }),
+      'an ARK that names another issuer, although it signed itself': ark({ issuer: misnamed }),
+      'a critical extension': ask({ extensions: [basicConstraints(true), unknown] }),
+      'text around the PEM': { roots: { snp: { Genoa: commented }, tdx: undefined } },
+    },
+    'snp.roots, snp.chain.signature': {
+      'a small ASK': ask({ key: KEYS.small }),
+      'an ASK with a small exponent': ask({ key: KEYS.exponent3 }),
+    },
+    'snp.chain.validity': {
+      'an expired ASK': ask({ notAfter: ENDED }),
+      'an expired ARK': ark({ notAfter: ENDED }),
+    },
+    'snp.crl.signature': {
+      'an ARK that may not sign CRLs': ark(caFor('keyCertSign')),
+    },
+  });
 });
 
 describe('the revocation list of AMD', () => {
   const date = new Date('2026-11-01T00:00:00Z');
   const revoked = [{ serial: ASK_SERIAL, date }];
-  const old = issueArkCrl({
-    thisUpdate: new Date('2026-01-01T00:00:00Z'),
-    nextUpdate: new Date('2026-11-30T00:00:00Z'),
-  });
+  const old = issueArkCrl({ thisUpdate: new Date('2026-01-01T00:00:00Z'), nextUpdate: ENDED });
   const future = issueArkCrl({ thisUpdate: new Date('2026-12-02T00:00:00Z') });
   const forged = issueArkCrl({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } });
+  const misnamed = issueArkCrl({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } });
   const serve = (crl: Uint8Array): Partial<CollateralSource> => ({ amdCrl: async () => ({ crl }) });
+  const listing = (count: number): Uint8Array =>
+    issueArkCrl({
+      revoked: Array.from({ length: count }, (_, i) => ({ serial: (1n << 150n) + BigInt(i), date })),
+    });
+  const [large, small] = [listing(1900), listing(1500)];
 
-  const cases: readonly Case[] = [
-    [
-      'a wrong signature, although a good one could be fetched',
-      { crl: forged, collateral: serve(CRL) },
-      ['snp.crl.signature'],
-    ],
-    [
-      'another issuer',
-      { crl: issueArkCrl({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } }), collateral: serve(CRL) },
-      ['snp.crl.signature'],
-    ],
-    ['the ASK on it', { crl: issueArkCrl({ revoked }) }, ['snp.crl.ask']],
-    ['the ASK on a fetched one', { crl: null, collateral: serve(issueArkCrl({ revoked })) }, ['snp.crl.ask']],
-    ['no list and no network', { crl: null }, ['snp.crl.available']],
-    ['an expired list and no network', { crl: old }, ['snp.crl.available']],
-    ['a list of the future and no network', { crl: future }, ['snp.crl.available']],
-    ['an unreadable list and no network', { crl: new Uint8Array(10) }, ['snp.crl.available']],
-    ['an expired fetched list', { crl: null, collateral: serve(old) }, ['snp.crl.current']],
-    ['a fetched list of the future', { crl: null, collateral: serve(future) }, ['snp.crl.current']],
-    ['a forged fetched list', { crl: null, collateral: serve(forged) }, ['snp.crl.signature']],
-    [
-      'an unreadable fetched list',
-      { crl: null, collateral: serve(new Uint8Array(5)) },
-      ['snp.crl.available'],
-    ],
-  ];
-  for (const each of cases) it(`leads to a refusal with ${each[0]}`, () => assertCase(each));
+  areAccepted('is accepted with', {
+    'other serial numbers only': {
+      crl: issueArkCrl({ revoked: [0n, 0x20003n].map((serial) => ({ serial, date })) }),
+    },
+    'less than 64 KiB in the evidence': { crl: small },
+  });
 
-  const listOf = ({ checks }: EvidenceVerdict): Check | undefined =>
-    checks.find(({ id }) => id === 'snp.crl.available');
+  areRefused('leads to a refusal with', {
+    'snp.crl.signature': {
+      'a wrong signature, although a good one could be fetched': { crl: forged, collateral: serve(CRL) },
+      'another issuer': { crl: misnamed, collateral: serve(CRL) },
+      'a forged fetched list': { crl: null, collateral: serve(forged) },
+    },
+    'snp.crl.ask': {
+      'the ASK on it': { crl: issueArkCrl({ revoked }) },
+      'the ASK on a fetched one': { crl: null, collateral: serve(issueArkCrl({ revoked })) },
+    },
+    'snp.crl.current': { 'an expired fetched list': { crl: null, collateral: serve(old) } },
+  });
 
-  it('is fetched if the document has none, or one that is unreadable or not current', async () => {
+  it('is fetched if the document has none, or one that is unreadable, too large or not in force', async () => {
+    assert.ok(large.length > 65_536 && small.length < 65_536, `${large.length}, ${small.length}`);
     const due = issueArkCrl({ nextUpdate: NOW }); // another one is due at this moment
-    for (const crl of [null, new Uint8Array(10), old, future, due]) {
+    const why = 'as the document has none that is in force';
+    for (const crl of [null, new Uint8Array(10), large, old, future, due]) {
       const verdict = await judge({ crl, collateral: serve(CRL) });
       assert.deepEqual(failures(verdict), []);
-      assert.equal(
-        listOf(verdict)?.found,
-        'fetched, as the document has none that is in force; number 04, issued 2026-11-01T00:00:00.000Z',
-      );
-      const offline = await judge({ crl });
-      assert.match(offline.failure?.found ?? '', /\(needed, as the document has none that is in force\)$/);
+      const found = `fetched, ${why}; number 04, issued 2026-11-01T00:00:00.000Z`;
+      assert.equal(foundBy(verdict, 'snp.crl.available')?.found, found);
+      const { failure } = await judge({ crl });
+      assert.deepEqual([failure?.id, failure?.code], ['snp.crl.available', 'collateral_unavailable']);
+      assert.equal(failure?.found, `offline (needed, ${why})`);
+      assert.deepEqual(failure?.detail, crl === future ? { clock: 'early' } : undefined);
     }
   });
 
-  it('has a check that shows its age, and whether the sender of the evidence chose it', async () => {
-    const older = issueArkCrl({ thisUpdate: new Date('2026-10-20T00:00:00Z') });
-    const amdCrl = async () => ({ crl: older, stored: { fetchedAt: NOW.getTime(), because: 'no network' } });
-    const age = ({ checks }: EvidenceVerdict) => {
-      const { outcome, found } = checks.find(({ id }) => id === 'snp.crl.age') ?? {};
-      return [outcome, found];
-    };
-    for (const [verdict, words] of [
-      [judge({}), 'issued 2026-11-01T00:00:00.000Z; chosen by whoever sent the evidence'],
-      [judge({ crl: older }), 'issued 2026-10-20T00:00:00.000Z; chosen by whoever sent the evidence'],
-      [
-        judge({ crl: null, collateral: serve(CRL) }),
-        'issued 2026-11-01T00:00:00.000Z; not from the evidence',
-      ],
-      [
-        judge({ crl: null, collateral: { amdCrl } }),
-        'issued 2026-10-20T00:00:00.000Z; not from the evidence',
-      ],
-    ] as const)
-      assert.deepEqual(age(await verdict), ['pass', words]);
-    assert.deepEqual(age(await judge({ crl: null })), ['not-evaluated', 'an earlier check failed']);
-  });
-
-  it('has its age in the verdict, which says when a list was stored and why a stored list is used', async () => {
-    const day = 86_400;
-    const { age, found } = listOf(await judge({})) ?? {};
-    assert.deepEqual(
-      [age, found],
-      [30 * day, 'from the document; number 04, issued 2026-11-01T00:00:00.000Z'],
-    );
+  it('has its age in the verdict, which says when a list was stored, why it is used, and who chose it', async () => {
     const stored = { fetchedAt: NOW.getTime() - 3 * 3600_000, because: 'kdsintf.amd.com does not resolve' };
     const amdCrl = async () => ({ crl: CRL, stored });
-    const instead = listOf(await judge({ crl: null, collateral: { amdCrl } }));
-    assert.equal(instead?.age, 30 * day);
+    const verdict = await judge({ crl: null, collateral: { amdCrl } });
+    const { age, found } = foundBy(verdict, 'snp.crl.available') ?? {};
+    assert.equal(age, 30 * 86_400);
     assert.equal(
-      instead?.found,
+      found,
       'stored at 2026-11-30T21:00:00.000Z, because it could not be fetched now (kdsintf.amd.com does not resolve); number 04, issued 2026-11-01T00:00:00.000Z',
     );
-  });
-
-  it('is taken from the evidence if it has less than 64 KiB there, and is fetched if it has more', async () => {
-    const listing = (count: number): Uint8Array =>
-      issueArkCrl({
-        revoked: Array.from({ length: count }, (_, i) => ({ serial: (1n << 150n) + BigInt(i), date })),
-      });
-    const [large, small] = [listing(1900), listing(1500)];
-    assert.ok(large.length > 65_536 && small.length < 65_536, `${large.length}, ${small.length}`);
-    const verdict = await judge({ crl: large, collateral: serve(CRL) });
-    assert.match(listOf(verdict)?.found ?? '', /^fetched, /);
-    assert.match(listOf(await judge({ crl: small }))?.found ?? '', /^from the document/);
-  });
-
-  it('is accepted if it lists only other serial numbers', async () => {
-    const crl = issueArkCrl({
-      revoked: [
-        { serial: 0n, date },
-        { serial: 0x20003n, date },
-      ],
-    });
-    assert.deepEqual(failures(await judge({ crl })), []);
+    const chosen = foundBy(verdict, 'snp.crl.age')?.found;
+    assert.equal(chosen, 'issued 2026-11-01T00:00:00.000Z; not from the evidence');
   });
 
   it('leads to a rejection with the code collateral_unavailable if it cannot be fetched', async () => {
-    const verdict = await judge({ crl: null });
-    assert.equal(verdict.failure?.code, 'collateral_unavailable');
     for (const sent of [new Uint8Array(5), new Uint8Array(256 * 1024 + 1)]) {
-      const answered = await judge({ crl: null, collateral: serve(sent) });
-      assert.equal(answered.failure?.code, 'collateral_unavailable', 'its host sent it, not the service');
+      const { outcome, failure } = await judge({ crl: null, collateral: serve(sent) });
+      assert.deepEqual([outcome, failure?.id], ['rejected', 'snp.crl.available']);
+      assert.equal(failure?.code, 'collateral_unavailable', 'its host sent it, not the service');
     }
-    assert.equal(verdict.outcome, 'rejected');
   });
 });
 
@@ -578,207 +453,148 @@ describe('the collateral of AMD', () => {
     };
     const verdict = await judge({ vcek: null, collateral: { amdVcek } });
     assert.deepEqual(failures(verdict), []);
-    assert.deepEqual(queries, [
-      {
-        product: 'Genoa',
-        chipId: Buffer.from(CHIP_ID).toString('hex'),
-        bootloader: 12,
-        tee: 0,
-        snp: 28,
-        microcode: 88,
-      },
-    ]);
+    const chipId = Buffer.from(CHIP_ID).toString('hex');
+    assert.deepEqual(queries, [{ product: 'Genoa', chipId, bootloader: 12, tee: 0, snp: 28, microcode: 88 }]);
   });
 
-  it('includes a fetched VCEK, which is judged like one in the document', async () => {
-    const serve = (vcek: Uint8Array): Changes => ({
-      vcek: null,
-      collateral: { amdVcek: () => Promise.resolve(vcek) },
-    });
-    assert.deepEqual(failures(await judge(serve(new Uint8Array(3)))), ['snp.vcek.available']);
-    const other = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
-    assert.deepEqual(failures(await judge(serve(issueVcek({ key: other })))), ['snp.report.signature']);
+  const served = (der: Uint8Array): Changes => ({ vcek: null, collateral: { amdVcek: async () => der } });
+  areRefused('includes a fetched VCEK, which is judged like one in the document:', {
+    'snp.vcek.available': { 'an unreadable one': served(new Uint8Array(3)) },
+    'snp.report.signature': { 'one of another key': served(issueVcek({ key: otherKey })) },
   });
 
-  /** What AMD is asked for; it serves what is there. */
-  async function askedFor(changes: Changes): Promise<readonly [asked: readonly string[], EvidenceVerdict]> {
+  /** The verdict, and what AMD is asked for; it serves what is there. */
+  async function askedFor(changes: Changes): Promise<readonly [asked: string, EvidenceVerdict]> {
     const asked: string[] = [];
-    const serve = <T>(name: string, served: T) => {
-      asked.push(name);
+    const serve = <T>(what: string, served: T) => {
+      asked.push(what);
       return Promise.resolve(served);
     };
     const collateral = { amdVcek: () => serve('VCEK', VCEK), amdCrl: () => serve('CRL', { crl: CRL }) };
     const verdict = await judge({ ...changes, collateral });
-    return [asked, verdict];
+    return [asked.join(' and '), verdict];
   }
-  const unendorsed: Changes = { vcek: null, crl: null };
+  const debugged = report({ policy: 0x252013an | (1n << 19n) });
+  const unmeasured = report({ measurement: new Uint8Array(48) });
+  const outdated = report({ reportedTcb: tcbValue({ ...TCB, snp: 27 }) });
+  const ofOtherChip = report({ chipId: new Uint8Array(64).fill(7) });
+  const vcekOfOtherChip = replaced('4', new Uint8Array(64).fill(1));
+  const bare: Changes = { vcek: null, crl: null };
   const unlisted: Changes = { crl: null };
-  const otherKey = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
 
-  for (const [what, changes, requests] of [
-    ['another report version', { ...unendorsed, report: { version: 6 } }, []],
-    ['another stated type', { ...unendorsed, attestationType: [1, 3, 9901, 2, 2] }, []],
-    ['a nonce of another length', { ...unendorsed, nonce: new Uint8Array(31) }, []],
-    ['another measurement', { ...unendorsed, report: { measurement: new Uint8Array(48) } }, []],
-    ['a guest under debug', { ...unendorsed, report: { policy: 0x252013an | (1n << 19n) } }, []],
-    ['a chip that is not allowed', { ...unendorsed, report: { chipId: new Uint8Array(64).fill(7) } }, []],
-    ['another product line', { ...unendorsed, snp: [{ ...REFERENCE_VALUE, ProductName: 'Milan' }] }, []],
-    ['old firmware', { ...unendorsed, report: { reportedTcb: tcbValue({ ...TCB, snp: 27 }) } }, []],
-    ['no pinned root', { ...unendorsed, roots: { snp: {}, tdx: undefined } }, []],
-    ['no VCEK, and a signature by another key', { ...unendorsed, reportKey: otherKey }, ['VCEK']],
-    ['a signature by another key', { ...unlisted, reportKey: otherKey }, []],
-    ['a guest under debug with a VCEK', { ...unlisted, report: { policy: 0x252013an | (1n << 19n) } }, []],
-    ['a VCEK of another chip', { ...unlisted, ...replaced('4', new Uint8Array(64).fill(1)) }, []],
-    ['a VCEK of another name', { ...unlisted, ...vcek({ subject: amdName('other') }) }, []],
-    ['no VCEK and no CRL', unendorsed, ['VCEK', 'CRL']],
-    ['no CRL', unlisted, ['CRL']],
-    ['no VCEK', { vcek: null }, ['VCEK']],
-  ] as const satisfies readonly (readonly [string, Changes, readonly string[]])[]) {
-    it(`is requested for evidence with ${what}: ${requests.join(', ') || 'nothing'}`, async () => {
-      const [asked, { checks, outcome }] = await askedFor(changes);
-      assert.deepEqual(asked, requests);
-      const ofList = checks.filter(({ id }) => id.startsWith('snp.crl.'));
-      const isMade = outcome === 'accepted';
-      for (const check of ofList) assert.equal(check.outcome, isMade ? 'pass' : 'not-evaluated', check.id);
-      const ids = checks.map(({ id }) => id).filter((id) => id.startsWith('snp.'));
-      if (ids.length > 0)
-        assert.deepEqual(
-          ids,
-          SNP_ROWS.map(({ id }) => id),
-        );
-    });
-  }
-
-  it('is requested once, however many reference values there are', async () => {
-    let asked = 0;
-    const amdCrl: CollateralSource['amdCrl'] = async () => {
-      asked++;
-      return { crl: CRL };
-    };
-    const other = { ...REFERENCE_VALUE, MinimumMitigationVector: 255 };
-    const verdict = await judge({ crl: null, collateral: { amdCrl }, snp: [other, other, REFERENCE_VALUE] });
-    assert.equal(verdict.outcome, 'accepted');
-    assert.equal(asked, 1);
-  });
-});
-
-describe('evidence of SEV-SNP that nobody can complete', () => {
-  const own = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
-  const debugged: Changes = { report: { policy: 0x252013an | (1n << 19n) } };
-  const foreign: Changes = {
-    report: { measurement: new Uint8Array(48), chipId: new Uint8Array(64).fill(7), ...debugged.report },
-    reportKey: own,
-  };
+  // Nobody can complete this evidence: it is refused for what it says, not for what is missing.
   for (const [what, changes, decisive] of [
-    ['a made-up report without a VCEK', { ...foreign, vcek: null }, 'snp.vcek.available'],
-    ['a made-up report with a VCEK and no CRL', { ...foreign, crl: null }, 'snp.report.signature'],
-    ['a report of a guest under debug, without a VCEK', { ...debugged, vcek: null }, 'snp.vcek.available'],
-    ['a report of a guest under debug, without a CRL', { ...debugged, crl: null }, 'snp.policy.debug'],
-    ['a report by another key, without a CRL', { reportKey: own, crl: null }, 'snp.report.signature'],
+    ['another report version', { ...bare, ...report({ version: 6 }) }, 'snp.report.version'],
+    ['another stated type', { ...bare, attestationType: [1, 3, 9901, 2, 2] }, 'snp.vcek.available'],
+    ['a nonce of another length', { ...bare, nonce: new Uint8Array(31) }, 'nonce.length'],
+    ['another measurement', { ...bare, ...unmeasured }, 'snp.vcek.available'],
+    ['another measurement and key', { ...bare, ...unmeasured, reportKey: otherKey }, 'snp.vcek.available'],
+    ['a guest under debug', { ...bare, ...debugged }, 'snp.vcek.available'],
+    ['a chip that is not allowed', { ...bare, ...ofOtherChip }, 'snp.vcek.available'],
+    ['another product line', { ...bare, ...OF_MILAN }, 'snp.vcek.available'],
+    ['old firmware', { ...bare, ...outdated }, 'snp.vcek.available'],
+    ['no pinned root', { ...bare, roots: { snp: {}, tdx: undefined } }, 'snp.vcek.available'],
+    ['a signature by another key', { ...unlisted, reportKey: otherKey }, 'snp.report.signature'],
+    ['a guest under debug with a VCEK', { ...unlisted, ...debugged }, 'snp.policy.debug'],
+    ['a VCEK of another chip', { ...unlisted, ...vcekOfOtherChip }, 'snp.chip_id.vcek'],
+    ['a VCEK of another name', { ...unlisted, ...vcek({ subject: amdName('other') }) }, 'snp.vcek.names'],
   ] as const satisfies readonly (readonly [string, Changes, string])[]) {
-    it(`is rejected for what it says, not for what is missing: ${what}`, async () => {
-      const { outcome, failure } = await judge(changes);
-      assert.deepEqual([outcome, failure?.id], ['rejected', decisive]);
-      assert.equal(failure?.code, 'attestation_failed');
-      const cause = /because (.*) fails$/.exec(failure?.found ?? '')?.[1];
-      if (decisive === 'snp.vcek.available')
-        assert.match(cause ?? '', /^snp\.(?:measurement|policy\.debug)$/);
+    it(`is not requested for evidence with ${what}, which ${decisive} refuses`, async () => {
+      const [asked, { checks, failure }] = await askedFor(changes);
+      assert.deepEqual([asked, failure?.id, failure?.code], ['', decisive, 'attestation_failed']);
+      const ofList = checks.filter(({ id }) => id.startsWith('snp.crl.'));
+      for (const check of ofList) assert.equal(check.outcome, 'not-evaluated', check.id);
     });
   }
 
-  it('lacks collateral, and nothing else is known, if all that it says is right', async () => {
-    for (const changes of [{ vcek: null }, { crl: null }, { vcek: null, reportKey: own }])
+  const demanding = entry({ MinimumMitigationVector: 255 });
+  const missing: readonly (readonly [requests: string, what: string, changes: Changes])[] = [
+    ['VCEK and CRL', 'both', bare],
+    ['CRL', 'one of them', unlisted],
+    ['VCEK', 'the other', { vcek: null }],
+    ['CRL', 'it under several reference values', { crl: null, snp: [demanding, demanding, REFERENCE_VALUE] }],
+  ];
+  for (const [requests, what, changes] of missing) {
+    it(`is requested once for evidence that lacks ${what}: ${requests}`, async () => {
+      const [asked, { checks, outcome }] = await askedFor(changes);
+      assert.deepEqual([asked, outcome], [requests, 'accepted']);
+      const ids = checks.map(({ id }) => id).filter((id) => id.startsWith('snp.'));
+      assert.deepEqual(
+        ids,
+        SNP_ROWS.map(({ id }) => id),
+      );
+    });
+  }
+
+  it('is all that is known to be wrong if it is lacking, and the evidence says what it should', async () => {
+    for (const changes of [{ vcek: null }, { vcek: null, reportKey: otherKey }])
       assert.equal((await judge(changes)).failure?.code, 'collateral_unavailable');
-  });
-});
-
-describe('the policy documents of a response', () => {
-  const withPolicies = (
-    change: (policies: readonly string[]) => readonly string[],
-  ): Promise<EvidenceVerdict> => {
-    const input = attestedBy({ secondCoordinator: true });
-    const document = JSON.parse(Buffer.from(input.document).toString()) as { policies: readonly string[] };
-    const changed = { ...document, policies: change(document.policies) };
-    return verify({ ...input, document: Buffer.from(JSON.stringify(changed)) });
-  };
-
-  it('are accepted in any order, and refused if one is missing, extra or repeated', async () => {
-    assert.deepEqual(failures(await withPolicies((all) => all.toReversed())), []);
-    for (const change of [
-      (all: readonly string[]) => all.slice(1),
-      (all: readonly string[]) => [...all, 'bW9yZQ=='],
-      (all: readonly string[]) => [...all, ...all.slice(0, 1)],
-    ]) {
-      assert.deepEqual(failures(await withPolicies(change)), ['document.policies']);
-    }
+    const [asked, { failure }] = await askedFor({ ...bare, reportKey: otherKey });
+    assert.deepEqual([asked, failure?.id], ['VCEK', 'snp.report.signature']);
   });
 });
 
 describe('several reference values', () => {
-  const milan = { ...REFERENCE_VALUE, ProductName: 'Milan', MinimumMitigationVector: 16 };
-  const demanding = { ...REFERENCE_VALUE, MinimumMitigationVector: 16 };
+  const milan = entry({ ProductName: 'Milan', MinimumMitigationVector: 16 });
+  const demanding = entry({ MinimumMitigationVector: 16 });
+  const [quarter, half] = ['00'.repeat(8), '00'.repeat(48)];
+  const tdx = [{ MrTd: half, MrSeam: half, Rtmrs: [half, half, half, half], Xfam: quarter }];
+  areAccepted('accept evidence if', {
+    'the last one does': { snp: [demanding, milan, REFERENCE_VALUE] },
+    'the first one does': { snp: [REFERENCE_VALUE, milan] },
+    'others are for the other kind of evidence': { tdx },
+  });
+  areRefused('refuse evidence if', {
+    'evidence.reference_values': { 'all of them are for the other kind of evidence': { snp: [], tdx } },
+    'snp.mitigation.launch, snp.mitigation.current': {
+      'this one is the closest': { snp: [milan, demanding] },
+    },
+  });
+});
 
-  it('accept evidence if any of them does, and list the checks of that one', async () => {
-    for (const snp of [
-      [milan, REFERENCE_VALUE],
-      [REFERENCE_VALUE, milan],
-      [demanding, milan, REFERENCE_VALUE],
-    ]) {
-      assert.deepEqual(failures(await judge({ snp })), []);
-    }
+describe('the document around the evidence', () => {
+  areRefused('is refused with', {
+    'evidence.type': {
+      'the type of TDX': { attestationType: [1, 3, 9901, 2, 2] },
+      'a type that nobody knows': { attestationType: [1, 3, 9901, 2, 99] },
+    },
   });
 
-  it('fail evidence.reference_values if all of them are for the other kind of evidence', async () => {
-    const [quarter, half] = ['00'.repeat(8), '00'.repeat(48)];
-    const tdx = [{ MrTd: half, MrSeam: half, Rtmrs: [half, half, half, half], Xfam: quarter }];
-    assert.deepEqual(failures(await judge({ snp: [], tdx })), ['evidence.reference_values']);
-    assert.deepEqual(failures(await judge({ tdx })), []);
-  });
-
-  it('list the checks of the closest one if none accepts', async () => {
-    const verdict = await judge({ snp: [milan, demanding] });
-    assert.deepEqual(failures(verdict), ['snp.mitigation.launch', 'snp.mitigation.current']);
-    assert.equal(verdict.outcome, 'rejected');
+  it('has its policies in any order, and each of them once', async () => {
+    const input = attestedBy({ secondCoordinator: true });
+    const { policies } = JSON.parse(Buffer.from(input.document).toString()) as { policies: string[] };
+    const reversed = await verify(withMembers(input, { policies: policies.toReversed() }));
+    assert.deepEqual(failures(reversed), []);
+    const repeated = await verify(withMembers(input, { policies: [...policies, policies[0]] }));
+    assert.deepEqual(failures(repeated), ['document.policies']);
   });
 });
 
 describe('the mesh CA', () => {
-  const issued = (request: Partial<CertificateRequest> = {}): string => toPem(issueMeshCa(request));
-  const otherCa = { name: [['CN', 'root']], key: KEYS.vcek } as const;
-  const limitedBy = (limit: EncodedExtension): string =>
-    issued({ extensions: [keyUsage('digitalSignature', 'keyCertSign'), basicConstraints(true), limit] });
-  const unknown = { ...keyUsage('cRLSign'), oid: '1.2.3' };
-  const cases: readonly (readonly [what: string, meshCaPem: string])[] = [
-    ['two certificates', issued().repeat(2)],
-    ['text before the certificate', `mesh\n${issued()}`],
-    ['a certificate that is no CA', issued({ extensions: [] })],
-    [
-      'version 2, by another CA whose signature nobody checks',
-      toPem(ofVersion2(issueMeshCa({ issuer: otherCa }))),
-    ],
-    ['a beginning in the future', issued({ notBefore: new Date('2026-12-02T00:00:00Z') })],
-    ['an RSA key', issued({ key: KEYS.small })],
-    ['another purpose than servers', limitedBy(extendedKeyUsage('clientAuth'))],
-    ['a limit of names', limitedBy(vendorExtension('2.5.29.30', sequence()))],
-    ['a self-signature by another key', issued({ key: KEYS.vcek })],
-    ['an end in the past', issued({ notAfter: new Date('2026-11-30T00:00:00Z') })],
-    ['an unknown critical extension', issued({ extensions: [basicConstraints(true), unknown] })],
-  ];
-  for (const [what, meshCaPem] of cases) {
-    it(`is refused with ${what}`, () => assertCase([what, { meshCaPem }, ['document.mesh_ca']]));
-  }
-
-  it('is accepted if another CA issued it, since the hardware vouches for it', async () => {
-    assert.deepEqual(failures(await judge({ meshCaPem: issued({ issuer: otherCa }) })), []);
+  const mesh = (request: Partial<CertificateRequest>): Changes => ({
+    meshCaPem: toPem(issueMeshCa(request)),
   });
-});
-
-describe('attestation_type', () => {
-  it('is accepted if it is absent or the type of SEV-SNP, and refused otherwise', async () => {
-    assert.deepEqual(failures(await judge({ attestationType: [1, 3, 9901, 2, 1] })), []);
-    for (const attestationType of [[1, 3, 9901, 2, 2], [1, 3, 9901, 2, 3], [1, 3, 9901, 2, 99], [1]]) {
-      assert.deepEqual(failures(await judge({ attestationType })), ['evidence.type']);
-    }
-    assert.deepEqual(failures(await judge({ attestationType: [] })), ['document.form']);
+  const otherCa = { name: [['CN', 'root']], key: KEYS.vcek } as const;
+  const limitedBy = (limit: EncodedExtension): Changes =>
+    mesh({ extensions: [keyUsage('digitalSignature', 'keyCertSign'), basicConstraints(true), limit] });
+  const unknown = { ...keyUsage('cRLSign'), oid: '1.2.3' };
+  areAccepted('is accepted if', {
+    'another CA issued it, since the hardware vouches for it': mesh({ issuer: otherCa }),
+  });
+  areRefused('is refused with', {
+    'document.mesh_ca': {
+      'two certificates': { meshCaPem: toPem(issueMeshCa()).repeat(2) },
+      'text before the certificate': { meshCaPem: `mesh\n${toPem(issueMeshCa())}` },
+      'a certificate that is no CA': mesh({ extensions: [] }),
+      'version 2, by another CA whose signature nobody checks': {
+        meshCaPem: toPem(ofVersion2(issueMeshCa({ issuer: otherCa }))),
+      },
+      'an RSA key': mesh({ key: KEYS.small }),
+      'another purpose than servers': limitedBy(extendedKeyUsage('clientAuth')),
+      'a limit of names': limitedBy(vendorExtension('2.5.29.30', sequence())),
+      'a self-signature by another key': mesh({ key: KEYS.vcek }),
+      'an end in the past': mesh({ notAfter: ENDED }),
+      'an unknown critical extension': mesh({ extensions: [basicConstraints(true), unknown] }),
+    },
   });
 });

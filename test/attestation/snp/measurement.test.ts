@@ -1,3 +1,4 @@
+/** What a guest measures at its launch, and the key of its ID block. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { sha256, sha384 } from '#crypto';
@@ -5,6 +6,8 @@ import { parseManifest } from '../../../lib/attestation/manifest.ts';
 import {
   acceptedMeasurements,
   apVmsaPage,
+  idBlock,
+  idKey,
   idKeyDigest,
   measurements,
 } from '../../../lib/attestation/snp/launch-digest.ts';
@@ -12,30 +15,40 @@ import { guestPolicyValue } from '../../../lib/attestation/snp/packed-fields.ts'
 import { vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
 import { fromHex, toHex } from '../../support/evidence/wycheproof.ts';
 
+interface Accepted {
+  readonly vcpus: number;
+  readonly measurement: string;
+  readonly id_key_digest: string;
+  readonly id_block?: string;
+}
 interface Expected {
   readonly snp: {
     readonly ap_vmsa_page_nonzero: Record<string, string>;
     readonly ap_vmsa_page_sha384: string;
-    readonly accepted: { readonly vcpus: number; readonly measurement: string }[];
+    readonly accepted: Accepted[];
   }[];
+  readonly apeip_cross_check: Record<string, Record<string, string>>;
 }
-const EXPECTED = vectorJson<Expected>('contrast/privatemode_manifest_v1.58.0.expected.json').snp[0];
+const { snp, apeip_cross_check: published } = vectorJson<Expected>(
+  'contrast/privatemode_manifest_v1.58.0.expected.json',
+);
+const EXPECTED = snp[0];
 const ENTRY = parseManifest(vectorBytes('contrast/privatemode_manifest_v1.58.0.json')).snp[0];
 assert.ok(EXPECTED && ENTRY);
 const APEIP = 0x0080b004;
 const PAGE = apVmsaPage(APEIP, 'Genoa');
+const POLICY = guestPolicyValue(ENTRY.guestPolicy);
 
 describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
   it('use the expected VMSA page of an application processor', () => {
-    const page = apVmsaPage(APEIP, 'Genoa');
-    const nonzero = [...page.entries()].filter(([, byte]) => byte !== 0);
+    const nonzero = [...PAGE.entries()].filter(([, byte]) => byte !== 0);
     const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0');
     assert.deepEqual(
       Object.fromEntries(nonzero.map(([offset, byte]) => [hex(offset, 3), hex(byte, 2)])),
       EXPECTED.ap_vmsa_page_nonzero,
     );
-    assert.equal(page.length, 4096);
-    assert.equal(toHex(sha384(page)), EXPECTED.ap_vmsa_page_sha384);
+    assert.equal(PAGE.length, 4096);
+    assert.equal(toHex(sha384(PAGE)), EXPECTED.ap_vmsa_page_sha384);
     assert.notEqual(toHex(sha384(apVmsaPage(APEIP, 'Milan'))), EXPECTED.ap_vmsa_page_sha384);
     assert.equal(toHex(apVmsaPage(0xffffffff, 'Genoa').subarray(0x18, 0x20)), '0000ffff00000000');
     const signature = (product: 'Genoa' | 'Milan'): number =>
@@ -48,9 +61,8 @@ describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
     const all = [...measurements(ENTRY.trustedMeasurement, PAGE)];
     assert.equal(all.length, 220);
     assert.equal(toHex(sha256(...all)), '366af890912a6758f33ea886646d39791f2851d01dfd35c7f0af8850adb9753d');
-    const policy = guestPolicyValue(ENTRY.guestPolicy);
     assert.equal(
-      toHex(sha256(...all.map((measurement) => idKeyDigest(measurement, policy)))),
+      toHex(sha256(...all.map((measurement) => idKeyDigest(measurement, POLICY)))),
       'd2dc5c1f3e2a24d92e22d33a0efd26263f7e14660f57a4585b9f3a805d0bdf50',
     );
   });
@@ -67,9 +79,6 @@ describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
   });
 
   it('extend the published 1-vCPU digest of another tool to its published 4-vCPU digest', () => {
-    const published = vectorJson<{ apeip_cross_check: Record<string, Record<string, string>> }>(
-      'contrast/privatemode_manifest_v1.58.0.expected.json',
-    ).apeip_cross_check;
     for (const [name, sevFeatures] of [
       ['sev_features_1', 0x01],
       ['sev_features_0x21', 0x21],
@@ -80,5 +89,45 @@ describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
       const [, , , four] = measurements(fromHex(published[name]?.['vcpus_1'] ?? ''), page);
       assert.equal(toHex(four as Uint8Array), published[name]?.['vcpus_4']);
     }
+  });
+});
+
+const GOLDEN = Uint8Array.from({ length: 48 }, (_, index) => index + 1);
+const hex = (value: bigint): string => value.toString(16).padStart(96, '0');
+
+describe('the ID key', () => {
+  it('equals the known value for two guest policies (docs/protocol/attestation.md 17)', () => {
+    assert.equal(
+      toHex(sha384(idBlock(GOLDEN, 0x30000n))),
+      '46ca0e3fdc027ad9e8aeb04b49daf6151b9b9ffd8862aa386b6e01a1b0d33f7b3d04402ed80f7a21cee34ea036714da0',
+    );
+    assert.deepEqual(Object.values(idKey(GOLDEN, 0x30000n)).map(hex), [
+      '07810d909a0cfecd5b4574aec8f6d6ea3d2cce3d25b1732ec73d1fb37c693ac66952ffaa927e714a2efdb0930570d99b',
+      '4a9bd253301a754bc4f0f3b8c1b35290e2910fd963a4b45fd7b41ad7c034a93fbd560558c97b00749c98ce68ad23ee37',
+    ]);
+    assert.equal(
+      toHex(idKeyDigest(GOLDEN, 0x30000n)),
+      '509a5e09cffe0f5dd47d401e719f2d1b72a5e5bd8f3a92ffd9b3a436c3f461102b2e8ed95579e467e112f98a5adea4d3',
+    );
+    assert.deepEqual(Object.values(idKey(GOLDEN, 0x2030000n)).map(hex), [
+      '47c737de36e280dd5af8633cda5ac50f9dc84d37ff0ee21b23772c51847fa2141e3bed33233b314f1611376aeeb4d015',
+      '227e03e7cf03be9081cf282380572866990789d826c28db102115f153bd7613f03b5e082401a48920a0b1700d911d699',
+    ]);
+    assert.equal(
+      toHex(idKeyDigest(GOLDEN, 0x2030000n)),
+      '0904c1ac37e2399a216aacea6f4a15e82817dd0ec0018d39bb3356ab1e30e5c2bdb366f4e897f132c0ffe7c7e581c8ea',
+    );
+  });
+
+  it('has the expected digest for each listed vCPU count of the live manifest (docs/protocol/attestation.md 19.13)', () => {
+    assert.equal(POLICY, 0x252013an);
+    const { accepted } = EXPECTED;
+    assert.equal(accepted.length, 14);
+    for (const row of accepted) {
+      const measurement = fromHex(row.measurement);
+      if (row.id_block !== undefined) assert.equal(toHex(idBlock(measurement, POLICY)), row.id_block);
+      assert.equal(toHex(idKeyDigest(measurement, POLICY)), row.id_key_digest, `${row.vcpus} vCPUs`);
+    }
+    assert.ok(accepted.filter((row) => row.id_block !== undefined).length >= 2);
   });
 });

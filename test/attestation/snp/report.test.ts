@@ -10,41 +10,18 @@ import {
   tcbText,
   tcbValue,
 } from '../../../lib/attestation/snp/packed-fields.ts';
-import {
-  decodeSnpAttestation,
-  REPORT_LAYOUT,
-  SNP_REPORT_BYTES,
-  serializeReport,
-} from '../../../lib/attestation/snp/report.ts';
-import { PrivatemodeError } from '../../../lib/errors.ts';
+import { decodeSnpAttestation, serializeReport } from '../../../lib/attestation/snp/report.ts';
 import { encodeSnpAttestation } from '../../../simulator/evidence/snp-message.ts';
 import * as wire from '../../../simulator/evidence/wire-fields.ts';
 import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
+import { malformed, readHarmed } from '../../support/evidence/readers.ts';
 import { parseReport } from '../../support/evidence/snp-report.ts';
 import { toHex } from '../../support/evidence/wycheproof.ts';
 
-const malformed = (error: unknown): boolean =>
-  error instanceof PrivatemodeError && error.code === 'evidence_malformed';
-
-interface Row {
-  readonly report: string;
-  readonly product_line: string;
-  readonly version: number;
-  readonly measurement: string;
-  readonly host_data: string;
-  readonly report_data: string;
-  readonly guest_policy: string;
-  readonly platform_info: string;
-  readonly vmpl: number;
-  readonly reported_tcb_bytes: string;
-  readonly current_tcb_bytes: string;
-  readonly committed_tcb_bytes: string;
-  readonly launch_tcb_bytes: string;
-  readonly chip_id: string;
-  readonly id_key_digest: string;
-  readonly family_model_stepping: string | null;
-}
+/** A row of the index: the file, the product line, and the fields that are shown for it. */
+type Row = Readonly<Record<'report' | 'product_line', string>> & Readonly<Record<string, unknown>>;
 const REAL = vectorJson<Row[]>('snp/index.json');
+const GOOD = parseReport(vectorBytes('synthetic_v158/report.bin'));
 const le64 = (value: bigint): string =>
   toHex(Buffer.from(value.toString(16).padStart(16, '0'), 'hex').reverse());
 
@@ -54,31 +31,24 @@ describe('the layout of an SEV-SNP report', () => {
     for (const row of REAL) {
       const report = parseReport(vectorBytes(`snp/${row.report}`));
       const { family, model, stepping } = familyModelStepping(report.cpuid1EaxFms);
-      assert.deepEqual(
-        {
-          version: report.version,
-          measurement: toHex(report.measurement),
-          host_data: toHex(report.hostData),
-          report_data: toHex(report.reportData),
-          guest_policy: `0x${report.policy.toString(16)}`,
-          platform_info: `0x${report.platformInfo.toString(16)}`,
-          vmpl: report.vmpl,
-          reported_tcb_bytes: le64(report.reportedTcb),
-          current_tcb_bytes: le64(report.currentTcb),
-          committed_tcb_bytes: le64(report.committedTcb),
-          launch_tcb_bytes: le64(report.launchTcb),
-          chip_id: toHex(report.chipId),
-          id_key_digest: toHex(report.idKeyDigest),
-          family_model_stepping: report.version < 3 ? null : toHex(Uint8Array.of(family, model, stepping)),
-        },
-        Object.fromEntries(
-          Object.entries(row).filter(
-            ([key]) =>
-              !/^(report|endorsement_key|product_line|evaluate_at|expected.*|report_sha256|note)$/.test(key),
-          ),
-        ),
-        row.report,
-      );
+      const read: Readonly<Record<string, unknown>> = {
+        version: report.version,
+        measurement: toHex(report.measurement),
+        host_data: toHex(report.hostData),
+        report_data: toHex(report.reportData),
+        guest_policy: `0x${report.policy.toString(16)}`,
+        platform_info: `0x${report.platformInfo.toString(16)}`,
+        vmpl: report.vmpl,
+        reported_tcb_bytes: le64(report.reportedTcb),
+        current_tcb_bytes: le64(report.currentTcb),
+        committed_tcb_bytes: le64(report.committedTcb),
+        launch_tcb_bytes: le64(report.launchTcb),
+        chip_id: toHex(report.chipId),
+        id_key_digest: toHex(report.idKeyDigest),
+        family_model_stepping: report.version < 3 ? null : toHex(Uint8Array.of(family, model, stepping)),
+      };
+      for (const [name, value] of Object.entries(read))
+        assert.equal(value, row[name], `${row.report} ${name}`);
       assert.equal(productOf(report.cpuid1EaxFms), report.version < 3 ? undefined : row.product_line);
     }
   });
@@ -98,66 +68,28 @@ describe('the layout of an SEV-SNP report', () => {
     }
   });
 
-  it('covers each byte at most once, in field order', () => {
-    const lengthOf = { u8: 1, u32: 4, u64: 8, fms: 3 };
-    const fields = REPORT_LAYOUT.map(([number, , offset, shape]) => {
-      return { number, offset, length: typeof shape === 'number' ? shape : lengthOf[shape] };
-    });
-    const lengths = fields.map(({ length }) => length);
-    assert.equal(
-      lengths.reduce((sum, length) => sum + length, 0),
-      6 * 1 + 5 * 4 + 8 * 8 + 3 + 2 * 16 + 2 * 64 + 3 * 48 + 3 * 32 + 512,
-    );
-    const sorted = fields.toSorted((a, b) => a.offset - b.offset);
-    for (const [index, { offset, length }] of sorted.entries()) {
-      assert.ok(offset + length <= (sorted[index + 1]?.offset ?? SNP_REPORT_BYTES));
-    }
-    const numbers = fields.map(({ number }) => number).sort((a, b) => a - b);
-    assert.deepEqual(
-      numbers,
-      Array.from({ length: 31 }, (_, index) => index + 1),
-    );
-  });
-
-  it('refuses reserved bytes that are not zero, because the message could not carry them', () => {
-    const bytes = vectorBytes('synthetic_v158/report.bin');
-    for (const offset of [0x4c, 0x18b, 0x19f, 0x1eb, 0x1ef, 0x208, 0x29f]) {
-      const changed = Uint8Array.from(bytes);
-      changed[offset] = 1;
-      assert.throws(() => parseReport(changed), malformed, offset.toString(16));
-    }
-    assert.throws(() => parseReport(bytes.subarray(1)), malformed);
-    assert.throws(() => parseReport(new Uint8Array(0)), malformed);
-  });
-
-  it('leaves family, model and stepping out of version 2', () => {
-    const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
-    assert.equal(toHex(serializeReport(report).subarray(0x188, 0x18b)), '191101');
-    assert.equal(toHex(serializeReport({ ...report, version: 2 }).subarray(0x188, 0x18b)), '000000');
-  });
-
-  it('fits every family that a byte can hold', () => {
-    const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
-    const bytes = serializeReport({ ...report, cpuid1EaxFms: 0x0f000f00 });
-    assert.equal(bytes[0x188], 255);
-    assert.equal(parseReport(bytes).cpuid1EaxFms, 0x0f000f00);
+  it('leaves family, model and stepping out of version 2, and fits every family that a byte can hold', () => {
+    const bytesOf = (changes: object) => serializeReport({ ...GOOD, ...changes });
+    assert.equal(toHex(bytesOf({}).subarray(0x188, 0x18b)), '191101');
+    assert.equal(toHex(bytesOf({ version: 2 }).subarray(0x188, 0x18b)), '000000');
+    const largest = bytesOf({ cpuid1EaxFms: 0x0f000f00 });
+    assert.equal(largest[0x188], 255);
+    assert.equal(parseReport(largest).cpuid1EaxFms, 0x0f000f00);
   });
 
   it('refuses CPUID bits that the signature does not cover, since anybody could change them', () => {
-    const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
-    assert.equal(report.cpuid1EaxFms, 0x00a10f11);
+    assert.equal(GOOD.cpuid1EaxFms, 0x00a10f11);
     const others = [
       ...[12, 13, 14, 15, 28, 29, 30, 31].map((bit) => (0x00a10f11 | (1 << bit)) >>> 0),
       ...[0x01910011, 0x00b10e11, 0x0ff00f00],
     ];
     for (const cpuid1EaxFms of others) {
-      assert.throws(() => serializeReport({ ...report, cpuid1EaxFms }), malformed, cpuid1EaxFms.toString(16));
+      assert.throws(() => serializeReport({ ...GOOD, cpuid1EaxFms }), malformed, cpuid1EaxFms.toString(16));
     }
-    serializeReport({ ...report, cpuid1EaxFms: 0x00010e11 }); // an early family, which is not extended
+    serializeReport({ ...GOOD, cpuid1EaxFms: 0x00010e11 }); // an early family, which is not extended
   });
 
   it('refuses fields that do not fit', () => {
-    const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
     for (const change of [
       { currentBuild: 256 },
       { version: 2 ** 32 },
@@ -165,7 +97,7 @@ describe('the layout of an SEV-SNP report', () => {
       { measurement: new Uint8Array(47) },
       { signature: new Uint8Array(513) },
     ]) {
-      const message = encodeSnpAttestation({ report: { ...report, ...change } });
+      const message = encodeSnpAttestation({ report: { ...GOOD, ...change } });
       assert.throws(() => decodeSnpAttestation(message), malformed, Object.keys(change)[0]);
     }
   });
@@ -181,20 +113,9 @@ describe('the protobuf message of SEV-SNP', () => {
     }
   });
 
-  it('is read as a complete report or refused as malformed, whatever byte is changed or missing', () => {
+  it('is read as a complete report or refused as malformed, whatever byte is changed or missing', async () => {
     const message = vectorBytes('synthetic_v158/attestation.pb');
-    fc.assert(
-      fc.property(fc.nat(message.length - 1), fc.nat(255), fc.boolean(), (at, value, cut) => {
-        const changed = cut ? message.slice(0, at) : Uint8Array.from(message);
-        if (!cut) changed[at] = value;
-        try {
-          serializeReport(decodeSnpAttestation(changed).report);
-        } catch (error) {
-          assert.ok(malformed(error), String(error));
-        }
-      }),
-      { seed: 20261201, numRuns: 2000 },
-    );
+    await readHarmed(message, 2000, (harmed) => serializeReport(decodeSnpAttestation(harmed).report));
   });
 });
 

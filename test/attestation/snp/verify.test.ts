@@ -4,7 +4,6 @@ import { describe, it } from 'node:test';
 import { allAccepted } from '../../../lib/attestation/check.ts';
 import { type EvidenceVerdict, ROWS_OF, verify } from '../../../lib/attestation/verify-evidence.ts';
 import {
-  OFFLINE,
   SYNTHETIC_SETS,
   type SyntheticSet,
   syntheticCases,
@@ -148,34 +147,17 @@ describe('an honest document', () => {
     }
   });
 
-  it('is refused if the expected manifest differs, even by one byte', async () => {
-    const longer = Buffer.concat([input.manifest, Buffer.from('\n')]);
-    const verdict = await verify({ ...input, manifest: longer });
-    assertRefused(verdict, 'manifest.expected');
-    assert.equal(verdict.failure?.code, 'manifest_mismatch');
-    assertRefused(
-      await verify({ ...input, manifest: vectorBytes('synthetic/manifest.json') }),
-      'manifest.expected',
-    );
-  });
-
   it('is unsupported if the manifest is newer than the program, and rejected if the manifest is invalid', async () => {
-    const change = (from: string, to: string): Promise<EvidenceVerdict> => {
+    for (const [from, to, outcome, code] of [
+      ['"Genoa"', '"Turin"', 'unsupported', 'manifest_unsupported'],
+      ['"Debug": false', '"Debug": true', 'rejected', 'manifest_invalid'],
+    ] as const) {
       const manifest = Buffer.from(Buffer.from(input.manifest).toString().replace(from, to));
-      return verify(withMembers({ ...input, manifest }, { manifests: [manifest.toString('base64')] }));
-    };
-    const unsupported = await change('"Genoa"', '"Turin"');
-    assertRefused(unsupported, 'manifest.valid');
-    assert.equal(unsupported.outcome, 'unsupported');
-    assert.equal(unsupported.failure?.code, 'manifest_unsupported');
-    assert.match(
-      unsupported.failure?.found ?? '',
-      /unmarshaling.*ReferenceValues\.snp\[0\]\.ProductName.*Turin.*update/,
-    );
-    const invalid = await change('"Debug": false', '"Debug": true');
-    assertRefused(invalid, 'manifest.valid');
-    assert.equal(invalid.outcome, 'rejected');
-    assert.equal(invalid.failure?.code, 'manifest_invalid');
+      const changed = withMembers({ ...input, manifest }, { manifests: [manifest.toString('base64')] });
+      const verdict = await verify(changed);
+      assertRefused(verdict, 'manifest.valid');
+      assert.deepEqual([verdict.outcome, verdict.failure?.code], [outcome, code]);
+    }
   });
 
   it('is refused under other roots than those of its product line', async () => {
@@ -192,25 +174,9 @@ describe('an honest document', () => {
     const relabelled = { snp: { Milan: Genoa }, tdx: undefined };
     assertRefused(await verify({ ...input, roots: relabelled }), 'snp.roots');
   });
-
-  it('is refused at a time at which its certificates are not valid', async () => {
-    for (const now of ['2019-12-31T00:00:00Z', '2060-01-01T00:00:00Z']) {
-      const verdict = await verify({ ...input, now: new Date(now) });
-      assertRefused(verdict, 'snp.chain.validity');
-    }
-  });
 });
 
 describe('a verdict', () => {
-  it('names the first failure and still reports what could be evaluated', async () => {
-    const verdict = await verify(syntheticInput('synthetic', 'negative/policy_debug.json'));
-    assertRefused(verdict, 'snp.policy.debug');
-    const outcomes = new Map(verdict.checks.map(({ id, outcome }) => [id, outcome]));
-    assert.equal(outcomes.get('snp.report.signature'), 'pass');
-    assert.equal(outcomes.get('snp.tcb.launch'), 'pass');
-    assert.equal(verdict.checks.filter(({ outcome }) => outcome === 'fail').length, 1);
-  });
-
   it('is malformed if document or evidence is unreadable, and lists only document checks if the document is', async () => {
     const input = syntheticInput('synthetic_v158');
     for (const document of ['', '{}', 'null', '[]', '\0'].map((text) => Buffer.from(text))) {
@@ -230,14 +196,5 @@ describe('a verdict', () => {
       empty.failure?.found,
       'no SEV-SNP message (protobuf field 4 has 0 bytes instead of 16) and no TDX message (protobuf field 5 has 0 bytes instead of 2)',
     );
-  });
-
-  it('needs no request for collateral if the document carries all of it', async () => {
-    let questions = 0;
-    const counting = Object.fromEntries(
-      Object.keys(OFFLINE).map((name) => [name, () => Promise.reject(questions++)]),
-    ) as unknown as typeof OFFLINE;
-    assertAccepted(await verify({ ...syntheticInput('synthetic_v158'), collateral: counting }));
-    assert.equal(questions, 0);
   });
 });

@@ -11,7 +11,7 @@ import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.
 import { readSgxExtension } from '../../../lib/attestation/tdx/sgx-extension.ts';
 import { readSignedJson } from '../../../lib/attestation/tdx/tcb-info.ts';
 import { verify } from '../../../lib/attestation/verify-evidence.ts';
-import { decodeCertificates } from '../../../lib/attestation/x509.ts';
+import { decodeCertificates } from '../../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';

@@ -35,7 +35,7 @@ describe('signed JSON of Intel', () => {
   const refused: readonly (readonly [name: string, body: string, message: string])[] = [
     ['an empty body', '', 'the body: not JSON at character 0'],
     ['a page of HTML', '<html>portal</html>', 'the body: not JSON at character 0'],
-    ['a list', `[{"tcbInfo":{},${signature}}]`, 'the body is not an object'],
+    ['a list', `[{"tcbInfo":{},${signature}}]`, 'the body: the text is not an object'],
     ['null', 'null', 'the body: not JSON at character 0'],
     ['no value', `{${signature}}`, 'tcbInfo is not an object'],
     ['a value of another name', `{"enclaveIdentity":{},${signature}}`, 'tcbInfo is not an object'],

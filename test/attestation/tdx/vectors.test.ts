@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { allAccepted, type Check } from '../../../lib/attestation/check.ts';
 import { currentList, type EvidenceContext } from '../../../lib/attestation/collateral.ts';
-import { parseCrl } from '../../../lib/attestation/crl.ts';
 import type { TdxReferenceValues } from '../../../lib/attestation/manifest.ts';
 import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
 import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
@@ -15,7 +14,7 @@ import {
   svnLevel,
 } from '../../../lib/attestation/tdx/tcb-info.ts';
 import { verify } from '../../../lib/attestation/verify-evidence.ts';
-import { type Certificate, verifySignedBy } from '../../../lib/attestation/x509.ts';
+import { type Certificate, parseCrl, verifySignedBy } from '../../../lib/attestation/x509.ts';
 import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
 import { judgeTdx, TDX_ROWS } from '../../support/evidence/stages.ts';
 import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';

@@ -37,13 +37,16 @@ async function refusesConnections({ url, simulator }: ProcessScene): Promise<voi
   assert.ok(simulator.exchanges.inFlight() > 0);
 }
 
+/** For many handshakes at once. */
+const SLOW = { connectTimeout: 120_000 };
+
 export const PROCESS_SCENARIOS: readonly Scenario[] = [
   {
     name: 'SIGTERM with 100 streams',
     outcome: 'no new connections; all streams end normally within the grace, then exit code 0',
     async run(t) {
       // 16 s and few events, because a slow machine has 100 streams to open, and to end.
-      const s = await processScene(t, { flags: ['--shutdown-grace=10m', '--connect-timeout=2m'] });
+      const s = await processScene(t, { flags: ['--shutdown-grace=10m'], times: SLOW });
       await s.ready();
       const asked = await streams(s, 'sim-40x400');
       s.proxy.process.kill('SIGTERM');
@@ -56,7 +59,7 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
     name: 'SIGTERM with 100 streams that outlast the grace',
     outcome: 'each stream gets an error event `shutting_down` and a broken connection, then exit code 0',
     async run(t) {
-      const s = await processScene(t, { flags: ['--shutdown-grace=500ms', '--connect-timeout=2m'] });
+      const s = await processScene(t, { flags: ['--shutdown-grace=500ms'], times: SLOW });
       await s.ready();
       const asked = await streams(s, 'sim-6000x400');
       s.proxy.process.kill('SIGTERM');

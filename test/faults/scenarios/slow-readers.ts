@@ -72,7 +72,7 @@ export const SLOW_READER_SCENARIOS: readonly Scenario[] = [
     outcome: `memory grows by less than ${THOUSAND_MAY_TAKE} MB, another client is served as usual, and all get the whole answer`,
     async run(t) {
       const s = await processScene(t, {
-        flags: ['--connect-timeout=60s'],
+        times: { connectTimeout: 60_000 },
         limits: 'ulimit -n 8192',
         simulator: { recorderLimits: { maxRequests: 2 * THOUSAND } },
       });

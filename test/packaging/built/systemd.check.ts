@@ -20,8 +20,8 @@ const CHECKOUT = '/srv/checkout';
 const USER = { id: '1000', home: '/run/developer', runtime: '/run/user/1000' };
 
 /**
- * What the checks change: the roots, by a flag that has no variable; the port, which may be taken here, a watchdog in a hurry, a short time to stop, and
- * where the log goes.
+ * What the checks change: the roots, by a flag that has no variable; the port, which may be taken here, a
+ * watchdog in a hurry, a short time to stop, and where the log goes.
  */
 const dropIns = (etc: string, port: number, log: string, program: string): Record<string, string> => ({
   [`${etc}/${SOCKET}.d/port.conf`]: `[Socket]\nListenStream=\nListenStream=127.0.0.1:${port}\n`,

@@ -9,8 +9,9 @@ import type { Program } from '../processes/program.ts';
 /** The condition that goes with each state. */
 const CONDITIONS: Readonly<Partial<Record<StateName, readonly string[]>>> = {
   'not-renewable': ['renewal_fails'],
+  'manifest-not-understood': ['manifest_unusable'],
   rejected: ['service_rejected'],
-  'rejected-once': ['service_rejected'],
+  'rejected-once': ['service_rejected_once'],
   'key-refused': ['key_refused'],
   'client-too-old': ['client_too_old'],
   unreachable: ['service_unreachable'],
@@ -35,12 +36,11 @@ export async function everyView({ url }: Pick<Program, 'url'>, admin: number) {
     states: [status.standing.state, verification.state],
     verified: [status.standing.verified, verification.verified],
     gauge: /^privatemode_proxy_verified (\d)$/m.exec(metrics)?.[1],
-    gaugeOfKey: /^privatemode_proxy_awaiting_key (\d)$/m.exec(metrics)?.[1],
     secretInMetrics: /^privatemode_proxy_secret_remaining_seconds /m.test(metrics),
-    conditions: status.conditions.filter(({ severity }) => severity !== 'info').map(({ id }) => id),
-    conditionsInMetrics: [
-      ...metrics.matchAll(/^privatemode_proxy_condition\{id="(\w+)",severity="(?!info)/gm),
-    ].map(([, id]) => id),
+    conditions: status.conditions.map(({ id }) => id),
+    conditionsInMetrics: [...metrics.matchAll(/^privatemode_proxy_condition\{id="(\w+)",severity="/gm)].map(
+      ([, id]) => id,
+    ),
     commandCode: command.code,
     headline: command.stdout.split('\n')[0],
   };
@@ -61,7 +61,6 @@ export async function assertEveryView(
     states: [state, state],
     verified: [verified, verified],
     gauge: verified ? '1' : '0',
-    gaugeOfKey: state === 'awaiting-key' ? '1' : '0',
     secretInMetrics: verified,
     conditions,
     conditionsInMetrics: conditions,

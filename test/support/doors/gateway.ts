@@ -15,7 +15,7 @@ import { createOutbound } from '../../../lib/network/outbound.ts';
 import type { Upstream } from '../../../lib/network/upstream.ts';
 import { type Counters, createCounters } from '../../../lib/observe/counters.ts';
 import { createLogger } from '../../../lib/observe/log.ts';
-import type { RequestObservation } from '../../../lib/observe/metrics.ts';
+import type { Finished } from '../../../lib/observe/status-report.ts';
 import type { Epoch, Session } from '../../../lib/session/session.ts';
 import { TIMES, type Times } from '../../../lib/times.ts';
 import { keyOf } from '../evidence/engine.ts';
@@ -86,7 +86,7 @@ export interface TestGateway {
   readonly counters: Counters;
   /** Memory that whole responses take. */
   readonly heldResponses: { readonly bufferedBytes: number };
-  readonly observations: readonly RequestObservation[];
+  readonly observations: readonly Finished[];
   /** Everything that was logged, at level debug, one JSON object per line. */
   readonly logLines: readonly string[];
   readonly session: Session;
@@ -106,15 +106,16 @@ const SETTINGS = {
   gpuOcspAllowUnknown: true,
   gpuOcspRevokedGracePeriodHours: 48,
   maxBodyBytes: 1024 * 1024,
-  minUploadRate: 0,
   maxBufferedBytes: 1024 * 1024 * 1024,
   streamIdleTimeout: 60_000,
   streamKeepalive: 0,
-  connectTimeout: 60_000,
   firstByteTimeout: 60_000,
   warmConnections: 0,
   dumpRequests: false,
 };
+
+/** Many handshakes run at once here, and uploads pause. */
+const UNHURRIED = { epochWait: 5_000, connectTimeout: 60_000, uploadSpan: 600_000 };
 
 export interface TestGatewayOptions {
   readonly upstream: { readonly port: number; readonly ca: string };
@@ -137,7 +138,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const directory = temporaryDirectory('privatemode-gateway-');
   const caFile = join(directory, 'ca.pem');
   writeFileSync(caFile, options.upstream.ca);
-  const clock = options.clock ?? clockWith({ ...TIMES, epochWait: 5_000, ...options.times });
+  const clock = options.clock ?? clockWith({ ...TIMES, ...UNHURRIED, ...options.times });
   const config = {
     ...{ ...SETTINGS, ...options.settings },
     workspace: directory,
@@ -145,16 +146,16 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   };
   const outbound = createOutbound(
     { SSL_CERT_FILE: caFile },
-    { connectTimeout: config.connectTimeout, clock },
+    { connectTimeout: clock.times.connectTimeout, clock },
   );
   const logLines: string[] = [];
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } });
   const counters = createCounters();
   const heldResponses = { bufferedBytes: 0 };
-  const observations: RequestObservation[] = [];
+  const observations: Finished[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
-  const { upstream, agent } = connectUpstream(config, outbound, clock);
+  const { upstream, agent } = connectUpstream(config, outbound, clock, config.warmConnections);
   agent.keep(true);
   const { wrapUpstream = (unchanged: Upstream) => unchanged } = options;
   const gateway = createGateway({

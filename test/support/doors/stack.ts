@@ -60,7 +60,6 @@ export async function startStack(
         ...(options.managedManifest === true ? [`--cdn-base-url=${simulator.url}`] : []),
         ...(options.workspace === undefined ? [] : [`--workspace=${options.workspace}`]),
         '--port=0',
-        '--warm-connections=0', // what is opened ahead would be counted as left behind
         ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
         ...(options.flags ?? []),
       ],
@@ -78,6 +77,7 @@ export async function startStack(
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
     clock: clockWith({ ...TIMES, ...QUICK_PAUSES, ...options.times }),
+    warmConnections: 0, // what is opened ahead would be counted as left behind
   }).catch(async (refused: unknown) => {
     await simulator.close();
     throw refused;

@@ -3,12 +3,13 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { EnforcedManifest } from '../../../lib/manifest-log.ts';
 import { loadStatusPage } from '../../../lib/observe/status-html.ts';
-import type { FinishedRequest, StatusReport, TrafficSecond } from '../../../lib/observe/status-report.ts';
+import type { Finished, StatusReport, TrafficSecond } from '../../../lib/observe/status-report.ts';
 import { viewOf } from '../../../lib/observe/status-view.ts';
 import { chainOfTrust } from '../../../lib/verdict/chain-of-trust.ts';
 import type { Verdict } from '../../../lib/verdict/verdict.ts';
 import { recordOf, savedFlags, verifyCommand } from '../evidence/verify.ts';
 import { words } from '../remote/standing.ts';
+import { finished } from './observed.ts';
 
 const SHA = {
   now: 'c8d91525defe00bc823da47b4bf9e5a13a4a6f398aaeb36f508fd776a8b91917',
@@ -50,7 +51,7 @@ export async function verifiedScene(now = Date.now()): Promise<StatusReport> {
     epoch: { ...ids, ...times },
     conditions: [],
     traffic: {
-      ...{ inFlight: 7, seconds: traffic(now), finished: finished(now) },
+      ...{ inFlight: 7, seconds: traffic(now), finished: lastRequests(now) },
       refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: now - MINUTE }],
     },
     receipts: { instance: 'a1b2', written: 1482, lost: 0 },
@@ -80,19 +81,22 @@ export function withConditions(status: StatusReport): StatusReport {
     conditions: [
       {
         ...{ id: 'clients_file_unusable', severity: 'critical', since: now - 3 * MINUTE },
-        message:
-          'The clients file cannot be used; what was known stays: failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user lacks the permission; change its owner or its permissions',
+        title: 'The clients file cannot be used; what was known stays',
+        reason:
+          'failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user may not open it, or a directory on its path; change their permissions',
         remedy: 'Repair the file, or put the former one back; the proxy reads it again by itself.',
       },
       {
         ...{ id: 'tls_certificate_expiry', severity: 'warning', since: now - 200 * MINUTE },
-        message:
-          'The TLS certificate must be renewed: the certificate of CN=gateway.example in /etc/privatemode-proxy/tls.crt expires on 2026-12-05 10:00 UTC',
+        title: 'The TLS certificate must be renewed',
+        reason:
+          'the certificate of CN=gateway.example in /etc/privatemode-proxy/tls.crt expires on 2026-12-05 10:00 UTC',
         remedy: 'Put the renewed certificate into the file; the proxy reads it again by itself.',
       },
       {
-        ...{ id: 'proxy_open', severity: 'info', since: now - 200 * MINUTE },
-        message: 'Other machines can use this proxy in plain text: --listen-address 0.0.0.0 without TLS',
+        ...{ id: 'counts_waiting', severity: 'info', since: now - 200 * MINUTE },
+        title: 'Other machines can use this proxy in plain text',
+        reason: '--listen-address 0.0.0.0 without TLS',
         remedy: 'Set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path.',
       },
     ],
@@ -154,7 +158,7 @@ function traffic(now: number): readonly TrafficSecond[] {
   });
 }
 
-function finished(now: number): readonly FinishedRequest[] {
+function lastRequests(now: number): readonly Finished[] {
   const chat = { endpoint: '/v1/chat/completions', model: 'gpt-oss-120b', status: 200, outcome: 'answered' };
   const rows = [
     { ...chat, firstTokenMs: 412, tokensIn: 1840, tokensOut: 311, durationMs: 7312 },
@@ -215,13 +219,14 @@ function finished(now: number): readonly FinishedRequest[] {
     },
     { ...chat, firstTokenMs: 371, tokensIn: 310, tokensOut: 95, durationMs: 2411 },
   ];
-  return rows.map((row, i) => ({
-    code: null,
-    tokensCached: row.tokensIn === null ? null : Math.round(row.tokensIn * 0.75),
-    ...row,
-    id: `proxy_019ab3d2-7c40-7${i}5e-9d0a-4f6b1c2e8a77`,
-    at: now - 900 - i * 4_300,
-  }));
+  return rows.map((row, i) =>
+    finished({
+      tokensCached: row.tokensIn === null ? null : Math.round(row.tokensIn * 0.75),
+      ...row,
+      id: `proxy_019ab3d2-7c40-7${i}5e-9d0a-4f6b1c2e8a77`,
+      at: now - 900 - i * 4_300,
+    }),
+  );
 }
 
 export interface StatusServer {

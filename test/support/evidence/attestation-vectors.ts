@@ -1,5 +1,6 @@
 /** The files of test/vectors/attestation as inputs of the verifier (READMEs there). */
 import { readdirSync, readFileSync } from 'node:fs';
+import type { SecretResponseInput } from '../../../lib/attestation/mesh.ts';
 import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 
@@ -31,7 +32,7 @@ export const OFFLINE: CollateralSource = {
 export const SYNTHETIC_SETS = ['synthetic', 'synthetic_v158'] as const;
 export type SyntheticSet = (typeof SYNTHETIC_SETS)[number];
 
-export const SYNTHETIC_NOW = new Date('2026-12-01T00:00:00Z');
+const SYNTHETIC_NOW = new Date('2026-12-01T00:00:00Z');
 
 export interface SyntheticCase {
   readonly file: string;
@@ -61,6 +62,22 @@ export function syntheticInput(set: SyntheticSet, file = 'attest_response.json')
     collateral: OFFLINE,
     now: SYNTHETIC_NOW,
     secretFollows: false,
+  };
+}
+
+/** The secret exchange of a set, with its good response or one of `negative/`, for the checks of the mesh. */
+export function secretInput(set: SyntheticSet, file = 'secret_response.json'): SecretResponseInput {
+  const request = vectorJson<{ PublicKey: string }>(`${set}/secret_request.json`);
+  const response = vectorJson<Record<'EncapsulatedKey' | 'Signature' | 'MeshCert', string>>(`${set}/${file}`);
+  const decode = (base64: string): Uint8Array => new Uint8Array(Buffer.from(base64, 'base64'));
+  return {
+    manifest: vectorBytes(`${set}/manifest.json`),
+    meshCaPem: vectorText(`${set}/mesh_ca.pem`),
+    publicKey: decode(request.PublicKey),
+    encapsulatedKey: decode(response.EncapsulatedKey),
+    signature: decode(response.Signature),
+    meshCert: decode(response.MeshCert),
+    now: SYNTHETIC_NOW,
   };
 }
 

@@ -47,14 +47,8 @@ export const KEYS = { ...RSA_KEYS, vcek: p384(), mesh: p384() };
 export const ISSUERS = { ark: arkIssuer(KEYS), ask: askIssuer(KEYS) } as const;
 
 export const TCB: TcbParts = {
-  bootloader: 12,
-  tee: 0,
-  spl4: 0,
-  spl5: 0,
-  spl6: 0,
-  spl7: 0,
-  snp: 28,
-  microcode: 88,
+  ...{ bootloader: 12, tee: 0, snp: 28, microcode: 88 },
+  ...{ spl4: 0, spl5: 0, spl6: 0, spl7: 0 },
 };
 export const CHIP_ID = new Uint8Array(64).fill(0x5a);
 const MEASUREMENT = new Uint8Array(48).fill(0x11);
@@ -81,6 +75,7 @@ export const signReport = (report: SnpReport, key: KeyObject = KEYS.vcek): SnpRe
 
 const tagged = (first: number): Uint8Array => Uint8Array.of(first, ...new Uint8Array(15));
 
+const GOOD_TCB = tcbValue(TCB);
 const GOOD_REPORT: SnpReport = {
   version: 5,
   guestSvn: 2,
@@ -89,7 +84,6 @@ const GOOD_REPORT: SnpReport = {
   imageId: tagged(2),
   vmpl: 0,
   signatureAlgo: 1,
-  currentTcb: tcbValue(TCB),
   platformInfo: 0x24n,
   signerInfo: 0,
   reportData: new Uint8Array(64),
@@ -99,33 +93,20 @@ const GOOD_REPORT: SnpReport = {
   authorKeyDigest: new Uint8Array(48),
   reportId: new Uint8Array(32).fill(7),
   reportIdMa: new Uint8Array(32).fill(0xff),
-  reportedTcb: tcbValue(TCB),
   chipId: CHIP_ID,
-  committedTcb: tcbValue(TCB),
-  currentBuild: 1,
-  currentMinor: 58,
-  currentMajor: 1,
-  committedBuild: 1,
-  committedMinor: 58,
-  committedMajor: 1,
-  launchTcb: tcbValue(TCB),
+  ...{ currentBuild: 1, currentMinor: 58, currentMajor: 1 },
+  ...{ committedBuild: 1, committedMinor: 58, committedMajor: 1 },
+  ...{ reportedTcb: GOOD_TCB, currentTcb: GOOD_TCB, committedTcb: GOOD_TCB, launchTcb: GOOD_TCB },
   signature: new Uint8Array(512),
   cpuid1EaxFms: 0xa10f11,
-  launchMitVector: 15n,
-  currentMitVector: 15n,
+  ...{ launchMitVector: 15n, currentMitVector: 15n },
 };
 
 export const REFERENCE_VALUE = {
   ProductName: 'Genoa',
   TrustedMeasurement: Buffer.from(MEASUREMENT).toString('hex'),
   MinimumTCB: { BootloaderVersion: 12, TEEVersion: 0, SNPVersion: 28, MicrocodeVersion: 88 },
-  GuestPolicy: {
-    ABIMinor: 58,
-    ABIMajor: 1,
-    SingleSocket: true,
-    MemAES256XTS: true,
-    PageSwapDisable: true,
-  },
+  GuestPolicy: { ABIMinor: 58, ABIMajor: 1, SingleSocket: true, MemAES256XTS: true, PageSwapDisable: true },
   PlatformInfo: { ECCEnabled: true, AliasCheckComplete: true },
   MinimumMitigationVector: 15,
   AllowedChipIDs: [Buffer.from(CHIP_ID).toString('hex')],
@@ -182,13 +163,8 @@ export function attestedBy(changes: Changes): VerifyInput {
   );
   const rootCa = Buffer.from('root CA');
   const meshCa = Buffer.from(changes.meshCaPem ?? toPem(MESH_CA));
-  const transition = transitionDigest([manifest]);
-  const bound = reportData({
-    nonce: nonce.length === 32 ? nonce : new Uint8Array(32),
-    transition,
-    rootCa,
-    meshCa,
-  });
+  const given = { transition: transitionDigest([manifest]), rootCa, meshCa };
+  const bound = reportData({ ...given, nonce: nonce.length === 32 ? nonce : new Uint8Array(32) });
   const report = signReport({ ...GOOD_REPORT, reportData: bound, ...changes.report }, changes.reportKey);
   const message = encodeSnpAttestation({
     report,

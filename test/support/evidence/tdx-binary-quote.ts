@@ -5,14 +5,13 @@
 import { type MessageOf, QUOTE_V4, type QuoteV4, type Schema } from '../../../lib/attestation/tdx/quote.ts';
 import { malformed } from '../../../lib/crypto/der.ts';
 
-const QE_REPORT =
-  QUOTE_V4.signedData.fields.certificationData.fields.qeReportCertificationData.fields.qeReport.fields;
+const [, QE_REPORT] = QUOTE_V4.signedData[1].certificationData[1].qeReportCertificationData[1].qeReport;
 
 /** What follows the signed data becomes `extraBytes`. Throws for a quote cut off, or sizes that disagree. */
 export function parseQuote(bytes: Uint8Array): QuoteV4 {
   const source = new ByteSource(bytes);
-  const header = read(QUOTE_V4.header.fields, source);
-  const tdQuoteBody = read(QUOTE_V4.tdQuoteBody.fields, source);
+  const header = read(QUOTE_V4.header[1], source);
+  const tdQuoteBody = read(QUOTE_V4.tdQuoteBody[1], source);
   const signedDataSize = source.uint(4);
   const signed = new ByteSource(source.take(signedDataSize));
   const signature = signed.take(64);
@@ -50,12 +49,10 @@ export function parseQuote(bytes: Uint8Array): QuoteV4 {
 }
 
 function read<S extends Schema>(schema: S, source: ByteSource): MessageOf<S> {
-  const entries = Object.entries(schema).map(([name, field]) => {
-    if (field.kind === 'uint') return [name, source.uint(field.width)];
-    if (field.kind === 'list') {
-      return [name, Array.from({ length: field.count }, () => source.take(field.length))];
-    }
-    return [name, source.take(field.kind === 'bytes' ? (field.length ?? 0) : 0)];
+  const entries = Object.entries(schema).map(([name, [, shape]]) => {
+    if (shape === 'u16' || shape === 'u32') return [name, source.uint(shape === 'u16' ? 2 : 4)];
+    if (shape === 'rtmrs') return [name, Array.from({ length: 4 }, () => source.take(48))];
+    return [name, source.take(typeof shape === 'number' ? shape : 0)];
   });
   return Object.fromEntries(entries) as MessageOf<S>;
 }

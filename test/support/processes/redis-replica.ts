@@ -1,39 +1,33 @@
 /** What replicas of a gateway count in a Redis, and that Redis. */
 import { after, before } from 'node:test';
 import { systemClock } from '../../../lib/clock.ts';
-import type { RequestCounts } from '../../../lib/limits/limits.ts';
 import { openRedisCounts, type RedisCountsOptions } from '../../../lib/limits/redis-counts.ts';
 import { type RedisServer, startRedis } from './redis-server.ts';
 
 /** A key of a client. */
-export const keyOf = (
-  { name }: { readonly name: string },
-  key: 'tokens' | 'window' | 'running' | 'counted' | '*',
-): string => `privatemode-proxy:{${name}}:${key}`;
+export const keyOf = ({ name }: { readonly name: string }, key: 'tokens' | 'window' | 'running' | '*') =>
+  `privatemode-proxy:{${name}}:${key}`;
 
-export interface Replica extends RequestCounts {
-  /**
-   * What it reported, in order: messages of failures, `recovered`, `uncounted`, and clients whose keys cannot
-   * be used.
-   */
-  readonly events: string[];
-}
+export type Replica = Awaited<ReturnType<typeof replica>>;
 
-/** One replica's counts; closed when the test ends. */
+/**
+ * One replica's counts; closed when the test ends. `events`: what it reported, in order and without
+ * repetitions: reasons of failures, `usable`, and `uncounted` each time.
+ */
 export async function replica(
   t: { after(end: () => Promise<void>): void },
   url: string,
   more: Partial<RedisCountsOptions> = {},
-): Promise<Replica> {
+) {
   const events: string[] = [];
+  const note = (event: string): void => {
+    if (event !== events.at(-1) || event === 'uncounted') events.push(event);
+  };
   const counts = await openRedisCounts({
-    url,
-    clock: systemClock,
-    onFailure: 'closed',
-    failed: ({ message }) => events.push(message),
-    recovered: () => events.push('recovered'),
-    uncounted: () => events.push('uncounted'),
-    unusable: (client, reason) => events.push(`${client}: ${reason}`),
+    ...{ url, ca: [], clock: systemClock, onFailure: 'closed' },
+    failed: note,
+    usable: () => note('usable'),
+    uncounted: () => note('uncounted'),
     ...more,
   });
   t.after(() => counts.close());

@@ -5,7 +5,7 @@ import type { EvidenceVerdict, VerifyInput } from '../../../lib/attestation/veri
 import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
 import type { ManifestRecord } from '../../../lib/manifest-log.ts';
 import type { ControlApi, ManifestSource } from '../../../lib/session/control-api.ts';
-import type { SessionEvent } from '../../../lib/session/events.ts';
+import type { SessionEvent } from '../../../lib/session/epoch.ts';
 import { SUITE } from '../../../lib/session/secret-exchange.ts';
 import {
   type AttestedSession,

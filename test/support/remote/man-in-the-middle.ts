@@ -222,13 +222,11 @@ function startBehind(
 ): Promise<{ readonly url: string; close(): Promise<unknown> }> {
   const bundle = join(directory, 'bundle.pem');
   writeFileSync(bundle, ca);
-  const { config } = parseConfig(
-    [...deploymentFlags(port, directory), ...['--port=0', '--warm-connections=0', '--api-key=k']],
-    {},
-  );
+  const { config } = parseConfig([...deploymentFlags(port, directory), ...['--port=0', '--api-key=k']], {});
   return startProxy(config, {
     env: { SSL_CERT_FILE: bundle },
     log: createLogger({ format: 'json', level: 50, output: { write: () => {} } }),
+    warmConnections: 0,
   });
 }
 

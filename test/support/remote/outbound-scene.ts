@@ -63,7 +63,8 @@ export async function outboundScene(t: TestContext, options: SimulatorOptions = 
         ],
         {},
       );
-      const proxy = await startProxy(config, { env, log });
+      // None is opened ahead, so that connections can be counted.
+      const proxy = await startProxy(config, { env, log, warmConnections: 0 });
       t.after(() => proxy.close());
       return { proxy, lines };
     },

@@ -1,0 +1,186 @@
+/** The counts of limits in limits.json: what a restart finds of them, and what is told when it would not. */
+import assert from 'node:assert/strict';
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { beforeEach, describe, it } from 'node:test';
+import { createRequestCounts } from '../../lib/limits/count-requests.ts';
+import { type ClientCounts, openCountsFile } from '../../lib/limits/counts-file.ts';
+import type { Permit } from '../../lib/limits/limits.ts';
+import { TIMES } from '../../lib/times.ts';
+import { clientOf } from '../support/doors/clients.ts';
+import { breakFs } from '../support/processes/broken-file-system.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { clockOf, createFakeClock } from '../support/remote/fake-clock.ts';
+
+const NOON = Date.UTC(2026, 11, 1, 12);
+const MIDNIGHT = Date.UTC(2026, 11, 2);
+const DAY = 86_400_000;
+
+let workspace: string;
+let path: string;
+beforeEach(() => {
+  workspace = temporaryDirectory('counts-');
+  path = join(workspace, 'limits.json');
+});
+
+async function opened(now: number, clock = clockOf({ now: () => now, countsPause: 1 })) {
+  const told: string[] = [];
+  const note = (event: string): unknown => event === told.at(-1) || told.push(event);
+  const failed = ({ message, code = message }: NodeJS.ErrnoException): unknown => note(code);
+  return { told, ...(await openCountsFile(workspace, clock, failed, () => note('written'))) };
+}
+
+/** What a gateway that starts now finds. */
+async function found(now = NOON): Promise<readonly ClientCounts[] | undefined> {
+  const { before, close } = await opened(now);
+  await close();
+  return before;
+}
+
+const ANN = { name: 'ann', tokens: 7, admissions: [NOON - 59_999, NOON - 1_000] };
+const BOB = { name: 'constructor', tokens: 0, admissions: [] };
+const text = (clients: readonly unknown[] = [ANN, BOB], day = '2026-12-01', v = 1): string =>
+  JSON.stringify({ v, day, clients });
+
+describe('the counts of limits in the workspace', { timeout: 600_000 }, () => {
+  it('are those of the process before: its tokens of today, and its requests of the last minute', async () => {
+    const { before, store, close } = await opened(NOON);
+    const counts = createRequestCounts({ clock: clockOf({ now: () => NOON }), before, changed: store });
+    const limits = { requestsPerMinute: 2, tokensPerDay: 100 };
+    for (const tokens of [90, 9]) (counts.admit(clientOf({ limits })) as Permit).release(tokens);
+    await close();
+    const later = (now: number) => clockOf({ now: () => now });
+    for (const [now, code] of [
+      [NOON + 50_000, 'requests_per_minute_reached'],
+      [NOON + 60_000, undefined],
+    ] as const) {
+      const again = createRequestCounts({ clock: later(now), before: await found(now) });
+      const admit = () => again.admit(clientOf({ limits })) as Permit;
+      if (code !== undefined) assert.throws(admit, { code });
+      else admit().release(1);
+      if (code === undefined) assert.throws(admit, { code: 'tokens_per_day_reached' });
+    }
+  });
+
+  it('are JSON of version 1, in one file that only its owner can read; without counts there is none', async () => {
+    const { store, close } = await opened(NOON);
+    await close();
+    assert.ok(!existsSync(path));
+    store(() => [ANN, BOB]);
+    await close();
+    assert.equal(readFileSync(path, 'utf8'), text());
+    assert.equal(statSync(path).mode & 0o777, 0o600);
+  });
+
+  it('are written a second after they changed, and not again without a change', async () => {
+    const clock = createFakeClock(NOON);
+    const { store, close } = await opened(NOON, clock);
+    store(() => [BOB]);
+    await clock.advance(500);
+    store((now) => [{ ...ANN, tokens: now - NOON }]);
+    await clock.advance(499);
+    assert.ok(!existsSync(path));
+    await clock.advance(1);
+    await eventually('the file', () => existsSync(path));
+    assert.equal(readFileSync(path, 'utf8'), text([{ ...ANN, tokens: 1_000 }]));
+    rmSync(path);
+    await clock.advance(5_000);
+    await close();
+    assert.ok(!existsSync(path));
+  });
+
+  it('hold on the next day for requests of the last minute, but not for tokens', async () => {
+    const admissions = [MIDNIGHT - 60_000, MIDNIGHT - 59_999, MIDNIGHT - 1];
+    for (const [day, tokens] of [
+      ['2026-12-01', 0],
+      ['2026-12-02', 7],
+      ['2026-12-03', 0],
+    ] as const) {
+      writeFileSync(path, text([{ ...ANN, admissions }], day));
+      assert.deepEqual(await found(MIDNIGHT), [{ ...ANN, tokens, admissions: admissions.slice(1) }], day);
+    }
+  });
+
+  it('hold if they lie less than a minute ahead, because the clock was set back', async () => {
+    writeFileSync(path, text([{ ...ANN, admissions: [NOON + 59_999, NOON + 60_000, NOON + DAY] }]));
+    assert.deepEqual(await found(), [{ ...ANN, admissions: [NOON + 59_999] }]);
+  });
+
+  for (const [what, content] of [
+    ['nothing', ''],
+    ['a part of it', text().slice(0, 60)],
+    ['null', 'null'],
+    ['another version', text([ANN], '2026-12-01', 2)],
+    ['counts that are no list', '{"v":1,"day":"2026-12-01","clients":{}}'],
+    ['null for a client', text([null])],
+    ['a name that no client can have', text([ANN, { ...ANN, name: '../ann' }])],
+    ['a negative number', text([{ ...ANN, tokens: -1 }])],
+    ['a fraction', text([{ ...ANN, tokens: 0.5 }])],
+    ['text for a time', text([{ ...ANN, admissions: ['2026'] }])],
+  ] as const) {
+    it(`are left out, which is told until they are written again, if the file has ${what}`, async () => {
+      writeFileSync(path, content);
+      const { before, told, store, close } = await opened(NOON);
+      assert.equal(before, undefined);
+      assert.deepEqual(told, ['limits.json cannot be understood, and is left out']);
+      store(() => [ANN]);
+      await close();
+      assert.equal(told.at(-1), 'written');
+      assert.deepEqual(await found(), [ANN]);
+    });
+  }
+
+  it('keep the program from starting if they cannot be read', async () => {
+    mkdirSync(path);
+    await assert.rejects(opened(NOON), {
+      code: 'config_invalid',
+      message: /^failed to read the counts of the limits, ".*limits\.json": EISDIR/,
+    });
+  });
+
+  it('wait while they cannot be written, which is told, and are written later', async () => {
+    const { told, store, close } = await opened(NOON);
+    rmSync(workspace, { recursive: true });
+    store(() => [ANN]);
+    await eventually('the failure', () => told.length > 0);
+    mkdirSync(workspace);
+    await eventually('the recovery', () => told.length > 1);
+    assert.deepEqual(told, ['ENOENT', 'written']);
+    assert.deepEqual(await found(), [ANN]);
+    rmSync(workspace, { recursive: true });
+    store(() => [BOB]);
+    await close();
+    assert.equal(told.at(-1), 'ENOENT', 'they are lost at the end');
+  });
+
+  it('are told to wait for a disk that does not answer for 10 s', async (t) => {
+    const clock = createFakeClock(NOON);
+    const { told, store } = await opened(NOON, clock);
+    breakFs(t, 'open', () => new Promise(() => {}));
+    store(() => [ANN]);
+    await clock.advance(TIMES.countsPause);
+    await new Promise((done) => setTimeout(done, 50)); // for the look at the file
+    await clock.advance(TIMES.diskPatience);
+    assert.deepEqual(told, ['the disk takes longer than 10 s']);
+  });
+
+  it('are told to be shared while another gateway writes to the same workspace', async () => {
+    const [one, other] = [await opened(NOON), await opened(NOON)];
+    const write = async ({ store, told }: typeof one): Promise<void> => {
+      told.length = 0;
+      store(() => [ANN]);
+      await eventually('the end', () => told.length > 0);
+      await new Promise((done) => setTimeout(done, 20)); // for the look at what was written
+    };
+    await write(one);
+    await write(one);
+    assert.deepEqual(one.told, ['written']);
+    for (const each of [other, one, other]) {
+      await write(each);
+      assert.match(each.told.join(), /^another gateway writes to this workspace, too/);
+    }
+    await write(other);
+    assert.deepEqual(other.told, ['written']);
+  });
+});

@@ -1,0 +1,196 @@
+/** The list of notices: what it has and what the log says, whoever reports what. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createNotices, NOTICES, type NoticeId } from '../../lib/observe/notices.ts';
+import { STANDINGS, type StateName } from '../../lib/session/standing.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
+import { fails, sessionScene } from '../support/remote/fake-remote.ts';
+import { standing } from '../support/remote/standing.ts';
+
+const AWAY = 'limits_store_away';
+const KEY = 'client_key_unusable';
+const { title: TITLE, remedy: REMEDY } = NOTICES[AWAY];
+
+function scene() {
+  const { log, lines } = recordingLogger();
+  const clock = createFakeClock(1_000);
+  const notices = createNotices({ log, clock });
+  const logged = (): unknown[][] =>
+    lines.splice(0).map(({ level, msg, reason = null }) => [level, msg, reason]);
+  return { notices, clock, lines, logged };
+}
+
+describe('a notice', () => {
+  it('is listed and logged with its remedy when it begins, and logged once more when it is over', () => {
+    const { notices, clock, lines } = scene();
+    notices.set(AWAY, 'no route');
+    clock.jump(4_000);
+    const notice = { id: AWAY, severity: 'critical', title: TITLE, remedy: REMEDY };
+    assert.deepEqual(notices.list(), [{ ...notice, since: 1_000, reason: 'no route' }]);
+    notices.clear(AWAY);
+    notices.clear(AWAY);
+    assert.deepEqual(notices.list(), []);
+    assert.deepEqual(
+      lines.map(({ time: _, ...line }) => line),
+      [
+        { level: 'ERROR', msg: TITLE, condition: AWAY, reason: 'no route', remedy: REMEDY },
+        { level: 'INFO', msg: `Over: ${TITLE}`, condition: AWAY },
+      ],
+    );
+  });
+
+  it('is logged once for the same reason, again for another reason, and keeps its age', () => {
+    const { notices, clock, logged } = scene();
+    for (const reason of ['a', 'a', 'b', 'b']) {
+      notices.set(AWAY, reason);
+      clock.jump(1_000);
+    }
+    assert.deepEqual(logged(), [
+      ['ERROR', TITLE, 'a'],
+      ['ERROR', TITLE, 'b'],
+    ]);
+    assert.deepEqual(
+      notices.list().map(({ since, reason }) => [since, reason]),
+      [[1_000, 'b']],
+    );
+  });
+
+  it('is over only when each of its causes is, of which it names three and counts the others', () => {
+    const { notices, logged } = scene();
+    const clients = ['1', '2', '3', '4', '5'];
+    for (const client of clients) notices.set(KEY, `${client} is empty`, client);
+    const reason = (): string | undefined => notices.list()[0]?.reason;
+    assert.equal(reason(), '1 is empty; 2 is empty; 3 is empty; and 2 more');
+    for (const client of ['1', '2', '3', '4']) notices.clear(KEY, client);
+    assert.equal(reason(), '5 is empty');
+    notices.clear(KEY, '5');
+    assert.deepEqual(
+      logged().map(([level]) => level),
+      [...clients.map(() => 'WARN'), 'INFO'],
+    );
+  });
+
+  it('is listed before less severe ones, and before younger ones of its severity', () => {
+    const { notices, clock } = scene();
+    for (const id of ['receipts_unwritten', 'tls_pair_unusable', 'receipts_lost', AWAY] as const) {
+      notices.set(id, 'r');
+      clock.jump(1);
+    }
+    assert.deepEqual(
+      notices.list().map(({ id }) => id),
+      ['receipts_lost', AWAY, 'receipts_unwritten', 'tls_pair_unusable'],
+    );
+  });
+});
+
+describe('the state of the session among the notices', () => {
+  const EXPECTED: Readonly<Partial<Record<StateName, NoticeId>>> = {
+    'not-renewable': 'renewal_fails',
+    'manifest-not-understood': 'manifest_unusable',
+    rejected: 'service_rejected',
+    'rejected-once': 'service_rejected_once',
+    'key-refused': 'key_refused',
+    'client-too-old': 'client_too_old',
+    unreachable: 'service_unreachable',
+  };
+  const error = new PrivatemodeError('upstream_unreachable', 'no route', { remedy: 'Repair the route.' });
+
+  function passing(...states: readonly StateName[]) {
+    const { log, lines } = recordingLogger();
+    let now: StateName = 'starting';
+    const notices = createNotices({ log, clock: createFakeClock(), standing: () => standing(now, error) });
+    for (now of states) notices.look();
+    return { lines: lines.map(({ level, msg }) => `${level} ${msg}`), listed: notices.list() };
+  }
+
+  it('is at most one notice, which has the error and its remedy', () => {
+    const settled = Object.keys(STANDINGS).filter((state) => state !== 'ended' && state !== 'starting');
+    for (const [index, state] of (settled as StateName[]).entries()) {
+      const { listed } = passing(...(settled as StateName[]).slice(0, index + 1));
+      const id = EXPECTED[state];
+      const words = { reason: 'upstream_unreachable: no route', remedy: 'Repair the route.' };
+      assert.deepEqual(
+        listed.map(({ since: _, ...notice }) => notice),
+        id === undefined ? [] : [{ id, ...NOTICES[id], ...words }],
+        state,
+      );
+    }
+  });
+
+  const titled = (level: string, id: NoticeId): string => `${level} ${NOTICES[id].title}`;
+  const over = (id: NoticeId): string => `INFO Over: ${NOTICES[id].title}`;
+
+  for (const [what, states, expected] of [
+    [
+      'is not logged as over when a notice of another state replaces it, but once a state is verified',
+      ['key-refused', 'unreachable', 'verified', 'verified'],
+      [titled('ERROR', 'key_refused'), titled('ERROR', 'service_unreachable'), over('service_unreachable')],
+    ],
+    [
+      'is logged as over once a secret follows accepted evidence, however long nobody knew',
+      ['verified', 'rejected-once', 'rejected', 'starting', 'verified', 'starting'],
+      [
+        titled('WARN', 'service_rejected_once'),
+        titled('ERROR', 'service_rejected'),
+        over('service_rejected'),
+      ],
+    ],
+    [
+      'is logged by its headline if it needs nobody and is not verified',
+      ['key-refused', 'awaiting-key', 'verified'],
+      [
+        titled('ERROR', 'key_refused'),
+        'INFO Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.',
+        over('key_refused'),
+      ],
+    ],
+    [
+      'is not over because the proxy is told to stop',
+      ['rejected', 'ended'],
+      [titled('ERROR', 'service_rejected')],
+    ],
+  ] as const)
+    it(what, () => assert.deepEqual(passing(...states).lines, expected));
+
+  for (const [what, cdn, expected] of [
+    ['is not logged while a renewal finds the service under a newer manifest', () => {}, []],
+    [
+      'is logged if a renewal does not get the newest manifest',
+      fails('manifest_unavailable'),
+      [titled('WARN', 'renewal_fails')],
+    ],
+  ] as const)
+    it(what, async () => {
+      const { log, lines } = recordingLogger();
+      const { session, remote, clock } = sessionScene();
+      const notices = createNotices({ log, clock, standing: session.standing });
+      await clock.advance(44 * 60_000);
+      Object.assign(remote, { deployed: 'B', published: 'B', onManifest: cdn });
+      for (const call of ['onAttest', 'onManifest', 'onSecret', 'onRecord'] as const) {
+        const answer = remote[call] as () => void;
+        remote[call] = () => {
+          notices.look();
+          answer();
+        };
+      }
+      await clock.advance(60_000);
+      notices.look();
+      assert.deepEqual(
+        lines.map(({ level, msg }) => `${level} ${msg}`),
+        expected,
+      );
+      assert.ok(remote.calls.includes('verify A') && remote.calls.includes('manifest'));
+      session.close();
+    });
+});
+
+it('the table of notices has at most twenty, each with words for what is wrong and what to do', () => {
+  assert.ok(Object.keys(NOTICES).length <= 20);
+  for (const [id, { title, remedy }] of Object.entries(NOTICES)) {
+    assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
+    assert.match(title, /^[A-Z].*[^.]$/, id);
+    assert.match(remedy, /^[A-Z].*\.$/, id);
+  }
+});
