@@ -54,7 +54,11 @@ export function lineLog(deps: {
   async function writeBatch(): Promise<void> {
     const written = deps.write();
     await inTime(written, clock).catch(fail); // the first reason counts: a dying disk would have two
-    await written.catch(later);
+    await written.then(recover, later);
+  }
+  function recover(): void {
+    if (failure !== undefined) deps.onRecovery();
+    failure = undefined;
   }
   function later(): void {
     cancel ??= clock.after(clock.times.batchPause, flush);
@@ -84,8 +88,6 @@ export function lineLog(deps: {
       await file.handle.datasync();
       isTorn = false;
       file.size += bytes.length;
-      if (failure !== undefined) deps.onRecovery();
-      failure = undefined;
     },
     /** Writes what waits; what cannot be written now is given up. */
     async close(): Promise<void> {

@@ -137,7 +137,7 @@ export function createSession(deps: SessionDeps) {
     const wakeUp = (): void => resolve();
     waiting.add(wakeUp);
     signal?.addEventListener('abort', wakeUp);
-    const cancel = clock.after(ms, wakeUp, 'waiting');
+    const cancel = clock.after(Math.max(0, ms), wakeUp, 'waiting'); // its time may have come meanwhile
     await promise;
     cancel();
     signal?.removeEventListener('abort', wakeUp);

@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
@@ -12,6 +13,7 @@ import type { Notice } from '../../lib/observe/notices.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { startStack } from '../support/doors/stack.ts';
+import { errno } from '../support/processes/broken-file-system.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
@@ -210,8 +212,10 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     renameSync(`${records}.away`, records);
     await isOver(proxy, 'receipts_unwritten');
     assert.deepEqual(proxy.logged(), ['WARN receipts_unwritten', 'over receipts_unwritten']);
-    spoil();
-    proxy.stack.simulator.secrets.dropAll(); // the next request has a new epoch, with a record of its own
+    // The file of the day is open: only a write to it can fail.
+    const probe = await open(records.replace('records', 'public.pem'));
+    t.mock.method(Object.getPrototypeOf(probe), 'write', () => Promise.reject(errno('ENOSPC')));
+    await probe.close();
     await ask();
     await proxy.stack.proxy.close();
     const lost = proxy.stack.logLines

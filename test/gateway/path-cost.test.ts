@@ -12,6 +12,7 @@ import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { isMainThread, parentPort, Worker } from 'node:worker_threads';
 import { createLogger } from '../../lib/observe/log.ts';
+import { TIMES } from '../../lib/times.ts';
 import { EPOCH, fakeSession, startGateway, type TestGateway } from '../support/doors/gateway.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { startScriptedUpstream } from '../support/remote/scripted-upstream.ts';
@@ -90,6 +91,7 @@ function describePath(): void {
       gateway = await startGateway({
         upstream,
         session: fakeSession({ acquire: () => EPOCH }),
+        times: TIMES, // those of the product: one timer may serve several waits
         deps: { log: createLogger({ format: 'json', level: 30, output: { write: () => {} } }) },
       });
     });
