@@ -47,8 +47,6 @@ export const TIMES = Object.freeze({
   /** For collateral of AMD and Intel, and for a second try whose result only replaces what is there. */
   collateralTimeout: 20_000,
   collateralAgainTimeout: 5_000,
-  /** Collateral that was fetched this short a time ago is not fetched again. */
-  collateralFresh: 60_000,
   /**
    * A host that sends 429 without Retry-After gets no call for this long: AMD allows about one identical
    * request in that time.

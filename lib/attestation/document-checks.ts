@@ -1,6 +1,6 @@
 /**
- * The checks of the document around those of the hardware: that everything can be read, then, once it is
- * known who signed, what the document says: manifest, policies, mesh CA.
+ * The checks of the document. Before those of the hardware: everything can be read. After them, when it is
+ * known who signed: its manifest, policies and mesh CA.
  */
 import { constantTimeEqual } from '#crypto';
 import { plural } from '../text.ts';

@@ -85,8 +85,7 @@ interface Readiness {
   readonly ready: boolean;
   /** Message for a person. */
   readonly message: string;
-  /** Why the proxy could not be asked, for other code. */
-  readonly failure?: 'needs-tls' | 'nothing-listens';
+  readonly failure?: 'nothing-listens';
 }
 
 /**
@@ -120,7 +119,7 @@ export async function probe({
     // A request for /readyz counts as malformed only if it is plain HTTP on a TLS port.
     if (!tls && headers['privatemode-proxy-error'] === 'malformed_request') {
       const message = `the proxy on ${where} serves HTTPS: give its --tls-cert-path here too`;
-      return { ready: false, message, failure: 'needs-tls' };
+      return { ready: false, message };
     }
     if (status === 204) return { ready: true, message: 'ready' };
     return { ready: false, message: `not ready (status ${status}): ${body.trim().slice(0, LONGEST_REASON)}` };

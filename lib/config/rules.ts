@@ -1,4 +1,4 @@
-/** Rules about combinations of settings: which stop the start, and which are told in the log. */
+/** Combinations of settings: some stop the start, others are a line of the log. */
 import { TILDE } from '../files/path-refusal.ts';
 import type { Environment } from '../network/outbound-proxy.ts';
 import { FLAGS, type Settings } from './flags.ts';

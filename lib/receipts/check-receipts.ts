@@ -23,10 +23,10 @@ type Chain = Readonly<{ key: KeyObject; at: Place; last: ReceiptLine; digest: st
 /**
  * Checks the receipts of a directory, from the files of the day `since` on (YYYY-MM-DD, UTC). With
  * `publicKeyFiles` (PEM) only chains of these keys count, else a chain counts with the key that it names;
- * `strict`: gaps count as failures. Resolves with the findings, and `ok`: whether none of them fails; the
- * SHA-256 of the SubjectPublicKeyInfo of each key that signed; how many instances have a signed line; how
- * many signed lines there are, and requests among them; and whether requests were protected under roots other
- * than those of AMD and Intel. Throws receipts_unreadable.
+ * `strict`: gaps count as failures. Resolves with the findings; `ok`: none of them fails. `publicKeys`: the
+ * SHA-256 of the SubjectPublicKeyInfo of each key that signed. It counts instances, signed lines, and the
+ * requests among these. `hasCustomRoots`: some were protected under roots other than those of AMD and Intel.
+ * Throws receipts_unreadable.
  */
 export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
   check(directory, options).catch((cause: unknown): never => {

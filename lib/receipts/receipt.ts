@@ -47,10 +47,10 @@ export interface RequestReceipt {
 /**
  * What a line records. `opened`: first in each file, with the public key of the chain (SubjectPublicKeyInfo
  * in base64); `found` names other files, each with the SHA-256 of its last line, so the check notices if one
- * is taken away. `epoch`: stands in a file before the first request that it protected, which names it by its
- * secret; its time is that of the attestation, `record` the SHA-256 of what anybody can repeat that from,
- * `roots` whether those of AMD and Intel were trusted. `lost`: so many receipts were not written. `closed`:
- * the end in good order.
+ * is taken away. `epoch`: stands in a file before the first request that it protected; requests name it by
+ * its secret. Its time is that of the attestation. `record` is the SHA-256 of what anybody can repeat that
+ * from. `roots`: whether those of AMD and Intel were trusted. `lost`: so many receipts were not written.
+ * `closed`: the end in good order.
  */
 export type ReceiptRecord = { readonly time: string } & Readonly<
   | { type: 'opened'; version: string; key: string; found: Readonly<Record<string, string>> }

@@ -40,7 +40,6 @@ describe('a health check', () => {
       () => createServer(needsTls),
       false,
       'the proxy on WHERE serves HTTPS: give its --tls-cert-path here too',
-      'needs-tls',
     ],
     [
       'says to leave out --tls-cert-path if only the check speaks TLS',
