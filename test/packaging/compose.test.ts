@@ -67,7 +67,7 @@ const RULES: readonly Rule[] = [
           ([name, { file }]) => name !== 'api-key' || resolve(DIRECTORY, file) !== join(ROOT, 'key.txt'),
         )
         .map(([name]) => name),
-      ...(parsed(command, { [KEY]: 'key' }).config.apiKey?.kind === 'file' ? [] : ['--api-key']),
+      ...(parsed(command, { [KEY]: 'key' }).config.apiKey?.path === undefined ? ['--api-key'] : []),
       ...Object.keys(service).filter((name) => name.startsWith('env')),
     ],
     plant: (source) => source.replace('--api-key=@/run/secrets/api-key', '--api-key=literal'),
