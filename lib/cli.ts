@@ -6,7 +6,7 @@ import { type Clock, every } from './clock.ts';
 import { type Command, type Io, runCommand } from './commands/command.ts';
 import { type CommandWords, parseArgv } from './config/argv.ts';
 import { type Config, configOf } from './config/config.ts';
-import { type Environment, peekSetting, withEnvironment } from './config/environment.ts';
+import { type Environment, wantsJson, withEnvironment } from './config/environment.ts';
 import { FLAGS } from './config/flags.ts';
 import { fitHelp, renderHelp } from './config/help.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
@@ -78,8 +78,7 @@ export async function main(
     const { config, warnings } = configOf(withEnvironment(given, env), env);
     return await run(config, warnings, io);
   } catch (thrown) {
-    if (command === undefined && peekSetting(argv, env, 'log-format') === 'json')
-      await logFailure(thrown, io);
+    if (command === undefined && wantsJson(argv, env)) await logFailure(thrown, io);
     else io.stderr.write(describe(thrown));
     return 1;
   }

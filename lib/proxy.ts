@@ -59,7 +59,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const authorities = loadTrustStore(env);
   const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock, authorities });
   opened.defer(() => outbound.close());
-  const key = configuredKey(config);
+  const key = configuredKey(config.apiKey);
   /** Adds to an error what the operator, and nobody else, should know about it. */
   const named = (error: PrivatemodeError) => withSimulatorHint(key.named(error), config);
   const salt = config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt());

@@ -5,7 +5,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants, userInfo } from 'node:os';
 import { isAbsolute, join } from 'node:path';
-import { readApiKey } from '../config/api-key.ts';
+import { parseApiKey } from '../config/api-key.ts';
 import type { Environment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
@@ -79,7 +79,7 @@ function reached(
     );
   if (url === undefined && token !== undefined)
     throw invalid('--token goes with --url: without TLS, whatever has the port would get the token');
-  const key = token === undefined ? KEY : readApiKey({ kind: 'file', path: token }, undefined, '--token');
+  const key = token === undefined ? KEY : parseApiKey('--token', `@${token}`).key;
   return {
     url: url ?? `http://${urlHost(reachableHost(listenAddress))}:${port}`,
     headers: { authorization: `Bearer ${key}` },

@@ -1,7 +1,7 @@
 /** `privatemode-proxy usage`: sums up who used what, as a table or as JSON (docs/receipts.md). */
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
-import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
+import { invalid, momentIn, oneOf, parsePath, wants } from '../config/values.ts';
 import { receiptsDirectory } from '../receipts/receipt-files.ts';
 import { sumUsage, USAGE_KEYS, type UsageReport, type UsageSums } from '../receipts/usage.ts';
 import { plural, printable, safeJson } from '../text.ts';
@@ -14,14 +14,10 @@ const SETTINGS = [
   setting('until', text('DATE', parseDate), {
     help: 'Count requests before this day (UTC) or time: 2026-12-01 for all of November.',
   }),
-  setting(
-    'by',
-    list('KEYS', (flag, given) => parseChoice(flag, given, USAGE_KEYS)),
-    {
-      default: 'client',
-      help: 'Print one row per client, model or day, or per combination, as in client,day.',
-    },
-  ),
+  setting('by', list('KEYS', oneOf(USAGE_KEYS)), {
+    default: 'client',
+    help: 'Print one row per client, model or day, or per combination, as in client,day.',
+  }),
   setting('dir', list('DIR,…', parsePath), {
     default: 'receipts',
     bare: 'a directory is given as --dir DIR',
@@ -58,9 +54,9 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
 }
 
 function parseDate(flag: string, given: string): Date {
-  const moment = /^\d{4}-\d\d-\d\d$/.test(given) ? `${given}T00:00:00Z` : given;
-  const wanted = 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z';
-  return parseMoment(flag, moment, wanted, given);
+  const moment = momentIn(/^\d{4}-\d\d-\d\d$/.test(given) ? `${given}T00:00:00Z` : given);
+  if (moment !== undefined) return moment;
+  throw wants(flag, 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z', given);
 }
 
 /** The columns after the keys. */

@@ -8,10 +8,9 @@ import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
 import { invalid, parseMoment, parsePath, wants } from '../config/values.ts';
-import { TILDE } from '../files/path-refusal.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from '../verdict/verdict.ts';
 
-const FILE = text('FILE', parseFile);
+const FILE = text('FILE', parsePath);
 
 const OWN = [
   setting('save', FILE, {
@@ -27,7 +26,7 @@ const OWN = [
   setting('at', text('TIME', parseMoment), {
     help: 'With --saved: time at which to judge all dates, as in 2026-12-01T00:00:00Z (default: the time that the record states). A time in the future prints a warning.',
   }),
-  setting('receipts-dir', text('DIR', parseFile), {
+  setting('receipts-dir', text('DIR', parsePath), {
     help: 'With --saved: judge all dates by the time that a signed receipt in this directory states for the record.',
   }),
   setting('accept-custom-roots', BOOLEAN, {
@@ -84,11 +83,6 @@ function parseNonce(flag: string, text: string): Uint8Array {
   const bytes = Buffer.from(text, 'base64');
   if (bytes.length === NONCE_BYTES && bytes.toString('base64') === text) return new Uint8Array(bytes);
   throw wants(flag, `${NONCE_BYTES} bytes in base64, as openssl rand -base64 32 prints them`, text);
-}
-
-function parseFile(flag: string, text: string): string {
-  if (text.startsWith('~/')) throw invalid(`${flag} begins with ~: ${TILDE}`);
-  return parsePath(flag, text);
 }
 
 /** Help texts of flags of the proxy that mean something else here, or less. */

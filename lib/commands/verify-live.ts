@@ -5,7 +5,6 @@ import { createHash } from 'node:crypto';
 import { accessSync, constants, existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { Clock } from '../clock.ts';
-import { readApiKey } from '../config/api-key.ts';
 import { configOf } from '../config/config.ts';
 import { orRefuse } from '../config/files.ts';
 import { PROTOCOL_EXPERIMENT } from '../config/rules.ts';
@@ -44,7 +43,7 @@ export async function verifyLive(
   if (save !== undefined) requireUnused(save);
   const config = { ...configOf(request.given, env).config, manifestPath };
   const { apiEndpoint: endpoint, cdnBaseUrl, protocolVersion, unsafeTrustRoots } = config;
-  const apiKey = config.apiKey && readApiKey(config.apiKey);
+  const apiKey = config.apiKey?.key;
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
   const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock });

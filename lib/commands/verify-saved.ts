@@ -2,7 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { orRefuse, whyNoManifestFile } from '../config/files.ts';
+import { whyNoManifest } from '../attestation/manifest.ts';
+import { orRefuse } from '../config/files.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { linesOf } from '../files/line-files.ts';
 import { reasonOf } from '../files/path-refusal.ts';
@@ -102,7 +103,7 @@ function readInput(path: string): Uint8Array {
 /** The bytes of a manifest file. Throws verify_input_invalid, also if the file cannot be a manifest. */
 export function readManifest(path: string): Uint8Array {
   const bytes = readInput(path);
-  const what = whyNoManifestFile(bytes);
+  const what = whyNoManifest(bytes);
   if (what !== undefined) throw unusable(path, `it ${what}`);
   return bytes;
 }

@@ -2,7 +2,6 @@
 import type { PrivatemodeError } from '../errors.ts';
 import type { Environment } from '../network/outbound-proxy.ts';
 import { nearest } from '../text.ts';
-import { peekFlag } from './argv.ts';
 import { FLAGS } from './flags.ts';
 import type { Flag, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
@@ -32,9 +31,11 @@ const VARIABLES: ReadonlyMap<string, Flag> = new Map([
   [API_KEY, FLAGS.find(({ name }) => name === 'api-key') as Flag] as const,
 ]);
 
-/** As `peekFlag`; reads the flag's variable if the command line does not give the flag. */
-export const peekSetting = (argv: readonly string[], env: Environment, name: string): string | undefined =>
-  peekFlag(argv, name) ?? (env[variableOf(name)] || undefined);
+/** Whether the log is to be JSON, even if the rest of the command line is wrong, to report that mistake. */
+export function wantsJson(argv: readonly string[], env: Environment): boolean {
+  const [, format] = /.*\0--log-format[=\0]([^\0]*)/s.exec(`\0${argv.join('\0')}`) ?? [];
+  return (format ?? env[variableOf('log-format')]) === 'json';
+}
 
 /**
  * Adds the settings of the environment to those of the command line. A flag wins over its variable, and a
@@ -51,12 +52,8 @@ export function withEnvironment(argv: Given, env: Environment): Given {
     const text = env[variable] ?? '';
     return text !== '' && variable !== OF_APPLICATIONS && !isServiceLink(variable, text);
   };
-  for (const variable of Object.keys(env).filter((name) => isSet(name) && !VARIABLES.has(name))) {
+  for (const variable of Object.keys(env).filter((name) => isSet(name) && !VARIABLES.has(name)))
     if (variable.toUpperCase().startsWith(PREFIX)) throw unknown(variable);
-    // It may belong to another program.
-    if (nearest(variable.toUpperCase(), [API_KEY]) !== undefined)
-      warnings.push(`${variable} is ignored: there is no such setting. Did you mean ${API_KEY}?`);
-  }
   for (const [variable, { name, type }] of VARIABLES) {
     if (!isSet(variable)) continue;
     if (values.has(name)) {
@@ -72,12 +69,7 @@ export function withEnvironment(argv: Given, env: Environment): Given {
 
 /** `variable`: one with our prefix that sets nothing. */
 function unknown(variable: string): PrivatemodeError {
-  const name = variable.toUpperCase().replaceAll('-', '_');
-  const only = FLAGS.find((flag) => variableOf(flag.name) === name && flag.commandLineOnly);
-  if (only !== undefined)
-    return invalid(`${variable} is refused: give --${only.name} on the command line only`);
-  const names = [...VARIABLES.keys()];
-  const meant = nearest(name, names) ?? nearest(name, names, 2);
+  const meant = nearest(variable.toUpperCase().replaceAll('-', '_'), [...VARIABLES.keys()], 2);
   const hint = meant === undefined ? '; --help lists all settings' : `. Did you mean ${meant}?`;
   return invalid(`unknown setting in the environment: ${variable}${hint}`);
 }

@@ -10,7 +10,7 @@ import { isProductionHost, PRODUCTION_ROOTS } from '../attestation/roots/product
 import { PRODUCT_NAMES, type Product } from '../attestation/snp/packed-fields.ts';
 import type { TrustRoots } from '../attestation/verify-evidence.ts';
 import { certificatesIn, commonName } from '../attestation/x509.ts';
-import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 import { readNamed } from '../files/path-refusal.ts';
 import { printable } from '../text.ts';
 import type { Config } from './config.ts';
@@ -57,20 +57,12 @@ function belongsToService(host: string): boolean {
   return url === null || url.hostname === '' || isProductionHost(url.hostname);
 }
 
-/** Errors that a simulator causes if its certificates, roots or manifest were not given. */
-const UNKNOWN_SIMULATOR: readonly ErrorCode[] = [
-  'upstream_tls_untrusted',
-  'attestation_failed',
-  'manifest_mismatch',
-  'manifest_unavailable',
-];
-
 /** What to do in case the service of this machine is a simulator; undefined if it cannot be, or is fine. */
 export const simulatorHint = (
-  { code }: Pick<PrivatemodeError, 'code'>,
+  { blame, code }: Pick<PrivatemodeError, 'blame' | 'code'>,
   { apiEndpoint }: Pick<Config, 'apiEndpoint'>,
 ): string | undefined =>
-  isLoopback(apiEndpoint.host) && UNKNOWN_SIMULATOR.includes(code)
+  isLoopback(apiEndpoint.host) && (blame === 'attestation' || code === 'upstream_tls_untrusted')
     ? 'If the service is a simulator, give --unsafe-trust-roots DIR/roots, --manifest-path DIR/manifest.json and SSL_CERT_FILE=DIR/ca.pem, where DIR is the "dir" that it printed.'
     : undefined;
 

@@ -157,7 +157,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a certificate without its key: the proxy starts without TLS',
     file: 'lib/config/rules.ts',
-    edits: [{ find: 'if (needs === undefined ||', replace: 'if (Date.now() > 0 ||' }],
+    edits: [{ find: 'if (needed !== undefined &&', replace: 'if (Date.now() < 0 &&' }],
     tests: [
       {
         file: 'test/config/rules.test.ts',
@@ -187,7 +187,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/config/environment.test.ts',
         names: [
-          'settings in the environment the proxy refuses to start: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
+          'settings in the environment the proxy refuses to start: unknown setting in the environment: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS; --help lists all settings',
         ],
       },
     ],

@@ -318,7 +318,7 @@ describe('an error that a client of the gateway cannot resolve', () => {
     [
       'origin_forbidden',
       { headers: ['Origin: https://chat.example'] },
-      /Ask the operator of this gateway to allow the page, or the host name that it uses\./,
+      /have its origin allowed \(--cors-allowed-origins\)/,
     ],
   ] as const satisfies readonly [string, Parameters<typeof post>[1] & object, RegExp][]) {
     it(`says of ${code} what to ask the operator for`, async (t) => {

@@ -115,10 +115,11 @@ describe('--unsafe-trust-roots', () => {
 
   for (const [host, code, hinted] of [
     ['localhost', 'attestation_failed', true],
-    ['127.0.0.1', 'manifest_unavailable', true],
+    ['127.0.0.1', 'evidence_malformed', true],
     ['::1', 'manifest_mismatch', true],
     ['localhost', 'upstream_tls_untrusted', true],
     ['localhost', 'api_key_rejected', false],
+    ['localhost', 'upstream_unreachable', false],
     ['api.privatemode.ai', 'attestation_failed', false],
     ['localhost.example.com', 'attestation_failed', false],
   ] as const)

@@ -30,21 +30,21 @@ describe('a start that fails', { timeout: 600_000 }, () => {
     });
   });
 
-  const WORKSPACES: readonly (readonly [what: string, workspace: string, problem: string])[] = [
-    ['is below a file', '/dev/null/work', 'the directory "/dev/null/work" cannot be created (ENOTDIR)'],
+  for (const [what, workspace, problem] of [
+    ['is below a file', '/dev/null/work', 'created: ENOTDIR: a file stands where a directory is needed'],
     // Node's own recursive mkdir never returns here.
-    ['mkdir cannot create', '/proc/work', 'the directory "/proc/work" cannot be created (ENOENT)'],
+    ['mkdir cannot create', '/proc/work', 'created: ENOENT: no such file or directory'],
     // Its permissions let root write.
-    ['exists and cannot be written', '/proc', 'the directory "/proc" cannot be written (ENOENT)'],
-    ['is a file', '/dev/null', '"/dev/null" is not a directory'],
-  ];
-  for (const [what, workspace, problem] of WORKSPACES) {
-    it(`says to name another directory if the workspace ${what}`, () =>
+    ['exists and cannot be written', '/proc', 'written: ENOENT: no such file or directory'],
+    ['is a file', '/dev/null', 'written: ENOTDIR: a file stands where a directory is needed'],
+  ] as const)
+    it(`names the reason if the workspace ${what}`, () =>
       assert.throws(() => prepareWorkspace(workspace), {
         code: 'config_invalid',
-        message: `--workspace: ${problem}; name a directory that can be written`,
+        message: new RegExp(
+          `^the directory "${workspace}" of --workspace cannot be ${problem}; check the path`,
+        ),
       }));
-  }
 });
 
 describe('a start whose service cannot be reached', { timeout: 600_000 }, () => {

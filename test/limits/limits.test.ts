@@ -163,7 +163,7 @@ it('--max-in-flight holds without --clients, too', async (t) => {
   const notices = createNotices({ log, clock: systemClock });
   const shared = { clock: systemClock, log, counters: createCounters(), notices, opened };
   const { config } = parseConfig(['--api-endpoint=localhost:1', '--max-in-flight=1'], {});
-  const key = { value: () => CANARY_KEY, origin: () => undefined };
+  const key = { value: () => CANARY_KEY, origin: () => '--api-key' };
   const { gate } = await openAccess(config, shared, key, undefined, []);
   const enter = () => gate?.enter({ client: undefined, signal: t.signal });
   const [first, second] = [enter(), enter()];

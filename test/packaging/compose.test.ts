@@ -48,7 +48,7 @@ describe('deploy/compose/compose.yaml', () => {
     assert.ok(existsSync(resolve(DIRECTORY, service.build, 'Dockerfile')));
     assert.deepEqual([Object.keys(secrets), service.secrets], [['api-key'], ['api-key']]);
     assert.equal(resolve(DIRECTORY, secrets['api-key']!.file), join(ROOT, 'key.txt'));
-    assert.equal(parsed(service.command, { [KEY]: 'key' }).config.apiKey?.kind, 'file');
+    assert.equal(parsed(service.command, { [KEY]: 'key' }).config.apiKey?.path, KEY);
     assert.doesNotMatch(Object.keys(service).join(), /env/);
   });
 

@@ -61,7 +61,7 @@ describe('systemd units', () => {
       const config = configured(names);
       assert.equal(config.workspace, '/state/privatemode-proxy');
       assert.equal(config.listenAddress, '127.0.0.1');
-      assert.equal(config.apiKey?.kind, 'file');
+      assert.ok(config.apiKey?.path);
       assert.equal(config.clients, names === TEAM ? '/creds/clients.json' : undefined);
       // systemd kills what is left after TimeoutStopSec: that must not be before the proxy's own grace is
       // over
