@@ -106,30 +106,20 @@ describe('the command status', { timeout: 600_000 }, () => {
     assert.match(stderr, /^To see more, start the proxy with --admin-address 127\.0\.0\.1:9090,/);
   });
 
+  const other = /gives no status of a proxy of this version \(HTTP status \d+\): give the --admin-address of/;
+  const nobody =
+    /^Error: nothing answers on 127\.0\.0\.1 port \d+ \(\w+\): start the proxy with --admin-address /;
   const hints: readonly (readonly [what: string, listener: RequestListener | undefined, words: RegExp])[] = [
-    [
-      'nobody',
-      undefined,
-      /^Error: nothing listens on 127\.0\.0\.1 port \d+ \(ECONNREFUSED\): start the proxy with --admin-address 127\.0\.0\.1:\d+,/,
-    ],
-    [
-      'the port of the applications',
-      (_req, res) => void res.writeHead(404).end(),
-      /does not serve \/\w+ \(status 404\): give the --admin-address of the proxy/,
-    ],
-    ['something that speaks no JSON', (_req, res) => void res.end('hello'), /does not serve/],
-    [
-      'something that speaks other JSON',
-      (_req, res) => void res.end('{}'),
-      /is not a privatemode-proxy of this version/,
-    ],
+    ['nobody', undefined, nobody],
+    ['something that hangs up', (req) => void req.socket.destroy(), nobody],
+    ['the port of the applications', (_req, res) => void res.writeHead(404).end('{}'), other],
+    ['something that speaks no JSON', (_req, res) => void res.end('hello'), other],
     [
       'a proxy of another version',
       (_req, res) =>
         void res.end(JSON.stringify({ standing: {}, conditions: [], traffic: { finished: [] } })),
-      /is not a privatemode-proxy of this version/,
+      other,
     ],
-    ['something that hangs up', (req) => void req.socket.destroy(), /cannot be asked: /],
   ];
   for (const [what, listener, words] of hints) {
     it(`says what to do if --admin-address leads to ${what}`, async () => {
@@ -146,8 +136,7 @@ describe('the command status', { timeout: 600_000 }, () => {
 
   it('names an IPv6 address as --admin-address takes it if nothing listens there', async () => {
     const { stderr } = await status(['--admin-address', '[::1]:1']);
-    assert.match(stderr, /cannot be asked|start the proxy with --admin-address \[::1\]:1,/);
-    assert.doesNotMatch(stderr, /--admin-address ::1:1/);
+    assert.match(stderr, /start the proxy with --admin-address \[::1\]:1,/);
   });
 
   it('prints colours only to a terminal, and not with NO_COLOR', async () => {
