@@ -6,10 +6,9 @@ import { constants, copyFileSync, existsSync, realpathSync, rmSync, writeFileSyn
 import { dirname, resolve } from 'node:path';
 import { type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../access/clients-file.ts';
 import { pause } from '../clock.ts';
-import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { setting, text, valuesOf } from '../config/setting.ts';
-import { asWritten, type HostPort, invalid } from '../config/values.ts';
+import { asWritten, type HostPort, invalid, parsePath } from '../config/values.ts';
 import { readNamed } from '../files/path-refusal.ts';
 import { plural } from '../text.ts';
 import { askStatus } from './ask-proxy.ts';
@@ -17,9 +16,11 @@ import { type Command, HELP, type Invocation, type Io } from './command.ts';
 import { ADMIN_ADDRESS } from './status.ts';
 
 const SETTINGS = [
-  ...FLAGS.filter((row) => row.name === 'clients'),
+  setting('clients', text('FILE', parsePath), {
+    help: 'The file that the proxy was started with (or PRIVATEMODE_PROXY_CLIENTS); new makes it if there is none.',
+  }),
   setting('api-key-file', text('PATH', asWritten), {
-    help: 'For new: a file with the key of the service that the clients use, relative to the directory of the clients file.',
+    help: 'For new: a file with the key of the service that the clients use, relative to the directory of FILE.',
   }),
   ADMIN_ADDRESS,
   HELP,
@@ -35,8 +36,9 @@ export const CLIENTS: Command = {
 
 /** The content of the file. Members that this command does not know stay in it. */
 interface Content {
-  readonly clients: readonly { readonly name: string; readonly tokens: readonly string[] }[];
+  readonly clients: readonly Client[];
 }
+type Client = Readonly<{ name: string; tokens: readonly string[] }>;
 
 const sha256Of = (content: string): string => createHash('sha256').update(content).digest('hex');
 
@@ -47,8 +49,6 @@ const sha256Of = (content: string): string => createHash('sha256').update(conten
 async function runClients({ given, words: [word, ...names], io }: Invocation): Promise<number> {
   const { clients: path, adminAddress, apiKeyFile } = valuesOf(SETTINGS, given);
   if (path === undefined) throw invalid(`clients ${word} needs the --clients FILE of the proxy`);
-  if (apiKeyFile !== undefined && word !== 'new')
-    throw invalid('--api-key-file goes with clients new: the file has the apiKey of each client');
   if (word === 'list') io.stdout.write(listed(readList(path).entries, io.clock.now()));
   else if (word === 'revoke') await revoke(names[0] as string, path, adminAddress, io);
   else addTokens(names, path, apiKeyFile?.replace(/^@/, ''), io);
@@ -66,13 +66,13 @@ function addTokens(names: readonly string[], path: string, keyFile: string | und
   const fresh = names.map(
     (name) => [name, `${TOKEN_PREFIX}${randomBytes(32).toString('base64url')}`] as const,
   );
-  const { entries } = changeFile(path, (file) => {
-    const clients = new Map(file.clients.map((client) => [client.name, client]));
+  const { entries } = changeFile(path, (before) => {
+    const clients = new Map(before.map((client) => [client.name, client]));
     for (const [name, token] of fresh) {
       const known = clients.get(name) ?? { name, tokens: [] };
       clients.set(name, { ...known, tokens: [...known.tokens, sha256Of(token)], ...key });
     }
-    return { ...file, clients: [...clients.values()] };
+    return [...clients.values()];
   });
   const { stdout, stderr, clock } = io;
   // A terminal shows both lines, and a script reads only the second.
@@ -99,8 +99,8 @@ const LOG_LINE = '"The clients file, or a key in it, was read again"';
 async function revoke(name: string, path: string, admin: HostPort | undefined, { stdout, clock }: Io) {
   readList(path); // a file that is not there is not made
   const { sha256 } = changeFile(path, (before) => {
-    const clients = before.clients.filter((client) => client.name !== name);
-    if (clients.length < before.clients.length) return { ...before, clients };
+    const clients = before.filter((client) => client.name !== name);
+    if (clients.length < before.length) return clients;
     // The name is not quoted: it may be a token.
     throw invalid(`${path} has no client of that name; "clients list" shows all names`);
   });
@@ -150,23 +150,22 @@ function readList(path: string) {
  * Meanwhile a copy has the old list; it keeps other commands away, and stays after a crash. Throws
  * config_invalid.
  */
-function changeFile(path: string, change: (before: Content) => Content) {
+function changeFile(path: string, change: (before: readonly Client[]) => readonly Client[]) {
   const isThere = existsSync(path);
   const file = isThere ? realpathSync(path) : path;
   const copy = `${file}.before`;
   let isCopyNeeded = true;
   try {
     if (isThere) copyFileSync(file, copy, constants.COPYFILE_EXCL);
-    else writeFileSync(copy, '', { flag: 'wx' });
     isCopyNeeded = false;
     const before = isThere ? readList(file) : { entries: [], content: { clients: [] } };
+    const text = textOf({ ...before.content, clients: change(before.content.clients) });
     // If every client has a key of its own, there may be no --api-key for another one.
     const isKeyed = before.entries.every(({ apiKeyFile }) => apiKeyFile !== undefined);
     const needsKeys = isKeyed && before.entries.length > 0;
-    const text = textOf(change(before.content));
     const entries = parseClientsFile(Buffer.from(text), { needsKeys, name: 'the new list' });
     isCopyNeeded = true;
-    writeFileSync(file, text, { mode: 0o600, flush: true });
+    writeFileSync(file, text, { mode: 0o600, flush: true, flag: isThere ? 'w' : 'wx' });
     isCopyNeeded = false;
     return { entries, sha256: sha256Of(text) };
   } catch (thrown) {
@@ -177,7 +176,7 @@ function changeFile(path: string, change: (before: Content) => Content) {
       : 'the user of this command must be able to write to the file and its directory; if a container has it as a mount, change it on the host';
     throw invalid(`${path} cannot be written: ${message}; ${remedy}`);
   } finally {
-    if (!isCopyNeeded) rmSync(copy);
+    if (isThere && !isCopyNeeded) rmSync(copy, { force: true });
   }
 }
 
@@ -190,15 +189,12 @@ function textOf({ clients, ...others }: Content): string {
 
 function renderHelp(): string {
   return helpPage(
-    `Who may use the gateway. new: Adds a token for each NAME to the file, which it makes if there is none, and prints the
-tokens alone on stdout, one in a line; the file has only their SHA-256. A client that is in the file gets one token more.
-list: Shows the clients, and what each may use; limits, models and expiry are written into the file by hand. revoke:
-Removes a client with all its tokens, waits until the proxy at --admin-address uses the new list, and exits with 1 if that
-is not seen. NAME: at most 64 letters, digits and . _ @ -, beginning with a letter or digit.`,
+    `Changes and shows the list of those who may use a gateway. It has the SHA-256 of each token only. Limits, models and
+expiry are written into it by hand. A NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit.`,
     [
-      'clients new NAME… --clients FILE [--api-key-file PATH]',
-      'clients list --clients FILE',
-      'clients revoke NAME --clients FILE --admin-address HOST:PORT',
+      'clients new NAME… [flags]     add a token for each, and print the tokens alone on stdout, one in a line',
+      'clients list [flags]          show each client, and what it may use',
+      'clients revoke NAME [flags]   remove a client, and wait until the proxy at --admin-address uses the new list; exit with 1 if that is not seen',
     ],
     [section('Flags', SETTINGS)],
   );

@@ -22,10 +22,13 @@ export const ADMIN_ADDRESS = setting('admin-address', hostPort('HOST:PORT'), {
 });
 
 const BARE = 'a proxy is named by its --admin-address, or its --listen-address and --port';
-const SETTINGS = [
+const OWN = [
   { ...ADMIN_ADDRESS, bare: BARE },
   setting('watch', BOOLEAN, { help: 'Update the display every second, until Ctrl-C.' }),
   setting('json', BOOLEAN, { help: 'Print the JSON of GET /status; with --watch, one line each second.' }),
+] as const;
+const SETTINGS = [
+  ...OWN,
   ...FLAGS.filter(({ name }) => name === 'listen-address' || name === 'port' || name === 'tls-cert-path'),
 ] as const;
 
@@ -127,17 +130,20 @@ function redrawn(text: string, rows = Number.POSITIVE_INFINITY): string {
 
 function renderHelp(): string {
   return helpPage(
-    `status shows whether a running proxy has verified the service, how, and what the proxy is doing: start the proxy with
---admin-address. Without that flag, and as healthcheck, it only asks the proxy on this machine whether it is ready.`,
+    `Shows whether a running proxy has verified the service, how, and what it is doing. Without
+--admin-address, and as healthcheck, says only whether the proxy on this machine is ready.`,
     ['status --admin-address HOST:PORT [flags]', 'healthcheck [flags]'],
     [
-      section("Flags (the proxy's other flags are accepted)", SETTINGS),
+      section('Flags (all those of the proxy are accepted)', [
+        ...OWN,
+        ['      --listen-address, --port, --tls-cert-path', 'For healthcheck: as the proxy has them.'],
+      ]),
       section('Exit codes', [
         ['   0', 'The service is verified; requests are protected. Or --watch was stopped.'],
         ['  10', 'It is not verified; nothing is sent.'],
         ['  35', 'It is verified, but under roots other than those of AMD and Intel.'],
         ['  50', 'It is verified, but cannot be reached: requests fail.'],
-        ['   1', 'A flag is wrong, or no proxy answers; "Error: …" says what to do.'],
+        ['   1', 'A flag is wrong, or no proxy answers; stderr says what to do.'],
       ]),
       'Of healthcheck, and without --admin-address: 0 if the proxy is ready, else 1.\n',
     ],

@@ -46,7 +46,7 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
     ...[['--help'], ['claude', '--help'], ['--help', '--', '-p']].map((line) => ['run', ...line]),
   ],
   [
-    ['new: Adds a token', 'clients new NAME', 'clients list', 'clients revoke NAME', '--clients FILE'],
+    ['add a token for each', 'clients new NAME', 'clients list', 'clients revoke NAME', '--clients FILE'],
     ['help', 'clients', 'new'],
     ...[['--help'], ['--nope', '--help'], ['new', 'ann', '--help'], ['revoke', '-h']].map((line) => [
       'clients',
