@@ -25,8 +25,6 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   verify: async () => (await import('./commands/verify.ts')).VERIFY,
 };
 
-const WORDS = new Map([...Object.keys(COMMANDS), 'help', 'version'].map((word) => [word, word]));
-
 /** Flags that print something instead of a start. If several are given, the first one of this table wins. */
 const PRINTED: readonly (readonly [flag: string, render: (columns?: number) => string])[] = [
   ['help', (columns) => fitHelp(renderHelp(), columns)],
@@ -51,13 +49,12 @@ export async function main(
   if (name === 'version') return main(['--version', ...rest], env, io, run);
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   try {
-    const loaded = await command?.();
-    if (loaded !== undefined) return await runCommand(name, loaded, rest, { io, env });
+    if (command !== undefined) return await runCommand(name, await command(), rest, { io, env });
 
-    const given = parseArgv(argv, FLAGS, WORDS);
-    for (const [flag, render] of PRINTED) {
-      if (given.values.get(flag) !== 'true') continue;
-      io.stdout.write(render(io.stdout.columns));
+    const given = parseArgv(argv, FLAGS, [...Object.keys(COMMANDS), 'help', 'version']);
+    const printed = PRINTED.find(([flag]) => given.values.get(flag) === 'true');
+    if (printed !== undefined) {
+      io.stdout.write(printed[1](io.stdout.columns));
       return 0;
     }
     const { config, warnings } = configOf(withEnvironment(given, env), env);

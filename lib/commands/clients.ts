@@ -1,6 +1,4 @@
-/**
- * `privatemode-proxy clients new NAME…`, `list` and `revoke NAME`: changes and shows the file of --clients.
- */
+/** `privatemode-proxy clients new NAME…`, `list`, `revoke NAME`: changes and shows the file of --clients. */
 import { createHash, randomBytes } from 'node:crypto';
 import { constants, copyFileSync, existsSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
@@ -55,13 +53,11 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
   return 0;
 }
 
-/** Makes the file if there is none. Throws config_invalid. */
+/** Gives each client a token, and makes the file if there is none. Throws config_invalid. */
 function addTokens(names: readonly string[], path: string, keyFile: string | undefined, io: Io): void {
+  // Its name is not quoted: it may be the key itself, by mistake.
   if (keyFile !== undefined && !existsSync(resolve(dirname(path), keyFile)))
-    throw invalid(
-      // The value is not quoted: it may be the key itself, by mistake.
-      `there is no file of the name that --api-key-file gives: write the path of a file, relative to the directory of ${path}`,
-    );
+    throw invalid(`--api-key-file names no file: it is relative to the directory of ${path}`);
   const key = keyFile === undefined ? {} : { apiKey: `@${keyFile}` };
   const fresh = names.map(
     (name) => [name, `${TOKEN_PREFIX}${randomBytes(32).toString('base64url')}`] as const,
@@ -84,7 +80,7 @@ function addTokens(names: readonly string[], path: string, keyFile: string | und
     stderr.write(`${name} has ${plural(tokens.length, 'token')} in ${path} now.\n`);
     if (expires <= clock.now())
       stderr.write(
-        `Warning: ${name} expired at ${new Date(expires).toISOString()}, so its tokens are refused: change "expires" in the file.\n`,
+        `Warning: ${name} expired at ${new Date(expires).toISOString()}: its tokens are refused.\n`,
       );
   }
   stderr.write(`It is in force once the log of the proxy says ${LOG_LINE}.\n`);
@@ -124,11 +120,10 @@ async function revoke(name: string, path: string, admin: HostPort | undefined, {
 /** The list for a person: one line per client, in the words of the file. `now`: ms since 1970. */
 function listed(entries: readonly ClientEntry[], now: number): string {
   const widest = Math.max(...entries.map(({ name }) => name.length));
-  const lines = entries.map(({ name, tokens, expires, limits, models, endpoints }) => {
-    const isOver = expires !== undefined && expires <= now;
-    const until = expires === undefined ? undefined : new Date(expires).toISOString();
-    const rules = Object.entries({ [isOver ? 'EXPIRED' : 'expires']: until, ...limits, models, endpoints });
-    const known = rules.filter(([, value]) => value !== undefined);
+  const lines = entries.map(({ name, tokens, expires = Infinity, limits, models, endpoints }) => {
+    const until = expires < Infinity ? new Date(expires).toISOString() : undefined;
+    const rules = { [expires <= now ? 'EXPIRED' : 'expires']: until, ...limits, models, endpoints };
+    const known = Object.entries(rules).filter(([, value]) => value !== undefined);
     const count = plural(tokens.length, 'token');
     return `${name.padEnd(widest)}  ${[count, ...known.map((rule) => rule.join(' '))].join(', ')}`;
   });

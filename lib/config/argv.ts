@@ -14,9 +14,6 @@ interface Spelling {
 /** By what stands on the command line: `--name`, or `-n`. */
 type Spellings = ReadonlyMap<string, Spelling>;
 
-/** Maps a word that people may write in place of a command to the command to suggest. */
-export type CommandWords = ReadonlyMap<string, string>;
-
 function spellingsOf(flags: readonly Flag[]): Spellings {
   const known = new Map<string, Spelling>();
   for (const flag of flags) {
@@ -35,7 +32,7 @@ function spellingsOf(flags: readonly Flag[]): Spellings {
 export function parseArgv(
   argv: readonly string[],
   flags: readonly Flag[] = FLAGS,
-  commands?: CommandWords,
+  commands?: readonly string[],
 ): Given {
   const known = spellingsOf(flags);
   const warnings = new Set<string>();
@@ -109,7 +106,7 @@ function stray(
   word: string,
   known: Spellings,
   before: { readonly spelled: string; readonly text: string; readonly isSwitch: boolean } | undefined,
-  commands: CommandWords | undefined,
+  commands: readonly string[] | undefined,
 ): PrivatemodeError {
   const { spelled, text = '', isSwitch } = before ?? {};
   if (known.has(text))
@@ -119,7 +116,7 @@ function stray(
   if (isSwitch)
     return invalid(`${argument} after ${spelled}: a boolean is written ${spelled}=true or =false`);
   if (isWord && commands !== undefined) {
-    const meant = commands.get(word) ?? commands.get(nearest(word, [...commands.keys()]) ?? '');
+    const meant = nearest(word, commands);
     const hint = meant === word ? 'A command comes first, and then its flags' : `Did you mean ${meant}?`;
     return invalid(
       `unknown command "${word}" for "privatemode-proxy"${meant === undefined ? '; --help lists all commands' : `. ${hint}`}`,

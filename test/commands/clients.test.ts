@@ -87,8 +87,7 @@ describe('privatemode-proxy clients', () => {
     const path = fileWith({ defaults: { expires }, clients: FILE.clients });
     const { code, stderr } = await run('new', 'carol', '--clients', path);
     assert.equal(code, 0);
-    assert.match(stderr, /^Warning: carol expired at 2020-01-01T00:00:00\.000Z, so its tokens are refused/m);
-    assert.doesNotMatch(stderr, /Warning: ann/);
+    assert.match(stderr, /^Warning: carol expired at 2020-01-01T00:00:00\.000Z: its tokens are refused\.$/m);
     const fine = await run('new', 'carol', '--clients', fileWith());
     assert.doesNotMatch(fine.stderr, /Warning/);
   });
@@ -119,7 +118,7 @@ describe('privatemode-proxy clients', () => {
       const path = fileWith(KEYED);
       const { code, stderr } = await run('new', 'carol', '--clients', path, '--api-key-file', 'sk-real-4c1e');
       assert.deepEqual([code, contentOf(path)], [1, KEYED]);
-      assert.match(stderr, /^Error: there is no file of the name that --api-key-file gives/);
+      assert.match(stderr, /^Error: --api-key-file names no file: /);
       assert.ok(!stderr.includes('sk-real'), stderr);
     });
   });
