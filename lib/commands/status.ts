@@ -61,9 +61,8 @@ async function showReadiness({ given, io: { stdout, stderr, clock } }: Invocatio
     return status === 204 ? 0 : 1;
   } catch (thrown) {
     const { code, message } = thrown as NodeJS.ErrnoException;
-    stderr.write(
-      `no proxy answers on ${path ?? `${host} port ${port}`} (${code ?? message}): give its --listen-address, --port and --tls-cert-path\n`,
-    );
+    const why = printable(`no proxy answers on ${path ?? `${host} port ${port}`} (${code ?? message})`);
+    stderr.write(`${why}: give its --listen-address, --port and --tls-cert-path\n`);
     return 1;
   }
 }
@@ -100,8 +99,10 @@ async function showStatus(asked: Invocation): Promise<number> {
   const end = (): void => ended.abort();
   process.once('SIGINT', end);
   stdout.once?.('error', end); // the reader is gone, as with `| head`
-  for (let { text }: { text: string } = first; !ended.signal.aborted; ) {
-    stdout.write(stdout.isTTY && !json ? redrawn(text, stdout.rows) : json ? text : `${text}\n`);
+  let { text }: { text: string } = first;
+  while (!ended.signal.aborted) {
+    if (stdout.isTTY && !json) stdout.write(redrawn(text, stdout.rows));
+    else stdout.write(json ? text : `${text}\n`);
     await pause(clock, clock.times.statusInterval, ended.signal, 'waiting').catch(() => {});
     // Keep asking while the proxy restarts.
     if (!ended.signal.aborted) ({ text } = await look().catch(failed));
