@@ -250,8 +250,8 @@ export const PROGRAM: readonly Mutation[] = [
     file: 'lib/cli.ts',
     edits: [
       {
-        find: "(thrown.stack ?? '').split('\\n').filter((line) => /^\\s+at /.test(line))",
-        replace: "[thrown.stack ?? '']",
+        find: "(fault.stack ?? '').split('\\n').filter((line) => /^\\s+at /.test(line))",
+        replace: "[fault.stack ?? '']",
       },
     ],
     tests: [

@@ -19,8 +19,10 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
     ['help', 'verify'],
   ],
   [
-    ['\n  privatemode-proxy status --admin-address HOST:PORT', '--watch', '   0', '  10'],
+    ['\n  privatemode-proxy status --admin-address HOST:PORT', '--watch', '--tls-cert-path', '   0', '  10'],
     ['status', '--help'],
+    ['healthcheck', '--help'],
+    ['help', 'healthcheck'],
   ],
   [
     [
@@ -44,22 +46,12 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
     ...[['--help'], ['claude', '--help'], ['--help', '--', '-p']].map((line) => ['run', ...line]),
   ],
   [
-    ['new: Makes a token', 'clients new NAME', 'clients list', 'clients revoke NAME', '--clients FILE'],
+    ['add a token for each', 'clients new NAME', 'clients list', 'clients revoke NAME', '--clients FILE'],
     ['help', 'clients', 'new'],
     ...[['--help'], ['--nope', '--help'], ['new', 'ann', '--help'], ['revoke', '-h']].map((line) => [
       'clients',
       ...line,
     ]),
-  ],
-  [
-    [
-      'Asks the proxy on this machine whether it is ready',
-      '--listen-address',
-      '--port PORT',
-      '--tls-cert-path',
-    ],
-    ['healthcheck', '--help'],
-    ['help', 'healthcheck'],
   ],
 ];
 
