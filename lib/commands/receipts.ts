@@ -39,7 +39,7 @@ async function verifyReceipts({ given, io: { stdout, clock } }: Invocation): Pro
     throw invalid(
       `--since: ${since} lies in the future: there can be no receipts of that day; give one up to today`,
     );
-  const directory = await receiptsDirectory(dir);
+  const directory = receiptsDirectory(dir);
   const report = await checkReceipts(directory, { since, publicKeyFiles: publicKey, strict });
   stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report, publicKey.length === 0));
   if (!report.ok) return 10;

@@ -45,7 +45,7 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
   const by = wanted.flatMap((word) => USAGE_KEYS.filter((key) => key === word));
   if (by.length === 0) throw invalid(`--by wants some of ${USAGE_KEYS.join(', ')}, and got none`);
   if (dir.length === 0) throw invalid('--dir wants a path, and got none');
-  const directories = [...new Set(await Promise.all(dir.map(receiptsDirectory)))];
+  const directories = [...new Set(dir.map(receiptsDirectory))];
   const report = await sumUsage(directories, since, until, by);
   stdout.write(json ? `${safeJson(report, 2)}\n` : renderText(report, directories.join(', ')));
   const { unreadable, repeated, cutOff } = report.lines;

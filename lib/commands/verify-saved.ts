@@ -4,7 +4,7 @@ import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { orRefuse, whyNoManifestFile } from '../config/files.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { linesOf } from '../files/line-files.ts';
+import { linesOf } from '../files/durable-file.ts';
 import { reasonOf } from '../files/path-refusal.ts';
 import { readFirstLine, readLine, sha256 } from '../receipts/receipt.ts';
 import { firstLineOf, receiptFiles, receiptsDirectory } from '../receipts/receipt-files.ts';
@@ -69,7 +69,7 @@ export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now:
  * key that its file names. Throws verify_input_invalid if there is none.
  */
 async function receiptOf(exchange: string, workspace: string) {
-  const directory = await receiptsDirectory(workspace);
+  const directory = receiptsDirectory(workspace);
   try {
     for (const file of await receiptFiles(directory)) {
       const path = join(directory, file);

@@ -9,7 +9,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EACCES: DENIED,
   EPERM: DENIED,
   EISDIR: 'it is a directory; name the file in it',
-  ENOTDIR: 'a file stands where a directory is needed; check the path',
+  ENOTDIR: 'a file or a link stands where a directory is needed; check the path',
   EEXIST: 'a file stands where a directory is needed; name a directory',
   EROFS: 'the disk is read-only',
   ENOSPC: 'the disk is full',

@@ -3,8 +3,7 @@ import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { openToRead, unless } from '../files/durable-file.ts';
-import { linesOf } from '../files/line-files.ts';
+import { linesOf, openToRead, unless } from '../files/durable-file.ts';
 import { type ReceiptLine, readFirstLine, readLine, sha256 } from './receipt.ts';
 import { firstLineOf, instanceOf, receiptFiles, receiptsUnreadable } from './receipt-files.ts';
 import { MOST_RECORDS } from './receipt-log.ts';
@@ -111,9 +110,8 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   /** Comes last, because the proxy stores both before the line that refers to them. */
   async function checkReferences(): Promise<void> {
     const logged = new Set((await digestsIn(join(dirname(resolve(directory)), 'manifests'))).values());
-    const note = logged.size === 0 ? gap : fail;
     for (const [digest, at] of manifests)
-      if (!logged.has(digest)) note(at, `its manifest ${digest} is not in manifests`);
+      if (!logged.has(digest)) fail(at, `its manifest ${digest} is not in manifests`);
     const kept = await digestsIn(join(directory, 'records'));
     const isPruned = [...kept].filter(([name, digest]) => name === `${digest}.json`).length >= MOST_RECORDS;
     for (const [digest, at] of records) {
@@ -129,8 +127,7 @@ function flawOf(line: ReceiptLine | undefined, before: Chain | undefined, at: Pl
   if (line?.instance !== instanceOf(at.file))
     return 'is not signed by its instance with the key of its chain';
   const follows = before ? line.prev === before.digest && line.seq === before.last.seq + 1 : at.line === 1;
-  if (!follows) return 'does not follow the line before: a line is missing, changed or moved';
-  return line.time.slice(0, 10) > at.file ? `is of ${line.time}, after the day of its file` : undefined;
+  return follows ? undefined : 'does not follow the line before: a line is missing, changed or moved';
 }
 
 /** The SHA-256 of each JSON file in a directory by its name; empty without the directory. */

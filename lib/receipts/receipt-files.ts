@@ -1,10 +1,10 @@
 /** The files of receipts in a directory. */
 import type { KeyObject } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { openToRead } from '../files/durable-file.ts';
-import { linesOf } from '../files/line-files.ts';
+import { linesOf, openToRead } from '../files/durable-file.ts';
 import { reasonOf } from '../files/path-refusal.ts';
 import { readLine, sha256 } from './receipt.ts';
 
@@ -57,14 +57,10 @@ export async function endsOfFiles(directory: string, key: KeyObject): Promise<Re
   return Object.fromEntries(ends);
 }
 
-/**
- * The directory of receipts that `directory` stands for: itself, or `receipts` in it if it is the workspace
- * of a proxy and holds no receipts of its own. Never rejects: the caller reports what is wrong with it.
- */
-export async function receiptsDirectory(directory: string): Promise<string> {
-  const names = await readdir(directory).catch((): string[] => []);
-  const holdsReceipts = names.some((name) => name === 'public.pem' || FILE_NAME.test(name));
-  return names.includes('receipts') && !holdsReceipts ? join(directory, 'receipts') : directory;
+/** The directory of receipts that `directory` stands for: itself, or `receipts` in it, as in a workspace. */
+export function receiptsDirectory(directory: string): string {
+  const inWorkspace = join(directory, 'receipts');
+  return existsSync(inWorkspace) ? inWorkspace : directory;
 }
 
 /** The error receipts_unreadable about a directory, from what was thrown while it was read. */

@@ -7,7 +7,7 @@
  * the first line of an instance has 64 zeros there.
  */
 import { createHash, createPublicKey, type KeyObject, sign, verify } from 'node:crypto';
-import type { Term } from '../session/state.ts';
+import type { Epoch } from '../session/session.ts';
 
 /**
  * How a request ended. `complete`: the proxy handed the whole response to the connection. `aborted`: the
@@ -38,7 +38,7 @@ export interface RequestReceipt {
   /** As the service counted, which nothing authenticates. `cached`: those of `in` from its cache. */
   readonly tokens: Readonly<Record<'in' | 'out' | 'cached', number | null>> | null;
   /** Of the attempt that led to the response; null if nothing encrypted was sent. */
-  readonly epoch: Pick<Term, 'secretId' | 'manifestSha256' | 'attestedAt' | 'exchangeSha256'> | null;
+  readonly epoch: Omit<Epoch, 'key' | 'verdictSha256' | 'renewAt' | 'expiresAt' | 'expiresMonotonic'> | null;
   readonly outcome: ReceiptOutcome;
   /** Code of lib/errors.ts, or null. */
   readonly code: string | null;

@@ -1,6 +1,6 @@
 /** Who used what: the sums of the receipts of directories (docs/receipts.md), by client, model and day. */
 import { join } from 'node:path';
-import { linesOf } from '../files/line-files.ts';
+import { linesOf } from '../files/durable-file.ts';
 import { parseLine, RECEIPT_OUTCOMES, type ReceiptLine, type RequestLine } from './receipt.ts';
 import { receiptFiles, receiptsUnreadable } from './receipt-files.ts';
 

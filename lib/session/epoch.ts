@@ -12,7 +12,7 @@ import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log.ts';
 import { completed, evidenceVerdict, withSecretChecks } from '../verdict/judge.ts';
-import type { ExchangeRecord, JudgedExchange, recordExchange } from '../verdict/record.ts';
+import type { JudgedExchange, recordExchange } from '../verdict/record.ts';
 import { errorOf, type Verdict, verdictText } from '../verdict/verdict.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi, ManifestSource } from './control-api.ts';
@@ -31,11 +31,7 @@ export type SessionEvent = { readonly message: string } & (
   /** A verdict rejected the service. The attempt goes on under the newest manifest. */
   | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
   | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }
-  /** `record`: of the exchange that led to it, if one is made. */
-  | ({ readonly type: 'epoch'; readonly record?: ExchangeRecord | undefined } & Pick<
-      Term,
-      'secretId' | 'expiresAt'
-    >)
+  | ({ readonly type: 'epoch' } & Pick<Term, 'secretId' | 'expiresAt'>)
   /** `permanent`: the program ends, since nothing was accepted yet and waiting does not help. */
   | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
   /** An attempt failed that says nothing of the service: its key was refused, or another has succeeded. */
@@ -134,7 +130,12 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
 export interface Epoch extends Term {
   readonly key: SecretKey; // AES-256
+  /** The record that `exchangeSha256` names. Absent if the service has padded its evidence. */
+  readonly exchange?: string | undefined;
 }
+
+/** Characters. A record has some 70,000. */
+const LONGEST_RECORD = 1024 * 1024;
 
 export interface EpochDeps extends AttestDeps {
   readonly manifests: ManifestSource;
@@ -151,7 +152,7 @@ type Asking = Pick<AttestInput, 'apiKey' | 'signal'>;
 
 /** How an attempt ended. `verdict`: what it came to, with a row for each check that could not be made. */
 export type Made =
-  | { readonly epoch: Epoch; readonly verdict: Verdict; readonly record: ExchangeRecord | undefined }
+  | { readonly epoch: Epoch; readonly verdict: Verdict }
   | (Failure & { readonly epoch?: never; readonly verdict?: Verdict | undefined });
 
 /**
@@ -223,13 +224,14 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
         manifestSha256,
         verdictSha256,
         exchangeSha256: record?.sha256,
+        exchange: record && record.text.length <= LONGEST_RECORD ? record.text : undefined,
         attestedAt,
         // These times count from before the request for the secret, which errs on the safe side.
         renewAt: Math.floor(began + secretRenew - random() * secretJitter),
         expiresAt: Math.floor(began + secretUsable),
         expiresMonotonic: Math.floor(beganMonotonic + secretUsable),
       });
-      return { epoch, verdict, record };
+      return { epoch, verdict };
     } catch (thrown) {
       const error = (last && errorOf(last)) ?? asPrivatemodeError(thrown);
       const verdict = last && (last.failure === null ? completed(error, last) : last);

@@ -3,27 +3,14 @@ import type { Mutation } from './mutation.ts';
 
 export const RECORDS: readonly Mutation[] = [
   {
-    defence: 'the records of verifications: one that no request used makes one go that a receipt refers to',
-    file: 'lib/receipts/receipt-log.ts',
-    edits: [{ find: 'newest.set(digest, text);', replace: 'unstored.set(digest, text);' }],
+    defence: 'the records of verifications: padded evidence may take any room in memory and on the disk',
+    file: 'lib/session/epoch.ts',
+    edits: [{ find: 'record && record.text.length <= LONGEST_RECORD', replace: 'record' }],
     tests: [
       {
-        file: 'test/receipts/receipt-log.test.ts',
+        file: 'test/session/session.test.ts',
         names: [
-          'the records of verifications to which receipts refer stay if they are of the newest 1,000, however many no request uses',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'the records of verifications: padded evidence may take any room on the disk',
-    file: 'lib/receipts/receipt-log.ts',
-    edits: [{ find: 'if (Buffer.byteLength(text) > LONGEST_RECORD) return;', replace: '' }],
-    tests: [
-      {
-        file: 'test/receipts/receipt-log.test.ts',
-        names: [
-          'the records of verifications have at most 1 MiB, because the service may pad its evidence, and wait for the disk in bounded number',
+          'the start of a session keeps the record of the exchange in the epoch; of one that is padded, the digest only',
         ],
       },
     ],
@@ -162,7 +149,7 @@ export const RECORDS: readonly Mutation[] = [
       {
         file: 'test/receipts/check-receipts.test.ts',
         names: [
-          'what receipts refer to is named once, with the first line that refers to it: a manifest that is not among others',
+          'what receipts refer to is named once, with the first line that refers to it: a manifest that was changed',
         ],
       },
     ],

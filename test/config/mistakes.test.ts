@@ -105,7 +105,7 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['verify', '--api-key=k', '--save=DIR/key.txt/below'],
-      '--save: DIR/key.txt/below cannot be written: ENOTDIR: a file stands where a directory is needed; check the path',
+      '--save: DIR/key.txt/below cannot be written: ENOTDIR: a file or a link stands where a directory is needed; check the path',
     ],
   ];
 
