@@ -3,7 +3,7 @@ import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, momentIn, parsePath, wants } from '../config/values.ts';
 import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.ts';
-import { receiptsDirectory } from '../receipts/receipt-files.ts';
+import { receiptsDirectory } from '../receipts/receipt.ts';
 import { plural, printable, safeJson } from '../text.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/verdict.ts';
 import { type Command, HELP, type Invocation } from './command.ts';

@@ -2,7 +2,7 @@
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
-import { receiptsDirectory } from '../receipts/receipt-files.ts';
+import { receiptsDirectory } from '../receipts/receipt.ts';
 import { sumUsage, USAGE_KEYS, type UsageReport, type UsageSums } from '../receipts/usage.ts';
 import { plural, printable, safeJson } from '../text.ts';
 import { type Command, HELP, type Invocation } from './command.ts';

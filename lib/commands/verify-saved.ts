@@ -6,8 +6,7 @@ import { orRefuse, whyNoManifestFile } from '../config/files.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { linesOf } from '../files/durable-file.ts';
 import { reasonOf } from '../files/path-refusal.ts';
-import { readFirstLine, readLine, sha256 } from '../receipts/receipt.ts';
-import { firstLineOf, receiptFiles, receiptsDirectory } from '../receipts/receipt-files.ts';
+import { readFirstLine, readLine, receiptFiles, receiptsDirectory, sha256 } from '../receipts/receipt.ts';
 import { printable } from '../text.ts';
 import { judge, notJudged } from '../verdict/judge.ts';
 import { readRecord } from '../verdict/record.ts';
@@ -73,7 +72,7 @@ async function receiptOf(exchange: string, workspace: string) {
   try {
     for (const file of await receiptFiles(directory)) {
       const path = join(directory, file);
-      const { signer } = readFirstLine((await firstLineOf(path)) ?? '') ?? {};
+      const { signer } = (await readFirstLine(path)) ?? {};
       if (signer === undefined) continue;
       for await (const { text } of linesOf(path)) {
         const line = text.includes(exchange) ? readLine(text, signer) : undefined;

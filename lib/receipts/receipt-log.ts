@@ -12,8 +12,7 @@ import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import * as files from '../files/durable-file.ts';
 import { reasonOf } from '../files/path-refusal.ts';
-import { type ReceiptRecord, type RequestReceipt, sha256, signedLine } from './receipt.ts';
-import { endsOfFiles } from './receipt-files.ts';
+import * as receipts from './receipt.ts';
 
 export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
 
@@ -61,8 +60,13 @@ async function begin(options: ReceiptLogOptions) {
   const publicKey = verifyingKey.export({ type: 'spki', format: 'der' }).toString('base64');
   const instance = randomBytes(6).toString('hex');
   const time = (): string => new Date(clock.now()).toISOString();
-  /** Lines that are not written yet; with the first that refers to a record, the text of that. */
-  let pending: { readonly file: string; readonly line: string; readonly type: string; record?: Kept }[] = [];
+  /** Lines that are not written yet. The first under an epoch brings the record of its exchange. */
+  let pending: {
+    readonly file: string;
+    readonly line: string;
+    readonly type: string;
+    exchange?: string | undefined;
+  }[] = [];
   /** Receipts that were lost and that no line reports yet. */
   let lost = 0;
   let [seq, prev] = [0, '0'.repeat(64)];
@@ -73,10 +77,10 @@ async function begin(options: ReceiptLogOptions) {
   let writing = Promise.resolve();
   let cancelTimer: (() => void) | undefined;
 
-  function sign(record: ReceiptRecord, kept?: Kept): void {
-    const line = signedLine({ instance, seq: seq++, prev }, record, key);
-    prev = sha256(line);
-    pending.push({ file, line, type: record.type, ...(kept && { record: kept }) });
+  function sign(record: receipts.ReceiptRecord, exchange?: string): void {
+    const line = receipts.signedLine({ instance, seq: seq++, prev }, record, key);
+    prev = receipts.sha256(line);
+    pending.push({ file, line, type: record.type, exchange });
   }
   /** Goes to the file of today; to no earlier one, if the clock was set back. */
   function goToToday(): void {
@@ -98,7 +102,7 @@ async function begin(options: ReceiptLogOptions) {
   /** Appends lines to their file, after the records that they name. */
   async function append(lines: typeof pending, path: string): Promise<void> {
     await using handle = await files.openOwnToAppend(path);
-    for (const { record } of lines) if (record !== undefined) await keep(records, record);
+    for (const { exchange } of lines) if (exchange !== undefined) await keep(records, exchange);
     const { size } = await handle.stat();
     whole ??= size;
     if (size > whole) await handle.truncate(whole); // no part of a line may stand between others
@@ -142,7 +146,7 @@ async function begin(options: ReceiptLogOptions) {
      * Signs a line for a request, which is written a moment later. Never throws, and waits for nothing. The
      * first one under an epoch brings its record, so that none which no request used makes one go.
      */
-    add({ epoch, ...facts }: RequestReceipt): void {
+    add({ epoch, ...facts }: receipts.RequestReceipt): void {
       later();
       if (pending.length >= mostPending) {
         counters.lost++;
@@ -153,10 +157,8 @@ async function begin(options: ReceiptLogOptions) {
       if (epoch !== null && !epochs.has(epoch.secretId)) {
         const { secretId, manifestSha256, attestedAt, exchangeSha256: record = null, exchange } = epoch;
         const attested = { time: new Date(attestedAt).toISOString(), secretId, manifestSha256 };
-        const waiting = pending.filter((each) => each.record !== undefined).length;
-        const isKept = record !== null && exchange !== undefined && waiting < MOST_WAITING;
-        const kept = isKept ? { sha256: record, text: exchange } : undefined;
-        sign({ type: 'epoch', ...attested, roots, record }, kept);
+        const waiting = pending.filter((each) => each.exchange !== undefined).length;
+        sign({ type: 'epoch', ...attested, roots, record }, waiting < MOST_WAITING ? exchange : undefined);
         epochs.add(secretId);
       }
       sign({ type: 'request', ...facts, secretId: epoch?.secretId ?? null });
@@ -175,13 +177,40 @@ async function begin(options: ReceiptLogOptions) {
   };
 }
 
-/** A record to be stored: its text, and the SHA-256 of that. */
-type Kept = Readonly<Record<'sha256' | 'text', string>>;
+/** The last whole line of a file; empty if it is longer than 1 MiB, as `linesOf` has it. */
+async function lastLineOf(path: string): Promise<string> {
+  await using handle = await files.openToRead(path);
+  const { size } = await handle.stat();
+  for (let length = 16 * 1024; length <= 1024 * 1024; length *= 8) {
+    const position = Math.max(0, size - length);
+    const { buffer, bytesRead } = await handle.read({ buffer: Buffer.alloc(size - position), position });
+    const lines = buffer.toString('utf8', 0, bytesRead).split('\n');
+    if (position === 0 || lines.length > 2) return lines.at(-2) ?? '';
+  }
+  return '';
+}
+
+/**
+ * The SHA-256 of the last line of each file, unless a first line that `key` (public) has signed names it
+ * already. So first lines do not grow with the number of starts.
+ */
+async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<string, string>> {
+  const ends = new Map<string, string>();
+  const named: [file: string, sha256: string][] = [];
+  for (const file of await receipts.receiptFiles(directory)) {
+    const first = await receipts.readFirstLine(join(directory, file));
+    if (first === undefined) continue;
+    ends.set(file, receipts.sha256(await lastLineOf(join(directory, file))));
+    if (first.signer?.equals(key)) named.push(...Object.entries(first.found));
+  }
+  for (const [file, end] of named) if (ends.get(file) === end) ends.delete(file);
+  return Object.fromEntries(ends);
+}
 
 /** Stores a record, unless it is there, and removes the oldest ones beyond MOST_RECORDS. */
-async function keep(directory: string, { sha256: digest, text }: Kept): Promise<void> {
+async function keep(directory: string, text: string): Promise<void> {
   await files.makeDirectory(directory, 0o700);
-  await files.publish(join(directory, `${digest}.json`), text, 0o600);
+  await files.publish(join(directory, `${receipts.sha256(text)}.json`), text, 0o600);
   await prune(directory).catch(() => {}); // tried again with the next one
 }
 

@@ -49,8 +49,8 @@ export const RECORDS: readonly Mutation[] = [
     file: 'lib/receipts/check-receipts.ts',
     edits: [
       {
-        find: 'before ? line.prev === before.digest && line.seq === before.last.seq + 1 : at.line === 1',
-        replace: 'before !== undefined || at.line === 1',
+        find: 'last ? line?.prev === before && line?.seq === last.seq + 1 : number === 1',
+        replace: 'last !== undefined || number === 1',
       },
     ],
     tests: [
@@ -91,8 +91,8 @@ export const RECORDS: readonly Mutation[] = [
   },
   {
     defence: 'receipts: an unsigned line hides the end of a chain from the next start',
-    file: 'lib/receipts/receipt-files.ts',
-    edits: [{ find: 'readLine(text, key)', replace: 'JSON.parse(text)' }],
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: 'if (first.signer?.equals(key)) named', replace: 'named' }],
     tests: [
       {
         file: 'test/receipts/check-receipts.test.ts',
