@@ -1,5 +1,5 @@
 /** Messages `"id:nonce:iv:ciphertext+tag"`: AES-256-GCM, hex after the id (docs/protocol/inference.md 4). */
-import { IV_BYTES, type SealedParts, type SecretKey, SHORT_BYTES, TAG_BYTES } from '#crypto';
+import { IV_BYTES, type SealedParts, type SecretKey, TAG_BYTES } from '#crypto';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
@@ -10,10 +10,11 @@ export interface InferenceSecret {
 }
 
 /** Makes the message of one long plaintext, in ASCII: `head`, what `update` writes, and `final`. */
-export type MessageSealer = ReturnType<typeof longSealer>;
+export type MessageSealer = ReturnType<typeof sealerOf>;
 
 /** `id:nonce:` of a message. Nothing compares them, but a JSON string must hold them as they stand. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
+const LONGEST_AT_ONCE = 512; // bytes of a plaintext that is sealed when it is numbered
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
 const malformed = () =>
@@ -65,8 +66,10 @@ export class RequestCipher {
       const head = `${this.#prefix}${ivText}:`;
       const aad = this.#aadFor(this.#sentIvs.length);
       this.#sentIvs.push(ivText);
-      if (plaintext.length > SHORT_BYTES) return longSealer(head, this.#key.sealLong(iv, aad));
-      return `${head}${this.#key.sealShort(iv, aad, plaintext)}"`;
+      const encryption = this.#key.seal(iv, aad);
+      const sealer = sealerOf(head, encryption);
+      if (plaintext.length > LONGEST_AT_ONCE) return sealer;
+      return `${head}${encryption.update(plaintext).toString('hex')}${sealer.final()}`;
     });
   }
 
@@ -118,7 +121,7 @@ export class RequestCipher {
   }
 }
 
-function longSealer(head: string, encryption: ReturnType<SecretKey['sealLong']>) {
+function sealerOf(head: string, encryption: ReturnType<SecretKey['seal']>) {
   return {
     head, // `"id:nonce:iv:`
     /** Writes the ciphertext as hex, twice as many bytes, to `target` from `at` on. */
