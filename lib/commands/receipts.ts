@@ -79,14 +79,8 @@ refer.`,
     [
       section('Flags', SETTINGS),
       section('Exit codes', [
-        [
-          '   0',
-          'Everything holds. The report lists gaps: an instance that was killed or is still running, receipts that could not be written, records that are missing.',
-        ],
-        [
-          '  10',
-          'A line is missing, changed or moved, a manifest is missing, a record was changed, or there are no receipts. With --strict, also if there is a gap.',
-        ],
+        ['   0', 'Everything holds, but for gaps, which the report lists.'],
+        ['  10', 'Something does not hold, or there are no receipts. With --strict, also if there is a gap.'],
         ['  35', 'Everything holds, but under roots other than those of AMD and Intel.'],
         ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
       ]),

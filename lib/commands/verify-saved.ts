@@ -42,20 +42,17 @@ export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now:
     const isAsStated = time === record.time;
     const timeFrom = isAsStated ? ', stated by the file' : receipt?.from;
     const verdict = await judge({ ...record.subject, now: time });
-    const report = {
-      mode: 'record',
-      subject: `${record.host}, as ${saved} says`,
-      manifest: `that of ${saved}`,
-      exchange,
-      roots: verdict.roots === 'custom' ? `the record ${saved}` : undefined,
-      timeFrom,
-    } as const;
+    const subject = `${record.host}, as ${saved} says`;
+    const roots = verdict.roots === 'custom' ? `the record ${saved}` : undefined;
     const future = `Warning: the time ${time.toISOString()}${timeFrom ?? ''} lies in the future: what is in force then is not known yet.`;
-    const warnings = [
-      time > now ? future : undefined,
-      isAsStated ? difference(record.stated, verdict, record.version) : undefined,
-    ];
-    return { verdict, report, warnings };
+    return {
+      verdict,
+      report: { mode: 'record', subject, manifest: `that of ${saved}`, exchange, roots, timeFrom },
+      warnings: [
+        time > now ? future : undefined,
+        isAsStated ? difference(record.stated, verdict, record.version) : undefined,
+      ],
+    };
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     const known = { at: (at ?? now).toISOString(), roots: 'vendor', manifestSha256: null } as const;
@@ -87,14 +84,12 @@ async function receiptOf(exchange: string, workspace: string) {
   throw unusable(directory, `no signed receipt in it states the time of the record ${exchange}`);
 }
 
-const MAX_BYTES = 64 * 1024 * 1024;
-
 /** The content of a file. Throws verify_input_invalid, naming the file. */
 function readInput(path: string): Uint8Array {
   const refuse = (thrown: unknown) => unusable(path, reasonOf(thrown));
   const bytes = new Uint8Array(orRefuse(() => readFileSync(path), refuse));
   if (bytes.length === 0) throw unusable(path, 'it is empty');
-  if (bytes.length > MAX_BYTES) throw unusable(path, 'it is larger than 64 MiB');
+  if (bytes.length > 64 * 1024 * 1024) throw unusable(path, 'it is larger than 64 MiB');
   return bytes;
 }
 
@@ -115,9 +110,7 @@ type Json = Readonly<Record<string, unknown>>;
 function difference(stated: Json, verdict: Verdict, version: string): string | undefined {
   const [then, now] = [partsOf(stated), partsOf({ ...verdict })];
   const names = Object.keys({ ...then, ...now }).filter((name) => !isDeepStrictEqual(then[name], now[name]));
-  const by =
-    version === VERSION ? 'this version' : `version ${version}, which may put it otherwise than ${VERSION}`;
-  const text = `the record states another verdict, made by ${by}. These differ: ${names.join(', ')}`;
+  const text = `the record states another verdict, made by version ${version}; this is version ${VERSION}. These differ: ${names.join(', ')}`;
   return names.length === 0 ? undefined : `Warning: ${printable(text, 10_000)}`;
 }
 

@@ -1,5 +1,4 @@
 /** Combinations of settings: some stop the start, others are a line of the log. */
-import { TILDE } from '../files/path-refusal.ts';
 import type { Environment } from '../network/outbound-proxy.ts';
 import { FLAGS, type Settings } from './flags.ts';
 import type { Given } from './setting.ts';
@@ -117,7 +116,7 @@ export const CAUTIONS: readonly Rule[] = [
   [({ given }) => given.has('protocol-version'), PROTOCOL_EXPERIMENT],
   [
     ({ workspace }) => workspace.startsWith('~/'),
-    `--workspace begins with ~ and makes a directory of that name: ${TILDE}`,
+    '--workspace begins with ~ and makes a directory of that name: the shell replaces ~ only at the beginning of a word: write $HOME in place of ~',
   ],
   [
     ({ dumpRequests }) => dumpRequests,

@@ -40,6 +40,3 @@ export function readNamed<T = Buffer>(
     throw fileUnreadable(what, thrown);
   }
 }
-
-/** What to write in place of a `~` that no shell has replaced: it does so only where a word begins. */
-export const TILDE = 'the shell replaces ~ only at the beginning of a word: write $HOME in place of ~';

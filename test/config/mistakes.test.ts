@@ -101,7 +101,7 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['verify', '--api-key=k', '--save=~/proof'],
-      '--save begins with ~: the shell replaces ~ only at the beginning of a word: write $HOME in place of ~',
+      '--save: ~/proof cannot be written: ENOENT: no such file or directory; check the path, and in a container what is mounted',
     ],
     [
       ['verify', '--api-key=k', '--save=DIR/key.txt/below'],
