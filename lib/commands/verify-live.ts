@@ -40,14 +40,15 @@ export async function verifyLive(
   const { save, manifestPath, nonce } = request;
   if (save !== undefined) requireUnused(save);
   const config = { ...configOf(request.given, env).config, manifestPath };
-  const { apiEndpoint: endpoint, cdnBaseUrl, unsafeTrustRoots } = config;
+  const { apiEndpoint: endpoint, cdnBaseUrl, amdKdsUrl, intelPcsUrl, unsafeTrustRoots } = config;
   const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
   const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock });
   const subject = serviceUrl(endpoint);
   const control = { ...config, endpoint, clock, call: outbound.call };
-  const recording = recordExchange(createCollateralCache({ ...control, store: new Map() }), subject);
+  const vendors = createCollateralCache({ ...control, amdKdsUrl, intelPcsUrl, store: new Map() });
+  const recording = recordExchange(vendors, subject);
   const deps = { control: createControlApi(control), roots, collateral: recording.source, clock };
   const expected = async () =>
     manifestPath === undefined ? managedManifest(control).newest() : readManifest(manifestPath);
