@@ -14,7 +14,6 @@ export type MessageSealer = ReturnType<typeof sealerOf>;
 
 /** `id:nonce:` of a message. Nothing compares them, but a JSON string must hold them as they stand. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
-const LONGEST_AT_ONCE = 512; // bytes of a plaintext that is sealed when it is numbered
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
 const malformed = () =>
@@ -63,13 +62,11 @@ export class RequestCipher {
       if (this.hasReceived || this.#failure !== undefined) throw internal('sealing after the response began');
       const iv = this.#ivs?.() ?? randomBytes(IV_BYTES);
       const ivText = Buffer.from(iv).toString('hex');
-      const head = `${this.#prefix}${ivText}:`;
-      const aad = this.#aadFor(this.#sentIvs.length);
+      const encryption = this.#key.seal(iv, this.#aadFor(this.#sentIvs.length));
       this.#sentIvs.push(ivText);
-      const encryption = this.#key.seal(iv, aad);
-      const sealer = sealerOf(head, encryption);
-      if (plaintext.length > LONGEST_AT_ONCE) return sealer;
-      return `${head}${encryption.update(plaintext).toString('hex')}${sealer.final()}`;
+      const sealer = sealerOf(`${this.#prefix}${ivText}:`, encryption);
+      if (plaintext.length > 512) return sealer; // shorter ones cost less in one piece
+      return `${sealer.head}${encryption.update(plaintext).toString('hex')}${sealer.final()}`;
     });
   }
 

@@ -148,8 +148,6 @@ export interface EpochDeps extends AttestDeps {
   readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;
 }
 
-type Asking = Pick<AttestInput, 'apiKey' | 'signal'>;
-
 /** How an attempt ended. `verdict`: what it came to, with a row for each check that could not be made. */
 export type Made =
   | { readonly epoch: Epoch; readonly verdict: Verdict }
@@ -182,7 +180,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
     : 'Coordinator manifest fetched successfully';
   let enforced: Uint8Array | undefined;
 
-  async function under(manifest: Uint8Array, newest: boolean, asking: Asking): Promise<Made> {
+  async function under(input: AttestInput, newest: boolean): Promise<Made> {
     const asked = collateral.forVerdict();
     const recording = deps.recordExchange?.(asked);
     const recorded = { ...deps, collateral: recording?.source ?? asked };
@@ -209,12 +207,12 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       },
     };
     try {
-      const attested = await attest(recorded, hooks, { ...asking, manifest });
+      const attested = await attest(recorded, hooks, input);
       const { verdict, exchange, secret, attestedAt, began, beganMonotonic } = attested;
       const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
       // Before anybody may use the secret, so that every enforced manifest is in the log.
-      const { appended, path } = await manifestLog.record(manifest, clock.now());
-      enforced = manifest;
+      const { appended, path } = await manifestLog.record(input.manifest, clock.now());
+      enforced = input.manifest;
       const message = 'Manifest is enforced from now on';
       if (appended) observe({ type: 'manifest-enforced', message, path, manifestSha256 });
       const verdictSha256 = sha256Hex(Buffer.from(verdictText(verdict)));
@@ -240,12 +238,11 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
   }
 
   return async (apiKey: string, signal: AbortSignal): Promise<Made> => {
-    const asking = { apiKey, signal };
     try {
       const known = isPinned ? await manifests.newest() : enforced;
       if (known === undefined) observe({ type: 'step', message: 'Waiting for the manifest' });
       const manifest = known ?? (await manifests.newest(signal));
-      const made = await under(manifest, isPinned || known === undefined, asking);
+      const made = await under({ apiKey, signal, manifest }, isPinned || known === undefined);
       if (isPinned || signal.aborted || made.epoch || made.rejected?.part !== 'evidence') return made;
       const { error } = made;
       const published = await manifests.newest(signal).catch(asPrivatemodeError);
@@ -253,7 +250,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       const changed = Buffer.compare(published, manifest) !== 0;
       const message = 'Validation failed, trying the newest manifest';
       observe({ type: 'manifest-refetched', message, error, changed });
-      const again = await under(published, true, asking);
+      const again = await under({ apiKey, signal, manifest: published }, true);
       return again.epoch || again.rejected || again.isAccepted ? again : made; // silence takes nothing back
     } catch (thrown) {
       return { error: asPrivatemodeError(thrown) };

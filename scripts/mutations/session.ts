@@ -248,9 +248,9 @@ export const SESSION: readonly Mutation[] = [
     file: 'lib/session/epoch.ts',
     edits: [
       {
-        find: 'const { appended, path } = await manifestLog.record(manifest, clock.now());',
+        find: 'const { appended, path } = await manifestLog.record(input.manifest, clock.now());',
         replace:
-          "const { appended, path } = await manifestLog.record(manifest, clock.now()).catch(() => ({ appended: true, path: '' }));",
+          "const { appended, path } = await manifestLog.record(input.manifest, clock.now()).catch(() => ({ appended: true, path: '' }));",
       },
     ],
     tests: [
