@@ -91,7 +91,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       logEvent(told);
       report.observe(told);
       if (told.type === 'epoch') service.answered();
-      if (told.type === 'epoch' && told.record !== undefined) receipts?.keepRecord(told.record);
       verification.changed();
       setImmediate(look); // once the session is in the state that the event reports
     },

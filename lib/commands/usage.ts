@@ -2,8 +2,7 @@
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, momentIn, oneOf, parsePath, wants } from '../config/values.ts';
-import { RECEIPT_OUTCOMES } from '../receipts/receipt.ts';
-import { receiptsDirectory } from '../receipts/receipt-files.ts';
+import { RECEIPT_OUTCOMES, receiptsDirectory } from '../receipts/receipt.ts';
 import { sumUsage, USAGE_KEYS, type UsageReport, type UsageSums } from '../receipts/usage.ts';
 import { plural, printable, safeJson } from '../text.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
@@ -36,7 +35,7 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
   const by = wanted.flatMap((word) => USAGE_KEYS.filter((key) => key === word));
   if (by.length === 0) throw invalid(`--by wants some of ${USAGE_KEYS.join(', ')}, and got none`);
   if (dir.length === 0) throw invalid('--dir wants a path, and got none');
-  const directories = [...new Set(await Promise.all(dir.map(receiptsDirectory)))];
+  const directories = [...new Set(dir.map(receiptsDirectory))];
   const report = await sumUsage(directories, since, until, by);
   const period = (name: string, word: string) => {
     const date = given.values.get(name); // as it was written

@@ -97,12 +97,12 @@ export function createSession(deps: SessionDeps) {
     if (isOld) return; // two keys attested at the same time
     epoch = made.epoch;
     attempts.praise(apiKey);
-    const { key: _, ...term } = epoch;
+    const { key: _, exchange: __, ...term } = epoch;
     renewAt(term.renewAt);
     apply({ type: 'made', term });
     const { secretId, expiresAt } = term;
     const message = 'Secret updated successfully';
-    observe({ type: 'epoch', message, secretId, expiresAt, record: made.record });
+    observe({ type: 'epoch', message, secretId, expiresAt });
   }
 
   function fail(apiKey: string, began: number, failure: states.Failure, isOld: boolean) {

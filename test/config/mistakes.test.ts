@@ -68,7 +68,7 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['verify', '--api-key=k', '--save=~/proof'],
-      '--save begins with ~: the shell replaces ~ only at the beginning of a word: write $HOME in place of ~',
+      '--save begins with ~, which the shell replaces only where a word begins: write $HOME',
     ],
     [
       ['usage', 'a/receipts'],

@@ -61,6 +61,20 @@ describe('the start of a session', () => {
     assert.equal(session.standing().error, undefined);
   });
 
+  it('keeps the record of the exchange in the epoch; of one that is padded, the digest only', async () => {
+    for (const [length, isKept] of [
+      [1024 * 1024, true],
+      [1024 * 1024 + 1, false],
+    ] as const) {
+      const text = 'x'.repeat(length);
+      const { session } = await ready({
+        recordExchange: (source) => ({ source, record: () => ({ sha256: 'its digest', text }) }),
+      });
+      const { exchangeSha256, exchange } = await session.acquire(WAIT);
+      assert.deepEqual([exchangeSha256, exchange === text], ['its digest', isKept]);
+    }
+  });
+
   it('reports a static manifest as enforced once, not again at the renewal', async () => {
     const { events, clock, count } = await ready({ kind: 'static' });
     await clock.advance(46 * MINUTE);
