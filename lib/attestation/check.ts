@@ -55,13 +55,15 @@ export interface CheckRow<Subject> extends CheckDescription {
 /** The checks of one kind of evidence, by stage. */
 export type Stages = Readonly<Record<'signer' | 'policy' | 'revocation', readonly CheckDescription[]>>;
 
-/** Makes the rows of a table from their descriptions by id. A row that names no source gets `source`. */
-export function rowsFrom<Subject>(
-  source: string,
-  rows: Readonly<Record<string, Omit<CheckRow<Subject>, 'id' | 'source'> & { readonly source?: string }>>,
-): readonly CheckRow<Subject>[] {
-  return Object.entries(rows).map(([id, described]) => ({ id, source, ...described }));
-}
+export type Rows<Subject> = readonly CheckRow<Subject>[];
+
+/** A row. `section`: of docs/protocol/attestation.md, where its rule is; `expected`: what must hold. */
+export const row = <Subject>(
+  id: string,
+  title: string,
+  section: string,
+  rest: Omit<CheckRow<Subject>, 'id' | 'title' | 'source'>,
+): CheckRow<Subject> => ({ id, title, source: `attestation.md ${section}`, ...rest });
 
 /** A finding that passes or fails. */
 export function finding(holds: boolean, found: string, expected?: string): Finding {

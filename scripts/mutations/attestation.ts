@@ -441,7 +441,7 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'a revocation list: extensions that nobody understands may change what it means',
     file: 'lib/attestation/x509.ts',
-    edits: [{ find: '    refuseCritical({ extensions });\n    for', replace: '    for' }],
+    edits: [{ find: '    refuseCritical(extensions);\n    for', replace: '    for' }],
     tests: [
       {
         file: 'test/attestation/crl.test.ts',

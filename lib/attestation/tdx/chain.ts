@@ -4,7 +4,7 @@
  */
 import { malformed } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
-import { type Finding, finding, rowsFrom } from '../check.ts';
+import { type Finding, finding, type Rows, row } from '../check.ts';
 import type { TrustRoots } from '../roots/production.ts';
 import { inForce, issuedBy } from '../validity.ts';
 import * as x509 from '../x509.ts';
@@ -59,7 +59,7 @@ export function noDefects(defects: readonly Defect[], held: string): Finding {
 const profileDefects = (chain: readonly Certificate[], names: readonly string[]): readonly Defect[] =>
   chain.flatMap(({ version, signatureAlgorithm, publicKey, subject, extensions }, place) => {
     const name = names[place] ?? 'a certificate too many';
-    const [critical] = x509.unhandledCritical({ extensions }, HANDLED_CRITICAL);
+    const critical = x509.unhandledCritical(extensions, ...HANDLED_CRITICAL);
     return [
       version !== 3 && `${name}: X.509 version ${version}`,
       signatureAlgorithm.name !== 'ecdsa-with-SHA256' && `${name}: signed with ${signatureAlgorithm.name}`,
@@ -107,26 +107,22 @@ export interface ChainSubject {
   readonly now: Date;
 }
 
-export const CHAIN_ROWS = rowsFrom<ChainSubject>('attestation.md 10', {
-  'tdx.pck.format': {
-    title: 'The PCK chain can be read',
+export const CHAIN_ROWS: Rows<ChainSubject> = [
+  row('tdx.pck.format', 'The PCK chain can be read', '10', {
     expected: 'three certificates in PEM, at most a NUL byte after them',
     judge: () => finding(true, 'three certificates'),
-  },
-  'tdx.pck.profile': {
-    title: 'The certificates are of the kind Intel issues',
+  }),
+  row('tdx.pck.profile', 'The certificates are of the kind Intel issues', '10', {
     expected: 'X.509 v3, ECDSA on P-256 with SHA-256, subjects of a platform CA chain',
     judge: ({ chain }) => noDefects(profileDefects(chain, PCK_CHAIN), 'all three as expected'),
-  },
-  'tdx.pck.chain': {
-    title: 'The PCK chain leads to the trusted root',
+  }),
+  row('tdx.pck.chain', 'The PCK chain leads to the trusted root', '10', {
     expected: 'leaf, platform CA and the trusted root, each issued by the next',
     judge: async ({ chain, pinned }) =>
       noDefects(await pathDefects(chain, pinned), `chain to ${x509.nameText(pinned.subject)}`),
-  },
-  'tdx.pck.validity': {
-    title: 'The PCK chain is in its validity',
+  }),
+  row('tdx.pck.validity', 'The PCK chain is in its validity', '10', {
     expected: 'every certificate valid now',
     judge: ({ chain, pinned, now }) => inForce(now, ...chain, pinned),
-  },
-});
+  }),
+];
