@@ -168,15 +168,11 @@ export class Checks {
     let accepting: Entry | undefined;
     for (const entry of entries) {
       const checks = new Checks(this.#rows);
-      const holds = await judge(checks, entry);
-      if (holds || kept === undefined || checks.#closeness() > kept.#closeness()) kept = checks;
-      if (holds) {
-        accepting = entry;
-        break;
-      }
+      if (await judge(checks, entry)) accepting = entry;
+      if (accepting || kept === undefined || checks.#closeness() > kept.#closeness()) kept = checks;
+      if (accepting) break;
     }
-    if (kept === undefined) return undefined;
-    for (const [id, check] of kept.#made) this.#made.set(id, check);
+    if (kept !== undefined) for (const [id, check] of kept.#made) this.#made.set(id, check);
     return accepting;
   }
 
