@@ -17,7 +17,7 @@ export interface ChainLink {
   readonly checks: readonly { readonly id: string; readonly title: string }[];
 }
 
-/** Each link in order: what it establishes, and its checks. A check is of the last link that matches its id. */
+/** What each link establishes, and its checks: a check is of the last link that matches its id. */
 const LINKS: Readonly<Record<ChainLink['id'], readonly [meaning: string, checks: RegExp]>> = {
   hardware: [
     'A genuine AMD or Intel processor, up to date and not revoked, signed a report about what runs on it.',

@@ -114,7 +114,7 @@ function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): 
     .join('\n');
 }
 
-/** The five links, each with its meaning. With `verbose`, the checks of a link that were made stand below it. */
+/** The five links, each with its meaning. With `verbose`, what was made of its checks stands below it. */
 function chain(verdict: Verdict, verbose: boolean, paint: Paint): string {
   const made = verdict.checks.filter(({ outcome }) => outcome !== 'not-evaluated');
   if (verdict.checks.length === 0) return '';

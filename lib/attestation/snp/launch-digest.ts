@@ -6,6 +6,7 @@
  */
 import { p384 } from '@noble/curves/nist.js';
 import { multiplyBaseP384, sha384 } from '#crypto';
+import { hex } from '../check.ts';
 import type { SnpReferenceValues } from '../manifest.ts';
 import { littleEndian } from '../protobuf.ts';
 import { PRODUCTS, type Product } from './packed-fields.ts';
@@ -16,7 +17,8 @@ const segment = (selector: bigint, attributes: bigint): bigint =>
 
 /** By its offset in the VMSA page, what does not depend on the guest. Each entry fills eight bytes. */
 const REGISTERS: readonly (readonly [number, bigint])[] = [
-  ...[0x000, 0x020, 0x030, 0x040, 0x050].map((at) => [at, segment(0x0000n, 0x93n)] as const), // ES, SS, DS, FS, GS
+  // ES, SS, DS, FS, GS
+  ...[0x000, 0x020, 0x030, 0x040, 0x050].map((at) => [at, segment(0x0000n, 0x93n)] as const),
   [0x010, segment(0xf000n, 0x9bn)], // CS
   [0x060, segment(0x0000n, 0x00n)], // GDTR
   [0x070, segment(0x0000n, 0x82n)], // LDTR
@@ -89,18 +91,15 @@ export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Arra
   return block;
 }
 
-/** The public key under which the constant signature is valid: of the two, the one with the smaller x. */
-export function idKey(measurement: Uint8Array, guestPolicy: bigint): Readonly<Record<'x' | 'y', bigint>> {
-  const z = BigInt(`0x${Buffer.from(sha384(idBlock(measurement, guestPolicy))).toString('hex')}`);
-  const u1G = p384.Point.fromBytes(multiplyBaseP384(((ORDER - (z % ORDER)) * HALF) % ORDER));
-  const a = u1G.add(HALF_R).toAffine();
-  const b = u1G.subtract(HALF_R).toAffine();
-  return a.x < b.x ? a : b;
-}
-
-/** ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of that key. Takes about 1 ms. */
+/**
+ * ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of the public key under which the constant signature is valid:
+ * of the two, the one with the smaller x. Takes about 1 ms.
+ */
 export function idKeyDigest(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
-  const { x, y } = idKey(measurement, guestPolicy);
+  const z = BigInt(`0x${hex(sha384(idBlock(measurement, guestPolicy)))}`);
+  const u1G = p384.Point.fromBytes(multiplyBaseP384(((ORDER - (z % ORDER)) * HALF) % ORDER));
+  const [a, b] = [u1G.add(HALF_R).toAffine(), u1G.subtract(HALF_R).toAffine()];
+  const { x, y } = a.x < b.x ? a : b;
   const blob = new Uint8Array(0x404);
   blob[0] = 2; // the curve P-384
   blob.set(littleEndian(x, 72), 4);
