@@ -52,9 +52,6 @@ export interface CheckRow<Subject> extends CheckDescription {
   readonly judge: (subject: Subject) => Finding | Promise<Finding>;
 }
 
-/** The checks of one kind of evidence, by stage. */
-export type Stages = Readonly<Record<'signer' | 'policy' | 'revocation', readonly CheckDescription[]>>;
-
 export type Rows<Subject> = readonly CheckRow<Subject>[];
 
 /** A row. `section`: of docs/protocol/attestation.md, where its rule is; `expected`: what must hold. */

@@ -27,11 +27,7 @@ export function readRoots(roots: TrustRoots, product: string) {
     const options = { detail: { missingRoot: product } };
     throw new PrivatemodeError('attestation_failed', `no trust root for ${product} is configured`, options);
   }
-  return {
-    product: product as Product,
-    ark: certificateIn(pair.ark),
-    ask: certificateIn(pair.ask),
-  };
+  return { product: product as Product, ark: certificateIn(pair.ark), ask: certificateIn(pair.ask) };
 }
 
 /** The question to AMD for the VCEK of the report's chip and TCB. */
