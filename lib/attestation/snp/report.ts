@@ -10,7 +10,7 @@ export const SNP_REPORT_BYTES = 1184;
 /** The signature covers [0, 0x2A0). */
 export const SNP_SIGNED_BYTES = 0x2a0;
 
-/** The fields of a report. CPUID(1).EAX, which is 0 in version 2, has three bytes of its own in the report. */
+/** CPUID(1).EAX of the message, which is 0 in version 2, is three bytes of its own in the report. */
 export const REPORT_LAYOUT = {
   version: [1, 'u32', 0x000],
   guestSvn: [2, 'u32', 0x004],
