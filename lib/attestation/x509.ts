@@ -200,7 +200,6 @@ export type Name = Readonly<ReturnType<typeof readName>>;
 
 const SHORT_NAMES: Readonly<Record<string, string>> = {
   '2.5.4.3': 'CN',
-  '2.5.4.5': 'serialNumber',
   '2.5.4.6': 'C',
   '2.5.4.7': 'L',
   '2.5.4.8': 'ST',

@@ -5,13 +5,7 @@
 import { malformed, parseDer, readOctetString, readSmallInteger, readText, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
 import { attempt, finding, hex, type Rows, row } from '../check.ts';
-import {
-  type CollateralSource,
-  currentList,
-  obtained,
-  readFetchedList,
-  readRevocationList,
-} from '../collateral.ts';
+import * as collateral from '../collateral.ts';
 import type { TrustRoots } from '../roots/production.ts';
 import { issuedBy, verified } from '../validity.ts';
 import { type Certificate, certificateIn, EXTENSION_OID, parseCertificate } from '../x509.ts';
@@ -87,15 +81,15 @@ const NONE_EMBEDDED = 'as the document has none that is in force';
 export async function obtainArkCrl(
   crl: Uint8Array | undefined,
   now: Date,
-  fetch: () => ReturnType<CollateralSource['amdCrl']>,
+  fetch: () => ReturnType<collateral.CollateralSource['amdCrl']>,
 ) {
-  const read = crl && attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)).value;
-  const current = read && currentList(read.crl, now);
+  const read = crl && attempt(() => collateral.readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)).value;
+  const current = read && collateral.currentList(read.crl, now);
   // At nextUpdate itself, another list is due already (docs/protocol/attestation.md 7, CRL no. 1).
   const isDue = (read?.crl.nextUpdate ?? now) <= now;
   if (read && current?.outcome === 'pass' && !isDue) return { ...read, embedded: true };
   try {
-    return { ...readFetchedList(await fetch()), embedded: false };
+    return { ...collateral.readFetchedList(await fetch()), embedded: false };
   } catch (cause) {
     if (!(cause instanceof PrivatemodeError)) throw cause;
     const detail = current?.detail?.clock === 'early' ? current.detail : cause.detail;
@@ -109,7 +103,7 @@ export const CRL_ROWS: Rows<{ arkCrl: ArkCrl; roots: Roots; now: Date }> = [
   row('snp.crl.available', 'Revocation list', '7 CRL no. 1', {
     expected: 'a CRL of the ARK in the document, or one that can be fetched',
     judge: ({ arkCrl, now }) =>
-      obtained(arkCrl, arkCrl.embedded ? 'from the document' : `fetched, ${NONE_EMBEDDED}`, now),
+      collateral.obtained(arkCrl, arkCrl.embedded ? 'from the document' : `fetched, ${NONE_EMBEDDED}`, now),
   }),
   row('snp.crl.signature', 'Signature on the revocation list', '7 CRL no. 2', {
     expected: 'issued and signed by the pinned ARK',
@@ -118,7 +112,7 @@ export const CRL_ROWS: Rows<{ arkCrl: ArkCrl; roots: Roots; now: Date }> = [
   }),
   row('snp.crl.current', 'Freshness of the revocation list', '7 CRL no. 4', {
     expected: 'thisUpdate has passed, nextUpdate has not',
-    judge: ({ arkCrl: { crl }, now }) => currentList(crl, now),
+    judge: ({ arkCrl: { crl }, now }) => collateral.currentList(crl, now),
   }),
   row('snp.crl.age', 'Age of the revocation list', '7 CRL no. 5', {
     expected: 'shown, with who chose the list; later revocations are unknown',

@@ -7,19 +7,7 @@ import { constantTimeEqual } from '#crypto';
 import { finding, hex, notApplicable, oneOf, type Rows, row } from '../check.ts';
 import type { SnpReferenceValues } from '../manifest.ts';
 import { acceptedMeasurements, idKeyDigest } from './launch-digest.ts';
-import {
-  type BitFlag,
-  guestPolicyValue,
-  PLATFORM_INFO_FLAGS,
-  POLICY_FLAGS,
-  POLICY_RESERVED_ONE,
-  PRODUCTS,
-  type Product,
-  productOf,
-  tcbAtMost,
-  tcbParts,
-  tcbText,
-} from './packed-fields.ts';
+import * as packed from './packed-fields.ts';
 import type { SnpReport } from './report.ts';
 
 export interface PolicySubject {
@@ -28,7 +16,7 @@ export interface PolicySubject {
   readonly machineStepping: number | undefined;
   readonly entry: SnpReferenceValues;
   /** What the VCEK shows; undefined while it is not known, and then taken to be right. */
-  readonly signer: { readonly product: Product; readonly productName: string } | undefined;
+  readonly signer: { readonly product: packed.Product; readonly productName: string } | undefined;
   readonly coordinatorHashes: readonly Uint8Array[];
 }
 
@@ -41,7 +29,7 @@ const bits = (value: bigint): string => `0x${value.toString(16)}`;
 function flagRows(
   prefix: string,
   title: string,
-  flags: readonly BitFlag[],
+  flags: readonly packed.BitFlag[],
   field: 'policy' | 'platformInfo',
   member: 'guestPolicy' | 'platformInfo',
 ): Rows<PolicySubject> {
@@ -60,8 +48,8 @@ function flagRows(
 }
 
 /** A version 2 report does not name its product, so the VCEK decides it; a stated stepping must match too. */
-function judgeProductByVcek(productName: string | undefined, product: Product, stepping?: number) {
-  const all = PRODUCTS[product].steppings.map((digit) => `${product}-B${digit}`);
+function judgeProductByVcek(productName: string | undefined, product: packed.Product, stepping?: number) {
+  const all = packed.PRODUCTS[product].steppings.map((digit) => `${product}-B${digit}`);
   const expected = all.filter((name) => stepping === undefined || name === `${product}-B${stepping}`);
   const holds = productName === undefined || expected.includes(productName);
   const stated = stepping === undefined ? '' : `, stepping ${stepping}`;
@@ -72,8 +60,9 @@ const minimumTcb = (which: 'reported' | 'launch' | 'committed', title: string, s
   row<PolicySubject>(`snp.tcb.${which}`, title, section, {
     expected: 'every part at least the MinimumTCB of the manifest',
     judge: ({ report, entry: { minimumTcb } }) => {
-      const found = tcbParts(report[`${which}Tcb`]);
-      return finding(tcbAtMost(minimumTcb, found), tcbText(found), `at least ${tcbText(minimumTcb)}`);
+      const found = packed.tcbParts(report[`${which}Tcb`]);
+      const holds = packed.tcbAtMost(minimumTcb, found);
+      return finding(holds, packed.tcbText(found), `at least ${packed.tcbText(minimumTcb)}`);
     },
   });
 
@@ -100,7 +89,7 @@ export const POLICY_ROWS: Rows<PolicySubject> = [
     judge: ({ report: { version, cpuid1EaxFms }, machineStepping, entry: { product }, signer }) => {
       if (signer !== undefined && signer.product !== product) return finding(false, signer.product, product);
       if (version < 3) return judgeProductByVcek(signer?.productName, product, machineStepping);
-      const found = productOf(cpuid1EaxFms) ?? 'unknown';
+      const found = packed.productOf(cpuid1EaxFms) ?? 'unknown';
       return finding(found === product, found, product);
     },
   }),
@@ -116,7 +105,7 @@ export const POLICY_ROWS: Rows<PolicySubject> = [
   row('snp.id_key', 'ID key', '5, 8', {
     expected: 'the ID key digest that follows from measurement and guest policy',
     judge: ({ report: { measurement, idKeyDigest: found }, entry: { guestPolicy } }) =>
-      oneOf(found, [idKeyDigest(measurement, guestPolicyValue(guestPolicy))]),
+      oneOf(found, [idKeyDigest(measurement, packed.guestPolicyValue(guestPolicy))]),
   }),
   row('snp.id_block', 'ID block constants', '5, 13.5', {
     expected: 'family id 01…, image id 02…, guest SVN 2',
@@ -137,7 +126,7 @@ export const POLICY_ROWS: Rows<PolicySubject> = [
   row('snp.policy.form', 'Guest policy: reserved bits', '6.3', {
     expected: 'bit 17 set, bits 63:26 clear',
     judge: ({ report: { policy } }) =>
-      finding((policy & POLICY_RESERVED_ONE) !== 0n && policy >> 26n === 0n, bits(policy)),
+      finding((policy & packed.POLICY_RESERVED_ONE) !== 0n && policy >> 26n === 0n, bits(policy)),
   }),
   row('snp.policy.abi', 'Guest policy: ABI version', '8, 19.6', {
     expected: 'at least the version in the manifest',
@@ -148,21 +137,22 @@ export const POLICY_ROWS: Rows<PolicySubject> = [
       return finding(holds, `${major}.${minor}`, `at least ${ABIMajor}.${ABIMinor}`);
     },
   }),
-  ...flagRows('snp.policy', 'Guest policy', POLICY_FLAGS, 'policy', 'guestPolicy'),
+  ...flagRows('snp.policy', 'Guest policy', packed.POLICY_FLAGS, 'policy', 'guestPolicy'),
   row('snp.platform.form', 'Platform: reserved bits', '6.3', {
     expected: 'bit 6 and bits 63:8 clear',
     judge: ({ report: { platformInfo } }) =>
       finding(platformInfo >> 8n === 0n && (platformInfo & 0x40n) === 0n, bits(platformInfo)),
   }),
-  ...flagRows('snp.platform', 'Platform', PLATFORM_INFO_FLAGS, 'platformInfo', 'platformInfo'),
+  ...flagRows('snp.platform', 'Platform', packed.PLATFORM_INFO_FLAGS, 'platformInfo', 'platformInfo'),
   minimumTcb('reported', 'Reported TCB', '8'),
   minimumTcb('launch', 'Launch TCB', '8'),
   minimumTcb('committed', 'Committed TCB', '13.5'),
   row('snp.firmware.tcb', 'Committed and current TCB', '8', {
     expected: 'COMMITTED_TCB is at most CURRENT_TCB in every part',
     judge: ({ report }) => {
-      const [committed, current] = [tcbParts(report.committedTcb), tcbParts(report.currentTcb)];
-      return finding(tcbAtMost(committed, current), tcbText(committed), `at most ${tcbText(current)}`);
+      const [committed, current] = [packed.tcbParts(report.committedTcb), packed.tcbParts(report.currentTcb)];
+      const holds = packed.tcbAtMost(committed, current);
+      return finding(holds, packed.tcbText(committed), `at most ${packed.tcbText(current)}`);
     },
   }),
   row('snp.firmware.version', 'Committed and current firmware', '8', {

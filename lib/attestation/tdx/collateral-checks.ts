@@ -11,19 +11,11 @@ import { judgeSigner, noDefects } from './chain.ts';
 import type { EntrySubject } from './policy-checks.ts';
 import type { TdQuoteBody } from './quote.ts';
 import { signatureFinding } from './quote-checks.ts';
-import {
-  platformLevel,
-  type QeIdentity,
-  readQeDocument,
-  readTcbDocument,
-  type SignedDocument,
-  svnLevel,
-  type TcbInfo,
-} from './tcb-info.ts';
+import * as documents from './tcb-info.ts';
 
 /** Evidence whose signer is known, a reference value, and one of the two documents that Intel signs. */
-interface DocumentSubject<T = TcbInfo | QeIdentity> extends EntrySubject {
-  readonly document: SignedDocument<T>;
+interface DocumentSubject<T = documents.TcbInfo | documents.QeIdentity> extends EntrySubject {
+  readonly document: documents.SignedDocument<T>;
 }
 
 /** The checks that TCB info and QE identity share. */
@@ -70,7 +62,7 @@ const judgeLevel = (level: { readonly status: string } | undefined): Finding =>
   finding(level?.status === UP_TO_DATE, level?.status ?? 'no level is reached');
 
 /** Compares the bits under the mask; fails unless all three have the same length. */
-export function underMask(found: Uint8Array, expected: QeIdentity['miscSelect']): Finding {
+export function underMask(found: Uint8Array, expected: documents.QeIdentity['miscSelect']): Finding {
   const { attributes, attributesMask: mask } = expected;
   const sameLength = found.length === mask.length && found.length === attributes.length;
   const holds = sameLength && found.every((byte, i) => (byte & (mask[i] ?? 0)) === attributes[i]);
@@ -79,8 +71,8 @@ export function underMask(found: Uint8Array, expected: QeIdentity['miscSelect'])
 
 /** Judges by the identity of the module's major version, TEE_TCB_SVN[1]; version 0 has none of its own. */
 const byModuleVersion =
-  (judge: (identity: TcbInfo['moduleIdentities'][number], body: TdQuoteBody) => Finding) =>
-  ({ body, document }: DocumentSubject<TcbInfo>): Finding => {
+  (judge: (identity: documents.TcbInfo['moduleIdentities'][number], body: TdQuoteBody) => Finding) =>
+  ({ body, document }: DocumentSubject<documents.TcbInfo>): Finding => {
     const major = body.teeTcbSvn[1];
     if (major === 0) return notApplicable('TDX module of major version 0');
     const id = `TDX_${major?.toString(16).padStart(2, '0')}`;
@@ -88,7 +80,7 @@ const byModuleVersion =
     return identity ? judge(identity, body) : finding(false, `TCB info knows no module version ${major}`);
   };
 
-const TCB_ROWS: Rows<DocumentSubject<TcbInfo>> = [
+const TCB_ROWS: Rows<DocumentSubject<documents.TcbInfo>> = [
   ...documentRows('tdx.tcb_info', 'TCB info', 'TDX', 3),
   row('tdx.tcb_info.platform', 'TCB info is about this platform', '10', {
     expected: 'FMSPC and PCE-ID of the PCK certificate, components of type 0',
@@ -117,16 +109,19 @@ const TCB_ROWS: Rows<DocumentSubject<TcbInfo>> = [
   }),
   row('tdx.tcb.platform_status', 'The platform is up to date', '10, 13.3', {
     expected: `level ${UP_TO_DATE}`,
-    judge: ({ body, document, sgx }) => judgeLevel(platformLevel(document.value, sgx, body.teeTcbSvn)),
+    judge: ({ body, document, sgx }) =>
+      judgeLevel(documents.platformLevel(document.value, sgx, body.teeTcbSvn)),
   }),
   row('tdx.tcb.module_status', 'The TDX module is up to date', '10', {
     expected: `level ${UP_TO_DATE}`,
     conditional: true,
-    judge: byModuleVersion(({ levels }, { teeTcbSvn }) => judgeLevel(svnLevel(levels, teeTcbSvn[0] ?? 0))),
+    judge: byModuleVersion(({ levels }, { teeTcbSvn }) =>
+      judgeLevel(documents.svnLevel(levels, teeTcbSvn[0] ?? 0)),
+    ),
   }),
 ];
 
-const QE_ROWS: Rows<DocumentSubject<QeIdentity>> = [
+const QE_ROWS: Rows<DocumentSubject<documents.QeIdentity>> = [
   ...documentRows('tdx.qe_identity', 'QE identity', 'TD_QE', 2),
   row('tdx.qe.misc_select', 'The quoting enclave has the expected extended features', '10', {
     expected: 'MISCSELECT of QE identity, under its mask',
@@ -148,7 +143,8 @@ const QE_ROWS: Rows<DocumentSubject<QeIdentity>> = [
   }),
   row('tdx.qe.status', 'The quoting enclave is up to date', '10', {
     expected: `level ${UP_TO_DATE}`,
-    judge: ({ qe: { qeReport }, document }) => judgeLevel(svnLevel(document.value.levels, qeReport.isvSvn)),
+    judge: ({ qe: { qeReport }, document }) =>
+      judgeLevel(documents.svnLevel(document.value.levels, qeReport.isvSvn)),
   }),
 ];
 
@@ -215,9 +211,11 @@ export async function judgeCollateral(checks: Checks, subject: EntrySubject): Pr
   const query = evaluationDataNumber > 0 ? { evaluationDataNumber } : {};
   const [tcbInfo, qeIdentity, pckCrl] = await Promise.all([
     checks.read('tdx.tcb_info.format', () =>
-      collateral.intelTcbInfo({ fmspc: hex(sgx.fmspc), ...query }).then(readTcbDocument),
+      collateral.intelTcbInfo({ fmspc: hex(sgx.fmspc), ...query }).then(documents.readTcbDocument),
     ),
-    checks.read('tdx.qe_identity.format', () => collateral.intelQeIdentity(query).then(readQeDocument)),
+    checks.read('tdx.qe_identity.format', () =>
+      collateral.intelQeIdentity(query).then(documents.readQeDocument),
+    ),
     checks.read('tdx.pck_crl.format', () => collateral.intelPckCrl().then(readFetchedList)),
   ]);
   // The root certificate names the address of its list, so nobody asks there before it is trusted.

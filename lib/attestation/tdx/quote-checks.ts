@@ -7,9 +7,8 @@ import { type PublicKey, publicKeyFromPoint, verifyEcdsa } from '../../crypto/si
 import { finding, hex, oneOf, type Rows, row } from '../check.ts';
 import type { EvidenceContext } from '../collateral.ts';
 import { verified } from '../validity.ts';
-import { type ChainSubject, noDefects } from './chain.ts';
+import { type ChainSubject, noDefects, SGX_EXTENSION_OID, type SgxExtension } from './chain.ts';
 import { QE_REPORT_BYTES, QUOTE_TYPES, qeReportBytes, type quoteParts, signedQuoteBytes } from './quote.ts';
-import { SGX_EXTENSION_OID, type SgxExtension } from './sgx-extension.ts';
 
 const PCK_EXTENSIONS = 6;
 const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607';

@@ -5,12 +5,11 @@
 import type { Checks } from '../check.ts';
 import type { EvidenceContext } from '../collateral.ts';
 import type { TdxReferenceValues } from '../manifest.ts';
-import { CHAIN_ROWS, readPckChain, readPinnedRoot } from './chain.ts';
+import { CHAIN_ROWS, readPckChain, readPinnedRoot, readSgxExtension, SGX_EXTENSION_OID } from './chain.ts';
 import { COLLATERAL_ROWS, judgeCollateral } from './collateral-checks.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import { type QuoteV4, quoteParts } from './quote.ts';
 import { FORM_ROWS, type QuoteSubject, SIGNATURE_ROWS, type SignerSubject } from './quote-checks.ts';
-import { readSgxExtension, SGX_EXTENSION_OID } from './sgx-extension.ts';
 
 /** The checks of who signed, and those after the checks of the document. */
 export const TDX_ROWS = {

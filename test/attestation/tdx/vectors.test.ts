@@ -3,9 +3,8 @@ import { describe, it } from 'node:test';
 import { allAccepted, type Check } from '../../../lib/attestation/check.ts';
 import { currentList, type EvidenceContext } from '../../../lib/attestation/collateral.ts';
 import type { TdxReferenceValues } from '../../../lib/attestation/manifest.ts';
-import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
+import { readPckChain, readSgxExtension, SGX_EXTENSION_OID } from '../../../lib/attestation/tdx/chain.ts';
 import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
-import { readSgxExtension, SGX_EXTENSION_OID } from '../../../lib/attestation/tdx/sgx-extension.ts';
 import {
   platformLevel,
   readQeIdentity,
