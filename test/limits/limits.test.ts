@@ -160,7 +160,7 @@ it('--max-in-flight holds without --clients, too', async (t) => {
   const opened = new AsyncDisposableStack();
   t.after(() => opened.disposeAsync());
   const log = createLogger({ format: 'text', level: 30, output: { write() {} } });
-  const notices = createNotices({ log, clock: systemClock });
+  const notices = createNotices(log, systemClock);
   const shared = { clock: systemClock, log, counters: createCounters(), notices, opened };
   const { config } = parseConfig(['--api-endpoint=localhost:1', '--max-in-flight=1'], {});
   const key = { value: () => CANARY_KEY, origin: () => undefined };
