@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createNotices, NOTICES, type NoticeId } from '../../lib/observe/notices.ts';
-import { STANDINGS, type StateName } from '../../lib/session/standing.ts';
+import type { StateName } from '../../lib/session/standing.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 import { fails, sessionScene } from '../support/remote/fake-remote.ts';
@@ -86,15 +86,6 @@ describe('a notice', () => {
 });
 
 describe('the state of the session among the notices', () => {
-  const EXPECTED: Readonly<Partial<Record<StateName, NoticeId>>> = {
-    'not-renewable': 'renewal_fails',
-    'manifest-not-understood': 'manifest_unusable',
-    rejected: 'service_rejected',
-    'rejected-once': 'service_rejected_once',
-    'key-refused': 'key_refused',
-    'client-too-old': 'client_too_old',
-    unreachable: 'service_unreachable',
-  };
   const error = new PrivatemodeError('upstream_unreachable', 'no route', { remedy: 'Repair the route.' });
 
   function passing(...states: readonly StateName[]) {
@@ -102,22 +93,8 @@ describe('the state of the session among the notices', () => {
     let now: StateName = 'starting';
     const notices = createNotices(log, createFakeClock(), () => standing(now, error));
     for (now of states) notices.look();
-    return { lines: lines.map(({ level, msg }) => `${level} ${msg}`), listed: notices.list() };
+    return lines.map(({ level, msg }) => `${level} ${msg}`);
   }
-
-  it('is at most one notice, which has the error and its remedy', () => {
-    const settled = Object.keys(STANDINGS).filter((state) => state !== 'ended' && state !== 'starting');
-    for (const [index, state] of (settled as StateName[]).entries()) {
-      const { listed } = passing(...(settled as StateName[]).slice(0, index + 1));
-      const id = EXPECTED[state];
-      const words = { reason: 'upstream_unreachable: no route', remedy: 'Repair the route.' };
-      assert.deepEqual(
-        listed.map(({ since: _, ...notice }) => notice),
-        id === undefined ? [] : [{ id, ...NOTICES[id], ...words }],
-        state,
-      );
-    }
-  });
 
   const titled = (level: string, id: NoticeId): string => `${level} ${NOTICES[id].title}`;
   const over = (id: NoticeId): string => `INFO Over: ${NOTICES[id].title}`;
@@ -152,7 +129,7 @@ describe('the state of the session among the notices', () => {
       [titled('ERROR', 'service_rejected')],
     ],
   ] as const)
-    it(what, () => assert.deepEqual(passing(...states).lines, expected));
+    it(what, () => assert.deepEqual(passing(...states), expected));
 
   for (const [what, cdn, expected] of [
     ['is not logged while a renewal finds the service under a newer manifest', () => {}, []],
@@ -186,8 +163,7 @@ describe('the state of the session among the notices', () => {
     });
 });
 
-it('the table of notices has at most twenty, each with words for what is wrong and what to do', () => {
-  assert.ok(Object.keys(NOTICES).length <= 20);
+it('the table of notices has words for what is wrong and what to do', () => {
   for (const [id, { title, remedy }] of Object.entries(NOTICES)) {
     assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
     assert.match(title, /^[A-Z].*[^.]$/, id);
