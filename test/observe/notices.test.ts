@@ -131,6 +131,20 @@ describe('the state of the session among the notices', () => {
   ] as const)
     it(what, () => assert.deepEqual(passing(...states), expected));
 
+  it('is listed in its own state only, with its age', () => {
+    let now: StateName = 'rejected';
+    const clock = createFakeClock(1_000);
+    const notices = createNotices(recordingLogger().log, clock, () => standing(now, error));
+    const listed = () => notices.list().map(({ id, since }) => `${id} ${since}`);
+    assert.deepEqual(listed(), ['service_rejected 1000']);
+    clock.jump(500);
+    for (now of ['starting', 'ended', 'verified'] as const) assert.deepEqual(listed(), [], now);
+    now = 'rejected';
+    assert.deepEqual(listed(), ['service_rejected 1500']);
+    clock.jump(500);
+    assert.deepEqual(listed(), ['service_rejected 1500']);
+  });
+
   for (const [what, cdn, expected] of [
     ['is not logged while a renewal finds the service under a newer manifest', () => {}, []],
     [
