@@ -201,8 +201,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
           accepted();
           return observe({ type: 'attested', message: attestedMessage, verdict });
         }
-        const message = isRejected ? 'The evidence was rejected' : 'The evidence could not be judged';
-        observe({ type: 'judged', message, verdict });
+        observe({ type: 'judged', message: 'The evidence was checked', verdict });
         await asked.distrust();
       },
     };
@@ -248,7 +247,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       const published = await manifests.newest(signal).catch(asPrivatemodeError);
       if (published instanceof PrivatemodeError) return { ...made, error: withoutNewest(error, published) };
       const changed = Buffer.compare(published, manifest) !== 0;
-      const message = 'Validation failed, trying the newest manifest';
+      const message = 'Trying the newest manifest';
       observe({ type: 'manifest-refetched', message, error, changed });
       const again = await under({ apiKey, signal, manifest: published }, true);
       return again.epoch || again.rejected || again.isAccepted ? again : made; // silence takes nothing back

@@ -118,7 +118,6 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/limits/count-requests.test.ts',
         names: [
           'the limit requestsPerMinute admits its number of requests within any 60 s, and one more exactly 60 s after the first',
-          'the limit requestsPerMinute admits with the value 1 one request, and the next one 60 s later',
         ],
       },
     ],
