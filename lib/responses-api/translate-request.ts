@@ -45,10 +45,9 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
   const tools = new Tools();
   if (members.has('tools')) tools.add('tools', members.get('tools'));
   const include = new Set(members.has('include') ? listAt('include', members.get('include')) : []);
-  const logprobs = members.has('top_logprobs') || include.has('message.output_text.logprobs');
 
   const text = new ChatText(numbers);
-  const head = Object.entries(chatOf(members, logprobs));
+  const head = Object.entries(chatOf(members));
   text.add(`{${head.map(([name, value]) => `"${name}":${numbers.stringify(value)},`).join('')}"messages":[`);
   const messages = new Messages(tools);
   const { instructions, input } = Object.fromEntries(members);
@@ -87,10 +86,9 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
     streaming: members.get('stream') === true,
     context: {
       model: typeof model === 'string' ? model : '',
-      echo: echoOf(body, taken),
+      echo: numbers.stringify(echoOf(members)).slice(1, -1),
       origins: tools.origins,
       sealsReasoning: include.has('reasoning.encrypted_content'),
-      logprobs,
     },
     hosted: [...tools.hosted],
   };
