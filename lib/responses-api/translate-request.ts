@@ -3,6 +3,7 @@
  */
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 import { ExactNumbers } from './exact-numbers.ts';
+import { addItem } from './items.ts';
 import { Messages } from './messages.ts';
 import { chatOf, demandExact, demandSupported, echoOf, isTaken } from './request-members.ts';
 import { invalid, listAt, objectAt, RequestRefusal, tooLarge } from './request-refusal.ts';
@@ -62,13 +63,12 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
       const place = `input[${k}]`;
       const value = objectAt(place, numbers.parse(items, item));
       yield;
-      yield* messages.add(place, value);
-      yield* text.elements(messages.takeComplete());
+      yield* addItem(messages, place, value);
     }
   }
-  messages.end();
-  yield* text.elements(messages.takeComplete());
-  if (messages.count === 0) {
+  const conversation = messages.list();
+  yield* text.elements(conversation);
+  if (conversation.length === 0) {
     const remedy = 'Send the conversation as input.';
     throw new RequestRefusal('missing_required_parameter', 'input', 'the request has no input', remedy);
   }

@@ -5,8 +5,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import OpenAI from 'openai';
-import OpenAIPrevious from 'openai-previous';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { readReasoning } from '../../lib/responses-api/response-object.ts';
@@ -440,40 +438,6 @@ describe('a Responses stream', () => {
     assert.equal(translator.events(), eventsIn(text).length);
     assert.equal(translator.fail(new PrivatemodeError('internal', 'x')).length, 0);
   });
-
-  for (const [name, Client] of [
-    ['current', OpenAI],
-    ['previous', OpenAIPrevious],
-  ] as const) {
-    it(`is read by the ${name} OpenAI SDK`, async () => {
-      const body = chatEvents(ALL, 'tool_calls');
-      const client = new (Client as typeof OpenAI)({
-        apiKey: 'k',
-        baseURL: 'http://localhost/v1',
-        fetch: async () =>
-          new Response(run(body, TOOLS).text, { headers: { 'content-type': 'text/event-stream' } }),
-      });
-      const seen: string[] = [];
-      const stream = client.responses
-        .stream({ model: 'm', input: 'hi' })
-        .on('response.output_text.delta', ({ snapshot }) => void seen.push(snapshot));
-      const response = await stream.finalResponse();
-      assert.equal(response.output_text, 'Hello \u00e9\ud83d\ude00');
-      assert.deepEqual(seen, ['Hel', response.output_text]);
-      assert.deepEqual(
-        response.output.map(({ type }) => type),
-        [
-          'reasoning',
-          'message',
-          'function_call',
-          'custom_tool_call',
-          'function_call',
-          'tool_search_call',
-          'function_call',
-        ],
-      );
-    });
-  }
 });
 
 describe('a whole chat completion', () => {
@@ -518,14 +482,6 @@ describe('a whole chat completion', () => {
       ],
       ['completed', 5, 12, 'x'],
     );
-  });
-
-  it('has the input of a custom call as a stream has it', () => {
-    const inputOf = (args: string): string =>
-      read({ tool_calls: [{ id: 'c', function: { name: 'patch', arguments: args } }] })['output'][0].input;
-    for (const [args, input] of IMPERFECT) assert.equal(inputOf(args), input);
-    for (const args of CONTRADICTORY) assert.equal(inputOf(args), args);
-    for (const args of CUT_IMPERFECT) assert.throws(() => inputOf(args), { code: 'stream_unfinished' });
   });
 
   it('becomes an incomplete Response without its calls if finish_reason is length', () => {
