@@ -2,14 +2,12 @@
 import {
   invalid,
   isSet,
-  listAt,
   objectAt,
   type PlainObject,
   stringAt,
   unsupported,
+  untranslatable,
 } from './request-refusal.ts';
-
-export const INSTEAD = 'Send what it held as text, as a call with its output, or as an image.';
 
 /** `detail` in chat, by the `detail` of an `input_image`. Chat does not know "original". */
 const DETAILS: ReadonlyMap<unknown, string> = new Map([
@@ -45,13 +43,12 @@ function imagePart(place: string, { image_url, file_id, detail }: PlainObject): 
 /** ChatContent in the form of chat. A single text becomes a string, and no parts at all an empty one. */
 export function contentAt(place: string, value: unknown): ChatContent {
   if (typeof value === 'string') return value;
-  const parts = listAt(place, value).map((part, at) => {
+  if (!Array.isArray(value)) throw invalid(place, 'a string, or an array of parts');
+  const parts = value.map((part, at) => {
     const where = `${place}[${at}]`;
     const object = objectAt(where, part);
     const translate = PARTS.get(object['type']);
-    if (translate === undefined) {
-      throw unsupported(`${where}.type`, 'content of this type cannot be translated', INSTEAD);
-    }
+    if (translate === undefined) throw untranslatable('a part', `${where}.type`, object['type']);
     return translate(where, object);
   });
   const [only] = parts;

@@ -1,6 +1,6 @@
 /** Translates the items of `input`, by their types. */
 import { scanInTurns } from '../json/scan.ts';
-import { contentAt, INSTEAD } from './content.ts';
+import { contentAt } from './content.ts';
 import type { Messages } from './messages.ts';
 import {
   invalid,
@@ -10,6 +10,7 @@ import {
   type PlainObject,
   stringAt,
   unsupported,
+  untranslatable,
 } from './request-refusal.ts';
 import { readReasoning } from './response-object.ts';
 import type { ToolOrigin } from './tools.ts';
@@ -21,8 +22,7 @@ import type { ToolOrigin } from './tools.ts';
 export function* addItem(messages: Messages, place: string, item: PlainObject): Generator<undefined, void> {
   const type = item['type'] ?? (typeof item['role'] === 'string' ? 'message' : undefined);
   const translate = typeof type === 'string' ? ITEMS.get(type) : undefined;
-  if (translate === undefined)
-    throw unsupported(`${place}.type`, 'an item of this type cannot be translated', INSTEAD);
+  if (translate === undefined) throw untranslatable('an item', `${place}.type`, type);
   const args = yield* argumentsOf(item['arguments']);
   translate(messages, place, item, args);
 }

@@ -10,6 +10,7 @@ import {
   listAt,
   objectAt,
   type PlainObject,
+  type RequestRefusal,
   stringAt,
   unsupported,
 } from './request-refusal.ts';
@@ -72,10 +73,12 @@ const OTHER_REMEDY = 'Leave it out: it has no translation.';
  */
 const QUOTABLE = /^\w{1,64}$/;
 
-const refused = (name: string) => {
-  const param = QUOTABLE.test(name) ? name : 'request';
-  return unsupported(param, `the member ${param} is not supported`, REFUSED.get(name) ?? OTHER_REMEDY);
-};
+function refused(name: string): RequestRefusal {
+  const isQuotable = QUOTABLE.test(name);
+  const which = isQuotable ? `the member ${name}` : 'a member with an unusual name';
+  const remedy = REFUSED.get(name) ?? OTHER_REMEDY;
+  return unsupported(isQuotable ? name : 'request', `${which} is not supported`, remedy);
+}
 
 /** The service's words for reasoning effort, by those of the API. */
 const EFFORTS: ReadonlyMap<unknown, string> = new Map([

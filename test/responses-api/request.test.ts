@@ -352,19 +352,6 @@ describe('the translator of Responses requests', () => {
     ['input', { input: [] }, 'missing_required_parameter'],
     ['input', { input: 7 }, 'invalid_value'],
     ['input[0]', { input: ['CANARY'] }, 'invalid_value'],
-    ...[
-      'item_reference',
-      'program',
-      'configuration_update',
-      'web_search_call',
-      'mcp_call',
-      'compaction',
-      'toString',
-    ].map((type): [string, Json] => ['input[1].type', { input: [user, { type }] }]),
-    ...['input_file', 'input_audio', '__proto__'].map((type): [string, Json] => [
-      'input[0].content[1].type',
-      { input: [says('user', [{ type: 'input_text', text: '' }, { type }])] },
-    ]),
     ['input[0].content[0].file_id', { input: [says('user', [{ type: 'input_image', file_id: 'f' }])] }],
     ['input[0].role', { input: [says('critic', 'x')] }, 'invalid_value'],
     ['input[0].call_id', { input: [call({ call_id: null })] }, 'invalid_value'],
@@ -401,6 +388,37 @@ describe('the translator of Responses requests', () => {
           );
           assert.match(error.message, /\. [A-Z].*\. \(request id r-1\)$/);
           assert.doesNotMatch(error.message, /CANARY/);
+          return true;
+        },
+      );
+    });
+  }
+
+  const part = (more: Json) => [says('user', [{ type: 'input_text', text: '' }, more])];
+  const NAMED: readonly [param: string, input: readonly Json[], message: RegExp][] = [
+    ['input[0].type', [{ type: 'item_reference', id: 'CANARY' }], /of type item_reference .*`store: false`/],
+    [
+      'input[0].type',
+      [{ type: 'mcp_call' }],
+      /an item of type mcp_call cannot .*\. Send what it held as text/,
+    ],
+    ['input[0].type', [{ type: 'shell_call_output' }], /an item of type shell_call_output .*Define the tool/],
+    ['input[0].content[1].type', part({ type: 'input_file' }), /a part of type input_file .*Send its text/],
+    ...['CANARY', 'toString', '__proto__'].flatMap((type): [string, Json[], RegExp][] => [
+      ['input[0].type', [{ type }], /an item of an unknown type cannot .*Send what it held/],
+      ['input[0].content[1].type', part({ type }), /a part of an unknown type cannot .*Send what it held/],
+    ]),
+    ['input[0].output', [{ type: 'function_call_output', call_id: 'c', output: {} }], /Send a string, or an/],
+  ];
+  for (const [param, input, message] of NAMED) {
+    it(`says what it refuses, if that is a word of the API, and a way out: ${JSON.stringify(input)}`, () => {
+      assert.throws(
+        () => translated({ input }),
+        (thrown: unknown) => {
+          assert.ok(thrown instanceof RequestRefusal);
+          assert.equal(thrown.api?.param, param);
+          assert.match(`${thrown.message}. ${thrown.remedy}`, message);
+          assert.doesNotMatch(`${thrown.message}. ${thrown.remedy}`, /CANARY|toString|__proto__/);
           return true;
         },
       );
