@@ -85,7 +85,7 @@ describe('receipts verify', () => {
     for (const name of ['key.pem', 'public.pem']) writeFileSync(join(own, name), 'a key of TLS');
     assert.deepEqual(await run('--dir', own), await run('--dir', directory));
     const { stdout } = await runCommand(['usage', '--dir', own]);
-    assert.equal(stdout, 'No requests.\n');
+    assert.match(stdout, /^0 requests in /);
   });
 
   it('exits with 10 for a directory whose receipts are all gone; with --since only if it is strict', async () => {
@@ -167,6 +167,6 @@ describe('receipts verify', () => {
     mkdirSync(nowhere);
     writeFileSync(join(nowhere, 'x.pem'), 'x');
     const { err } = await run('--dir', directory, '--public-key', join(nowhere, 'x.pem'));
-    assert.match(err, /^Error: the receipts in .* cannot be read \(.*x\.pem holds no public key in PEM\)$/m);
+    assert.match(err, /^Error: the receipts in .* cannot be read \(.*x\.pem holds no public key in PEM\)/);
   });
 });

@@ -49,11 +49,7 @@ describe('a mistake on the command line', () => {
       ['clients', 'revoke'],
       'clients takes one command before its flags: clients new NAME…, clients list, clients revoke NAME (see clients --help)',
     ],
-    [
-      ['clients', 'revoke', 'a', 'B'],
-      'unexpected argument: every setting is a flag that starts with --; give NAME before all flags (new takes several, revoke one, list none), and the file as --clients FILE; limits, models and expiry of a client go into the file, ' +
-        'beside its tokens',
-    ],
+    [['clients', 'revoke', 'a', 'B'], 'unexpected argument: every setting is a flag that starts with --'],
     [
       ['clients', 'revoke', 'ann', '--clients=DIR/gone.json'],
       'failed to read the file of --clients, DIR/gone.json: ENOENT: no such file or directory; check the path, and in a container what is mounted',
