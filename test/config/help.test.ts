@@ -1,10 +1,7 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { FLAGS, LISTED } from '../../lib/config/flags.ts';
 import { fitHelp, renderHelp } from '../../lib/config/help.ts';
-import { FLAG_TABLES, renderFlagTable } from '../../scripts/flag-table.ts';
 import { runCommand } from '../support/processes/command.ts';
 
 /** Words of each page, and the command lines that print it. */
@@ -104,21 +101,5 @@ describe('--help', () => {
       unlisted.filter((name) => help.includes(`--${name}`)),
       [],
     );
-  });
-});
-
-describe('the tables of flags in the documents', () => {
-  for (const [page, flags] of Object.entries(FLAG_TABLES)) {
-    it(`are current in ${page}`, () => {
-      const text = readFileSync(join(import.meta.dirname, '../..', page), 'utf8');
-      const shown = /<!-- flags:begin -->\n([\s\S]*)<!-- flags:end -->/.exec(text)?.[1];
-      assert.ok(shown !== undefined, `${page} has no markers for the table of flags`);
-      assert.equal(shown.trim(), renderFlagTable(flags).trim(), 'run: npx node scripts/flag-table.ts');
-    });
-  }
-  it('have one row per listed flag, each of four cells', () => {
-    const rows = renderFlagTable(LISTED).trim().split('\n').slice(2);
-    assert.equal(rows.length, LISTED.length);
-    for (const row of rows) assert.equal(row.split(/(?<!\\)\|/).length, 6, row);
   });
 });
