@@ -20,7 +20,7 @@ const BLOCK = 16; // and the AAD of a short message
 const IV_AT = BLOCK - IV_BYTES; // in the block that the AAD takes next
 /** Up to that many bytes of ciphertext, a context of its own costs a message more than this GHASH. */
 const SHORT_BYTES = 512;
-const TOGETHER = 8; // short messages that are opened at a time: the module has memory for 14
+const TOGETHER = 14; // short messages that are opened at a time: the module has memory for so many
 // Without authTagLength, OpenSSL would accept tags of 4 bytes and more.
 const GCM_OPTIONS = { authTagLength: TAG_BYTES };
 
@@ -143,43 +143,34 @@ export class SecretKey {
   }
 
   /**
-   * Opens these messages, all or none: each byte of a plaintext as one character (latin1). Of short ones that
-   * follow each other, up to 8, no plaintext is computed before all are authentic.
+   * Opens these messages, all or none: each byte of a plaintext as one character (latin1). Of a few short
+   * ones, such as those of an event, no plaintext is computed before all are authentic.
    */
   open(messages: readonly SealedParts[]): string[] | OpenFailure {
+    if (messages.length <= TOGETHER && messages.every(isShort)) return this.#openShort(messages);
     const opened: string[] = [];
-    for (let from = 0, to = 0; from < messages.length; from = to) {
-      while (to < messages.length && to - from < TOGETHER && isShort(messages[to]!)) to++;
-      const failure =
-        to > from
-          ? this.#openShort(messages.slice(from, to), opened)
-          : this.#openLong(messages[to++]!, opened);
-      if (failure !== undefined) return failure;
+    for (const message of messages) {
+      const size = sizeOf(message.body);
+      const [iv, body] = [Buffer.from(message.iv, 'hex'), Buffer.from(message.body, 'hex')];
+      const isHex = 2 * iv.length === message.iv.length && 2 * body.length === message.body.length;
+      if (!isHex || iv.length !== IV_BYTES || size < 0) return 'malformed';
+      const decipher = openssl
+        .createDecipheriv('aes-256-gcm', this.#key, iv, GCM_OPTIONS)
+        .setAAD(message.aad)
+        .setAuthTag(body.subarray(size));
+      const plaintext = decipher.update(body.subarray(0, size));
+      try {
+        decipher.final();
+      } catch {
+        plaintext.fill(0); // unauthenticated bytes must not outlive this call
+        return 'not authentic';
+      }
+      opened.push(plaintext.toString('latin1'));
     }
     return opened;
   }
 
-  #openLong(message: SealedParts, opened: string[]): OpenFailure | undefined {
-    const size = sizeOf(message.body);
-    const [iv, body] = [Buffer.from(message.iv, 'hex'), Buffer.from(message.body, 'hex')];
-    const isHex = 2 * iv.length === message.iv.length && 2 * body.length === message.body.length;
-    if (!isHex || iv.length !== IV_BYTES || size < 0) return 'malformed';
-    const decipher = openssl
-      .createDecipheriv('aes-256-gcm', this.#key, iv, GCM_OPTIONS)
-      .setAAD(message.aad)
-      .setAuthTag(body.subarray(size));
-    const plaintext = decipher.update(body.subarray(0, size));
-    try {
-      decipher.final();
-    } catch {
-      plaintext.fill(0); // unauthenticated bytes must not outlive this call
-      return 'not authentic';
-    }
-    opened.push(plaintext.toString('latin1'));
-    return undefined;
-  }
-
-  #openShort(messages: readonly SealedParts[], opened: string[]): OpenFailure | undefined {
+  #openShort(messages: readonly SealedParts[]): string[] | OpenFailure {
     let end = 0;
     for (const { iv, aad, body } of messages) {
       const isHex =
@@ -205,10 +196,10 @@ export class SecretKey {
     for (let i = 0; i < end; i++) stream[i] = stream[i]! ^ texts[i]!;
     const text = stream.toString('latin1');
     at = 0;
-    for (const { body } of messages) {
-      opened.push(text.slice(at + BLOCK, at + BLOCK + sizeOf(body)));
+    return messages.map(({ body }) => {
+      const from = at + BLOCK;
       at += spanOf(body);
-    }
-    return undefined;
+      return text.slice(from, from + sizeOf(body));
+    });
   }
 }

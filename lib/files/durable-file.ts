@@ -91,7 +91,7 @@ export async function* linesOf(path: string) {
 export async function openOwnToAppend(path: string): Promise<FileHandle> {
   const directory = dirname(path);
   await unless('EEXIST', makeDirectory(directory, 0o700));
-  if (!(await lstat(directory)).isDirectory()) throw diskError('ENOTDIR', `${directory} is no directory`);
+  if (!(await lstat(directory)).isDirectory()) throw diskError('ENOTDIR', 'no directory', directory);
   return open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
 }
 
@@ -114,7 +114,8 @@ export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined
   });
 
 /** An error such as the file system throws. */
-const diskError = (code: string, message: string): Error => Object.assign(new Error(message), { code });
+const diskError = (code: string, message: string, path?: string): Error =>
+  Object.assign(new Error(message), { code, path });
 
 /**
  * The result of work on the disk. Throws ETIMEDOUT after 10 s, because a disk behind a network may neither

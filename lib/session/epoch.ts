@@ -9,7 +9,7 @@ import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
-import { asPrivatemodeError, type FailureDetail, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log.ts';
 import { completed, evidenceVerdict, withSecretChecks } from '../verdict/judge.ts';
 import type { JudgedExchange, recordExchange } from '../verdict/record.ts';
@@ -161,8 +161,11 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
   const { code, detail } = error;
   const { remedy } = code === 'manifest_mismatch' ? cause : error;
   const message = `${error.message}; whether there is a newer manifest is unknown: ${cause.message}`;
-  const known: FailureDetail = { ...detail, newestMissing: true, pause: cause.detail?.pause };
-  return new PrivatemodeError(code, message, { cause, remedy, detail: known });
+  return new PrivatemodeError(code, message, {
+    cause,
+    remedy,
+    detail: { ...detail, pause: cause.detail?.pause },
+  });
 }
 
 /**

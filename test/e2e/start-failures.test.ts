@@ -88,7 +88,7 @@ describe('a proxy that only its operator can repair', { timeout: 600_000 }, () =
     assert.equal(await proxy.stop(), 1);
     const lines = proxy.log().trimEnd().split('\n');
     const line = lines.find((each) => each.includes('The proxy cannot go on')) ?? proxy.log();
-    assert.match(line, /code=manifest_mismatch .*remedy=".*compare it with what its publisher shows/);
+    assert.match(line, /code=manifest_mismatch .*remedy=".*then replace the file/);
     assert.match(lines.at(-1) ?? '', /^Error: .+\. .+\.$/, 'the reason is the last line');
   });
 });

@@ -12,6 +12,7 @@ import { TIMES } from '../../lib/times.ts';
 import { DAY_MS, EPOCH, RECORD, receipt, receiptsOfEachTest } from '../support/doors/receipts.ts';
 import { breakFiles, breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { clockOf, createFakeClock } from '../support/remote/fake-clock.ts';
 
 const here = receiptsOfEachTest();
@@ -70,6 +71,12 @@ describe('writing receipts', () => {
       throw errno('EIO');
     });
     await assert.rejects(here.open(), { code: 'receipts_unavailable', message: /EIO: the disk is damaged$/ });
+  });
+
+  it('fails with the name of its directory if that is a link', async () => {
+    fs.symlinkSync(temporaryDirectory('elsewhere-'), path());
+    const message = /receipts\/?: ENOTDIR: a file or a link stands where a directory is needed/;
+    await assert.rejects(here.open(), { code: 'receipts_unavailable', message });
   });
 
   it('cuts off a torn write and writes each line once, also over midnight', async (t) => {
@@ -258,7 +265,11 @@ describe('the key that signs receipts', () => {
 });
 
 describe('the records of verifications', () => {
-  const stored = (): string[] => fs.readdirSync(path('records')).sort();
+  const stored = (): string[] =>
+    fs
+      .readdirSync(path('records'))
+      .filter((name) => !name.endsWith('.tmp'))
+      .sort();
   const nameOf = (text: string): string => `${sha256(text)}.json`;
   /** A receipt under an epoch of its own, which the record with this text shows. */
   const under = (text: string) =>
