@@ -1,4 +1,4 @@
-/** Writes the tables of flags, error codes, notices and metrics into their pages, from what the code knows. */
+/** Writes the tables of flags, errors, notices and metrics into their pages, from what the code knows. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../lib/clock.ts';
