@@ -211,6 +211,7 @@ export function createMetrics(options: {
     /** Called once per request, never per token. */
     observe(request: Finished): void {
       const { endpoint: route, method, status, operation, client, firstTokenMs, gapMs, addedMs } = request;
+      if (route === 'none') return; // refused before an endpoint was found: errors_total has its code
       const ofClient = client === undefined ? [] : [client];
       requests(1, route, method, status ?? 0, ...ofClient);
       if (addedMs !== null) added.observe(addedMs / 1000);

@@ -1,32 +1,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { systemClock } from '../../lib/clock.ts';
 import { count, countError } from '../../lib/observe/counters.ts';
 import { createMetrics, type Metrics, type ProtectionStatus } from '../../lib/observe/metrics.ts';
 import type { Finished } from '../../lib/observe/status-report.ts';
-import { watchRequests } from '../../lib/observe/watch-requests.ts';
 import { VERSION } from '../../lib/version.ts';
 import { finished, metricsOptions } from '../support/doors/observed.ts';
-
-it('only requests with an endpoint, and the events of their streams, are in metrics and status', async () => {
-  const options = metricsOptions({ clock: systemClock });
-  const watch = await watchRequests({ ...options, clock: systemClock, events: () => 0 });
-  try {
-    watch.observe(finished({ firstTokenMs: null, events: 0 }));
-    watch.observe(finished());
-    watch.observe(finished({ endpoint: 'none', status: 404, outcome: 'refused', code: 'unknown_path' }));
-    const { seconds, finished: kept, refused } = watch.traffic.snapshot();
-    assert.deepEqual([seconds.reduce((sum, { chunks }) => sum + chunks, 0), kept.length], [5, 2]);
-    assert.deepEqual(
-      refused.map(({ code }) => code),
-      ['unknown_path'],
-    );
-    assert.doesNotMatch(await watch.metrics.render(), /route="none"/);
-  } finally {
-    watch.traffic.close();
-  }
-});
 
 function setUp(more: Parameters<typeof metricsOptions>[0] = {}) {
   const options = metricsOptions(more);
@@ -127,6 +106,7 @@ describe('metrics of requests', () => {
     ],
     ['counts named gen_ai_* without inference', { endpoint: 'models', operation: null }, /^gen_ai.*_count/],
     ['token usage for a response that has none', NO_TOKENS, /token_usage_count/],
+    ['count of a request that was refused before its endpoint was known', { endpoint: 'none' }, /none/],
     [
       'added time for a request that was not sent',
       { addedMs: null },
