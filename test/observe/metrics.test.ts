@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { count, countError } from '../../lib/observe/counters.ts';
+import { count } from '../../lib/observe/counters.ts';
 import { createMetrics, type Metrics, type ProtectionStatus } from '../../lib/observe/metrics.ts';
 import type { Finished } from '../../lib/observe/status-report.ts';
 import { VERSION } from '../../lib/version.ts';
@@ -181,10 +181,10 @@ describe('metrics of clients', () => {
 
   it('count errors by client and code, those of requests without a client under client=""', async () => {
     const { metrics, counters } = setUp({ clients: true });
-    countError(counters, undefined, 'client_unknown');
-    countError(counters, undefined, 'client_unknown');
-    countError(counters, 'ann', 'requests_per_minute_reached');
-    countError(counters, 'ann', 'tokens_per_day_reached');
+    count(counters.errors, '\nclient_unknown');
+    count(counters.errors, '\nclient_unknown');
+    count(counters.errors, 'ann\nrequests_per_minute_reached');
+    count(counters.errors, 'ann\ntokens_per_day_reached');
     counters.uncounted = 2;
     const seen = await samples(metrics);
     assert.equal(seen.get('privatemode_proxy_limits_uncounted_total'), 2);
@@ -199,7 +199,7 @@ describe('metrics of clients', () => {
   it('are absent without --clients, and errors are counted by code alone', async () => {
     const { metrics, counters } = setUp();
     metrics.observe(finished());
-    countError(counters, undefined, 'client_unknown');
+    count(counters.errors, '\nclient_unknown');
     const text = await metrics.render();
     assert.doesNotMatch(text, /client=|limits_uncounted/);
     assert.match(text, /^privatemode_proxy_errors_total\{code="client_unknown"\} 1$/m);
@@ -242,7 +242,7 @@ it('metrics that alerts compare over time are 0 before the first error', async (
       'errors_total{code="manifest_invalid"}',
     ];
     assert.deepEqual(await zeros(), expected);
-    countError(counters, undefined, 'attestation_failed');
+    count(counters.errors, '\nattestation_failed');
     count(counters.decryptFailures, 'response_malformed');
     assert.deepEqual(
       await zeros(),
