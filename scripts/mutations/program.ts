@@ -9,9 +9,7 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/observe/metrics-listener.test.ts',
-        names: [
-          'the listener of --metrics-address serves metrics but no status page, beside an admin listener with one',
-        ],
+        names: ['--metrics-address serves the metrics of all requests, and no status page'],
       },
     ],
   },

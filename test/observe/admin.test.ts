@@ -103,40 +103,32 @@ describe('the listener of --admin-address', () => {
   afterEach(() => admin.close());
   const ask = (path: string, method = 'GET') => fetch(`http://127.0.0.1:${admin.port}${path}`, { method });
 
-  it('serves the metrics as Prometheus reads them', async () => {
-    const response = await ask('/metrics?x');
-    assert.equal(response.status, 200);
-    assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
-    assert.match(await response.text(), /^# HELP privatemode_proxy_requests_in_flight /m);
-  });
   it('serves the current health and readiness', async () => {
     assert.equal((await ask('/healthz')).status, 200);
     assert.equal((await ask('/readyz')).status, 503);
     readiness = standing('verified');
     assert.equal((await ask('/readyz', 'HEAD')).status, 204);
   });
-  it('serves the status and the verification document as JSON with "cache-control: no-store"', async () => {
-    for (const [path, expected] of [
-      ['/status', status],
-      ['/verification', verification],
-    ] as const) {
-      const response = await ask(`${path}?x`);
-      const { headers } = response;
-      assert.equal(headers.get('x-content-type-options'), 'nosniff');
-      assert.deepEqual(
-        [response.status, headers.get('content-type'), headers.get('cache-control')],
-        [200, 'application/json', 'no-store'],
-      );
-      assert.deepEqual(await response.json(), expected);
-      const head = await ask(path, 'HEAD');
+  for (const [path, type, body] of [
+    ['/', 'text/html; charset=utf-8', /^<!doctype html>/],
+    ['/status', 'application/json', JSON.stringify(status)],
+    ['/verification', 'application/json', JSON.stringify(verification)],
+    [
+      '/metrics',
+      'text/plain; version=0.0.4; charset=utf-8',
+      /^# HELP privatemode_proxy_requests_in_flight /m,
+    ],
+  ] as const)
+    it(`serves ${path} as ${type}, which its browser takes for nothing else`, async () => {
+      const [found, head] = [await ask(`${path}?x`), await ask(path, 'HEAD')];
+      assert.deepEqual([found.status, found.headers.get('content-type')], [200, type]);
+      assert.equal(found.headers.get('x-content-type-options'), 'nosniff');
+      if (path !== '/metrics') assert.equal(found.headers.get('cache-control'), 'no-store');
+      const text = await found.text();
+      if (typeof body === 'string') assert.deepEqual(JSON.parse(text), JSON.parse(body));
+      else assert.match(text, body);
       assert.deepEqual([head.status, await head.text()], [200, '']);
-    }
-  });
-  it('serves the status page, which its browser takes for nothing else', async () => {
-    const { status, headers } = await ask('/');
-    assert.deepEqual([status, headers.get('content-type')], [200, 'text/html; charset=utf-8']);
-    assert.equal(headers.get('x-content-type-options'), 'nosniff');
-  });
+    });
   it('answers /status with 500 internal, without the reason, if the status cannot be collected', async () => {
     await admin.close();
     const failing = (): never => {
@@ -184,22 +176,18 @@ describe('the listener of --admin-address', () => {
       message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
     });
   });
-  it('is not needed for metrics: --metrics-address serves /metrics, /healthz and /readyz, and no clients or requests', async () => {
-    const metricsOnly = await start({ flag: 'metrics-address' });
-    try {
-      const asked = (path: string) => fetch(`http://127.0.0.1:${metricsOnly.port}${path}`);
-      assert.match(await (await asked('/metrics')).text(), /^# HELP privatemode_proxy_/);
-      assert.deepEqual([(await asked('/healthz')).status, (await asked('/readyz')).status], [200, 503]);
-      for (const path of ['/', '/status', '/verification']) {
-        const response = await asked(path);
-        assert.equal(response.status, 404);
-        assert.match(
-          await response.text(),
-          /^unknown_path: --metrics-address has \/metrics, \/healthz, \/readyz;/,
-        );
-      }
-    } finally {
-      await metricsOnly.close();
+  it('has no page, status or verification document as the listener of --metrics-address', async () => {
+    await admin.close();
+    admin = await start({ flag: 'metrics-address' });
+    assert.match(await (await ask('/metrics')).text(), /^# HELP privatemode_proxy_/);
+    assert.deepEqual([(await ask('/healthz')).status, (await ask('/readyz')).status], [200, 503]);
+    for (const path of ['/', '/status', '/verification']) {
+      const response = await ask(path);
+      assert.equal(response.status, 404);
+      assert.match(
+        await response.text(),
+        /^unknown_path: --metrics-address has \/metrics, \/healthz, \/readyz;/,
+      );
     }
   });
 });
