@@ -3,7 +3,6 @@
  * `<workspace>/manifests/<n>.json` holds each manifest byte for byte, and `log.txt` beside them one line per
  * change, `<RFC 3339 local time> <workspace>/manifests/<n>.json`.
  */
-import { hash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from './errors.ts';
@@ -99,22 +98,4 @@ function localTime(ms: number): string {
   if (offset === 0) return `${shifted}Z`;
   const hoursAndMinutes = new Date(Math.abs(offset) * 60_000).toISOString().slice(11, 16);
   return `${shifted}${offset < 0 ? '-' : '+'}${hoursAndMinutes}`;
-}
-
-export type EnforcedManifest = Awaited<ReturnType<typeof manifestHistory>>[number];
-
-/**
- * The last 50 entries of the log, newest first: `since` as it stands there, and name and SHA-256 of the file,
- * null where it cannot be read. Empty if there is no log that can be read.
- */
-export async function manifestHistory(workspace: string) {
-  const directory = join(workspace, 'manifests');
-  const text = await readFile(join(directory, 'log.txt'), 'utf8').catch(() => '');
-  const newest = [...text.matchAll(new RegExp(LOG_LINE, 'gm'))].slice(-50).reverse();
-  return Promise.all(
-    newest.map(async ([, since = '', file = '']) => {
-      const bytes = await readFile(join(directory, file)).catch(() => undefined);
-      return { since, file, sha256: bytes === undefined ? null : hash('sha256', bytes) };
-    }),
-  );
 }

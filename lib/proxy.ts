@@ -20,7 +20,6 @@ import { createNotices, whileUnusable } from './observe/notices.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
 import { watchService } from './observe/service-watch.ts';
 import { reportStart, sessionLog } from './observe/session-log.ts';
-import { createVerification } from './observe/verification-document.ts';
 import { openAccess } from './open-access.ts';
 import { openAdmin, openReceipts } from './open-admin.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
@@ -91,7 +90,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       logEvent(told);
       report.observe(told);
       if (told.type === 'epoch') service.answered();
-      verification.changed();
       setImmediate(look); // once the session is in the state that the event reports
     },
   });
@@ -105,17 +103,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     notices.look();
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
-  const verification = createVerification(config, session, clock);
   session.updateConfiguredKey(key.value());
 
-  const seen = {
-    ...access,
-    verification,
-    receipts,
-    service,
-    session: { ...session, standing },
-    server: () => server,
-  };
+  const seen = { ...access, service, session: { ...session, standing }, server: () => server };
   const observe = await openAdmin(config, shared, seen);
   server = await startGatewayServer(config, {
     ...shared,

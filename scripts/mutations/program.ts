@@ -5,13 +5,11 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the listener of the metrics: it shows the status page',
     file: 'lib/open-admin.ts',
-    edits: [{ find: '    routes: METRICS_ROUTES,', replace: '    routes: ADMIN_ROUTES,' }],
+    edits: [{ find: 'ROUTES[flag]', replace: "ROUTES['admin-address']" }],
     tests: [
       {
         file: 'test/observe/metrics-listener.test.ts',
-        names: [
-          'the listener of --metrics-address serves metrics but no status page, beside an admin listener with one',
-        ],
+        names: ['--metrics-address serves the metrics of all requests, and no status page'],
       },
     ],
   },
@@ -56,12 +54,12 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the admission of the admin listener: any web page may read it',
     file: 'lib/open-admin.ts',
-    edits: [{ find: '      admit(req);', replace: '      void admit;' }],
+    edits: [{ find: '    refuseForeignPage(req, policy);', replace: '    void refuseForeignPage;' }],
     tests: [
       {
         file: 'test/observe/admin.test.ts',
         names: [
-          'the listener of --admin-address refuses on every path a request that is not admitted, with the error code of the refusal',
+          'the listener of --admin-address refuses on every path a foreign host name and a foreign web page, and serves its own names',
         ],
       },
     ],

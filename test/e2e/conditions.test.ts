@@ -235,7 +235,7 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     assert.ok(!log.includes('swordfish'));
   });
 
-  it('has service_failing and its headline from the third failure in a row to the next answer; /readyz?serving is 503', async (t) => {
+  it('has service_failing from the third failure in a row to the next answer; /readyz?serving is 503', async (t) => {
     const proxy = await scene(t, []);
     const ask = async (model: string): Promise<number> => {
       const response = await askChat(proxy.stack, { model });
@@ -249,22 +249,17 @@ describe('a running proxy', { timeout: 600_000 }, () => {
           .flatMap((base) => [`${base}/readyz`, `${base}/readyz?serving`])
           .map(async (probe) => (await fetch(probe)).status),
       );
-    const headline = async (): Promise<string> =>
-      (JSON.parse(await proxy.get('/status')) as StatusReport).standing.title;
     assert.equal(await ask('sim-echo'), 200);
     const failed = [`reset_before_headers`, 'gateway_status:503', 'status:502'];
     for (const fault of failed) {
-      assert.deepEqual([await headline(), await probes()], ['Verified', [204, 204, 204, 204]]);
+      assert.deepEqual(await probes(), [204, 204, 204, 204]);
       assert.ok((await ask(`sim-echo+fault=${fault}`)) >= 502);
     }
     await holds(proxy, 'service_failing', 'critical', /cannot be reached: .*502/);
-    assert.deepEqual(
-      [await headline(), await probes()],
-      ['Verified, but the service cannot be reached', [204, 503, 204, 503]],
-    );
+    assert.deepEqual(await probes(), [204, 503, 204, 503]);
     assert.equal(await ask('sim-echo'), 200);
     await isOver(proxy, 'service_failing');
-    assert.deepEqual([await headline(), await probes()], ['Verified', [204, 204, 204, 204]]);
+    assert.deepEqual(await probes(), [204, 204, 204, 204]);
     assert.deepEqual(proxy.logged(), ['ERROR service_failing', 'over service_failing']);
   });
 

@@ -59,7 +59,7 @@ describe('the verification document', { timeout: 600_000 }, () => {
         assert.equal((await chat(url, 'sim-echo')).status, 200);
         const document = await json<VerificationDocument>(`${admin}/verification`);
         assert.deepEqual(wrongInVerification(document), []);
-        const { verified, epoch, verdict, chain, manifests } = document;
+        const { verified, epoch, verdict, chain } = document;
         assert.deepEqual(
           [verified, verdict?.outcome, verdict?.tee, verdict?.failure],
           [true, 'accepted', tee, null],
@@ -70,10 +70,6 @@ describe('the verification document', { timeout: 600_000 }, () => {
         assert.deepEqual(
           chain.map(({ id, outcome }) => `${id} ${outcome}`),
           [...['hardware pass', 'manifest pass', 'coordinator pass', 'mesh pass', 'secret pass']],
-        );
-        assert.deepEqual(
-          manifests.map(({ sha256 }) => sha256),
-          [simulator.manifestSha256],
         );
 
         // What the proxy and the service alone know is not in it.
@@ -110,30 +106,11 @@ describe('the verification document', { timeout: 600_000 }, () => {
         assert.equal(chain.find(({ outcome }) => outcome === 'fail')?.id, 'coordinator');
         assert.equal(chain.at(-1)?.outcome, 'unknown');
         const status = await until<StatusReport>(`${admin}/status`, ({ lastError }) => lastError !== null);
-        assert.deepEqual(
-          [status.standing.verified, status.epoch, status.lastError?.code],
-          [false, null, 'attestation_failed'],
-        );
+        assert.deepEqual([status.standing.verified, status.lastError?.code], [false, 'attestation_failed']);
         assert.ok((status.lastError?.remedy ?? '').length > 10);
       });
     });
   }
-
-  it('lists the enforced manifests, newest first', async () => {
-    await withStack({}, async ({ url, simulator }, admin) => {
-      await until<VerificationDocument>(`${admin}/verification`, ({ verified }) => verified);
-      const first = simulator.manifestSha256;
-      await simulator.rotateManifest();
-      simulator.secrets.dropAll();
-      assert.equal((await chat(url, 'sim-echo')).status, 200);
-      const document = await json<VerificationDocument>(`${admin}/verification`);
-      assert.deepEqual(wrongInVerification(document), []);
-      assert.deepEqual(
-        document.manifests.map(({ sha256 }) => sha256),
-        [simulator.manifestSha256, first],
-      );
-    });
-  });
 
   it('has verified: true while a renewal fails, and verified: false once the secret expires', async () => {
     const simulator = { secretLifetime: 60_000 };
@@ -180,20 +157,15 @@ describe('GET /status', { timeout: 600_000 }, () => {
       assert.deepEqual([whole?.model, whole?.firstTokenMs], ['sim-echo', null]);
       const { seconds, inFlight } = after.traffic;
       assert.equal(inFlight, 0);
-      assert.equal(
-        seconds.reduce((sum, { requests }) => sum + requests, 0),
-        2,
-      );
       // 40 tokens, the events of role and finish, and the last one, also if a busy machine joins pieces.
       assert.equal(
         seconds.reduce((sum, { chunks }) => sum + chunks, 0),
         43,
       );
-      assert.ok(seconds.some(({ firstTokenMs, gapMs }) => firstTokenMs.length === 1 && gapMs.length === 1));
-      const { standing, lastError, epoch, receipts, version, protocol } = after;
-      assert.deepEqual([standing.state, lastError, receipts], ['verified', null, undefined]);
-      assert.ok(epoch !== null && epoch.expiresAt > epoch.renewAt && epoch.renewAt > epoch.attestedAt);
-      assert.ok(version.length > 0 && protocol.startsWith('v'));
+      assert.ok(seconds.some(({ firstTokenMs, gapMs }) => firstTokenMs !== null && gapMs !== null));
+      const { standing, lastError, verification } = after;
+      assert.deepEqual([standing.state, lastError], ['verified', null]);
+      assert.deepEqual(wrongInVerification(verification), []);
       assert.ok(!JSON.stringify(after).includes('a-word-of-the-prompt'));
     });
   });
@@ -215,7 +187,6 @@ describe('the schema of the verification document', () => {
       ...{ checks: [check, { ...check, age: 5, code: 'c' }], failure },
     },
     chain: [{ id: 'mesh', title: 't', meaning: 'm', outcome: 'unknown', checks: [{ id: 'i', title: 't' }] }],
-    manifests: [{ since: time, sha256: digest, file: '1.json' }],
   };
   const planted: readonly (readonly [what: string, document: unknown])[] = [
     ['an array in place of the object', []],
@@ -234,7 +205,6 @@ describe('the schema of the verification document', () => {
     ],
     ['an age in words', { ...good, verdict: { ...good.verdict, checks: [{ ...check, age: 'old' }] } }],
     ['an unknown link of the chain', { ...good, chain: [{ ...good.chain[0], id: 'gpu' }] }],
-    ['a manifest without a file', { ...good, manifests: [{ ...good.manifests[0], file: undefined }] }],
   ];
   const asSent = (document: unknown): unknown => JSON.parse(JSON.stringify(document));
 

@@ -62,7 +62,7 @@ describe('a request that a limit refuses', { timeout: 600_000 }, () => {
         lines.map((line) => [line.client, line.code, line.outcome]),
         [0, 1].map(() => ['ann', code, outcome]),
       );
-      assert.deepEqual([...(gateway.counters.errors.get('ann') ?? [])], [[code, 2]]);
+      assert.deepEqual([...gateway.counters.errors], [[`ann\n${code}`, 2]]);
     });
   }
 

@@ -1,32 +1,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { systemClock } from '../../lib/clock.ts';
-import { count, countError } from '../../lib/observe/counters.ts';
+import { count } from '../../lib/observe/counters.ts';
 import { createMetrics, type Metrics, type ProtectionStatus } from '../../lib/observe/metrics.ts';
 import type { Finished } from '../../lib/observe/status-report.ts';
-import { watchRequests } from '../../lib/observe/watch-requests.ts';
 import { VERSION } from '../../lib/version.ts';
 import { finished, metricsOptions } from '../support/doors/observed.ts';
-
-it('only requests with an endpoint, and the events of their streams, are in metrics and status', async () => {
-  const options = metricsOptions({ clock: systemClock });
-  const watch = await watchRequests({ ...options, clock: systemClock, events: () => 0 });
-  try {
-    watch.observe(finished({ firstTokenMs: null, events: 0 }));
-    watch.observe(finished());
-    watch.observe(finished({ endpoint: 'none', status: 404, outcome: 'refused', code: 'unknown_path' }));
-    const { seconds, finished: kept, refused } = watch.traffic.snapshot();
-    assert.deepEqual([seconds.reduce((sum, { chunks }) => sum + chunks, 0), kept.length], [5, 2]);
-    assert.deepEqual(
-      refused.map(({ code }) => code),
-      ['unknown_path'],
-    );
-    assert.doesNotMatch(await watch.metrics.render(), /route="none"/);
-  } finally {
-    watch.traffic.close();
-  }
-});
 
 function setUp(more: Parameters<typeof metricsOptions>[0] = {}) {
   const options = metricsOptions(more);
@@ -127,6 +106,7 @@ describe('metrics of requests', () => {
     ],
     ['counts named gen_ai_* without inference', { endpoint: 'models', operation: null }, /^gen_ai.*_count/],
     ['token usage for a response that has none', NO_TOKENS, /token_usage_count/],
+    ['count of a request that was refused before its endpoint was known', { endpoint: 'none' }, /none/],
     [
       'added time for a request that was not sent',
       { addedMs: null },
@@ -201,10 +181,10 @@ describe('metrics of clients', () => {
 
   it('count errors by client and code, those of requests without a client under client=""', async () => {
     const { metrics, counters } = setUp({ clients: true });
-    countError(counters, undefined, 'client_unknown');
-    countError(counters, undefined, 'client_unknown');
-    countError(counters, 'ann', 'requests_per_minute_reached');
-    countError(counters, 'ann', 'tokens_per_day_reached');
+    count(counters.errors, '\nclient_unknown');
+    count(counters.errors, '\nclient_unknown');
+    count(counters.errors, 'ann\nrequests_per_minute_reached');
+    count(counters.errors, 'ann\ntokens_per_day_reached');
     counters.uncounted = 2;
     const seen = await samples(metrics);
     assert.equal(seen.get('privatemode_proxy_limits_uncounted_total'), 2);
@@ -219,7 +199,7 @@ describe('metrics of clients', () => {
   it('are absent without --clients, and errors are counted by code alone', async () => {
     const { metrics, counters } = setUp();
     metrics.observe(finished());
-    countError(counters, undefined, 'client_unknown');
+    count(counters.errors, '\nclient_unknown');
     const text = await metrics.render();
     assert.doesNotMatch(text, /client=|limits_uncounted/);
     assert.match(text, /^privatemode_proxy_errors_total\{code="client_unknown"\} 1$/m);
@@ -262,7 +242,7 @@ it('metrics that alerts compare over time are 0 before the first error', async (
       'errors_total{code="manifest_invalid"}',
     ];
     assert.deepEqual(await zeros(), expected);
-    countError(counters, undefined, 'attestation_failed');
+    count(counters.errors, '\nattestation_failed');
     count(counters.decryptFailures, 'response_malformed');
     assert.deepEqual(
       await zeros(),

@@ -17,7 +17,6 @@ describe('the verification document', () => {
         standing: () => standing(state),
         lastVerdict: () => undefined,
       },
-      [],
       { protocol: 'v1', now: 0 },
     );
 

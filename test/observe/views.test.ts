@@ -66,11 +66,11 @@ async function views(
   happen(notices, service);
   const session = { standing, current, lastVerdict: () => undefined };
   const about = {
-    ...{ protocol: 'v1', now: NOW, startedAt: NOW, conditions: notices.list() },
-    traffic: { inFlight: 0, seconds: [], finished: [], refused: [] },
-    verification: verificationDocument(session, [], { protocol: 'v1', now: NOW }),
+    ...{ now: NOW, conditions: notices.list() },
+    traffic: { inFlight: 0, seconds: [], finished: [] },
+    verification: verificationDocument(session, { protocol: 'v1', now: NOW }),
   };
-  const status = statusReport(about, standing(), current());
+  const status = statusReport(about, standing());
   const view = viewOf(status);
   const { body } = loadStatusPage()(view);
   const shown = { standing, protection: current, notices: notices.list };
@@ -91,7 +91,7 @@ const plain = (text: string): string =>
   text
     .replace(/<[^>]*>/g, ' ')
     .replace(/&#39;/g, "'")
-    .replace(/&quot;/g, '"')
+    .replace(/&#34;/g, '"')
     .replace(/\s+/g, ' ');
 
 type Shown = Awaited<ReturnType<typeof views>>;
@@ -131,7 +131,7 @@ function assertNoClaim({ status, lines, terminal, page, readyz, metrics }: Shown
   for (const text of [terminal, page, title, meaning, readyz.body, ...lines.map(({ msg }) => String(msg))])
     assert.doesNotMatch(text.replace(/\b(?:not|being) verified/gi, ''), /verified|protected/i);
   assert.deepEqual([status.standing.verified, status.verification.verified], [false, false]);
-  assert.deepEqual([status.epoch, status.verification.epoch], [null, null]);
+  assert.equal(status.verification.epoch, null);
   assert.doesNotMatch(metrics, /^privatemode_proxy_(?:secret_remaining_seconds|manifest_info)\b/m);
 }
 
@@ -189,7 +189,7 @@ describe('every view of a proxy', () => {
     assertNotices(shown, [['service_failing', 'no route', remedy]]);
     const { status, terminal, page, readyz, serving } = shown;
     const headline = `Verified, but t${title.slice(1)}`;
-    assert.deepEqual([status.standing.title, status.standing.verified], [headline, true]);
+    assert.equal(status.standing.verified, true);
     assert.ok(terminal.startsWith(`! ${headline}. `) && page.startsWith(` ! ${headline} · `));
     assert.deepEqual([readyz.status, serving.body], [204, `verified: ${title}: no route\n`]);
 
