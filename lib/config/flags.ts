@@ -45,7 +45,7 @@ const GROUPS = {
     }),
     setting('protocol-version', text('vX.Y.Z', values.parseProtocolVersion), {
       default: 'v1.40.0',
-      help: 'An experiment: announce another protocol version to the service, to find out which versions it takes. This changes the announced version only; prompts are sealed as before.',
+      help: 'An experiment: announce another protocol version to the service, to find out which versions it takes. Prompts are sealed as before.',
     }),
     setting('gpu-ocsp-allow-unknown', BOOLEAN, {
       default: 'true',
@@ -97,7 +97,7 @@ const GROUPS = {
     }),
     setting('prompt-cache-salt', text('SALT|@FILE|random', parseSalt), {
       default: 'random',
-      help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (everybody who knows it shares the cache), or random (a new one at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it; with --clients it is mixed with the salt of the client.',
+      help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (who knows it shares the cache), or random (new at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it; with --clients it is mixed with the salt of the client.',
       aliases: [old('promptCacheSalt')],
     }),
   ],
@@ -111,7 +111,7 @@ const GROUPS = {
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
       unset: String(Math.floor(MEMORY / 4)),
-      help: 'Memory for request bodies. When it is full, requests get 503 and are asked to come again in a few seconds; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
+      help: 'Memory for request bodies. When it is full, requests get 503 with Retry-After; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory of the machine, or of what the container or service may use (cgroup).',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',
@@ -128,11 +128,11 @@ const GROUPS = {
     }),
     setting('shutdown-delay', duration(0), {
       default: '0',
-      help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here before the port closes. A second signal ends it. Not with a socket of systemd, which stays open anyway; with --reuse-port the port closes at once, and the time is for the connections that are open.',
+      help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here first. A second signal ends it. Not with a socket of systemd, which stays open anyway; with --reuse-port the time is for open connections alone.',
     }),
     setting('limits-store', text('URL|@FILE', parseStoreUrl), {
       needs: ['clients', 'only clients have limits'],
-      help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @ and a file with such a URL. If unset, each replica counts for itself.',
+      help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @FILE with such a URL. If unset, each replica counts for itself.',
     }),
     setting('limits-store-failure', text('POLICY', values.oneOf('closed', 'open')), {
       needs: ['limits-store', 'there is no store to fail'],
@@ -164,10 +164,10 @@ const GROUPS = {
       help: 'Write a signed receipt of each request, without its content, to the receipts directory of the workspace.',
     }),
     setting('admin-address', text('HOST:PORT', values.hostPort()), {
-      help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is no such listener.',
+      help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is none.',
     }),
     setting('metrics-address', text('HOST:PORT', values.hostPort()), {
-      help: 'Serve /metrics, /healthz and /readyz, and nothing else, on a listener of their own: for a network that must not see the status page. If unset, there is no such listener.',
+      help: 'Serve /metrics, /healthz and /readyz, and nothing else, on a listener of their own: for a network that must not see the status page. If unset, there is none.',
     }),
     setting('responses-api', BOOLEAN, {
       default: 'false',
