@@ -321,12 +321,11 @@ export const ERRORS = {
       application: 'See the options in the README of privatemode-ai.',
     },
     unsafe_roots_refused: {
-      operator: 'Drop --unsafe-trust-roots, or point --api-endpoint at a simulator.',
+      operator: 'Drop --unsafe-trust-roots, or name a simulator with --api-endpoint and --manifest-path.',
       application: 'Leave out unsafeTrustRoots, or set apiEndpoint and cdnBaseUrl to a simulator.',
     },
     verify_input_invalid: 'Check the named files; see verify --help for their formats.',
-    listen_failed:
-      'Choose another --port or --listen-address; for the admin listener another --admin-address.',
+    listen_failed: 'Choose another --port, --listen-address, --admin-address or --metrics-address.',
     receipts_unavailable:
       'Make room on the disk of --workspace, or make it writable, or start without --receipts.',
     receipts_unreadable: 'Name the directory of the receipts with --dir, and its key with --public-key.',

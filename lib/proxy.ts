@@ -42,7 +42,7 @@ interface ProxyEnvironment {
 
 /**
  * Starts the proxy; the port is open when it resolves, with --reuse-port when `opened` does. Throws
- * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed.
+ * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed, and as `givenManifest` does.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment) {
   const { env, log, status, onPermanent = () => {}, clock = systemClock } = environment;

@@ -6,8 +6,8 @@
 import { pause } from '../clock.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
-import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
-import { invalid, socketPath } from '../config/values.ts';
+import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
+import { hostPort, invalid, socketPath } from '../config/values.ts';
 import { reachableHost } from '../network/addresses.ts';
 import type { StatusReport } from '../observe/status-report.ts';
 import { viewOf } from '../observe/status-view.ts';
@@ -17,7 +17,7 @@ import { askStatus, getText } from './ask-proxy.ts';
 import type { Command, Invocation } from './command.ts';
 import { toText } from './status-text.ts';
 
-export const ADMIN_ADDRESS = setting('admin-address', hostPort('HOST:PORT'), {
+export const ADMIN_ADDRESS = setting('admin-address', text('HOST:PORT', hostPort()), {
   help: 'The --admin-address that the proxy was started with (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).',
 });
 

@@ -14,7 +14,7 @@ const SETTINGS = [
   setting('until', text('DATE', parseDate), {
     help: 'Count requests before this day or time: 2026-12-01 for all of November.',
   }),
-  setting('by', list('KEYS', oneOf(USAGE_KEYS)), {
+  setting('by', list('KEYS', oneOf(...USAGE_KEYS)), {
     default: 'client',
     help: 'Print one row per client, model or day, or per combination, as in client,day.',
   }),

@@ -30,7 +30,7 @@ const OWN = [
   setting('accept-custom-roots', BOOLEAN, {
     help: 'Exit with 0 if evidence is accepted under roots other than those of AMD and Intel, as a simulator needs. Without this flag the exit code is 35.',
   }),
-  setting('json', BOOLEAN, { help: 'Print the verdict as one JSON object (docs/verify.md).' }),
+  setting('json', BOOLEAN, { help: 'Print the verdict as one JSON object.' }),
   setting('verbose', BOOLEAN, { help: 'Print each check below its link of the chain of trust.' }),
 ] as const;
 

@@ -1,7 +1,4 @@
-/**
- * Where the API key of the proxy comes from: --api-key holds the key itself, or names a file with `@`. This
- * file checks the key, reads it, and follows the file.
- */
+/** The API key of the proxy: --api-key holds it, or names a file with `@`, which is read and followed. */
 import { existsSync } from 'node:fs';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable, readNamed } from '../files/path-refusal.ts';

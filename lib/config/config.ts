@@ -25,12 +25,10 @@ export const parseConfig = (argv: readonly string[], env: Environment, files?: R
  */
 export function configOf(given: Given, env: Environment, files?: ReadFile): ParsedConfig {
   // Node itself obeys this variable: it would switch off the check of certificates.
-  if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
+  if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0')
     throw invalid(
-      'NODE_TLS_REJECT_UNAUTHORIZED=0 would switch off certificate checks: unset it, and name the CA bundle to trust in ' +
-        'SSL_CERT_FILE instead',
+      'NODE_TLS_REJECT_UNAUTHORIZED=0 would switch off certificate checks: name the CA bundle in SSL_CERT_FILE instead',
     );
-  }
   const config = valuesOf(FLAGS, given, files);
   requireConsistent({ ...config, inheritsSocket: inheritedSocket(env) !== undefined }, given);
   for (const part of [config, config.apiEndpoint, config.corsAllowedOrigins, config.allowedHosts])

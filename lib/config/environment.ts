@@ -1,5 +1,4 @@
 /** Settings from environment variables: which variable sets which flag, and which variables are refused. */
-import type { PrivatemodeError } from '../errors.ts';
 import type { Environment } from '../network/outbound-proxy.ts';
 import { nearest } from '../text.ts';
 import { FLAGS } from './flags.ts';
@@ -11,11 +10,13 @@ export type { Environment };
 const PREFIX = 'PRIVATEMODE_PROXY_';
 /** The variable for the key, with the name that lists of providers and the client library use. */
 const API_KEY = 'PRIVATEMODE_API_KEY';
-/** Where applications find the proxy: it sets nothing here. */
-const OF_APPLICATIONS = 'PRIVATEMODE_PROXY_URL';
 
-/** Whether Kubernetes set the variable, in every container, for a Service whose name begins like ours. */
-const isServiceLink = (variable: string, text: string): boolean =>
+/**
+ * Whether the variable sets nothing here: it tells applications where the proxy is, or Kubernetes set it, in
+ * every container, for a Service whose name begins like ours.
+ */
+const isOfOthers = (variable: string, text: string): boolean =>
+  variable === 'PRIVATEMODE_PROXY_URL' ||
   /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?$/.test(variable) ||
   (variable.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(text));
 
@@ -48,28 +49,22 @@ export function withEnvironment(argv: Given, env: Environment): Given {
   const labels = new Map<string, string>();
   const label = (name: string): string => labels.get(name) ?? argv.label(name);
   const warnings = [...argv.warnings];
-  const isSet = (variable: string): boolean => {
-    const text = env[variable] ?? '';
-    return text !== '' && variable !== OF_APPLICATIONS && !isServiceLink(variable, text);
-  };
-  for (const variable of Object.keys(env).filter((name) => isSet(name) && !VARIABLES.has(name)))
-    if (variable.toUpperCase().startsWith(PREFIX)) throw unknown(variable);
+  const texts = new Map(Object.entries(env).filter(([name, text]) => text && !isOfOthers(name, text)));
+  for (const variable of texts.keys()) {
+    if (!variable.toUpperCase().startsWith(PREFIX) || VARIABLES.has(variable)) continue;
+    const meant = nearest(variable.toUpperCase().replaceAll('-', '_'), [...VARIABLES.keys()], 2);
+    const hint = meant === undefined ? '; --help lists all settings' : `. Did you mean ${meant}?`;
+    throw invalid(`unknown setting in the environment: ${variable}${hint}`);
+  }
   for (const [variable, { name, type }] of VARIABLES) {
-    if (!isSet(variable)) continue;
+    const text = texts.get(variable);
+    if (text === undefined) continue;
     if (values.has(name)) {
       warnings.push(`${label(name)} and ${variable} are both set; ${label(name)} is used`);
       continue;
     }
-    const text = env[variable] as string;
     labels.set(name, variable);
     values.set(name, type === 'boolean' ? String(parseBoolean(variable, text)) : text);
   }
   return { values, warnings, label };
-}
-
-/** `variable`: one with our prefix that sets nothing. */
-function unknown(variable: string): PrivatemodeError {
-  const meant = nearest(variable.toUpperCase().replaceAll('-', '_'), [...VARIABLES.keys()], 2);
-  const hint = meant === undefined ? '; --help lists all settings' : `. Did you mean ${meant}?`;
-  return invalid(`unknown setting in the environment: ${variable}${hint}`);
 }

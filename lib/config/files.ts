@@ -58,14 +58,10 @@ function validSalt(salt: string, isUtf8: boolean, what: string): string {
 export function parseStoreUrl(flag: string, text: string, files?: ReadFile): string {
   const file = text.startsWith('@') ? fileOf(flag, 'URL', text, files) : undefined;
   const url = file?.bytes.toString().trim() ?? text;
-  orRefuse(
-    () => requireStore(new URL(url)),
-    () => {
-      const escapes = 'in user and password write %25 %40 %3A %2F %3F %23 for % @ : / ? #';
-      const form = 'redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], or rediss://…';
-      return invalid(`${file?.name ?? flag} wants ${form}; ${escapes}`);
-    },
-  );
+  const form = 'redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], or rediss://…';
+  const escapes = 'in user and password write %25 %40 %3A %2F %3F %23 for % @ : / ? #';
+  const refusal = () => invalid(`${file?.name ?? flag} wants ${form}; ${escapes}`);
+  orRefuse(() => requireStore(new URL(url)), refusal);
   return url;
 }
 

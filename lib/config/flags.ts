@@ -1,12 +1,9 @@
-/**
- * Every flag of the proxy, once. The command line, the environment, --help and the README's table are made
- * from these rows.
- */
+/** Every flag of the proxy, once: command line, environment, --help and tables in docs follow from here. */
 import { totalmem } from 'node:os';
 import { parseApiKey } from './api-key.ts';
 import { parseSalt, parseStoreUrl } from './files.ts';
 import type { Flag, FlagAlias, ValuesOf } from './setting.ts';
-import { BOOLEAN, choice, duration, hostPort, integer, kind, list, setting, text } from './setting.ts';
+import { BOOLEAN, duration, integer, kind, list, setting, text } from './setting.ts';
 import * as values from './values.ts';
 
 const old = (name: string): FlagAlias => ({ name, deprecated: true });
@@ -14,10 +11,7 @@ const old = (name: string): FlagAlias => ({ name, deprecated: true });
 const retired = (name: string, why: string): Flag => ({ name, type: 'string', help: why, retired: why });
 
 /** Bytes that this process may use: the memory of the machine, or what its control group allows of it. */
-function usableMemory(): number {
-  const allowed = process.constrainedMemory(); // 0 if unknown, more than any memory if not limited
-  return allowed === 0 ? totalmem() : Math.min(totalmem(), allowed);
-}
+const MEMORY = Math.min(totalmem(), process.constrainedMemory() || totalmem());
 
 /** The words of the reference. */
 const TOGETHER = 'TLS certificate and key must be provided together';
@@ -27,7 +21,7 @@ const PRINTS = { type: 'boolean', commandLineOnly: true } as const;
 
 const GROUPS = {
   'Remote service': [
-    setting('api-endpoint', hostPort('HOST[:PORT]', 443), {
+    setting('api-endpoint', text('HOST[:PORT]', values.hostPort(443)), {
       default: 'api.privatemode.ai:443',
       help: 'Endpoint of the remote API.',
       aliases: [old('apiEndpoint')],
@@ -36,7 +30,7 @@ const GROUPS = {
       help: 'API key: a literal, or a file path prefixed with @ (reloaded when it changes and on SIGHUP). If unset, the proxy adds no key, and clients send their own.',
       aliases: [old('apiKey')],
     }),
-    setting('api-key-fallback', choice('MODE', 'never', 'always', 'if-placeholder'), {
+    setting('api-key-fallback', text('MODE', values.oneOf('never', 'always', 'if-placeholder')), {
       default: 'always',
       help: 'When the configured key replaces the key of a request: never, always, or if-placeholder (only if the request says exactly "Bearer placeholder", or "placeholder" in x-api-key). The default will change to never in a future release.',
     }),
@@ -51,7 +45,7 @@ const GROUPS = {
     }),
     setting('protocol-version', text('vX.Y.Z', values.parseProtocolVersion), {
       default: 'v1.40.0',
-      help: 'An experiment: announce another protocol version to the service, to find out which versions it takes. This changes the announced version only; prompts are sealed as before.',
+      help: 'An experiment: announce another protocol version to the service, to find out which versions it takes. Prompts are sealed as before.',
     }),
     setting('gpu-ocsp-allow-unknown', BOOLEAN, {
       default: 'true',
@@ -103,7 +97,7 @@ const GROUPS = {
     }),
     setting('prompt-cache-salt', text('SALT|@FILE|random', parseSalt), {
       default: 'random',
-      help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (everybody who knows it shares the cache), or random (a new one at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it; with --clients it is mixed with the salt of the client.',
+      help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (who knows it shares the cache), or random (new at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it; with --clients it is mixed with the salt of the client.',
       aliases: [old('promptCacheSalt')],
     }),
   ],
@@ -116,8 +110,8 @@ const GROUPS = {
       help: 'Largest request body accepted (128 MiB).',
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
-      unset: String(Math.floor(usableMemory() / 4)),
-      help: 'Memory for request bodies. When it is full, requests get 503 and are asked to come again in a few seconds; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
+      unset: String(Math.floor(MEMORY / 4)),
+      help: 'Memory for request bodies. When it is full, requests get 503 with Retry-After; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory of the machine, or of what the container or service may use (cgroup).',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',
@@ -134,13 +128,13 @@ const GROUPS = {
     }),
     setting('shutdown-delay', duration(0), {
       default: '0',
-      help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here before the port closes. A second signal ends it. Not with a socket of systemd, which stays open anyway; with --reuse-port the port closes at once, and the time is for the connections that are open.',
+      help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here first. A second signal ends it. Not with a socket of systemd, which stays open anyway; with --reuse-port the time is for open connections alone.',
     }),
     setting('limits-store', text('URL|@FILE', parseStoreUrl), {
       needs: ['clients', 'only clients have limits'],
-      help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @ and a file with such a URL. If unset, each replica counts for itself.',
+      help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @FILE with such a URL. If unset, each replica counts for itself.',
     }),
-    setting('limits-store-failure', choice('POLICY', 'closed', 'open'), {
+    setting('limits-store-failure', text('POLICY', values.oneOf('closed', 'open')), {
       needs: ['limits-store', 'there is no store to fail'],
       default: 'closed',
       help: 'What to do with requests of clients with limits while that store is unavailable: closed refuses them with 503, open admits them without counting.',
@@ -156,7 +150,10 @@ const GROUPS = {
       help: 'Write requests and responses, in plain text, to the requests directory of the workspace.',
       aliases: [old('dumpRequests')],
     }),
-    setting('log-format', choice('FORMAT', 'json', 'text'), { default: 'text', help: 'json or text.' }),
+    setting('log-format', text('FORMAT', values.oneOf('json', 'text')), {
+      default: 'text',
+      help: 'json or text.',
+    }),
     setting('log-level', text('LEVEL', values.parseLogLevel), {
       short: 'l',
       default: 'info',
@@ -166,11 +163,11 @@ const GROUPS = {
       default: 'false',
       help: 'Write a signed receipt of each request, without its content, to the receipts directory of the workspace.',
     }),
-    setting('admin-address', hostPort('HOST:PORT'), {
-      help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is no such listener.',
+    setting('admin-address', text('HOST:PORT', values.hostPort()), {
+      help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is none.',
     }),
-    setting('metrics-address', hostPort('HOST:PORT'), {
-      help: 'Serve /metrics, /healthz and /readyz, and nothing else, on a listener of their own: for a network that must not see the status page. If unset, there is no such listener.',
+    setting('metrics-address', text('HOST:PORT', values.hostPort()), {
+      help: 'Serve /metrics, /healthz and /readyz, and nothing else, on a listener of their own: for a network that must not see the status page. If unset, there is none.',
     }),
     setting('responses-api', BOOLEAN, {
       default: 'false',

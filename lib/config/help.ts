@@ -2,7 +2,6 @@
  * Lays out help texts: builds the page of the program or of a command, and wraps it to the width of a
  * terminal.
  */
-import { variableOf } from './environment.ts';
 import { FLAG_GROUPS } from './flags.ts';
 import type { Flag } from './setting.ts';
 
@@ -13,9 +12,6 @@ const START = 34;
 
 /** The text of --help, as helpPage gives it. */
 export function renderHelp(): string {
-  const precedence =
-    'a flag overrides its variable, a variable the default; an empty variable counts as unset';
-  const example = `${variableOf('listen-address')}=127.0.0.1 or ${variableOf('dump-requests')}=true`;
   return helpPage(
     `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
 streams the answers back decrypted.`,
@@ -32,9 +28,9 @@ streams the answers back decrypted.`,
         ['  usage [flags]', 'Sum up who used what, from the receipts of a gateway.'],
       ]),
       ...Object.entries(FLAG_GROUPS).map(([heading, flags]) => section(heading, flags)),
-      section(`Environment (${precedence})`, [
+      section('Environment (a flag overrides its variable, which overrides the default; empty is unset)', [
         ['  PRIVATEMODE_API_KEY', 'API key, as --api-key: KEY or @FILE.'],
-        ['  PRIVATEMODE_PROXY_FLAG', `Every other flag, such as ${example}.`],
+        ['  PRIVATEMODE_PROXY_FLAG', 'Any other flag, as PRIVATEMODE_PROXY_DUMP_REQUESTS=true.'],
         ['  SSL_CERT_FILE', 'PEM bundle of the authorities to trust for outgoing connections.'],
         ['  https_proxy', 'HTTP proxy (CONNECT) for outgoing connections; no_proxy lists exceptions.'],
       ]),

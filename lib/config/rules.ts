@@ -14,7 +14,7 @@ type Facts = Config & { readonly inheritsSocket: boolean };
 const CONTRADICTIONS: readonly Rule<Facts>[] = [
   [
     ({ listenAddress, tlsCertPath }) => socketPath(listenAddress) !== undefined && tlsCertPath !== undefined,
-    '--listen-address=unix:… needs no TLS, since a socket file does not leave this machine: drop --tls-cert-path and --tls-key-path',
+    '--listen-address=unix:… stays on this machine and needs no TLS: drop --tls-cert-path and --tls-key-path',
   ],
   [
     ({ disablePromptCache, promptCacheSalt }) => disablePromptCache && promptCacheSalt !== undefined,
@@ -33,14 +33,12 @@ const CONTRADICTIONS: readonly Rule<Facts>[] = [
   [
     ({ reusePort, inheritsSocket, listenAddress, port }) =>
       reusePort && (inheritsSocket || socketPath(listenAddress) !== undefined || port === 0),
-    '--reuse-port needs one TCP port that each instance opens itself: give --port a number, --listen-address no socket file, ' +
-      'and disable the socket unit of systemd',
+    '--reuse-port needs one TCP port that each instance opens itself: no --port=0, socket file, or socket unit of systemd',
   ],
   [
     ({ reusePort, disablePromptCache, promptCacheSalt }) =>
       reusePort && !disablePromptCache && promptCacheSalt === undefined,
-    '--reuse-port with a shared prompt cache needs one salt in all instances, and each would make its own: give all the same ' +
-      '--prompt-cache-salt, or drop --disable-prompt-cache=false',
+    '--reuse-port with --disable-prompt-cache=false needs the same --prompt-cache-salt in all instances: give one, or drop the flag',
   ],
 ];
 
@@ -62,7 +60,7 @@ export const PROTOCOL_EXPERIMENT =
 
 const USUAL_VERSION = FLAGS.find(({ name }) => name === 'protocol-version')?.default;
 
-/** Config with which the proxy starts, after a warning. */
+/** Settings with which the proxy starts, after a warning. */
 export const CAUTIONS: readonly Rule<Config>[] = [
   [
     ({ apiKey, clients }) => apiKey === undefined && clients === undefined,
@@ -71,8 +69,7 @@ export const CAUTIONS: readonly Rule<Config>[] = [
   ],
   [
     ({ reusePort, clients, limitsStore }) => reusePort && clients !== undefined && limitsStore === undefined,
-    'With --reuse-port each instance counts the limits of --clients for itself, so a client has each limit once per instance: name a ' +
-      'store in which they count together with --limits-store',
+    'With --reuse-port each instance counts the limits of --clients for itself; with --limits-store all count together',
   ],
   [
     (config) => isSpent(config) && config.corsAllowedOrigins.includes('*'),

@@ -1,5 +1,5 @@
 /** Tables of flags: what a row holds, which kinds of settings there are, and how their values are read. */
-import { durationFrom, hostPortOr, listOf, oneOf, type Parse, type ReadFile, wholeFrom } from './values.ts';
+import { durationFrom, listOf, type Parse, parseBoolean, type ReadFile, wholeFrom } from './values.ts';
 
 export interface FlagAlias {
   readonly name: string;
@@ -56,12 +56,6 @@ export const kind =
 
 export const text = kind('string');
 
-export const choice = <const Word extends string>(value: string, ...words: readonly Word[]) =>
-  text(value, oneOf(words));
-
-/** If there is no default port, the text must name a port. */
-export const hostPort = (value: string, defaultPort?: number) => text(value, hostPortOr(defaultPort));
-
 export const integer = (value: string, least: number) => kind('integer')(value, wholeFrom(least));
 
 export const duration = (leastMs: number) => kind('duration')('DURATION', durationFrom(leastMs));
@@ -71,12 +65,7 @@ export const list = (value: string, parseItem: Parse<string>) => ({
   unset: '',
 });
 
-/** `parseArgv` and `withEnvironment` have already made its text `true` or `false`. */
-export const BOOLEAN = {
-  type: 'boolean',
-  unset: 'false',
-  parse: (_: string, given: string): boolean => given === 'true',
-} as const;
+export const BOOLEAN = { type: 'boolean', unset: 'false', parse: parseBoolean } as const;
 
 /** The settings that were given: texts by the names of flags, and warnings for a person. */
 export interface Given {

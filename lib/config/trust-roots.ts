@@ -34,17 +34,12 @@ export function trustRoots(
   const hosts = [apiEndpoint.host, ...(manifestPath === undefined ? [new URL(cdnBaseUrl).host] : [])];
   const production = hosts.find(belongsToService);
   if (production !== undefined) {
-    throw new PrivatemodeError(
-      'unsafe_roots_refused',
-      `--unsafe-trust-roots is for simulators, and is refused for ${production}: it would let anybody impersonate the service`,
-      production === apiEndpoint.host ? {} : { remedy: OWN_MANIFEST },
-    );
+    const why = 'it would let anybody impersonate the service';
+    const what = `--unsafe-trust-roots is for simulators, and is refused for ${production}: ${why}`;
+    throw new PrivatemodeError('unsafe_roots_refused', what);
   }
   return readTrustRoots(directory);
 }
-
-const OWN_MANIFEST =
-  'The manifest would come from there (--cdn-base-url): name that of the simulator with --manifest-path, such as sim/manifest.json.';
 
 /**
  * Whether `host` (with or without a port) belongs to the real service, however it is spelled: parsing it as a
@@ -94,7 +89,7 @@ function readTrustRoots(directory: string): TrustRoots {
       refuse(`${path} is not a PEM certificate`, cause),
     )) {
       const shown = `${path}: "${printable(name, 100)}"`;
-      if (!NAMES.includes(name)) throw refuse(`${shown} is not one of ${NAMES.join(', ')}; ${ALONE}`);
+      if (!NAMES.includes(name)) throw refuse(`${shown} is not one of ${NAMES.join(', ')}`);
       if (found.has(name)) throw refuse(`${shown} is there twice`);
       found.set(name, pem);
     }
@@ -109,5 +104,3 @@ function readTrustRoots(directory: string): TrustRoots {
   const root = found.get(INTEL);
   return { snp, tdx: root === undefined ? undefined : { root } };
 }
-
-const ALONE = 'name the directory that holds these alone, as roots of the simulator does';

@@ -13,12 +13,6 @@ export type ReadFile = (path: string) => Uint8Array;
  */
 export type Parse<Value> = (flag: string, text: string, files?: ReadFile) => Value;
 
-export interface HostPort {
-  /** Lower case, no trailing dot; IPv6 without brackets. */
-  readonly host: string;
-  readonly port: number;
-}
-
 export const invalid = (message: string, cause?: unknown): PrivatemodeError =>
   new PrivatemodeError('config_invalid', message, { cause });
 
@@ -49,22 +43,19 @@ export const parseBoolean = parser('true or false', (text) => {
   return word === undefined ? undefined : no === undefined;
 });
 
-const MAX_PORT = 65_535;
-
 /** Undefined if the text is no whole number of that range. Up to 15 digits, a Number is exact. */
-function wholeNumber(text: string, least: number, most = Number.POSITIVE_INFINITY): number | undefined {
+function wholeNumber(text: string, least: number, most: number): number | undefined {
   const value = /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
   return value >= least && value <= most ? value : undefined;
 }
 
 export const wholeFrom = (least: number): Parse<number> =>
-  parser(`a whole number of at least ${least}, without a unit`, (text) => wholeNumber(text, least));
+  parser(`a whole number of at least ${least}, without a unit`, (text) => wholeNumber(text, least, Infinity));
 
-export const parsePort = parser(`a port number from 0 to ${MAX_PORT}`, (text) =>
-  wholeNumber(text, 0, MAX_PORT),
-);
+const portIn = (text: string): number | undefined => wholeNumber(text, 0, 65_535);
+export const parsePort = parser('a port number from 0 to 65535', portIn);
 
-export const oneOf = <const Word extends string>(words: readonly Word[]): Parse<Word> =>
+export const oneOf = <const Word extends string>(...words: readonly Word[]): Parse<Word> =>
   parser(`one of ${words.join(', ')}`, (text) => words.find((word) => word === text));
 
 /** The items of a comma-separated list without duplicates and empty items. */
@@ -106,14 +97,11 @@ export const durationFrom = (leastMs: number): Parse<number> =>
 const LEVELS = ['debug', 'info', 'warn', 'error'];
 
 /** Reads a level: a name, or a slog number, of which the highest is 8. Gives the number of pino. */
-export const parseLogLevel = parser(
-  'debug, info, warn, error, or a number (-4 debug, 0 info, 4 warn, 8 error)',
-  (text) => {
-    const number = /^[+-]?\d{1,6}$/.test(text) ? Math.min(Number(text), 8) : Number.NaN;
-    const level = LEVELS.findIndex((name, k) => name === text.toLowerCase() || number <= 4 * (k - 1));
-    return level === -1 ? undefined : 10 * (level + 2);
-  },
-);
+export const parseLogLevel = parser('debug, info, warn, error, or a number (-4: debug, 8: error)', (text) => {
+  const number = /^[+-]?\d{1,6}$/.test(text) ? Math.min(Number(text), 8) : Number.NaN;
+  const level = LEVELS.findIndex((name, k) => name === text.toLowerCase() || number <= 4 * (k - 1));
+  return level === -1 ? undefined : 10 * (level + 2);
+});
 
 const RFC_3339 =
   /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(\.\d{1,9})?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/i;
@@ -130,19 +118,21 @@ export function momentIn(text: string): Date | undefined {
 export const parseMoment = parser('a moment such as 2026-12-01T00:00:00Z', momentIn);
 
 /** Reads `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address; undefined for any other text. */
-function hostIn(text: string): { readonly host: string; readonly port?: number | undefined } | undefined {
-  if (isIP(text) === 6) return { host: text.toLowerCase() };
-  const [, ipv6, name = '', digits] = /^(?:\[([^\]]+)\]|([^:[\]]+))(?::(\d+))?$/.exec(text) ?? [];
+function hostIn(text: string): { readonly host: string; readonly port: number | undefined } | undefined {
+  const split = /^(?:\[([^\]]+)\]|([^:[\]]+))(?::(\d+))?$/.exec(text);
+  const [, ipv6, name = '', digits] = split ?? [text, text];
   const host = (ipv6 ?? name.replace(/\.$/, '')).toLowerCase();
   const isName = host.length <= 253 && /^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$/.test(host);
-  if (ipv6 === undefined ? !isName : isIP(host) !== 6) return undefined;
-  if (digits === undefined) return { host };
-  const port = wholeNumber(digits, 0, MAX_PORT);
-  return port === undefined ? undefined : { host, port };
+  const port = portIn(digits ?? '');
+  if (digits !== undefined && port === undefined) return undefined;
+  return (ipv6 === undefined ? isName : isIP(host) === 6) ? { host, port } : undefined;
 }
 
-/** If there is no default port, the text must name one. */
-export const hostPortOr = (defaultPort: number | undefined): Parse<HostPort> =>
+/**
+ * Gives the host in lower case, without a dot at its end, and an IPv6 address without brackets. If there is
+ * no default port, the text must name one.
+ */
+export const hostPort = (defaultPort?: number): Parse<{ readonly host: string; readonly port: number }> =>
   parser('HOST:PORT without a scheme, such as 127.0.0.1:9090 or [::1]:9090', (text) => {
     const { host, port = defaultPort } = hostIn(text) ?? {};
     return host === undefined || port === undefined ? undefined : { host, port };
@@ -159,16 +149,13 @@ export const parseOwnHost = parser('host names with an optional port', (text) =>
 export const socketPath = (listenAddress: string): string | undefined =>
   /^unix:(.*)$/s.exec(listenAddress)?.[1];
 
-/** Longest socket path that every system accepts, in bytes (sun_path of macOS; Linux accepts 108). */
-const MOST_SOCKET_BYTES = 103;
-
-/** A host, or `unix:` and the absolute path of a socket. */
+/** A host, or `unix:` and the absolute path of a socket: 103 bytes fit macOS, and 108 Linux (sun_path). */
 export const parseListenAddress = parser(
-  `a host name or an IP address, without a port (--port), or unix: and an absolute path of at most ${MOST_SOCKET_BYTES} bytes`,
+  'a host without port, or unix:/PATH of at most 103 bytes',
   (text) => {
     const path = socketPath(text);
     if (path !== undefined)
-      return /^\/[^\0]*[^/\0]$/.test(path) && Buffer.byteLength(path) <= MOST_SOCKET_BYTES ? text : undefined;
+      return /^\/[^\0]*[^/\0]$/.test(path) && Buffer.byteLength(path) <= 103 ? text : undefined;
     const { host, port } = hostIn(text) ?? {};
     return port === undefined ? host : undefined;
   },
@@ -202,12 +189,10 @@ export const parseBaseUrl = parser('an https URL without a query', (text) => {
 });
 
 /** An origin as a browser sends it: any scheme, no path, not the default port of the scheme; or *. */
-export const parseOrigin = parser(
-  'exact origins such as https://chat.example.com, without a path, or *',
-  (text) =>
-    /^\*$|^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.test(text)
-      ? text.toLowerCase().replace(/^(?:(http:.*):80|(https:.*):443)$/, '$1$2')
-      : undefined,
+export const parseOrigin = parser('origins without a path, such as https://chat.example.com, or *', (text) =>
+  /^\*$|^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.test(text)
+    ? text.toLowerCase().replace(/^(?:(http:.*):80|(https:.*):443)$/, '$1$2')
+    : undefined,
 );
 
 export const isLoopback = (host: string): boolean =>

@@ -168,7 +168,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'NODE_TLS_REJECT_UNAUTHORIZED: it switches off the checks of certificates',
     file: 'lib/config/config.ts',
-    edits: [{ find: "if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {", replace: 'if (Date.now() < 0) {' }],
+    edits: [{ find: "if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0')", replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/config/rules.test.ts',
@@ -192,7 +192,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a mistyped setting in the environment: a pin of the manifest is left out without a word',
     file: 'lib/config/environment.ts',
-    edits: [{ find: 'startsWith(PREFIX)) throw', replace: 'startsWith(PREFIX) && Date.now() < 0) throw' }],
+    edits: [{ find: '!variable.toUpperCase().startsWith(PREFIX)', replace: 'Date.now() > 0' }],
     tests: [
       {
         file: 'test/config/environment.test.ts',

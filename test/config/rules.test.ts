@@ -27,7 +27,7 @@ describe('flags that contradict each other', () => {
     [
       'TLS on a socket file',
       ['--listen-address=unix:/s', '--tls-cert-path=c', '--tls-key-path=k'],
-      '--listen-address=unix:… needs no TLS',
+      '--listen-address=unix:… stays on this machine and needs no TLS',
     ],
     ['a salt while the cache is off', [SALT], off],
     ['a salt in its older spelling while the cache is off', ['--promptCacheSalt', 'x'.repeat(32)], off],
@@ -53,7 +53,7 @@ describe('flags that contradict each other', () => {
     [
       'a shared port and a shared cache whose salt is another one in each instance',
       ['--reuse-port', '--api-key=k', '--disable-prompt-cache=false'],
-      '--reuse-port with a shared prompt cache needs one salt in all instances',
+      '--reuse-port with --disable-prompt-cache=false needs the same --prompt-cache-salt in all instances',
     ],
   ];
   for (const [name, argv, words] of contradictions)

@@ -108,8 +108,6 @@ describe('--unsafe-trust-roots', () => {
     assert.equal(unsafeRoots(created, 'localhost').tdx?.root, readFileSync(INTEL, 'utf8'));
     assert.throws(() => unsafeRoots(created, 'localhost', 'cdn.confidential.cloud'), {
       code: 'unsafe_roots_refused',
-      remedy:
-        'The manifest would come from there (--cdn-base-url): name that of the simulator with --manifest-path, such as sim/manifest.json.',
     });
   });
 
@@ -144,10 +142,7 @@ describe('--unsafe-trust-roots', () => {
       [directory(t, { 'ark.pem': ARK }), /must be given together/],
       [directory(t, { 'ask.pem': ASK }), /must be given together/],
       [directory(t, { 'a.pem': ARK, 'b.pem': ARK, 'c.pem': ASK }), /b.pem: "ARK-Genoa" is there twice/],
-      [
-        directory(t, { 'mesh.pem': foreign }),
-        /"system:coordinator:intermediate" is not one of .*; name the directory that holds these alone/,
-      ],
+      [directory(t, { 'mesh.pem': foreign }), /"system:coordinator:intermediate" is not one of ARK-/],
       [directory(t, { 'no.pem': join(VECTORS, 'attestation/README.md') }), /no.pem is not a PEM certificate/],
     ];
     for (const [path, words] of cases) {
