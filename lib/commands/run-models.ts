@@ -66,7 +66,7 @@ async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, ti
   const target = { ...urlToHttpOptions(new URL(`${url}${path}`)), headers, ...(ca && { ca: [...ca] }) };
   const { status = 0, body } = await getText(clock, target, timeoutMs).catch((thrown: Error) => {
     throw invalid(
-      `the proxy on ${url} does not answer (${printable(thrown.message)}): start it, in another terminal, or name it by --port or --url`,
+      `the proxy on ${url} does not answer (${printable(thrown.message)}): start it on this port, in another terminal`,
     );
   });
   const json = parsedJson(body);
