@@ -7,7 +7,7 @@ import { aliasIn } from '../api/model-aliases.ts';
 import type { Clock } from '../clock.ts';
 import { invalid } from '../config/values.ts';
 import { printable } from '../text.ts';
-import type { Agent, Model, ModelLimits } from './agents/agent.ts';
+import type { Agent, Model } from './agents/agent.ts';
 import { getText, parsedJson } from './ask-proxy.ts';
 
 /** The proxy as `run` reaches it. */
@@ -86,7 +86,7 @@ const MOST_MODELS = 100;
 const LONGEST_OUTPUT = 32_000;
 
 /** A response may fill a quarter of the context window, and at most 32,000 tokens. */
-export const limitsOf = (context: number): ModelLimits => ({
+export const limitsOf = (context: number): Model['limits'] => ({
   context,
   output: Math.min(LONGEST_OUTPUT, Math.floor(context / 4)),
 });

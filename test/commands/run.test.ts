@@ -371,21 +371,13 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.deepEqual([code, started()], [1, {}]);
   });
 
+  const noToken = '--token goes with an https --url, and not with --print: nobody else may get the token';
   for (const [flags, words] of [
-    [
-      ['--url=http://localhost:1'],
-      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
-    ],
-    [
-      ['--url=https://localhost/v1'],
-      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
-    ],
+    [['--url=http://a.example'], '--url wants an https URL without a query, not "http://a.example"'],
     [['--token=pmp_CANARY'], '--token wants @FILE, the file that holds the token'],
-    [['--token=@t'], '--token goes with --url: without TLS, whatever has the port would get the token'],
-    [
-      ['--url=https://localhost:1', '--print'],
-      '--print does not go with --url: the agent alone would have no token',
-    ],
+    [['--token=@t'], noToken],
+    [['--token=@t', '--url=http://127.0.0.1:1'], noToken],
+    [['--token=@t', '--url=https://localhost:1', '--print'], noToken],
   ] as const) {
     it(`refuses ${flags.join(' ')}`, async () => {
       const { code, stderr } = await run(['claude', ...MODEL, ...flags]);
