@@ -256,7 +256,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     };
     const { code, stderr } = await run(['claude', ...MODEL]);
     const words =
-      /cannot be used: GET \/v1\/models: status 401: the service rejects the API key\. Start the proxy with --api-key;/;
+      /cannot be used: GET \/v1\/models: status 401: the service rejects the API key\. Start the proxy with --api-key, /;
     assert.match(stderr, words);
     assert.deepEqual([code, sent, started()], [1, 'Bearer placeholder', {}]);
   });
@@ -305,10 +305,10 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     const answers: readonly (readonly [answer: RequestListener, words: RegExp])[] = [
       [
         (_, res) => res.writeHead(401).end('{}'),
-        /GET \/v1: status 401: .* if it has --clients, give it as --url \S+, and your token as --token @FILE\n$/,
+        /GET \/v1: status 401: \{\}\. Give your token as --token @FILE\n$/,
       ],
       [
-        (_, res) => res.end('<html>'),
+        (_, res) => res.writeHead(404).end('<html>'),
         /another program than the proxy answers on \S+: start the proxy there, or give its --port/,
       ],
       [
