@@ -7,7 +7,7 @@ import { aliasIn } from '../api/model-aliases.ts';
 import type { Clock } from '../clock.ts';
 import { invalid } from '../config/values.ts';
 import { printable } from '../text.ts';
-import type { Agent, Model, ModelLimits } from './agents/agent.ts';
+import type { Agent, Model } from './agents/agent.ts';
 import { getText, parsedJson } from './ask-proxy.ts';
 
 /** The proxy as `run` reaches it. */
@@ -60,22 +60,25 @@ export async function offerOf(proxy: Reached, name: string, { needs }: Agent, cl
 
 /**
  * The JSON of the response to a GET with the key that the agent will have; undefined if it is none. Throws
- * config_invalid with the reason, and what to do, if there is no response or an error.
+ * config_invalid with the reason, and what to do, if there is no response or an error of the proxy.
  */
 async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, timeoutMs: number) {
   const target = { ...urlToHttpOptions(new URL(`${url}${path}`)), headers, ...(ca && { ca: [...ca] }) };
   const { status = 0, body } = await getText(clock, target, timeoutMs).catch((thrown: Error) => {
     throw invalid(
-      `the proxy on ${url} does not answer (${printable(thrown.message)}): start it, in another terminal, or name it by --port or --url`,
+      `the proxy on ${url} does not answer (${printable(thrown.message)}): start it on this port, in another terminal; one with HTTPS is given as --url`,
     );
   });
   const json = parsedJson(body);
-  if (status < 300) return json;
+  const isProgramKnown = path !== '/v1' || status === 401;
+  if (status < 300 || !isProgramKnown) return json;
   const { message = body.trim() } = (json as { error?: { message?: unknown } } | null)?.error ?? {};
   const remedy =
-    '. Start the proxy with --api-key; if it has --clients, give it as --url https://HOST:PORT, and your token as --token @FILE';
+    path === '/v1'
+      ? 'Give your token as --token @FILE'
+      : 'Start the proxy with --api-key, and not with --api-key-fallback never';
   throw invalid(
-    `the proxy on ${url} cannot be used: GET ${path}: status ${status}: ${printable(String(message))}${status === 401 ? remedy : ''}`,
+    `the proxy on ${url} cannot be used: GET ${path}: status ${status}: ${printable(String(message))}${status === 401 ? `. ${remedy}` : ''}`,
   );
 }
 
@@ -86,7 +89,7 @@ const MOST_MODELS = 100;
 const LONGEST_OUTPUT = 32_000;
 
 /** A response may fill a quarter of the context window, and at most 32,000 tokens. */
-export const limitsOf = (context: number): ModelLimits => ({
+export const limitsOf = (context: number): Model['limits'] => ({
   context,
   output: Math.min(LONGEST_OUTPUT, Math.floor(context / 4)),
 });

@@ -4,13 +4,13 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants, homedir } from 'node:os';
-import { dirname, isAbsolute, join } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { parseApiKey } from '../config/api-key.ts';
 import type { Environment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, integer, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
-import { asWritten, invalid, socketPath } from '../config/values.ts';
+import { asWritten, invalid, parseBaseUrl, socketPath } from '../config/values.ts';
 import { makeDirectory, replace } from '../files/durable-file.ts';
 import { reachableHost, urlHost } from '../network/addresses.ts';
 import { loadTrustStore } from '../network/outbound.ts';
@@ -23,7 +23,7 @@ import { startRelay } from './run-relay.ts';
 
 const SETTINGS = [
   ...FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port'),
-  setting('url', text('URL', parseGateway), {
+  setting('url', text('URL', parseBaseUrl), {
     help: 'A gateway in place of --listen-address and --port, as https://HOST:PORT. SSL_CERT_FILE names its CA if that is your own.',
   }),
   setting('token', text('@FILE', parseTokenFile), {
@@ -46,16 +46,16 @@ export const RUN: Command = {
   words: [['AGENT']],
   takesRest: true,
   otherFlags: (words) => `write arguments for the agent after --, as in ${words} -- ARGS`,
-  help: renderHelp,
+  help: () =>
+    helpPage(
+      `Starts a coding agent (${agents.AGENT_NAMES.join(', ')}) on this terminal, so that its prompts go to
+the running proxy, whatever its files and the environment say. The files stay as they are. ARGS go to the agent.
+The exit code is that of the agent, or 1 if it was not started.`,
+      ['run AGENT [flags] -- ARGS'],
+      [section('Flags (--listen-address and --port as you gave them to the proxy)', [...SETTINGS, HELP])],
+    ),
   run: runAgent,
 };
-
-/** An https URL without a path: what comes behind the host is the agent's. */
-function parseGateway(flag: string, given: string): string {
-  const { protocol, origin, href } = URL.parse(given) ?? {};
-  if (protocol === 'https:' && href === `${origin}/`) return origin as string;
-  throw invalid(`${flag} wants https://HOST:PORT; a proxy on this machine is named by --port`);
-}
 
 /** The path of a file. What has no @ may be the token itself, so it is not quoted. */
 function parseTokenFile(flag: string, given: string): string {
@@ -69,16 +69,13 @@ function reached({ listenAddress, port, url, token, print }: Values, env: Enviro
     throw invalid(
       'agents cannot use a socket file: give the --listen-address and --port of a proxy with a port',
     );
-  if (url === undefined && token !== undefined)
-    throw invalid('--token goes with --url: without TLS, whatever has the port would get the token');
-  if (url !== undefined && print)
-    throw invalid('--print does not go with --url: the agent alone would have no token');
+  const at = url ?? `http://${urlHost(reachableHost(listenAddress))}:${port}`;
+  const isTls = at.startsWith('https:');
+  if (token !== undefined && (print || !isTls))
+    throw invalid('--token goes with an https --url, and not with --print: nobody else may get the token');
   const key = token === undefined ? KEY : parseApiKey('--token', `@${token}`).key;
-  return {
-    url: url ?? `http://${urlHost(reachableHost(listenAddress))}:${port}`,
-    headers: { authorization: `Bearer ${key}` },
-    ca: url === undefined ? undefined : loadTrustStore(env),
-  };
+  const ca = isTls ? loadTrustStore(env) : undefined;
+  return { url: at, headers: { authorization: `Bearer ${key}` }, ca };
 }
 
 /**
@@ -152,14 +149,13 @@ function warning(name: string, { name: model, limits }: Model, { models, aliases
 }
 
 /**
- * Writes the file that the agent reads, into the user's state directory (XDG Base Directory Specification, by
- * which a relative path counts as unset), and returns its path; empty if the agent reads none. Throws
- * config_invalid if the file cannot be written.
+ * Writes the file that the agent reads, into the user's state directory (XDG Base Directory Specification),
+ * and returns its path; empty if the agent reads none. Throws config_invalid if the file cannot be written.
  */
-async function keptFile({ file }: Agent, { XDG_STATE_HOME: own = '' }: Environment): Promise<string> {
+async function keptFile({ file }: Agent, { XDG_STATE_HOME = '' }: Environment): Promise<string> {
   if (file === undefined) return '';
-  const state = isAbsolute(own) ? own : join(homedir(), '.local/state');
-  const path = join(state, 'privatemode-proxy', file.name);
+  // A relative path of a variable must not lead into the project.
+  const path = resolve('/', homedir(), '.local/state', XDG_STATE_HOME, 'privatemode-proxy', file.name);
   await makeDirectory(dirname(path), 0o700)
     .then(() => replace(path, file.text, 0o600))
     .catch(({ message }: Error) => {
@@ -194,14 +190,4 @@ async function runProgram(
   } finally {
     for (const signal of SIGNALS) process.off(signal, pass);
   }
-}
-
-function renderHelp(): string {
-  return helpPage(
-    `Starts a coding agent (${agents.AGENT_NAMES.join(', ')}) on this terminal, so that its prompts go to
-the running proxy, whatever its files and the environment say. The files stay as they are. ARGS go to the agent.
-The exit code is that of the agent, or 1 if it was not started.`,
-    ['run AGENT [flags] -- ARGS'],
-    [section('Flags (give --listen-address and --port as you gave them to the proxy)', [...SETTINGS, HELP])],
-  );
 }

@@ -128,11 +128,16 @@ function hostIn(text: string): { readonly host: string; readonly port: number | 
   return (ipv6 === undefined ? isName : isIP(host) === 6) ? { host, port } : undefined;
 }
 
+export interface HostPort {
+  readonly host: string;
+  readonly port: number;
+}
+
 /**
  * Gives the host in lower case, without a dot at its end, and an IPv6 address without brackets. If there is
  * no default port, the text must name one.
  */
-export const hostPort = (defaultPort?: number): Parse<{ readonly host: string; readonly port: number }> =>
+export const hostPort = (defaultPort?: number): Parse<HostPort> =>
   parser('HOST:PORT without a scheme, such as 127.0.0.1:9090 or [::1]:9090', (text) => {
     const { host, port = defaultPort } = hostIn(text) ?? {};
     return host === undefined || port === undefined ? undefined : { host, port };

@@ -38,7 +38,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   it('says so in one line if the proxy breaks off the list of models', async () => {
     proxy.answer = (req, res) => proxy.own(req, res) || res.destroy();
     const { code, stderr } = await start(['claude']).ended;
-    const line = `Error: the proxy on http://127.0.0.1:${proxy.port} does not answer (socket hang up): start it, `;
+    const line = `Error: the proxy on http://127.0.0.1:${proxy.port} does not answer (socket hang up): start it on this port`;
     assert.deepEqual([code, stderr.startsWith(line)], [1, true], stderr);
   });
 

@@ -205,13 +205,13 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     const authority = createTestAuthority('a CA of the team');
     const { port: at } = await serveHttps(t, authority.issue(['localhost']), async (req, res) => {
       if (req.headers.authorization !== 'Bearer own') return res.writeHead(401).end();
-      if (req.url === '/v1') return res.end(NAMED);
+      if (req.url === '/team/v1') return res.end(NAMED);
       got.push(`${req.method} ${req.url} of ${req.headers.host}`);
       await req.toArray();
       res.end('of the team');
     });
     relay.close();
-    const url = `https://localhost:${at}`;
+    const url = `https://localhost:${at}/team`;
     const headers = { authorization: 'Bearer own' };
     relay = await startRelay({ url, headers, ca: [authority.pem] }, systemClock);
     const body = JSON.stringify({ model: 'm' });
@@ -220,7 +220,7 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     assert.equal(await (await asking('authorization', `Bearer ${relay.key}`)).text(), 'of the team');
     assert.equal((await asking('authorization', 'Bearer placeholder')).status, 401, 'of another program');
     assert.equal(await (await asking('x-api-key', relay.key)).text(), 'of the team');
-    const passed = `POST /v1/messages of localhost:${at}`;
+    const passed = `POST /team/v1/messages of localhost:${at}`;
     assert.deepEqual(got, [passed, passed]);
     relay.close();
     relay = await startRelay({ url, headers, ca: [createTestAuthority('another').pem] }, systemClock);

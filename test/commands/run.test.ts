@@ -256,7 +256,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     };
     const { code, stderr } = await run(['claude', ...MODEL]);
     const words =
-      /cannot be used: GET \/v1\/models: status 401: the service rejects the API key\. Start the proxy with --api-key;/;
+      /cannot be used: GET \/v1\/models: status 401: the service rejects the API key\. Start the proxy with --api-key, /;
     assert.match(stderr, words);
     assert.deepEqual([code, sent, started()], [1, 'Bearer placeholder', {}]);
   });
@@ -305,10 +305,10 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     const answers: readonly (readonly [answer: RequestListener, words: RegExp])[] = [
       [
         (_, res) => res.writeHead(401).end('{}'),
-        /GET \/v1: status 401: .* if it has --clients, give it as --url \S+, and your token as --token @FILE\n$/,
+        /GET \/v1: status 401: \{\}\. Give your token as --token @FILE\n$/,
       ],
       [
-        (_, res) => res.end('<html>'),
+        (_, res) => res.writeHead(404).end('<html>'),
         /another program than the proxy answers on \S+: start the proxy there, or give its --port/,
       ],
       [
@@ -371,21 +371,13 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.deepEqual([code, started()], [1, {}]);
   });
 
+  const noToken = '--token goes with an https --url, and not with --print: nobody else may get the token';
   for (const [flags, words] of [
-    [
-      ['--url=http://localhost:1'],
-      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
-    ],
-    [
-      ['--url=https://localhost/v1'],
-      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
-    ],
+    [['--url=http://a.example'], '--url wants an https URL without a query, not "http://a.example"'],
     [['--token=pmp_CANARY'], '--token wants @FILE, the file that holds the token'],
-    [['--token=@t'], '--token goes with --url: without TLS, whatever has the port would get the token'],
-    [
-      ['--url=https://localhost:1', '--print'],
-      '--print does not go with --url: the agent alone would have no token',
-    ],
+    [['--token=@t'], noToken],
+    [['--token=@t', '--url=http://127.0.0.1:1'], noToken],
+    [['--token=@t', '--url=https://localhost:1', '--print'], noToken],
   ] as const) {
     it(`refuses ${flags.join(' ')}`, async () => {
       const { code, stderr } = await run(['claude', ...MODEL, ...flags]);

@@ -1,17 +1,12 @@
 /** Describes a coding agent for `run`: the row of an agent, and the parts that all rows share. */
 
-/** Limits of a model, in tokens. */
-export interface ModelLimits {
-  /** The context window: a request and its response together. */
-  readonly context: number;
-  /** Most tokens of a response. */
-  readonly output: number;
-}
-
 export interface Model {
   readonly name: string;
-  /** Undefined if nobody states them; the agent then assumes limits of its own. */
-  readonly limits: ModelLimits | undefined;
+  /**
+   * Tokens of the context window, for a request and its response together, and at most of a response.
+   * Undefined if nobody states them; the agent then assumes limits of its own.
+   */
+  readonly limits: { readonly context: number; readonly output: number } | undefined;
 }
 
 /** Where an agent has to send its prompts. */
