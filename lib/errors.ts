@@ -229,7 +229,7 @@ export const ERRORS = {
     },
     api_key_rejected: {
       title: 'The service does not accept the API key',
-      operator: 'Check the API key; the service does not accept it.',
+      operator: 'Check the API key.',
       application:
         'Check the option apiKey of createPrivatemodeFetch or PrivatemodeAI, or PRIVATEMODE_API_KEY; the key that is given to an SDK is never sent.',
     },

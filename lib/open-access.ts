@@ -73,11 +73,9 @@ async function openCounts(
       uncounted: () => counters.uncounted++,
     });
   }
-  const { before, store, close } = await openCountsFile(
-    workspace,
-    clock,
-    (reason) => notices.set('counts_waiting', `${resolve(workspace)}: ${reasonOf(reason)}`),
-    () => notices.clear('counts_waiting'),
-  );
+  const { before, store, close } = await openCountsFile(workspace, clock, (reason) => {
+    if (reason === undefined) notices.clear('counts_waiting');
+    else notices.set('counts_waiting', `${resolve(workspace)}: ${reasonOf(reason)}`);
+  });
   return { ...createRequestCounts({ clock, before, changed: store }), close };
 }

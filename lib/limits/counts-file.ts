@@ -23,20 +23,16 @@ export type CountsAt = (now: number) => readonly ClientCounts[];
 /**
  * Reads the file, and replaces it at most once a second when counts have changed, and at the end. A kill or a
  * power cut loses the counts of the last second. Two gateways on one workspace notice each other by what the
- * file system says of the file; a lock would outlive a crash. Calls `failed` whenever counts may not survive
- * a restart, and `written` whenever they were written. Throws config_invalid if the file cannot be read.
+ * file system says of the file; a lock would outlive a crash. Calls `tell` with the reason whenever counts
+ * may not survive a restart, and without one whenever they were written. Throws config_invalid if the file
+ * cannot be read.
  */
-export async function openCountsFile(
-  workspace: string,
-  clock: Clock,
-  failed: (reason: Error) => void,
-  written: () => void,
-) {
+export async function openCountsFile(workspace: string, clock: Clock, tell: (reason?: Error) => void) {
   const path = join(workspace, 'limits.json');
   const what = `the counts of the limits, ${JSON.stringify(path)}`;
   const file = readNamed(what, path, (name) => statSync(name, { throwIfNoEntry: false }));
   const before = file === undefined ? [] : countsIn(readNamed(what, path), clock.now());
-  if (before === undefined) failed(new Error('limits.json cannot be understood, and is left out'));
+  if (before === undefined) tell(new Error('limits.json cannot be understood, and is left out'));
   /** When the file was written that is known here. Another time: another gateway has written one. */
   let known = file?.mtimeMs;
   const timeNow = async () => (await unless('ENOENT', stat(path)))?.mtimeMs;
@@ -50,11 +46,11 @@ export async function openCountsFile(
     try {
       const found = await timeNow();
       await replace(path, JSON.stringify({ v: 1, day: dayOf(now), clients: counts(now) }), 0o600);
-      if (found === known || found === undefined) written();
-      else failed(new Error('another gateway writes to this workspace, too'));
+      const isOurs = found === known || found === undefined;
+      tell(isOurs ? undefined : new Error('another gateway writes to this workspace, too'));
       known = await timeNow();
     } catch (error) {
-      failed(error as Error);
+      tell(error as Error);
       unwritten ??= counts;
     }
   }

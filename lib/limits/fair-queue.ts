@@ -16,8 +16,7 @@ interface Queue {
 
 /** `limit`: requests that run at the same time. */
 export function createFairQueue(limit: number, clock: Clock) {
-  const { placeWait } = clock.times;
-  const late = `no place became free within ${placeWait / 1000} s`;
+  const late = `no place became free within ${clock.times.placeWait / 1000} s`;
   /** Of 8 places or more, one in 16, rounded up, is kept for clients that have nothing running. */
   const kept = limit < 8 ? 0 : Math.ceil(limit / 16);
   /** By the names of clients; undefined is one more client. Who was given a place last comes last. */
@@ -62,7 +61,7 @@ export function createFairQueue(limit: number, clock: Clock) {
     const enter = (): void => leaveLine(() => resolve(take(name, queue)));
     const aborted = (): void => leaveLine(() => reject(signal.reason));
     const tooLate = (): void => leaveLine(() => reject(refused(late)));
-    const inTime = clock.after(placeWait, tooLate, 'waiting');
+    const inTime = clock.after(clock.times.placeWait, tooLate, 'waiting');
     signal.addEventListener('abort', aborted);
     queue.waiting.add(enter);
     waiting += 1;

@@ -181,10 +181,9 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     const id = randomBytes(12).toString('base64url');
     const asked = run(name, 'admit', id, times.storeLease, tokensPerDay, requestsPerMinute, maxConcurrent);
     const reply = await asked.catch(({ message }: Error) => {
+      if (options.onFailure === 'open') return options.uncounted();
       const reason = `the store of the limits cannot be used: ${message}`;
-      if (options.onFailure === 'closed')
-        throw new PrivatemodeError('limits_unavailable', reason, { retryAfter: 2 });
-      options.uncounted();
+      throw new PrivatemodeError('limits_unavailable', reason, { retryAfter: 2 });
     });
     if (reply === undefined) return NOT_COUNTED;
     const limit = REACHED[reply[0]];

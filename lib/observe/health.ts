@@ -13,6 +13,7 @@ export interface HealthResponse {
 
 const NO_STORE = { 'cache-control': 'no-store' };
 const TEXT = { 'content-type': 'text/plain; charset=utf-8', ...NO_STORE };
+const [AGAIN, END] = [{ 'retry-after': '2' }, { connection: 'close' }];
 
 /** `/healthz`: the process is alive. */
 export const healthzResponse = (): HealthResponse => ({ status: 200, headers: TEXT, body: 'ok\n' });
@@ -35,18 +36,13 @@ export const asksServing = (target = ''): boolean =>
  */
 export function readyzResponse(asked: Readiness): HealthResponse {
   const { state, ready, awaitsKey, error, isServed = true, notServing } = asked;
-  const refuse = (
-    code: string,
-    reason: string,
-    more: HealthResponse['headers'] = { 'retry-after': '2' },
-  ) => ({
+  const refuse = (code: string, reason: string) => ({
     status: 503,
-    headers: { ...TEXT, ...more, 'privatemode-proxy-error': code },
+    // Whoever was told to stop will not be ready again.
+    headers: { ...TEXT, ...(state === 'ended' ? END : AGAIN), 'privatemode-proxy-error': code },
     body: `${state}: ${reason}\n`,
   });
-  // No Retry-After: this process will not be ready again.
-  if (state === 'ended')
-    return refuse('shutting_down', 'the proxy was told to stop', { connection: 'close' });
+  if (state === 'ended') return refuse('shutting_down', 'the proxy was told to stop');
   if (!ready && error !== undefined) return refuse(error.code, `${error.code}: ${error.message}`);
   if (!ready) return refuse('not_ready', 'the remote is being verified');
   if (!isServed) return refuse('not_ready', 'the port for applications is closed');

@@ -8,19 +8,16 @@ import { hasColours, isPrintable, painter, printable, printableJson, safeJson } 
 
 /**
  * The fields of a log line. An Error must not be passed as this record, but as the value of a field, where
- * `flatValue` judges its text.
+ * `safeValue` judges its text.
  */
 type Fields = Readonly<Record<string, unknown>>;
 
 type Level = 'debug' | 'info' | 'warn' | 'error';
 type LogMethod = (...line: [fields: Fields, message: string] | [message: string]) => void;
 
-/**
- * Fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. Bind ids by `child`.
- */
+/** Fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. */
 export interface Logger extends Readonly<Record<Level, LogMethod>> {
   isLevelEnabled(level: string): boolean;
-  child(bindings: Fields): Logger;
 }
 
 export interface LogOutput {
@@ -75,7 +72,19 @@ export function createLogger(options: {
   );
   const writeJson: Write = (level, fields, message) => logger[level](fields, message);
   const write = format === 'json' ? writeJson : textLines(output, hasColours(stream, process.env));
-  const log = boundLogger((level) => logger.isLevelEnabled(level), write, {});
+  const method =
+    (level: Level): LogMethod =>
+    (...line) => {
+      const [fields, message] = line.length === 2 ? line : [{}, line[0]];
+      if (logger.isLevelEnabled(level)) write(level, safe(fields), message);
+    };
+  const log = {
+    debug: method('debug'),
+    info: method('info'),
+    warn: method('warn'),
+    error: method('error'),
+    isLevelEnabled: (level: string) => logger.isLevelEnabled(level),
+  };
   return log;
 }
 
@@ -99,37 +108,17 @@ function bounded(output: LogOutput, report: (lines: number) => void): LogOutput 
   };
 }
 
-/** Merges bound fields into each line, so that no name appears twice in it, and each field is made safe. */
-function boundLogger(isLevelEnabled: Logger['isLevelEnabled'], write: Write, bound: Fields): Logger {
-  const method =
-    (level: Level): LogMethod =>
-    (...line) => {
-      if (!isLevelEnabled(level)) return;
-      const [fields, message] = line.length === 2 ? line : [{}, line[0]];
-      const shown: Record<string, unknown> = {};
-      addFlat(shown, bound);
-      addFlat(shown, fields);
-      write(level, shown, message);
-    };
-  return {
-    debug: method('debug'),
-    info: method('info'),
-    warn: method('warn'),
-    error: method('error'),
-    isLevelEnabled,
-    child: (bindings) => boundLogger(isLevelEnabled, write, { ...bound, ...bindings }),
-  };
-}
-
-/** Adds fields to those of a line, with each value made safe and short. */
-function addFlat(shown: Record<string, unknown>, fields: Fields): void {
+/** The fields as a line shows them: none with the name of a secret, and each value short. */
+function safe(fields: Fields): Fields {
+  const shown: Record<string, unknown> = {};
   for (const name in fields) {
     const value = fields[name];
-    if (value !== undefined) shown[name] = SECRET_FIELDS.has(name) ? '[redacted]' : flatValue(value);
+    if (value !== undefined) shown[name] = SECRET_FIELDS.has(name) ? '[redacted]' : safeValue(value);
   }
+  return shown;
 }
 
-function flatValue(value: unknown): string | number | boolean | null {
+function safeValue(value: unknown): string | number | boolean | null {
   if (typeof value === 'string')
     return value.length > LONGEST_TEXT ? `${value.slice(0, LONGEST_TEXT)}…` : value;
   if (typeof value === 'number' || typeof value === 'boolean' || value === null) return value;

@@ -9,14 +9,14 @@ import type { Logger, StatusOutput } from './log.ts';
  * What to do about an error is in the line of its notice (lib/observe/notices.ts).
  */
 export function sessionLog(log: Logger, counters: Counters): Observer {
-  const session = log.child({ component: 'session' });
+  const component = 'session';
   return (event) => {
     const { message } = event;
-    const why = 'error' in event ? { code: event.error.code, reason: event.error.message } : {};
+    const why = 'error' in event ? { component, code: event.error.code, reason: event.error.message } : {};
     switch (event.type) {
       case 'attested': {
         const { manifestSha256, tee } = event.verdict;
-        return session.info({ manifestSha256, tee }, message);
+        return log.info({ component, manifestSha256, tee }, message);
       }
       case 'judged': {
         const { outcome, failure } = event.verdict;
@@ -24,26 +24,26 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
         count(counters.attestations, isOpen ? outcome : 'failed');
         if (failure === null) return;
         const { id, expected, found } = failure;
-        return session.debug({ outcome, check: id, expected, found }, message);
+        return log.debug({ component, outcome, check: id, expected, found }, message);
       }
       case 'manifest-refetched':
-        return session.warn({ ...why, changed: event.changed }, message);
+        return log.warn({ ...why, changed: event.changed }, message);
       case 'manifest-enforced':
-        return session.info({ path: event.path, manifestSha256: event.manifestSha256 }, message);
+        return log.info({ component, path: event.path, manifestSha256: event.manifestSha256 }, message);
       case 'epoch': {
         const { secretId, expiresAt } = event;
-        return session.info({ secretId, expiresAt: new Date(expiresAt).toISOString() }, message);
+        return log.info({ component, secretId, expiresAt: new Date(expiresAt).toISOString() }, message);
       }
       case 'update-failed':
         if (event.permanent) return; // the composition root logs this error, and that the program ends
-        return session.error(why, message);
+        return log.error(why, message);
       case 'step':
-        return session.debug(message);
+        return log.debug({ component }, message);
       case 'secret-denied':
       case 'secret-known':
-        return session.warn({ secretId: event.secretId }, message);
+        return log.warn({ component, secretId: event.secretId }, message);
       case 'offer-failed':
-        return session.warn(why, message);
+        return log.warn(why, message);
     }
   };
 }

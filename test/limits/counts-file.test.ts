@@ -24,9 +24,11 @@ beforeEach(() => {
 
 async function opened(now: number, clock = clockOf({ now: () => now, countsPause: 1 })) {
   const told: string[] = [];
-  const note = (event: string): unknown => event === told.at(-1) || told.push(event);
-  const failed = ({ message, code = message }: NodeJS.ErrnoException): unknown => note(code);
-  return { told, ...(await openCountsFile(workspace, clock, failed, () => note('written'))) };
+  const note = (reason?: NodeJS.ErrnoException): void => {
+    const event = reason === undefined ? 'written' : (reason.code ?? reason.message);
+    if (event !== told.at(-1)) told.push(event);
+  };
+  return { told, ...(await openCountsFile(workspace, clock, note)) };
 }
 
 /** What a gateway that starts now finds. */

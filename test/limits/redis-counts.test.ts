@@ -320,8 +320,6 @@ describe('limits whose store sends an invalid reply or an error', { timeout: 600
     ),
     ['HTTP/1.1 400 Bad Request\r\n\r\n', 'the connection was lost'],
     ['-OOM command not allowed when used memory > maxmemory\r\n', 'it replies with the error OOM'],
-    ['-NOPERM this user has no permissions\r\n', 'it replies with the error NOPERM'],
-    ['-ERR unknown command, with args beginning with: swordfish\r\n', 'it replies with the error ERR'],
   ] as const) {
     it(`refuse requests, and report the store: ${JSON.stringify(reply)}`, async (t) => {
       const counts = await replica(t, await startLiar(t, reply), { clock: clockOf({ storeLook: 50 }) });

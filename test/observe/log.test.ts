@@ -77,7 +77,7 @@ describe('text from others in a log', () => {
   const isShown = (text: string, code: number): boolean => text.includes(String.fromCodePoint(code));
   /** In each place that a text of others can take. */
   const logged = (log: Logger, text: string): void => {
-    log.child({ requestId: text }).info({ reason: text, [`a${text}`]: 1 }, `b${text}c`);
+    log.info({ reason: text, [`a${text}`]: 1 }, `b${text}c`);
     log.error({ err: new PrivatemodeError('internal', text) }, 'x');
   };
 
@@ -117,7 +117,7 @@ describe('text from others in a log', () => {
 describe('json logs', () => {
   it('are one object per line with the keys of the reference implementation', () => {
     const { log, lines: raw } = logger('json');
-    log.child({ requestId: 'proxy_1' }).warn({ status: 503 }, 'msg\n2');
+    log.warn({ requestId: 'proxy_1', status: 503 }, 'msg\n2');
     assert.equal(raw.length, 1);
     assert.match(raw[0] ?? '', /^\{[^\n]*\}\n$/);
     const { time, ...line } = JSON.parse(raw[0] as string);
@@ -142,21 +142,19 @@ it('the log shows the lines of its level and of those above', () => {
 });
 
 describe('a log line', () => {
-  /** What a line shows of the value of a field, and of that field where it is bound to a child. */
+  /** What a line shows of the value of a field. */
   function shown(name: string, value: unknown): unknown {
     const { log, lines } = recordingLogger();
     log.info({ [name]: value }, 'x');
-    log.child({ [name]: value }).info('x');
     assert.ok(!JSON.stringify(lines).includes('CANARY'), name);
-    return lines.map((line) => line[name]);
+    return lines[0]?.[name];
   }
 
   it('has [redacted] in fields with the names of secrets and of content', () => {
     const names =
       'authorization Authorization x-api-key api-key apiKey key token secret password cookie set-cookie salt ' +
       'cache_salt promptCacheSalt configuredKey offeredKey prompt messages content body';
-    for (const name of names.split(' '))
-      assert.deepEqual(shown(name, 'CANARY'), ['[redacted]', '[redacted]'], name);
+    for (const name of names.split(' ')) assert.equal(shown(name, 'CANARY'), '[redacted]', name);
   });
 
   it('has [omitted] in place of objects and functions, whatever their own JSON is', () => {
@@ -169,7 +167,7 @@ describe('a log line', () => {
       () => 'CANARY',
       Symbol('CANARY'),
     ])
-      assert.deepEqual(shown('value', value), ['[omitted]', '[omitted]']);
+      assert.equal(shown('value', value), '[omitted]');
   });
 
   const foreign: [name: string, error: Error][] = [

@@ -55,14 +55,6 @@ describe('an API key of the proxy that the service rejects', () => {
     );
   });
 
-  it('has a condition that does not end with those of other keys', () => {
-    const { notices, observe } = scene();
-    for (const client of ['ann', 'bob', undefined]) observe('refused', client);
-    observe('answered');
-    observe('answered', 'ann');
-    assert.match(notices.list()[0]?.reason ?? '', /^401 for the key of the client bob [^;]*$/);
-  });
-
   it('is forgotten with its condition when no client has it any more', () => {
     const { notices, keys, observe, ownKeys } = scene();
     for (const client of ['ann', 'bob', undefined]) observe('refused', client);
