@@ -19,9 +19,6 @@ export interface TranslatedRequest {
   readonly hosted: readonly string[];
 }
 
-/** Bytes of a request. It is parsed, and for a moment takes several times as much memory. */
-const MOST_BYTES = 16 * 1024 * 1024;
-
 /**
  * Translates the body of a request. Yields wherever other exchanges may have their turn: after each item of
  * `input`, each tool and each other member. Throws invalid_json, duplicate_member, unsupported_member_name
@@ -29,7 +26,6 @@ const MOST_BYTES = 16 * 1024 * 1024;
  * can leave. Members that are not translated stay here, such as the client's ids and metadata.
  */
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
-  if (body.length > MOST_BYTES) throw tooLarge('request', `more than ${MOST_BYTES} bytes`);
   const scanned = yield* scanInTurns(body, { numbers: true });
   if (!isParsable(scanned))
     throw tooLarge('request', 'more than 200,000 values, 20,000 members of objects or 64 levels');
@@ -41,7 +37,7 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
     if (name === 'input' && kind === 'array') items = body.subarray(start, end);
     else
       members[name] =
-        kind === 'number' ? Number(body.toString('latin1', start, end)) : numbers.parse(body, member);
+        kind === 'number' ? Number(body.toString('latin1', start, end)) : numbers.parse(name, body, member);
     yield;
   }
   const request = new Placed('', members);
@@ -58,7 +54,8 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
   if (items !== undefined) {
     const list = yield* scanInTurns(items, { array: true, numbers: true });
     for (const [k, item] of list.members.entries()) {
-      const place = new Placed(`input[${k}]`, numbers.parse(items, item));
+      const name = `input[${k}]`;
+      const place = new Placed(name, numbers.parse(name, items, item));
       yield;
       yield* addItem(messages, place);
     }
