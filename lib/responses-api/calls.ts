@@ -1,7 +1,7 @@
 /** Tool calls of a response: what is known of each, and its item. */
 import { scanJson } from '../json/scan.ts';
 import { cutArguments, inputIn } from './custom-input.ts';
-import { type ItemStatus, isText, newId, type ResponseContext } from './response-object.ts';
+import { type ItemStatus, newId, type ResponseContext } from './response-object.ts';
 import type { ToolOrigin } from './tools.ts';
 
 /** A tool call, as far as the chat completion has told it. */
@@ -31,10 +31,10 @@ export const CALL_EVENTS: Readonly<Record<ToolOrigin['kind'], string | undefined
  * calls apart by `call_id`, so no two have the same.
  */
 export function createCalls({ origins }: ResponseContext) {
-  const taken = new Set<string>();
+  const taken = new Set<unknown>(['']);
   return (chatName: string, id: unknown, index: number): Call => {
     const origin: ToolOrigin = origins.get(chatName) ?? { kind: 'function', name: chatName };
-    const callId = isText(id) && !taken.has(id) ? id : newId('call');
+    const callId = typeof id === 'string' && !taken.has(id) ? id : newId('call');
     taken.add(callId);
     return { chatName, origin, id: newId(ITEM_PREFIXES[origin.kind]), callId, index, args: '', sent: 0 };
   };
@@ -83,17 +83,11 @@ export function unsent(call: Call, piece: string): string {
  * delta has sent. Some models send no arguments, or NONE, where they mean an object without members. Throws
  * stream_unfinished if the arguments were cut.
  */
-export function wholeArguments({ args, sent, origin }: Call): {
-  readonly input: string;
-  readonly rest: string;
-} {
+export function wholeArguments({ args, sent, origin }: Call): readonly [input: string, rest: string] {
   if (isCut(args)) throw cutArguments();
-  if (origin.kind === 'custom') {
-    const input = inputIn(args);
-    return { input, rest: input };
-  }
-  const input = args === '' || args === NONE ? '{}' : args;
-  return { input, rest: input.slice(sent) };
+  const isCustom = origin.kind === 'custom';
+  const input = isCustom ? inputIn(args) : args === '' || args === NONE ? '{}' : args;
+  return [input, input.slice(sent)];
 }
 
 /**

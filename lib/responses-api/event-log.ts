@@ -6,7 +6,8 @@ export class EventLog {
 
   /** `members`: those after the type and the number, as JSON text without the braces. */
   write(type: string, members: string): void {
-    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events},${members}}\n\n`;
+    const rest = members && `,${members}`;
+    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events}${rest}}\n\n`;
     this.events += 1;
   }
 

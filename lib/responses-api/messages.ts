@@ -1,7 +1,7 @@
 /** The conversation of a request, in the order in which a chat completion takes it. */
-import { asApplication, type ChatContent, contentAt, textAt } from './content.ts';
-import { invalid, type PlainObject } from './request-refusal.ts';
-import type { ToolOrigin, Tools } from './tools.ts';
+import { asApplication, type ChatContent, contentAt, joined, textAt } from './content.ts';
+import type { Placed } from './request-refusal.ts';
+import { originAt, type ToolOrigin, type Tools } from './tools.ts';
 
 /** What the assistant said and called before it waited for results, and these: one message and one each. */
 class Turn {
@@ -30,12 +30,6 @@ class Turn {
     return [message, ...this.results];
   }
 }
-
-/** Several texts of one turn as one content. */
-const joined = (texts: readonly ChatContent[]): ChatContent =>
-  texts.every((text) => typeof text === 'string')
-    ? texts.join('\n')
-    : texts.flatMap((text) => (typeof text === 'string' ? { type: 'text', text } : text));
 
 /** A message that is not the assistant's. */
 interface Other {
@@ -73,20 +67,18 @@ export class Messages {
     else first.content += `\n\n${text}`;
   }
 
-  /** Whether there are leading instructions so far, or none, and nothing else. */
-  get #isLeading(): boolean {
-    const isInstructed = this.#entries.some((entry) => 'role' in entry && entry.role === 'system');
-    return this.#reasoning.length === 0 && this.#entries.length === Number(isInstructed);
-  }
-
-  message(place: string, { role, content }: PlainObject): void {
-    const where = `${place}.content`;
-    if (role === 'user') this.#add({ role, content: contentAt(where, content) });
-    else if (role === 'assistant') this.#say(contentAt(where, content));
-    else if (role !== 'system' && role !== 'developer') {
-      throw invalid(`${place}.role`, '"user", "assistant", "system" or "developer"');
-    } else if (this.#isLeading) this.instruct(textAt(where, content));
-    else this.#add({ role: 'user', content: asApplication(contentAt(where, content)) });
+  message(item: Placed): void {
+    const role = item.at('role');
+    const content = item.at('content');
+    const [first, second] = this.#entries;
+    const isLeading =
+      first === undefined || (second === undefined && 'role' in first && first.role === 'system');
+    if (role.value === 'user') this.#add({ role: 'user', content: contentAt(content) });
+    else if (role.value === 'assistant') this.#say(contentAt(content));
+    else if (role.value !== 'system' && role.value !== 'developer') {
+      throw role.invalid('"user", "assistant", "system" or "developer"');
+    } else if (isLeading && this.#reasoning.length === 0) this.instruct(textAt(content));
+    else this.#add({ role: 'user', content: asApplication(contentAt(content)) });
   }
 
   /** Adds reasoning to the turn whose calls wait for their results, or to what the assistant says next. */
@@ -96,14 +88,16 @@ export class Messages {
     else this.#reasoning.push(text);
   }
 
-  call(place: string, id: string, origin: ToolOrigin | undefined, args: string): void {
-    const name = this.tools.nameOf(origin === undefined ? place : `${place}.name`, origin);
+  call(item: Placed, kind: ToolOrigin['kind'], args: string): void {
+    const id = callIdAt(item);
+    const name = this.tools.nameOf(kind === 'tool_search' ? item : item.at('name'), originAt(item, kind));
     this.#goOn(this.#open()).calls.push({ id, type: 'function', function: { name, arguments: args } });
     this.#waiting.set(id, this.#entries.length - 1);
   }
 
   /** Adds a result. That of no call, or a second one, stays where it stands. */
-  output(id: string, content: ChatContent): void {
+  output(item: Placed, content: ChatContent): void {
+    const id = callIdAt(item);
     const message = { role: 'tool', tool_call_id: id, content };
     const at = this.#waiting.get(id);
     if (at === undefined) {
@@ -148,4 +142,10 @@ export class Messages {
     turn.reasoning.push(...this.#reasoning.splice(0));
     return turn;
   }
+}
+
+function callIdAt(item: Placed): string {
+  const id = item.at('call_id');
+  if (id.string === '') throw id.invalid('the id of the call');
+  return id.string;
 }

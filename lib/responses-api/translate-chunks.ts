@@ -8,17 +8,12 @@ import { CALL_EVENTS, type Call, callItem, createCalls, unsent, wholeArguments }
 import { EventLog } from './event-log.ts';
 import { isObject, type PlainObject } from './request-refusal.ts';
 import {
-  isText,
   newId,
-  OUTCOMES,
-  PART_TEXTS,
   type Part,
   partItem,
   type ResponseContext,
-  type ResponseHead,
   type ResponseState,
-  responseHead,
-  responseText,
+  responseWriter,
   type TextItem,
   textItem,
 } from './response-object.ts';
@@ -28,6 +23,14 @@ const MOST_TEXT = 16 * 1024 * 1024;
 
 const tooLarge = () =>
   new PrivatemodeError('response_too_large', 'the response is larger than a translation can be');
+
+/** Why a response is incomplete, by its `finish_reason`; undefined: it is complete. Others are failures. */
+const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([
+  ['stop', undefined],
+  ['tool_calls', undefined],
+  ['length', 'max_output_tokens'],
+  ['content_filter', 'content_filter'],
+]);
 
 /**
  * `error.code` of a Response, by the `code` of an error of the service: its status, or the code for a full
@@ -41,6 +44,11 @@ const ERROR_CODES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   ['context_length_exceeded', 'context_length_exceeded'],
 ]);
 
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+
+/** What the types of the API demand of an event or a part with text of a message. */
+const logprobs = (type: Part['type']): string => (type === 'output_text' ? ',"logprobs":[]' : '');
+
 /**
  * Translates one chat completion. An agent runs a tool as soon as the item of its call is done, whatever
  * comes later. So the calls and the message are done only in `accept`, which says that the chat completion
@@ -52,7 +60,7 @@ export class ChatTranslation implements EventSink {
   readonly log = new EventLog();
   #isOver = false;
   #size = 0; // see MOST_TEXT
-  #head: ResponseHead | undefined;
+  #write: ReturnType<typeof responseWriter> | undefined; // undefined: nothing has been written
   readonly #items: (TextItem | Call)[] = []; // by output_index
   #reasoning: TextItem | undefined; // the open one, if any
   #message: TextItem | undefined;
@@ -71,23 +79,22 @@ export class ChatTranslation implements EventSink {
     return this.log.take(before);
   }
 
-  #respond(type: string, head: ResponseHead, state: ResponseState): void {
-    this.response = responseText(head, state, this.#context);
-    this.log.write(type, `"response":${this.response}`);
+  #begin(chunk: PlainObject = {}): void {
+    if (this.#write !== undefined) return;
+    this.#write = responseWriter(this.#context, chunk);
+    this.#respond('created', { status: 'in_progress' });
+    this.#respond('in_progress', { status: 'in_progress' });
   }
 
-  #begin(chunk?: PlainObject): ResponseHead {
-    if (this.#head !== undefined) return this.#head;
-    this.#head = responseHead(this.#context, chunk);
-    this.#respond('response.created', this.#head, { status: 'in_progress' });
-    this.#respond('response.in_progress', this.#head, { status: 'in_progress' });
-    return this.#head;
+  #respond(event: string, state: ResponseState): void {
+    this.response = this.#write!(state);
+    this.log.write(`response.${event}`, `"response":${this.response}`);
   }
 
   /** Takes a chunk that chat has accepted. Throws response_malformed and response_too_large. */
   chunk(chunk: PlainObject): void {
     this.#begin(chunk);
-    if (isObject(chunk['usage'])) this.#usage = chunk['usage'];
+    this.#usage = chunk['usage'] ?? this.#usage;
     for (const { delta, finish_reason: finish } of chunk['choices'] as readonly PlainObject[]) {
       this.#delta(delta as PlainObject);
       this.#finish = finish ?? this.#finish;
@@ -138,8 +145,8 @@ export class ChatTranslation implements EventSink {
       this.log.write('response.content_part.added', `${part.place},"part":${JSON.stringify(partItem(part))}`);
     }
     part.text += delta;
-    const rest = type === 'output_text' ? ',"logprobs":[]' : '';
-    this.log.write(`response.${type}.delta`, `${part.place},"delta":${JSON.stringify(delta)}${rest}`);
+    const members = `${part.place},"delta":${JSON.stringify(delta)}${logprobs(type)}`;
+    this.log.write(`response.${type}.delta`, members);
   }
 
   #callPiece(piece: unknown, at: number): void {
@@ -179,22 +186,19 @@ export class ChatTranslation implements EventSink {
   #endText(item: TextItem, status: 'completed' | 'incomplete'): object {
     for (const part of item.parts) {
       const { type, text, place } = part;
-      const rest = type === 'output_text' ? ',"logprobs":[]' : '';
-      this.log.write(
-        `response.${type}.done`,
-        `${place},"${PART_TEXTS[type]}":${JSON.stringify(text)}${rest}`,
-      );
+      const name = type === 'refusal' ? type : 'text';
+      this.log.write(`response.${type}.done`, `${place},"${name}":${JSON.stringify(text)}${logprobs(type)}`);
       this.log.write('response.content_part.done', `${place},"part":${JSON.stringify(partItem(part))}`);
     }
     return this.#done(item.index, textItem(item, status, this.#context.sealsReasoning));
   }
 
   #endCall(call: Call, value: string): object {
-    const { kind, name } = call.origin;
-    const members = kind === 'custom' ? { input: value } : { name, arguments: value };
-    const place = { item_id: call.id, output_index: call.index };
-    if (kind !== 'tool_search') this.log.event(`${CALL_EVENTS[kind]}.done`, { ...place, ...members });
-    return this.#done(call.index, callItem(call, 'completed', value));
+    const { id, index, origin } = call;
+    const members = origin.kind === 'custom' ? { input: value } : { name: origin.name, arguments: value };
+    const type = CALL_EVENTS[origin.kind];
+    if (type !== undefined) this.log.event(`${type}.done`, { item_id: id, output_index: index, ...members });
+    return this.#done(index, callItem(call, 'completed', value));
   }
 
   /**
@@ -213,14 +217,15 @@ export class ChatTranslation implements EventSink {
 
   #complete(): void {
     // The service may send no `finish_reason` if the model wrote no token.
-    const outcome = OUTCOMES.get(this.#finish ?? (this.#items.length === 0 ? 'stop' : undefined));
-    if (outcome === undefined) {
+    const finish = this.#finish ?? (this.#items.length === 0 ? 'stop' : undefined);
+    if (!REASONS.has(finish)) {
       throw new PrivatemodeError('stream_unfinished', 'the service ended the response early');
     }
-    const { status } = outcome;
+    const reason = REASONS.get(finish);
+    const status = reason === undefined ? 'completed' : 'incomplete';
     const calls = status === 'completed' ? [...this.#calls.values()] : [];
     const ends = new Map(calls.map((call) => [call, wholeArguments(call)]));
-    const head = this.#begin();
+    this.#begin();
     this.#endReasoning();
     const output = this.#items.flatMap((item) => {
       if ('kind' in item) {
@@ -229,11 +234,21 @@ export class ChatTranslation implements EventSink {
       }
       const end = ends.get(item);
       if (end === undefined) return [];
-      this.#callDelta(item, end.rest);
-      return this.#endCall(item, end.input);
+      const [input, rest] = end;
+      this.#callDelta(item, rest);
+      return this.#endCall(item, input);
     });
-    this.#respond(`response.${status}`, head, { ...outcome, output, usage: this.#usage });
+    this.#respond(status, { status, reason, output, usage: this.#usage });
     this.#isOver = true;
+  }
+
+  /**
+   * Writes an event that means nothing, into a silent stream: the one of OpenAI's own API, which clients
+   * take only behind the first event.
+   */
+  keepAlive(): void {
+    if (this.#write === undefined) this.#begin();
+    else if (!this.#isOver) this.log.event('keepalive', {});
   }
 
   error({ message, code }: PlainObject): never {
@@ -244,7 +259,8 @@ export class ChatTranslation implements EventSink {
   /** Ends the Response as failed. It then has no output, because nothing of the response may be used. */
   fail(message: string, code = 'server_error'): void {
     if (this.#isOver) return;
-    this.#respond('response.failed', this.#begin(), { status: 'failed', error: { code, message } });
+    this.#begin();
+    this.#respond('failed', { status: 'failed', error: { code, message } });
     this.#isOver = true;
   }
 }

@@ -62,6 +62,11 @@ export function createTranslator(requestId: string) {
       stream = new ChatTranslation(request!.context);
       return stream;
     },
+    /** Returns what keeps a silent stream alive: events with data, because some clients count no others. */
+    keepAlive(): Uint8Array {
+      stream!.keepAlive();
+      return stream!.take('');
+    },
     /** Events that the application got so far; undefined: the response is no stream. */
     events: (): number | undefined => stream?.log.events,
     /**
