@@ -265,7 +265,8 @@ export const ERRORS = {
     },
     manifest_mismatch: {
       title: 'The service does not run under the expected manifest',
-      operator: 'Find out what changed, and who says so.',
+      operator:
+        'Find out what changed, and who says so; then replace the file, if --manifest-path gives the manifest.',
       application:
         'Try again in a moment: a deployment is being replaced. If it persists, report it to the publisher of the service.',
     },
@@ -346,8 +347,6 @@ export interface FailureDetail {
   readonly clock?: 'early' | 'late' | undefined;
   /** The hardware for which no trust root was given: a product line of AMD, or `tdx`. */
   readonly missingRoot?: string | undefined;
-  /** A newer manifest could not be fetched, under which the service may pass. */
-  readonly newestMissing?: true | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
   /** Seconds for which the host that failed wants no such request. */

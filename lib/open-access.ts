@@ -39,7 +39,7 @@ export async function openAccess(
   const { clock, log, notices, opened } = shared;
   const { clients: path, maxInFlight } = config;
   const keyOf = (client?: string) => (client === undefined ? key.value() : clients?.keyOf(client));
-  const ownKeys = watchOwnKeys({ notices, keyOf, origin: key.origin });
+  const ownKeys = watchOwnKeys(notices, keyOf, key.origin);
   const changed = (count: number): void => {
     log.info({ clients: count }, 'The clients file, or a key in it, was read again');
     ownKeys.replaced();

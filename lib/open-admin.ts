@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import type { Clock } from './clock.ts';
 import type { Config } from './config/config.ts';
-import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from './errors.ts';
+import { asPrivatemodeError, type ErrorCode } from './errors.ts';
 import { reasonOf } from './files/path-refusal.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
@@ -48,11 +48,8 @@ export async function openReceipts(
     roots: unsafeTrustRoots === undefined ? 'vendor' : 'custom',
     clock,
     counters: counters.receipts,
-    onFailure: (error) => {
-      const more = error instanceof PrivatemodeError ? `. ${error.remedy}` : ''; // it knows better
-      notices.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}${more}`);
-    },
-    onRecovery: () => notices.clear('receipts_unwritten'),
+    onFailure: (error) => notices.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}`),
+    onWritten: () => notices.clear('receipts_unwritten'),
     onLost() {
       forget();
       forget = clock.after(DAY_MS, () => notices.clear('receipts_lost'));

@@ -52,7 +52,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const fd = inheritedSocket(env);
   prepareWorkspace(workspace);
   const counters = createCounters();
-  const notices = createNotices({ log, clock, standing });
+  const notices = createNotices(log, clock, standing);
   const service = watchService(notices, clock);
   const shared = { clock, log, counters, notices, opened };
 
@@ -69,9 +69,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   let server: GatewayServer | undefined; // set last, because it needs all the rest
   // With port 0 the address is not known yet.
   const statusPage = admin?.port ? `http://${urlHost(reachableHost(admin.host))}:${admin.port}/` : undefined;
-  const report = reportStart({ clock, log, status, statusPage });
+  const report = reportStart(clock, log, status, statusPage);
   opened.defer(() => report.close());
-  const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
+  const logEvent = sessionLog(log, counters);
   const control = { ...config, endpoint, clock, call: outbound.call };
   const store = createCollateralStore(join(workspace, 'collateral'));
   const given = manifestPath === undefined ? undefined : await givenManifest(manifestPath);
@@ -91,7 +91,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       logEvent(told);
       report.observe(told);
       if (told.type === 'epoch') service.answered();
-      if (told.type === 'epoch' && told.record !== undefined) receipts?.keepRecord(told.record);
       verification.changed();
       setImmediate(look); // once the session is in the state that the event reports
     },

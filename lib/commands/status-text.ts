@@ -5,32 +5,25 @@ import { type Paint, painter, type Style } from '../text.ts';
 /** Rows of a table that are shown; the page has all. */
 const MOST_ROWS = 8;
 
-const STYLES = { good: 'good', warn: 'caution', bad: 'bad', plain: 'plain' } as const satisfies Record<
-  Tone,
-  Style
->;
+const styleOf = (tone: Tone): Style => (tone === 'warn' ? 'caution' : tone);
 
 /** The text, ending with a line feed. */
 export function toText(view: readonly Section[], colours: boolean): string {
   const paint = painter(colours);
-  const linesOf = ({ title, note = '', tone, rows = [], columns = [], cells = [], isFolded }: Section) => [
-    tone === undefined
-      ? `${paint('bold', title)}  ${paint('plain', note)}`
-      : marked(tone, `${title}. ${note}`, paint),
-    ...rowLines(rows, '  ', isFolded === true, paint),
-    ...tableLines(columns, cells, paint),
-  ];
-  return `${view
-    .map((section) =>
-      linesOf(section)
-        .map((line) => line.trimEnd())
-        .join('\n'),
-    )
-    .join('\n\n')}\n`;
+  const parts = view.map(({ title, note = '', tone, rows = [], columns = [], cells = [], isFolded }) => {
+    const head =
+      tone === undefined
+        ? `${paint('bold', title)}  ${paint('plain', note)}`
+        : marked(tone, `${title}. ${note}`, paint);
+    return [head, ...rowLines(rows, '  ', isFolded === true, paint), ...tableLines(columns, cells, paint)]
+      .map((line) => `${line.trimEnd()}\n`)
+      .join('');
+  });
+  return parts.join('\n');
 }
 
 const marked = (tone: Tone, text: string, paint: Paint): string =>
-  paint(STYLES[tone], `${MARKS[tone]} ${text}`);
+  paint(styleOf(tone), `${MARKS[tone]} ${text}`);
 
 const widest = (texts: readonly string[]): number => Math.max(0, ...texts.map(({ length }) => length));
 
@@ -53,16 +46,16 @@ function tableLines(
   paint: Paint,
 ): string[] {
   if (cells.length === 0) return [];
-  const shown = cells.slice(0, MOST_ROWS);
-  const lines = [columns.map(({ title }): Cell => ({ text: title, tone: 'plain' })), ...shown].map((line) => {
-    const padded = columns.map(({ isNumber }, i) => {
-      const width = widest([columns[i]?.title ?? '', ...shown.map((row) => row[i]?.text ?? '')]);
-      const { text = '', tone } = line[i] ?? {};
-      const aligned = isNumber ? text.padStart(width) : text.padEnd(width);
-      return tone === undefined ? aligned : paint(STYLES[tone], aligned);
+  const heads = columns.map(({ title }): Cell => ({ text: title, tone: 'plain' }));
+  const shown = [heads, ...cells.slice(0, MOST_ROWS)];
+  const widths = columns.map((_, i) => widest(shown.map((row) => row[i]?.text ?? '')));
+  const lines = shown.map((row) => {
+    const padded = row.map(({ text, tone }, i) => {
+      const aligned = columns[i]?.isNumber ? text.padStart(widths[i] ?? 0) : text.padEnd(widths[i] ?? 0);
+      return tone === undefined ? aligned : paint(styleOf(tone), aligned);
     });
     return `  ${padded.join('  ')}`;
   });
-  const left = cells.length - shown.length;
+  const left = cells.length - MOST_ROWS;
   return left > 0 ? [...lines, paint('plain', `  and ${left} more`)] : lines;
 }

@@ -10,9 +10,6 @@ import { invalid, parseBoolean } from './values.ts';
 type Spellings = ReadonlyMap<string, Spelling>;
 type Spelling = { readonly flag: Flag; readonly alias?: FlagAlias };
 
-/** Maps a word that people may write in place of a command to the command to suggest. */
-export type CommandWords = ReadonlyMap<string, string>;
-
 function spellingsOf(flags: readonly Flag[]): Spellings {
   const known = new Map<string, Spelling>();
   for (const flag of flags) {
@@ -31,7 +28,7 @@ function spellingsOf(flags: readonly Flag[]): Spellings {
 export function parseArgv(
   argv: readonly string[],
   flags: readonly Flag[] = FLAGS,
-  commands?: CommandWords,
+  commands?: readonly string[],
 ): Given {
   const known = spellingsOf(flags);
   const warnings = new Set<string>();
@@ -86,7 +83,7 @@ function stray(
   word: string,
   known: Spellings,
   [spelled = '', text = '']: readonly [spelled?: string, text?: string],
-  commands: CommandWords | undefined,
+  commands: readonly string[] | undefined,
 ): PrivatemodeError {
   if (known.has(text))
     return invalid(`flag needs an argument: ${spelled} took ${text}, the next flag, for its value`);
@@ -94,7 +91,7 @@ function stray(
     return invalid(`unexpected argument "${word}" after ${spelled}: a boolean is written --flag=${word}`);
   const quoted = /^[a-z]{1,16}$/.test(word) ? ` "${word}"` : '';
   if (quoted !== '' && commands !== undefined) {
-    const meant = commands.get(word) ?? commands.get(nearest(word, [...commands.keys()]) ?? '');
+    const meant = nearest(word, commands);
     const all = '; --help lists all commands';
     const hint = meant === word ? '. A command comes first, and then its flags' : `. Did you mean ${meant}?`;
     return invalid(`unknown command${quoted} for "privatemode-proxy"${meant === undefined ? all : hint}`);

@@ -2,7 +2,6 @@
 import { isIP } from 'node:net';
 import { type AliasTable, aliasIn } from '../api/model-aliases.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { TILDE } from '../files/path-refusal.ts';
 import { urlHost } from '../network/addresses.ts';
 
 /** Reads the bytes of a file. Throws the error of the file system. */
@@ -68,7 +67,8 @@ export const listOf =
   };
 
 export function parsePath(flag: string, text: string): string {
-  if (text.startsWith('~/')) throw invalid(`${flag} begins with ~: ${TILDE}`);
+  if (text.startsWith('~/'))
+    throw invalid(`${flag} begins with ~, which the shell replaces only where a word begins: write $HOME`);
   return matching(/^[^\0]+$/, 'a path')(flag, text);
 }
 
@@ -137,6 +137,8 @@ export const hostPort = (defaultPort?: number): Parse<{ readonly host: string; r
     const { host, port = defaultPort } = hostIn(text) ?? {};
     return host === undefined || port === undefined ? undefined : { host, port };
   });
+
+export type HostPort = ReturnType<ReturnType<typeof hostPort>>;
 
 /** One of --allowed-hosts, in the form of the `Host` header: `name` or `name:port`, normalised. */
 export const parseOwnHost = parser('host names with an optional port', (text) => {

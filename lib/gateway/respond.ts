@@ -123,7 +123,7 @@ function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, bo
 
 /** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
 async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, response: IncomingMessage) {
-  const { deps, res, match, translator, stats, responseRoom } = exchange;
+  const { deps, res, match, translator, stats } = exchange;
   const { counters } = deps.metrics;
   const { cipher, epoch } = exchange.attempt as Encrypted;
   const headers = headersOf(exchange, response, { contentType: 'text/event-stream', epoch });
@@ -135,17 +135,16 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   });
 
   const decrypter = new EventDecrypter(match.endpoint, cipher, asked);
-  const shown = translator?.decrypter(decrypter) ?? decrypter;
-  exchange.decrypter = shown;
+  decrypter.sink = translator?.stream();
+  exchange.decrypter = decrypter;
   const events = new DecryptStream({
     upstream: response,
-    decrypter: shown,
+    decrypter,
     clock: deps.clock,
     deadline: exchange.deadline,
     idleTimeout: deps.settings.streamIdleTimeout,
     heard: (bytes) => {
       stats.bytes.fromRemote += bytes;
-      if (translator !== undefined) responseRoom.growTo(translator.held());
     },
     decrypted: (bytes) => exchange.decrypted(bytes),
     failed: (failure) => {
@@ -170,7 +169,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
     });
     events.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
   } finally {
-    stats.events = shown.events;
+    stats.events = translator?.events() ?? decrypter.events;
     stats.usage = decrypter.usage;
     stats.modelError = decrypter.modelError;
   }
@@ -184,7 +183,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   exchange.broken = true;
   const told = failure && forCaller(exchange, failure);
   const last = told && (translator?.fail(told) ?? errorEvent(told, exchange));
-  stats.events = translator === undefined ? decrypter.events + 1 : shown.events;
+  stats.events = translator?.events() ?? decrypter.events + 1;
   res.write(last ?? '', () => breakConnection(exchange));
 }
 

@@ -4,7 +4,16 @@
  */
 import type { Member } from '../json/scan.ts';
 import type { JsonKind } from '../json/tokens.ts';
-import { invalid, isSet, objectAt, type PlainObject, stringAt, unsupported } from './request-refusal.ts';
+import {
+  invalid,
+  isSet,
+  listAt,
+  objectAt,
+  type PlainObject,
+  type RequestRefusal,
+  stringAt,
+  unsupported,
+} from './request-refusal.ts';
 
 type Kind = 'string' | 'number' | 'boolean' | 'object' | 'array';
 
@@ -26,19 +35,22 @@ const here = (kind: Kind, ...names: string[]): [string, MemberRule][] =>
 const MEMBERS: ReadonlyMap<string, MemberRule> = new Map([
   ...same('string', 'model', 'user', 'safety_identifier', 'service_tier', 'cache_salt'),
   ...same('boolean', 'stream', 'parallel_tool_calls'),
-  ...same('number', 'temperature', 'top_p', 'top_logprobs'),
+  ...same('number', 'temperature', 'top_p'),
   ['max_output_tokens', { kind: 'number', chat: 'max_completion_tokens' }],
   ...here('string', 'instructions', 'prompt_cache_key', 'prompt_cache_retention', 'truncation'),
   ...here('boolean', 'store', 'background'),
   ...here('object', 'text', 'reasoning', 'metadata', 'client_metadata', 'moderation'),
   ...here('object', 'stream_options', 'prompt_cache_options'),
   ...here('array', 'tools', 'include'),
+  ...here('number', 'top_logprobs'),
 ]);
 
 /** Members whose values may be of more than one kind; translate-request.ts translates them. */
 const OTHERS = new Set(['input', 'tool_choice']);
 
 const KEEP_ALL = 'Send the whole conversation as input; the service keeps nothing.';
+
+const NO_LOGPROBS = 'Leave it out, or ask POST /v1/chat/completions, which has log probabilities.';
 
 /** What a client should do instead, by the member that asks for something the service does not have. */
 const REFUSED: ReadonlyMap<string, string> = new Map([
@@ -50,6 +62,8 @@ const REFUSED: ReadonlyMap<string, string> = new Map([
   ['context_management', 'Leave it out, and shorten the input yourself.'],
   ['max_tool_calls', 'Leave it out, and count the calls yourself.'],
   ['access_programs', 'Leave it out.'],
+  ['top_logprobs', NO_LOGPROBS],
+  ['include', NO_LOGPROBS],
 ]);
 
 const OTHER_REMEDY = 'Leave it out: it has no translation.';
@@ -59,10 +73,12 @@ const OTHER_REMEDY = 'Leave it out: it has no translation.';
  */
 const QUOTABLE = /^\w{1,64}$/;
 
-const refused = (name: string) => {
-  const param = QUOTABLE.test(name) ? name : 'request';
-  return unsupported(param, `the member ${param} is not supported`, REFUSED.get(name) ?? OTHER_REMEDY);
-};
+function refused(name: string): RequestRefusal {
+  const isQuotable = QUOTABLE.test(name);
+  const which = isQuotable ? `the member ${name}` : 'a member with an unusual name';
+  const remedy = REFUSED.get(name) ?? OTHER_REMEDY;
+  return unsupported(isQuotable ? name : 'request', `${which} is not supported`, remedy);
+}
 
 /** The service's words for reasoning effort, by those of the API. */
 const EFFORTS: ReadonlyMap<unknown, string> = new Map([
@@ -89,14 +105,13 @@ export function isTaken({ name, kind }: Member): boolean {
   throw invalid(name, `${rule.kind === 'array' || rule.kind === 'object' ? 'an' : 'a'} ${rule.kind}`);
 }
 
-/**
- * Throws a RequestRefusal if the value of `background` or `truncation` asks for something that the service
- * does not do.
- */
+/** Throws a RequestRefusal if a member that may be there asks for something that the service does not do. */
 export function demandSupported(members: ReadonlyMap<string, unknown>): void {
   if (members.get('background') === true) throw refused('background');
-  const truncation = members.get('truncation');
-  if (truncation !== undefined && truncation !== 'disabled') throw refused('truncation');
+  if ((members.get('truncation') ?? 'disabled') !== 'disabled') throw refused('truncation');
+  if ((members.get('top_logprobs') ?? 0) !== 0) throw refused('top_logprobs');
+  const include = listAt('include', members.get('include') ?? []);
+  if (include.includes('message.output_text.logprobs')) throw refused('include');
 }
 
 /** Chat's `response_format`; undefined for plain text. */
@@ -148,21 +163,13 @@ const DEFAULTS = {
  */
 const NOT_REPEATED = new Set(['store', 'background', 'moderation']);
 
-/**
- * The members of the Response object that repeat the request or have defaults, as JSON text without the
- * braces, on one line: an event may hold no line ends. They are the bytes that came in `body`.
- */
-export function echoOf(body: Buffer, taken: ReadonlyMap<string, Member>): Buffer {
-  const parts: string[] = [];
-  for (const [name, value] of [...Object.entries(DEFAULTS), ['user', undefined] as const]) {
-    const member = NOT_REPEATED.has(name) ? undefined : taken.get(name);
-    // In JSON, line ends stand between values only.
-    const text = member
-      ? body.toString('utf8', member.start, member.end).replace(/[\r\n]/g, ' ')
-      : JSON.stringify(value);
-    if (text !== undefined) parts.push(`"${name}":${text}`);
+/** The members of the Response object that repeat the request or have defaults. */
+export function echoOf(members: ReadonlyMap<string, unknown>): PlainObject {
+  const echo: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries({ ...DEFAULTS, user: undefined })) {
+    echo[name] = (NOT_REPEATED.has(name) ? undefined : members.get(name)) ?? value;
   }
-  return Buffer.from(parts.join(','));
+  return echo;
 }
 
 /**
@@ -178,7 +185,7 @@ export function demandExact(name: string, value: unknown): void {
 }
 
 /** The members of the chat request, except messages, tools and `tool_choice`. */
-export function chatOf(members: ReadonlyMap<string, unknown>, logprobs: boolean): PlainObject {
+export function chatOf(members: ReadonlyMap<string, unknown>): PlainObject {
   const { format } = objectAt('text', members.get('text') ?? {});
   const { effort } = objectAt('reasoning', members.get('reasoning') ?? {});
   const chat: Record<string, unknown> = {};
@@ -186,7 +193,6 @@ export function chatOf(members: ReadonlyMap<string, unknown>, logprobs: boolean)
     if (chatName !== undefined && members.has(name)) chat[chatName] = members.get(name);
   }
   if (members.get('stream') === true) chat['stream_options'] = { include_usage: true };
-  if (logprobs) chat['logprobs'] = true;
   const responseFormat = formatOf(format);
   if (responseFormat !== undefined) chat['response_format'] = responseFormat;
   if (!isSet(effort)) return chat;

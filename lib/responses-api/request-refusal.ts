@@ -26,6 +26,36 @@ export const invalid = (param: string, expected: string) =>
     `Send ${expected}.`,
   );
 
+const STORED = 'Set `store: false` in the client, so that it sends the items themselves: nothing is stored.';
+const AS_TOOL = 'Define the tool as a function or a custom tool.';
+const AS_TEXT = 'Send what it held as text, as a call with its output, or as an image.';
+
+/** What to do instead, by the types of items and parts that the API has and that have no translation. */
+const INSTEAD: ReadonlyMap<unknown, string> = new Map([
+  ['item_reference', STORED],
+  ['compaction', 'Send the conversation itself.'],
+  ['compaction_trigger', 'Let the client shorten the conversation.'],
+  ['configuration_update', 'Set the members of the request.'],
+  ['input_file', 'Send its text, or its pages as images.'],
+  ['input_audio', 'Send its words as text.'],
+  ...['apply_patch_call', 'local_shell_call', 'shell_call'].flatMap((type): [string, string][] => [
+    [type, AS_TOOL],
+    [`${type}_output`, AS_TOOL],
+  ]),
+  ...[
+    ...['code_interpreter_call', 'computer_call', 'computer_call_output', 'file_search_call'],
+    ...['image_generation_call', 'mcp_approval_request', 'mcp_approval_response', 'mcp_call'],
+    ...['mcp_list_tools', 'program', 'program_output', 'web_search_call'],
+  ].map((type): [string, string] => [type, AS_TEXT]),
+]);
+
+/** A refused item or part, which is named if its type is the API's: any other is the client's own word. */
+export function untranslatable(what: 'an item' | 'a part', param: string, type: unknown): RequestRefusal {
+  const known = INSTEAD.get(type);
+  const which = known === undefined ? 'an unknown type' : `type ${type}`;
+  return unsupported(param, `${what} of ${which} cannot be translated`, known ?? AS_TEXT);
+}
+
 /** A 413. `what` completes the sentence "… has". */
 export const tooLarge = (param: string, what: string) =>
   new PrivatemodeError('body_too_large', `the ${param} has ${what}`, {

@@ -7,14 +7,12 @@ import type { ToolOrigin } from './tools.ts';
 export interface ResponseContext {
   /** The model that was asked for. */
   readonly model: string;
-  /** Members of the Response object that repeat the request, as JSON text without the braces, on one line. */
-  readonly echo: Uint8Array;
+  /** Members of the Response object that repeat the request, as JSON text without the braces. */
+  readonly echo: string;
   /** The application's tools, by their names in chat. */
   readonly origins: ReadonlyMap<string, ToolOrigin>;
   /** Whether reasoning items have `encrypted_content`. */
   readonly sealsReasoning: boolean;
-  /** Whether texts have `logprobs`. */
-  readonly logprobs: boolean;
 }
 
 const ID_BYTES = 12;
@@ -38,21 +36,29 @@ export const OUTCOMES: ReadonlyMap<unknown, ResponseOutcome> = new Map([
   ['content_filter', { status: 'incomplete', reason: 'content_filter' }],
 ]);
 
-/** A part of an item: its text grows with each piece. */
+/** A part of an item: its text grows with each piece, and each piece becomes an event. */
 export interface Part {
-  readonly index: number;
   readonly type: 'output_text' | 'refusal' | 'reasoning_text';
+  /** The members with which all its events begin, as JSON text. */
+  readonly place: string;
   text: string;
-  readonly logprobs: object[];
+}
+
+/** The item of a message, or of reasoning. */
+export interface TextItem {
+  readonly kind: 'reasoning' | 'message';
+  readonly id: string;
+  readonly index: number;
+  readonly parts: Part[];
 }
 
 /** The member that has the text of a part. */
 export const PART_TEXTS = { output_text: 'text', refusal: 'refusal', reasoning_text: 'text' } as const;
 
-export const partItem = ({ type, text, logprobs }: Part): object => ({
+export const partItem = ({ type, text }: Part): object => ({
   type,
   [PART_TEXTS[type]]: text,
-  ...(type === 'output_text' && { annotations: [], logprobs }),
+  ...(type === 'output_text' && { annotations: [], logprobs: [] }),
 });
 
 export const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
@@ -80,79 +86,13 @@ export function readReasoning(content: string): string | undefined {
   }
 }
 
-export function reasoningItem(
-  id: string,
-  status: ItemStatus,
-  content: readonly object[],
-  sealed?: string,
-): object {
-  const encrypted = sealed !== undefined && { encrypted_content: writeReasoning(sealed) };
-  return { id, type: 'reasoning', summary: [], content, ...encrypted, status };
-}
-
-export const messageItem = (id: string, status: ItemStatus, content: readonly object[]) => ({
-  id,
-  type: 'message',
-  role: 'assistant',
-  status,
-  content,
-});
-
-/** Identifies a tool call, and its tool. */
-export interface CallHead {
-  /** The name under which chat knows the tool. */
-  readonly chatName: string;
-  readonly id: string;
-  readonly callId: string;
-  readonly origin: ToolOrigin;
-}
-
-const ITEM_PREFIXES = { function: 'fc', custom: 'ctc', tool_search: 'tsc' } as const;
-
-/**
- * Returns a function that gives the calls of one response their ids. A client tells the calls apart by
- * `call_id`, so no two have the same.
- */
-export function createCallHeads({ origins }: ResponseContext): (name: string, id: unknown) => CallHead {
-  const taken = new Set<string>();
-  return (name, id) => {
-    const origin: ToolOrigin = origins.get(name) ?? { kind: 'function', name };
-    const callId = isText(id) && !taken.has(id) ? id : newId('call');
-    taken.add(callId);
-    return { chatName: name, id: newId(ITEM_PREFIXES[origin.kind]), callId, origin };
-  };
-}
-
-/** The item of a call; `value` is its arguments, or the input of a custom tool. */
-export function callItem({ id, callId, origin }: CallHead, status: ItemStatus, value: string): object {
-  const { kind, name, namespace } = origin;
-  if (kind === 'tool_search') {
-    const args = status === 'in_progress' ? {} : argumentsIn(value);
-    return { id, type: 'tool_search_call', call_id: callId, execution: 'client', arguments: args, status };
-  }
-  const named = { call_id: callId, name, ...(namespace !== undefined && { namespace }) };
-  return kind === 'custom'
-    ? { id, type: 'custom_tool_call', ...named, input: value, status }
-    : { id, type: 'function_call', ...named, arguments: value, status };
-}
-
-function argumentsIn(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
-}
-
-/** Log probabilities in the form of the API, where `bytes` is a list; in chat it may be null. */
-export function logprobsOf(choice: PlainObject): readonly object[] {
-  const { content } = isObject(choice['logprobs']) ? choice['logprobs'] : {};
-  if (!Array.isArray(content)) return [];
-  const entry = ({ token, logprob, bytes }: PlainObject) => ({ token, logprob, bytes: bytes ?? [] });
-  return content.filter(isObject).map((token) => {
-    const top = Array.isArray(token['top_logprobs']) ? token['top_logprobs'] : [];
-    return { ...entry(token), top_logprobs: top.filter(isObject).map(entry) };
-  });
+/** `seals`: whether reasoning has `encrypted_content`. Reasoning is over before a response can be cut. */
+export function textItem({ kind, id, parts }: TextItem, status: ItemStatus, seals = false): object {
+  const content = parts.map(partItem);
+  if (kind === 'message') return { id, type: 'message', role: 'assistant', status, content };
+  const sealed = seals && { encrypted_content: writeReasoning(parts[0]?.text ?? '') };
+  const shown = status === 'in_progress' ? status : 'completed';
+  return { id, type: 'reasoning', summary: [], content, ...sealed, status: shown };
 }
 
 const count = (from: unknown, name: string): number => {
@@ -201,11 +141,8 @@ export interface ResponseState {
   readonly error?: { readonly code: string; readonly message: string };
 }
 
-/**
- * The beginning of the Response object as JSON text, up to and with the comma before `echo`. The caller adds
- * `echo` and the closing brace: `echo` may be long, so it stays bytes and is never made text.
- */
-export function responseText(head: ResponseHead, state: ResponseState): string {
+/** The Response object as JSON text. */
+export function responseText(head: ResponseHead, state: ResponseState, { echo }: ResponseContext): string {
   const { status, reason, output = [], usage, error = null } = state;
   const own = {
     id: head.id,
@@ -219,5 +156,5 @@ export function responseText(head: ResponseHead, state: ResponseState): string {
     output,
     usage: usageOf(usage),
   };
-  return `${JSON.stringify(own).slice(0, -1)},`;
+  return `${JSON.stringify(own).slice(0, -1)},${echo}}`;
 }

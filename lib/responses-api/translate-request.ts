@@ -3,6 +3,7 @@
  */
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 import { ExactNumbers } from './exact-numbers.ts';
+import { addItem } from './items.ts';
 import { Messages } from './messages.ts';
 import { chatOf, demandExact, demandSupported, echoOf, isTaken } from './request-members.ts';
 import { invalid, listAt, objectAt, RequestRefusal, tooLarge } from './request-refusal.ts';
@@ -45,10 +46,9 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
   const tools = new Tools();
   if (members.has('tools')) tools.add('tools', members.get('tools'));
   const include = new Set(members.has('include') ? listAt('include', members.get('include')) : []);
-  const logprobs = members.has('top_logprobs') || include.has('message.output_text.logprobs');
 
   const text = new ChatText(numbers);
-  const head = Object.entries(chatOf(members, logprobs));
+  const head = Object.entries(chatOf(members));
   text.add(`{${head.map(([name, value]) => `"${name}":${numbers.stringify(value)},`).join('')}"messages":[`);
   const messages = new Messages(tools);
   const { instructions, input } = Object.fromEntries(members);
@@ -63,13 +63,12 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
       const place = `input[${k}]`;
       const value = objectAt(place, numbers.parse(items, item));
       yield;
-      yield* messages.add(place, value);
-      yield* text.elements(messages.takeComplete());
+      yield* addItem(messages, place, value);
     }
   }
-  messages.end();
-  yield* text.elements(messages.takeComplete());
-  if (messages.count === 0) {
+  const conversation = messages.list();
+  yield* text.elements(conversation);
+  if (conversation.length === 0) {
     const remedy = 'Send the conversation as input.';
     throw new RequestRefusal('missing_required_parameter', 'input', 'the request has no input', remedy);
   }
@@ -87,10 +86,9 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
     streaming: members.get('stream') === true,
     context: {
       model: typeof model === 'string' ? model : '',
-      echo: echoOf(body, taken),
+      echo: numbers.stringify(echoOf(members)).slice(1, -1),
       origins: tools.origins,
       sealsReasoning: include.has('reasoning.encrypted_content'),
-      logprobs,
     },
     hosted: [...tools.hosted],
   };

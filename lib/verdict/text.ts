@@ -114,32 +114,24 @@ function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): 
     .join('\n');
 }
 
-/** The five links, each with its meaning. With `verbose`, the checks of a link stand below it. */
+/** The five links, each with its meaning. With `verbose`, what was made of its checks stands below it. */
 function chain(verdict: Verdict, verbose: boolean, paint: Paint): string {
-  const { checks } = verdict;
-  if (checks.length === 0) return '';
-  const width = Math.max(...checks.map(({ id }) => titleOf(id).length));
+  const made = verdict.checks.filter(({ outcome }) => outcome !== 'not-evaluated');
+  if (verdict.checks.length === 0) return '';
+  const width = Math.max(...made.map(({ id }) => titleOf(id).length));
   const lines = chainOfTrust(verdict).flatMap((link) => {
-    const line = linkLine(link, verdict.roots, paint);
-    if (!verbose) return [line];
-    const own = checks.filter((check) => linkOf(check.id) === link.id);
-    // Checks that were neither passed nor failed, for the same reason, share a line.
-    const runs = Map.groupBy(own, ({ id, outcome, found }) =>
-      outcome === 'pass' || outcome === 'fail' ? id : `${outcome} ${found}`,
-    );
-    return [line, ...Array.from(runs.values(), (run) => checkLine(run, width, paint)), ''];
+    const own = verbose ? made.filter((check) => linkOf(check.id) === link.id) : [];
+    return [linkLine(link, verdict.roots, paint), ...own.map((check) => checkLine(check, width, paint))];
   });
   const more = verbose ? [] : ['', 'Each check: --verbose, or --json for a program.'];
-  return [paint('bold', 'Chain of trust'), ...lines, ...more].join('\n').trimEnd();
+  return [paint('bold', 'Chain of trust'), ...lines, ...more].join('\n');
 }
 
-/** `run`: one check, or several with the same outcome and reason. */
-function checkLine(run: Verdict['checks'], width: number, paint: Paint): string {
-  const [{ id, outcome, expected, found }] = run as [Verdict['checks'][number]];
+function checkLine(check: Verdict['checks'][number], width: number, paint: Paint): string {
+  const { id, outcome, expected, found } = check;
   const [style, mark] = MARKS[outcome];
-  const title = run.length > 1 ? `${run.length} checks` : titleOf(id);
   const told = outcome === 'fail' ? `expected ${printable(expected)}; found ` : '';
-  return `    ${paint(style, mark)} ${title.padEnd(width)}  ${paint('plain', told + printable(found))}`;
+  return `    ${paint(style, mark)} ${titleOf(id).padEnd(width)}  ${paint('plain', told + printable(found))}`;
 }
 
 /** What even an accepted verdict does not prove (docs/verification.md). */

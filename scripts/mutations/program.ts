@@ -118,7 +118,6 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/limits/count-requests.test.ts',
         names: [
           'the limit requestsPerMinute admits its number of requests within any 60 s, and one more exactly 60 s after the first',
-          'the limit requestsPerMinute admits with the value 1 one request, and the next one 60 s later',
         ],
       },
     ],
@@ -250,8 +249,8 @@ export const PROGRAM: readonly Mutation[] = [
     file: 'lib/cli.ts',
     edits: [
       {
-        find: "(thrown.stack ?? '').split('\\n').filter((line) => /^\\s+at /.test(line))",
-        replace: "[thrown.stack ?? '']",
+        find: "(fault.stack ?? '').split('\\n').filter((line) => /^\\s+at /.test(line))",
+        replace: "[fault.stack ?? '']",
       },
     ],
     tests: [
@@ -295,13 +294,13 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'run: any text of the service goes into the configuration of an agent',
     file: 'lib/commands/run-models.ts',
-    edits: [{ find: ' && isPlainName(only)', replace: '' }],
+    edits: [{ find: ' || !/^[A-Za-z0-9][\\w.:@/+-]{0,255}$/.test(id)', replace: '' }],
     tests: [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run asks for --model if the only model of the service is named {env:GITHUB_TOKEN}',
-          'privatemode-proxy run asks for --model if the only model of the service is named __proto__',
+          'privatemode-proxy run does not take a model named {env:GITHUB_TOKEN} from the list',
+          'privatemode-proxy run does not take a model named __proto__ from the list',
         ],
       },
     ],
@@ -321,15 +320,13 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'run: whatever listens in the place of the proxy gets prompts',
-    file: 'lib/commands/run-relay.ts',
-    edits: [
-      { find: "isKnown = about?.name === 'privatemode-proxy'", replace: 'isKnown = about !== undefined' },
-    ],
+    file: 'lib/commands/run-models.ts',
+    edits: [{ find: "if (about?.name === 'privatemode-proxy')", replace: 'if (about != null)' }],
     tests: [
       {
         file: 'test/commands/run-relay.test.ts',
         names: [
-          'the port that privatemode-proxy run opens for an agent gives no prompt to a program of another name that listens in the place of the proxy after a failure',
+          'the port that privatemode-proxy run opens for an agent gives no prompt to a program of another name that has taken over the port of the proxy',
         ],
       },
     ],
@@ -379,9 +376,9 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'run: white space in front of a setting hides it, which Codex does not see',
-    file: 'lib/commands/agents.ts',
-    edits: [{ find: `name.replace(/^[\\p{White_Space}"']+|[\\p{White_Space}"']+$/gu, '')`, replace: 'name' }],
+    defence: 'run: white space behind a setting hides it, which Codex does not see',
+    file: 'lib/commands/agents/codex.ts',
+    edits: [{ find: `[\\p{White_Space}"']*)(?=`, replace: ')(?=' }],
     tests: [
       {
         file: 'test/commands/run.test.ts',

@@ -54,7 +54,7 @@ async function team(
   const clients = await openClients({
     ...{ path: file, needsKeys: false, sharedSalt: undefined, clock: systemClock, ...given.options },
     changed: (count) => changes.push(count),
-    notices: createNotices({ clock: systemClock, log }),
+    notices: createNotices(log, systemClock),
   });
   t.after(() => clients.close());
   const receipts: RequestReceipt[] = [];

@@ -55,6 +55,6 @@ describe('the listener of --metrics-address', { timeout: 600_000 }, () => {
     assert.ok(ours.length > 20, `${ours.length} metrics`);
     const page = readFileSync(join(ROOT, 'docs/monitoring.md'), 'utf8');
     const missing = ours.filter((name) => !page.includes(`\n| \`${name}\` |`));
-    assert.deepEqual(missing, [], 'npx node scripts/operator-tables.ts writes the table');
+    assert.deepEqual(missing, [], 'npx node scripts/tables.ts writes the table');
   });
 });

@@ -171,14 +171,6 @@ if (ANALYZE.skip === false) {
       });
     }
 
-    it('notices a misspelt setting', () => {
-      const path = join(directory, 'privatemode-proxy.service');
-      const unit = readFileSync(path, 'utf8');
-      writeFileSync(path, unit.replace('WatchdogSec', 'WatchDogSec'));
-      assert.match(verify('--system', ['privatemode-proxy.service']).stderr, /WatchDogSec/);
-      writeFileSync(path, unit);
-    });
-
     it('rates the exposure of the service at 2.0 at most', () => {
       const unit = join(directory, 'privatemode-proxy.service');
       const { stdout } = run(ANALYZE.path, ['security', '--offline=true', '--no-pager', unit]);

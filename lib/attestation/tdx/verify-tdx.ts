@@ -2,23 +2,20 @@
  * Verifies Intel TDX evidence: who signed it, what it says about what runs, and what Intel's collateral says
  * about its platform (docs/protocol/attestation.md 9 to 11, 13, 19.10).
  */
-import type { Checks, Stages } from '../check.ts';
-import type { EvidenceOf } from '../collateral.ts';
+import type { Checks } from '../check.ts';
+import type { EvidenceContext } from '../collateral.ts';
 import type { TdxReferenceValues } from '../manifest.ts';
-import { CHAIN_ROWS, readPckChain, readPinnedRoot } from './chain.ts';
+import { CHAIN_ROWS, readPckChain, readPinnedRoot, readSgxExtension, SGX_EXTENSION_OID } from './chain.ts';
 import { COLLATERAL_ROWS, judgeCollateral } from './collateral-checks.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import { type QuoteV4, quoteParts } from './quote.ts';
 import { FORM_ROWS, type QuoteSubject, SIGNATURE_ROWS, type SignerSubject } from './quote-checks.ts';
-import { readSgxExtension, SGX_EXTENSION_OID } from './sgx-extension.ts';
 
-export const TDX_ROWS: Stages = {
+/** The checks of who signed, and those after the checks of the document. */
+export const TDX_ROWS = {
   signer: [...FORM_ROWS, ...CHAIN_ROWS, ...SIGNATURE_ROWS],
-  policy: POLICY_ROWS,
-  revocation: COLLATERAL_ROWS,
+  later: [...POLICY_ROWS, ...COLLATERAL_ROWS],
 };
-
-export type TdxEvidence = EvidenceOf<QuoteV4, TdxReferenceValues>;
 
 /**
  * Returns whether all checks hold, those of what runs and on what by one of the reference values;
@@ -26,7 +23,9 @@ export type TdxEvidence = EvidenceOf<QuoteV4, TdxReferenceValues>;
  */
 export async function verifyTdx(
   checks: Checks,
-  { message, entries, context }: TdxEvidence,
+  message: QuoteV4,
+  entries: readonly TdxReferenceValues[],
+  context: EvidenceContext,
   documentHolds: (checks: Checks) => Promise<boolean>,
 ): Promise<boolean> {
   const signer = await whoSigned(checks, { ...context, ...quoteParts(message) });
