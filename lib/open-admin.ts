@@ -47,11 +47,8 @@ export async function openReceipts(
     roots: unsafeTrustRoots === undefined ? 'vendor' : 'custom',
     clock,
     counters: counters.receipts,
-    onFailure: (error) => {
-      const more = error instanceof PrivatemodeError ? `. ${error.remedy}` : ''; // it knows better
-      notices.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}${more}`);
-    },
-    onRecovery: () => notices.clear('receipts_unwritten'),
+    onFailure: (error) => notices.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}`),
+    onWritten: () => notices.clear('receipts_unwritten'),
     onLost() {
       forget();
       forget = clock.after(DAY_MS, () => notices.clear('receipts_lost'));

@@ -42,7 +42,7 @@ interface ProxyEnvironment {
 
 /**
  * Starts the proxy; the port is open when it resolves, with --reuse-port when `opened` does. Throws
- * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed.
+ * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed, and as `givenManifest` does.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment) {
   const { env, log, status, onPermanent = () => {}, clock = systemClock } = environment;
@@ -51,14 +51,14 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const fd = inheritedSocket(env);
   prepareWorkspace(workspace);
   const counters = createCounters();
-  const notices = createNotices({ log, clock, standing });
+  const notices = createNotices(log, clock, standing);
   const service = watchService(notices, clock);
   const shared = { clock, log, counters, notices, opened };
 
   const authorities = loadTrustStore(env);
   const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock, authorities });
   opened.defer(() => outbound.close());
-  const key = configuredKey(config);
+  const key = configuredKey(config.apiKey);
   /** Adds to an error what the operator, and nobody else, should know about it. */
   const named = (error: PrivatemodeError) => withSimulatorHint(key.named(error), config);
   const salt = config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt());
@@ -68,9 +68,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   let server: GatewayServer | undefined; // set last, because it needs all the rest
   // With port 0 the address is not known yet.
   const statusPage = admin?.port ? `http://${urlHost(reachableHost(admin.host))}:${admin.port}/` : undefined;
-  const report = reportStart({ clock, log, status, statusPage });
+  const report = reportStart(clock, log, status, statusPage);
   opened.defer(() => report.close());
-  const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
+  const logEvent = sessionLog(log, counters);
   const control = { ...config, endpoint, clock, call: outbound.call };
   const store = createCollateralStore(join(workspace, 'collateral'));
   const given = manifestPath === undefined ? undefined : await givenManifest(manifestPath);
@@ -90,7 +90,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       logEvent(told);
       report.observe(told);
       if (told.type === 'epoch') service.answered();
-      if (told.type === 'epoch' && told.record !== undefined) receipts?.keepRecord(told.record);
       setImmediate(look); // once the session is in the state that the event reports
     },
   });

@@ -108,12 +108,10 @@ export async function respond(
     errorBody === undefined ? responseChunks(attempt, config) : { chunks: [errorBody], finish: () => {} };
   if (kind === 'encrypted-stream') {
     const decrypter = new EventDecrypter(endpoint, cipher, asked);
-    const events = decrypted(
-      source,
-      translator?.decrypter(decrypter) ?? decrypter,
-      onAuthentic,
-      (error) => translator?.fail(error) ?? errorEvent(error, { format, requestId }),
-    );
+    decrypter.sink = translator?.stream();
+    const farewell = (error: PrivatemodeError) =>
+      translator?.fail(error) ?? errorEvent(error, { format, requestId });
+    const events = decrypted(source, decrypter, onAuthentic, farewell);
     return new Response(streamOf(events, attempt.abort), {
       status,
       headers: headers('text/event-stream'),

@@ -5,32 +5,25 @@ import { type Paint, painter, type Style } from '../text.ts';
 /** Rows of a table that are shown; the page has all. */
 const MOST_ROWS = 8;
 
-const STYLES = { good: 'good', warn: 'caution', bad: 'bad', plain: 'plain' } as const satisfies Record<
-  Tone,
-  Style
->;
+const styleOf = (tone: Tone): Style => (tone === 'warn' ? 'caution' : tone);
 
 /** The text, ending with a line feed. */
 export function toText(view: readonly Section[], colours: boolean): string {
   const paint = painter(colours);
-  const linesOf = ({ title, note = '', tone, rows = [], table = [], isFolded }: Section) => [
-    tone === undefined
-      ? `${paint('bold', title)}  ${paint('plain', note)}`
-      : marked(tone, `${title}. ${note}`, paint),
-    ...rowLines(rows, '  ', isFolded === true, paint),
-    ...tableLines(table, paint),
-  ];
-  return `${view
-    .map((section) =>
-      linesOf(section)
-        .map((line) => line.trimEnd())
-        .join('\n'),
-    )
-    .join('\n\n')}\n`;
+  const parts = view.map(({ title, note = '', tone, rows = [], table = [], isFolded }) => {
+    const head =
+      tone === undefined
+        ? `${paint('bold', title)}  ${paint('plain', note)}`
+        : marked(tone, `${title}. ${note}`, paint);
+    return [head, ...rowLines(rows, '  ', isFolded === true, paint), ...tableLines(table, paint)]
+      .map((line) => `${line.trimEnd()}\n`)
+      .join('');
+  });
+  return parts.join('\n');
 }
 
 const marked = (tone: Tone, text: string, paint: Paint): string =>
-  paint(STYLES[tone], `${MARKS[tone]} ${text}`);
+  paint(styleOf(tone), `${MARKS[tone]} ${text}`);
 
 const widest = (texts: readonly string[]): number => Math.max(0, ...texts.map(({ length }) => length));
 
@@ -55,7 +48,7 @@ function tableLines(table: readonly (readonly ViewRow[])[], paint: Paint): strin
   const lines = [titles, ...shown].map((line) => {
     const padded = line.map(({ value = '', tone }, i) => {
       const cell = value.padEnd(widths[i] ?? 0);
-      return tone === undefined ? cell : paint(STYLES[tone], cell);
+      return tone === undefined ? cell : paint(styleOf(tone), cell);
     });
     return `  ${padded.join('  ')}`;
   });

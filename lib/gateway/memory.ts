@@ -50,10 +50,6 @@ export class Room {
     return taken;
   }
 
-  growTo(bytes: number): void {
-    if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
-  }
-
   /** Gives all bytes back, for good. */
   release(): void {
     this.#isOver = true;

@@ -1,9 +1,9 @@
 /** The last step of the chain: decrypts the upstream response and gives it to the application. */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { errorEvent } from '../api/error-response.ts';
 import { listWithAliases } from '../api/model-aliases.ts';
-import { type Clock, Deadline } from '../clock.ts';
+import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
@@ -123,7 +123,7 @@ function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, bo
 
 /** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
 async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, response: IncomingMessage) {
-  const { deps, res, match, translator, stats, responseRoom } = exchange;
+  const { deps, res, match, translator, stats } = exchange;
   const { counters } = deps.metrics;
   const { cipher, epoch } = exchange.attempt as Encrypted;
   const headers = headersOf(exchange, response, { contentType: 'text/event-stream', epoch });
@@ -135,17 +135,16 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   });
 
   const decrypter = new EventDecrypter(match.endpoint, cipher, asked);
-  const shown = translator?.decrypter(decrypter) ?? decrypter;
-  exchange.decrypter = shown;
+  decrypter.sink = translator?.stream();
+  exchange.decrypter = decrypter;
   const events = new DecryptStream({
     upstream: response,
-    decrypter: shown,
+    decrypter,
     clock: deps.clock,
     deadline: exchange.deadline,
     idleTimeout: deps.settings.streamIdleTimeout,
     heard: (bytes) => {
       stats.bytes.fromRemote += bytes;
-      if (translator !== undefined) responseRoom.growTo(translator.held());
     },
     decrypted: (bytes) => exchange.decrypted(bytes),
     failed: (failure) => {
@@ -158,7 +157,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
     else events.stop(asPrivatemodeError(reason));
   });
   const { streamKeepalive } = deps.settings;
-  if (streamKeepalive > 0) keepAlive(events, res, streamKeepalive, deps.clock);
+  if (streamKeepalive > 0) keepAlive(exchange, events, streamKeepalive);
   try {
     // stream.pipeline costs a short request a sixth more (bench row request_cpu).
     await new Promise<void>((resolve, reject) => {
@@ -170,7 +169,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
     });
     events.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
   } finally {
-    stats.events = shown.events;
+    stats.events = translator?.events() ?? decrypter.events;
     stats.usage = decrypter.usage;
     stats.modelError = decrypter.modelError;
   }
@@ -184,21 +183,21 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   exchange.broken = true;
   const told = failure && forCaller(exchange, failure);
   const last = told && (translator?.fail(told) ?? errorEvent(told, exchange));
-  stats.events = translator === undefined ? decrypter.events + 1 : shown.events;
+  stats.events = translator?.events() ?? decrypter.events + 1;
   res.write(last ?? '', () => breakConnection(exchange));
 }
 
 /**
- * Writes a comment whenever the events were silent for `interval` ms, because programs on the way may close
- * silent connections. Not while the client is behind.
+ * Writes what means nothing whenever the events were silent for `interval` ms, because clients, and programs
+ * on the way, may close silent connections. Not while the client is behind.
  */
-function keepAlive(events: Readable, res: ServerResponse, interval: number, clock: Clock): void {
-  const silence = new Deadline(clock);
-  const comment = (): void => {
-    if (!res.writableNeedDrain) res.write(': keepalive\n\n');
-    silence.wait(interval, comment);
+function keepAlive({ res, deps, translator }: Exchange, events: Readable, interval: number): void {
+  const silence = new Deadline(deps.clock);
+  const write = (): void => {
+    if (!res.writableNeedDrain) res.write(translator?.keepAlive() ?? ': keepalive\n\n');
+    silence.wait(interval, write);
   };
-  silence.wait(interval, comment);
+  silence.wait(interval, write);
   events.on('data', () => silence.refresh());
   events.once('close', () => silence.cancel());
 }

@@ -3,29 +3,32 @@ import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { overflowError } from './context-overflow.ts';
-import type { Decrypter, Opener, RequestFacts } from './decrypter.ts';
-import { jsonOf, malformed, notAuthentic, own, tokenUsage } from './decrypter.ts';
+import type { Decrypter, EventSink, Opener, RequestFacts } from './decrypter.ts';
+import { jsonOf, type Members, malformed, notAuthentic, own, tokenUsage } from './decrypter.ts';
 import { blocksOrder, type EventOrder } from './event-order.ts';
 import { fitsRow, type GrammarRow, grammarOf, hasNames, type ResponseGrammar } from './response-grammar.ts';
 import { objectText, type SealedObject } from './sealed-json.ts';
 
 const MAX_BYTES = 32 * 1024 * 1024; // of an event on the wire; a larger one is not held in memory
+/** The text that these bytes mean, each of them a character (latin1). */
+const decoded = (utf8: string): string => Buffer.from(utf8, 'latin1').toString();
 
 /**
  * Parses each event, opens and checks its messages, and writes it anew from what was understood. `feed`
- * returns complete events: `data` in one line, and `retry`. Comments pass without their text; ids and unknown
- * fields do not. Nobody authenticates the name of an event, by which clients skip it: so only events of
- * messages keep theirs, which must be their `type`.
+ * returns complete events: `data` in one line, and `retry`; with a `sink`, what that writes in place of those
+ * of a chat. Comments pass without their text; ids and unknown fields do not. Nobody authenticates the name
+ * of an event, by which clients skip it: so only events of messages keep theirs, which must be their `type`.
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
- * that breaks the grammar), response_malformed, response_too_large or stream_unfinished; events before the
- * failing one are delivered. The constructor throws response_malformed if the endpoint has no streams, and
- * as grammarOf does. `maxBytes` is for tests only.
+ * that breaks the grammar), response_malformed, response_too_large, stream_unfinished or what the sink
+ * throws; events before the failing one are delivered. The constructor throws response_malformed if the
+ * endpoint has no streams, and as grammarOf does. `maxBytes` is for tests only.
  */
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
   finished = false;
   events = 0;
   modelError = false;
+  sink: EventSink | undefined = undefined; // set before the first byte
 
   readonly #cipher: Opener;
   readonly #usageWanted: RequestFacts['usage'];
@@ -39,7 +42,7 @@ export class EventDecrypter implements Decrypter {
     onRetry: (milliseconds) => this.#deliver(`retry: ${milliseconds}\n`),
     onComment: () => this.#deliver(':\n\n'), // keeps the connection alive
   });
-  readonly #constants = new Map<string, string>(); // by member: its value in all events that have it
+  readonly #constants = new Map<string, { text: string; value: unknown }>(); // of all events that have it
   #complete = false; // the event that ends the stream would be true now
   #delivered = ''; // by the chunk that is being read; each character is one byte
   #unended = 0; // bytes on the wire since the last event
@@ -74,11 +77,11 @@ export class EventDecrypter implements Decrypter {
       }
     } catch (thrown) {
       this.finished = true;
-      if (!this.modelError) this.failure = asPrivatemodeError(thrown);
+      if (!this.modelError || this.sink !== undefined) this.failure ??= asPrivatemodeError(thrown);
     }
     const delivered = this.#delivered;
     this.#delivered = '';
-    return Buffer.from(delivered, 'latin1');
+    return this.sink?.take(delivered) ?? Buffer.from(delivered, 'latin1');
   }
 
   end(): void {
@@ -96,7 +99,8 @@ export class EventDecrypter implements Decrypter {
     if (isLast && !this.#complete && !this.modelError) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
     }
-    this.#deliver(event);
+    if (this.sink === undefined) this.#deliver(event);
+    else this.sink.accept();
     this.events += 1;
     this.finished = isLast;
   }
@@ -126,9 +130,14 @@ export class EventDecrypter implements Decrypter {
     if (type === 'error') {
       this.modelError = true;
       const at = names.indexOf('error');
-      const error: unknown = JSON.parse(Buffer.from(values[at]!, 'latin1').toString());
+      const error: unknown = JSON.parse(decoded(values[at]!));
       const shown = overflowError(error, this.#named ? 'anthropic' : 'openai');
       if (shown !== undefined) values[at] = Buffer.from(JSON.stringify(shown)).toString('latin1');
+      this.sink?.error((shown ?? error) as Members);
+    }
+    if (this.sink !== undefined) {
+      const [created, model] = [this.#constants.get('created')?.value, this.#constants.get('model')?.value];
+      return void this.sink.chunk({ created, model, choices: content, usage: object.usage });
     }
     const isClosing = Array.isArray(content) && content.length === 0;
     if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
@@ -152,14 +161,15 @@ export class EventDecrypter implements Decrypter {
       const name = names[sealed[k]!]!;
       const text = opened[k]!;
       values[sealed[k]!] = text;
-      const first = this.#constants.get(name);
+      const first = this.#constants.get(name)?.text;
       if (text === first) continue;
       if (first !== undefined) throw notAuthentic('the events are not of one response');
-      const value = jsonOf(text);
+      const isShown = this.sink !== undefined && /[^\x00-\x7f]/.test(text);
+      const value = jsonOf(isShown ? decoded(text) : text);
       if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
       if (!Object.hasOwn(row.required, name)) continue;
       if (name === 'index') index = value;
-      else if (row.object !== undefined && name !== 'choices') this.#constants.set(name, text);
+      else if (row.object !== undefined && name !== 'choices') this.#constants.set(name, { text, value });
       else content = value;
     }
     this.#complete = this.#follow(type, content, index);

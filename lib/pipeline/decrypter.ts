@@ -16,6 +16,14 @@ export interface Decrypter {
   readonly usage: TokenUsage | undefined; // stated so far, whether or not the application gets it
 }
 
+/** Takes the opened events of a chat's stream, and writes others. What it throws is the stream's failure. */
+export interface EventSink {
+  chunk(chunk: Members): void; // parsed: `created`, `model`, `choices`, `usage`
+  error(error: Members): never; // of the service
+  accept(): void; // the stream is whole
+  take(before: string): Uint8Array; // what was written since the last call, behind lines without a meaning
+}
+
 export type Opener = Pick<RequestCipher, 'open'>;
 
 /** The kind of response that the request asked for; a genuine response has this kind. */

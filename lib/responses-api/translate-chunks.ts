@@ -1,182 +1,66 @@
 /**
  * Translates the chunks of one chat completion into the events of one Response, and decides when each item
- * begins and ends.
+ * begins and ends (docs/protocol/responses.md).
  */
 import { PrivatemodeError } from '../errors.ts';
-import { scanJson } from '../json/scan.ts';
-import { malformed } from '../pipeline/decrypter.ts';
-import { cutArguments, inputIn } from './custom-input.ts';
+import { type EventSink, malformed } from '../pipeline/decrypter.ts';
+import { CALL_EVENTS, type Call, callItem, createCalls, unsent, wholeArguments } from './calls.ts';
+import { EventLog } from './event-log.ts';
 import { isObject, type PlainObject } from './request-refusal.ts';
 import {
-  type CallHead,
-  callItem,
-  createCallHeads,
-  isText,
-  logprobsOf,
-  messageItem,
   newId,
-  OUTCOMES,
-  PART_TEXTS,
   type Part,
   partItem,
   type ResponseContext,
-  type ResponseHead,
   type ResponseState,
-  reasoningItem,
-  responseHead,
-  responseText,
+  responseWriter,
+  type TextItem,
+  textItem,
 } from './response-object.ts';
 
-/** Most bytes that a response may hold for its last events (`held`): the limit of a whole body. */
-const MAX_HELD = 128 * 1024 * 1024;
-/** What each piece of text adds to `held` beside its characters, in bytes. */
-const PIECE_COST = 64;
+/** Characters of texts and arguments that one response may have: they are kept for its last events. */
+const MOST_TEXT = 16 * 1024 * 1024;
 
 const tooLarge = () =>
   new PrivatemodeError('response_too_large', 'the response is larger than a translation can be');
 
-/** Writes the events of a stream, numbered without gaps. */
-class EventLog {
-  /** Events written so far; also the number of the next one. */
-  events = 0;
-  #pieces: Uint8Array[] = []; // written bytes that come before `#out`
-  #out = '';
-
-  /**
-   * Writes every event. `members` is JSON text without the braces. If `rest` is given, the last object in
-   * `members` is still open: `rest` continues it, and this method closes it.
-   */
-  write(type: string, members: string, rest?: Uint8Array): void {
-    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events},${members}`;
-    if (rest !== undefined) {
-      this.#pieces.push(Buffer.from(this.#out), rest);
-      this.#out = '}';
-    }
-    this.#out += '}\n\n';
-    this.events += 1;
-  }
-
-  event(type: string, members: object): void {
-    this.write(type, membersText(members));
-  }
-
-  /** Writes an empty comment, which means nothing and keeps the connection alive. */
-  comment(): void {
-    this.#out += ':\n\n';
-  }
-
-  /** Returns the bytes written since the last take. */
-  take(): Uint8Array {
-    const text = Buffer.from(this.#out);
-    const bytes = this.#pieces.length === 0 ? text : Buffer.concat([...this.#pieces, text]);
-    this.#pieces = [];
-    this.#out = '';
-    return bytes;
-  }
-
-  /** Runs `writes`. If it throws, none of the events that it wrote remains. */
-  atOnce(writes: () => void): void {
-    const [pieces, out, sequence] = [this.#pieces.length, this.#out, this.events];
-    try {
-      writes();
-    } catch (thrown) {
-      this.#pieces.length = pieces;
-      this.#out = out;
-      this.events = sequence;
-      throw thrown;
-    }
-  }
-}
-
-interface TextItem {
-  readonly kind: 'reasoning' | 'message';
-  readonly id: string;
-  readonly index: number;
-  readonly parts: PlacedPart[];
-}
-
-/** A tool call. It has an item as soon as the chat completion has named the tool. */
-interface Call {
-  id: unknown;
-  args: string;
-  /** Characters of `args` that deltas have sent. */
-  sent: number;
-  item: (CallHead & { readonly index: number }) | undefined;
-}
-
-/** How the types of a call's delta and done events begin. A tool search has only the events of its item. */
-const CALL_EVENTS: Readonly<Record<CallHead['origin']['kind'], string | undefined>> = {
-  function: 'response.function_call_arguments',
-  custom: 'response.custom_tool_call_input',
-  tool_search: undefined,
-};
+/** Why a response is incomplete, by its `finish_reason`; undefined: it is complete. Others are failures. */
+const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([
+  ['stop', undefined],
+  ['tool_calls', undefined],
+  ['length', 'max_output_tokens'],
+  ['content_filter', 'content_filter'],
+]);
 
 /**
- * A part, and its place as the JSON text with which the members of all its events begin. It is made once,
- * because each piece of text becomes an event.
+ * `error.code` of a Response, by the `code` of an error of the service: its status, or the code for a full
+ * context window. Default: `server_error`.
  */
-interface PlacedPart extends Part {
-  readonly place: string;
-}
+const ERROR_CODES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
+  [400, 'invalid_prompt'],
+  [413, 'invalid_prompt'],
+  [422, 'invalid_prompt'],
+  [429, 'rate_limit_exceeded'],
+  ['context_length_exceeded', 'context_length_exceeded'],
+]);
 
-/** The members as JSON text without the braces. */
-const membersText = (members: object): string => JSON.stringify(members).slice(1, -1);
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
 
-/** Arguments that stand for no arguments. */
-const NONE = 'null';
-
-/**
- * Returns the arguments that no delta has sent yet, and counts them as sent: all arguments before the first
- * delta, then `piece` alone. Returns nothing while the arguments may still become NONE, and for a custom
- * tool, whose input is read when its arguments are complete. After the first delta it does not read `args`,
- * because V8 would join all its pieces anew for each reading.
- */
-function unsent(call: Call, piece: string): string {
-  if (call.item?.origin.kind === 'custom' || (call.sent === 0 && NONE.startsWith(call.args))) return '';
-  const rest = call.sent === 0 ? call.args : piece;
-  call.sent += rest.length;
-  return rest;
-}
-
-/**
- * The arguments of a function, or the input of a custom tool, and the `rest` that no delta has sent. Some
- * models send no arguments, or NONE, where they mean an object without members.
- */
-function wholeArguments({ args, sent, item }: Call): { readonly input: string; readonly rest: string } {
-  if (item?.origin.kind === 'custom') {
-    const input = inputIn(args);
-    return { input, rest: input };
-  }
-  const input = args === '' || args === NONE ? '{}' : args;
-  return { input, rest: input.slice(sent) };
-}
-
-/**
- * Whether the text begins a JSON object and ends before the object does. Other texts pass: the model may have
- * got its JSON wrong, and then it reads what the tool says.
- */
-function isCut(args: string): boolean {
-  if (!/^\s*\{/.test(args)) return false;
-  try {
-    // In a list, because the scan restricts the names of members at the top.
-    return scanJson(Buffer.from(`[${args}`), { array: true, partial: true }).members.length === 0;
-  } catch {
-    return false;
-  }
-}
+/** What the types of the API demand of an event or a part with text of a message. */
+const logprobs = (type: Part['type']): string => (type === 'output_text' ? ',"logprobs":[]' : '');
 
 /**
  * Translates one chat completion. An agent runs a tool as soon as the item of its call is done, whatever
  * comes later. So the calls and the message are done only in `accept`, which says that the chat completion
  * was whole; a failure before `accept` leaves them open.
  */
-export class ChatTranslation {
+export class ChatTranslation implements EventSink {
+  /** The last Response object, as JSON. */
+  response = '';
   readonly log = new EventLog();
-  isOver = false;
-  #last = ''; // the beginning of the last Response object, see responseText
-  /** Text that is kept for the last events: its characters, and PIECE_COST bytes for each piece. */
-  held = 0;
-  #head: ResponseHead | undefined;
+  #isOver = false;
+  #size = 0; // see MOST_TEXT
+  #write: ReturnType<typeof responseWriter> | undefined; // undefined: nothing has been written
   readonly #items: (TextItem | Call)[] = []; // by output_index
   #reasoning: TextItem | undefined; // the open one, if any
   #message: TextItem | undefined;
@@ -184,77 +68,60 @@ export class ChatTranslation {
   #finish: unknown;
   #usage: unknown;
   readonly #context: ResponseContext;
-  readonly #callHead: ReturnType<typeof createCallHeads>;
-  readonly #maxHeld: number;
+  readonly #newCall: ReturnType<typeof createCalls>;
 
-  constructor(context: ResponseContext, maxHeld = MAX_HELD) {
+  constructor(context: ResponseContext) {
     this.#context = context;
-    this.#callHead = createCallHeads(context);
-    this.#maxHeld = maxHeld;
+    this.#newCall = createCalls(context);
   }
 
-  #respond(type: string, head: ResponseHead, state: ResponseState): void {
-    this.#last = responseText(head, state);
-    this.log.write(type, `"response":${this.#last}`, this.#context.echo);
+  take(before: string): Uint8Array {
+    return this.log.take(before);
   }
 
-  /** The last Response object, as JSON. */
-  get response(): Buffer {
-    return Buffer.concat([Buffer.from(this.#last), this.#context.echo, Buffer.from('}')]);
+  #begin(chunk: PlainObject = {}): void {
+    if (this.#write !== undefined) return;
+    this.#write = responseWriter(this.#context, chunk);
+    this.#respond('created', { status: 'in_progress' });
+    this.#respond('in_progress', { status: 'in_progress' });
   }
 
-  #begin(chunk?: PlainObject): ResponseHead {
-    if (this.#head !== undefined) return this.#head;
-    this.#head = responseHead(this.#context, chunk);
-    this.#respond('response.created', this.#head, { status: 'in_progress' });
-    this.#respond('response.in_progress', this.#head, { status: 'in_progress' });
-    return this.#head;
+  #respond(event: string, state: ResponseState): void {
+    this.response = this.#write!(state);
+    this.log.write(`response.${event}`, `"response":${this.response}`);
   }
 
-  /** Takes a chunk that is no error. Throws response_malformed and response_too_large. */
+  /** Takes a chunk that chat has accepted. Throws response_malformed and response_too_large. */
   chunk(chunk: PlainObject): void {
     this.#begin(chunk);
-    if (isObject(chunk['usage'])) this.#usage = chunk['usage'];
-    for (const choice of Array.isArray(chunk['choices']) ? chunk['choices'] : []) this.#choice(choice);
+    this.#usage = chunk['usage'] ?? this.#usage;
+    for (const { delta, finish_reason: finish } of chunk['choices'] as readonly PlainObject[]) {
+      this.#delta(delta as PlainObject);
+      this.#finish = finish ?? this.#finish;
+    }
   }
 
-  #choice(choice: unknown): void {
-    const delta = isObject(choice) ? (choice['delta'] ?? {}) : undefined;
-    if (!isObject(choice) || !isObject(delta)) throw malformed('a choice of the response is not an object');
-    // The service sends the same reasoning under two names.
-    const reasoning = delta['reasoning'] ?? delta['reasoning_content'];
-    const { content, refusal, tool_calls: calls } = delta;
-    if (isText(reasoning)) {
+  #delta({ content, refusal, tool_calls: calls, reasoning, reasoning_content }: PlainObject): void {
+    const thought = reasoning ?? reasoning_content; // the service sends the same under two names
+    if (isText(thought)) {
       this.#reasoning ??= this.#open('reasoning');
-      this.#text(this.#reasoning, 'reasoning_text', reasoning);
+      this.#text(this.#reasoning, 'reasoning_text', thought);
     }
-    if (isText(content)) {
-      const logprobs = this.#context.logprobs ? logprobsOf(choice) : [];
-      this.#text(this.#openMessage(), 'output_text', content, logprobs);
-    }
+    if (isText(content)) this.#text(this.#openMessage(), 'output_text', content);
     if (isText(refusal)) this.#text(this.#openMessage(), 'refusal', refusal);
-    for (const [at, call] of (Array.isArray(calls) ? calls : []).entries()) this.#callPiece(call, at);
-    this.#finish = choice['finish_reason'] ?? this.#finish;
+    for (const [at, piece] of (Array.isArray(calls) ? calls : []).entries()) this.#callPiece(piece, at);
   }
 
-  #hold(size: number): void {
-    this.held += size + PIECE_COST;
-    if (this.held > this.#maxHeld) throw tooLarge();
-  }
-
-  #add(item: TextItem | Call, shown: object): void {
-    this.log.event('response.output_item.added', { output_index: this.#items.length, item: shown });
+  #add<Item extends TextItem | Call>(item: Item, shown: object): Item {
+    this.log.event('response.output_item.added', { output_index: item.index, item: shown });
     this.#items.push(item);
+    return item;
   }
 
   #open(kind: TextItem['kind']): TextItem {
     const id = newId(kind === 'message' ? 'msg' : 'rs');
     const item: TextItem = { kind, id, index: this.#items.length, parts: [] };
-    this.#add(
-      item,
-      kind === 'message' ? messageItem(id, 'in_progress', []) : reasoningItem(id, 'in_progress', []),
-    );
-    return item;
+    return this.#add(item, textItem(item, 'in_progress'));
   }
 
   #openMessage(): TextItem {
@@ -263,52 +130,47 @@ export class ChatTranslation {
     return this.#message;
   }
 
-  #text(item: TextItem, type: Part['type'], delta: string, logprobs: readonly object[] = []): void {
-    const logprobsText = logprobs.length > 0 ? JSON.stringify(logprobs) : '[]';
-    this.#hold(delta.length + logprobsText.length);
-    let part = item.parts.find((other) => other.type === type);
+  #hold(text: string): void {
+    this.#size += text.length;
+    if (this.#size > MOST_TEXT) throw tooLarge();
+  }
+
+  #text({ id, index, parts }: TextItem, type: Part['type'], delta: string): void {
+    this.#hold(delta);
+    let part = parts.find((other) => other.type === type);
     if (part === undefined) {
-      const index = item.parts.length;
-      const place = membersText({ item_id: item.id, output_index: item.index, content_index: index });
-      part = { index, type, text: '', logprobs: [], place };
-      item.parts.push(part);
-      this.log.write('response.content_part.added', `${place},"part":${JSON.stringify(partItem(part))}`);
+      const members = { item_id: id, output_index: index, content_index: parts.length };
+      part = { type, text: '', place: JSON.stringify(members).slice(1, -1) };
+      parts.push(part);
+      this.log.write('response.content_part.added', `${part.place},"part":${JSON.stringify(partItem(part))}`);
     }
     part.text += delta;
-    for (const one of logprobs) part.logprobs.push(one);
-    const rest = type === 'output_text' ? `,"logprobs":${logprobsText}` : '';
-    this.log.write(`response.${type}.delta`, `${part.place},"delta":${JSON.stringify(delta)}${rest}`);
+    const members = `${part.place},"delta":${JSON.stringify(delta)}${logprobs(type)}`;
+    this.log.write(`response.${type}.delta`, members);
   }
 
   #callPiece(piece: unknown, at: number): void {
-    const { index = at, id, function: of = {} } = isObject(piece) ? piece : {};
-    if (!isObject(piece) || !isObject(of)) throw malformed('a tool call of the response is not an object');
+    const { index = at, id, function: of } = isObject(piece) ? piece : {};
+    if (!isObject(of)) throw malformed('a tool call of the response is not an object');
     const { name, arguments: args } = of;
     const text = isText(args) ? args : '';
     this.#endReasoning();
-    this.#hold(text.length);
+    this.#hold(text);
     let call = this.#calls.get(index);
     if (call === undefined) {
-      call = { id, args: '', sent: 0, item: undefined };
-      this.#calls.set(index, call);
+      if (!isText(name)) throw malformed('a call of the response has no name');
+      call = this.#newCall(name, id, this.#items.length);
+      this.#calls.set(index, this.#add(call, callItem(call, 'in_progress', '')));
+    } else if (isText(name) && name !== call.chatName) {
+      throw malformed('a call of the response changes its name');
     }
-    call.id ??= id;
-    call.args += text;
-    if (call.item !== undefined) {
-      if (isText(name) && name !== call.item.chatName)
-        throw malformed('a call of the response changes its name');
-      this.#callDelta(call, unsent(call, text));
-    } else if (isText(name)) {
-      call.item = { ...this.#callHead(name, call.id), index: this.#items.length };
-      this.#add(call, callItem(call.item, 'in_progress', ''));
-      this.#callDelta(call, unsent(call, text));
-    }
+    this.#callDelta(call, unsent(call, text));
   }
 
-  #callDelta({ item }: Call, delta: string): void {
-    const type = item && CALL_EVENTS[item.origin.kind];
-    if (type === undefined || delta === '') return;
-    this.log.event(`${type}.delta`, { item_id: item?.id, output_index: item?.index, delta });
+  #callDelta({ origin, id, index }: Call, delta: string): void {
+    const type = CALL_EVENTS[origin.kind];
+    if (type !== undefined && delta !== '')
+      this.log.event(`${type}.delta`, { item_id: id, output_index: index, delta });
   }
 
   #done(output_index: number, item: object): object {
@@ -317,41 +179,32 @@ export class ChatTranslation {
   }
 
   #endReasoning(): void {
-    const item = this.#reasoning;
+    if (this.#reasoning !== undefined) this.#endText(this.#reasoning, 'completed');
     this.#reasoning = undefined;
-    if (item !== undefined) this.#endText(item, 'completed');
   }
 
   #endText(item: TextItem, status: 'completed' | 'incomplete'): object {
     for (const part of item.parts) {
-      const { type, text, logprobs, place } = part;
-      const members = { [PART_TEXTS[type]]: text, ...(type === 'output_text' && { logprobs }) };
-      this.log.write(`response.${type}.done`, `${place},${membersText(members)}`);
+      const { type, text, place } = part;
+      const name = type === 'refusal' ? type : 'text';
+      this.log.write(`response.${type}.done`, `${place},"${name}":${JSON.stringify(text)}${logprobs(type)}`);
       this.log.write('response.content_part.done', `${place},"part":${JSON.stringify(partItem(part))}`);
     }
-    return this.#done(item.index, this.#textItem(item, status));
+    return this.#done(item.index, textItem(item, status, this.#context.sealsReasoning));
   }
 
-  #textItem({ kind, id, parts }: TextItem, status: 'completed' | 'incomplete'): object {
-    const content = parts.map(partItem);
-    if (kind === 'message') return messageItem(id, status, content);
-    return reasoningItem(id, 'completed', content, this.#context.sealsReasoning ? parts[0]?.text : undefined);
-  }
-
-  #endCall({ item }: Call, value: string): object[] {
-    if (item === undefined) return [];
-    const { kind, name } = item.origin;
-    const members = kind === 'custom' ? { input: value } : { name, arguments: value };
-    const place = { item_id: item.id, output_index: item.index };
-    if (kind !== 'tool_search') this.log.event(`${CALL_EVENTS[kind]}.done`, { ...place, ...members });
-    return [this.#done(item.index, callItem(item, 'completed', value))];
+  #endCall(call: Call, value: string): object {
+    const { id, index, origin } = call;
+    const members = origin.kind === 'custom' ? { input: value } : { name: origin.name, arguments: value };
+    const type = CALL_EVENTS[origin.kind];
+    if (type !== undefined) this.log.event(`${type}.done`, { item_id: id, output_index: index, ...members });
+    return this.#done(index, callItem(call, 'completed', value));
   }
 
   /**
    * Says that the chat completion was whole: now, and only now, the calls and the message are done. Throws
    * stream_unfinished if the service ended the completion in a way that the API does not know, or cut the
-   * arguments of a call; response_malformed if a call has no name, or its arguments are broken;
-   * response_too_large. If it throws, nothing is done.
+   * arguments of a call; response_too_large. If it throws, nothing is done.
    */
   accept(): void {
     try {
@@ -363,37 +216,51 @@ export class ChatTranslation {
   }
 
   #complete(): void {
-    const isEmpty = this.#items.length === 0 && this.#calls.size === 0;
     // The service may send no `finish_reason` if the model wrote no token.
-    const outcome = OUTCOMES.get(this.#finish ?? (isEmpty ? 'stop' : undefined));
-    if (outcome === undefined) {
+    const finish = this.#finish ?? (this.#items.length === 0 ? 'stop' : undefined);
+    if (!REASONS.has(finish)) {
       throw new PrivatemodeError('stream_unfinished', 'the service ended the response early');
     }
-    const { status } = outcome;
-    const ends = new Map<Call, { readonly input: string; readonly rest: string }>();
-    for (const call of status === 'completed' ? this.#calls.values() : []) {
-      if (call.item === undefined) throw malformed('a call of the response has no name');
-      if (isCut(call.args)) throw cutArguments();
-      ends.set(call, wholeArguments(call));
-    }
-    const head = this.#begin();
+    const reason = REASONS.get(finish);
+    const status = reason === undefined ? 'completed' : 'incomplete';
+    const calls = status === 'completed' ? [...this.#calls.values()] : [];
+    const ends = new Map(calls.map((call) => [call, wholeArguments(call)]));
+    this.#begin();
     this.#endReasoning();
     const output = this.#items.flatMap((item) => {
-      if ('kind' in item)
-        return [item.kind === 'message' ? this.#endText(item, status) : this.#textItem(item, status)];
+      if ('kind' in item) {
+        if (item.kind === 'message') return this.#endText(item, status);
+        return textItem(item, status, this.#context.sealsReasoning);
+      }
       const end = ends.get(item);
       if (end === undefined) return [];
-      this.#callDelta(item, end.rest);
-      return this.#endCall(item, end.input);
+      const [input, rest] = end;
+      this.#callDelta(item, rest);
+      return this.#endCall(item, input);
     });
-    this.#respond(`response.${status}`, head, { ...outcome, output, usage: this.#usage });
-    this.isOver = true;
+    this.#respond(status, { status, reason, output, usage: this.#usage });
+    this.#isOver = true;
+  }
+
+  /**
+   * Writes an event that means nothing, into a silent stream: the one of OpenAI's own API, which clients
+   * take only behind the first event.
+   */
+  keepAlive(): void {
+    if (this.#write === undefined) this.#begin();
+    else if (!this.#isOver) this.log.event('keepalive', {});
+  }
+
+  error({ message, code }: PlainObject): never {
+    this.fail(message as string, ERROR_CODES.get(code));
+    throw new PrivatemodeError('stream_unfinished', 'the service ended the response with an error');
   }
 
   /** Ends the Response as failed. It then has no output, because nothing of the response may be used. */
-  fail(error: { readonly code: string; readonly message: string }): void {
-    if (this.isOver) return;
-    this.#respond('response.failed', this.#begin(), { status: 'failed', error });
-    this.isOver = true;
+  fail(message: string, code = 'server_error'): void {
+    if (this.#isOver) return;
+    this.#begin();
+    this.#respond('failed', { status: 'failed', error: { code, message } });
+    this.#isOver = true;
   }
 }

@@ -1,21 +1,17 @@
 /** The Responses API along one exchange: for each step of the chain, what replaces that of a chat request. */
 import type { PrivatemodeError } from '../errors.ts';
 import { inTurns } from '../json/scan.ts';
-import { type Decrypter, malformed } from '../pipeline/decrypter.ts';
+import { type EventSink, malformed } from '../pipeline/decrypter.ts';
 import type { BodyReader } from '../pipeline/request-body.ts';
-import { isObject } from './request-refusal.ts';
+import type { PlainObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation } from './translate-chunks.ts';
 import { type TranslatedRequest, translateRequest } from './translate-request.ts';
-import { ResponseStream } from './translate-stream.ts';
 
 export type Translator = ReturnType<typeof createTranslator>;
 
-/**
- * The most copies that are in memory at a time: of `echo`, which repeats the request, and of the text of the
- * response. The response keeps one copy of each, and the events that repeat it hold the others.
- */
-const COPIES = { echo: 3, text: 5 };
+/** Copies of what the Response repeats of the request that are in memory at a time, in its events too. */
+const COPIES_OF_ECHO = 3;
 
 /** The most bytes that the translation takes, in bytes of the request. */
 const COPIES_OF_REQUEST = 4;
@@ -35,9 +31,7 @@ type Asked = Omit<TranslatedRequest, 'chat'>;
 /** Makes the translator of one exchange. Its request must be complete before any other member is used. */
 export function createTranslator(requestId: string) {
   let request: Asked | undefined;
-  let stream: ResponseStream | undefined;
-
-  const context = (): ResponseContext => request!.context;
+  let stream: ChatTranslation | undefined;
 
   return {
     /**
@@ -61,23 +55,30 @@ export function createTranslator(requestId: string) {
      * HOSTED lacks. Undefined if none was left out.
      */
     leftOut: (): string | undefined => [...new Set(request!.hosted.map(knownWord))].join(', ') || undefined,
-    /** Returns a decrypter that takes the place of the event stream's own. */
-    decrypter(chat: Decrypter): Decrypter {
-      stream = new ResponseStream(chat, context(), requestId);
+    /** Bytes that the response holds of the request until it has ended. */
+    held: (): number => COPIES_OF_ECHO * Buffer.byteLength(request!.context.echo),
+    /** What writes the events of a Response in place of those of the chat. */
+    stream(): EventSink {
+      stream = new ChatTranslation(request!.context);
       return stream;
     },
-    /** Bytes that the translation of the stream holds, its last events included. */
-    held: (): number => COPIES.echo * context().echo.length + COPIES.text * (stream?.held ?? 0),
+    /** Returns what keeps a silent stream alive: events with data, because some clients count no others. */
+    keepAlive(): Uint8Array {
+      stream!.keepAlive();
+      return stream!.take('');
+    },
+    /** Events that the application got so far; undefined: the response is no stream. */
+    events: (): number | undefined => stream?.log.events,
     /**
      * Returns the bytes that end the stream because of this failure; none if its last event has been
-     * delivered already.
+     * delivered already. The caller breaks the connection.
      */
-    fail: (failure: PrivatemodeError): Uint8Array => (stream as ResponseStream).fail(failure),
-    /**
-     * Translates the whole body of a success. Throws errors that `failure` of a decrypter may be
-     * (translateBody).
-     */
-    body: (chat: Uint8Array): Buffer => translateBody(chat, context()),
+    fail({ code, message, remedy }: PrivatemodeError): Uint8Array {
+      stream!.fail(`${code}: ${message}. ${remedy} (request id ${requestId})`);
+      return stream!.take('');
+    },
+    /** Translates the whole body of a success (translateBody). */
+    body: (chat: Uint8Array): Buffer => translateBody(chat, request!.context),
   };
 }
 
@@ -88,19 +89,11 @@ export function createTranslator(requestId: string) {
  * does not know.
  */
 export function translateBody(body: Uint8Array, context: ResponseContext): Buffer {
-  let chat: unknown;
-  try {
-    chat = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body));
-  } catch {
-    throw malformed('the response is not JSON');
-  }
-  const choices = isObject(chat) ? chat['choices'] : undefined;
-  const choice: unknown = Array.isArray(choices) ? choices[0] : undefined;
-  if (!isObject(chat) || !isObject(choice) || !isObject(choice['message'])) {
-    throw malformed('the response has no message');
-  }
+  const chat = JSON.parse(new TextDecoder().decode(body)) as { readonly choices: readonly PlainObject[] };
+  const [choice] = chat.choices;
+  if (choice === undefined) throw malformed('the response has no message');
   const translation = new ChatTranslation(context);
   translation.chunk({ ...chat, choices: [{ ...choice, delta: choice['message'] }] });
   translation.accept();
-  return translation.response;
+  return Buffer.from(translation.response);
 }

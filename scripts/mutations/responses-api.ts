@@ -5,7 +5,7 @@ export const RESPONSES_API: readonly Mutation[] = [
   {
     defence: 'the Responses API: calls of a response that was cut by length are done, and agents run them',
     file: 'lib/responses-api/translate-chunks.ts',
-    edits: [{ find: "of status === 'completed' ? this", replace: 'of status.length > 0 ? this' }],
+    edits: [{ find: "const calls = status === 'completed' ?", replace: 'const calls = status.length > 0 ?' }],
     tests: [
       {
         file: 'test/responses-api/stream.test.ts',
@@ -17,8 +17,8 @@ export const RESPONSES_API: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: a call whose arguments were cut is done, and agents run it',
-    file: 'lib/responses-api/translate-chunks.ts',
-    edits: [{ find: 'if (isCut(call.args))', replace: 'if (Date.now() < 0)' }],
+    file: 'lib/responses-api/calls.ts',
+    edits: [{ find: 'if (isCut(args))', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/responses-api/stream.test.ts',
@@ -31,7 +31,7 @@ export const RESPONSES_API: readonly Mutation[] = [
   {
     defence: 'the Responses API: a call changes its name after its first piece has been told',
     file: 'lib/responses-api/translate-chunks.ts',
-    edits: [{ find: 'if (isText(name) && name !== call.item.chatName)', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'if (isText(name) && name !== call.chatName)', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/responses-api/stream.test.ts',

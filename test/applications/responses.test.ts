@@ -26,8 +26,6 @@ const READ = {
   parameters: { type: 'object', properties: { path: { type: 'string' } } },
   strict: false,
 } as const;
-const LOGPROB = { token: 'Hi', logprob: -0.25, bytes: [72, 105] };
-const LOGPROBS = { content: [{ ...LOGPROB, top_logprobs: [LOGPROB] }] };
 const SCHEMA = {
   type: 'object',
   properties: { a: { type: 'integer' } },
@@ -40,8 +38,6 @@ interface Case {
   /** What the model says, in the pieces of a stream. */
   readonly deltas: readonly Json[];
   readonly finish?: string;
-  /** Of the only choice, whole or in a piece that has text. */
-  readonly logprobs?: Json;
   /** The items, without ids and statuses. */
   readonly output: readonly Json[];
   readonly end?: readonly [status: string, reason: string];
@@ -49,10 +45,10 @@ interface Case {
   readonly opened?: RegExp;
 }
 
-const text = (value: string, logprobs: readonly Json[] = []): Json => ({
+const text = (value: string): Json => ({
   type: 'message',
   role: 'assistant',
-  content: [{ type: 'output_text', text: value, annotations: [], logprobs }],
+  content: [{ type: 'output_text', text: value, annotations: [], logprobs: [] }],
 });
 const call = (name: string, args: string, more: Json = {}): Json => ({
   ...{ type: 'function_call', name, arguments: args },
@@ -166,13 +162,6 @@ const CASES: Readonly<Record<string, Case>> = {
     deltas: [{ refusal: 'I will ' }, { refusal: 'not.' }],
     output: [{ type: 'message', role: 'assistant', content: [{ type: 'refusal', refusal: 'I will not.' }] }],
   },
-  'log probabilities': {
-    request: { include: ['message.output_text.logprobs'], top_logprobs: 1 },
-    deltas: [{ content: 'Hi' }],
-    logprobs: LOGPROBS,
-    output: [text('Hi', LOGPROBS.content)],
-    opened: /"logprobs":true/,
-  },
 };
 
 /** Both names under which the service sends reasoning. */
@@ -194,13 +183,12 @@ function messageOf(deltas: readonly Json[]): Json {
   return calls.length > 0 ? { ...message, tool_calls: calls } : message;
 }
 
-function scriptOf({ deltas, finish = 'stop', logprobs = null as never }: Case): Json {
+function scriptOf({ deltas, finish = 'stop' }: Case): Json {
   const pieces = deltas.map(twice);
-  const streamed = pieces.map((delta) => (logprobs ? chunk(delta, { logprobs }) : delta));
-  const choice = { index: 0, message: messageOf(pieces), logprobs, finish_reason: finish };
+  const choice = { index: 0, message: messageOf(pieces), logprobs: null, finish_reason: finish };
   const { id, created, model } = chunk({});
   return {
-    events: chatStream(streamed, finish).map((event) => ({ data: event.slice('data: '.length, -2) })),
+    events: chatStream(pieces, finish).map((event) => ({ data: event.slice('data: '.length, -2) })),
     unary: { body: { id, object: 'chat.completion', created, model, choices: [choice], usage: USAGE } },
   };
 }
@@ -248,8 +236,6 @@ const recordable = (event: Json): Json =>
     JSON.stringify(event, (name, value) => {
       if (name === 'completed_at' && value !== null) return 1_700_000_001;
       if (name === 'message' && typeof value === 'string') return 'what happened';
-      // The API has these bytes in events, too; the types have them in items only.
-      if (name === 'bytes' && event['type'].startsWith('response.output_text')) return undefined;
       // the member that the clients themselves add
       if (name === 'response') return { ...value, output_text: '' };
       return typeof value === 'string' ? value.replace(IDS, '$1_1') : value;

@@ -45,7 +45,7 @@ const factsOf = ({ choices, events, format }: HonestExchange): RequestFacts => (
   usage: 'every',
 });
 
-const openerFor = (exchange: HonestExchange, cipher: RequestCipher): Decrypter =>
+const openerFor = (exchange: HonestExchange, cipher: RequestCipher): EventDecrypter =>
   new EventDecrypter(endpointOf(exchange), cipher, factsOf(exchange));
 
 /** Request ivs, none of which a response of the recordings has. */
@@ -262,7 +262,8 @@ async function openTranslated(
   const request = JSON.stringify({ model: 'm', input: 'asked', stream: isStream });
   translator.request(() => ({}) as never)(Buffer.from(request), {});
   if (isStream) {
-    const opener = translator.decrypter(openerFor(exchange, cipher));
+    const opener = openerFor(exchange, cipher);
+    opener.sink = translator.stream();
     const { text: events, failure } = opened(opener, text, cuts);
     const last = opener.failure === undefined ? '' : String(translator.fail(opener.failure));
     return { text: events + last, failure };

@@ -94,7 +94,7 @@ const chat = ENDPOINTS.find(({ id }) => id === 'chat')!;
 function translate(body: Buffer) {
   try {
     const { chat, context } = translateRequest(body);
-    return { chat, echo: JSON.parse(`{${Buffer.from(context.echo)}}`) as unknown };
+    return { chat, echo: JSON.parse(`{${context.echo}}`) as unknown };
   } catch (thrown) {
     assert.ok(thrown instanceof PrivatemodeError && [400, 413].includes(thrown.status), String(thrown));
     return { code: `${thrown.code} ${thrown.api?.param}` };

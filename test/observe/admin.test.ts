@@ -63,7 +63,7 @@ describe('the probes of the proxy', () => {
   });
   it('/readyz?serving answers 503 while requests do not get through, and /readyz does not', () => {
     const { status, body, headers } = readyzResponse({ ...standing('verified'), notServing: 'refused' });
-    assert.deepEqual([status, body], [503, 'verified: the service cannot be reached: refused\n']);
+    assert.deepEqual([status, body], [503, 'verified: The service cannot be reached: refused\n']);
     assert.equal(headers['privatemode-proxy-error'], 'not_ready');
     assert.equal(readyzResponse({ ...standing('verified'), notServing: false }).status, 204);
     for (const [target, asks] of [

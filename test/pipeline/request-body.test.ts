@@ -129,7 +129,7 @@ describe('the prompts of completions', () => {
 describe('the value of a plain member of a JSON request body', () => {
   const COUNTS = ['n', 'max_tokens', 'max_completion_tokens'];
 
-  const OPTIONS = '{"include_usage":true ,"continuous_usage_stats":false,"include_obfuscation":true}';
+  const OPTIONS = '{"include_usage":true ,"continuous_usage_stats":false,"include_obfuscation":null}';
   const ROWS: readonly (readonly [
     members: readonly string[],
     passed: readonly string[],
@@ -167,7 +167,7 @@ describe('the value of a plain member of a JSON request body', () => {
         '[]',
         '"secret"',
         '{"include_usage":1}',
-        '{"include_usage":null}',
+        '{"include_usage":[null]}',
         '{"Include_usage":true}',
         '{"x":true}',
         '{"":true}',

@@ -1,12 +1,12 @@
 /** The chat side of a translation, for tests: chunks of a stream, and events as they were read back. */
 
-import { PrivatemodeError } from '../../lib/errors.ts';
-import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../../lib/errors.ts';
+import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
 import {
   type TranslatedRequest,
   translateRequest as translateInTurns,
 } from '../../lib/responses-api/translate-request.ts';
-import { ResponseStream } from '../../lib/responses-api/translate-stream.ts';
+import { createTranslator } from '../../lib/responses-api/translator.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: what was read back is compared, not used
 export type Json = Record<string, any>;
@@ -22,8 +22,11 @@ export function translateRequest(body: Buffer): TranslatedRequest & { readonly t
   }
 }
 
+const bytesOf = (request: object): Buffer =>
+  Buffer.from(JSON.stringify({ model: 'm', input: 'hi', ...request }));
+
 export const translated = (request: object): ReturnType<typeof translateRequest> =>
-  translateRequest(Buffer.from(JSON.stringify({ model: 'm', input: 'hi', ...request })));
+  translateRequest(bytesOf(request));
 
 export const chatOf = (request: object): Json => JSON.parse(translated(request).chat.toString());
 
@@ -46,16 +49,20 @@ export const callPiece = (index: number, args: string, id?: string, name?: strin
   ],
 });
 
-/** The events of a whole chat stream, each as its text. */
-export function chatStream(deltas: readonly Json[], finish: string | null = 'stop'): string[] {
-  const chunks = [
+/** The events of a whole chat stream, parsed, up to `[DONE]`. */
+export function chatEvents(deltas: readonly Json[], finish: string | null = 'stop'): (Json | '[DONE]')[] {
+  return [
     chunk({ role: 'assistant', content: '' }),
     ...deltas.map((delta) => ('choices' in delta || 'error' in delta ? delta : chunk(delta))),
     ...(finish === null ? [] : [chunk({}, { finish_reason: finish })]),
     { ...HEAD, choices: [], usage: USAGE },
+    '[DONE]',
   ];
-  return [...chunks.map((value) => `data: ${JSON.stringify(value)}\n\n`), 'data: [DONE]\n\n'];
 }
+
+/** The same, each as its text. */
+export const chatStream = (...chat: Parameters<typeof chatEvents>): string[] =>
+  chatEvents(...chat).map((value) => `data: ${value === '[DONE]' ? value : JSON.stringify(value)}\n\n`);
 
 export const eventsIn = (text: string): Json[] =>
   text
@@ -68,34 +75,25 @@ export const eventsIn = (text: string): Json[] =>
       return event;
     });
 
-/** A chat whose bytes need no decryption; it fails if it ends without `[DONE]`. */
-export function plainChat(): Decrypter {
-  let told = '';
-  const chat = {
-    finished: false,
-    modelError: false,
-    events: 0,
-    usage: undefined,
-    failure: undefined as PrivatemodeError | undefined,
-    feed(bytes: Uint8Array): Uint8Array {
-      told += Buffer.from(bytes).toString('latin1');
-      return bytes;
-    },
-    end(): void {
-      if (!told.endsWith('data: [DONE]\n\n'))
-        chat.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
-    },
-  };
-  return chat;
-}
-
-/** Runs a stream in those pieces to its end, as the chain does. */
-export function run(pieces: readonly (string | Uint8Array)[], request: object = {}) {
-  const stream = new ResponseStream(plainChat(), translated(request).context, 'r-1');
-  const out: Uint8Array[] = pieces.map((piece) => stream.feed(Buffer.from(piece)));
-  stream.end();
-  const { failure } = stream;
-  if (failure !== undefined) out.push(stream.fail(failure));
+/** The stream of a Response for those events of a chat, as the chain makes it; it fails without `[DONE]`. */
+export function run(chat: readonly (Json | '[DONE]')[], request: object = {}) {
+  const translator = createTranslator('r-1');
+  translator.request(() => ({}) as ParsedBody)(bytesOf(request), {});
+  const sink = translator.stream();
+  const out: Uint8Array[] = [];
+  let failure: PrivatemodeError | undefined;
+  try {
+    for (const event of chat) {
+      if (event === '[DONE]') sink.accept();
+      else if ('error' in event) sink.error(event['error']);
+      else sink.chunk(event);
+      out.push(sink.take(''));
+    }
+    if (!chat.includes('[DONE]')) throw new PrivatemodeError('stream_unfinished', 'the stream was cut');
+  } catch (thrown) {
+    failure = asPrivatemodeError(thrown);
+    out.push(sink.take(''), translator.fail(failure));
+  }
   const text = Buffer.concat(out).toString();
   return { events: eventsIn(text), text, failure };
 }

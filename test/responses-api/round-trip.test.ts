@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { translateBody } from '../../lib/responses-api/translator.ts';
-import { chatStream, type Json, run, translated } from './chat-side.ts';
+import { chatEvents, type Json, run, translated } from './chat-side.ts';
 
 const text = fc.string({ unit: 'binary', minLength: 1, maxLength: 30 });
 const name = fc.oneof(
@@ -143,7 +143,7 @@ function streamed({ reasoning, content, tool_calls: calls = [] }: Json, request:
       ...[...of.arguments].map((piece) => ({ tool_calls: [{ index, function: { arguments: piece } }] })),
     ]),
   ];
-  const { events } = run(chatStream(deltas, calls.length > 0 ? 'tool_calls' : 'stop'), request);
+  const { events } = run(chatEvents(deltas, calls.length > 0 ? 'tool_calls' : 'stop'), request);
   return events.at(-1)!['response'].output;
 }
 

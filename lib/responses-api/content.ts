@@ -1,0 +1,74 @@
+/** Translates the content of items into that of messages of a chat completion. */
+import { type Placed, untranslatable } from './request-refusal.ts';
+
+/** The content of a message in the form of chat. */
+export type ChatContent = string | readonly object[];
+
+const textPart = (text: string) => ({ type: 'text', text });
+
+/** Translates a part of content, by its type. */
+const PARTS: ReadonlyMap<unknown, (part: Placed) => object> = new Map([
+  ['input_text', (part) => textPart(part.at('text').string)],
+  ['output_text', (part) => textPart(part.at('text').string)],
+  ['refusal', (part) => textPart(part.at('refusal').string)],
+  ['input_image', imagePart],
+]);
+
+function imagePart(part: Placed): object {
+  const file = part.at('file_id');
+  if (file.isSet)
+    throw file.unsupported('the service stores no files', 'Send the image itself as image_url.');
+  const url = part.at('image_url').string;
+  const detail = part.at('detail');
+  if (!detail.isSet) return { type: 'image_url', image_url: { url } };
+  if (!['low', 'high', 'auto', 'original'].includes(detail.value as string)) {
+    throw detail.invalid('"low", "high", "auto" or "original"');
+  }
+  // Chat does not know "original".
+  return {
+    type: 'image_url',
+    image_url: { url, detail: detail.value === 'original' ? 'high' : detail.value },
+  };
+}
+
+/** Content in the form of chat. A single text becomes a string, and no parts at all an empty one. */
+export function contentAt(place: Placed): ChatContent {
+  if (typeof place.value === 'string') return place.value;
+  if (!Array.isArray(place.value)) throw place.invalid('a string, or an array of parts');
+  const parts = place.list.map((part) => {
+    const translate = PARTS.get(part.at('type').value);
+    if (translate === undefined) throw untranslatable('a part', part);
+    return translate(part);
+  });
+  const [only] = parts;
+  if (only === undefined) return '';
+  return parts.length === 1 && 'text' in only ? (only.text as string) : parts;
+}
+
+/** The text of content, its parts joined by line ends. Throws a RequestRefusal if it holds an image. */
+export function textAt(place: Placed): string {
+  const content = contentAt(place);
+  if (typeof content === 'string') return content;
+  const texts = content.map((part, k) => {
+    if ('text' in part) return part.text as string;
+    const remedy = 'Send the image in a message of the user.';
+    throw place.list[k]!.unsupported('instructions are text', remedy);
+  });
+  return texts.join('\n');
+}
+
+/** Several contents as one. */
+export const joined = (contents: readonly ChatContent[]): ChatContent =>
+  contents.every((content) => typeof content === 'string')
+    ? contents.join('\n')
+    : contents.flatMap((content) => (typeof content === 'string' ? textPart(content) : content));
+
+/**
+ * Marks instructions that come in the middle of a conversation, for a message of the user. Several model
+ * templates fail at a system message there, or drop it.
+ */
+export function asApplication(content: ChatContent): ChatContent {
+  const [before, after] = ['<application_instructions>\n', '\n</application_instructions>'];
+  if (typeof content === 'string') return before + content + after;
+  return [textPart(before), ...content, textPart(after)];
+}
