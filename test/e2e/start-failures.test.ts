@@ -31,12 +31,16 @@ describe('a start that fails', { timeout: 600_000 }, () => {
   });
 
   for (const [what, workspace, problem] of [
-    ['is below a file', '/dev/null/work', 'created: ENOTDIR: a file stands where a directory is needed'],
+    [
+      'is below a file',
+      '/dev/null/work',
+      'created: ENOTDIR: a file or a link stands where a directory is needed',
+    ],
     // Node's own recursive mkdir never returns here.
     ['mkdir cannot create', '/proc/work', 'created: ENOENT: no such file or directory'],
     // Its permissions let root write.
     ['exists and cannot be written', '/proc', 'written: ENOENT: no such file or directory'],
-    ['is a file', '/dev/null', 'written: ENOTDIR: a file stands where a directory is needed'],
+    ['is a file', '/dev/null', 'written: ENOTDIR: a file or a link stands where a directory is needed'],
   ] as const)
     it(`names the reason if the workspace ${what}`, () =>
       assert.throws(() => prepareWorkspace(workspace), {
