@@ -41,11 +41,11 @@ export const RESPONSES_API: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: an imperfect custom call whose string was cut is done, and agents run it',
-    file: 'lib/responses-api/custom-input.ts',
+    file: 'lib/responses-api/calls.ts',
     edits: [
       {
-        find: '(end >= args.length || (rest && rest[1] === undefined))) throw',
-        replace: 'Date.now() < 0) throw',
+        find: '(end >= args.length || (rest && rest[1] === undefined))) return undefined;',
+        replace: 'Date.now() < 0) return undefined;',
       },
     ],
     tests: [
@@ -61,7 +61,7 @@ export const RESPONSES_API: readonly Mutation[] = [
   {
     defence:
       'the Responses API: an input whose quotes are not escaped ends at the first one, and agents run its beginning',
-    file: 'lib/responses-api/custom-input.ts',
+    file: 'lib/responses-api/calls.ts',
     edits: [{ find: '(\\}[^"]*)?$/;', replace: '([^]*)$/;' }],
     tests: [
       {

@@ -545,23 +545,13 @@ describe('the translator of Responses requests', () => {
       assert.deepEqual(argumentsFor(args), [args, args]));
   }
 
-  const NUMBERS: readonly (readonly [text: string, sent: string | undefined])[] = [
-    ...['0', '0.7', '0.30000000000000004', '9007199254740991', '5e-324'].map((text) => [text, text] as const),
-    ['0.70', '0.7'],
-    ['1e3', '1000'],
-    ...['1e400', '-1e400', '9007199254740993', BIG, '1e300', `1${'0'.repeat(500_000)}`].map(
-      (text) => [text, undefined] as const,
-    ),
-  ];
-  for (const [text, sent] of NUMBERS) {
-    it(`${sent ? 'takes' : 'refuses'} the number ${text.slice(0, 30)} as the value of a member`, () => {
-      for (const name of ['temperature', 'top_p']) {
-        const translate = () => translateRequest(Buffer.from(`{"model":"m","input":"x","${name}":${text}}`));
-        if (sent === undefined) assert.throws(translate, { code: 'not_supported', status: 400 }, name);
-        else assert.ok(translate().chat.toString().includes(`"${name}":${sent},`));
-      }
-    });
-  }
+  it('passes a number that is a member itself on as it was written, if a double does not hold it', () => {
+    for (const number of ['0', '0.7', '0.30000000000000004', '1e3', '1e400', '9007199254740993', BIG]) {
+      const request = `{"model":"m","input":"x","temperature":${number},"top_p":0.70}`;
+      const { chat } = translateRequest(Buffer.from(request));
+      assert.ok(chat.toString().includes(`"temperature":${number},"top_p":0.7`));
+    }
+  });
 
   it('refuses a duplicate member, of which the service would read the first and others the last', () => {
     assert.throws(() => translateRequest(Buffer.from('{"model":"m","input":"a","input":"b"}')), {

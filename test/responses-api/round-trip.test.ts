@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { translateBody } from '../../lib/responses-api/translator.ts';
-import { chatEvents, type Json, run, translated } from './chat-side.ts';
+import { chatEvents, type Json, run, translated, translatorOf } from './chat-side.ts';
 
 const text = fc.string({ unit: 'binary', minLength: 1, maxLength: 30 });
 const name = fc.oneof(
@@ -108,7 +107,7 @@ describe('a conversation that goes from Responses to chat and back', () => {
                 .map(toolOf),
             }),
           };
-          const { chat, context } = translated(request);
+          const { chat } = translated(request);
           const { messages } = JSON.parse(chat.toString()) as { messages: Json[] };
 
           assert.deepEqual(
@@ -123,7 +122,7 @@ describe('a conversation that goes from Responses to chat and back', () => {
           const told = messages.filter(({ role }) => role === 'assistant');
           assert.equal(told.length, turns.length);
           for (const [at, message] of told.entries()) {
-            const output = streams ? streamed(message, request) : whole(message, context);
+            const output = streams ? streamed(message, request) : whole(message, request);
             assert.deepEqual(output.map(said), items[at]!.map(said));
           }
         },
@@ -147,7 +146,11 @@ function streamed({ reasoning, content, tool_calls: calls = [] }: Json, request:
   return events.at(-1)!['response'].output;
 }
 
-function whole(message: Json, context: Parameters<typeof translateBody>[1]): Json[] {
+function whole(message: Json, request: Json): Json[] {
   const chat = { choices: [{ index: 0, message, finish_reason: 'stop' }] };
-  return JSON.parse(translateBody(Buffer.from(JSON.stringify(chat)), context).toString()).output;
+  return JSON.parse(
+    translatorOf(request)
+      .body(Buffer.from(JSON.stringify(chat)))
+      .toString(),
+  ).output;
 }

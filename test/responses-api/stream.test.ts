@@ -8,8 +8,7 @@ import fc from 'fast-check';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { readReasoning } from '../../lib/responses-api/response-object.ts';
-import { createTranslator, translateBody } from '../../lib/responses-api/translator.ts';
-import { callPiece, chatEvents, chunk, eventsIn, type Json, run, translated, USAGE } from './chat-side.ts';
+import { callPiece, chatEvents, chunk, eventsIn, type Json, run, translatorOf, USAGE } from './chat-side.ts';
 
 const TOOLS = {
   include: ['reasoning.encrypted_content'],
@@ -411,8 +410,7 @@ describe('a Responses stream', () => {
   });
 
   it('is made of the events that were opened, in UTF-8, and writes nothing behind its end', () => {
-    const translator = createTranslator('r-1');
-    translator.request(() => ({}) as never)(Buffer.from('{"model":"m","input":"x"}'), {});
+    const translator = translatorOf();
     const asked = { streaming: true, choices: 1, format: undefined, usage: 'last' } as const;
     // What was sealed is in quotes here.
     const open = (messages: readonly string[]) => messages.map((message) => atob(message));
@@ -456,9 +454,9 @@ describe('a whole chat completion', () => {
         choices: [{ index: 0, message, finish_reason, logprobs: null }],
       }),
     );
-  const { context } = translated(TOOLS);
+  const translator = translatorOf(TOOLS);
   const read = (...input: Parameters<typeof whole>): Json =>
-    JSON.parse(translateBody(whole(...input), context).toString());
+    JSON.parse(translator.body(whole(...input)).toString());
 
   it('becomes a Response with the same kinds of items as a stream: reasoning, message, calls', () => {
     const response = read(
@@ -500,7 +498,7 @@ describe('a whole chat completion', () => {
     ];
     for (const body of [Buffer.from('{"choices":[]}'), ...bad]) {
       assert.throws(
-        () => translateBody(body, context),
+        () => translator.body(body),
         (thrown: Json) => thrown['status'] === 502,
       );
     }
