@@ -14,19 +14,10 @@ const args = fc
   .tuple(fc.dictionary(text, fc.jsonValue()), fc.constantFrom('', ' ', '\n\t'), fc.nat(2))
   .map(([value, blanks, indent]) => `${blanks}${JSON.stringify(value, null, indent)}${blanks}`);
 
+const named = { name, namespace: fc.option(name, { nil: undefined }) };
 const call = fc.oneof(
-  fc.record({
-    type: fc.constant('function_call'),
-    name,
-    namespace: fc.option(name, { nil: undefined }),
-    arguments: args,
-  }),
-  fc.record({
-    type: fc.constant('custom_tool_call'),
-    name,
-    namespace: fc.option(name, { nil: undefined }),
-    input: text,
-  }),
+  fc.record({ type: fc.constant('function_call'), ...named, arguments: args }),
+  fc.record({ type: fc.constant('custom_tool_call'), ...named, input: text }),
   fc.record({
     type: fc.constant('tool_search_call'),
     execution: fc.constant('client'),
@@ -41,7 +32,6 @@ const turn = fc
     message: fc.option(text, { nil: undefined }),
     calls: fc.array(call, { maxLength: 4 }),
     results: fc.array(text, { minLength: 4, maxLength: 4 }),
-    sealed: fc.boolean(),
   })
   .filter(({ message, calls }) => message !== undefined || calls.length > 0);
 
