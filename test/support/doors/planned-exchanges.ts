@@ -20,7 +20,7 @@ import {
   tampered,
 } from '../remote/sealed-answers.ts';
 import { standing } from '../remote/standing.ts';
-import { PATHS } from '../remote/transcripts/corpus.ts';
+import { PATHS } from '../remote/transcripts/transcript.ts';
 import { fakeSession, NEXT_SECRET } from './gateway.ts';
 import { chatBody, get, post } from './gateway-fixture.ts';
 import { type PlannedExchange, UPSTREAM_DATE } from './recording.ts';
