@@ -1,37 +1,32 @@
 /** Who takes part: our own program in its variants, and what --subject enters. */
 
-/** A proxy that the benchmark starts, or one that runs already. */
+/** A proxy that the benchmark starts. */
 export type Entry =
   /** A build of this program (dist/bin/privatemode-proxy.js): it has all variants. */
   | { readonly kind: 'build'; readonly file: string }
   /** Any other proxy, by the command that starts it. */
-  | { readonly kind: 'command'; readonly command: readonly string[] }
-  | { readonly kind: 'running'; readonly url: URL };
+  | { readonly kind: 'command'; readonly command: readonly string[] };
 
 /** What stands for `{name}` in a command. */
 export interface Places {
   /** Where the proxy is to listen, on 127.0.0.1. */
   readonly port: number;
-  /** Where its administrator asks, if anywhere. */
-  readonly admin: number;
   /** The service's port on localhost. */
   readonly upstream: number;
-  /** Of the run: ca.pem, roots/, manifest.json, clients.json. */
+  /** Of the run: ca.pem, roots/, manifest.json. */
   readonly directory: string;
   /** The proxy's own, kept over its starts. */
   readonly workspace: string;
 }
 
 /**
- * `NAME=http://HOST:PORT`, `NAME=FILE.js` (a build of this program) or `NAME=COMMAND ARGUMENT…` with {port},
- * {upstream}, {directory} and {workspace} in it.
+ * `NAME=FILE.js` (a build of this program) or `NAME=COMMAND ARGUMENT…` with {port}, {upstream}, {directory}
+ * and {workspace} in it.
  */
 export function entryOf(argument: string): [name: string, Entry] {
   const at = argument.indexOf('=');
   const [name, what] = [argument.slice(0, at), argument.slice(at + 1).trim()];
-  if (at < 1 || what === '')
-    throw new Error(`--subject wants NAME=URL, NAME=FILE.js or NAME=COMMAND, not ${argument}`);
-  if (/^https?:\/\//.test(what)) return [name, { kind: 'running', url: new URL(what) }];
+  if (at < 1 || what === '') throw new Error(`--subject wants NAME=FILE.js or NAME=COMMAND, not ${argument}`);
   const command = what.split(/\s+/);
   if (command.length > 1 || !what.endsWith('.js')) return [name, { kind: 'command', command }];
   return [name, { kind: 'build', file: what }];
@@ -52,17 +47,10 @@ export const referenceEntry = (file: string): Entry => ({
 /** A way to run a build: its further flags, by what comes after the comma in a subject's name. */
 type Variant = readonly string[];
 
-const CLIENTS = '--clients={directory}/clients.json';
 const VARIANTS: Readonly<Record<string, Variant>> = {
   '': [],
   'shared salt': ['--disable-prompt-cache=false'],
-  receipts: ['--receipts'],
-  'admin address': ['--admin-address=127.0.0.1:{admin}'],
   responses: ['--responses-api'],
-  clients: [CLIENTS],
-  'clients, store': [CLIENTS, '--limits-store=@{directory}/store'],
-  'clients, 16 places': [CLIENTS, '--max-in-flight=16'],
-  'clients, 17 places': [CLIENTS, '--max-in-flight=17'],
 };
 
 /** `ours, receipts`: the entry `ours` in its variant `receipts`. Throws for a variant that there is not. */
@@ -86,7 +74,7 @@ const BUILD = [
 
 /** The command line of an entry, every place filled in. `execArgv` is Node's, for builds. */
 export function commandLine(
-  entry: Exclude<Entry, { kind: 'running' }>,
+  entry: Entry,
   flags: Variant,
   places: Places,
   execArgv: readonly string[],
@@ -96,7 +84,7 @@ export function commandLine(
       ? entry.command
       : [process.execPath, ...execArgv, entry.file, ...BUILD, ...flags];
   return line.map((part) =>
-    part.replace(/\{(port|admin|upstream|directory|workspace)\}/g, (_, place) =>
+    part.replace(/\{(port|upstream|directory|workspace)\}/g, (_, place) =>
       String(places[place as keyof Places]),
     ),
   );

@@ -1,5 +1,4 @@
 /** What the benchmark sends and gets: chat chunks as vLLM makes them, sealed as the service seals them. */
-import { hash, randomBytes } from 'node:crypto';
 import { createSealer, type Protection, type Sealer } from '../simulator/inference/envelope.ts';
 
 /** The secret under which bare proxies are asked, which have none of their own; nothing is hidden by it. */
@@ -22,8 +21,6 @@ export interface Plan {
   readonly pace: number;
   /** When the first chunk leaves, ms since 1970; 0: at once. */
   readonly start: number;
-  /** ms from the end of the request to the first chunk, at least: what a model takes. */
-  readonly think: number;
   /** After the chunks, silence instead of the end. */
   readonly hold: boolean;
   /** One JSON answer instead of a stream. */
@@ -39,24 +36,22 @@ export const PLAN: Plan = {
   events: 1,
   pace: 0,
   start: 0,
-  think: 0,
   hold: false,
   unary: false,
   again: false,
 };
 
 export function modelOf(plan: Partial<Plan>): string {
-  const { events, pace, start, think, hold, unary, again } = { ...PLAN, ...plan };
-  return `bench/${events}/${pace}/${start}/${think}/${Number(hold)}/${Number(unary)}/${Number(again)}`;
+  const { events, pace, start, hold, unary, again } = { ...PLAN, ...plan };
+  return `bench/${events}/${pace}/${start}/${Number(hold)}/${Number(unary)}/${Number(again)}`;
 }
 
 /** Undefined for another model. */
 export function planOf(model: string): Plan | undefined {
   const [name, ...parts] = model.split('/');
   const numbers = parts.map(Number);
-  if (name !== 'bench' || numbers.length !== 7 || numbers.some(Number.isNaN)) return undefined;
-  const [events, pace, start, think, hold, unary, again] = numbers as [
-    number,
+  if (name !== 'bench' || numbers.length !== 6 || numbers.some(Number.isNaN)) return undefined;
+  const [events, pace, start, hold, unary, again] = numbers as [
     number,
     number,
     number,
@@ -64,7 +59,7 @@ export function planOf(model: string): Plan | undefined {
     number,
     number,
   ];
-  return { events, pace, start, think, hold: hold === 1, unary: unary === 1, again: again === 1 };
+  return { events, pace, start, hold: hold === 1, unary: unary === 1, again: again === 1 };
 }
 
 const MODEL = '"openai/gpt-oss-120b"';
@@ -113,8 +108,6 @@ function answerText(seal: Sealer): string {
 
 export const plainAnswer = (): string => answerText(plainly);
 export const sealedAnswer = (protection: Protection): string => answerText(createSealer(protection));
-export const sealedTranscript = (protection: Protection): string =>
-  `{"text":${createSealer(protection)('"What was said."')}}`;
 
 /** A chat request with about that many bytes of prompt, plain. */
 export function chatBody(plan: Partial<Plan>, promptBytes = 400): Buffer {
@@ -165,44 +158,10 @@ export function sealedChatBody(plan: Partial<Plan>, promptBytes = 400): Buffer {
   );
 }
 
-export const FORM_BOUNDARY = 'bench-form-boundary';
-
-/** A transcription form with a file of that many bytes, in pieces. */
-export function* audioForm(plan: Partial<Plan>, fileBytes: number): Generator<Buffer, void, undefined> {
-  yield Buffer.from(
-    `--${FORM_BOUNDARY}\r\nContent-Disposition: form-data; name="model"\r\n\r\n${modelOf(plan)}\r\n` +
-      `--${FORM_BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n` +
-      'Content-Type: audio/wav\r\n\r\n',
-  );
-  const piece = randomBytes(256 * 1024);
-  for (let left = fileBytes; left > 0; left -= piece.length) yield piece.subarray(0, left);
-  yield Buffer.from(`\r\n--${FORM_BOUNDARY}--\r\n`);
-}
-
 /** The secret id and nonce of the first sealed message in a request body, wherever it is. */
 export function protectionIn(
   body: string,
 ): { readonly secretId: string; readonly nonce: Buffer } | undefined {
   const found = /([A-Za-z0-9+/]{43}=):([0-9a-f]{24}):[0-9a-f]{24}:/.exec(body);
   return found === null ? undefined : { secretId: found[1]!, nonce: Buffer.from(found[2]!, 'hex') };
-}
-
-/** The client that asks where nothing else is said, and one that gets in its way. */
-const CLIENT_TOKEN = 'bench';
-export const FLOODER_TOKEN = 'bench-flooder';
-const CLIENTS = 20;
-/** Far beyond what a run reaches: every request is counted, and none is refused. */
-const UNREACHED = 1_000_000_000;
-
-/** A file for --clients: 20 of them, each with all three limits; the two that ask are the last. */
-export function clientsFile(): string {
-  const others = Array.from({ length: CLIENTS - 2 }, (_, i) => `bench-other-${i + 1}`);
-  const clients = [...others, FLOODER_TOKEN, CLIENT_TOKEN].map((token) => ({
-    name: token,
-    tokens: [hash('sha256', token)],
-    requestsPerMinute: UNREACHED,
-    tokensPerDay: UNREACHED,
-    maxConcurrent: UNREACHED,
-  }));
-  return JSON.stringify({ clients });
 }

@@ -16,39 +16,25 @@ export interface Target {
   readonly ca?: string;
   /** Bare relays get bodies that are sealed already, and return what is. */
   readonly sealed: boolean;
-  /** Of the client that asks; without it `bench`, which is also the API key. */
-  readonly token?: string;
   /** Whether it is asked by the Responses API, in place of chat. */
   readonly responses?: boolean;
-  /** The address that connections come from, one of loopback. */
-  readonly localAddress?: string;
 }
 
 export async function dial(target: Target): Promise<Socket> {
-  const { port, host, ca, localAddress } = target;
-  const from = localAddress === undefined ? {} : { localAddress };
+  const { port, host, ca } = target;
   const socket =
-    ca === undefined
-      ? connect({ port, host, ...from })
-      : connectTls({ port, host, servername: 'localhost', ca, ...from });
+    ca === undefined ? connect({ port, host }) : connectTls({ port, host, servername: 'localhost', ca });
   await once(socket, ca === undefined ? 'connect' : 'secureConnect');
   socket.setNoDelay(true);
   return socket;
 }
 
-export function requestHead(
-  target: Target,
-  plan: Partial<Plan>,
-  length: number,
-  {
-    path = target.responses ? '/v1/responses' : '/v1/chat/completions',
-    contentType = 'application/json',
-  } = {},
-): string {
+export function requestHead(target: Target, plan: Partial<Plan>, length: number): string {
+  const path = target.responses ? '/v1/responses' : '/v1/chat/completions';
   const direct = target.sealed ? `Privatemode-Target-Model: ${modelOf(plan)}\r\n` : '';
   return (
-    `POST ${path} HTTP/1.1\r\nHost: ${target.host}:${target.port}\r\nContent-Type: ${contentType}\r\n` +
-    `Authorization: Bearer ${target.token ?? 'bench'}\r\n${direct}Content-Length: ${length}\r\n\r\n`
+    `POST ${path} HTTP/1.1\r\nHost: ${target.host}:${target.port}\r\nContent-Type: application/json\r\n` +
+    `Authorization: Bearer bench\r\n${direct}Content-Length: ${length}\r\n\r\n`
   );
 }
 
@@ -101,17 +87,7 @@ export async function openStream(
   prepared?: Buffer,
   rate?: number,
 ): Promise<RunningStream> {
-  return openStreamOn(await dial(target), target, plan, prepared, rate);
-}
-
-/** The same on a connection that `dial` has opened. */
-export function openStreamOn(
-  socket: Socket,
-  target: Target,
-  plan: Partial<Plan>,
-  prepared?: Buffer,
-  rate?: number,
-): RunningStream {
+  const socket = await dial(target);
   const bodyOf = target.sealed ? sealedChatBody : target.responses ? responsesBody : chatBody;
   const body = prepared ?? bodyOf(plan);
   const around = target.responses ? AROUND_TEXT : 1;

@@ -2,10 +2,7 @@
 import { type ChildProcess, type ForkOptions, fork, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { stripTypeScriptTypes } from 'node:module';
 import { availableParallelism, setPriority } from 'node:os';
-import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { cleanEnvironment as testEnvironment } from '../test/support/processes/program.ts';
 
 /** ms of the clock that all processes of a machine share. */
@@ -60,19 +57,6 @@ export function start(module: string, args: readonly string[], options: ForkOpti
   });
 }
 
-/**
- * `--import` of a module of this directory that imports none beside it, for a process that is measured:
- * `file` is where it writes to. Without its types, because what removes them takes memory of the process and
- * brings about full collections.
- */
-export function importing(module: string, file: string): string {
-  const copy = `${file}.mjs`;
-  writeFileSync(copy, stripTypeScriptTypes(readFileSync(join(import.meta.dirname, module), 'utf8')));
-  const url = pathToFileURL(copy);
-  url.searchParams.set('file', file);
-  return `--import=${url}`;
-}
-
 const PATIENCE = 60_000;
 
 /**
@@ -119,40 +103,15 @@ export async function stop(child: ChildProcess): Promise<void> {
 
 const processFile = (pid: number, name: string): string => readFileSync(`/proc/${pid}/${name}`, 'latin1');
 
-/**
- * The process that listens on a TCP port of this machine; undefined where none does, or it is somebody
- * else's.
- */
-export function listenerOn(port: number): number | undefined {
-  const found = spawnSync('ss', ['-Hltnp', `sport = :${port}`], { encoding: 'latin1' });
-  return Number(/pid=(\d+)/.exec(found.stdout ?? '')?.[1]) || undefined;
-}
-
-/** A process and all it has started. */
-export function family(pid: number): number[] {
-  const children = processFile(pid, `task/${pid}/children`).split(' ').filter(Boolean).map(Number);
-  return [pid, ...children.flatMap(family)];
-}
-
-/**
- * Microseconds of processor time of a process and its children: all threads, by the scheduler's own account.
- */
+/** Microseconds of processor time of a process: all threads, by the scheduler's own account. */
 export function cpuMicroseconds(pid: number): number {
   let nanoseconds = 0;
-  for (const member of family(pid)) {
-    for (const task of readdirSync(`/proc/${member}/task`)) {
-      nanoseconds += Number(processFile(member, `task/${task}/schedstat`).split(' ')[0]);
-    }
-  }
+  for (const task of readdirSync(`/proc/${pid}/task`))
+    nanoseconds += Number(processFile(pid, `task/${task}/schedstat`).split(' ')[0]);
   return nanoseconds / 1e3;
 }
 
-const field = (pid: number, name: string): number =>
-  1024 * Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(processFile(pid, 'status'))?.[1]);
-
-export const residentBytes = (pid: number): number => field(pid, 'VmRSS');
-/** The largest resident size since `forgetPeak`. */
-export const peakBytes = (pid: number): number => field(pid, 'VmHWM');
-export const forgetPeak = (pid: number): void => writeFileSync(`/proc/${pid}/clear_refs`, '5');
+export const residentBytes = (pid: number): number =>
+  1024 * Number(/^VmRSS:\s+(\d+) kB/m.exec(processFile(pid, 'status'))?.[1]);
 
 export const openSockets = (pid: number): number => readdirSync(`/proc/${pid}/fd`).length;

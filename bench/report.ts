@@ -23,8 +23,6 @@ export interface Report {
   readonly measured: readonly Measured[];
   /** Names given with --subject. */
   readonly entered: readonly string[];
-  /** Where a token's processor time goes (stages.ts). */
-  readonly stages?: Readonly<Record<string, number>> | undefined;
 }
 
 export function summarise(metric: Pick<Metric, 'name' | 'rows'>, rounds: readonly Round[]): Measured {
@@ -50,33 +48,45 @@ export function valuesOf({ rounds }: Pick<Measured, 'rounds'>): Record<string, n
   );
 }
 
-/** A figure of ours beside the same of a proxy that was entered. */
-export interface Comparison extends Estimate {
-  readonly what: string;
-  /** Medians over the rounds. */
-  readonly ours: number;
-  readonly other: number;
+/** What a proxy costs, for people who choose one: a value of a metric, in some rows less that of `direct`. */
+const COSTS = [
+  ['First token, one request at a time, p50: ms', 'ttft_added', 'alone, p50 ms', 'over direct'],
+  ['First token beside 50 streams, p50: ms', 'ttft_added', 'staggered, p50 ms', 'over direct'],
+  ['CPU per token, 100 streams × 50 tokens/s: µs', 'stream_cpu_per_token', 'µs/event'],
+  ['CPU per token, 16 streams as fast as they go: µs', 'stream_saturated', 'µs/event'],
+  ['CPU per request of 3 tokens, one at a time: µs', 'request_cpu', 'µs/request'],
+  ['Requests per second of one core, 20 tokens each', 'request_rate', 'requests/s of its core'],
+  ['Memory per stream, 200 to 1,000 of them: KB', 'mem_per_stream', 'KB/stream'],
+  ['Prompt of 2 MB at once, CPU: ms', 'upload_2_mb', 'CPU ms'],
+  ['Prompt of 16 MB at once, CPU: ms', 'upload_16_mb', 'CPU ms'],
+] as const;
+
+/** What `name` costs in each round; NaN where it was not measured. */
+function costs(rounds: readonly Round[], name: string, [, , value, over]: (typeof COSTS)[number]): number[] {
+  const of = (who: string, values: Round['values']): number => values[`${who}, ${value}`] ?? Number.NaN;
+  return rounds.map(({ values }) => of(name, values) - (over === undefined ? 0 : of('direct', values)));
 }
 
-/**
- * Ours ÷ other, round by round, for each value that both have. Ratios of machine's figures, and so not the
- * machine's.
- */
-export const comparisons = (measured: readonly Measured[], other: string): readonly Comparison[] =>
-  measured.flatMap(({ metric, rounds }) =>
-    Object.keys(rounds[0]?.values ?? {})
-      .filter(
-        (name) => name.startsWith('ours, ') && `${other}${name.slice('ours'.length)}` in rounds[0]!.values,
-      )
-      .flatMap((name): Comparison[] => {
-        const all = (key: string): number[] => rounds.map(({ values }) => values[key] as number);
-        const [ours, others] = [all(name), all(`${other}${name.slice('ours'.length)}`)];
-        const ratios = ours.map((value, i) => value / others[i]!).filter(Number.isFinite);
-        const what = `${metric}: ${name.slice('ours, '.length)}`;
-        if (ratios.length === 0) return []; // the other never had a figure
-        return [{ what, ours: median(ours), other: median(others), ...estimate(ratios) }];
-      }),
-  );
+const shown = (figures: readonly number[]): string => {
+  const found = figures.filter(Number.isFinite);
+  if (found.length === 0) return '-';
+  const { median, low, high } = estimate(found);
+  return `${digits(median)} (${digits(low)} – ${digits(high)})`;
+};
+
+/** Each proxy's cost, and ours ÷ each other's, round by round: in a ratio the machine's speed cancels out. */
+function costTable(measured: readonly Measured[], entered: readonly string[]): string {
+  const others = ['passthrough', ...entered];
+  const rows = COSTS.flatMap((row) => {
+    const rounds = measured.find(({ metric }) => metric === row[1])?.rounds ?? [];
+    if (rounds.length === 0) return [];
+    const ours = costs(rounds, 'ours', row);
+    const all = others.map((name) => costs(rounds, name, row));
+    const ratios = all.map((other) => shown(ours.map((cost, i) => cost / other[i]!)));
+    return [[row[0], shown(ours), ...all.map(shown), ...ratios]];
+  });
+  return table(['cost', 'ours', ...others, ...others.map((name) => `ours ÷ ${name}`)], rows);
+}
 
 /**
  * Ratios that are more than `factor` times their bar even at the kinder end of their interval: noise must not
@@ -90,7 +100,7 @@ export const farBeyond = (measured: readonly Measured[], factor: number): readon
       ({ bar, low, high }) => bar !== undefined && excess(bar.kind === 'at most' ? low : high, bar) > factor,
     );
 
-export const digits = (value: number): string =>
+const digits = (value: number): string =>
   value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2);
 const WORDS: Record<Verdict, string> = {
   met: 'met',
@@ -100,7 +110,7 @@ const WORDS: Record<Verdict, string> = {
 };
 const SIGNS = { 'at most': '≤', 'at least': '≥' } as const;
 
-export const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
+const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
   [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
 
 /** The bars and how they were met. */
@@ -121,37 +131,20 @@ export const barTable = (measured: readonly Measured[]): string =>
 
 const barOf = ({ bar }: Row): string => (bar === undefined ? '-' : `${SIGNS[bar.kind]} ${bar.limit}`);
 
-const comparisonTable = (measured: readonly Measured[], other: string): string =>
-  table(
-    ['what', 'ours', other, `ours ÷ ${other}`, '95 % interval'],
-    comparisons(measured, other).map((found) => [
-      found.what,
-      digits(found.ours),
-      digits(found.other),
-      digits(found.median),
-      `${digits(found.low)} – ${digits(found.high)}`,
-    ]),
-  );
+/** The section of bench/README.md, and what a run prints. */
+export function toMarkdown({ version, date, quick, machine, measured, entered }: Report): string {
+  return `
+Version ${version}, ${date}, commit ${machine.commit}${quick ? ', quick run' : ''}. ${machine.processor}, ${machine.cores} cores, ${machine.memoryGiB} GiB, Linux ${machine.kernel}, Node ${machine.node}, OpenSSL ${machine.openssl}, http-proxy-3 ${machine.httpProxy3};
+processes ${machine.pinned ? 'pinned: the subject to one core, upstream and generator to the other' : 'unpinned'}, ${machine.raised ? 'of raised priority' : 'of normal priority'}; load average before the run ${machine.loadBefore}.
 
-const stagesTable = (stages: Readonly<Record<string, number>>): string =>
-  table(
-    ['stage', 'share of the processor time'],
-    Object.entries(stages).map(([stage, share]) => [stage, `${(100 * share).toFixed(0)} %`]),
-  );
+Medians of the rounds with their 95 % bootstrap intervals. Figures with a unit depend on the machine; ratios are taken round by round, so that its speed cancels
+out. First tokens are what is added to the same request without a proxy. \`passthrough\` is a bare http-proxy-3 over TLS, which verifies and encrypts nothing;
+\`limit\` is the cryptography alone on the same bytes.
 
-export function toMarkdown(report: Report): string {
-  const { version, date, quick, machine, measured, entered, stages } = report;
-  return `# Benchmark of ${version}
+${costTable(measured, entered)}
 
-${date}, commit ${machine.commit}${quick ? ', quick run' : ''}. ${machine.processor}, ${machine.cores} cores, ${machine.memoryGiB} GiB,
-Linux ${machine.kernel}, Node ${machine.node}, OpenSSL ${machine.openssl}, http-proxy-3 ${machine.httpProxy3};
-processes ${machine.pinned ? 'pinned: the subject to one core, upstream and generator to the other' : 'unpinned'}, ${machine.raised ? 'of raised priority' : 'of normal priority'};
-load average before the run ${machine.loadBefore}.
-
-Figures are medians of what each round found, rounds interleaved, with bootstrap intervals. An interval that lies on one side of
-its bar gives the verdict; with the bar inside it the median does, or, where it is wider than ±10 % of the median, nothing.
-\`passthrough\` is a bare http-proxy-3 over TLS, \`limit\` the cryptography alone on the same bytes.
+Against the bars. An interval on one side of its bar gives the verdict; with the bar inside, the median does, or, where it is wider than ±10 %, nothing.
 
 ${barTable(measured)}
-${entered.map((other) => `\n## Ours beside ${other}\n\n${comparisonTable(measured, other)}\n`).join('')}${stages === undefined ? '' : `\n## Where the time of a token goes\n\nFrom a profile of 100 streams × 50 tokens/s.\n\n${stagesTable(stages)}\n`}`;
+`;
 }

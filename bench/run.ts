@@ -2,13 +2,12 @@
  * Measures the built program (dist/) against its bars. `--help` lists the options, and bench/README.md tells
  * what each does.
  */
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { VERSION } from '../lib/version.ts';
-import { ADDED_METRICS } from './added.ts';
-import { interTokenChart } from './chart.ts';
+import { replaceSection } from '../scripts/marked-section.ts';
 import { entryOf, referenceEntry } from './entries.ts';
 import { chatBody } from './fixtures.ts';
 import { warmUp } from './fresh.ts';
@@ -16,20 +15,15 @@ import { checkAnswers } from './gate.ts';
 import { openStream } from './load.ts';
 import { describeMachine } from './machine.ts';
 import type { Metric, Round } from './metric.ts';
-import { PERCENTILES } from './metrics/inter-token.ts';
 import { saturate } from './metrics/stream-saturated.ts';
 import { bare } from './metrics/upload.ts';
 import { METRICS } from './metrics.ts';
 import { PINNABLE, raisePriority } from './processes.ts';
-import { newestReport, updateReadme } from './readme.ts';
 import { farBeyond, type Measured, type Report, summarise, toMarkdown, valuesOf } from './report.ts';
-import { sizing } from './sizing.ts';
-import { profileStages } from './stages.ts';
 import { type Subjects, startSubjects } from './subjects.ts';
 
-const USAGE = `Usage: node bench/run.ts [--quick] [--only NAME,... | --added | --sizing] [--rounds N] [--save]
-                         [--fail-above FACTOR] [--profile DIR] [--reference FILE] [--subject NAME=WHAT]...
-                         [--directory DIR] [--upstream-port PORT] [--pin on|off]
+const USAGE = `Usage: node bench/run.ts [--quick] [--only NAME,...] [--rounds N] [--save] [--fail-above FACTOR]
+                         [--profile DIR] [--reference FILE] [--subject NAME=WHAT]... [--pin on|off]
 
 bench/README.md tells what each option does.`;
 
@@ -38,13 +32,9 @@ const { values: options } = parseArgs({
     help: { type: 'boolean', short: 'h', default: false },
     quick: { type: 'boolean', default: false },
     only: { type: 'string' },
-    added: { type: 'boolean', default: false },
-    sizing: { type: 'boolean', default: false },
     rounds: { type: 'string' },
     reference: { type: 'string' },
     subject: { type: 'string', multiple: true, default: [] },
-    directory: { type: 'string' },
-    'upstream-port': { type: 'string', default: '0' },
     pin: { type: 'string', default: 'on' },
     profile: { type: 'string' },
     save: { type: 'boolean', default: false },
@@ -56,7 +46,7 @@ if (options.help) {
   process.exit();
 }
 const { quick } = options;
-const wanted = options.added ? [...ADDED_METRICS] : options.only?.split(',');
+const wanted = options.only?.split(',');
 const unknown = wanted?.filter((name) => METRICS.every((metric) => metric.name !== name)) ?? [];
 if (unknown.length > 0) throw new Error(`no metric ${unknown}; there are ${METRICS.map(({ name }) => name)}`);
 if (options.save && options.only !== undefined) throw new Error('a table of some metrics is not saved');
@@ -67,8 +57,7 @@ const roundsOf = ({ rounds }: Metric): number =>
 const WARM_UP = quick ? 2 : 6;
 const say = (text: string): boolean => process.stderr.write(`${text}\n`);
 
-const directory = options.directory ?? mkdtempSync(join(tmpdir(), 'privatemode-bench-'));
-mkdirSync(directory, { recursive: true });
+const directory = mkdtempSync(join(tmpdir(), 'privatemode-bench-'));
 const entries = options.subject.map(entryOf);
 if (options.reference !== undefined) {
   const file = resolve(options.reference);
@@ -86,30 +75,19 @@ let subjects: Subjects | undefined;
 try {
   subjects = await startSubjects(directory, Object.fromEntries(entries), {
     profile: options.profile,
-    upstreamPort: Number(options['upstream-port']),
     pinned,
   });
-  if (options.sizing) process.stdout.write(await sizing(subjects, directory, quick, machine));
-  else await measureAll(subjects);
+  await measureAll(subjects);
 } finally {
   await subjects?.close();
-  if (options.directory === undefined) rmSync(directory, { recursive: true, force: true });
+  rmSync(directory, { recursive: true, force: true });
 }
 process.exit();
 
 async function measureAll(all: Subjects): Promise<void> {
   await prepare(all);
-  const measured = await measure(all);
-  const stages = quick || wanted !== undefined ? undefined : await profileStages(all);
-  finish({
-    version: VERSION,
-    date: new Date().toISOString().slice(0, 10),
-    quick,
-    machine,
-    measured,
-    entered: all.entered,
-    stages,
-  });
+  const date = new Date().toISOString().slice(0, 10);
+  finish({ version: VERSION, date, quick, machine, measured: await measure(all), entered: all.entered });
 }
 
 /** The gate, then enough load for the compilers to have done their work. */
@@ -159,29 +137,14 @@ function tell(found: Measured): void {
 }
 
 function finish(report: Report): void {
-  const target = join(import.meta.dirname, options.save ? 'results' : 'out');
-  mkdirSync(target, { recursive: true });
-  const markdown = toMarkdown(report);
-  const name = options.added ? `${report.version}.added` : report.version;
-  writeFileSync(join(target, `${name}.json`), `${JSON.stringify(report, undefined, 1)}\n`);
-  if (!options.added) writeFileSync(join(target, `${name}.md`), markdown);
-  const gaps = report.measured.find(({ metric }) => metric === 'inter_token');
-  if (gaps !== undefined) writeFileSync(join(target, 'inter-token.svg'), chartOf(gaps));
-  if (options.save) updateReadme(newestReport());
-  process.stdout.write(markdown);
-
+  const section = toMarkdown(report);
+  process.stdout.write(section);
+  if (options.save) {
+    const readme = join(import.meta.dirname, 'README.md');
+    writeFileSync(readme, replaceSection(readFileSync(readme, 'utf8'), 'bench', section));
+  }
   const failures = farBeyond(report.measured, Number(options['fail-above'] ?? Number.POSITIVE_INFINITY));
   for (const { id, median, bar } of failures)
     say(`${id} is ${median.toFixed(2)}, the bar is ${bar?.kind} ${bar?.limit}`);
   if (failures.length > 0) process.exitCode = 1;
-}
-
-function chartOf(gaps: Measured): string {
-  const values = valuesOf(gaps);
-  return interTokenChart(
-    ['direct', 'passthrough', 'ours'].map((name) => ({
-      name,
-      points: PERCENTILES.map((p) => [p, values[`${name}, p${100 * p} ms`] as number] as const),
-    })),
-  );
 }

@@ -3,23 +3,21 @@
  * for.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { get } from 'node:http';
-import { connect, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { commandLine, type Entry, variantOf } from './entries.ts';
-import { clientsFile } from './fixtures.ts';
 import type { LimitAnswer, LimitRequest } from './limit.ts';
-import type { LinkProfile } from './link.ts';
 import { openStream, type Target } from './load.ts';
-import { cleanEnvironment, listenerOn, message, type Place, pin, start, stop } from './processes.ts';
+import { cleanEnvironment, message, type Place, pin, start, stop } from './processes.ts';
 import type { UpstreamNote } from './upstream.ts';
 
 export interface Subject {
   readonly name: string;
   readonly target: Target;
-  /** Undefined for what runs elsewhere: its CPU time is not known. */
+  /** Undefined for `direct`, which is no process. */
   readonly pid: number | undefined;
 }
 
@@ -27,8 +25,6 @@ export interface Subjects {
   readonly upstream: ChildProcess;
   /** Names given with --subject. */
   readonly entered: readonly string[];
-  /** `ours`, and those of --subject that the benchmark starts itself, so that it can start a fresh one. */
-  readonly startable: readonly string[];
   /** `ours`, and other builds of this program: they have its variants and its flags. */
   readonly builds: readonly string[];
   /**
@@ -37,10 +33,7 @@ export interface Subjects {
    */
   collects(name: string): boolean;
   get(name: string): Promise<Subject>;
-  /**
-   * Starts one more of its kind, for measurements that need it fresh; the caller stops it. What runs already
-   * goes on as it is.
-   */
+  /** Starts one more of its kind, for measurements that need it fresh; the caller stops it. */
   fresh(name: string, options?: LaunchOptions): Promise<Subject & { stop(): Promise<void> }>;
   limit<T extends LimitAnswer>(request: LimitRequest): Promise<T>;
   close(): Promise<void>;
@@ -51,20 +44,14 @@ export interface LaunchOptions {
   readonly place?: Place;
   /** Return as soon as it is started, before it is ready. */
   readonly unready?: boolean;
-  /** What lies between the subject and the upstream; undefined: loopback alone. */
-  readonly link?: LinkProfile;
 }
 
 const HERE = import.meta.dirname;
 const PROXY = join(HERE, '../dist/bin/privatemode-proxy.js');
-/** The same before it is bundled: its profile names files. */
-const SOURCE = join(HERE, '../bin/privatemode-proxy.ts');
 
 export interface SubjectsOptions {
   /** A directory for the CPU profiles of what is started. */
   readonly profile: string | undefined;
-  /** 0: any. */
-  readonly upstreamPort: number;
   /** Whether each process is kept to a processor. */
   readonly pinned: boolean;
 }
@@ -72,18 +59,16 @@ export interface SubjectsOptions {
 export async function startSubjects(
   directory: string,
   entered: Readonly<Record<string, Entry>>,
-  { profile, upstreamPort, pinned }: SubjectsOptions,
+  { profile, pinned }: SubjectsOptions,
 ): Promise<Subjects> {
   const entries: Readonly<Record<string, Entry>> = { ours: { kind: 'build', file: PROXY }, ...entered };
-  const profiled: Entry = { kind: 'build', file: SOURCE };
   const keepTo = (pid: number, place: Place): void => {
     if (pinned) pin(pid, place);
   };
-  const upstream = start(join(HERE, 'upstream.ts'), [directory, String(upstreamPort)]);
+  const upstream = start(join(HERE, 'upstream.ts'), [directory]);
   const ready = await message<Extract<UpstreamNote, { type: 'ready' }>>(upstream, 'ready');
   keepTo(upstream.pid as number, 'others');
   keepTo(process.pid, 'others');
-  writeFileSync(join(directory, 'clients.json'), clientsFile());
   const caFile = join(directory, 'ca.pem');
   const profiling = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`];
   const children: ChildProcess[] = [];
@@ -92,25 +77,7 @@ export async function startSubjects(
     for (const child of children) child.kill();
   });
   const started = new Map<string, Promise<Subject>>();
-  const links = new Map<string, Promise<number>>();
   let limitProcess: Promise<ChildProcess> | undefined;
-
-  /** The port at which the upstream is reached over that link. */
-  function portOver(link: LinkProfile | undefined): Promise<number> {
-    if (link === undefined) return Promise.resolve(ready.port);
-    const key = JSON.stringify(link);
-    const port = links.get(key) ?? startLink(key);
-    links.set(key, port);
-    return port;
-  }
-
-  async function startLink(link: string): Promise<number> {
-    const child = start(join(HERE, 'link.ts'), [String(ready.port), link]);
-    children.push(child);
-    const { port } = await message<{ type: 'ready'; port: number }>(child, 'ready');
-    keepTo(child.pid as number, 'others');
-    return port;
-  }
 
   async function launchPassthrough({ execArgv = [], place = 'subject' }: LaunchOptions) {
     const child = start(join(HERE, 'passthrough.ts'), [String(ready.port), caFile], {
@@ -124,14 +91,13 @@ export async function startSubjects(
 
   async function launchEntry(
     name: string,
-    { execArgv = [], place = 'subject', unready = false, link }: LaunchOptions,
+    { execArgv = [], place = 'subject', unready = false }: LaunchOptions,
   ) {
     const { entry: by, variant } = variantOf(name);
-    const entry = by === 'source' ? profiled : entries[by];
-    if (entry === undefined || entry.kind === 'running') throw new Error(`${name} cannot be started`);
-    const [port, admin, upstreamAt] = await Promise.all([freePort(), freePort(), portOver(link)]);
-    const workspace = join(directory, `workspace-${by}`);
-    const places = { port, admin, upstream: upstreamAt, directory, workspace };
+    const entry = entries[by];
+    if (entry === undefined) throw new Error(`${name} was not entered`);
+    const port = await freePort();
+    const places = { port, upstream: ready.port, directory, workspace: join(directory, `workspace-${by}`) };
     const [command, ...args] = commandLine(entry, variant, places, [...execArgv, ...profiling]);
     const child = spawn(command as string, args, {
       env: cleanEnvironment({ SSL_CERT_FILE: caFile }),
@@ -144,20 +110,10 @@ export async function startSubjects(
     return { child, target };
   }
 
-  const directTarget = (port: number): Target => ({
-    ...{ port, host: '127.0.0.1', sealed: true },
-    ca: readFileSync(caFile, 'utf8'),
-  });
-
   async function launch(name: string, options: LaunchOptions): Promise<Subject & { stop(): Promise<void> }> {
-    const entry = entries[name];
-    if (entry?.kind === 'running') {
-      const running = await findRunning(name, entry.url);
-      if (running.pid !== undefined) keepTo(running.pid, 'subject');
-      return { ...running, stop: async () => {} };
-    }
     if (name === 'direct') {
-      const target = directTarget(await portOver(options.link));
+      const ca = readFileSync(caFile, 'utf8');
+      const target = { port: ready.port, host: '127.0.0.1', sealed: true, ca };
       return { name, target, pid: undefined, stop: async () => {} };
     }
     const { child, target } =
@@ -176,7 +132,6 @@ export async function startSubjects(
   return {
     upstream,
     entered: Object.keys(entered),
-    startable: Object.keys(entries).filter((name) => entries[name]?.kind !== 'running'),
     builds: Object.keys(entries).filter((name) => entries[name]?.kind === 'build'),
     collects: (name) => name === 'passthrough' || entries[name]?.kind === 'build',
     get(name) {
@@ -202,20 +157,6 @@ export async function startSubjects(
   };
 }
 
-/**
- * Something that listens already, or will within a minute: its operator may have to wait for the upstream.
- */
-async function findRunning(name: string, url: URL): Promise<Subject> {
-  const [host, port] = [url.hostname, Number(url.port)];
-  for (let waited = 0; !(await accepts(host, port)); waited += 1) {
-    if (waited === 0) process.stderr.write(`${name}: waiting for ${url.host}\n`);
-    if (waited === 60) throw new Error(`${name}: nothing listens on ${url.host}`);
-    await delay(1_000);
-  }
-  const pid = listenerOn(port);
-  return { name, target: { port, host, sealed: false }, pid };
-}
-
 /** Asks for a short stream until there is one. Rejects after 20 s. */
 async function untilItAnswers(name: string, target: Target): Promise<void> {
   const deadline = Date.now() + PATIENCE;
@@ -227,13 +168,6 @@ async function untilItAnswers(name: string, target: Target): Promise<void> {
       await delay(100);
     }
   }
-}
-
-function accepts(host: string, port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect({ host, port }, () => resolve(true));
-    socket.on('error', () => resolve(false)).on('connect', () => socket.destroy());
-  });
 }
 
 function freePort(): Promise<number> {

@@ -22,7 +22,6 @@ import {
   protectionIn,
   sealedAnswer,
   sealedEvents,
-  sealedTranscript,
 } from './fixtures.ts';
 import { monotonicMs } from './processes.ts';
 
@@ -31,9 +30,7 @@ export type UpstreamNote =
   /** A request body is complete; `at` as `monotonicMs` tells it. */
   | { readonly type: 'uploaded'; readonly model: string; readonly bytes: number; readonly at: number }
   /** The client's side closed before the answer was over. */
-  | { readonly type: 'closed'; readonly at: number }
-  /** The response to a message `loop`: ms since the start in which the event loop had something to do. */
-  | { readonly type: 'loop'; readonly active: number };
+  | { readonly type: 'closed'; readonly at: number };
 
 const HEAD_BYTES = 256 * 1024;
 /**
@@ -43,7 +40,7 @@ const HEAD_BYTES = 256 * 1024;
 const PIECE_BYTES = 16 * 1024 - 16;
 const LIFETIME = 24 * 3_600_000;
 
-const [directory, port] = process.argv.slice(2) as [string, string];
+const [directory] = process.argv.slice(2) as [string];
 const note = (message: UpstreamNote): void => {
   process.send?.(message);
 };
@@ -63,7 +60,7 @@ await writeManifest(directory, deployment.manifest().bytes);
 
 const server = await startServer({
   host: '127.0.0.1',
-  port: Number(port),
+  port: 0,
   tls: issueServerCertificate(hardware.keys, ['localhost', '127.0.0.1']),
   routes: [
     ...trustRoutes({ deployment, secrets, apiKeys: () => true }),
@@ -76,9 +73,6 @@ const server = await startServer({
   onRequest: () => {},
 });
 process.once('disconnect', () => process.exit());
-process.on('message', (message) => {
-  if (message === 'loop') note({ type: 'loop', active: performance.eventLoopUtilization().active });
-});
 note({ type: 'ready', port: server.port });
 
 const sealedBefore = new Map<number, readonly Buffer[]>();
@@ -107,8 +101,7 @@ async function infer(request: IncomingMessage, response: ServerResponse): Promis
     }
     const protection = { ...named, key };
     if (plan.unary) {
-      const whole = request.url?.includes('transcriptions') ? sealedTranscript : sealedAnswer;
-      response.writeHead(200, { 'content-type': 'application/json' }).end(whole(protection));
+      response.writeHead(200, { 'content-type': 'application/json' }).end(sealedAnswer(protection));
       return;
     }
     const open = plan.again && named.secretId === OPEN_SECRET.id;
@@ -118,9 +111,8 @@ async function infer(request: IncomingMessage, response: ServerResponse): Promis
     });
     response.writeHead(200, { 'content-type': 'text/event-stream' });
     response.socket?.setNoDelay(true);
-    const start = Math.max(plan.start, Date.now() + plan.think);
-    if (plan.pace > 0 || plan.hold) pacedly(response, events, { ...plan, start });
-    else later(start, () => unpaced(response, events));
+    if (plan.pace > 0 || plan.hold) pacedly(response, events, plan);
+    else later(plan.start, () => unpaced(response, events));
   });
 }
 

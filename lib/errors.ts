@@ -7,67 +7,68 @@
 /** Whose fault an error is. */
 export type Blame = 'client' | 'operator' | 'upstream' | 'network' | 'attestation' | 'internal';
 
-/**
- * What the reader should do next, as one sentence. A reader without a remedy of its own gets the operator's.
- */
+/** What the reader should do next, as one sentence. */
 export interface Remedies {
   /** For whoever runs the proxy: its flags, files and network. */
   readonly operator: string;
-  /** For an application of the client library: its options and its runtime. */
+  /** For an application of the client library: its options and its runtime. Undefined: as the operator. */
   readonly application?: string;
-  /** For a developer who uses somebody else's gateway (--clients) and cannot change it. */
+  /** For a developer who uses somebody else's gateway (--clients). Undefined: as the operator. */
   readonly developer?: string;
 }
 
-/** When a client may send the request again. The response says it in headers that agents and SDKs obey. */
-interface Repetition {
-  /**
-   * Seconds after which another try makes sense, because the error passes by itself: `retry-after`. Whoever
-   * throws the error may know better.
-   */
+interface ErrorRow {
+  /** HTTP status of the response to the application; 0: the error never becomes a response. */
+  readonly status: number;
+  /** Whose fault it is, which says who can mend it. */
+  readonly blame: Blame;
+  /** Seconds after which to try again (`retry-after`), unless whoever throws the error knows better. */
   readonly retryAfter?: number;
   /**
    * Whether the error stays the same however often a client repeats the request: `x-should-retry: false`.
    * Without it both SDKs repeat every 5xx, and 429. Agents look at the status alone.
    */
   readonly isFinal?: true;
-}
-
-/** What the table says of a code, beside its status and whose fault it is. */
-interface Texts extends Remedies, Repetition {
   /** What has failed, as a clause. The log of a failed verification begins with it. */
   readonly title?: string;
-}
-
-interface ErrorRow extends Repetition {
-  /** HTTP status of the response to the application; 0: the error never becomes a response. */
-  readonly status: number;
-  /** Whose fault it is, which says who can mend it. */
-  readonly blame: Blame;
-  readonly title: string | undefined;
   readonly remedies: Remedies;
 }
+type Texts = Remedies & Pick<ErrorRow, 'title'>;
+/** When a client may send the request again. The response says it in headers that agents and SDKs obey. */
+type Repetition = Pick<ErrorRow, 'retryAfter' | 'isFinal'>;
 
-/** Makes the rows of codes that share status and blame. A text is the remedy for all readers. */
-const rows = <Code extends string>(
+const ANYTIME: Repetition = {};
+const FINAL: Repetition = { isFinal: true };
+const after = (retryAfter: number): Repetition => ({ retryAfter });
+
+/** What a developer can do about an error that only the operator can mend. */
+const [TELL, LATER] = [
+  'Tell the operator of this gateway; nothing on your side changes this.',
+  'Try again; if it persists, tell the operator of this gateway.',
+];
+
+/**
+ * Makes the rows of codes that share status, blame and repetition. A text alone is the remedy for all
+ * readers. Where the fault is not the client's and remedies differ, the developer can only wait or tell.
+ */
+function rows<Code extends string>(
   status: number,
   blame: Blame,
+  repetition: Repetition,
   texts: Record<Code, string | Texts>,
-): Record<Code, ErrorRow> =>
-  Object.fromEntries(
-    Object.entries<string | Texts>(texts).map(([code, text]) => {
-      const { title, retryAfter, isFinal, ...remedies } =
-        typeof text === 'string' ? ({ operator: text } as Texts) : text;
-      return [code, { status, blame, title, retryAfter, isFinal, remedies }];
-    }),
-  ) as Record<Code, ErrorRow>;
-
-const TELL = 'Tell the operator of this gateway; nothing on your side changes this.';
-const LATER = 'Try again; if it persists, tell the operator of this gateway.';
+): Record<Code, ErrorRow> {
+  const forDeveloper = blame === 'client' ? {} : { developer: repetition.isFinal ? TELL : LATER };
+  const made = Object.entries<string | Texts>(texts).map(([code, text]) => {
+    const own: Texts = typeof text === 'string' ? { operator: text } : { ...forDeveloper, ...text };
+    const { title, ...remedies } = own;
+    return [code, { status, blame, ...repetition, title, remedies }];
+  });
+  return Object.fromEntries(made) as Record<Code, ErrorRow>;
+}
 
 export const ERRORS = {
   // The application's request (docs/protocol/inference.md 5.4 and 11).
-  ...rows(400, 'client', {
+  ...rows(400, 'client', ANYTIME, {
     invalid_json: 'Send one JSON object as the request body.',
     duplicate_member: 'Send each member of the request body once.',
     unsupported_member_name: 'Rename or remove this member; the service cannot address it.',
@@ -82,7 +83,6 @@ export const ERRORS = {
         'Shorten the conversation or send fewer images; without a shared prompt cache (--disable-prompt-cache=true, and no cache_salt in the request) this limit does not apply.',
       application:
         'Shorten the conversation or send fewer images; without promptCacheSalt and cache_salt this limit does not apply.',
-      developer: 'Shorten the conversation or send fewer images.',
     },
     invalid_multipart:
       'Let the HTTP library write form and boundary, as curl -F model=MODEL -F file=@speech.wav does, and set no Content-Type yourself.',
@@ -95,62 +95,6 @@ export const ERRORS = {
     ambiguous_header: 'Send this header once.',
     invalid_host: 'Send the host name of the proxy, with its port, in the Host header.',
     malformed_request: 'Send valid HTTP/1.1 requests.',
-  }),
-  ...rows(431, 'client', { too_many_headers: 'Send fewer headers.' }),
-  ...rows(415, 'client', { unsupported_encoding: 'Send the body without Content-Encoding.' }),
-  ...rows(403, 'client', {
-    origin_forbidden: {
-      operator:
-        'Allow the origin with --cors-allowed-origins, or the host name with --allowed-hosts, if you trust the page.',
-      developer: 'Ask the operator of this gateway to allow the page, or the host name that it uses.',
-    },
-    client_forbidden: 'Use what this client may use, or ask the operator of this gateway (--clients).',
-  }),
-  ...rows(401, 'client', {
-    client_unknown: {
-      isFinal: true,
-      operator:
-        'Send the token that you were given for this gateway, which is no key of the service, as "Authorization: Bearer TOKEN" or in x-api-key.',
-    },
-  }),
-  ...rows(429, 'client', {
-    requests_per_minute_reached: 'Wait as long as Retry-After says, then send fewer requests per minute.',
-    tokens_per_day_reached: {
-      isFinal: true,
-      operator: 'Wait until the day ends (UTC), or ask the operator of this gateway (--clients).',
-    },
-    max_concurrent_reached: 'Wait until one of your own requests is over, then try again.',
-    max_in_flight_reached: {
-      operator: 'Wait as long as Retry-After says; if it persists, raise --max-in-flight.',
-      developer: 'Wait as long as Retry-After says; if it persists, tell the operator of this gateway.',
-    },
-  }),
-  ...rows(404, 'client', {
-    unknown_path: {
-      operator: 'GET /v1 of the proxy lists its endpoints.',
-      application: 'Use one of the endpoints that the service has, such as /v1/chat/completions.',
-    },
-  }),
-  ...rows(405, 'client', { method_not_allowed: 'Use a method named in the Allow header.' }),
-  ...rows(426, 'client', {
-    websocket_unsupported: 'Send POST /v1/responses over HTTP; with "stream": true it streams.',
-  }),
-  ...rows(408, 'client', {
-    upload_too_slow: {
-      operator: 'Send the body faster.',
-      developer: 'Send the body faster, or ask the operator of this gateway for a lower limit.',
-    },
-  }),
-  ...rows(413, 'client', {
-    body_too_large: {
-      operator: 'Send a smaller body, or raise the limit named here.',
-      application: 'Send a smaller body.',
-      developer: 'Send a smaller body, or ask the operator of this gateway for a larger limit.',
-    },
-  }),
-  // Never a response of its own: the response has begun, and nobody reads it.
-  ...rows(0, 'client', { response_not_read: 'Read responses as they come, or close the connection.' }),
-  ...rows(400, 'client', {
     // The remedy names the setting of each client that uses this API unless told otherwise: the users of
     // these clients read this line, and no page of our documentation.
     not_supported: {
@@ -164,253 +108,230 @@ export const ERRORS = {
         'Set the client to /v1/chat/completions, or ask the operator of this gateway to serve this API.',
     },
   }),
+  ...rows(431, 'client', ANYTIME, { too_many_headers: 'Send fewer headers.' }),
+  ...rows(415, 'client', ANYTIME, { unsupported_encoding: 'Send the body without Content-Encoding.' }),
+  ...rows(403, 'client', ANYTIME, {
+    origin_forbidden:
+      'If you trust the page, have its origin allowed (--cors-allowed-origins), or the host name that it uses (--allowed-hosts).',
+    client_forbidden: 'Use what this client may use, or ask the operator of this gateway (--clients).',
+  }),
+  ...rows(429, 'client', FINAL, {
+    tokens_per_day_reached: 'Wait until the day ends (UTC), or ask the operator of this gateway (--clients).',
+  }),
+  ...rows(429, 'client', ANYTIME, {
+    requests_per_minute_reached: 'Wait as long as Retry-After says, then send fewer requests per minute.',
+    max_concurrent_reached: 'Wait until one of your own requests is over, then try again.',
+    max_in_flight_reached: 'Wait as long as Retry-After says; if it persists, have --max-in-flight raised.',
+  }),
+  ...rows(404, 'client', ANYTIME, {
+    unknown_path: 'Use an endpoint such as /v1/chat/completions; GET /v1 of a gateway lists them all.',
+  }),
+  ...rows(405, 'client', ANYTIME, { method_not_allowed: 'Use a method named in the Allow header.' }),
+  ...rows(426, 'client', ANYTIME, {
+    websocket_unsupported: 'Send POST /v1/responses over HTTP; with "stream": true it streams.',
+  }),
+  ...rows(408, 'client', ANYTIME, { upload_too_slow: 'Send the body faster.' }),
+  ...rows(413, 'client', ANYTIME, {
+    body_too_large: 'Send a smaller body, or have the limit raised, if one is named here.',
+  }),
+  // Never a response of its own: the response has begun, and nobody reads it.
+  ...rows(0, 'client', ANYTIME, {
+    response_not_read: 'Read responses as they come, or close the connection.',
+  }),
 
   // Failures of the service or the network.
-  ...rows(502, 'network', {
+  ...rows(502, 'network', ANYTIME, {
     upstream_unreachable: {
       title: 'The service cannot be reached',
       operator: 'Check the network, --api-endpoint and the proxy settings.',
       application: 'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
-      developer: LATER,
     },
+  }),
+  ...rows(502, 'network', FINAL, {
     upstream_tls_untrusted: {
-      isFinal: true,
       title: 'A TLS certificate is not trusted',
       operator: 'Behind a TLS inspection appliance, name its CA bundle (PEM) in SSL_CERT_FILE and restart.',
       application:
         'Have the runtime trust the CA, that of a TLS inspection appliance or the ca.pem of a simulator: NODE_EXTRA_CA_CERTS in Node and Bun, DENO_CERT in Deno.',
-      developer: TELL,
     },
   }),
-  ...rows(502, 'upstream', {
+  ...rows(502, 'upstream', ANYTIME, {
     upstream_reset: { title: 'The service closed the connection', operator: 'Try again.' },
     upstream_closed_during_upload: 'Try again; if it persists, send a smaller body.',
-    upstream_http2_only: {
-      isFinal: true,
-      title: 'The service offers HTTP/2 only',
-      operator:
-        'Use an address that offers HTTP/1.1 (--api-endpoint, --cdn-base-url), or put a reverse proxy that does in front of the service.',
-      application: 'Set the option apiEndpoint to an address that speaks HTTP/1.1, or set the option fetch.',
-      developer: TELL,
-    },
-    upstream_redirect: {
-      isFinal: true,
-      title: 'The service answered with a redirect',
-      operator: 'Check --api-endpoint; redirects are never followed.',
-      application: 'Check the option apiEndpoint; redirects are never followed.',
-      developer: TELL,
-    },
     response_not_encrypted: 'Treat this answer as forged and report it.',
     response_malformed: 'Try again, and report it if it persists.',
     response_not_authentic: 'Treat this answer as tampered with and report it.',
     response_too_large: 'Ask for a smaller answer.',
     stream_unfinished: 'Do not use the partial answer as if it were complete; try again.',
   }),
-  ...rows(504, 'network', {
+  ...rows(502, 'upstream', FINAL, {
+    upstream_http2_only: {
+      title: 'The service offers HTTP/2 only',
+      operator:
+        'Use an address that offers HTTP/1.1 (--api-endpoint, --cdn-base-url), or put a reverse proxy that does in front of the service.',
+      application: 'Set the option apiEndpoint to an address that speaks HTTP/1.1, or set the option fetch.',
+    },
+    upstream_redirect: {
+      title: 'The service answered with a redirect',
+      operator: 'Check --api-endpoint; redirects are never followed.',
+      application: 'Check the option apiEndpoint; redirects are never followed.',
+    },
+  }),
+  ...rows(504, 'network', ANYTIME, {
     upstream_connect_timeout: {
       title: 'The service does not answer in time',
       operator: 'Check the network and --api-endpoint.',
       application: 'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
-      developer: LATER,
     },
   }),
-  ...rows(504, 'upstream', {
+  ...rows(504, 'upstream', ANYTIME, {
     first_byte_timeout: {
       operator: 'Try again, or raise --first-byte-timeout.',
       application: 'Try again, or raise the option firstByteTimeout.',
-      developer: LATER,
     },
     stream_idle_timeout: {
       operator: 'Try again, or raise --stream-idle-timeout.',
       application: 'Try again, or raise the option streamIdleTimeout.',
-      developer: LATER,
     },
   }),
-  ...rows(503, 'operator', {
+  ...rows(503, 'operator', ANYTIME, {
     resources_exhausted: {
       title: 'This machine has no resources left for a connection',
       operator: 'Raise the limits of the machine (open files, local ports, processes), or run more replicas.',
-      developer: LATER,
     },
-    too_many_uploads: {
-      retryAfter: 2,
-      operator: 'Try again; if it persists, raise --max-buffered-bytes.',
-      developer: LATER,
-    },
-    too_many_responses: {
-      retryAfter: 2,
-      operator: 'Try again; if it persists, ask for smaller answers or raise --max-buffered-bytes.',
-      developer: 'Try again, or ask for a smaller answer; if it persists, tell the operator of this gateway.',
-    },
+  }),
+  ...rows(503, 'operator', after(2), {
+    too_many_uploads: 'Try again; if it persists, have --max-buffered-bytes raised.',
+    too_many_responses:
+      'Try again; if it persists, ask for smaller answers or have --max-buffered-bytes raised.',
     shutting_down: {
-      retryAfter: 2,
       operator: 'Try again; the proxy is being restarted.',
       application: 'Make a new client.',
     },
-    limits_unavailable: {
-      retryAfter: 2,
-      operator: 'Try again; if it persists, check the store of the limits (--limits-store).',
-      developer: LATER,
-    },
+    limits_unavailable: 'Try again; if it persists, have the store of the limits checked (--limits-store).',
   }),
 
   // The attested session (docs/protocol/attestation.md).
-  ...rows(503, 'attestation', {
+  ...rows(503, 'attestation', after(2), {
     not_ready: {
-      retryAfter: 2,
       operator: 'Try again in a moment; the remote is still being verified.',
       application:
         'Try again in a moment, or raise the option verificationTimeout; the service is still being verified.',
     },
   }),
-  ...rows(401, 'client', {
+  ...rows(401, 'client', FINAL, {
+    client_unknown:
+      'Send the token that you were given for this gateway, which is no key of the service, as "Authorization: Bearer TOKEN" or in x-api-key.',
     api_key_missing: {
-      isFinal: true,
       operator:
         'Send an API key as "Authorization: Bearer KEY" or in x-api-key, or start the proxy with --api-key.',
       application: 'Give the option apiKey, or set PRIVATEMODE_API_KEY.',
-      developer: TELL,
     },
     api_key_rejected: {
-      isFinal: true,
       title: 'The service does not accept the API key',
-      operator: 'Check the API key; the service does not accept it.',
+      operator: 'Check the API key.',
       application:
         'Check the option apiKey of createPrivatemodeFetch or PrivatemodeAI, or PRIVATEMODE_API_KEY; the key that is given to an SDK is never sent.',
     },
   }),
   // Errors that the operator has to repair. The status is 400: clients repeat a request for minutes after a
   // 5xx, and people look at their own tokens after a 401.
-  ...rows(400, 'operator', {
+  ...rows(400, 'operator', FINAL, {
     service_key_rejected: {
-      isFinal: true,
       operator:
         "Check the keys of this gateway for the service: that of --api-key, and a client's apiKey in the file of --clients; the client's token is fine.",
-      application: 'Your token is fine; tell the operator of the gateway.',
       developer: 'Your token is fine; tell the operator of this gateway.',
     },
     client_too_old: {
-      isFinal: true,
       title: 'The service wants a newer version of this program',
       operator:
         'Update privatemode-proxy to the latest version; --protocol-version finds out which versions the service takes (an experiment).',
       application: 'Update privatemode-ai to the latest version.',
-      developer: TELL,
     },
   }),
   // Reasons for which the proxy refuses a service. The status is 400: clients repeat a request for minutes
   // after a 5xx, and no repetition cures these.
-  ...rows(400, 'attestation', {
+  ...rows(400, 'attestation', FINAL, {
     attestation_failed: {
-      isFinal: true,
       title: 'Attestation of the remote failed',
       operator:
         'Do not trust the remote; report it with the proof that "privatemode-proxy verify --save FILE" keeps.',
       application: 'Do not trust the service; verify() rejects with an error whose verdict has every check.',
-      developer: TELL,
     },
     evidence_malformed: {
-      isFinal: true,
       title: 'The evidence of the remote cannot be read',
       operator: 'Do not trust the remote; report this error.',
       application: 'Do not trust the service; report this error.',
-      developer: TELL,
     },
     manifest_mismatch: {
-      isFinal: true,
       title: 'The service does not run under the expected manifest',
-      operator: 'Find out what changed, and who says so.',
+      operator:
+        'Find out what changed, and who says so; then replace the file, if --manifest-path gives the manifest.',
       application:
         'Try again in a moment: a deployment is being replaced. If it persists, report it to the publisher of the service.',
-      developer: TELL,
     },
     manifest_unsupported: {
-      isFinal: true,
       title: 'The manifest needs a newer version of this program',
       operator: 'Update privatemode-proxy to the latest version.',
       application: 'Update privatemode-ai to the latest version.',
-      developer: TELL,
     },
     manifest_invalid: {
-      isFinal: true,
       title: 'The manifest cannot be used',
       operator: 'Check the manifest; it breaks a rule that holds in every version.',
       application: 'Check the option manifest, or leave it out to follow the published one.',
-      developer: TELL,
     },
   }),
-  ...rows(503, 'network', {
-    manifest_unavailable: {
-      retryAfter: 5,
-      title: 'The manifest cannot be fetched',
-      operator: 'Check that the manifest host can be reached.',
-      application: 'Check that the host of the option cdnBaseUrl can be reached.',
-      developer: LATER,
-    },
-  }),
-  ...rows(503, 'operator', {
+  ...rows(503, 'operator', FINAL, {
     manifest_log_failed: {
-      isFinal: true,
       title: 'The workspace cannot be written',
       operator:
         'Make room on the disk of --workspace, or make it writable; the proxy enforces no manifest that it cannot log.',
-      developer: TELL,
     },
   }),
-  ...rows(503, 'network', {
+  ...rows(503, 'network', after(5), {
+    manifest_unavailable: {
+      title: 'The manifest cannot be fetched',
+      operator: 'Check that the manifest host can be reached.',
+      application: 'Check that the host of the option cdnBaseUrl can be reached.',
+    },
     collateral_unavailable: {
-      retryAfter: 5,
       title: 'The certificates or revocation lists of AMD or Intel cannot be fetched',
       operator: 'Check that the collateral hosts of AMD or Intel can be reached.',
       application: 'Check that the hosts of the option collateralUrls can be reached.',
-      developer: LATER,
     },
   }),
-  ...rows(503, 'attestation', {
+  ...rows(503, 'attestation', after(5), {
     secret_exchange_failed: {
-      retryAfter: 5,
       title: 'The secret exchange failed',
       operator: 'Try again; report it if it persists.',
-      developer: LATER,
     },
   }),
-  ...rows(503, 'upstream', {
+  ...rows(503, 'upstream', after(5), {
     control_api_failed: {
-      retryAfter: 5,
       title: 'The service answered with an error',
       operator: 'Try again; check the status of the service.',
-      developer: LATER,
     },
-    secret_denied: {
-      retryAfter: 5,
-      operator: 'Try again in a moment; if it persists, report it to the operator of the service.',
-      developer: LATER,
-    },
+    secret_denied: 'Try again in a moment; if it persists, have it reported to the operator of the service.',
   }),
 
   // Start-up and configuration: exit code 1, never an HTTP response.
-  ...rows(0, 'operator', {
+  ...rows(0, 'operator', ANYTIME, {
     config_invalid: {
       operator: 'See privatemode-proxy --help.',
       application: 'See the options in the README of privatemode-ai.',
     },
     unsafe_roots_refused: {
-      operator: 'Drop --unsafe-trust-roots, or point --api-endpoint at a simulator.',
+      operator: 'Drop --unsafe-trust-roots, or name a simulator with --api-endpoint and --manifest-path.',
       application: 'Leave out unsafeTrustRoots, or set apiEndpoint and cdnBaseUrl to a simulator.',
     },
     verify_input_invalid: 'Check the named files; see verify --help for their formats.',
-    listen_failed:
-      'Choose another --port or --listen-address; for the admin listener another --admin-address.',
+    listen_failed: 'Choose another --port, --listen-address, --admin-address or --metrics-address.',
     receipts_unavailable:
       'Make room on the disk of --workspace, or make it writable, or start without --receipts.',
     receipts_unreadable: 'Name the directory of the receipts with --dir, and its key with --public-key.',
   }),
-  ...rows(500, 'internal', {
-    internal: {
-      operator: 'Report this with the request id and the log around it.',
-      application: 'Report this with the request id.',
-      developer: 'Tell the operator of this gateway, with the request id.',
-    },
+  ...rows(500, 'internal', ANYTIME, {
+    internal: 'Report this with the request id, and with the log around it if you have that.',
   }),
 };
 
@@ -422,20 +343,17 @@ export type ErrorCode = keyof typeof ERRORS;
  * code parses one.
  */
 export interface FailureDetail {
-  /**
-   * Something is not valid yet (`early`) or no longer (`late`) by our clock, so that a wrong clock may be the
-   * cause.
-   */
+  /** Something is not valid yet (`early`) or no longer (`late`) by our clock, which may be the wrong one. */
   readonly clock?: 'early' | 'late' | undefined;
   /** The hardware for which no trust root was given: a product line of AMD, or `tdx`. */
   readonly missingRoot?: string | undefined;
-  /** A newer manifest could not be fetched, under which the service may pass. */
-  readonly newestMissing?: true | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
   /** Seconds for which the host that failed wants no such request. */
   readonly pause?: number | undefined;
 }
+
+type Known = Pick<PrivatemodeError, 'retryAfter' | 'api' | 'detail'>;
 
 /**
  * An error: a stable code, a message for a person, and what to do next. Node prints the own properties of an
@@ -461,16 +379,10 @@ export class PrivatemodeError extends Error {
   constructor(
     code: ErrorCode,
     message: string,
-    options?: {
-      cause?: unknown;
-      remedy?: string | undefined;
-      retryAfter?: number | undefined;
-      api?: PrivatemodeError['api'];
-      detail?: FailureDetail | undefined;
-    },
+    options: { cause?: unknown; remedy?: string | undefined } & Partial<Known> = {},
   ) {
     super(message, options);
-    const { remedy = ERRORS[code].remedies.operator, retryAfter, api, detail } = options ?? {};
+    const { remedy = ERRORS[code].remedies.operator, retryAfter, api, detail } = options;
     this.code = code;
     this.remedy = remedy;
     if (retryAfter !== undefined) this.retryAfter = retryAfter;
@@ -493,10 +405,7 @@ export class PrivatemodeError extends Error {
 export const CLOCK_REMEDY =
   'Check the clock of this machine first; if it is right, do not trust the remote and report this.';
 
-/**
- * Turns anything thrown into a PrivatemodeError. An unknown cause becomes `internal` without quoting its
- * text.
- */
+/** Turns anything thrown into a PrivatemodeError. `internal` quotes nothing of an unknown cause. */
 export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   return new PrivatemodeError('internal', 'an internal error occurred', { cause: thrown });

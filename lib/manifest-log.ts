@@ -3,7 +3,6 @@
  * `<workspace>/manifests/<n>.json` holds each manifest byte for byte, and `log.txt` beside them one line per
  * change, `<RFC 3339 local time> <workspace>/manifests/<n>.json`.
  */
-import { hash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from './errors.ts';
@@ -16,7 +15,6 @@ export type ManifestRecord = Readonly<{ appended: boolean; path: string }>;
 
 /** Time, and name of the file, which lies beside the log, wherever the line says it was. */
 const LOG_LINE = /^(\d{4}-\d\d-\d\dT\S+) (?:.*[/\\])?(\d+\.json)[ \t\r]*$/;
-const MANIFEST_NAME = /^\d+\.json$/;
 
 /**
  * Two processes may share a workspace, without a lock. A manifest appears as a whole, under a number that no
@@ -26,24 +24,17 @@ export function createManifestLog(workspace: string) {
   const directory = join(workspace, 'manifests');
   const logPath = join(directory, 'log.txt');
   let queue: Promise<unknown> = Promise.resolve();
-  /** The last one that this process recorded. It needs no other record if the log can no longer be read. */
-  let own: { readonly manifest: Uint8Array; readonly path: string } | undefined;
-  const known = (manifest: Uint8Array): ManifestRecord | undefined =>
-    own !== undefined && same(own.manifest, manifest) ? { appended: false, path: own.path } : undefined;
+  /** The last one that this process recorded. It needs no other record if the disk fails. */
+  let own: { readonly manifest: Buffer; readonly path: string } | undefined;
 
   async function append(manifest: Uint8Array, at: number): Promise<ManifestRecord> {
-    const before = known(manifest);
-    const text = await readLog(directory).catch((error: unknown) => {
-      if (before === undefined) throw error;
-      return undefined;
-    });
-    if (text === undefined && before !== undefined) return before;
+    const text = await readLog(directory);
     const lines = (text ?? '').split('\n').filter((line) => line.trim() !== '');
     const last = LOG_LINE.exec(lines.at(-1) ?? '')?.[2]; // undefined if the line is cut off
-    const logged = last && (await unless('ENOENT', readFile(join(directory, last))));
-    const appended = !last || !logged || !same(logged, manifest);
+    const logged = last === undefined ? last : await unless('ENOENT', readFile(join(directory, last)));
+    const appended = last === undefined || !logged?.equals(manifest);
     const path = appended ? await appendLine(text, lines.length, manifest, at) : join(directory, last);
-    own = { manifest, path };
+    own = { manifest: Buffer.from(manifest), path };
     return { appended, path };
   }
 
@@ -66,15 +57,14 @@ export function createManifestLog(workspace: string) {
   return {
     /**
      * Records that `manifest` is enforced from `at` (ms since 1970) on, unless the last line says so already.
-     * Resolves when that is on disk. Throws manifest_log_failed, after 10 s if the disk does not answer; then
-     * the manifest must not be enforced.
+     * Resolves when that is on disk, or was before. Throws manifest_log_failed, after 10 s if the disk does
+     * not answer; then the manifest must not be enforced.
      */
     record(manifest: Uint8Array, at: number): Promise<ManifestRecord> {
       const appended = queue.then(() => append(manifest, at));
       queue = appended.catch(() => {});
       return inTime(appended).catch((cause: NodeJS.ErrnoException) => {
-        const recorded = cause.code === 'ETIMEDOUT' ? known(manifest) : undefined;
-        if (recorded !== undefined) return recorded;
+        if (own?.manifest.equals(manifest)) return { appended: false, path: own.path };
         if (cause instanceof PrivatemodeError) throw cause;
         const message = `the manifest cannot be logged in ${directory} (${cause.code ?? 'unknown cause'})`;
         throw new PrivatemodeError('manifest_log_failed', message, { cause });
@@ -83,14 +73,12 @@ export function createManifestLog(workspace: string) {
   };
 }
 
-const same = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0;
-
 /** The text of the log; undefined where there is none yet. */
 async function readLog(directory: string): Promise<string | undefined> {
   const text = await unless('ENOENT', readFile(join(directory, 'log.txt'), 'utf8'));
   if (text !== undefined) return text;
   const names = (await unless('ENOENT', readdir(directory))) ?? [];
-  if (!names.some((name) => MANIFEST_NAME.test(name))) return undefined;
+  if (!names.some((name) => /^\d+\.json$/.test(name))) return undefined;
   // They are the only record of what was trusted when, and receipts refer to them.
   const remedy = 'Put log.txt back, or create it empty; keep the manifests.';
   throw new PrivatemodeError('manifest_log_failed', `${directory} has manifests but no log.txt`, { remedy });
@@ -110,22 +98,4 @@ function localTime(ms: number): string {
   if (offset === 0) return `${shifted}Z`;
   const hoursAndMinutes = new Date(Math.abs(offset) * 60_000).toISOString().slice(11, 16);
   return `${shifted}${offset < 0 ? '-' : '+'}${hoursAndMinutes}`;
-}
-
-export type EnforcedManifest = Awaited<ReturnType<typeof manifestHistory>>[number];
-
-/**
- * The last 50 entries of the log, newest first: `since` as it stands there, and name and SHA-256 of the file,
- * null where it cannot be read. Empty if there is no log that can be read.
- */
-export async function manifestHistory(workspace: string) {
-  const directory = join(workspace, 'manifests');
-  const text = await readFile(join(directory, 'log.txt'), 'utf8').catch(() => '');
-  const newest = [...text.matchAll(new RegExp(LOG_LINE, 'gm'))].slice(-50).reverse();
-  return Promise.all(
-    newest.map(async ([, since = '', file = '']) => {
-      const bytes = await readFile(join(directory, file)).catch(() => undefined);
-      return { since, file, sha256: bytes === undefined ? null : hash('sha256', bytes) };
-    }),
-  );
 }

@@ -39,7 +39,7 @@ export async function openAccess(
   const { clock, log, notices, opened } = shared;
   const { clients: path, maxInFlight } = config;
   const keyOf = (client?: string) => (client === undefined ? key.value() : clients?.keyOf(client));
-  const ownKeys = watchOwnKeys({ notices, keyOf, origin: key.origin });
+  const ownKeys = watchOwnKeys(notices, keyOf, key.origin);
   const changed = (count: number): void => {
     log.info({ clients: count }, 'The clients file, or a key in it, was read again');
     ownKeys.replaced();
@@ -73,11 +73,9 @@ async function openCounts(
       uncounted: () => counters.uncounted++,
     });
   }
-  const { before, store, close } = await openCountsFile(
-    workspace,
-    clock,
-    (reason) => notices.set('counts_waiting', `${resolve(workspace)}: ${reasonOf(reason)}`),
-    () => notices.clear('counts_waiting'),
-  );
+  const { before, store, close } = await openCountsFile(workspace, clock, (reason) => {
+    if (reason === undefined) notices.clear('counts_waiting');
+    else notices.set('counts_waiting', `${resolve(workspace)}: ${reasonOf(reason)}`);
+  });
   return { ...createRequestCounts({ clock, before, changed: store }), close };
 }

@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import type { Clock } from './clock.ts';
 import type { Config } from './config/config.ts';
-import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from './errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { reasonOf } from './files/path-refusal.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
@@ -22,15 +22,14 @@ import {
   readyzResponse,
 } from './observe/health.ts';
 import type { Metrics } from './observe/metrics.ts';
+import { createTrafficLog } from './observe/recent-traffic.ts';
 import type { ServiceWatch } from './observe/service-watch.ts';
 import { loadStatusPage } from './observe/status-html.ts';
-import { type StatusReport, statusReport } from './observe/status-report.ts';
+import { type Finished, type StatusReport, statusReport } from './observe/status-report.ts';
 import { viewOf } from './observe/status-view.ts';
-import { type createVerification, verificationText } from './observe/verification-document.ts';
-import { watchRequests } from './observe/watch-requests.ts';
+import { verificationDocument } from './observe/verification-document.ts';
 import type { Shared } from './open-access.ts';
 import { openReceiptLog, type ReceiptLog } from './receipts/receipt-log.ts';
-import type { Session } from './session/session.ts';
 import { VERSION } from './version.ts';
 
 const DAY_MS = 86_400_000;
@@ -48,11 +47,8 @@ export async function openReceipts(
     roots: unsafeTrustRoots === undefined ? 'vendor' : 'custom',
     clock,
     counters: counters.receipts,
-    onFailure: (error) => {
-      const more = error instanceof PrivatemodeError ? `. ${error.remedy}` : ''; // it knows better
-      notices.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}${more}`);
-    },
-    onRecovery: () => notices.clear('receipts_unwritten'),
+    onFailure: (error) => notices.set('receipts_unwritten', `${resolve(workspace)}: ${reasonOf(error)}`),
+    onWritten: () => notices.clear('receipts_unwritten'),
     onLost() {
       forget();
       forget = clock.after(DAY_MS, () => notices.clear('receipts_lost'));
@@ -73,69 +69,57 @@ export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
   { clock, log, counters, notices, opened }: Shared,
   seen: {
-    readonly session: Pick<Session, 'current' | 'standing'>; // its error is what the operator should read
-    readonly verification: Pick<ReturnType<typeof createVerification>, 'manifests' | 'document'>;
+    readonly session: Parameters<typeof verificationDocument>[0]; // its error is for the operator
     readonly clients: { sha256(): string } | undefined;
-    readonly receipts: Pick<ReceiptLog, 'instance'> | undefined;
     readonly service: ServiceWatch;
     readonly server: () => GatewayServer | undefined; // undefined before it listens
   },
-) {
-  const { verification, clients, receipts, server, service } = seen;
-  const { current, standing } = seen.session;
-  const listeners = [
-    ['admin-address', adminAddress, 'Serving status page and metrics'],
-    ['metrics-address', metricsAddress, 'Serving metrics'],
-  ] as const;
+): Promise<(request: Finished) => void> {
+  const { session, clients, server, service } = seen;
+  const { standing } = session;
   if (adminAddress === undefined && metricsAddress === undefined) return () => {};
-  const startedAt = clock.now();
-  const watch = await watchRequests({
+  // Here, because loading prom-client takes a tenth of a start.
+  const { createMetrics } = await import('./observe/metrics.ts');
+  const metrics = createMetrics({
     clock,
     counters,
     standing,
-    events: () => server()?.events() ?? 0,
     notices: notices.list,
     certificateEnds: () => server()?.certificateEnds(),
-    protection: current,
+    protection: session.current,
     serverAddress: apiEndpoint.host,
     maxBufferedBytes,
     clients: clients !== undefined,
   });
-  opened.defer(() => watch.traffic.close());
-  const status = async (): Promise<StatusReport> => {
-    const manifests = await verification.manifests(); // all else is of one moment, so that it agrees
-    const about = {
-      protocol: protocolVersion,
-      now: clock.now(),
-      startedAt,
-      conditions: notices.list(),
-      traffic: watch.traffic.snapshot(),
-      verification: verification.document(manifests),
-      clientsFile: clients?.sha256(),
-      receipts: receipts && { instance: receipts.instance, ...counters.receipts },
-    };
-    return statusReport(about, standing(), current());
+  const inFlight = () => counters.inFlight;
+  const traffic = createTrafficLog({ inFlight, events: () => server()?.events() ?? 0 }, clock);
+  opened.defer(() => traffic.close());
+  const status = (): StatusReport => {
+    const now = clock.now();
+    const verification = verificationDocument(session, { protocol: protocolVersion, now });
+    const [conditions, clientsFile] = [notices.list(), clients?.sha256()];
+    const about = { now, conditions, traffic: traffic.snapshot(), verification, clientsFile };
+    return statusReport(about, standing());
   };
-  for (const [flag, address, what] of listeners) {
+  const readiness = (): Readiness => ({
+    ...standing(),
+    isServed: server()?.isOpen() ?? false,
+    notServing: service.notServing(),
+  });
+  for (const [flag, address, what] of [
+    ['admin-address', adminAddress, 'Serving status page and metrics'],
+    ['metrics-address', metricsAddress, 'Serving metrics'],
+  ] as const) {
     if (address === undefined) continue;
-    const policy = { allowedOrigins: [], ownNames: [address.host, ...allowedHosts] };
-    const listener = await startAdmin({
-      ...address,
-      flag,
-      clock,
-      admit: (req) => refuseForeignPage(req, policy),
-      metrics: watch.metrics,
-      readiness: () => ({
-        ...standing(),
-        isServed: server()?.isOpen() ?? false,
-        notServing: service.notServing(),
-      }),
-      status,
-    });
+    const shown = { metrics, readiness, status, page: loadStatusPage() };
+    const listener = await startAdmin({ ...address, ...shown, flag, clock, allowedHosts });
     opened.defer(() => listener.close());
     log.info({ admin: `http://${urlHost(address.host)}:${listener.port}` }, what);
   }
-  return watch.observe;
+  return (request) => {
+    metrics.observe(request);
+    traffic.observe(request);
+  };
 }
 
 export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
@@ -144,13 +128,11 @@ export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 interface Shown {
   readonly metrics: Pick<Metrics, 'contentType' | 'render'>;
   readonly readiness: () => Readiness;
-  readonly status: () => Promise<StatusReport>;
+  readonly status: () => StatusReport;
+  readonly page: ReturnType<typeof loadStatusPage>;
 }
 
-type Route = (
-  shown: Shown & { readonly page: ReturnType<typeof loadStatusPage>; readonly target: string },
-) => HealthResponse | Promise<HealthResponse>;
-
+type Route = (shown: Shown & { readonly target: string }) => HealthResponse | Promise<HealthResponse>;
 type Routes = Readonly<Record<string, Route>>;
 
 const METRICS_ROUTES: Routes = {
@@ -166,27 +148,16 @@ const METRICS_ROUTES: Routes = {
   },
 };
 
-const ADMIN_ROUTES: Routes = {
-  '/': async ({ page, status }) => page(viewOf(await status())),
-  '/status': async ({ status }) => json(`${JSON.stringify(await status())}\n`),
-  '/verification': async ({ status }) => json(verificationText((await status()).verification)),
-  ...METRICS_ROUTES,
-};
-
-/**
- * The listeners by the flags that open them: the routes of each, and a hint where the other endpoints are.
- */
-const LISTENERS = {
+/** The routes of the listeners, by the flags that open them. */
+const ROUTES = {
   'admin-address': {
-    routes: ADMIN_ROUTES,
-    elsewhere: 'the endpoints for applications are on the other port (--port)',
+    '/': ({ page, status }) => page(viewOf(status())),
+    '/status': ({ status }) => json(`${JSON.stringify(status())}\n`),
+    '/verification': ({ status }) => json(`${JSON.stringify(status().verification, undefined, 2)}\n`),
+    ...METRICS_ROUTES,
   },
-  'metrics-address': {
-    routes: METRICS_ROUTES,
-    elsewhere:
-      'the status page is on the listener of --admin-address, the endpoints for applications on --port',
-  },
-} as const;
+  'metrics-address': METRICS_ROUTES,
+} satisfies Record<string, Routes>;
 
 const json = (body: string): HealthResponse => ({
   status: 200,
@@ -201,45 +172,35 @@ const json = (body: string): HealthResponse => ({
  * web pages: a page whose host name is rebound to this address could read the responses. Throws
  * listen_failed.
  */
-export async function startAdmin({
-  flag,
-  host,
-  admit,
-  clock,
-  ...options
-}: Shown & {
-  readonly clock: Clock;
-  readonly flag: keyof typeof LISTENERS;
-  readonly host: string;
-  /** 0: any free port. */
-  readonly port: number;
-  /** Throws an error if the head of the request shows that a foreign web page sent it. */
-  readonly admit: (req: IncomingMessage) => void;
-}) {
-  const { routes, elsewhere } = LISTENERS[flag];
-  const page = loadStatusPage();
+export async function startAdmin(
+  options: Shown & {
+    readonly clock: Clock;
+    readonly flag: keyof typeof ROUTES;
+    readonly host: string;
+    readonly port: number; // 0: any free port
+    readonly allowedHosts: readonly string[]; // names of this host beside `host`
+  },
+) {
+  const { flag, host, allowedHosts, clock } = options;
+  const routes: Routes = ROUTES[flag];
+  const policy = { allowedOrigins: [], ownNames: [host, ...allowedHosts] };
   const answer = async (req: IncomingMessage): Promise<HealthResponse> => {
-    try {
-      admit(req);
-    } catch (thrown) {
-      const { status, code, message } = asPrivatemodeError(thrown);
-      return refusal(status, code, `${code}: ${message}`);
-    }
+    refuseForeignPage(req, policy);
     const { url: target = '' } = req;
     const path = target.split('?', 1)[0] as string;
     const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
-    if (route === undefined)
-      return refusal(404, 'unknown_path', `use ${Object.keys(routes).join(', ')}; ${elsewhere}`);
+    if (route === undefined) {
+      const paths = Object.keys(routes).join(', ');
+      throw new PrivatemodeError('unknown_path', `--${flag} has ${paths}; applications use --port`);
+    }
     if (req.method !== 'GET' && req.method !== 'HEAD')
-      return refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' });
-    return route({ ...options, page, target });
+      throw new PrivatemodeError('method_not_allowed', 'use GET');
+    return route({ ...options, target });
   };
   const { adminTimeout } = clock.times;
   const limits = { requestTimeout: adminTimeout, headersTimeout: adminTimeout };
   const server = createServer(limits, async (req, res) => {
-    const { status, headers, body } = await answer(req).catch(() =>
-      refusal(500, 'internal', 'what was asked for could not be collected'),
-    );
+    const { status, headers, body } = await answer(req).catch(refusal);
     res.writeHead(status, { ...headers, 'x-content-type-options': 'nosniff' }).end(body);
   });
 
@@ -258,13 +219,10 @@ export async function startAdmin({
   };
 }
 
-const refusal = (
-  status: number,
-  code: ErrorCode,
-  text: string,
-  headers: Readonly<Record<string, string>> = {},
-): HealthResponse => ({
-  status,
-  headers: { 'content-type': 'text/plain; charset=utf-8', 'privatemode-proxy-error': code, ...headers },
-  body: `${text}\n`,
-});
+/** An error that is not one of ours may quote what it is about, so its words stay here. */
+function refusal(thrown: unknown): HealthResponse {
+  const { status, code, message } = asPrivatemodeError(thrown);
+  const type = 'text/plain; charset=utf-8';
+  const headers = { 'content-type': type, 'privatemode-proxy-error': code, allow: 'GET, HEAD' };
+  return { status, headers, body: `${code}: ${message}\n` };
+}

@@ -20,7 +20,6 @@ import { createNotices, whileUnusable } from './observe/notices.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
 import { watchService } from './observe/service-watch.ts';
 import { reportStart, sessionLog } from './observe/session-log.ts';
-import { createVerification } from './observe/verification-document.ts';
 import { openAccess } from './open-access.ts';
 import { openAdmin, openReceipts } from './open-admin.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
@@ -43,7 +42,7 @@ interface ProxyEnvironment {
 
 /**
  * Starts the proxy; the port is open when it resolves, with --reuse-port when `opened` does. Throws
- * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed.
+ * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed, and as `givenManifest` does.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment) {
   const { env, log, status, onPermanent = () => {}, clock = systemClock } = environment;
@@ -52,14 +51,14 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const fd = inheritedSocket(env);
   prepareWorkspace(workspace);
   const counters = createCounters();
-  const notices = createNotices({ log, clock, standing });
+  const notices = createNotices(log, clock, standing);
   const service = watchService(notices, clock);
   const shared = { clock, log, counters, notices, opened };
 
   const authorities = loadTrustStore(env);
   const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock, authorities });
   opened.defer(() => outbound.close());
-  const key = configuredKey(config);
+  const key = configuredKey(config.apiKey);
   /** Adds to an error what the operator, and nobody else, should know about it. */
   const named = (error: PrivatemodeError) => withSimulatorHint(key.named(error), config);
   const salt = config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt());
@@ -69,9 +68,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   let server: GatewayServer | undefined; // set last, because it needs all the rest
   // With port 0 the address is not known yet.
   const statusPage = admin?.port ? `http://${urlHost(reachableHost(admin.host))}:${admin.port}/` : undefined;
-  const report = reportStart({ clock, log, status, statusPage });
+  const report = reportStart(clock, log, status, statusPage);
   opened.defer(() => report.close());
-  const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
+  const logEvent = sessionLog(log, counters);
   const control = { ...config, endpoint, clock, call: outbound.call };
   const store = createCollateralStore(join(workspace, 'collateral'));
   const given = manifestPath === undefined ? undefined : await givenManifest(manifestPath);
@@ -91,8 +90,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       logEvent(told);
       report.observe(told);
       if (told.type === 'epoch') service.answered();
-      if (told.type === 'epoch' && told.record !== undefined) receipts?.keepRecord(told.record);
-      verification.changed();
       setImmediate(look); // once the session is in the state that the event reports
     },
   });
@@ -106,17 +103,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     notices.look();
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
-  const verification = createVerification(config, session, clock);
   session.updateConfiguredKey(key.value());
 
-  const seen = {
-    ...access,
-    verification,
-    receipts,
-    service,
-    session: { ...session, standing },
-    server: () => server,
-  };
+  const seen = { ...access, service, session: { ...session, standing }, server: () => server };
   const observe = await openAdmin(config, shared, seen);
   server = await startGatewayServer(config, {
     ...shared,

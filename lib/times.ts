@@ -174,7 +174,6 @@ export const TIMES = Object.freeze({
   /** For the version of an agent. */
   agentTimeout: 20_000,
   relayKeepAlive: 75_000,
-  relayPatience: 5_000,
 });
 
 /** The rows with other values: a test hands them in. */

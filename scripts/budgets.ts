@@ -119,10 +119,7 @@ if (import.meta.main) {
     ...rooms,
     ...['bin', 'simulator', 'scripts', 'deploy'].map((of) => [of, total(read(of, '**'), lines)] as const),
     ...['test', 'bench'].map((of) => [of, total(read(of, '**/*.ts'), lines)] as const),
-    [
-      'pages',
-      total(read('.', '**/*.md', ['docs/protocol', 'bench/results', 'bench/out', ...PROJECT_PAGES]), words),
-    ],
+    ['pages', total(read('.', '**/*.md', ['docs/protocol', ...PROJECT_PAGES]), words)],
     ['project-pages', total(read('.', PROJECT_PAGES), words)],
     ['program', await programSize()],
   ]);

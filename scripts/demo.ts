@@ -20,7 +20,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { main } from '../lib/cli.ts';
 import { systemClock } from '../lib/clock.ts';
-import { AGENT_NAMES, demandInstalled } from '../lib/commands/agents.ts';
+import { AGENT_NAMES } from '../lib/commands/agents.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { asPrivatemodeError } from '../lib/errors.ts';
 import { WHO_LISTENS } from '../lib/listener/listen.ts';
@@ -103,7 +103,6 @@ process.exit(code); // needed if a signal came while something was starting
 
 async function demo(wanted: Wanted): Promise<number> {
   hasResult = wanted.once || wanted.agent !== undefined;
-  if (wanted.agent !== undefined) demandInstalled(wanted.agent, process.env);
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-demo-'));
   process.once('exit', () => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
   say('Everything here is simulated: the service, its hardware and its models are programs on this machine.');
@@ -177,11 +176,9 @@ function runAgent(
   say('"Write hello to note.txt", and it has the agent write that file in the directory below.');
   say(`Starting ${agent} in ${scratch}, which is removed at its end …\n`);
   const flags = ['--listen-address', '127.0.0.1', '--port', `${port}`, '--model', MODEL, '--', ...rest];
-  // Not a terminal: the demo itself has already said which proxy and which model the agent uses.
-  const stderr = { write: (text: string) => process.stderr.write(text) };
   return main(['run', agent, ...flags], process.env, {
     stdout: process.stdout,
-    stderr,
+    stderr: process.stderr,
     clock: systemClock,
   });
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the packaging checks take from the system, on Debian and its kin: systemd itself, an emulator with the
+# Installs what the packaging checks take from the system, on Debian and its kin: systemd itself, with RELEASE=true an emulator and the
 # libraries that the arm64 executable needs, what the lines of docs/install.md, docs/team.md and docs/releases.md call, readelf, and
 # the compiler of lib/crypto/ghash.
 # Nothing is done where it is all there.
@@ -7,7 +7,7 @@ set -euo pipefail
 
 missing=()
 command -v systemd-analyze >/dev/null && command -v systemd-notify >/dev/null || missing+=(systemd)
-if [ "$(uname -m)" = x86_64 ]; then
+if [ -n "${RELEASE:-}" ] && [ "$(uname -m)" = x86_64 ]; then
   command -v qemu-aarch64 >/dev/null || missing+=(qemu-user)
   [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || missing+=(libc6-arm64-cross)
   [ -e /usr/aarch64-linux-gnu/lib/libstdc++.so.6 ] || missing+=(libstdc++6-arm64-cross)

@@ -37,12 +37,10 @@ describe('the command line', () => {
     assert.equal(stderr, '');
   });
 
-  it('--licenses prints the licence, and where the licences of the packages are', async () => {
+  it('--licenses prints the licence', async () => {
     const { code, stdout, ran } = await cli(['--licenses']);
     assert.deepEqual([code, ran.length], [0, 0]);
-    assert.match(stdout, /MIT License/);
-    assert.match(stdout, /Permission is hereby granted/);
-    assert.match(stdout, /node_modules/);
+    assert.match(stdout, /MIT License[\s\S]*Permission is hereby granted/);
   });
 
   for (const flag of ['--version', '-v']) {
@@ -57,14 +55,17 @@ describe('the command line', () => {
       throw new PrivatemodeError('listen_failed', 'listening on port 8080: EADDRINUSE');
     });
     assert.equal(code, 1);
-    assert.match(stderr, /^Error: listening on port 8080: EADDRINUSE\nChoose another --port/);
+    assert.match(stderr, /^Error: listening on port 8080: EADDRINUSE\. Choose another --port.*\n$/);
   });
 
   it('an error is printed with escapes for control characters that a terminal would obey', async () => {
     const { stderr } = await cli([], async () => {
-      throw new PrivatemodeError('listen_failed', 'no\u202e\u2066 \u009b2J\u2028 port\nsecond line');
+      throw new PrivatemodeError('listen_failed', 'no\u202e\u2066 \u009b2J\u2028 port\nnext');
     });
-    assert.match(stderr, /^Error: no\\u\{202e\}\\u\{2066\} \\u\{9b\}2J\\u\{2028\} port\nsecond line\n/);
+    assert.match(
+      stderr,
+      /^Error: no\\u\{202e\}\\u\{2066\} \\u\{9b\}2J\\u\{2028\} port\\u\{a\}next\. [^\n]*\n$/,
+    );
     const { stderr: unknown } = await cli(['--a\u009b31m\u202e']);
     assert.equal(unknown, 'Error: unknown flag: --a\\u{9b}31m\\u{202e}; --help lists all flags\n');
   });
@@ -75,17 +76,11 @@ describe('the command line', () => {
   const JSON_ENV = { PRIVATEMODE_PROXY_LOG_FORMAT: 'json' };
   const starts: [argv: string[], env: Record<string, string>, code: string | undefined][] = [
     [['--log-format=json'], {}, 'listen_failed'],
-    [['--log-format', 'json'], {}, 'listen_failed'],
     [['--log-format=text', '--log-format=json'], {}, 'listen_failed'],
     [[], JSON_ENV, 'listen_failed'],
-    [['--log-format=json', '--nope'], {}, 'config_invalid'],
     [['--nope', '--log-format=json'], {}, 'config_invalid'],
-    [['--nope', 'x', '--log-format', 'json'], {}, 'config_invalid'],
-    [['--port=abc', '--log-format=json'], {}, 'config_invalid'],
-    [['-l', 'debug', '-x', '--log-format=json'], {}, 'config_invalid'],
     [['--log-format=json', '--port'], {}, 'config_invalid'],
     [['--port=1=2'], JSON_ENV, 'config_invalid'],
-    [['serve'], JSON_ENV, 'config_invalid'],
     [['serve', '--log-format=json'], {}, 'config_invalid'],
     [[], { ...JSON_ENV, PRIVATEMODE_PROXY_PRT: '1' }, 'config_invalid'],
     [['--log-format=json'], { PRIVATEMODE_PROXY_LOG_FORMAT: 'text' }, 'listen_failed'],
@@ -94,9 +89,6 @@ describe('the command line', () => {
     [['--log-format=xml'], JSON_ENV, undefined],
     [['--nope'], { PRIVATEMODE_PROXY_LOG_FORMAT: '' }, undefined],
     [['verify', '--nope', '--log-format=json'], JSON_ENV, undefined],
-    [['status', '--nope'], JSON_ENV, undefined],
-    [['receipts', '--log-format=json'], JSON_ENV, undefined],
-    [['clients', 'new', '/'], JSON_ENV, undefined],
     [['healthcheck', '--nope', '--log-format=json'], JSON_ENV, undefined],
   ];
   for (const [argv, env, code] of starts) {
@@ -138,7 +130,7 @@ describe('the command line', () => {
       throw new TypeError('CANARY');
     });
     assert.equal(code, 1);
-    assert.match(stderr, /^Error: an internal error occurred\n[\s\S]*TypeError\n\s+at /);
+    assert.match(stderr, /^Error: an internal error occurred\. .*\nTypeError\n\s+at /);
     assert.ok(!stderr.includes('CANARY'));
   });
 });
@@ -152,7 +144,7 @@ describe('output that cannot be written', () => {
     });
 
   it('a command whose output does not fit on the disk says so, and exits with 1', () => {
-    const { status, stderr } = shell('"$1" "$2" clients new zoe > /dev/full');
+    const { status, stderr } = shell('"$1" "$2" completion bash > /dev/full');
     assert.equal(status, 1);
     assert.match(
       stderr,

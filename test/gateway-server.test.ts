@@ -36,7 +36,7 @@ it('the TLS pair of a gateway: a bad one is told once and the old one stays; a n
   const outbound = createOutbound({}, { connectTimeout: 10_000, clock });
   const counters = createCounters();
   const service = await startGatewayServer(config, {
-    ...{ clock, log, outbound, notices: createNotices({ log, clock }), session: fakeSession() },
+    ...{ clock, log, outbound, notices: createNotices(log, clock), session: fakeSession() },
     ...{ key: { value: () => undefined }, salt: { shared: undefined }, fd: undefined },
     ...{ metrics: { counters, observe: () => {} }, onPermanent: assert.fail },
   });

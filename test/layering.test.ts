@@ -35,7 +35,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   receipts: ['clock', 'errors', 'files', 'session'],
   'http-rules': ['clock', 'errors', 'api', 'envelope', 'network'],
   listener: ['clock', 'errors', 'files', 'watch-files'],
-  observe: ['clock', 'errors', 'text', 'version', 'session', 'manifest-log', 'verdict'],
+  observe: ['clock', 'errors', 'text', 'version', 'session', 'verdict'],
   config: ['errors', 'files', 'text', 'api', 'network', 'attestation', 'watch-files'],
   access: ['clock', 'errors', 'files', 'strict-json', 'api', 'observe', 'config', 'watch-files'],
   limits: ['clock', 'errors', 'files', 'access'],
@@ -97,7 +97,6 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'observe',
     'open-access',
     'receipts',
-    'session',
   ],
   commands: [
     'clock',

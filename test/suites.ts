@@ -70,7 +70,6 @@ export const RUNS: readonly Run[] = [
       'test/applications/errors.test.ts',
       'test/applications/rejected-service.test.ts',
       'test/applications/usage.test.ts',
-      'test/e2e/honest-transcripts.test.ts',
       'test/faults/matrix.test.ts',
       'test/gateway/responses-api.test.ts',
     ],

@@ -14,7 +14,7 @@ const SETTLE = 400;
 const WARM_UP = 5;
 
 /** ms from the request to its first token. */
-export async function firstToken(target: Target, plan: Partial<Plan> = PLAN): Promise<number> {
+async function firstToken(target: Target, plan: Partial<Plan> = PLAN): Promise<number> {
   const stream = await openStream(target, plan);
   await stream.finished;
   return stream.arrivals[0]! - stream.askedAt;
@@ -39,7 +39,7 @@ type Times = Record<string, readonly number[]>;
  * ms to the first token, one request at a time; the subjects take turns, so that a disturbance meets all of
  * them.
  */
-export async function alone(subjects: readonly Subject[], count: number): Promise<Times> {
+async function alone(subjects: readonly Subject[], count: number): Promise<Times> {
   const times = Object.fromEntries(subjects.map(({ name }) => [name, [] as number[]]));
   for (let i = 0; i < WARM_UP + count; i++) {
     for (const { name, target } of shuffled(subjects)) {
@@ -50,8 +50,8 @@ export async function alone(subjects: readonly Subject[], count: number): Promis
   return times;
 }
 
-/** What is asked a few ms apart beside 50 paced streams, and the first of it left out. */
-export async function besideStreams<T>(target: Target, count: number, ask: (index: number) => Promise<T>) {
+/** ms to the first token, asked for a few ms apart beside 50 paced streams. */
+async function besideStreams(target: Target, count: number): Promise<readonly number[]> {
   // enough for the whole time, with some to spare
   const events = Math.ceil((SETTLE + 2 * STAGGER * count) / PACE);
   const beside = await Promise.all(
@@ -59,9 +59,9 @@ export async function besideStreams<T>(target: Target, count: number, ask: (inde
   );
   await Promise.all(beside.map((stream) => stream.reached(1)));
   await delay(SETTLE);
-  const asked: Promise<T>[] = [];
+  const asked: Promise<number>[] = [];
   for (let i = 0; i < WARM_UP + count; i++) {
-    asked.push(ask(i));
+    asked.push(firstToken(target));
     await delay(STAGGER);
   }
   const found = (await Promise.all(asked)).slice(WARM_UP);
@@ -71,8 +71,7 @@ export async function besideStreams<T>(target: Target, count: number, ask: (inde
 
 async function staggered(subjects: readonly Subject[], count: number): Promise<Times> {
   const times: Record<string, readonly number[]> = {};
-  for (const { name, target } of shuffled(subjects))
-    times[name] = await besideStreams(target, count, () => firstToken(target));
+  for (const { name, target } of shuffled(subjects)) times[name] = await besideStreams(target, count);
   return times;
 }
 
@@ -101,12 +100,6 @@ export const firstTokenAdded: Metric = {
       figure: '÷ passthrough',
       bar: { limit: 1.2, kind: 'at most' },
     },
-    ...KINDS.map((kind) => ({
-      id: `ttft_reference_${kind.way}_${kind.percentile}`,
-      title: titleOf(kind),
-      figure: '÷ what the reference adds to direct',
-      bar: { limit: 2, kind: 'at most' as const },
-    })),
   ],
   rounds: { full: 9, quick: 2 },
   async round(all, quick) {
@@ -121,15 +114,10 @@ export const firstTokenAdded: Metric = {
     }
     const of = (name: string, { way, percentile }: (typeof KINDS)[number]): number =>
       values[`${name}, ${way}, ${percentile} ms`]!;
-    const added = (name: string, kind: (typeof KINDS)[number], to: string): number =>
-      of(name, kind) - of(to, kind);
-    const figures = KINDS.flatMap((kind): [string, number][] => {
-      const id = `${kind.way}_${kind.percentile}`;
-      const overPassthrough = [`ttft_added_${id}`, added('ours', kind, 'passthrough')] as [string, number];
-      if (!all.entered.includes('reference')) return [overPassthrough];
-      const toReference = added('ours', kind, 'direct') / added('reference', kind, 'direct');
-      return [overPassthrough, [`ttft_reference_${id}`, toReference]];
-    });
+    const figures = KINDS.map((kind): [string, number] => [
+      `ttft_added_${kind.way}_${kind.percentile}`,
+      of('ours', kind) - of('passthrough', kind),
+    ]);
     const tail = of('ours', TAIL) / of('passthrough', TAIL);
     return { figures: { ...Object.fromEntries(figures), ttft_tail: tail }, values };
   },

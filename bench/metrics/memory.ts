@@ -50,7 +50,7 @@ export const memoryPerStream: Metric = {
   rounds: { full: 3, quick: 0 },
   async round(subjects) {
     const found: Record<string, number> = {};
-    for (const name of shuffled(['passthrough', ...subjects.startable]))
+    for (const name of shuffled(['passthrough', 'ours', ...subjects.entered]))
       found[name] = await bytesPerStream(subjects, name);
     return {
       figures: { mem_per_stream: found['ours']! / found['passthrough']! },

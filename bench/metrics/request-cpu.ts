@@ -32,18 +32,6 @@ export const requestCpu: Metric = {
       figure: '÷ passthrough',
       bar: { limit: 1.7, kind: 'at most' },
     },
-    {
-      id: 'request_cpu_reference',
-      title: 'CPU per short request, one at a time',
-      figure: '÷ reference',
-      bar: { limit: 1.4, kind: 'at most' },
-    },
-    {
-      id: 'request_cpu_before',
-      title: 'CPU per short request, one at a time',
-      figure: '÷ the build entered as `before`',
-      bar: { limit: 1.02, kind: 'at most' },
-    },
   ],
   rounds: { full: 12, quick: 2 },
   async round(subjects, quick) {
@@ -51,12 +39,8 @@ export const requestCpu: Metric = {
     const perRequest = await withFresh(subjects, names, quick, (warm) =>
       cpuPerRequest(warm, quick ? 150 : 1_000),
     );
-    const to = (other: string): number => perRequest['ours']! / perRequest[other]!;
-    const figures = { request_cpu: to('passthrough') };
-    for (const other of ['reference', 'before'])
-      if (other in perRequest) Object.assign(figures, { [`request_cpu_${other}`]: to(other) });
     return {
-      figures,
+      figures: { request_cpu: perRequest['ours']! / perRequest['passthrough']! },
       values: Object.fromEntries(
         Object.entries(perRequest).map(([name, value]) => [`${name}, µs/request`, value]),
       ),

@@ -43,12 +43,6 @@ export const streamCpu: Metric = {
       figure: '÷ (passthrough + 1.3 × limit)',
       bar: { limit: 0.95, kind: 'at most' },
     },
-    {
-      id: 'stream_cpu_reference',
-      title: 'CPU per token, 100 streams × 50 tokens/s',
-      figure: '÷ reference',
-      bar: { limit: 0.95, kind: 'at most' },
-    },
   ],
   rounds: { full: 9, quick: 2 },
   async round(subjects, quick) {
@@ -61,17 +55,10 @@ export const streamCpu: Metric = {
       type: 'open',
       events: 10_000,
     });
-    const { passthrough, ours, reference } = perEvent as {
-      passthrough: number;
-      ours: number;
-      reference?: number;
-    };
+    const { passthrough, ours } = perEvent as { passthrough: number; ours: number };
     const values = Object.entries({ ...perEvent, limit: limit.perEvent });
     return {
-      figures: {
-        stream_cpu_per_token: ours / (passthrough + 1.3 * limit.perEvent),
-        ...(reference === undefined ? {} : { stream_cpu_reference: ours / reference }),
-      },
+      figures: { stream_cpu_per_token: ours / (passthrough + 1.3 * limit.perEvent) },
       values: Object.fromEntries(values.map(([name, value]) => [`${name}, µs/event`, value])),
     };
   },

@@ -65,7 +65,7 @@ const digest: Read<string> = (value, at) => {
   if (typeof value === 'string' && value.startsWith(TOKEN_PREFIX))
     refuse(at, 'the SHA-256 of a token, not the token, which whoever read this file knows now: make another');
   const expected =
-    'the SHA-256 of a token, 64 lower-case hex digits; "privatemode-proxy clients new NAME" without --clients prints both';
+    'the SHA-256 of a token, 64 lower-case hex digits; "privatemode-proxy clients new" makes a token and writes it';
   return matching(/^[0-9a-f]{64}$/, expected)(value, at);
 };
 

@@ -35,7 +35,7 @@ export interface Finding {
   readonly age?: number | undefined;
 }
 
-/** One check of the evidence, with its outcome. A verdict is a list of these (docs/verification.md). */
+/** One check of the evidence, with its outcome. A verdict is a list of these (docs/security.md). */
 export interface Check
   extends Pick<CheckDescription, 'id' | 'source' | 'expected'>,
     Pick<Finding, 'found' | 'code' | 'detail' | 'age'> {
@@ -52,16 +52,15 @@ export interface CheckRow<Subject> extends CheckDescription {
   readonly judge: (subject: Subject) => Finding | Promise<Finding>;
 }
 
-/** The checks of one kind of evidence, by stage. */
-export type Stages = Readonly<Record<'signer' | 'policy' | 'revocation', readonly CheckDescription[]>>;
+export type Rows<Subject> = readonly CheckRow<Subject>[];
 
-/** Makes the rows of a table from their descriptions by id. A row that names no source gets `source`. */
-export function rowsFrom<Subject>(
-  source: string,
-  rows: Readonly<Record<string, Omit<CheckRow<Subject>, 'id' | 'source'> & { readonly source?: string }>>,
-): readonly CheckRow<Subject>[] {
-  return Object.entries(rows).map(([id, described]) => ({ id, source, ...described }));
-}
+/** A row. `section`: of docs/protocol/attestation.md, where its rule is; `expected`: what must hold. */
+export const row = <Subject>(
+  id: string,
+  title: string,
+  section: string,
+  rest: Omit<CheckRow<Subject>, 'id' | 'title' | 'source'>,
+): CheckRow<Subject> => ({ id, title, source: `attestation.md ${section}`, ...rest });
 
 /** A finding that passes or fails. */
 export function finding(holds: boolean, found: string, expected?: string): Finding {
@@ -166,15 +165,11 @@ export class Checks {
     let accepting: Entry | undefined;
     for (const entry of entries) {
       const checks = new Checks(this.#rows);
-      const holds = await judge(checks, entry);
-      if (holds || kept === undefined || checks.#closeness() > kept.#closeness()) kept = checks;
-      if (holds) {
-        accepting = entry;
-        break;
-      }
+      if (await judge(checks, entry)) accepting = entry;
+      if (accepting || kept === undefined || checks.#closeness() > kept.#closeness()) kept = checks;
+      if (accepting) break;
     }
-    if (kept === undefined) return undefined;
-    for (const [id, check] of kept.#made) this.#made.set(id, check);
+    if (kept !== undefined) for (const [id, check] of kept.#made) this.#made.set(id, check);
     return accepting;
   }
 

@@ -39,13 +39,6 @@ export interface EvidenceContext {
   readonly now: Date;
 }
 
-/** Evidence of one kind: what is judged, and by which reference values. */
-export interface EvidenceOf<Message, Entry> {
-  readonly message: Message;
-  readonly entries: readonly Entry[];
-  readonly context: EvidenceContext;
-}
-
 /** Whether collateral is the newest. */
 export interface Obtained {
   /** Set if it stands in for what could not be fetched now: when it was (ms since 1970), and why not now. */

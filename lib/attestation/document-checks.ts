@@ -4,14 +4,13 @@
  */
 import { constantTimeEqual } from '#crypto';
 import { plural } from '../text.ts';
-import { finding, notApplicable, rowsFrom, sha256Hex } from './check.ts';
+import { finding, notApplicable, type Rows, row, sha256Hex } from './check.ts';
 import type { AttestationDocument, Evidence } from './document.ts';
 import type { Manifest } from './manifest.ts';
 import { judgeMeshCa } from './mesh.ts';
 
 export const NONCE_BYTES = 32;
 
-const NAMES = { snp: 'SEV-SNP', tdx: 'TDX' } as const;
 const ATTESTATION_TYPE = { snp: '1.3.9901.2.1', tdx: '1.3.9901.2.2' } as const;
 
 /** What was read, and the nonce. */
@@ -23,36 +22,29 @@ export interface ReadSubject {
 }
 
 /** Whether everything can be read; the expected manifest first, before anything that the service sent. */
-export const READING_ROWS = rowsFrom<ReadSubject>('attestation.md 4, 19.11, 19.12', {
-  'manifest.valid': {
-    title: 'Validity of the manifest',
+export const READING_ROWS: Rows<ReadSubject> = [
+  row('manifest.valid', 'Validity of the manifest', '4, 19.11, 19.12', {
     expected: 'a manifest that this version understands completely',
     code: 'manifest_invalid',
     judge: ({ manifest: { policies, snp, tdx } }) =>
       finding(true, `${policies.size} policies, ${snp.length} SNP and ${tdx.length} TDX entries`),
-  },
-  'nonce.length': {
-    title: 'Nonce',
-    source: 'attestation.md 2 no. 1',
+  }),
+  row('nonce.length', 'Nonce', '2 no. 1', {
     expected: '32 bytes',
     judge: ({ nonce }) => finding(nonce.length === NONCE_BYTES, `${nonce.length} bytes`),
-  },
-  'document.form': {
-    title: 'Form of the attestation document',
-    source: 'attestation.md 2, 19.8',
+  }),
+  row('document.form', 'Form of the attestation document', '2, 19.8', {
     expected: 'one JSON object with the members of an attestation document',
     code: 'evidence_malformed',
     judge: ({ document: { version = 'of no stated version' } }) =>
       finding(true, `from coordinator ${JSON.stringify(version)}`),
-  },
-  'evidence.form': {
-    title: 'Form of the evidence',
-    source: 'attestation.md 2 no. 4, 6.1, 9.1, 19.9',
+  }),
+  row('evidence.form', 'Form of the evidence', '2 no. 4, 6.1, 9.1, 19.9', {
     expected: 'a SEV-SNP or TDX message; unsigned development evidence is neither',
     code: 'evidence_malformed',
-    judge: ({ evidence }) => finding(true, NAMES[evidence.tee]),
-  },
-});
+    judge: ({ evidence }) => finding(true, { snp: 'SEV-SNP', tdx: 'TDX' }[evidence.tee]),
+  }),
+];
 
 interface ManifestSubject extends ReadSubject {
   /** The expected manifest, byte for byte. */
@@ -61,15 +53,13 @@ interface ManifestSubject extends ReadSubject {
 }
 
 /** What the document says. Its manifests are compared, never read. */
-export const MANIFEST_ROWS = rowsFrom<ManifestSubject>('attestation.md 2 no. 7', {
-  'manifest.count': {
-    title: 'One manifest',
+export const MANIFEST_ROWS: Rows<ManifestSubject> = [
+  row('manifest.count', 'One manifest', '2 no. 7', {
     expected: 'a history of exactly one manifest',
     judge: ({ document: { manifests } }) =>
       finding(manifests.length === 1, plural(manifests.length, 'manifest')),
-  },
-  'manifest.expected': {
-    title: 'The expected manifest',
+  }),
+  row('manifest.expected', 'The expected manifest', '2 no. 7', {
     expected: 'byte for byte the expected manifest',
     code: 'manifest_mismatch',
     judge: ({ document: { manifests }, expectedManifest }) =>
@@ -78,42 +68,32 @@ export const MANIFEST_ROWS = rowsFrom<ManifestSubject>('attestation.md 2 no. 7',
         `SHA-256 ${manifests.map(sha256Hex).join(', ') || 'of none'}`,
         `SHA-256 ${sha256Hex(expectedManifest)}`,
       ),
-  },
-  'document.policies': {
-    title: 'Policy documents',
-    source: 'attestation.md 13.6, 19.12 rule 14',
+  }),
+  row('document.policies', 'Policy documents', '13.6, 19.12 rule 14', {
     expected: "documents whose SHA-256 are exactly the manifest's policies, once each",
     judge: ({ document: { policies }, manifest: { policies: listed } }) => {
       const hashes = new Set(policies.map(sha256Hex));
       const missing = [...listed.keys()].filter((hash) => !hashes.has(hash)).length;
       const extra = [...hashes].filter((hash) => !listed.has(hash)).length;
       const repeated = policies.length - hashes.size;
-      return finding(
-        missing + extra + repeated === 0,
-        `${policies.length} documents, ${missing} missing, ${extra} extra, ${repeated} repeated`,
-      );
+      const counted = `${missing} missing, ${extra} extra, ${repeated} repeated`;
+      return finding(missing + extra + repeated === 0, `${policies.length} documents, ${counted}`);
     },
-  },
-  'document.mesh_ca': {
-    title: 'Mesh CA certificate',
-    source: 'attestation.md 2 no. 7, 12, 13.9, 13.10',
+  }),
+  row('document.mesh_ca', 'Mesh CA certificate', '2 no. 7, 12, 13.9, 13.10', {
     expected: 'exactly one CERTIFICATE block with a CA that is valid at this time',
     judge: ({ document, now }) => judgeMeshCa(Buffer.from(document.meshCa).toString('latin1'), now),
-  },
-  'evidence.type': {
-    title: 'Stated type of the evidence',
-    source: 'attestation.md 19.8',
+  }),
+  row('evidence.type', 'Stated type of the evidence', '19.8', {
     expected: 'absent, or the type of the message',
     conditional: true,
     judge: ({ document: { attestationType: stated }, evidence: { tee } }) =>
       stated === undefined
         ? notApplicable('absent')
         : finding(stated === ATTESTATION_TYPE[tee], stated, ATTESTATION_TYPE[tee]),
-  },
-  'evidence.reference_values': {
-    title: 'Reference values for this kind of evidence',
-    source: 'attestation.md 2 no. 4',
+  }),
+  row('evidence.reference_values', 'Reference values for this kind of evidence', '2 no. 4', {
     expected: 'at least one in the manifest',
     judge: ({ manifest, evidence: { tee } }) => finding(manifest[tee].length > 0, `${manifest[tee].length}`),
-  },
-});
+  }),
+];

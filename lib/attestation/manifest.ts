@@ -8,13 +8,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { JsonNumber, type JsonValue, type Path, parseStrictJson, pathText } from '../strict-json.ts';
 import { printable } from '../text.ts';
 import { bigInteger, FLAG, hex, integer, JsonMembers, TEXT } from './json-members.ts';
-import {
-  type BitFlag,
-  type Flags,
-  isProduct,
-  PLATFORM_INFO_FLAGS,
-  POLICY_FLAGS,
-} from './snp/packed-fields.ts';
+import * as packed from './snp/packed-fields.ts';
 
 export type Manifest = Readonly<ReturnType<typeof parseManifest>>;
 export type PolicyEntry = Readonly<ReturnType<typeof readPolicy>>;
@@ -130,9 +124,9 @@ function readSnp(entry: JsonMembers) {
   checkPlatform(entry);
   const product = entry.get('ProductName', TEXT, '');
   if (product === '') throw invalid(entry.at('ProductName'), 'a product name is mandatory');
-  if (!isProduct(product)) throw unsupported(entry.at('ProductName'), product);
+  if (!packed.isProduct(product)) throw unsupported(entry.at('ProductName'), product);
   const tcb = onlyKnown(entry.object('MinimumTCB'), KEYS.tcb);
-  const { flags: platformInfo } = readFlags(entry, 'PlatformInfo', PLATFORM_INFO_FLAGS);
+  const { flags: platformInfo } = readFlags(entry, 'PlatformInfo', packed.PLATFORM_INFO_FLAGS);
   return {
     product,
     /** The launch digest; if `apeip` is set, that of a guest with one vCPU. */
@@ -160,7 +154,7 @@ function readApeip(entry: JsonMembers): number | undefined {
 }
 
 function readGuestPolicy(entry: JsonMembers) {
-  const { object, flags } = readFlags(entry, 'GuestPolicy', POLICY_FLAGS, 'ABIMinor', 'ABIMajor');
+  const { object, flags } = readFlags(entry, 'GuestPolicy', packed.POLICY_FLAGS, 'ABIMinor', 'ABIMajor');
   const weakening = NEVER_TRUE.find((member) => flags[member]);
   if (weakening !== undefined) throw invalid(object.at(weakening), 'must not be true');
   const [ABIMinor, ABIMajor] = [object.get('ABIMinor', BYTE, 0), object.get('ABIMajor', BYTE, 0)];
@@ -168,7 +162,7 @@ function readGuestPolicy(entry: JsonMembers) {
 }
 
 /** The flags in the object `key`, which may be absent and have these other members, too. */
-function readFlags<Table extends readonly BitFlag[]>(
+function readFlags<Table extends readonly packed.BitFlag[]>(
   entry: JsonMembers,
   key: string,
   table: Table,
@@ -177,7 +171,7 @@ function readFlags<Table extends readonly BitFlag[]>(
   const names = table.map(({ member }) => member);
   const object = onlyKnown(entry.object(key, 'empty'), [...others, ...names]);
   const flags = Object.fromEntries(names.map((name) => [name, object.get(name, FLAG, false)]));
-  return { object, flags: flags as Flags<Table> };
+  return { object, flags: flags as packed.Flags<Table> };
 }
 
 function readTdx(entry: JsonMembers) {

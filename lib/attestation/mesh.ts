@@ -4,7 +4,7 @@
  */
 import { parseDer, readOctetString } from '../crypto/der.ts';
 import { verifyEcdsa } from '../crypto/signature.ts';
-import { type Check, Checks, finding, rowsFrom } from './check.ts';
+import { type Check, Checks, finding, type Rows, row } from './check.ts';
 import { type PolicyEntry, parseManifest, secretServiceEntry } from './manifest.ts';
 import { inForce, issuedBy, verified } from './validity.ts';
 import * as x509 from './x509.ts';
@@ -53,7 +53,7 @@ export async function judgeMeshCa(pem: string, now: Date) {
   if (meshCa.version !== 3) return finding(false, `${name} is no version 3 certificate`);
   if (!x509.maySignCertificates(meshCa)) return finding(false, `${name} may not sign certificates`);
   if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
-  const [critical] = x509.unhandledCritical(meshCa, [basicConstraints, keyUsage]);
+  const critical = x509.unhandledCritical(meshCa.extensions, basicConstraints, keyUsage);
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
   // Refuse a CA limited to some purposes or names: only the author of the limit knows what it may sign.
   if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
@@ -67,65 +67,55 @@ export async function judgeMeshCa(pem: string, now: Date) {
 const same = (found: string | undefined, expected: string) =>
   finding(found === expected, found ?? 'none', expected);
 
-export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
-  'mesh.certificate.form': {
-    title: 'Form of the mesh certificate',
+export const MESH_ROWS: Rows<SecretSubject> = [
+  row('mesh.certificate.form', 'Form of the mesh certificate', '12', {
     expected: 'one X.509 version 3 certificate in DER',
     code: 'evidence_malformed',
     judge: ({ certificate: { version } }) => finding(version === 3, `version ${version}`),
-  },
-  'mesh.certificate.signature': {
-    title: 'Issuer of the mesh certificate',
+  }),
+  row('mesh.certificate.signature', 'Issuer of the mesh certificate', '12', {
     expected: 'issued and signed by the attested mesh CA',
     judge: ({ certificate, meshCa }) =>
       x509.maySignCertificates(meshCa)
         ? issuedBy(certificate, meshCa)
         : finding(false, 'the mesh CA may not sign certificates'),
-  },
-  'mesh.certificate.validity': {
-    title: 'Validity of the mesh certificate',
+  }),
+  row('mesh.certificate.validity', 'Validity of the mesh certificate', '12', {
     expected: 'mesh certificate and mesh CA are valid at this time',
     judge: ({ certificate, meshCa, now }) => inForce(now, certificate, meshCa),
-  },
-  'mesh.certificate.usage': {
-    title: 'Purpose of the mesh certificate',
+  }),
+  row('mesh.certificate.usage', 'Purpose of the mesh certificate', '12', {
     expected: 'may sign, for a server, and has no critical extension that is not understood',
     judge: ({ certificate: leaf }) => {
-      const [critical] = x509.unhandledCritical(leaf, LEAF_EXTENSIONS);
+      const critical = x509.unhandledCritical(leaf.extensions, ...LEAF_EXTENSIONS);
       if (critical !== undefined) return finding(false, `the critical extension ${critical}`);
       const { keyUsage: uses, extendedKeyUsage: purposes } = leaf;
       const signs = uses === undefined || uses.has('digitalSignature');
       const named = uses?.size === 0 ? ['no use'] : (uses ?? ['any use']);
       return finding(mayServe(purposes) && signs, `${[...named, ...(purposes ?? ['any purpose'])]}`);
     },
-  },
-  'mesh.certificate.key': {
-    title: 'Key of the mesh certificate',
+  }),
+  row('mesh.certificate.key', 'Key of the mesh certificate', '12', {
     expected: 'ECDSA on P-256 or P-384',
     judge: ({ certificate: { publicKey } }) =>
       finding(publicKey.curve !== undefined, publicKey.curve ?? publicKey.algorithm),
-  },
-  'mesh.identity.workload_secret_id': {
-    title: 'Identity of the secret service',
-    source: 'attestation.md 13.1, 19.11',
+  }),
+  row('mesh.identity.workload_secret_id', 'Identity of the secret service', '13.1, 19.11', {
     expected: 'the WorkloadSecretID of the secret service in the manifest',
     judge: ({ certificate, service: { workloadSecretId: expected } }) => {
       const value = certificate.extensions.get(WORKLOAD_SECRET_ID)?.value;
       const found = value && Buffer.from(readOctetString(parseDer(value))).toString('utf8');
       return same(found, expected);
     },
-  },
-  'mesh.identity.common_name': {
-    title: 'Common name of the secret service',
-    source: 'attestation.md 19.11',
+  }),
+  row('mesh.identity.common_name', 'Common name of the secret service', '19.11', {
     expected: "the first SAN of the secret service's entry in the manifest",
     judge: ({ certificate, service }) => same(x509.commonName(certificate.subject), service.sans[0] ?? ''),
-  },
-});
+  }),
+];
 
-export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
-  'secret.form': {
-    title: 'Lengths in the secret exchange',
+export const SECRET_ROWS: Rows<SecretSubject> = [
+  row('secret.form', 'Lengths in the secret exchange', '12', {
     expected: 'a public key of 1216 and an encapsulated key of 1120 bytes',
     code: 'evidence_malformed',
     judge: ({ publicKey, encapsulatedKey }) =>
@@ -133,16 +123,15 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
         publicKey.length === 1216 && encapsulatedKey.length === 1120,
         `${publicKey.length} and ${encapsulatedKey.length} bytes`,
       ),
-  },
-  'secret.signature': {
-    title: 'Signature on the secret exchange',
+  }),
+  row('secret.signature', 'Signature on the secret exchange', '12', {
     expected: 'ECDSA with SHA-256, in DER, by the mesh certificate over public key and encapsulated key',
     judge: async ({ certificate: { publicKey: key }, publicKey, encapsulatedKey, signature }) => {
       const data = Buffer.concat([publicKey, encapsulatedKey]);
       return verified(await verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature }));
     },
-  },
-});
+  }),
+];
 
 /**
  * One check for each of MESH_ROWS and SECRET_ROWS; all of them must pass. HPKE decides later whether the

@@ -85,6 +85,57 @@ export function bytesField(fields: WireFields, number: number, length?: number):
 export const messageField = (fields: WireFields, number: number): WireFields | undefined =>
   fields.has(number) ? readWireFields(bytesField(fields, number)) : undefined;
 
-/** The `length` bytes of a number, little-endian, as it stands in what hardware signs. */
+/** Integers by their bits, byte strings by their length, and `bytes` of any. `rtmrs`: 4 times 48 bytes. */
+type Shape = keyof typeof BITS | number | 'bytes' | 'rtmrs' | Schema;
+const BITS = { u8: 8, u16: 16, u32: 32, u64: 64 } as const;
+
+/** A field: its number in the message, its shape, and its offset in a binary form that has gaps. */
+export type Field = readonly [no: number, shape: Shape, offset?: number];
+
+export interface Schema {
+  readonly [name: string]: Field;
+}
+
+type ValueOf<S extends Shape> = S extends keyof typeof BITS
+  ? S extends 'u64'
+    ? bigint
+    : number
+  : S extends number | 'bytes'
+    ? Uint8Array
+    : S extends Schema
+      ? MessageOf<S>
+      : readonly Uint8Array[];
+
+export type MessageOf<S extends Schema> = { readonly [Name in keyof S]: ValueOf<S[Name][1]> };
+
+/** The message with the fields of the schema; all byte strings of a length and all messages must be there. */
+export function decode<S extends Schema>(schema: S, wire: WireFields): MessageOf<S> {
+  const entries = Object.entries(schema).map(([name, field]) => [name, decodeField(name, field, wire)]);
+  return Object.fromEntries(entries) as MessageOf<S>;
+}
+
+function decodeField(name: string, [no, shape]: Field, wire: WireFields): unknown {
+  if (shape === 'u64') return uintField(wire, no, 64);
+  if (shape === 'u8' || shape === 'u16' || shape === 'u32') return Number(uintField(wire, no, BITS[shape]));
+  if (shape === 'bytes') return bytesField(wire, no);
+  if (typeof shape === 'number') return bytesField(wire, no, shape);
+  if (shape === 'rtmrs') {
+    const list = repeatedBytesField(wire, no);
+    if (list.length === 4 && list.every(({ length }) => length === 48)) return list;
+    throw malformed(`${name} must be 4 byte strings of 48 bytes`);
+  }
+  const inner = messageField(wire, no);
+  if (inner !== undefined) return decode(shape, inner);
+  throw malformed(`the message has no ${name}`);
+}
+
+/** A value as it stands in what hardware signs: integers little-endian. */
+export function binary([, shape]: Field, value: unknown): Uint8Array {
+  if (value instanceof Uint8Array) return value;
+  if (Array.isArray(value)) return Buffer.concat(value);
+  return littleEndian(value as number | bigint, BITS[shape as keyof typeof BITS] / 8);
+}
+
+/** The `length` bytes of a number, little-endian. */
 export const littleEndian = (value: number | bigint, length: number): Uint8Array =>
   Uint8Array.from({ length }, (_, index) => Number((BigInt(value) >> BigInt(8 * index)) & 0xffn));

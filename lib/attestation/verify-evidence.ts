@@ -18,9 +18,9 @@ export type { Check } from './check.ts';
 export type { CollateralSource, RevocationList, SignedCollateral } from './collateral.ts';
 export type { TrustRoots } from './roots/production.ts';
 
-type Rows = (typeof SNP_ROWS)['signer'];
+type Rows = Parameters<typeof allAccepted>[0];
 
-/** Every check of the program; docs/checks.md shows this table. Ids are unique over all sections. */
+/** Every check of the program; docs/verify.md shows this table. Ids are unique over all sections. */
 export const CHECK_SECTIONS: readonly { title: string; rows: Rows }[] = [
   { title: 'Document and manifest', rows: [...READING_ROWS, ...MANIFEST_ROWS] },
   { title: 'SEV-SNP evidence', rows: Object.values(SNP_ROWS).flat() },
@@ -29,8 +29,8 @@ export const CHECK_SECTIONS: readonly { title: string; rows: Rows }[] = [
   { title: 'Secret exchange', rows: SECRET_ROWS },
 ];
 
-const inOrder = ({ signer, policy, revocation }: typeof SNP_ROWS): Rows =>
-  [READING_ROWS, signer, MANIFEST_ROWS, policy, revocation].flat();
+const inOrder = ({ signer, later }: Readonly<Record<'signer' | 'later', Rows>>): Rows =>
+  [READING_ROWS, signer, MANIFEST_ROWS, later].flat();
 
 /** The checks of each kind of evidence, stage by stage; an accepted verdict has a pass for every one. */
 export const ROWS_OF = { snp: inOrder(SNP_ROWS), tdx: inOrder(TDX_ROWS) };
@@ -119,8 +119,8 @@ async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Pro
     made.run(MANIFEST_ROWS, { ...read, expectedManifest: input.manifest, now: input.now });
   const holds =
     evidence.tee === 'snp'
-      ? await verifySnp(checks, { message: evidence.message, entries: manifest.snp, context }, documentHolds)
-      : await verifyTdx(checks, { message: evidence.message, entries: manifest.tdx, context }, documentHolds);
+      ? await verifySnp(checks, evidence.message, manifest.snp, context, documentHolds)
+      : await verifyTdx(checks, evidence.message, manifest.tdx, context, documentHolds);
   if (!holds) return false;
   // The second lock: whatever the checks compared, the hardware must name the expected manifest alone.
   const isExpected = constantTimeEqual(evidence.reportData, boundTo([input.manifest]));

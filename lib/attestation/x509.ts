@@ -162,12 +162,9 @@ const takeExtensions = (cursor: asn1.DerCursor, n: number): Extensions =>
   cursor.optional(asn1.contextTag(n, true), (wrapper) => readExtensions(asn1.onlyChild(wrapper))) ??
   new Map();
 
-/** The OIDs of the critical extensions that the caller does not handle. */
-export const unhandledCritical = (
-  { extensions }: { readonly extensions: Extensions },
-  handled: readonly string[],
-): string[] =>
-  [...extensions].flatMap(([oid, { critical }]) => (critical && !handled.includes(oid) ? [oid] : []));
+/** The OID of a critical extension that the caller does not handle; undefined if there is none. */
+export const unhandledCritical = (extensions: Extensions, ...handled: readonly string[]) =>
+  [...extensions].find(([oid, { critical }]) => critical && !handled.includes(oid))?.[0];
 
 const readBasicConstraints = (element: asn1.Der) =>
   asn1.readSequence(element, (cursor) => ({
@@ -203,7 +200,6 @@ export type Name = Readonly<ReturnType<typeof readName>>;
 
 const SHORT_NAMES: Readonly<Record<string, string>> = {
   '2.5.4.3': 'CN',
-  '2.5.4.5': 'serialNumber',
   '2.5.4.6': 'C',
   '2.5.4.7': 'L',
   '2.5.4.8': 'ST',
@@ -257,12 +253,12 @@ export const parseCrl = (der: Uint8Array) =>
     takeAlgorithm();
     const issuer = readName(cursor.take());
     const thisUpdate = asn1.readTime(cursor.take());
+    const { utcTime, generalizedTime } = asn1.TAG;
     const nextUpdate =
-      cursor.optional(asn1.TAG.utcTime, asn1.readTime) ??
-      cursor.optional(asn1.TAG.generalizedTime, asn1.readTime);
+      cursor.optional(utcTime, asn1.readTime) ?? cursor.optional(generalizedTime, asn1.readTime);
     const entries = cursor.optional(asn1.TAG.sequence, asn1.children) ?? [];
     const extensions = takeExtensions(cursor, 0);
-    refuseCritical({ extensions });
+    refuseCritical(extensions);
     for (const oid of PARTIAL) if (extensions.has(oid)) throw malformed('a CRL that is not the whole list');
     const number = extensions.get(EXTENSION_OID.crlNumber);
     if (number === undefined) throw malformed('a CRL without a number');
@@ -281,11 +277,11 @@ const readRevoked = (element: asn1.Der): string =>
   asn1.readSequence(element, (entry) => {
     const serial = asn1.readSerial(entry.take());
     asn1.readTime(entry.take());
-    refuseCritical({ extensions: entry.optional(asn1.TAG.sequence, readExtensions) ?? new Map() });
+    refuseCritical(entry.optional(asn1.TAG.sequence, readExtensions) ?? new Map());
     return serial;
   });
 
-function refuseCritical(of: { readonly extensions: Extensions }): void {
-  const [oid] = unhandledCritical(of, []);
+function refuseCritical(extensions: Extensions): void {
+  const oid = unhandledCritical(extensions);
   if (oid !== undefined) throw malformed(`a CRL has the critical extension ${oid}`);
 }

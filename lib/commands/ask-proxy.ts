@@ -1,14 +1,10 @@
-/** What commands ask a running proxy: whether it is ready, and the routes of its admin listener. */
+/** What commands ask a running proxy. */
 import { get as getPlain, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { get as getTls, type RequestOptions } from 'node:https';
 import { abortAfter, type Clock } from '../clock.ts';
-import { invalid, socketPath } from '../config/values.ts';
+import { type HostPort, invalid } from '../config/values.ts';
 import { reachableHost, urlHost } from '../network/addresses.ts';
-
-export interface Address {
-  readonly host: string;
-  readonly port: number;
-}
+import type { StatusReport } from '../observe/status-report.ts';
 
 interface Answer {
   readonly status: number | undefined;
@@ -49,90 +45,32 @@ export function parsedJson(text: string): unknown {
   }
 }
 
-export const nameOf = ({ host, port }: Address): string => `${host} port ${port}`;
-
 /**
- * The JSON of one route of the admin listener at `address`. Throws config_invalid with a message that says
- * what to do.
+ * What `read` makes of the report that the admin listener at `address` gives. Throws config_invalid with a
+ * message that says what to do.
  */
-export async function askFor(address: Address, path: string, clock: Clock): Promise<unknown> {
-  const asked = { host: reachableHost(address.host), port: address.port };
-  let answer: Answer;
+export async function askStatus<T>(
+  { host, port }: HostPort,
+  clock: Clock,
+  read: (report: StatusReport) => T,
+): Promise<T> {
+  const target = { host: reachableHost(host), port, path: '/status' };
+  const where = `${target.host} port ${port}`;
+  let status: number | undefined;
   try {
-    answer = await getText(clock, { ...asked, path }, clock.times.statusTimeout);
+    const answer = await getText(clock, target, clock.times.statusTimeout);
+    status = answer.status;
+    if (status === 200) return read(JSON.parse(answer.body));
   } catch (thrown) {
     const { code, message } = thrown as NodeJS.ErrnoException;
-    if (code === 'ECONNREFUSED') {
+    if (status === undefined)
       throw invalid(
-        `nothing listens on ${nameOf(asked)} (ECONNREFUSED): start the proxy with --admin-address ${urlHost(address.host)}:${address.port}, ` +
+        `nothing answers on ${where} (${code ?? message}): start the proxy with --admin-address ${urlHost(host)}:${port}, ` +
           'or give the address that it was started with',
       );
-    }
-    throw invalid(`${nameOf(asked)} cannot be asked: ${message}; give the --admin-address of the proxy`);
   }
-  const parsed = answer.status === 200 ? parsedJson(answer.body) : undefined;
-  if (parsed !== undefined) return parsed;
   throw invalid(
-    `the program that listens on ${nameOf(asked)} does not serve ${path} (status ${answer.status}): give the --admin-address of the proxy, ` +
-      'not the port for applications; the proxy and this command must have the same version',
+    `what listens on ${where} gives no status of a proxy of this version (HTTP status ${status}): give the --admin-address of the proxy, ` +
+      'not its port for applications',
   );
-}
-
-/** Characters of /readyz that are shown. */
-const LONGEST_REASON = 1_000;
-
-interface Readiness {
-  readonly ready: boolean;
-  /** Message for a person. */
-  readonly message: string;
-  readonly failure?: 'nothing-listens';
-}
-
-/**
- * Asks a proxy on this machine whether it is ready. `listenAddress`: as configured; if it means every
- * interface, the request goes to loopback. Resolves with the text of /readyz, or with the reason why the
- * proxy could not be asked; never rejects.
- */
-export async function probe({
-  listenAddress,
-  port,
-  tls,
-  clock,
-}: {
-  readonly listenAddress: string;
-  readonly port: number;
-  readonly tls: boolean;
-  readonly clock: Clock;
-}): Promise<Readiness> {
-  const socket = socketPath(listenAddress);
-  const address = { host: reachableHost(listenAddress), port };
-  const [where, target, flags] =
-    socket === undefined
-      ? [nameOf(address), address, '--listen-address and --port']
-      : [socket, { socketPath: socket }, '--listen-address'];
-  const which = `give the ${flags} of the proxy`;
-  try {
-    // The certificate is the operator's own and need not name loopback; this request holds no secret.
-    const overTls = { protocol: 'https:', rejectUnauthorized: false };
-    const asked = { ...target, path: '/readyz', ...(tls && overTls) };
-    const { status, headers, body } = await getText(clock, asked, clock.times.healthcheckTimeout);
-    // A request for /readyz counts as malformed only if it is plain HTTP on a TLS port.
-    if (!tls && headers['privatemode-proxy-error'] === 'malformed_request') {
-      const message = `the proxy on ${where} serves HTTPS: give its --tls-cert-path here too`;
-      return { ready: false, message };
-    }
-    if (status === 204) return { ready: true, message: 'ready' };
-    return { ready: false, message: `not ready (status ${status}): ${body.trim().slice(0, LONGEST_REASON)}` };
-  } catch (thrown) {
-    const { code, message } = thrown as NodeJS.ErrnoException;
-    if (code === 'ECONNREFUSED' || (socket !== undefined && code === 'ENOENT')) {
-      const nothing = `nothing listens on ${where} (${code}); ${which}`;
-      return { ready: false, message: nothing, failure: 'nothing-listens' };
-    }
-    const said =
-      tls && code === 'EPROTO'
-        ? `speaks no TLS; leave out --tls-cert-path, or ${which}`
-        : `gave no answer (${code ?? message}); ${which}`;
-    return { ready: false, message: `what listens on ${where} ${said}` };
-  }
 }

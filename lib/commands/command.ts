@@ -78,13 +78,15 @@ export async function runCommand(
     io.stdout.write(fitHelp(help(), io.stdout.columns));
     return 0;
   }
-  const form = forms.find((wanted) => wanted.every((word, i) => isWord(word, argv[i] ?? '')));
+  const flag = argv.findIndex((word) => word.startsWith('-'));
+  const before = flag === -1 ? argv : argv.slice(0, flag);
+  const form = forms.find((wanted) =>
+    wanted.every((word, i) => word === before[i] || (/^[A-Z]/.test(word) && before[i])),
+  );
   if (form === undefined) {
     const all = forms.map((wanted) => `${name} ${wanted.join(' ')}`).join(', ');
     throw invalid(`${name} takes one command before its flags: ${all} (see ${name} --help)`);
   }
-  const flag = argv.findIndex((word) => word.startsWith('-'));
-  const before = flag === -1 ? argv : argv.slice(0, flag);
   const words = form.at(-1)?.endsWith('…') ? before : before.slice(0, form.length);
   let parsed: Given;
   try {
@@ -97,7 +99,3 @@ export async function runCommand(
   for (const warning of parsed.warnings) io.stderr.write(`Warning: ${printable(warning)}\n`);
   return run({ given: { ...given, warnings: [] }, words, rest: line.slice(end + 1), io, env });
 }
-
-/** A word in capitals fits any word that is not empty and no flag; any other word fits only itself. */
-const isWord = (wanted: string, word: string): boolean =>
-  /^[A-Z]+…?$/.test(wanted) ? word !== '' && !word.startsWith('-') : wanted === word;

@@ -25,15 +25,12 @@ export const COMPLETION: Command = {
   help: () =>
     helpPage(
       'Prints what a shell needs to complete the commands and flags of this program.',
-      Object.keys(SHELLS).map((shell) => `completion ${shell}`),
       [
-        section('Examples', [
-          ['  bash', `source <(${PROGRAM} completion bash), in ~/.bashrc`],
-          ['  zsh', `source <(${PROGRAM} completion zsh), in ~/.zshrc after compinit`],
-          ['  fish', `${PROGRAM} completion fish > ~/.config/fish/completions/${PROGRAM}.fish`],
-        ]),
-        section('Flags', [HELP]),
+        `completion bash  in ~/.bashrc: source <(${PROGRAM} completion bash)`,
+        `completion zsh   in ~/.zshrc, after compinit: source <(${PROGRAM} completion zsh)`,
+        `completion fish  into ~/.config/fish/completions/${PROGRAM}.fish`,
       ],
+      [section('Flags', [HELP])],
     ),
   run({ words: [shell = ''], io }) {
     io.stdout.write(SHELLS[shell]?.(allWords().join(' ')) ?? '');
@@ -43,17 +40,11 @@ export const COMPLETION: Command = {
 
 /** All commands, their words, the agents, and the flags that --help lists, each once. */
 function allWords(): readonly string[] {
-  const commands = { clients: CLIENTS, completion: COMPLETION, receipts: RECEIPTS, run: RUN };
-  const others = { status: STATUS, usage: USAGE, verify: VERIFY };
-  const all: readonly [string, Command][] = Object.entries({ ...commands, ...others });
+  const others = { receipts: RECEIPTS, run: RUN, status: STATUS, usage: USAGE, verify: VERIFY };
+  const all = Object.entries<Command>({ clients: CLIENTS, completion: COMPLETION, ...others });
   const words = all.flatMap(([name, { words: forms = [] }]) => [name, ...forms.map(([word = '']) => word)]);
-  const flags = [...LISTED, ...all.flatMap(([, { flags: own }]) => own)];
-  return [
-    ...new Set([
-      ...[...words, ...AGENT_NAMES, 'healthcheck', 'help', 'version'].filter((word) => /^[a-z]+$/.test(word)),
-      ...flags
-        .filter(({ hidden, retired }) => !hidden && retired === undefined)
-        .map(({ name }) => `--${name}`),
-    ]),
-  ].toSorted();
+  const known = [...words, ...AGENT_NAMES, 'healthcheck', 'help', 'version'];
+  const flags = [...LISTED, ...all.flatMap(([, command]) => command.flags)];
+  const names = flags.flatMap(({ hidden, retired, name }) => (hidden || retired ? [] : [`--${name}`]));
+  return [...new Set([...known.filter((word) => /^[a-z]+$/.test(word)), ...names])].toSorted();
 }

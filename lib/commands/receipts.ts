@@ -3,7 +3,7 @@ import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, momentIn, parsePath, wants } from '../config/values.ts';
 import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.ts';
-import { receiptsDirectory } from '../receipts/receipt-files.ts';
+import { receiptsDirectory } from '../receipts/receipt.ts';
 import { plural, printable, safeJson } from '../text.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/verdict.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
@@ -39,7 +39,7 @@ async function verifyReceipts({ given, io: { stdout, clock } }: Invocation): Pro
     throw invalid(
       `--since: ${since} lies in the future: there can be no receipts of that day; give one up to today`,
     );
-  const directory = await receiptsDirectory(dir);
+  const directory = receiptsDirectory(dir);
   const report = await checkReceipts(directory, { since, publicKeyFiles: publicKey, strict });
   stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report, publicKey.length === 0));
   if (!report.ok) return 10;
@@ -79,14 +79,8 @@ refer.`,
     [
       section('Flags', SETTINGS),
       section('Exit codes', [
-        [
-          '   0',
-          'Everything holds. The report lists gaps: an instance that was killed or is still running, receipts that could not be written, records that are missing.',
-        ],
-        [
-          '  10',
-          'A line is missing, changed or moved, a manifest is missing, a record was changed, or there are no receipts. With --strict, also if there is a gap.',
-        ],
+        ['   0', 'Everything holds, but for gaps, which the report lists.'],
+        ['  10', 'Something does not hold, or there are no receipts. With --strict, also if there is a gap.'],
         ['  35', 'Everything holds, but under roots other than those of AMD and Intel.'],
         ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
       ]),

@@ -1,24 +1,46 @@
 /**
- * The questions that `run` asks the proxy before it starts an agent: which API it serves, which models, and
- * how large their context windows are.
+ * The questions that `run` asks the proxy: who listens there, which API it serves, which models, and how
+ * large their context windows are.
  */
 import { urlToHttpOptions } from 'node:url';
 import { aliasIn } from '../api/model-aliases.ts';
 import type { Clock } from '../clock.ts';
 import { invalid } from '../config/values.ts';
 import { printable } from '../text.ts';
-import { type Agent, KEY, type Model, type ModelLimits } from './agents/agent.ts';
+import type { Agent, Model } from './agents/agent.ts';
 import { getText, parsedJson } from './ask-proxy.ts';
-import type { Reached } from './run-relay.ts';
+
+/** The proxy as `run` reaches it. */
+export interface Reached {
+  /** http://HOST:PORT, or https://HOST:PORT of a gateway. */
+  readonly url: string;
+  /** What requests of the agent carry: the token of --token, if there is one. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** The authorities to trust (PEM); undefined for plain HTTP. */
+  readonly ca: readonly string[] | undefined;
+}
+
+/** What GET /v1 says about the proxy. `model_aliases`: those that it was started with. */
+interface About {
+  readonly name?: string;
+  readonly endpoints?: readonly string[];
+  readonly model_aliases?: readonly string[];
+}
 
 export interface Offer {
-  readonly names: readonly string[];
-  /** Context windows in tokens, by model name; only windows that the list states credibly. */
-  readonly windows: ReadonlyMap<string, number>;
-  /** The aliases that the proxy was started with. The list has them too, which are no models. */
+  /** The listed models whose names may stand in the configuration of an agent. */
+  readonly models: readonly Model[];
+  /** The aliases of the proxy. The list has them too, which are no models. */
   readonly aliases: readonly string[];
-  /** Why there are no names: the HTTP status of the list, and its error. */
-  readonly why: string;
+}
+
+/** Asks who listens. Throws config_invalid if nobody does, or another program than the proxy. */
+export async function aboutProxy(proxy: Reached, clock: Clock): Promise<About> {
+  const about = (await ask(proxy, '/v1', clock, clock.times.ownModelsTimeout)) as About | null | undefined;
+  if (about?.name === 'privatemode-proxy') return about;
+  throw invalid(
+    `another program than the proxy answers on ${proxy.url}: start the proxy there, or give its --port, which is not that of --admin-address`,
+  );
 }
 
 /**
@@ -26,138 +48,76 @@ export interface Offer {
  * agent cannot use it, and if it rejects the key of the agent, because it would then reject prompts too.
  */
 export async function offerOf(proxy: Reached, name: string, { needs }: Agent, clock: Clock): Promise<Offer> {
-  const { url } = proxy;
-  const { ownModelsTimeout, serviceModelsTimeout } = clock.times;
-  const own = await ask(proxy, '/v1', clock, ownModelsTimeout);
-  if (own.status === 0)
-    throw invalid(
-      `the proxy on ${url} cannot be used: GET /v1: ${own.text}. Start it first, in another terminal; one that serves HTTPS is given as --url https://HOST:PORT`,
-    );
-  if (own.status === 401)
-    throw invalid(
-      `the proxy on ${url} asks for a token of its --clients: name it as --url https://HOST:PORT, and yours as --token @FILE (${own.text})`,
-    );
-  const about = own.body as { name?: string; endpoints?: string[]; model_aliases?: string[] } | null;
-  if (about?.name !== 'privatemode-proxy')
-    throw invalid(
-      `the program that listens on ${url} is not privatemode-proxy; give the --port of the proxy, not that of its --admin-address`,
-    );
-  if (needs !== undefined && !about.endpoints?.includes(needs[0]))
+  const { endpoints, model_aliases: aliases = [] } = await aboutProxy(proxy, clock);
+  if (needs !== undefined && !endpoints?.includes(needs[0]))
     throw invalid(`${name} needs ${needs[0]}, which this proxy does not serve: start it with ${needs[1]}`);
-  const ready = await ask(proxy, '/readyz', clock, ownModelsTimeout);
-  if (ready.status !== 204) throw invalid(`the proxy on ${url} cannot be used: not ready (${ready.text})`);
-
-  const list = await ask(proxy, '/v1/models', clock, serviceModelsTimeout);
-  if (list.status === 401)
-    throw invalid(
-      `the proxy on ${url} has no API key of its own, or does not use it: the key "${KEY}", which run gives to agents, is rejected. ` +
-        'Start the proxy with --api-key, and --api-key-fallback always or if-placeholder',
-    );
-  const data: unknown = (list.body as { data?: unknown } | null | undefined)?.data;
-  const entries = ((Array.isArray(data) ? data : []) as readonly Entry[]).filter(
-    (entry) => typeof entry?.id === 'string',
-  ) as readonly { id: string; max_model_len?: unknown }[];
-  const windows = entries.flatMap(({ id, max_model_len: window }): [string, number][] =>
-    isCredible(window) ? [[id, window]] : [],
-  );
-  const names = entries.map(({ id }) => id);
-  return { names, windows: new Map(windows), aliases: about.model_aliases ?? [], why: list.text };
+  const { ownModelsTimeout, serviceModelsTimeout } = clock.times;
+  await ask(proxy, '/readyz', clock, ownModelsTimeout);
+  const list = (await ask(proxy, '/v1/models', clock, serviceModelsTimeout)) as { data?: unknown } | null;
+  const entries: readonly unknown[] = Array.isArray(list?.data) ? list.data : [];
+  return { models: entries.flatMap((entry) => modelsIn(entry ?? {})).slice(0, MOST_MODELS), aliases };
 }
-
-type Entry = { readonly id?: unknown } | null | undefined;
 
 /**
- * The response to a GET with the key that the agent will have. `text`: its status and what it says about an
- * error, or why there is no response; `status` is then 0.
+ * The JSON of the response to a GET with the key that the agent will have; undefined if it is none. Throws
+ * config_invalid with the reason, and what to do, if there is no response or an error of the proxy.
  */
 async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, timeoutMs: number) {
-  try {
-    const target = { ...urlToHttpOptions(new URL(`${url}${path}`)), headers, ...(ca && { ca: [...ca] }) };
-    const { status = 0, body: said } = await getText(clock, target, timeoutMs);
-    const body = parsedJson(said) as { error?: { message?: unknown } } | null | undefined;
-    const words = body === undefined ? said.trim() : body?.error?.message;
-    return {
-      status,
-      body,
-      text: `status ${status}${typeof words === 'string' ? `: ${printable(words)}` : ''}`,
-    };
-  } catch (thrown) {
-    return { status: 0, body: undefined, text: printable((thrown as Error).message) };
-  }
+  const target = { ...urlToHttpOptions(new URL(`${url}${path}`)), headers, ...(ca && { ca: [...ca] }) };
+  const { status = 0, body } = await getText(clock, target, timeoutMs).catch((thrown: Error) => {
+    throw invalid(
+      `the proxy on ${url} does not answer (${printable(thrown.message)}): start it on this port, in another terminal; one with HTTPS is given as --url`,
+    );
+  });
+  const json = parsedJson(body);
+  const isProgramKnown = path !== '/v1' || status === 401;
+  if (status < 300 || !isProgramKnown) return json;
+  const { message = body.trim() } = (json as { error?: { message?: unknown } } | null)?.error ?? {};
+  const remedy =
+    path === '/v1'
+      ? 'Give your token as --token @FILE'
+      : 'Start the proxy with --api-key, and not with --api-key-fallback never';
+  throw invalid(
+    `the proxy on ${url} cannot be used: GET ${path}: status ${status}: ${printable(String(message))}${status === 401 ? `. ${remedy}` : ''}`,
+  );
 }
 
-/** Nothing authenticates the list, and no honest one states a smaller or larger window (`max_model_len`). */
-const isCredible = (window: unknown): window is number =>
-  Number.isInteger(window) && (window as number) >= 1_000 && (window as number) <= 10_000_000;
+/** No honest service lists more models, and more would not fit into an environment variable. */
+const MOST_MODELS = 100;
 
 /** Tokens. Claude Code and opencode ask for this many if nobody sets a limit. */
 const LONGEST_OUTPUT = 32_000;
 
-/** Tokens. To make room for an agent's first request, `run` limits responses to no fewer. */
-export const SHORTEST_OUTPUT = 4_000;
+/** A response may fill a quarter of the context window, and at most 32,000 tokens. */
+export const limitsOf = (context: number): Model['limits'] => ({
+  context,
+  output: Math.min(LONGEST_OUTPUT, Math.floor(context / 4)),
+});
 
 /**
- * The limits of a model. A response may fill a quarter of the window, at most 32,000 tokens, and no more than
- * the agent has room for.
+ * The model of an entry in the list; none if its name may not stand in a configuration. Nothing authenticates
+ * the list, and agents give some texts a meaning: opencode replaces `{env:NAME}` by the variable NAME. No
+ * honest list states a smaller or larger window.
  */
-const limitsOf = (context: number, { leastWindow = () => 0 }: Agent): ModelLimits => {
-  const room = Math.max(SHORTEST_OUTPUT, context - leastWindow(0));
-  return { context, output: Math.min(LONGEST_OUTPUT, Math.floor(context / 4), room) };
-};
-
-/**
- * The model of that name. Its context window is `given`, or else what the list states. Throws config_invalid
- * if `output` does not fit into the window.
- */
-export function modelOf(
-  name: string,
-  { windows }: Offer,
-  agent: Agent,
-  given?: number,
-  output?: number,
-): Model {
-  const context = given ?? windows.get(name);
-  if (context === undefined && output !== undefined)
-    throw invalid(`--max-output needs --context-window: the proxy does not know that of ${printable(name)}`);
-  if (context === undefined) return { name, limits: undefined };
-  if (output !== undefined && output >= context)
-    throw invalid(
-      `--max-output has to be less than the context window of ${printable(name)}, which is ${context} tokens`,
-    );
-  return { name, limits: output === undefined ? limitsOf(context, agent) : { context, output } };
-}
-
-/**
- * Whether the name of a model, which nothing authenticates, may stand in a configuration. Agents give some
- * texts a meaning: opencode replaces `{env:NAME}` by the variable NAME.
- */
-const isPlainName = (name: string): boolean => /^[A-Za-z0-9][\w.:@/+-]{0,255}$/.test(name);
-
-/** No honest service has a longer list, and a longer one would not fit into an environment variable. */
-const MOST_OFFERED = 100;
-
-/** The models that an agent offers to its user: the chosen one, and the listed ones with plain names. */
-export function offered(chosen: Model, agent: Agent, offer: Offer): readonly Model[] {
-  const others = new Set(offer.names.filter((name) => name !== chosen.name && isPlainName(name)));
-  return [chosen, ...[...others].map((name) => modelOf(name, offer, agent))].slice(0, MOST_OFFERED);
+function modelsIn({ id, max_model_len: window }: { id?: unknown; max_model_len?: unknown }): Model[] {
+  if (typeof id !== 'string' || !/^[A-Za-z0-9][\w.:@/+-]{0,255}$/.test(id)) return [];
+  const isCredible = typeof window === 'number' && window >= 1_000 && window <= 10_000_000;
+  return [{ name: id, limits: isCredible && Number.isInteger(window) ? limitsOf(window) : undefined }];
 }
 
 export const isCovered = (aliases: readonly string[], model: string): boolean =>
   aliasIn(new Map(aliases.map((name) => [name, ''])), model) !== undefined;
 
-/** Model names that the service lists, made safe to print. */
-export const shown = (names: readonly string[]): string => names.map((name) => printable(name)).join(', ');
+/** The names of models, for a sentence. */
+export const shown = (models: readonly Model[]): string => models.map(({ name }) => name).join(', ');
 
 /**
  * The name of the model to use if none was chosen: the only model of the service, or else the agent's own
  * name if an alias covers it. Throws config_invalid with the names of all models.
  */
-export function nameFor({ ownModel }: Agent, { names, aliases, why }: Offer): string {
-  const own = names.length === 1 ? names : names.filter((name) => !aliases.includes(name));
-  const [only = ''] = own;
-  if (own.length === 1 && isPlainName(only)) return only;
+export function nameFor({ ownModel }: Agent, { models, aliases }: Offer): string {
+  const [only, ...others] = models.filter(({ name }) => !aliases.includes(name));
+  if (only !== undefined && others.length === 0) return only.name;
   if (ownModel !== undefined && isCovered(aliases, ownModel)) return ownModel;
-  throw invalid(
-    `choose the model for the agent with --model: ${shown(names) || `the proxy lists none (GET /v1/models: ${why})`}`,
-  );
+  throw invalid(`choose the model for the agent with --model: ${shown(models) || 'the proxy lists none'}`);
 }

@@ -3,27 +3,27 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { constants, userInfo } from 'node:os';
-import { isAbsolute, join } from 'node:path';
-import { readApiKey } from '../config/api-key.ts';
+import { constants, homedir } from 'node:os';
+import { dirname, resolve } from 'node:path';
+import { parseApiKey } from '../config/api-key.ts';
 import type { Environment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
-import { BOOLEAN, type Given, integer, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
-import { asWritten, invalid, socketPath } from '../config/values.ts';
-import { makeDirectorySync, replace } from '../files/durable-file.ts';
+import { BOOLEAN, integer, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
+import { asWritten, invalid, parseBaseUrl, socketPath } from '../config/values.ts';
+import { makeDirectory, replace } from '../files/durable-file.ts';
 import { reachableHost, urlHost } from '../network/addresses.ts';
 import { loadTrustStore } from '../network/outbound.ts';
 import { plural, printable, shellWord } from '../text.ts';
 import { type Agent, KEY, type Model, type Place } from './agents/agent.ts';
 import * as agents from './agents.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
-import { isCovered, modelOf, nameFor, offered, offerOf, SHORTEST_OUTPUT, shown } from './run-models.ts';
-import { type Reached, startRelay } from './run-relay.ts';
+import { isCovered, limitsOf, nameFor, type Offer, offerOf, type Reached, shown } from './run-models.ts';
+import { startRelay } from './run-relay.ts';
 
 const SETTINGS = [
   ...FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port'),
-  setting('url', text('URL', parseGateway), {
+  setting('url', text('URL', parseBaseUrl), {
     help: 'A gateway in place of --listen-address and --port, as https://HOST:PORT. SSL_CERT_FILE names its CA if that is your own.',
   }),
   setting('token', text('@FILE', parseTokenFile), {
@@ -36,31 +36,26 @@ const SETTINGS = [
   setting('context-window', integer('TOKENS', 1_000), {
     help: 'Tokens that a request and its response may have together. Not needed where GET /v1/models says it (max_model_len).',
   }),
-  setting('max-output', integer('TOKENS', 1), {
-    help: 'Tokens that a response may have. If unset, a quarter of the context window, at most 32000, and fewer for claude in a window below 40000. Codex has no such setting.',
-  }),
   setting('print', BOOLEAN, { help: 'Print the command instead of running it.' }),
 ] as const;
+type Values = ValuesOf<(typeof SETTINGS)[number]>;
 
 export const RUN: Command = {
   flags: [...SETTINGS, HELP],
   takesEnvironment: true,
-  words: [['AGENT'], []],
+  words: [['AGENT']],
   takesRest: true,
-  otherFlags: (words) =>
-    words === 'run'
-      ? 'the agent comes first, as in run claude --port 8080 -- ARGS'
-      : `write arguments for the agent after --, as in ${words} -- ARGS`,
-  help: renderHelp,
+  otherFlags: (words) => `write arguments for the agent after --, as in ${words} -- ARGS`,
+  help: () =>
+    helpPage(
+      `Starts a coding agent (${agents.AGENT_NAMES.join(', ')}) on this terminal, so that its prompts go to
+the running proxy, whatever its files and the environment say. The files stay as they are. ARGS go to the agent.
+The exit code is that of the agent, or 1 if it was not started.`,
+      ['run AGENT [flags] -- ARGS'],
+      [section('Flags (--listen-address and --port as you gave them to the proxy)', [...SETTINGS, HELP])],
+    ),
   run: runAgent,
 };
-
-/** An https URL without a path: what comes behind the host is the agent's. */
-function parseGateway(flag: string, given: string): string {
-  const { protocol, origin, href } = URL.parse(given) ?? {};
-  if (protocol === 'https:' && href === `${origin}/`) return origin as string;
-  throw invalid(`${flag} wants https://HOST:PORT; a proxy on this machine is named by --port`);
-}
 
 /** The path of a file. What has no @ may be the token itself, so it is not quoted. */
 function parseTokenFile(flag: string, given: string): string {
@@ -69,22 +64,18 @@ function parseTokenFile(flag: string, given: string): string {
 }
 
 /** Where the proxy is, and with which key it is asked. Throws config_invalid. */
-function reached(
-  { listenAddress, port, url, token }: ValuesOf<(typeof SETTINGS)[number]>,
-  env: Environment,
-): Reached {
+function reached({ listenAddress, port, url, token, print }: Values, env: Environment): Reached {
   if (url === undefined && socketPath(listenAddress) !== undefined)
     throw invalid(
-      'run needs a proxy that listens on a port, such as --listen-address 127.0.0.1: agents cannot use a socket file',
+      'agents cannot use a socket file: give the --listen-address and --port of a proxy with a port',
     );
-  if (url === undefined && token !== undefined)
-    throw invalid('--token goes with --url: without TLS, whatever has the port would get the token');
-  const key = token === undefined ? KEY : readApiKey({ kind: 'file', path: token }, undefined, '--token');
-  return {
-    url: url ?? `http://${urlHost(reachableHost(listenAddress))}:${port}`,
-    headers: { authorization: `Bearer ${key}` },
-    ca: url === undefined ? undefined : loadTrustStore(env),
-  };
+  const at = url ?? `http://${urlHost(reachableHost(listenAddress))}:${port}`;
+  const isTls = at.startsWith('https:');
+  if (token !== undefined && (print || !isTls))
+    throw invalid('--token goes with an https --url, and not with --print: nobody else may get the token');
+  const key = token === undefined ? KEY : parseApiKey('--token', `@${token}`).key;
+  const ca = isTls ? loadTrustStore(env) : undefined;
+  return { url: at, headers: { authorization: `Bearer ${key}` }, ca };
 }
 
 /**
@@ -92,120 +83,86 @@ function reached(
  * config_invalid.
  */
 async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation): Promise<number> {
+  const { stdout, stderr, clock, program } = io;
   const values = valuesOf(SETTINGS, given);
-  const { print, contextWindow, maxOutput, model: chosen } = values;
   const proxy = reached(values, env);
-  const { url } = proxy;
-  const agent = agents.agentOf(name, url);
+  const agent = agents.agentOf(name, proxy.url);
   agents.refuseBypass(name, agent, rest);
-  if (maxOutput !== undefined && agent.hasNoOutputLimit)
-    throw invalid(`${name} has no setting for the longest response: leave out --max-output`);
-  if (print && values.url !== undefined)
-    throw invalid('--print does not go with --url: the agent alone would have no token');
-  const offer = await offerOf(proxy, name, agent, io.clock);
-  const { names, aliases } = offer;
-  const wanted = chosen ?? nameFor(agent, offer);
-  const model = modelOf(wanted, offer, agent, contextWindow, maxOutput);
-  if (names.length > 0 && !names.includes(wanted) && !isCovered(aliases, wanted))
-    io.stderr.write(
-      `Warning: the service lists no model ${printable(wanted)}, so requests will probably fail: end ${name}, and give --model one of ${shown(names)}.\n`,
-    );
-  else io.stderr.write(aboutWindow(name, agent, model));
-
-  await agents.demandVersion(name, agent, env, io.clock.times);
+  const offer = await offerOf(proxy, name, agent, clock);
+  const wanted = values.model ?? nameFor(agent, offer);
+  const listed = offer.models.find((model) => model.name === wanted);
+  const limits = values.contextWindow === undefined ? listed?.limits : limitsOf(values.contextWindow);
+  const model = { name: wanted, limits };
+  stderr.write(warning(name, model, offer));
+  await agents.demandVersion(name, agent, env, clock.times);
+  const models = [model, ...offer.models.filter((other) => other !== listed)];
+  const aliases = values.model === undefined ? offer.aliases : [];
   const file = await keptFile(agent, env);
-  const hasOwnNames = chosen === undefined && wanted === agent.ownModel;
-  const place = { model, models: offered(model, agent, offer), aliases: hasOwnNames ? aliases : [], file };
-  if (print) {
-    const { added, args } = commandOf(agent, { ...place, url, key: KEY }, env);
-    const unset = Object.keys(env).flatMap((variable) =>
-      agents.REMOVED.test(variable) ? ['-u', variable] : [],
-    );
+  /** What the agent is started with: its variables, and its arguments. */
+  function command(url: string, key: string) {
+    const hosts = [env['no_proxy'], env['NO_PROXY'], new URL(url).hostname].filter(Boolean).join(',');
+    const direct = { no_proxy: hosts, NO_PROXY: hosts };
+    const place: Place = { url, key, model, models, aliases, file, direct };
+    return { added: { ...direct, ...agent.env(place) }, args: [...agent.args(place), ...rest] };
+  }
+
+  if (values.print) {
+    const { added, args } = command(proxy.url, KEY);
+    const removed = Object.keys(env).filter((variable) => agents.REMOVED.test(variable));
+    const unset = removed.flatMap((variable) => ['-u', variable]);
     const set = Object.entries(added).map(([variable, value]) => `${variable}=${value}`);
-    io.stdout.write(`${['env', ...unset, ...set, name, ...args, ...rest].map(shellWord).join(' ')}\n`);
+    stdout.write(`${['env', ...unset, ...set, name, ...args].map(shellWord).join(' ')}\n`);
     return 0;
   }
-  if (io.stderr.isTTY)
-    io.stderr.write(`${name} uses the proxy on ${url}, and the model ${printable(wanted)}.\n`);
-  const relay = await startRelay(proxy, io.clock);
+  const relay = await startRelay(proxy, clock);
   try {
-    const { added, args } = commandOf(agent, { ...place, url: relay.url, key: relay.key }, env);
-    // opencode takes PWD for its working directory.
-    const cwd = process.cwd();
-    const ownEnv = { ...agents.withoutKeys(env), PWD: cwd, ...added };
-    const code = await runProgram(name, [...args, ...rest], { cwd, env: ownEnv }, agent);
-    if (relay.prompts() === 0) io.stderr.write(unseen(name));
-    if (relay.failed() > 0)
-      io.stderr.write(
-        `The proxy on ${url} did not answer ${plural(relay.failed(), 'request')} of ${name}.\n`,
+    const { added, args } = command(relay.url, relay.key);
+    const ownEnv = { ...agents.withoutKeys(env), PWD: process.cwd(), ...added }; // opencode works in PWD
+    const code = await runProgram(name, args, ownEnv, agent);
+    if (relay.prompts() === 0)
+      stderr.write(
+        `Warning: nothing came from ${name} to the proxy. If it answered a prompt, that prompt went elsewhere. If you asked nothing, this is expected.\n`,
       );
-    const [again, alone] = agent.goOn;
-    const words = ['run', name, ...flagsIn(given), '--', again];
-    const next =
-      io.program === undefined
-        ? 'This conversation ends here: its proxy ends now.'
-        : `To go on with this conversation: ${[shellWord(io.program), ...words].join(' ')}`;
-    io.stderr.write(`${next}\n${alone}\n`);
+    const failed = plural(relay.failed(), 'request');
+    if (relay.failed() > 0) stderr.write(`The proxy on ${proxy.url} did not answer ${failed} of ${name}.\n`);
+    const flags = [...given.values]
+      .filter(([flag]) => given.label(flag) === `--${flag}`) // not those set by variables
+      .map(([flag, value]) => `--${flag}=${printable(value)}`);
+    const again = `run ${[name, ...flags].map(shellWord).join(' ')} -- ${agent.goOn}`;
+    if (program !== undefined)
+      stderr.write(`To go on with this conversation: ${shellWord(program)} ${again}\n`);
+    stderr.write(`Without run, ${name} would use another service.\n`);
     return code;
   } finally {
     relay.close();
   }
 }
 
-/**
- * Writes the file that the agent reads, into the user's state directory (XDG Base Directory Specification, by
- * which a relative path counts as unset), and returns its path; empty if the agent reads none. Throws
- * config_invalid if the file cannot be written.
- */
-async function keptFile({ file }: Agent, { XDG_STATE_HOME = '', HOME = '' }: Environment): Promise<string> {
-  if (file === undefined) return '';
-  const home = isAbsolute(HOME) ? HOME : userInfo().homedir; // a relative one would lie in the project
-  const state = isAbsolute(XDG_STATE_HOME) ? XDG_STATE_HOME : join(home, '.local/state');
-  const directory = join(state, 'privatemode-proxy');
-  const path = join(directory, file.name);
-  try {
-    makeDirectorySync(directory, 0o700);
-    await replace(path, file.text, 0o600);
-    return path;
-  } catch (thrown) {
-    const { code, message } = thrown as NodeJS.ErrnoException;
-    throw invalid(
-      `${path} cannot be written (${code ?? message}): set XDG_STATE_HOME to a directory of yours`,
-    );
-  }
-}
-
-/** The flags given on the command line, without those set by variables. */
-const flagsIn = ({ values, label }: Given): readonly string[] =>
-  [...values]
-    .filter(([name]) => label(name) === `--${name}` && SETTINGS.some((row) => row.name === name))
-    .map(([name, value]) => shellWord(`--${name}=${printable(value)}`));
-
-/**
- * What the agent is started with: its variables, including no_proxy with the host of the proxy, and its
- * arguments before ARGS.
- */
-function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
-  const lists = [env['no_proxy'], env['NO_PROXY'], new URL(at.url).hostname];
-  const hosts = new Set(lists.flatMap((list) => list?.split(',') ?? []).filter(Boolean));
-  const direct = { no_proxy: [...hosts].join(','), NO_PROXY: [...hosts].join(',') };
-  const added: Readonly<Record<string, string>> = { ...direct, ...agent.env({ ...at, direct }) };
-  return { added, args: agent.args({ ...at, direct }) };
-}
-
-/** A warning about the context window; empty if there is none. */
-function aboutWindow(name: string, { leastWindow }: Agent, { name: model, limits }: Model): string {
+/** What may go wrong with the model; empty if nothing does. `name`: the agent's. */
+function warning(name: string, { name: model, limits }: Model, { models, aliases }: Offer): string {
   const which = printable(model);
-  if (limits === undefined)
-    return `Warning: the context window of ${which} is not known, so ${name} assumes one. If you know it, add --context-window TOKENS.\n`;
-  const { context, output } = limits;
-  if (leastWindow === undefined || context >= leastWindow(output)) return '';
-  const least = leastWindow(Math.max(output, SHORTEST_OUTPUT));
-  return `Warning: the context window of ${which} has ${context} tokens, in which ${name} cannot work. Choose a model with at least ${least}.\n`;
+  const isKnown = models.some((listed) => listed.name === model) || isCovered(aliases, model);
+  if (models.length > 0 && !isKnown)
+    return `Warning: the service lists no model ${which}, so requests will probably fail: end ${name}, and give --model one of ${shown(models)}.\n`;
+  if (limits !== undefined) return '';
+  return `Warning: the context window of ${which} is not known, so ${name} assumes one. If you know it, add --context-window TOKENS.\n`;
 }
 
-const unseen = (name: string): string =>
-  `Warning: nothing came from ${name} to the proxy. If it answered a prompt, that prompt went elsewhere. If you asked nothing, this is expected.\n`;
+/**
+ * Writes the file that the agent reads, into the user's state directory (XDG Base Directory Specification),
+ * and returns its path; empty if the agent reads none. Throws config_invalid if the file cannot be written.
+ */
+async function keptFile({ file }: Agent, { XDG_STATE_HOME = '' }: Environment): Promise<string> {
+  if (file === undefined) return '';
+  // A relative path of a variable must not lead into the project.
+  const path = resolve('/', homedir(), '.local/state', XDG_STATE_HOME, 'privatemode-proxy', file.name);
+  await makeDirectory(dirname(path), 0o700)
+    .then(() => replace(path, file.text, 0o600))
+    .catch(({ message }: Error) => {
+      throw invalid(`${path} cannot be written (${message}): set XDG_STATE_HOME to a directory of yours`);
+    });
+  return path;
+}
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 
@@ -217,10 +174,10 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 async function runProgram(
   name: string,
   args: readonly string[],
-  at: { readonly cwd: string; readonly env: Record<string, string | undefined> },
-  { install }: Agent,
+  env: Environment,
+  agent: Agent,
 ): Promise<number> {
-  const child = spawn(name, args, { ...at, stdio: 'inherit' });
+  const child = spawn(name, args, { env, stdio: 'inherit' });
   const pass = (signal: NodeJS.Signals): void => {
     if (signal === 'SIGTERM' || signal === 'SIGHUP' || !process.stdin.isTTY) child.kill(signal);
   };
@@ -229,26 +186,8 @@ async function runProgram(
     const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
     return code ?? 128 + constants.signals[signal as NodeJS.Signals];
   } catch (thrown) {
-    const { code } = thrown as NodeJS.ErrnoException;
-    throw code === 'ENOENT'
-      ? agents.notInstalled(name, install)
-      : invalid(`${name} cannot be started: ${code}`);
+    throw agents.cannotStart(name, agent, thrown as NodeJS.ErrnoException);
   } finally {
     for (const signal of SIGNALS) process.off(signal, pass);
   }
-}
-
-function renderHelp(): string {
-  return helpPage(
-    `Starts a coding agent (${agents.AGENT_NAMES.join(', ')}) on this terminal, so that its prompts go to
-the running proxy, whatever its files and the environment say. The files stay as they are. ARGS go to the agent.`,
-    ['run AGENT [flags] -- ARGS'],
-    [
-      section('Flags (give --listen-address and --port as you gave them to the proxy)', [...SETTINGS, HELP]),
-      section('Exit codes', [
-        ['   N', 'That of the agent; 128 and its number where a signal ended it.'],
-        ['   1', 'The agent was not started; "Error: …" says what to do.'],
-      ]),
-    ],
-  );
 }

@@ -1,36 +1,29 @@
 /** Writes the view of a status report for a terminal: the sections of the status page, in lines. */
-import { type Cell, MARKS, type Section, type Tone, type ViewRow } from '../observe/status-view.ts';
+import { MARKS, type Section, type Tone, type ViewRow } from '../observe/status-view.ts';
 import { type Paint, painter, type Style } from '../text.ts';
 
 /** Rows of a table that are shown; the page has all. */
 const MOST_ROWS = 8;
 
-const STYLES = { good: 'good', warn: 'caution', bad: 'bad', plain: 'plain' } as const satisfies Record<
-  Tone,
-  Style
->;
+const styleOf = (tone: Tone): Style => (tone === 'warn' ? 'caution' : tone);
 
 /** The text, ending with a line feed. */
 export function toText(view: readonly Section[], colours: boolean): string {
   const paint = painter(colours);
-  const linesOf = ({ title, note = '', tone, rows = [], columns = [], cells = [], isFolded }: Section) => [
-    tone === undefined
-      ? `${paint('bold', title)}  ${paint('plain', note)}`
-      : marked(tone, `${title}. ${note}`, paint),
-    ...rowLines(rows, '  ', isFolded === true, paint),
-    ...tableLines(columns, cells, paint),
-  ];
-  return `${view
-    .map((section) =>
-      linesOf(section)
-        .map((line) => line.trimEnd())
-        .join('\n'),
-    )
-    .join('\n\n')}\n`;
+  const parts = view.map(({ title, note = '', tone, rows = [], table = [], isFolded }) => {
+    const head =
+      tone === undefined
+        ? `${paint('bold', title)}  ${paint('plain', note)}`
+        : marked(tone, `${title}. ${note}`, paint);
+    return [head, ...rowLines(rows, '  ', isFolded === true, paint), ...tableLines(table, paint)]
+      .map((line) => `${line.trimEnd()}\n`)
+      .join('');
+  });
+  return parts.join('\n');
 }
 
 const marked = (tone: Tone, text: string, paint: Paint): string =>
-  paint(STYLES[tone], `${MARKS[tone]} ${text}`);
+  paint(styleOf(tone), `${MARKS[tone]} ${text}`);
 
 const widest = (texts: readonly string[]): number => Math.max(0, ...texts.map(({ length }) => length));
 
@@ -47,22 +40,18 @@ function rowLines(rows: readonly ViewRow[], indent: string, isFolded: boolean, p
   });
 }
 
-function tableLines(
-  columns: NonNullable<Section['columns']>,
-  cells: readonly (readonly Cell[])[],
-  paint: Paint,
-): string[] {
-  if (cells.length === 0) return [];
-  const shown = cells.slice(0, MOST_ROWS);
-  const lines = [columns.map(({ title }): Cell => ({ text: title, tone: 'plain' })), ...shown].map((line) => {
-    const padded = columns.map(({ isNumber }, i) => {
-      const width = widest([columns[i]?.title ?? '', ...shown.map((row) => row[i]?.text ?? '')]);
-      const { text = '', tone } = line[i] ?? {};
-      const aligned = isNumber ? text.padStart(width) : text.padEnd(width);
-      return tone === undefined ? aligned : paint(STYLES[tone], aligned);
+function tableLines(table: readonly (readonly ViewRow[])[], paint: Paint): string[] {
+  const shown = table.slice(0, MOST_ROWS);
+  const titles = (shown[0] ?? []).map(({ label }): ViewRow => ({ label, value: label, tone: 'plain' }));
+  if (titles.length === 0) return [];
+  const widths = titles.map((_, i) => widest([titles, ...shown].map((line) => line[i]?.value ?? '')));
+  const lines = [titles, ...shown].map((line) => {
+    const padded = line.map(({ value = '', tone }, i) => {
+      const cell = value.padEnd(widths[i] ?? 0);
+      return tone === undefined ? cell : paint(styleOf(tone), cell);
     });
     return `  ${padded.join('  ')}`;
   });
-  const left = cells.length - shown.length;
+  const left = table.length - shown.length;
   return left > 0 ? [...lines, paint('plain', `  and ${left} more`)] : lines;
 }

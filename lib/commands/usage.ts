@@ -1,27 +1,23 @@
 /** `privatemode-proxy usage`: sums up who used what, as a table or as JSON (docs/receipts.md). */
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
-import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
-import { receiptsDirectory } from '../receipts/receipt-files.ts';
+import { invalid, momentIn, oneOf, parsePath, wants } from '../config/values.ts';
+import { RECEIPT_OUTCOMES, receiptsDirectory } from '../receipts/receipt.ts';
 import { sumUsage, USAGE_KEYS, type UsageReport, type UsageSums } from '../receipts/usage.ts';
 import { plural, printable, safeJson } from '../text.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
 
 const SETTINGS = [
   setting('since', text('DATE', parseDate), {
-    help: 'Count requests from this day (UTC) on, or from a time such as 2026-11-01T12:00:00Z.',
+    help: 'Count requests from this day (UTC) or time on.',
   }),
   setting('until', text('DATE', parseDate), {
-    help: 'Count requests before this day (UTC) or time: 2026-12-01 for all of November.',
+    help: 'Count requests before this day or time: 2026-12-01 for all of November.',
   }),
-  setting(
-    'by',
-    list('KEYS', (flag, given) => parseChoice(flag, given, USAGE_KEYS)),
-    {
-      default: 'client',
-      help: 'Print one row per client, model or day, or per combination, as in client,day.',
-    },
-  ),
+  setting('by', list('KEYS', oneOf(...USAGE_KEYS)), {
+    default: 'client',
+    help: 'Print one row per client, model or day, or per combination, as in client,day.',
+  }),
   setting('dir', list('DIR,…', parsePath), {
     default: 'receipts',
     bare: 'a directory is given as --dir DIR',
@@ -31,74 +27,52 @@ const SETTINGS = [
   HELP,
 ] as const;
 
-const EXIT_CODES = { counted: 0, incomplete: 10 } as const;
-
 export const USAGE: Command = { flags: SETTINGS, help: renderHelp, run: printUsage };
 
-/** Returns an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
+/** Returns 0, or 10 if lines were not counted. Throws config_invalid and receipts_unreadable. */
 async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promise<number> {
   const { since, until, by: wanted, dir, json } = valuesOf(SETTINGS, given);
-  if (since !== undefined && until !== undefined && since >= until)
-    throw invalid(
-      `--since ${since.toISOString()} must be earlier than --until ${until.toISOString()}: swap them, or leave one out`,
-    );
   const by = wanted.flatMap((word) => USAGE_KEYS.filter((key) => key === word));
   if (by.length === 0) throw invalid(`--by wants some of ${USAGE_KEYS.join(', ')}, and got none`);
   if (dir.length === 0) throw invalid('--dir wants a path, and got none');
-  const directories = [...new Set(await Promise.all(dir.map(receiptsDirectory)))];
+  const directories = [...new Set(dir.map(receiptsDirectory))];
   const report = await sumUsage(directories, since, until, by);
-  stdout.write(json ? `${safeJson(report, 2)}\n` : renderText(report, directories.join(', ')));
+  const period = (name: string, word: string) => {
+    const date = given.values.get(name); // as it was written
+    return date === undefined ? '' : ` ${word} ${date}`;
+  };
+  const what = `${period('since', 'since')}${period('until', 'before')} in ${directories.join(', ')}`;
+  stdout.write(json ? `${safeJson(report, 2)}\n` : renderText(report, what));
   const { unreadable, repeated, cutOff } = report.lines;
-  if (unreadable > 0) stderr.write(`Not counted: ${plural(unreadable, 'line')} that cannot be read.\n`);
-  if (repeated > 0)
-    stderr.write(`Not counted: ${plural(repeated, 'line')} that came twice or out of order.\n`);
-  if (cutOff > 0)
-    stderr.write(`${plural(cutOff, 'file')} ended in the middle of a line, which was not counted.\n`);
-  return unreadable + repeated === 0 ? EXIT_CODES.counted : EXIT_CODES.incomplete;
+  const left = { 'that cannot be read': unreadable, 'that came twice or out of order': repeated };
+  for (const [which, count] of Object.entries({ ...left, 'without its end': cutOff }))
+    if (count > 0) stderr.write(`Not counted: ${plural(count, 'line')} ${which}.\n`);
+  return unreadable + repeated === 0 ? 0 : 10;
 }
 
 function parseDate(flag: string, given: string): Date {
-  const moment = /^\d{4}-\d\d-\d\d$/.test(given) ? `${given}T00:00:00Z` : given;
-  const wanted = 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z';
-  return parseMoment(flag, moment, wanted, given);
+  const moment = momentIn(/^\d{4}-\d\d-\d\d$/.test(given) ? `${given}T00:00:00Z` : given);
+  if (moment !== undefined) return moment;
+  throw wants(flag, 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z', given);
 }
 
-/** The columns after the keys. */
-const COLUMNS: readonly (readonly [title: string, show: (sums: UsageSums) => unknown])[] = [
-  ['requests', ({ requests }) => requests],
-  ['complete', ({ complete }) => complete],
-  ['refused', ({ refused }) => refused],
-  ['failed', ({ failed }) => failed],
-  ['truncated', ({ truncated }) => truncated],
-  ['aborted', ({ aborted }) => aborted],
-  ['tokens in', ({ tokensIn }) => tokensIn],
-  ['from cache', ({ tokensCached }) => tokensCached],
-  ['tokens out', ({ tokensOut }) => tokensOut],
-  ['no count', ({ withoutTokens }) => withoutTokens],
-  ['duration', ({ durationMs }) => clockTime(durationMs)],
-  ['first (UTC)', ({ first }) => minute(first)],
-  ['last (UTC)', ({ last }) => minute(last)],
-];
+/** The sums in the table, under their names in the JSON, which has some more. */
+const COLUMNS = [
+  'requests',
+  ...RECEIPT_OUTCOMES,
+  'tokensIn',
+  'tokensCached',
+  'tokensOut',
+  'withoutTokens',
+] as const;
 
-/** `h:mm:ss` */
-function clockTime(ms: number): string {
-  const seconds = Math.round(ms / 1000);
-  const two = (value: number): string => String(value % 60).padStart(2, '0');
-  return `${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60))}:${two(seconds)}`;
-}
-
-const minute = (time: string | null): string => time?.slice(0, 16).replace('T', ' ') ?? '';
-
-/** `where`: the directories, for a person. */
-function renderText({ by, rows, total, files, ...report }: UsageReport, where: string): string {
-  const period = periodText(report);
-  const lost = report.lost > 0 ? `Receipts lost: ${report.lost}.\n` : '';
+/** `what`: the period, and where the receipts are. */
+function renderText({ by, rows, total, files, lost }: UsageReport, what: string): string {
   if (files === 0)
-    return `No receipts${period} lie in ${where}. A gateway with --receipts writes them to receipts in its --workspace.\n`;
-  if (total.requests === 0) return `No requests${period}.\n${lost}`;
-  const cells = (sums: UsageSums): string[] => COLUMNS.map(([, show]) => String(show(sums)));
+    return `No receipts${what}. A gateway with --receipts writes them to receipts in its --workspace.\n`;
+  const cells = (sums: UsageSums): string[] => COLUMNS.map((name) => `${sums[name]}`);
   const lines = [
-    [...by, ...COLUMNS.map(([title]) => title)],
+    [...by, ...COLUMNS.map((name) => name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`))],
     // The name of a model is a stranger's text.
     ...rows.map((row) => [...by.map((key) => printable(row[key] ?? '(none)')), ...cells(row)]),
     ['total', ...by.slice(1).map(() => ''), ...cells(total)],
@@ -107,23 +81,15 @@ function renderText({ by, rows, total, files, ...report }: UsageReport, where: s
   const padded = (cell: string, i: number): string =>
     i < by.length ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0);
   const table = lines.map((line) => `${line.map(padded).join('  ').trimEnd()}\n`).join('');
-  return `${plural(total.requests, 'request')}${period} by the receipts in ${where}\n\n${table}${lost}`;
-}
-
-/** Empty without a period; else it begins with a blank. */
-function periodText({ since, until }: Pick<UsageReport, 'since' | 'until'>): string {
-  const short = (time: string): string => time.replace(/T00:00:00\.000Z$/, '').replace('.000Z', 'Z');
-  const from = since === null ? '' : ` since ${short(since)}`;
-  if (until === null) return from;
-  return `${from}${from === '' ? '' : ' and'} before ${short(until)}`;
+  const missing = lost > 0 ? `Receipts lost: ${lost}.\n` : '';
+  return `${plural(total.requests, 'request')}${what}\n\n${table}${missing}`;
 }
 
 function renderHelp(): string {
   return helpPage(
-    `Sums up the receipts of a gateway for each client of --clients: requests, how they ended, tokens and
-time. Checks no signature: run "receipts verify" first. The service counts the tokens, and nothing
-authenticates its count; a response that was cut off has none. "From cache" counts the tokens in
-that the service found in its prompt cache.`,
+    `Sums up the receipts of a gateway: requests, how they ended, and tokens, for each client of --clients. Checks no
+signature: run "receipts verify" first. The service counts the tokens, and nothing authenticates its count. "Tokens cached"
+are the tokens in that the service found in its prompt cache; requests "without tokens" were sent and got no count.`,
     ['usage --since 2026-11-01 [flags]'],
     [
       section('Flags', SETTINGS),

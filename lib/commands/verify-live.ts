@@ -1,11 +1,10 @@
 /**
  * Verifies the live service, with the same steps that the proxy's session takes before anything is encrypted.
  */
-import { createHash } from 'node:crypto';
 import { accessSync, constants, existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { sha256Hex } from '../attestation/check.ts';
 import type { Clock } from '../clock.ts';
-import { readApiKey } from '../config/api-key.ts';
 import { configOf } from '../config/config.ts';
 import { orRefuse } from '../config/files.ts';
 import { PROTOCOL_EXPERIMENT } from '../config/rules.ts';
@@ -27,36 +26,31 @@ import { errorOf, type Verdict } from '../verdict/verdict.ts';
 import type { LiveRequest } from './verify-flags.ts';
 import { readManifest, type Verified } from './verify-saved.ts';
 
-/** Called when a step begins. */
-type OnStep = (step: string) => unknown;
-
 /**
- * Verifies the live service. Failures of the network give a verdict too. Throws config_invalid and
- * unsafe_roots_refused before any request.
+ * Verifies the live service. Failures of the network give a verdict too. `onStep` is called when a step
+ * begins. Throws config_invalid and unsafe_roots_refused before any request.
  */
 export async function verifyLive(
   request: LiveRequest,
   env: Environment,
   clock: Clock,
-  onStep: OnStep,
+  onStep: (step: string) => unknown,
 ): Promise<Verified> {
   const { save, manifestPath, nonce } = request;
   if (save !== undefined) requireUnused(save);
   const config = { ...configOf(request.given, env).config, manifestPath };
-  const { apiEndpoint: endpoint, cdnBaseUrl, protocolVersion, unsafeTrustRoots } = config;
-  const apiKey = config.apiKey && readApiKey(config.apiKey);
+  const { apiEndpoint: endpoint, cdnBaseUrl, amdKdsUrl, intelPcsUrl, unsafeTrustRoots } = config;
+  const apiKey = config.apiKey?.key;
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
   const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock });
-  const { call } = outbound;
-  const { amdKdsUrl, intelPcsUrl } = config;
-  const vendors = createCollateralCache({ call, store: new Map(), amdKdsUrl, intelPcsUrl, clock });
   const subject = serviceUrl(endpoint);
+  const control = { ...config, endpoint, clock, call: outbound.call };
+  const vendors = createCollateralCache({ ...control, amdKdsUrl, intelPcsUrl, store: new Map() });
   const recording = recordExchange(vendors, subject);
-  const control = createControlApi({ call, endpoint, protocolVersion, clock });
-  const deps = { control, roots, collateral: recording.source, clock };
-  const published = managedManifest({ call, cdnBaseUrl, clock });
-  const expected = async () => (manifestPath === undefined ? published.newest() : readManifest(manifestPath));
+  const deps = { control: createControlApi(control), roots, collateral: recording.source, clock };
+  const expected = async () =>
+    manifestPath === undefined ? managedManifest(control).newest() : readManifest(manifestPath);
   const asking = attestOnce(deps, expected, { apiKey, nonce }, onStep);
   const { verdict, exchange } = await asking.finally(() => outbound.close());
   const record = exchange && recording.record(exchange, verdict);
@@ -79,7 +73,7 @@ async function attestOnce(
   deps: AttestDeps,
   expected: () => Promise<Uint8Array>,
   asked: { readonly apiKey: string; readonly nonce: Uint8Array | undefined },
-  onStep: OnStep,
+  onStep: (step: string) => unknown,
 ): Promise<{ readonly verdict: Verdict; readonly exchange?: JudgedExchange }> {
   let manifest: Uint8Array | undefined;
   let judged: Judged | undefined;
@@ -98,7 +92,7 @@ async function attestOnce(
   if (judged !== undefined) return { ...judged, verdict: completed(error, judged.verdict) };
   const cause = error ?? new PrivatemodeError('attestation_failed', 'the service was not judged');
   const at = new Date(deps.clock.now()).toISOString();
-  const manifestSha256 = manifest === undefined ? null : createHash('sha256').update(manifest).digest('hex');
+  const manifestSha256 = manifest === undefined ? null : sha256Hex(manifest);
   return { verdict: notJudged(cause, { at, roots: rootsKind(deps.roots), manifestSha256 }) };
 }
 

@@ -2,12 +2,12 @@
 import { readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { orRefuse, whyNoManifestFile } from '../config/files.ts';
+import { whyNoManifest } from '../attestation/manifest.ts';
+import { orRefuse } from '../config/files.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { linesOf } from '../files/line-files.ts';
+import { linesOf } from '../files/durable-file.ts';
 import { reasonOf } from '../files/path-refusal.ts';
-import { readFirstLine, readLine, sha256 } from '../receipts/receipt.ts';
-import { firstLineOf, receiptFiles, receiptsDirectory } from '../receipts/receipt-files.ts';
+import { readFirstLine, readLine, receiptFiles, receiptsDirectory, sha256 } from '../receipts/receipt.ts';
 import { printable } from '../text.ts';
 import { judge, notJudged } from '../verdict/judge.ts';
 import { readRecord } from '../verdict/record.ts';
@@ -43,20 +43,17 @@ export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now:
     const isAsStated = time === record.time;
     const timeFrom = isAsStated ? ', stated by the file' : receipt?.from;
     const verdict = await judge({ ...record.subject, now: time });
-    const report = {
-      mode: 'record',
-      subject: `${record.host}, as ${saved} says`,
-      manifest: `that of ${saved}`,
-      exchange,
-      roots: verdict.roots === 'custom' ? `the record ${saved}` : undefined,
-      timeFrom,
-    } as const;
+    const subject = `${record.host}, as ${saved} says`;
+    const roots = verdict.roots === 'custom' ? `the record ${saved}` : undefined;
     const future = `Warning: the time ${time.toISOString()}${timeFrom ?? ''} lies in the future: what is in force then is not known yet.`;
-    const warnings = [
-      time > now ? future : undefined,
-      isAsStated ? difference(record.stated, verdict, record.version) : undefined,
-    ];
-    return { verdict, report, warnings };
+    return {
+      verdict,
+      report: { mode: 'record', subject, manifest: `that of ${saved}`, exchange, roots, timeFrom },
+      warnings: [
+        time > now ? future : undefined,
+        isAsStated ? difference(record.stated, verdict, record.version) : undefined,
+      ],
+    };
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     const known = { at: (at ?? now).toISOString(), roots: 'vendor', manifestSha256: null } as const;
@@ -69,11 +66,11 @@ export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now:
  * key that its file names. Throws verify_input_invalid if there is none.
  */
 async function receiptOf(exchange: string, workspace: string) {
-  const directory = await receiptsDirectory(workspace);
+  const directory = receiptsDirectory(workspace);
   try {
     for (const file of await receiptFiles(directory)) {
       const path = join(directory, file);
-      const { signer } = readFirstLine((await firstLineOf(path)) ?? '') ?? {};
+      const { signer } = (await readFirstLine(path)) ?? {};
       if (signer === undefined) continue;
       for await (const { text } of linesOf(path)) {
         const line = text.includes(exchange) ? readLine(text, signer) : undefined;
@@ -88,21 +85,19 @@ async function receiptOf(exchange: string, workspace: string) {
   throw unusable(directory, `no signed receipt in it states the time of the record ${exchange}`);
 }
 
-const MAX_BYTES = 64 * 1024 * 1024;
-
 /** The content of a file. Throws verify_input_invalid, naming the file. */
 function readInput(path: string): Uint8Array {
   const refuse = (thrown: unknown) => unusable(path, reasonOf(thrown));
   const bytes = new Uint8Array(orRefuse(() => readFileSync(path), refuse));
   if (bytes.length === 0) throw unusable(path, 'it is empty');
-  if (bytes.length > MAX_BYTES) throw unusable(path, 'it is larger than 64 MiB');
+  if (bytes.length > 64 * 1024 * 1024) throw unusable(path, 'it is larger than 64 MiB');
   return bytes;
 }
 
 /** The bytes of a manifest file. Throws verify_input_invalid, also if the file cannot be a manifest. */
 export function readManifest(path: string): Uint8Array {
   const bytes = readInput(path);
-  const what = whyNoManifestFile(bytes);
+  const what = whyNoManifest(bytes);
   if (what !== undefined) throw unusable(path, `it ${what}`);
   return bytes;
 }
@@ -116,9 +111,7 @@ type Json = Readonly<Record<string, unknown>>;
 function difference(stated: Json, verdict: Verdict, version: string): string | undefined {
   const [then, now] = [partsOf(stated), partsOf({ ...verdict })];
   const names = Object.keys({ ...then, ...now }).filter((name) => !isDeepStrictEqual(then[name], now[name]));
-  const by =
-    version === VERSION ? 'this version' : `version ${version}, which may put it otherwise than ${VERSION}`;
-  const text = `the record states another verdict, made by ${by}. These differ: ${names.join(', ')}`;
+  const text = `the record states another verdict, made by version ${version}; this is version ${VERSION}. These differ: ${names.join(', ')}`;
   return names.length === 0 ? undefined : `Warning: ${printable(text, 10_000)}`;
 }
 

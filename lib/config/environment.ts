@@ -1,8 +1,6 @@
 /** Settings from environment variables: which variable sets which flag, and which variables are refused. */
-import type { PrivatemodeError } from '../errors.ts';
 import type { Environment } from '../network/outbound-proxy.ts';
 import { nearest } from '../text.ts';
-import { peekFlag } from './argv.ts';
 import { FLAGS } from './flags.ts';
 import type { Flag, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
@@ -12,11 +10,13 @@ export type { Environment };
 const PREFIX = 'PRIVATEMODE_PROXY_';
 /** The variable for the key, with the name that lists of providers and the client library use. */
 const API_KEY = 'PRIVATEMODE_API_KEY';
-/** Where applications find the proxy: it sets nothing here. */
-const OF_APPLICATIONS = 'PRIVATEMODE_PROXY_URL';
 
-/** Whether Kubernetes set the variable, in every container, for a Service whose name begins like ours. */
-const isServiceLink = (variable: string, text: string): boolean =>
+/**
+ * Whether the variable sets nothing here: it tells applications where the proxy is, or Kubernetes set it, in
+ * every container, for a Service whose name begins like ours.
+ */
+const isOfOthers = (variable: string, text: string): boolean =>
+  variable === 'PRIVATEMODE_PROXY_URL' ||
   /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?$/.test(variable) ||
   (variable.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(text));
 
@@ -32,9 +32,11 @@ const VARIABLES: ReadonlyMap<string, Flag> = new Map([
   [API_KEY, FLAGS.find(({ name }) => name === 'api-key') as Flag] as const,
 ]);
 
-/** As `peekFlag`; reads the flag's variable if the command line does not give the flag. */
-export const peekSetting = (argv: readonly string[], env: Environment, name: string): string | undefined =>
-  peekFlag(argv, name) ?? (env[variableOf(name)] || undefined);
+/** Whether the log is to be JSON, even if the rest of the command line is wrong, to report that mistake. */
+export function wantsJson(argv: readonly string[], env: Environment): boolean {
+  const [, format] = /.*\0--log-format[=\0]([^\0]*)/s.exec(`\0${argv.join('\0')}`) ?? [];
+  return (format ?? env[variableOf('log-format')]) === 'json';
+}
 
 /**
  * Adds the settings of the environment to those of the command line. A flag wins over its variable, and a
@@ -47,37 +49,22 @@ export function withEnvironment(argv: Given, env: Environment): Given {
   const labels = new Map<string, string>();
   const label = (name: string): string => labels.get(name) ?? argv.label(name);
   const warnings = [...argv.warnings];
-  const isSet = (variable: string): boolean => {
-    const text = env[variable] ?? '';
-    return text !== '' && variable !== OF_APPLICATIONS && !isServiceLink(variable, text);
-  };
-  for (const variable of Object.keys(env).filter((name) => isSet(name) && !VARIABLES.has(name))) {
-    if (variable.toUpperCase().startsWith(PREFIX)) throw unknown(variable);
-    // It may belong to another program.
-    if (nearest(variable.toUpperCase(), [API_KEY]) !== undefined)
-      warnings.push(`${variable} is ignored: there is no such setting. Did you mean ${API_KEY}?`);
+  const texts = new Map(Object.entries(env).filter(([name, text]) => text && !isOfOthers(name, text)));
+  for (const variable of texts.keys()) {
+    if (!variable.toUpperCase().startsWith(PREFIX) || VARIABLES.has(variable)) continue;
+    const meant = nearest(variable.toUpperCase().replaceAll('-', '_'), [...VARIABLES.keys()], 2);
+    const hint = meant === undefined ? '; --help lists all settings' : `. Did you mean ${meant}?`;
+    throw invalid(`unknown setting in the environment: ${variable}${hint}`);
   }
   for (const [variable, { name, type }] of VARIABLES) {
-    if (!isSet(variable)) continue;
+    const text = texts.get(variable);
+    if (text === undefined) continue;
     if (values.has(name)) {
       warnings.push(`${label(name)} and ${variable} are both set; ${label(name)} is used`);
       continue;
     }
-    const text = env[variable] as string;
     labels.set(name, variable);
     values.set(name, type === 'boolean' ? String(parseBoolean(variable, text)) : text);
   }
   return { values, warnings, label };
-}
-
-/** `variable`: one with our prefix that sets nothing. */
-function unknown(variable: string): PrivatemodeError {
-  const name = variable.toUpperCase().replaceAll('-', '_');
-  const only = FLAGS.find((flag) => variableOf(flag.name) === name && flag.commandLineOnly);
-  if (only !== undefined)
-    return invalid(`${variable} is refused: give --${only.name} on the command line only`);
-  const names = [...VARIABLES.keys()];
-  const meant = nearest(name, names) ?? nearest(name, names, 2);
-  const hint = meant === undefined ? '; --help lists all settings' : `. Did you mean ${meant}?`;
-  return invalid(`unknown setting in the environment: ${variable}${hint}`);
 }

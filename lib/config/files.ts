@@ -1,14 +1,11 @@
-/** Reads the files and directories that flags name: a salt, a manifest, the workspace. */
+/** Reads the files and directories that flags name: a salt, a store, a manifest, the workspace. */
+import { isUtf8 } from 'node:buffer';
 import { existsSync, mkdirSync, mkdtempSync, rmdirSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
+import { dirname, join } from 'node:path';
 import { parseManifest, whyNoManifest } from '../attestation/manifest.ts';
-import { makeDirectorySync } from '../files/durable-file.ts';
-import { fileUnreadable, readNamed } from '../files/path-refusal.ts';
+import { fileUnreadable, readNamed, reasonOf } from '../files/path-refusal.ts';
 import { type FileWatch, type Follower, readSmall, watchFiles } from '../watch-files.ts';
-import { invalid } from './values.ts';
-
-/** Reads the bytes of a file. Throws the error of the file system. */
-export type ReadFile = (path: string) => Uint8Array;
+import { invalid, type ReadFile } from './values.ts';
 
 /** The result of `action`; what it throws becomes the error that `refuse` makes of it. */
 export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error): T {
@@ -19,28 +16,32 @@ export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error)
   }
 }
 
+/** The bytes of the file that `text` names as @FILE, and what to call it in messages. */
+function fileOf(flag: string, kind: string, text: string, files?: ReadFile) {
+  const path = text.slice(1);
+  const name = `the ${kind} file ${JSON.stringify(path)} of ${flag}`;
+  return { name, bytes: Buffer.from(readNamed(name, path, files)) };
+}
+
 /**
  * Parses --prompt-cache-salt. `random` → undefined (one salt per start), `@file` → the content of the file
- * without surrounding white space, anything else → the text itself. Throws config_invalid; no message quotes
- * the salt.
+ * without surrounding white space, anything else → the text itself. No message quotes the salt.
  */
-export function parseSalt(text: string, readFile: ReadFile, flag: string): string | undefined {
+export function parseSalt(flag: string, text: string, files?: ReadFile): string | undefined {
   if (text === 'random') return undefined;
   // Node replaces bytes of the command line that are not UTF-8 by U+FFFD; two different salts could become
   // equal.
-  if (!text.startsWith('@')) return validSalt(text, !text.includes('\ufffd'), flag);
-  const path = text.slice(1);
-  const what = `the salt file ${JSON.stringify(path)} of ${flag}`;
+  if (!text.startsWith('@')) return validSalt(text, text.isWellFormed() && !text.includes('\ufffd'), flag);
+  const { name, bytes } = fileOf(flag, 'salt', text, files);
   // With a byte order mark, as in the reference: instances that share a salt must agree on it.
-  const content = Buffer.from(readNamed(what, path, readFile));
-  const isUtf8 = Buffer.from(content.toString()).equals(content);
-  return validSalt(content.toString().replace(/^\p{White_Space}+|\p{White_Space}+$/gu, ''), isUtf8, what);
+  const salt = bytes.toString().replace(/^\p{White_Space}+|\p{White_Space}+$/gu, '');
+  return validSalt(salt, isUtf8(bytes), name);
 }
 
 function validSalt(salt: string, isUtf8: boolean, what: string): string {
   const [bytes, characters] = [Buffer.byteLength(salt), [...salt].length];
   const problems: readonly (readonly [holds: boolean, problem: string])[] = [
-    [!isUtf8 || !salt.isWellFormed(), 'is not valid UTF-8'],
+    [!isUtf8, 'is not valid UTF-8'],
     [bytes < 32, `has ${bytes} bytes; a salt needs at least 32`],
     [characters > 128, `has ${characters} characters; a salt has at most 128`],
     [/[@/\\\0]/.test(salt), 'contains @, /, \\ or NUL'],
@@ -51,47 +52,56 @@ function validSalt(salt: string, isUtf8: boolean, what: string): string {
 }
 
 /**
- * Checks the file of --manifest-path: refuses one that is no manifest at all. The session judges later
- * whether the manifest is a good one. `flag`: the name of the setting, for messages. Throws config_invalid.
+ * The URL of the store of --limits-store: the text itself, or the content of the file that it names as @FILE.
+ * No message quotes any part of the URL, which may hold a password.
  */
-export function requireManifest(path: string, readFile: ReadFile, flag: string): void {
-  const file = `manifest file ${JSON.stringify(path)} of ${flag}`;
-  const reason = whyNoManifestFile(readNamed(file, path, readFile));
-  if (reason !== undefined) throw invalid(`the ${file} ${reason}`);
+export function parseStoreUrl(flag: string, text: string, files?: ReadFile): string {
+  const file = text.startsWith('@') ? fileOf(flag, 'URL', text, files) : undefined;
+  const url = file?.bytes.toString().trim() ?? text;
+  const form = 'redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], or rediss://…';
+  const escapes = 'in user and password write %25 %40 %3A %2F %3F %23 for % @ : / ? #';
+  const refusal = () => invalid(`${file?.name ?? flag} wants ${form}; ${escapes}`);
+  orRefuse(() => requireStore(new URL(url)), refusal);
+  return url;
 }
 
-/** Why these bytes cannot be a manifest, and what to do, as the end of a sentence; undefined if they may. */
-export function whyNoManifestFile(bytes: Uint8Array): string | undefined {
-  const reason = whyNoManifest(bytes);
-  return reason && `${reason}; fetch it again, and save it byte for byte as it was sent`;
+/** Throws, for any reason, for what is no URL of a store. */
+function requireStore({ protocol, hostname, port, pathname, search, hash, username, password }: URL): void {
+  decodeURIComponent(username + password); // throws for a % that begins no escape
+  const isStore =
+    /^rediss?:$/.test(protocol) &&
+    /^(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)$/i.test(hostname) &&
+    /^(?:\/\d{0,4})?$/.test(pathname + search + hash) &&
+    port !== '0';
+  if (!isStore) throw new Error('it is another kind of URL');
 }
 
 /**
  * The content of the file of --manifest-path, which is followed: `current` changes with the file once `watch`
- * was called. A file that holds no valid manifest leaves the old one. Throws config_invalid.
+ * was called. A file that holds no valid manifest leaves the old one. Throws config_invalid,
+ * manifest_unsupported and manifest_invalid.
  */
 export async function givenManifest(path: string) {
+  const what = `the file ${JSON.stringify(path)} of --manifest-path`;
   const read = async (): Promise<Uint8Array> => {
     const bytes = await readSmall(path).catch((thrown: unknown) => {
-      throw fileUnreadable(`the file ${JSON.stringify(path)} of --manifest-path`, thrown);
+      throw fileUnreadable(what, thrown);
     });
+    const reason = whyNoManifest(bytes);
+    if (reason !== undefined) throw invalid(`${what} ${reason}`);
+    parseManifest(bytes);
     return new Uint8Array(bytes);
-  };
-  const valid = async (): Promise<Uint8Array> => {
-    const manifest = await read();
-    parseManifest(manifest);
-    return manifest;
   };
   const first = await read();
   let current = first;
   return {
     current: async (): Promise<Uint8Array> => current,
-    watch: (follower: Omit<Follower<Uint8Array>, 'changed'> & { readonly changed: () => void }): FileWatch =>
-      watchFiles(first, valid, follower.clock.times.manifestFileLook, {
+    watch: (follower: Follower<Uint8Array>): FileWatch =>
+      watchFiles(first, read, follower.clock.times.manifestFileLook, {
         ...follower,
         changed(next) {
           current = next;
-          follower.changed();
+          follower.changed(next);
         },
       }),
   };
@@ -103,23 +113,19 @@ export async function givenManifest(path: string) {
  * manifest that is logged already needs no new line. Throws config_invalid.
  */
 export function prepareWorkspace(workspace: string): void {
-  const name = JSON.stringify(workspace);
   const refuse = (action: string) => (thrown: unknown) => {
-    const { code = 'unknown cause' } = thrown as NodeJS.ErrnoException;
-    const denied = `the directory ${name} cannot be ${action} (${code})`;
-    const problem = code === 'EEXIST' ? `${name} is not a directory` : denied;
-    return invalid(`--workspace: ${problem}; name a directory that can be written`, thrown);
+    const what = `the directory ${JSON.stringify(workspace)} of --workspace cannot be ${action}`;
+    return invalid(`${what}: ${reasonOf(thrown)}`, thrown);
   };
-  orRefuse(() => makeWorkspace(workspace), refuse('created'));
+  orRefuse(() => makeDirectories(workspace), refuse('created'));
   if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
   // Try to write: a file system may refuse what the permissions allow, as /proc does even for root.
   orRefuse(() => rmdirSync(mkdtempSync(join(workspace, '.write-check-'))), refuse('written'));
 }
 
-/** Makes the outermost directory by itself: where that fails, as below /proc, `recursive` never returns. */
-function makeWorkspace(workspace: string): void {
-  let outermost = resolve(workspace);
-  while (!existsSync(dirname(outermost))) outermost = dirname(outermost);
-  if (!existsSync(outermost)) mkdirSync(outermost);
-  makeDirectorySync(workspace);
+/** Makes a directory and the missing ones above it, one by one: below /proc, `recursive` never returns. */
+function makeDirectories(path: string): void {
+  if (existsSync(path)) return;
+  makeDirectories(dirname(path));
+  mkdirSync(path);
 }

@@ -1,19 +1,17 @@
-/**
- * Every flag of the proxy, once. The command line, the environment, --help and the README's table are made
- * from these rows.
- */
+/** Every flag of the proxy, once: command line, environment, --help and tables in docs follow from here. */
+import { totalmem } from 'node:os';
+import { parseApiKey } from './api-key.ts';
+import { parseSalt, parseStoreUrl } from './files.ts';
 import type { Flag, FlagAlias, ValuesOf } from './setting.ts';
-import { BOOLEAN, choice, duration, hostPort, integer, list, setting, text } from './setting.ts';
+import { BOOLEAN, duration, integer, kind, list, setting, text } from './setting.ts';
 import * as values from './values.ts';
 
 const old = (name: string): FlagAlias => ({ name, deprecated: true });
 
-const retired = (name: string, type: Flag['type'], how: 'ignored' | 'refused', why: string): Flag => ({
-  name,
-  type,
-  help: 'Retired.',
-  retired: { how, why },
-});
+const retired = (name: string, why: string): Flag => ({ name, type: 'string', help: why, retired: why });
+
+/** Bytes that this process may use: the memory of the machine, or what its control group allows of it. */
+const MEMORY = Math.min(totalmem(), process.constrainedMemory() || totalmem());
 
 /** The words of the reference. */
 const TOGETHER = 'TLS certificate and key must be provided together';
@@ -23,16 +21,16 @@ const PRINTS = { type: 'boolean', commandLineOnly: true } as const;
 
 const GROUPS = {
   'Remote service': [
-    setting('api-endpoint', hostPort('HOST[:PORT]', 443), {
+    setting('api-endpoint', text('HOST[:PORT]', values.hostPort(443)), {
       default: 'api.privatemode.ai:443',
       help: 'Endpoint of the remote API.',
       aliases: [old('apiEndpoint')],
     }),
-    setting('api-key', text('KEY|@FILE', values.asWritten), {
+    setting('api-key', text('KEY|@FILE', parseApiKey), {
       help: 'API key: a literal, or a file path prefixed with @ (reloaded when it changes and on SIGHUP). If unset, the proxy adds no key, and clients send their own.',
       aliases: [old('apiKey')],
     }),
-    setting('api-key-fallback', choice('MODE', 'never', 'always', 'if-placeholder'), {
+    setting('api-key-fallback', text('MODE', values.oneOf('never', 'always', 'if-placeholder')), {
       default: 'always',
       help: 'When the configured key replaces the key of a request: never, always, or if-placeholder (only if the request says exactly "Bearer placeholder", or "placeholder" in x-api-key). The default will change to never in a future release.',
     }),
@@ -42,12 +40,12 @@ const GROUPS = {
     }),
     setting('cdn-base-url', text('URL', values.parseBaseUrl), {
       default: 'https://cdn.confidential.cloud',
-      help: 'Where the manifest is fetched from, if --manifest-path is unset: for a mirror, or a simulator (docs/simulator.md, "Rehearsing without the service").',
+      help: 'Where the manifest is fetched from, if --manifest-path is unset: for a mirror, or a simulator.',
       aliases: [old('cdnBaseURL')],
     }),
     setting('protocol-version', text('vX.Y.Z', values.parseProtocolVersion), {
       default: 'v1.40.0',
-      help: 'An experiment: announce another protocol version to the service, to find out which versions it takes. This changes the announced version only; prompts are sealed as before.',
+      help: 'An experiment: announce another protocol version to the service, to find out which versions it takes. Prompts are sealed as before.',
     }),
     setting('gpu-ocsp-allow-unknown', BOOLEAN, {
       default: 'true',
@@ -67,25 +65,22 @@ const GROUPS = {
     }),
     setting('port', text('PORT', values.parsePort), { default: '8080', help: 'Port to listen on.' }),
     setting('reuse-port', BOOLEAN, {
-      needs: {
-        flag: 'api-key',
-        because: 'a shared port opens once the service is verified, which takes a key',
-      },
+      needs: ['api-key', 'a shared port opens once the service is verified, which takes a key'],
       default: 'false',
       help: 'Share the port with other instances of the proxy (Linux, same user): the system spreads connections over those that listen. An instance listens only while it has verified the service, and stops listening before it ends its responses.',
     }),
     setting('tls-cert-path', text('FILE', values.parsePath), {
-      needs: { flag: 'tls-key-path', because: TOGETHER },
+      needs: ['tls-key-path', TOGETHER],
       help: 'TLS certificate (PEM, with its chain). With it and --tls-key-path the proxy serves HTTPS; both files are reloaded when they change.',
       aliases: [old('tlsCertPath')],
     }),
     setting('tls-key-path', text('FILE', values.parsePath), {
-      needs: { flag: 'tls-cert-path', because: TOGETHER },
+      needs: ['tls-cert-path', TOGETHER],
       help: 'TLS private key (PEM).',
       aliases: [old('tlsKeyPath')],
     }),
     setting('clients', text('FILE', values.parsePath), {
-      help: 'File that lists who may use the proxy, with the tokens and limits of each (docs/team.md; reloaded when it changes and on SIGHUP). If unset, everybody who reaches the port may use it.',
+      help: 'File that lists who may use the proxy, with the tokens and limits of each (JSON, to which "privatemode-proxy clients new NAME" adds; reloaded when it changes and on SIGHUP). If unset, everybody who reaches the port may use it.',
     }),
     setting('cors-allowed-origins', list('ORIGIN,…', values.parseOrigin), {
       help: 'Web pages that may use the proxy, as exact origins such as https://chat.example.com; * allows any. If empty, pages of other origins are refused.',
@@ -100,9 +95,9 @@ const GROUPS = {
       help: 'Use a new random salt for each request, so that no two requests share a prompt cache. If false, all requests through this proxy share one; with --clients, those of each client.',
       aliases: [{ name: 'sharedPromptCache', deprecated: true, inverted: true }],
     }),
-    setting('prompt-cache-salt', text('SALT|@FILE|random', values.asWritten), {
+    setting('prompt-cache-salt', text('SALT|@FILE|random', parseSalt), {
       default: 'random',
-      help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (everybody who knows it shares the cache), or random (a new one at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it; with --clients it is mixed with the salt of the client.',
+      help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (who knows it shares the cache), or random (new at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it; with --clients it is mixed with the salt of the client.',
       aliases: [old('promptCacheSalt')],
     }),
   ],
@@ -115,7 +110,8 @@ const GROUPS = {
       help: 'Largest request body accepted (128 MiB).',
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
-      help: 'Memory for request bodies. When it is full, requests get 503 and are asked to come again in a few seconds; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
+      unset: String(Math.floor(MEMORY / 4)),
+      help: 'Memory for request bodies. When it is full, requests get 503 with Retry-After; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory of the machine, or of what the container or service may use (cgroup).',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',
@@ -132,14 +128,14 @@ const GROUPS = {
     }),
     setting('shutdown-delay', duration(0), {
       default: '0',
-      help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here before the port closes. A second signal ends it. Not with a socket of systemd, which stays open anyway; with --reuse-port the port closes at once, and the time is for the connections that are open.',
+      help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here first. A second signal ends it. Not with a socket of systemd, which stays open anyway; with --reuse-port the time is for open connections alone.',
     }),
-    setting('limits-store', text('URL|@FILE', values.asWritten), {
-      needs: { flag: 'clients', because: 'only clients have limits' },
-      help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @ and a file with such a URL. If unset, each replica counts for itself.',
+    setting('limits-store', text('URL|@FILE', parseStoreUrl), {
+      needs: ['clients', 'only clients have limits'],
+      help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @FILE with such a URL. If unset, each replica counts for itself.',
     }),
-    setting('limits-store-failure', choice('POLICY', 'closed', 'open'), {
-      needs: { flag: 'limits-store', because: 'there is no store to fail' },
+    setting('limits-store-failure', text('POLICY', values.oneOf('closed', 'open')), {
+      needs: ['limits-store', 'there is no store to fail'],
       default: 'closed',
       help: 'What to do with requests of clients with limits while that store is unavailable: closed refuses them with 503, open admits them without counting.',
     }),
@@ -154,7 +150,7 @@ const GROUPS = {
       help: 'Write requests and responses, in plain text, to the requests directory of the workspace.',
       aliases: [old('dumpRequests')],
     }),
-    setting('log-format', choice('FORMAT', 'json', 'text'), {
+    setting('log-format', text('FORMAT', values.oneOf('json', 'text')), {
       default: 'text',
       help: 'json or text.',
     }),
@@ -167,23 +163,20 @@ const GROUPS = {
       default: 'false',
       help: 'Write a signed receipt of each request, without its content, to the receipts directory of the workspace.',
     }),
-    setting('admin-address', hostPort('HOST:PORT'), {
-      help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is no such listener.',
+    setting('admin-address', text('HOST:PORT', values.hostPort()), {
+      help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is none.',
     }),
-    setting('metrics-address', hostPort('HOST:PORT'), {
-      help: 'Serve /metrics, /healthz and /readyz, and nothing else, on a listener of their own: for a network that must not see the status page. If unset, there is no such listener.',
+    setting('metrics-address', text('HOST:PORT', values.hostPort()), {
+      help: 'Serve /metrics, /healthz and /readyz, and nothing else, on a listener of their own: for a network that must not see the status page. If unset, there is none.',
     }),
     setting('responses-api', BOOLEAN, {
       default: 'false',
       help: 'Serve POST /v1/responses, which the service does not offer: the proxy translates each request to a chat completion, and the response back.',
     }),
-    setting(
-      'model-alias',
-      { ...list('NAME=MODEL,…', values.asWritten), parse: values.parseAliases },
-      {
-        help: 'Other names for models: a request for NAME goes to MODEL, and GET /v1/models lists NAME. A NAME may end in * for any characters; it is then not listed. An alias wins over a model of the service with that name.',
-      },
-    ),
+    setting('model-alias', kind('list')('NAME=MODEL,…', values.parseAliases), {
+      unset: '',
+      help: 'Other names for models: a request for NAME goes to MODEL, and GET /v1/models lists NAME. A NAME may end in * for any characters; it is then not listed. An alias wins over a model of the service with that name.',
+    }),
     { name: 'help', short: 'h', ...PRINTS, help: 'Print this help.' },
     { name: 'version', short: 'v', ...PRINTS, help: 'Print the version.' },
     { name: 'licenses', ...PRINTS, help: 'Print the licences of the program and of all its parts.' },
@@ -206,21 +199,18 @@ const HIDDEN = [
     default: 'https://api.trustedservices.intel.com',
     help: "Intel's provisioning certification service.",
   }),
-  retired('ssEndpoint', 'string', 'ignored', 'secrets come through --api-endpoint'),
-  retired('coordinatorEndpoint', 'string', 'ignored', 'the coordinator is reached through --api-endpoint'),
-  retired(
-    'insecureAPIConnection',
-    'boolean',
-    'refused',
-    'it would switch off certificate checks; name the CA bundle to trust in SSL_CERT_FILE instead',
-  ),
+  retired('ssEndpoint', 'secrets come through --api-endpoint'),
+  retired('coordinatorEndpoint', 'the coordinator is reached through --api-endpoint'),
 ] as const;
 
 /** A row, with the type of its value. */
 export type Row = Flag & ((typeof GROUPS)[keyof typeof GROUPS][number] | (typeof HIDDEN)[number]);
 
-/** The values of all settings, as the rows read them. */
-export type Settings = ValuesOf<Row>;
+/**
+ * The configuration: the value of each setting, under the flag's name in camel case. Durations in ms, sizes
+ * in bytes; undefined if a flag was not given and has no default.
+ */
+export type Config = ValuesOf<Row>;
 
 /** The flags that are shown to people, under the headings of --help. */
 export const FLAG_GROUPS: Readonly<Record<string, readonly Row[]>> = GROUPS;

@@ -2,39 +2,35 @@
  * Lays out help texts: builds the page of the program or of a command, and wraps it to the width of a
  * terminal.
  */
-import { variableOf } from './environment.ts';
 import { FLAG_GROUPS } from './flags.ts';
 import type { Flag } from './setting.ts';
 
 /** Columns of the narrowest layout, and of the widest, which is also that of an unknown terminal. */
-const [FEWEST, MOST] = [60, 100];
-/** From this many columns on, descriptions start at column 34; on narrower terminals, at column 10. */
-const WIDE = 80;
+const [FEWEST, MOST] = [80, 100];
+/** The column at which descriptions start. */
+const START = 34;
 
 /** The text of --help, as helpPage gives it. */
 export function renderHelp(): string {
-  const precedence =
-    'a flag overrides its variable, a variable the default; an empty variable counts as unset';
-  const example = `${variableOf('listen-address')}=127.0.0.1 or ${variableOf('dump-requests')}=true`;
   return helpPage(
     `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
 streams the answers back decrypted.`,
+    ['[flags]', 'COMMAND …'],
     [
-      '[flags]',
-      'healthcheck [flags]      ask whether a running proxy is ready: exit code 0 or 1',
-      'run AGENT -- ARGS        start a coding agent on a running proxy',
-      'status [flags]           show what a running proxy does, and its verification',
-      'verify [flags]           check whether the remote is genuine',
-      'receipts verify [flags]  check that receipts are complete and unchanged',
-      'clients new NAME…        make a token for each client; also list, revoke',
-      'completion SHELL         print what bash, zsh or fish completes',
-      'usage [flags]            sum up who used what, from the receipts of a gateway',
-    ],
-    [
+      section('Commands', [
+        ['  healthcheck [flags]', 'Ask whether a running proxy is ready: exit code 0 or 1.'],
+        ['  run AGENT -- ARGS', 'Start a coding agent on a running proxy.'],
+        ['  status [flags]', 'Show what a running proxy does, and its verification.'],
+        ['  verify [flags]', 'Check whether the remote is genuine.'],
+        ['  receipts verify [flags]', 'Check that receipts are complete and unchanged.'],
+        ['  clients new NAME…', 'Make a token for each client; also list, revoke.'],
+        ['  completion SHELL', 'Print what bash, zsh or fish completes.'],
+        ['  usage [flags]', 'Sum up who used what, from the receipts of a gateway.'],
+      ]),
       ...Object.entries(FLAG_GROUPS).map(([heading, flags]) => section(heading, flags)),
-      section(`Environment (${precedence})`, [
+      section('Environment (a flag overrides its variable, which overrides the default; empty is unset)', [
         ['  PRIVATEMODE_API_KEY', 'API key, as --api-key: KEY or @FILE.'],
-        ['  PRIVATEMODE_PROXY_FLAG', `Every other flag, such as ${example}.`],
+        ['  PRIVATEMODE_PROXY_FLAG', 'Any other flag, as PRIVATEMODE_PROXY_DUMP_REQUESTS=true.'],
         ['  SSL_CERT_FILE', 'PEM bundle of the authorities to trust for outgoing connections.'],
         ['  https_proxy', 'HTTP proxy (CONNECT) for outgoing connections; no_proxy lists exceptions.'],
       ]),
@@ -67,26 +63,18 @@ function flagTerm(flag: Flag): Term {
 /** Wraps the text of `helpPage` for a terminal of that many columns; undefined if the width is unknown. */
 export function fitHelp(text: string, columns: number = MOST): string {
   const width = Math.min(Math.max(columns, FEWEST), MOST);
-  const at = width < WIDE ? 10 : 34;
   const fit = (line: string): string => {
     const [term = '', description] = line.split('\t');
-    if (description !== undefined) {
-      const lines = wrapped(' '.repeat(at) + description, width, at);
-      const isBeside = term.length <= at - 2;
-      return isBeside ? term.padEnd(at) + lines.trimStart() : `${wrapped(term, width, 6)}\n${lines}`;
-    }
-    const [, usage, what] = /^(\s+\S.*?) {2,}(\S.*)$/.exec(line) ?? [];
-    if (line.length <= width || usage === undefined)
-      return wrapped(line, width, line.startsWith(' ') ? 6 : 0);
-    return `${usage}\n${wrapped(' '.repeat(8) + what, width, 8)}`;
+    if (description === undefined) return wrapped(line, width, line.startsWith(' ') ? 6 : 0);
+    const lines = wrapped(' '.repeat(START) + description, width, START);
+    return term.length <= START - 2
+      ? term.padEnd(START) + lines.trimStart()
+      : `${wrapped(term, width, 6)}\n${lines}`;
   };
   return text.split('\n').map(fit).join('\n');
 }
 
-/**
- * Wraps text to `width` columns. All lines but the first are indented by `indent` columns. A word longer than
- * a line stays whole.
- */
+/** Wraps text. All lines but the first are indented. A word longer than a line stays whole. */
 function wrapped(text: string, width: number, indent: number): string {
   if (text.length <= width) return text;
   const [before = ''] = /^ */.exec(text) ?? [];

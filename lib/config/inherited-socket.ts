@@ -14,8 +14,9 @@ export function inheritedSocket(env: Environment, pid: number = process.pid): nu
   const count = env['LISTEN_FDS'];
   if (count === undefined || count === '0' || env['LISTEN_PID'] !== String(pid)) return undefined;
   if (count !== '1') {
-    const message = `LISTEN_FDS is ${JSON.stringify(count)}: one socket can be inherited, so give the socket unit one ListenStream=`;
-    throw invalid(message);
+    throw invalid(
+      `LISTEN_FDS is ${JSON.stringify(count)}: give the socket unit one ListenStream=, and no more`,
+    );
   }
   return FIRST_SOCKET;
 }

@@ -1,5 +1,5 @@
 /** Tables of flags: what a row holds, which kinds of settings there are, and how their values are read. */
-import { type Parse, parseChoice, parseDuration, parseHostPort, parseInteger, parseList } from './values.ts';
+import { durationFrom, listOf, type Parse, parseBoolean, type ReadFile, wholeFrom } from './values.ts';
 
 export interface FlagAlias {
   readonly name: string;
@@ -27,17 +27,15 @@ export interface Flag extends Pick<Kind<unknown>, 'type' | 'value'> {
   readonly help: string;
   readonly aliases?: readonly FlagAlias[];
   /** Another flag without which it stops the start, and why. */
-  readonly needs?: { readonly flag: string; readonly because: string };
-  /** The texts that it accepts, if it accepts only a few. */
-  readonly words?: readonly string[];
+  readonly needs?: readonly [flag: string, because: string];
   /** What to write, for a word without a flag that was probably meant for this one. */
   readonly bare?: string;
   /** Works, but --help does not list it. */
   readonly hidden?: true;
   /** No variable sets it: it prints something, or must be visible in the list of processes. */
   readonly commandLineOnly?: true;
-  /** It does nothing any more: `ignored` causes a warning, `refused` ends the start. */
-  readonly retired?: { readonly how: 'ignored' | 'refused'; readonly why: string };
+  /** Why it does nothing, which a warning says. */
+  readonly retired?: string;
 }
 
 /** The row of a setting, which is a flag with a value for the program. */
@@ -51,39 +49,23 @@ export const setting = <
   more: More,
 ) => ({ name, ...kind, ...more });
 
-const kind =
+/** The kinds of settings. `value`: the placeholder in --help. */
+export const kind =
   <const Type extends Kind<unknown>['type']>(type: Type) =>
   <Value>(value: string, parse: Parse<Value>) => ({ type, value, parse });
 
-/** The kinds of settings. `value`: the placeholder in --help. */
 export const text = kind('string');
 
-export const choice = <const Word extends string>(value: string, ...words: readonly Word[]) => ({
-  ...text(value, (flag, given) => parseChoice(flag, given, words)),
-  words,
-});
+export const integer = (value: string, least: number) => kind('integer')(value, wholeFrom(least));
 
-/** If there is no default port, the text must name a port. */
-export const hostPort = (value: string, defaultPort?: number) =>
-  text(value, (flag, given) => parseHostPort(flag, given, defaultPort));
-
-export const integer = (value: string, minimum: number) =>
-  kind('integer')(value, (flag, given) => parseInteger(flag, given, minimum));
-
-export const duration = (minimumMs: number) =>
-  kind('duration')('DURATION', (flag, given) => parseDuration(flag, given, minimumMs));
+export const duration = (leastMs: number) => kind('duration')('DURATION', durationFrom(leastMs));
 
 export const list = (value: string, parseItem: Parse<string>) => ({
-  ...kind('list')(value, (flag, given) => parseList(flag, given, parseItem)),
+  ...kind('list')(value, listOf(parseItem)),
   unset: '',
 });
 
-/** `parseArgv` and `withEnvironment` have already made its text `true` or `false`. */
-export const BOOLEAN = {
-  type: 'boolean',
-  unset: 'false',
-  parse: (_: string, given: string): boolean => given === 'true',
-} as const;
+export const BOOLEAN = { type: 'boolean', unset: 'false', parse: parseBoolean } as const;
 
 /** The settings that were given: texts by the names of flags, and warnings for a person. */
 export interface Given {
@@ -105,12 +87,16 @@ export type ValuesOf<Row> = {
 };
 
 /** Reads every setting of a table: the given text, or else the default. Throws config_invalid. */
-export function valuesOf<Row extends Flag>(rows: readonly Row[], { values, label }: Given): ValuesOf<Row> {
+export function valuesOf<Row extends Flag>(
+  rows: readonly Row[],
+  { values, label }: Given,
+  files?: ReadFile,
+): ValuesOf<Row> {
   const entries = rows.flatMap((row: Flag & Partial<Kind<unknown>>) => {
     if (row.parse === undefined) return [];
     const text = values.get(row.name) ?? row.default ?? row.unset;
     const name = row.name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
-    return [[name, text === undefined ? undefined : row.parse(label(row.name), text)]];
+    return [[name, text === undefined ? undefined : row.parse(label(row.name), text, files)]];
   });
   return Object.fromEntries(entries) as ValuesOf<Row>;
 }

@@ -10,7 +10,7 @@ import { isProductionHost, PRODUCTION_ROOTS } from '../attestation/roots/product
 import { PRODUCT_NAMES, type Product } from '../attestation/snp/packed-fields.ts';
 import type { TrustRoots } from '../attestation/verify-evidence.ts';
 import { certificatesIn, commonName } from '../attestation/x509.ts';
-import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 import { readNamed } from '../files/path-refusal.ts';
 import { printable } from '../text.ts';
 import type { Config } from './config.ts';
@@ -34,17 +34,12 @@ export function trustRoots(
   const hosts = [apiEndpoint.host, ...(manifestPath === undefined ? [new URL(cdnBaseUrl).host] : [])];
   const production = hosts.find(belongsToService);
   if (production !== undefined) {
-    throw new PrivatemodeError(
-      'unsafe_roots_refused',
-      `--unsafe-trust-roots is for simulators, and is refused for ${production}: it would let anybody impersonate the service`,
-      production === apiEndpoint.host ? {} : { remedy: OWN_MANIFEST },
-    );
+    const why = 'it would let anybody impersonate the service';
+    const what = `--unsafe-trust-roots is for simulators, and is refused for ${production}: ${why}`;
+    throw new PrivatemodeError('unsafe_roots_refused', what);
   }
   return readTrustRoots(directory);
 }
-
-const OWN_MANIFEST =
-  'The manifest would come from there (--cdn-base-url): name that of the simulator with --manifest-path, such as sim/manifest.json.';
 
 /**
  * Whether `host` (with or without a port) belongs to the real service, however it is spelled: parsing it as a
@@ -57,20 +52,12 @@ function belongsToService(host: string): boolean {
   return url === null || url.hostname === '' || isProductionHost(url.hostname);
 }
 
-/** Errors that a simulator causes if its certificates, roots or manifest were not given. */
-const UNKNOWN_SIMULATOR: readonly ErrorCode[] = [
-  'upstream_tls_untrusted',
-  'attestation_failed',
-  'manifest_mismatch',
-  'manifest_unavailable',
-];
-
 /** What to do in case the service of this machine is a simulator; undefined if it cannot be, or is fine. */
 export const simulatorHint = (
-  { code }: Pick<PrivatemodeError, 'code'>,
+  { blame, code }: Pick<PrivatemodeError, 'blame' | 'code'>,
   { apiEndpoint }: Pick<Config, 'apiEndpoint'>,
 ): string | undefined =>
-  isLoopback(apiEndpoint.host) && UNKNOWN_SIMULATOR.includes(code)
+  isLoopback(apiEndpoint.host) && (blame === 'attestation' || code === 'upstream_tls_untrusted')
     ? 'If the service is a simulator, give --unsafe-trust-roots DIR/roots, --manifest-path DIR/manifest.json and SSL_CERT_FILE=DIR/ca.pem, where DIR is the "dir" that it printed.'
     : undefined;
 
@@ -102,7 +89,7 @@ function readTrustRoots(directory: string): TrustRoots {
       refuse(`${path} is not a PEM certificate`, cause),
     )) {
       const shown = `${path}: "${printable(name, 100)}"`;
-      if (!NAMES.includes(name)) throw refuse(`${shown} is not one of ${NAMES.join(', ')}; ${ALONE}`);
+      if (!NAMES.includes(name)) throw refuse(`${shown} is not one of ${NAMES.join(', ')}`);
       if (found.has(name)) throw refuse(`${shown} is there twice`);
       found.set(name, pem);
     }
@@ -117,5 +104,3 @@ function readTrustRoots(directory: string): TrustRoots {
   const root = found.get(INTEL);
   return { snp, tdx: root === undefined ? undefined : { root } };
 }
-
-const ALONE = 'name the directory that holds these alone, as roots of the simulator does';

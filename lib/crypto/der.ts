@@ -39,22 +39,17 @@ export const malformed = (message: string): PrivatemodeError =>
 /** `depth` is 0 for the outermost element; `full` is the element with its header. */
 function readElement(bytes: Uint8Array, start: number, depth: number) {
   if (depth > MAX_DEPTH) throw malformed('DER is nested too deeply');
-  const tag = bytes[start];
-  const first = bytes[start + 1];
+  const [tag, first] = bytes.subarray(start);
   if (tag === undefined || first === undefined) throw malformed('DER ends inside an element header');
   if ((tag & 0x1f) === 0x1f) throw malformed('DER uses a multi-byte tag');
-  let length = first;
-  let contentStart = start + 2;
-  if (first >= 0x80) {
-    const lengthBytes = first & 0x7f;
-    if (lengthBytes === 0) throw malformed('DER uses an indefinite length');
-    if (lengthBytes > 4) throw malformed('DER uses an oversized length');
-    if (contentStart + lengthBytes > bytes.length) throw malformed('DER ends inside a length');
-    length = 0;
-    for (let i = 0; i < lengthBytes; i++) length = length * 256 + (bytes[contentStart++] ?? 0);
-    const least = lengthBytes === 1 ? 0x80 : 256 ** (lengthBytes - 1);
-    if (length < least) throw malformed('DER uses a length that is not in its shortest form');
-  }
+  const isLong = first >= 0x80;
+  const contentStart = start + 2 + (isLong ? first & 0x7f : 0);
+  if (contentStart > bytes.length) throw malformed('DER ends inside a length');
+  const digits = bytes.subarray(start + 2, contentStart);
+  const length = isLong ? digits.reduce((sum, byte) => sum * 256 + byte, 0) : first;
+  // An indefinite length has no digits, so it is below the least number of the long form, too.
+  if (isLong && length < Math.max(0x80, 256 ** (digits.length - 1)))
+    throw malformed('DER uses a length that is indefinite, or not in its shortest form');
   const end = contentStart + length;
   if (end > bytes.length) throw malformed('DER ends inside an element');
   return { tag, full: bytes.subarray(start, end), content: bytes.subarray(contentStart, end), depth };
@@ -75,9 +70,15 @@ export function expectTag(element: Der | undefined, tag = element?.tag): Der {
 }
 
 /** The elements inside a constructed element, in order. */
-export function children(element: Der): Der[] {
-  if ((element.tag & 0x20) === 0) throw malformed('a primitive DER element was opened');
-  return [...new DerCursor(element, element.tag).rest()];
+export function children({ tag, content, depth }: Der): Der[] {
+  if ((tag & 0x20) === 0) throw malformed('a primitive DER element was opened');
+  const found: Der[] = [];
+  for (let offset = 0; offset < content.length; ) {
+    const element = readElement(content, offset, depth + 1);
+    found.push(element);
+    offset += element.full.length;
+  }
+  return found;
 }
 
 /** The one element inside an EXPLICIT wrapper. */
@@ -97,38 +98,30 @@ export function readSequence<T>(element: Der, read: (cursor: DerCursor) => T): T
 
 /** Reads the elements of a SEQUENCE one after the other, some of them optional. */
 export class DerCursor {
-  readonly #container: Der;
-  #offset = 0;
+  readonly #elements: Der[];
 
-  constructor(element: Der, tag: number = TAG.sequence) {
-    this.#container = expectTag(element, tag);
-  }
-
-  #peek(): Der | undefined {
-    const { content, depth } = this.#container;
-    return this.#offset < content.length ? readElement(content, this.#offset, depth + 1) : undefined;
+  constructor(sequence: Der) {
+    this.#elements = children(expectTag(sequence, TAG.sequence));
   }
 
   /** The next element, which must have this tag (any, if none is given). */
   take(tag?: number): Der {
-    const element = expectTag(this.#peek(), tag);
-    this.#offset += element.full.length;
-    return element;
+    return expectTag(this.#elements.shift(), tag);
   }
 
   /** Reads the next element with `read` if it has this tag; else consumes nothing and returns undefined. */
   optional<T>(tag: number, read: (element: Der) => T): T | undefined {
-    return this.#peek()?.tag === tag ? read(this.take()) : undefined;
+    return this.#elements[0]?.tag === tag ? read(this.take()) : undefined;
   }
 
   /** The remaining elements, each of which must have this tag (any, if none is given). */
-  *rest(tag?: number): Generator<Der> {
-    while (this.#peek() !== undefined) yield this.take(tag);
+  rest(tag?: number): Der[] {
+    return this.#elements.splice(0).map((element) => expectTag(element, tag));
   }
 
   /** Throws if the caller has left elements. */
   end(): void {
-    if (this.#peek() !== undefined) throw malformed('unexpected DER elements follow');
+    if (this.#elements.length > 0) throw malformed('unexpected DER elements follow');
   }
 }
 

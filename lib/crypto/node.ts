@@ -3,10 +3,10 @@
  * is one of them.
  *
  * AES-256-GCM (NIST SP 800-38D) has 12-byte ivs and 16-byte tags only. An event of a stream is four messages
- * of a few blocks each, and OpenSSL spends nearly all its time on making a context for each. So one ECB
- * context per key encrypts the counter blocks of short messages, of several to open in one call, and the
- * RustCrypto project's GHASH, in constant time and compiled to WebAssembly, works in the memory into which
- * they are decoded. The bench row stream_cpu_per_token needs it: an event takes 20 of 150 us less than with
+ * of a few blocks each, and OpenSSL spends nearly all its time on making a context for each. So to open short
+ * messages, one ECB context per key encrypts the counter blocks of several in one call, and the RustCrypto
+ * project's GHASH, in constant time and compiled to WebAssembly, works in the memory into which they are
+ * decoded. The bench row stream_cpu_per_token needs it: an event takes 20 of 150 us less than with
  * GHASH in JavaScript, whose table of 28 KB has left the processor's cache whenever an event comes.
  */
 import * as openssl from 'node:crypto';
@@ -18,9 +18,9 @@ export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 const BLOCK = 16; // and the AAD of a short message
 const IV_AT = BLOCK - IV_BYTES; // in the block that the AAD takes next
-/** Up to that many bytes of plaintext, a context of its own costs a message more than this GHASH. */
-export const SHORT_BYTES = 512;
-const TOGETHER = 8; // short messages that are opened at a time: the module has memory for 14
+/** Up to that many bytes of ciphertext, a context of its own costs a message more than this GHASH. */
+const SHORT_BYTES = 512;
+const TOGETHER = 14; // short messages that are opened at a time: the module has memory for so many
 // Without authTagLength, OpenSSL would accept tags of 4 bytes and more.
 const GCM_OPTIONS = { authTagLength: TAG_BYTES };
 
@@ -85,9 +85,6 @@ const hashed = Buffer.from(memory.buffer, HASH_AT, BLOCK);
 const texts = Buffer.from(memory.buffer, TEXTS_AT, TOGETHER * (BLOCK + SHORT_BYTES + TAG_BYTES));
 /** At the same place of each J0 and the counter blocks. */
 const counters = Buffer.alloc(texts.length);
-const [textsView, countersView] = [texts, counters].map(
-  ({ buffer, byteOffset, length }) => new DataView(buffer, byteOffset, length),
-) as [DataView, DataView];
 
 /** `size` bytes rounded up to whole blocks. */
 const padded = (size: number): number => (size + BLOCK - 1) & -BLOCK;
@@ -98,40 +95,18 @@ const spanOf = (body: string): number => BLOCK + padded(body.length / 2);
 const isShort = ({ aad, body }: SealedParts): boolean => aad.length === BLOCK && sizeOf(body) <= SHORT_BYTES;
 
 /**
- * Writes J0, the iv that ends the first block at `at` in `texts` and a counter of 1 (7.2, step 3), and the
- * counter blocks for `size` bytes by inc32 (6.2).
+ * Whether T ^ CIPH(J0) is the GHASH of AAD and ciphertext, each padded with zeros to whole blocks, and of the
+ * lengths of both in bits (7.2, steps 5 to 8), in constant time. Overwrites the tag.
  */
-function writeCounters(at: number, size: number): void {
-  const a = textsView.getInt32(at + 4);
-  const b = textsView.getInt32(at + 8);
-  const c = textsView.getInt32(at + 12);
-  const end = at + BLOCK + size;
-  for (let block = at, counter = 1; block < end; block += BLOCK, counter++) {
-    countersView.setInt32(block, a);
-    countersView.setInt32(block + 4, b);
-    countersView.setInt32(block + 8, c);
-    countersView.setInt32(block + 12, counter);
-  }
-}
-
-/**
- * Leaves the GHASH of the message in `texts` in `hashed`: of AAD and ciphertext, each padded with zeros to
- * whole blocks, and the lengths of both in bits (7.1 and 7.2, steps 4 to 6). Overwrites the tag.
- */
-function hashText(at: number, size: number): void {
+function isAuthentic(at: number, size: number, stream: Buffer): boolean {
+  const tagAt = at + BLOCK + size;
+  for (let i = 0; i < TAG_BYTES; i++) stream[at + i] = stream[at + i]! ^ texts[tagAt + i]!;
   const end = at + BLOCK + padded(size);
-  for (let i = at + BLOCK + size; i < end + BLOCK; i++) texts[i] = 0;
+  for (let i = tagAt; i < end + BLOCK; i++) texts[i] = 0;
   texts[end + 7] = 8 * BLOCK;
   texts[end + 14] = size >>> 5;
   texts[end + 15] = (8 * size) & 0xff;
   ghash(SUBKEY_AT, TEXTS_AT + at, (end - at) / BLOCK + 1, HASH_AT);
-}
-
-/** Whether GHASH = T ^ CIPH(J0), in constant time (7.2, steps 6 to 8). */
-function isAuthentic(at: number, size: number, stream: Buffer): boolean {
-  const tagAt = at + BLOCK + size;
-  for (let i = 0; i < TAG_BYTES; i++) stream[at + i] = stream[at + i]! ^ texts[tagAt + i]!;
-  hashText(at, size);
   let difference = 0;
   for (let i = 0; i < TAG_BYTES; i++) difference |= hashed[i]! ^ stream[at + i]!;
   return difference === 0;
@@ -162,100 +137,69 @@ export class SecretKey {
    * Begins to seal one message, in pieces of whole blocks and a last one: `update` returns as many bytes as
    * it is given; after `final`, `getAuthTag` returns the tag. Throws `internal` unless the iv is 12 bytes.
    */
-  sealLong(iv: Uint8Array, aad: Uint8Array) {
+  seal(iv: Uint8Array, aad: Uint8Array) {
     if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
     return openssl.createCipheriv('aes-256-gcm', this.#key, iv, GCM_OPTIONS).setAAD(aad);
   }
 
   /**
-   * Seals at most SHORT_BYTES: ciphertext and tag in hex. Throws `internal` for a longer plaintext, and
-   * unless the iv is 12 bytes and the AAD 16.
-   */
-  sealShort(iv: Uint8Array, aad: Uint8Array, plaintext: Uint8Array): string {
-    const size = plaintext.length;
-    if (iv.length !== IV_BYTES || aad.length !== BLOCK || size > SHORT_BYTES)
-      throw internal('this is no short message');
-    texts.set(iv, IV_AT);
-    writeCounters(0, size);
-    texts.set(aad);
-    const end = BLOCK + size;
-    const stream = this.#encryptCounters(padded(end));
-    // 7.1, step 3, and 6.5 (GCTR): C = P ^ CIPH(counter blocks).
-    for (let i = 0; i < size; i++) texts[BLOCK + i] = plaintext[i]! ^ stream[BLOCK + i]!;
-    hashText(0, size);
-    for (let i = 0; i < TAG_BYTES; i++) texts[end + i] = hashed[i]! ^ stream[i]!; // step 6: T
-    return texts.toString('hex', BLOCK, end + TAG_BYTES);
-  }
-
-  /**
-   * Opens these messages, all or none: each byte of a plaintext as one character (latin1). Of short ones that
-   * follow each other, up to 8, no plaintext is computed before all are authentic.
+   * Opens these messages, all or none: each byte of a plaintext as one character (latin1). Of a few short
+   * ones, such as those of an event, no plaintext is computed before all are authentic.
    */
   open(messages: readonly SealedParts[]): string[] | OpenFailure {
+    if (messages.length <= TOGETHER && messages.every(isShort)) return this.#openShort(messages);
     const opened: string[] = [];
-    for (let from = 0, to = 0; from < messages.length; from = to) {
-      while (to < messages.length && to - from < TOGETHER && isShort(messages[to]!)) to++;
-      const failure =
-        to > from
-          ? this.#openShort(messages.slice(from, to), opened)
-          : this.#openLong(messages[to++]!, opened);
-      if (failure !== undefined) return failure;
+    for (const message of messages) {
+      const size = sizeOf(message.body);
+      const [iv, body] = [Buffer.from(message.iv, 'hex'), Buffer.from(message.body, 'hex')];
+      const isHex = 2 * iv.length === message.iv.length && 2 * body.length === message.body.length;
+      if (!isHex || iv.length !== IV_BYTES || size < 0) return 'malformed';
+      const decipher = openssl
+        .createDecipheriv('aes-256-gcm', this.#key, iv, GCM_OPTIONS)
+        .setAAD(message.aad)
+        .setAuthTag(body.subarray(size));
+      const plaintext = decipher.update(body.subarray(0, size));
+      try {
+        decipher.final();
+      } catch {
+        plaintext.fill(0); // unauthenticated bytes must not outlive this call
+        return 'not authentic';
+      }
+      opened.push(plaintext.toString('latin1'));
     }
     return opened;
   }
 
-  #openLong(message: SealedParts, opened: string[]): OpenFailure | undefined {
-    const size = sizeOf(message.body);
-    const [iv, body] = [Buffer.from(message.iv, 'hex'), Buffer.from(message.body, 'hex')];
-    const isHex = 2 * iv.length === message.iv.length && 2 * body.length === message.body.length;
-    if (!isHex || iv.length !== IV_BYTES || size < 0) return 'malformed';
-    const decipher = openssl
-      .createDecipheriv('aes-256-gcm', this.#key, iv, GCM_OPTIONS)
-      .setAAD(message.aad)
-      .setAuthTag(body.subarray(size));
-    const plaintext = decipher.update(body.subarray(0, size));
-    try {
-      decipher.final();
-    } catch {
-      plaintext.fill(0); // unauthenticated bytes must not outlive this call
-      return 'not authentic';
-    }
-    opened.push(plaintext.toString('latin1'));
-    return undefined;
-  }
-
-  #openShort(messages: readonly SealedParts[], opened: string[]): OpenFailure | undefined {
+  #openShort(messages: readonly SealedParts[]): string[] | OpenFailure {
     let end = 0;
-    for (let k = 0; k < messages.length; k++) {
-      const { iv, aad, body } = messages[k]!;
+    for (const { iv, aad, body } of messages) {
       const isHex =
         iv.length === 2 * IV_BYTES &&
         texts.write(iv + body, end + IV_AT, 'hex') === IV_BYTES + body.length / 2;
       if (!isHex || sizeOf(body) < 0) return 'malformed';
-      writeCounters(end, sizeOf(body));
+      // J0 is the iv and a counter of 1 (7.2, step 3); the counter blocks follow by inc32 (6.2).
+      for (let at = end, counter = 1; at < end + BLOCK + sizeOf(body); at += BLOCK, counter++) {
+        texts.copy(counters, at, end + IV_AT, end + BLOCK);
+        counters.writeUInt32BE(counter, at + IV_BYTES);
+      }
       for (let i = 0; i < BLOCK; i++) texts[end + i] = aad[i]!;
       end += spanOf(body);
     }
-    const stream = this.#encryptCounters(end);
-    for (let k = 0, at = 0; k < messages.length; k++) {
-      const { body } = messages[k]!;
+    for (let i = 0; i < BLOCK; i++) subkeyInUse[i] = this.#subkey[i]!;
+    const stream = this.#blocks.update(counters.subarray(0, end)); // CIPH(J0) and the key stream of each
+    let at = 0;
+    for (const { body } of messages) {
       if (!isAuthentic(at, sizeOf(body), stream)) return 'not authentic';
       at += spanOf(body);
     }
     // 7.2, step 4, and 6.5 (GCTR): P = C ^ CIPH(counter blocks).
     for (let i = 0; i < end; i++) stream[i] = stream[i]! ^ texts[i]!;
     const text = stream.toString('latin1');
-    for (let k = 0, at = 0; k < messages.length; k++) {
-      const { body } = messages[k]!;
-      opened.push(text.slice(at + BLOCK, at + BLOCK + sizeOf(body)));
+    at = 0;
+    return messages.map(({ body }) => {
+      const from = at + BLOCK;
       at += spanOf(body);
-    }
-    return undefined;
-  }
-
-  /** Encrypts `counters` up to `end`: CIPH(J0) and the key stream. The module hashes under this key now. */
-  #encryptCounters(end: number): Buffer {
-    for (let i = 0; i < BLOCK; i++) subkeyInUse[i] = this.#subkey[i]!;
-    return this.#blocks.update(counters.subarray(0, end));
+      return text.slice(from, from + sizeOf(body));
+    });
   }
 }

@@ -17,7 +17,6 @@ export type { OpenFailure, SealedParts };
 export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 const BLOCK = 16;
-export const SHORT_BYTES = 512;
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
 
@@ -55,7 +54,7 @@ export class SecretKey {
    * noble seals whole messages only, so this composes its CTR and GHASH (NIST SP 800-38D 7.1). Throws
    * `internal` also for a piece after one that ends within a block: the key stream would be used again.
    */
-  sealLong(iv: Uint8Array, aad: Uint8Array) {
+  seal(iv: Uint8Array, aad: Uint8Array) {
     if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
     const secret = this.#bytes;
     const encryptBlock = (block: Uint8Array) => ecb(secret, { disablePadding: true }).encrypt(block);
@@ -82,11 +81,6 @@ export class SecretKey {
       /** Step 6: T = GHASH ^ CIPH(J0). */
       getAuthTag: (): Buffer => Buffer.from(hash.digest().map((byte, i) => byte ^ mask[i]!)),
     };
-  }
-
-  sealShort(iv: Uint8Array, aad: Uint8Array, plaintext: Uint8Array): string {
-    if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
-    return Buffer.from(gcm(this.#bytes, iv, aad).encrypt(plaintext)).toString('hex');
   }
 
   open(messages: readonly SealedParts[]): string[] | OpenFailure {

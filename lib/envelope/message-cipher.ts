@@ -1,5 +1,5 @@
 /** Messages `"id:nonce:iv:ciphertext+tag"`: AES-256-GCM, hex after the id (docs/protocol/inference.md 4). */
-import { IV_BYTES, type SealedParts, type SecretKey, SHORT_BYTES, TAG_BYTES } from '#crypto';
+import { IV_BYTES, type SealedParts, type SecretKey, TAG_BYTES } from '#crypto';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
@@ -10,7 +10,7 @@ export interface InferenceSecret {
 }
 
 /** Makes the message of one long plaintext, in ASCII: `head`, what `update` writes, and `final`. */
-export type MessageSealer = ReturnType<typeof longSealer>;
+export type MessageSealer = ReturnType<typeof sealerOf>;
 
 /** `id:nonce:` of a message. Nothing compares them, but a JSON string must hold them as they stand. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
@@ -62,11 +62,11 @@ export class RequestCipher {
       if (this.hasReceived || this.#failure !== undefined) throw internal('sealing after the response began');
       const iv = this.#ivs?.() ?? randomBytes(IV_BYTES);
       const ivText = Buffer.from(iv).toString('hex');
-      const head = `${this.#prefix}${ivText}:`;
-      const aad = this.#aadFor(this.#sentIvs.length);
+      const encryption = this.#key.seal(iv, this.#aadFor(this.#sentIvs.length));
       this.#sentIvs.push(ivText);
-      if (plaintext.length > SHORT_BYTES) return longSealer(head, this.#key.sealLong(iv, aad));
-      return `${head}${this.#key.sealShort(iv, aad, plaintext)}"`;
+      const sealer = sealerOf(`${this.#prefix}${ivText}:`, encryption);
+      if (plaintext.length > 512) return sealer; // shorter ones cost less in one piece
+      return `${sealer.head}${encryption.update(plaintext).toString('hex')}${sealer.final()}`;
     });
   }
 
@@ -118,7 +118,7 @@ export class RequestCipher {
   }
 }
 
-function longSealer(head: string, encryption: ReturnType<SecretKey['sealLong']>) {
+function sealerOf(head: string, encryption: ReturnType<SecretKey['seal']>) {
   return {
     head, // `"id:nonce:iv:`
     /** Writes the ciphertext as hex, twice as many bytes, to `target` from `at` on. */

@@ -65,16 +65,34 @@ const { O_NOFOLLOW = 0, O_NONBLOCK = 0, O_APPEND, O_CREAT, O_RDONLY, O_WRONLY } 
 export const openToRead = (path: string): Promise<FileHandle> =>
   open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 
-/** As openToRead, for writing at the end. Makes the file and its directory, for this user alone. */
-export async function openOwnToAppend(path: string): Promise<FileHandle> {
-  await requireOwnDirectory(dirname(path));
-  return open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
+/** The longest line that is read, in characters. A longer one gets an empty text, to fit into memory. */
+const LONGEST_LINE = 1024 * 1024;
+
+/** Yields the lines of a file, numbered from 1. `isWhole`: false for a last line that a crash cut off. */
+export async function* linesOf(path: string) {
+  const handle = await openToRead(path);
+  let [rest, number, isTooLong] = ['', 0, false];
+  for await (const chunk of handle.createReadStream({ encoding: 'utf8' })) {
+    const texts = (rest + chunk).split('\n');
+    rest = texts.pop() as string;
+    for (const text of texts) {
+      yield { number: ++number, text: isTooLong ? '' : text, isWhole: true };
+      isTooLong = false;
+    }
+    if (rest.length > LONGEST_LINE) [rest, isTooLong] = ['', true];
+  }
+  if (rest !== '' || isTooLong) yield { number: ++number, text: rest, isWhole: false };
 }
 
-/** Makes a directory if it is missing. Throws ENOTDIR if the path is a link. */
-export async function requireOwnDirectory(path: string): Promise<void> {
-  await unless('EEXIST', makeDirectory(path, 0o700));
-  if (!(await lstat(path)).isDirectory()) throw diskError('ENOTDIR', `${path} is a link, or no directory`);
+/**
+ * As openToRead, for writing at the end. Makes the file and its directory, for this user alone. Throws
+ * ENOTDIR if the directory is a link: somebody else may change what that names.
+ */
+export async function openOwnToAppend(path: string): Promise<FileHandle> {
+  const directory = dirname(path);
+  await unless('EEXIST', makeDirectory(directory, 0o700));
+  if (!(await lstat(directory)).isDirectory()) throw diskError('ENOTDIR', 'no directory', directory);
+  return open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
 }
 
 /**
@@ -96,7 +114,8 @@ export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined
   });
 
 /** An error such as the file system throws. */
-const diskError = (code: string, message: string): Error => Object.assign(new Error(message), { code });
+const diskError = (code: string, message: string, path?: string): Error =>
+  Object.assign(new Error(message), { code, path });
 
 /**
  * The result of work on the disk. Throws ETIMEDOUT after 10 s, because a disk behind a network may neither

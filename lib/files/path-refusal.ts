@@ -9,7 +9,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EACCES: DENIED,
   EPERM: DENIED,
   EISDIR: 'it is a directory; name the file in it',
-  ENOTDIR: 'a file stands where a directory is needed; check the path',
+  ENOTDIR: 'a file or a link stands where a directory is needed; check the path',
   EEXIST: 'a file stands where a directory is needed; name a directory',
   EROFS: 'the disk is read-only',
   ENOSPC: 'the disk is full',
@@ -40,6 +40,3 @@ export function readNamed<T = Buffer>(
     throw fileUnreadable(what, thrown);
   }
 }
-
-/** What to write in place of a `~` that no shell has replaced: it does so only where a word begins. */
-export const TILDE = 'the shell replaces ~ only at the beginning of a word: write $HOME in place of ~';

@@ -25,7 +25,7 @@ export interface GatewayOptions {
   readonly streamKeepalive: number;
   readonly protocolVersion: string;
   readonly gpuOcspAllowUnknown: boolean;
-  readonly gpuOcspRevokedGracePeriodHours: number;
+  readonly gpuOcspRevokedGracePeriod: number; // hours
 }
 
 type Text = () => string | undefined;

@@ -2,7 +2,7 @@
 import { readTarget } from '../api/match-endpoint.ts';
 import { ForeignError } from '../http-rules/response-kind.ts';
 import { UpstreamFailure } from '../network/failures.ts';
-import { type Counters, count, countError } from '../observe/counters.ts';
+import { type Counters, count } from '../observe/counters.ts';
 import type { ReceiptOutcome } from '../receipts/receipt.ts';
 import type { Exchange } from './exchange.ts';
 
@@ -58,7 +58,7 @@ export function reportEnd(exchange: Exchange): void {
     phase: match && outcome === 'client_aborted' ? phase : undefined,
   };
   if (deps.log.isLevelEnabled(level)) exchange.log(level, line, 'Request ended');
-  if (error !== undefined) countError(counters, client?.name, error.code);
+  if (error !== undefined) count(counters.errors, `${client?.name ?? ''}\n${error.code}`);
   if (match !== undefined && !res.writableFinished && !exchange.broken) count(counters.clientAborts, phase);
   noteService(exchange, outcome);
   if (match !== undefined) addBytes(counters.bytes, stats.bytes);

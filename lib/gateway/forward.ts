@@ -138,7 +138,7 @@ function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedB
   const cipher = match.endpoint.codec === 'none' ? undefined : new RequestCipher({ id: secretId, key });
   const sealed = cipher && salted && encryptStream(salted, cipher);
   const { protocolVersion, gpuOcspAllowUnknown: allowUnknown } = deps.settings;
-  const { gpuOcspRevokedGracePeriodHours: gracePeriodHours } = deps.settings;
+  const { gpuOcspRevokedGracePeriod: gracePeriodHours } = deps.settings;
   const isTrial = cipher !== undefined && deps.session.current()?.secretId !== secretId;
   exchange.attempt = { epoch, cipher, isTrial, errorBody: undefined };
   if (retry !== undefined) {

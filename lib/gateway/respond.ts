@@ -183,7 +183,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   exchange.broken = true;
   const told = failure && forCaller(exchange, failure);
   const last = told && (translator?.fail(told) ?? errorEvent(told, exchange));
-  stats.events = translator === undefined ? decrypter.events + 1 : decrypter.events;
+  stats.events = decrypter.events + Number(translator === undefined);
   res.write(last ?? '', () => breakConnection(exchange));
 }
 

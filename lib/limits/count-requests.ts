@@ -17,15 +17,10 @@ interface Used {
 }
 
 interface RequestCountsOptions {
-  /**
-   * Its wall clock decides which day it is. The monotonic one measures the minute, which thus keeps its
-   * length when somebody sets the wall clock.
-   */
+  /** The wall clock decides which day it is. Nobody can set the monotonic one, which measures the minute. */
   readonly clock: Pick<Clock, 'now' | 'monotonic'>;
-  /** The counts before a restart. */
-  readonly before?: readonly ClientCounts[] | undefined;
-  /** Called when something has changed that a restart must not forget. */
-  readonly changed?: (counts: CountsAt) => void;
+  readonly before?: readonly ClientCounts[] | undefined; // a restart
+  readonly changed?: (counts: CountsAt) => void; // something that a restart must not forget
 }
 
 /**
@@ -45,15 +40,11 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
   /** What still counts of a client. */
   function usedBy(name: string, at: number, time: number): Used {
     const day = dayOf(at);
-    let used = clients.get(name);
-    if (used === undefined) {
-      used = { times: [], day, tokens: 0, running: 0 };
-      clients.set(name, used);
-    }
+    const used = clients.get(name) ?? { times: [], day, tokens: 0, running: 0 };
+    clients.set(name, used);
     if (used.day < day) used.tokens = 0;
     used.day = day;
-    const kept = used.times.findIndex((admitted) => admitted > time - WINDOW_MS);
-    if (kept !== 0) used.times.splice(0, kept === -1 ? used.times.length : kept);
+    while ((used.times[0] ?? time) <= time - WINDOW_MS) used.times.shift();
     return used;
   }
 
@@ -90,11 +81,8 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
         used.times.push(time);
         changed?.(countsAt);
       }
-      let isOver = false;
       return {
         release(tokens) {
-          if (isOver) return;
-          isOver = true;
           const ended = usedBy(name, clock.now(), clock.monotonic());
           ended.running -= 1;
           if (!(tokens > 0)) return;

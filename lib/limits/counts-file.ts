@@ -1,9 +1,9 @@
 /** Keeps the counts of the limits in `<workspace>/limits.json`, so that they survive a restart. */
-import { type Stats, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CLIENT_NAME } from '../access/clients-file.ts';
-import type { Clock } from '../clock.ts';
+import { type Clock, every } from '../clock.ts';
 import { replace, unless } from '../files/durable-file.ts';
 import { readNamed } from '../files/path-refusal.ts';
 import { isCount } from './limits.ts';
@@ -23,67 +23,50 @@ export type CountsAt = (now: number) => readonly ClientCounts[];
 /**
  * Reads the file, and replaces it at most once a second when counts have changed, and at the end. A kill or a
  * power cut loses the counts of the last second. Two gateways on one workspace notice each other by what the
- * file system says of the file; a lock would outlive a crash. Calls `failed` whenever counts may not survive
- * a restart, and `written` whenever they were written. Throws config_invalid if the file cannot be read.
+ * file system says of the file; a lock would outlive a crash. Calls `tell` with the reason whenever counts
+ * may not survive a restart, and without one whenever they were written. Throws config_invalid if the file
+ * cannot be read.
  */
-export async function openCountsFile(
-  workspace: string,
-  clock: Clock,
-  failed: (reason: Error) => void,
-  written: () => void,
-) {
+export async function openCountsFile(workspace: string, clock: Clock, tell: (reason?: Error) => void) {
   const path = join(workspace, 'limits.json');
   const what = `the counts of the limits, ${JSON.stringify(path)}`;
   const file = readNamed(what, path, (name) => statSync(name, { throwIfNoEntry: false }));
   const before = file === undefined ? [] : countsIn(readNamed(what, path), clock.now());
-  /** Tells the file that is known from one that another gateway put in its place. */
-  let known = stampOf(file);
-  const stampNow = async () => stampOf(await unless('ENOENT', stat(path)));
+  if (before === undefined) tell(new Error('limits.json cannot be understood, and is left out'));
+  /** When the file was written that is known here. Another time: another gateway has written one. */
+  let known = file?.mtimeMs;
+  const timeNow = async () => (await unless('ENOENT', stat(path)))?.mtimeMs;
   let unwritten: CountsAt | undefined;
-  if (before === undefined) failed(new Error('limits.json cannot be understood, and is left out'));
-  let cancel: (() => void) | undefined;
   let writing = Promise.resolve();
 
   async function write(): Promise<void> {
     if (unwritten === undefined) return;
-    const late = (): void => failed(new Error('the disk takes longer than 10 s'));
-    const inTime = clock.after(clock.times.diskPatience, late);
     const [counts, now] = [unwritten, clock.now()];
     unwritten = undefined;
     try {
-      const found = await stampNow();
+      const found = await timeNow();
       await replace(path, JSON.stringify({ v: 1, day: dayOf(now), clients: counts(now) }), 0o600);
-      if (found === known || found === undefined) written();
-      else failed(new Error('another gateway writes to this workspace, too'));
-      known = await stampNow();
+      const isOurs = found === known || found === undefined;
+      tell(isOurs ? undefined : new Error('another gateway writes to this workspace, too'));
+      known = await timeNow();
     } catch (error) {
-      failed(error as Error);
-      store(unwritten ?? counts);
-    } finally {
-      inTime();
+      tell(error as Error);
+      unwritten ??= counts;
     }
   }
 
-  function flush(): Promise<void> {
-    cancel?.();
-    cancel = undefined;
-    writing = writing.then(write);
-    return writing;
-  }
-
-  /** The counts have changed, and are written soon. */
-  function store(counts: CountsAt): void {
-    unwritten = counts;
-    cancel ??= clock.after(clock.times.countsPause, flush);
-  }
-
+  const flush = () => (writing = writing.then(write));
+  const end = every(clock, clock.times.countsPause, flush);
   return {
     before,
-    store,
+    /** The counts have changed, and are written soon. */
+    store(counts: CountsAt): void {
+      unwritten = counts;
+    },
     /** Writes what is not written. What cannot be written now is lost. */
-    async close(): Promise<void> {
-      await flush();
-      cancel?.();
+    close(): Promise<void> {
+      end();
+      return flush();
     },
   };
 }
@@ -91,21 +74,15 @@ export async function openCountsFile(
 /** The UTC day of a time in ms since 1970, as in 2026-11-30. */
 const dayOf = (at: number): string => new Date(at).toISOString().slice(0, 10);
 
-const stampOf = (file: Stats | undefined): string | undefined => file && `${file.ino} ${file.mtimeMs}`;
-
 /**
  * The counts in a file; undefined if it has another form. Tokens of another day do not hold, nor admissions
  * that are a minute away from now. One that lies ahead by less, because the clock was set back, does.
  */
 function countsIn(text: Buffer, now: number): readonly ClientCounts[] | undefined {
   try {
-    const { v, day, clients } = JSON.parse(text.toString()) as {
-      v: unknown;
-      day: unknown;
-      clients: ClientCounts[];
-    };
+    const { v, day, clients } = JSON.parse(text.toString());
     if (v !== 1 || !clients.every(areCounts)) return undefined;
-    return clients.map(({ name, tokens, admissions }) => ({
+    return clients.map(({ name, tokens, admissions }: ClientCounts) => ({
       name,
       tokens: day === dayOf(now) ? tokens : 0,
       admissions: admissions.filter((at) => Math.abs(now - at) < 60_000),

@@ -6,9 +6,6 @@ import { PrivatemodeError } from '../errors.ts';
 const MOST_WAITING = 1024;
 const MOST_WAITING_OF_ONE = 256;
 
-/** Gives the place back; a second call does nothing. */
-export type Leave = () => void;
-
 export type FairQueue = ReturnType<typeof createFairQueue>;
 
 interface Queue {
@@ -19,7 +16,7 @@ interface Queue {
 
 /** `limit`: requests that run at the same time. */
 export function createFairQueue(limit: number, clock: Clock) {
-  const { placeWait } = clock.times;
+  const late = `no place became free within ${clock.times.placeWait / 1000} s`;
   /** Of 8 places or more, one in 16, rounded up, is kept for clients that have nothing running. */
   const kept = limit < 8 ? 0 : Math.ceil(limit / 16);
   /** By the names of clients; undefined is one more client. Who was given a place last comes last. */
@@ -27,15 +24,12 @@ export function createFairQueue(limit: number, clock: Clock) {
   let running = 0;
   let waiting = 0;
 
-  function take(name: string | undefined, queue: Queue): Leave {
+  function take(name: string | undefined, queue: Queue): () => void {
     running += 1;
     queue.running += 1;
     queues.delete(name);
     queues.set(name, queue);
-    let hasLeft = false;
     return () => {
-      if (hasLeft) return;
-      hasLeft = true;
       running -= 1;
       queue.running -= 1;
       if (waiting > 0) letNextIn();
@@ -48,17 +42,15 @@ export function createFairQueue(limit: number, clock: Clock) {
 
   /** The client that runs the fewest requests is next; among equals, the one whose turn is longest ago. */
   function letNextIn(): void {
-    const [next] = [...queues]
-      .filter(([, queue]) => queue.waiting.size > 0)
-      .sort(([, one], [, other]) => one.running - other.running);
-    // If this client finds no place, a client that has more running finds none either.
-    if (next === undefined || !hasPlaceFor(...next)) return;
+    const lines = [...queues].filter(([, queue]) => queue.waiting.size > 0);
+    const [next] = lines.sort(([, one], [, other]) => one.running - other.running);
+    if (next === undefined || !hasPlaceFor(...next)) return; // who has more running finds no place either
     const [enter] = next[1].waiting;
     enter?.();
   }
 
-  function wait(name: string | undefined, queue: Queue, signal: AbortSignal): Promise<Leave> {
-    const { promise, resolve, reject } = Promise.withResolvers<Leave>();
+  function wait(name: string | undefined, queue: Queue, signal: AbortSignal): Promise<() => void> {
+    const { promise, resolve, reject } = Promise.withResolvers<() => void>();
     const leaveLine = (then: () => void): void => {
       inTime();
       signal.removeEventListener('abort', aborted);
@@ -68,9 +60,8 @@ export function createFairQueue(limit: number, clock: Clock) {
     };
     const enter = (): void => leaveLine(() => resolve(take(name, queue)));
     const aborted = (): void => leaveLine(() => reject(signal.reason));
-    const tooLate = (): void =>
-      leaveLine(() => reject(refused(`no place became free within ${placeWait / 1000} s`)));
-    const inTime = clock.after(placeWait, tooLate, 'waiting');
+    const tooLate = (): void => leaveLine(() => reject(refused(late)));
+    const inTime = clock.after(clock.times.placeWait, tooLate, 'waiting');
     signal.addEventListener('abort', aborted);
     queue.waiting.add(enter);
     waiting += 1;
@@ -79,12 +70,13 @@ export function createFairQueue(limit: number, clock: Clock) {
 
   return {
     /**
-     * Gives the client a place: at once if there is one, otherwise when one becomes free. A free place goes
-     * to the client that has the fewest running, among equals to each in turn, and within a client in order
-     * of arrival. Throws, or rejects with, max_in_flight_reached after 10 s, or if 256 requests of the client
-     * or 1,024 in all wait already; rejects with the reason of `signal`, which has not aborted yet.
+     * Gives the client a place, at once or when one becomes free: a function to call once that gives it back.
+     * A free place goes to the client that has the fewest running, among equals to each in turn, and within a
+     * client in order of arrival. Throws, or rejects with, max_in_flight_reached after 10 s, or if 256
+     * requests of the client or 1,024 in all wait already; rejects with the reason of `signal`, which has not
+     * aborted yet.
      */
-    enter(name: string | undefined, signal: AbortSignal): Leave | Promise<Leave> {
+    enter(name: string | undefined, signal: AbortSignal): (() => void) | Promise<() => void> {
       const queue = queues.get(name) ?? { running: 0, waiting: new Set() };
       if (hasPlaceFor(name, queue)) return take(name, queue); // then no waiting request could have this place
       if (queue.waiting.size >= MOST_WAITING_OF_ONE || waiting >= MOST_WAITING)

@@ -1,22 +1,18 @@
 /** The counts of clients in a Redis or Valkey that several replicas share (--limits-store). */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { type Clock, every, pause } from '../clock.ts';
+import { type Clock, Deadline, every, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { isCount, type LimitedClient, limitReached, type Permit } from './limits.ts';
 
+/** While nobody can count, `closed` refuses requests; `open` admits them and calls `uncounted`. */
 export interface RedisCountsOptions {
-  /** redis:// or rediss://, with user, password and database where there are any. */
-  readonly url: string;
-  /** CA certificates for rediss://, in PEM. */
-  readonly ca: readonly string[];
-  /** While nobody can count: `closed` refuses requests; `open` admits them and calls `uncounted`. */
+  readonly url: string; // redis:// or rediss://, with user, password and database where there are any
+  readonly ca: readonly string[]; // certificates for rediss://, in PEM
   readonly onFailure: 'closed' | 'open';
   readonly uncounted: () => void;
-  /** Called whenever the store cannot be used. `reason` repeats nothing of the URL. */
-  readonly failed: (reason: string) => void;
-  /** Called whenever a look at the store has found that it can be used. */
-  readonly usable: () => void;
+  readonly failed: (reason: string) => void; // the store cannot be used; `reason` repeats nothing of the URL
+  readonly usable: () => void; // a look at the store has found that it can be used
   readonly clock: Clock;
 }
 
@@ -59,10 +55,6 @@ if action == 'admit' then
   end
   if requestsPerMinute >= 0 then
     redis.call('ZREMRANGEBYSCORE', window, '-inf', now - 60000)
-    -- What lies ahead, because the clock of the store was set back, counts as now: nobody waits for over a minute.
-    for _, ahead in ipairs(redis.call('ZRANGE', window, '(' .. now, '+inf', 'BYSCORE')) do
-      redis.call('ZADD', window, now, ahead)
-    end
     local over = redis.call('ZCARD', window) - requestsPerMinute
     if over >= 0 then
       local first = redis.call('ZRANGE', window, over, over, 'WITHSCORES')[2]
@@ -89,8 +81,6 @@ type Reply = readonly [reached: number, seconds: number];
 const isReply = (reply: unknown): reply is Reply =>
   Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length;
 
-/** A name that no client has. The script runs on its keys to try the store. */
-const NOBODY = '';
 const NOT_COUNTED: Permit = { release() {} };
 
 /**
@@ -99,15 +89,12 @@ const NOT_COUNTED: Permit = { release() {} };
  * a place ends after a minute, and the tokens are not counted.
  */
 export async function openRedisCounts(options: RedisCountsOptions) {
-  const { clock, failed } = options;
-  const { storeReply, storeConnect, storeFirstRetry, storeLongestRetry, storeLease, ...times } = clock.times;
+  const { clock, failed, url } = options;
+  const { times } = clock;
   // Loaded here, so that a gateway which does not count in Redis does not pay for its client.
   const redis = await import('@redis/client');
-  const replica = randomBytes(9).toString('base64url');
   /** Requests that run here, and their clients. */
   const running = new Map<string, string>();
-  let admissions = 0;
-  let isClosed = false;
 
   const count = redis.defineScript({
     SCRIPT,
@@ -117,14 +104,12 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     transformReply: (reply: unknown) => reply,
   });
   const store = redis.createClient({
-    url: options.url,
+    url,
     socket: {
-      connectTimeout: storeConnect,
+      connectTimeout: times.storeConnect,
       socketTimeout: times.storeSilence,
-      // The random part keeps replicas that lost the same server from coming back in step.
-      reconnectStrategy: (retries) =>
-        Math.min(storeLongestRetry, storeFirstRetry * 2 ** retries) * (0.75 + Math.random() / 4),
-      ...(/^rediss:/i.test(options.url) ? { tls: true, ca: [...options.ca] } : {}),
+      reconnectStrategy: (retries) => Math.min(times.storeLongestRetry, times.storeFirstRetry * 2 ** retries),
+      ...(/^rediss:/i.test(url) ? { tls: true, ca: [...options.ca] } : {}),
     },
     RESP: 2, // with 3 the password goes with HELLO, which an old server repeats in its error
     disableOfflineQueue: true,
@@ -137,80 +122,68 @@ export async function openRedisCounts(options: RedisCountsOptions) {
 
   /** In words of our own: errors of servers repeat commands, and a command may hold the password. */
   function reasonOf(thrown: unknown): string {
-    const { message, code = '' } = thrown as NodeJS.ErrnoException;
-    if (!(thrown instanceof redis.ErrorReply))
-      return /^[A-Z0-9_]{1,60}$/.test(code) ? `the connection failed (${code})` : 'the connection was lost';
-    const [word = 'ERR'] = /^[A-Z]{2,20}\b/.exec(message) ?? [];
-    return `it replies with the error ${word}`;
+    const { message, code } = thrown as NodeJS.ErrnoException;
+    if (thrown instanceof redis.ErrorReply)
+      return `it replies with the error ${/^[A-Z]{2,20}\b/.exec(message)?.[0] ?? 'ERR'}`;
+    return code === undefined ? 'the connection was lost' : `the connection failed (${code})`;
   }
 
   /** Connects until that succeeds; the event `error` has the reason of each failure. */
-  const connect = (): unknown => store.connect().catch(() => {});
+  const connect = (): Promise<unknown> => store.connect().catch(() => {});
 
   /** Replies come in order, so a connection on which one is late is given up, with all that wait on it. */
   function giveUp(): void {
     if (!store.isReady) return;
     failed('it does not reply in time');
+    const { isOpen } = store; // false: it is being closed
     store.destroy();
-    if (!isClosed) connect();
+    if (isOpen) void connect();
   }
 
   /** Runs the script on the keys of a client. Throws an error with the reason why it gave no valid reply. */
   async function run(client: string, ...args: readonly (string | number)[]): Promise<Reply> {
     if (!store.isReady) throw new Error('there is no connection');
-    let isOver = false;
-    // If this process itself was busy, the reply may lie in the socket by now: Node reads it before it runs
-    // setImmediate.
-    const inTime = clock.after(storeReply, () => setImmediate(() => isOver || giveUp()), 'waiting');
-    try {
-      const reply: unknown = await store.count(client, args);
-      if (isReply(reply)) return reply;
-    } catch (thrown) {
-      throw new Error(reasonOf(thrown));
-    } finally {
-      isOver = true;
-      inTime();
-    }
+    const deadline = new Deadline(clock).wait(times.storeReply, giveUp);
+    const reply: unknown = await store
+      .count(client, args)
+      .catch((thrown) => Promise.reject(new Error(reasonOf(thrown))))
+      .finally(() => deadline.cancel());
+    if (isReply(reply)) return reply;
     throw new Error('its reply is invalid');
   }
 
   /** Tells the store something that it may miss. */
   const tell = (...call: Parameters<typeof run>): unknown => run(...call).catch(() => {});
 
-  /** Tries the store with keys of nobody: an error that the keys of one client cause says nothing of it. */
+  /**
+   * Renews the leases, and tries the store with keys of no client: an error that the keys of one client cause
+   * says nothing of it.
+   */
   async function look(): Promise<void> {
     if (!store.isReady) return;
+    for (const [id, client] of running) tell(client, 'renew', id, times.storeLease);
     try {
-      await run(NOBODY, 'renew', replica, 1); // a server that wants a password says so only to short commands
+      await run('', 'renew', 'look', 1); // a server that wants a password says so only to short commands
       options.usable();
     } catch (thrown) {
       if (store.isReady) failed((thrown as Error).message); // else the loss of the connection has told more
     }
   }
 
-  function renewAndLook(): Promise<void> {
-    for (const [id, client] of running) tell(client, 'renew', id, storeLease);
-    return look();
-  }
-
-  store.on('error', (thrown: unknown) => isClosed || failed(reasonOf(thrown)));
-  store.on('ready', renewAndLook);
-  const tried = once(store, 'ready').catch(() => {}); // the event `error` ends this, too
-  connect();
-  await Promise.race([tried, pause(clock, storeConnect)]);
-  const endLooks = every(clock, times.storeLook, renewAndLook);
+  store.on('error', (thrown: unknown) => store.isOpen && failed(reasonOf(thrown)));
+  store.on('ready', look);
+  await Promise.race([connect(), once(store, 'error'), pause(clock, times.storeConnect)]);
+  const endLooks = every(clock, times.storeLook, look);
 
   async function admit({ name, limits }: LimitedClient): Promise<Permit> {
     const { tokensPerDay = -1, requestsPerMinute = -1, maxConcurrent = -1 } = limits;
-    admissions += 1;
-    const id = `${replica}.${admissions}`;
-    const args = [id, storeLease, tokensPerDay, requestsPerMinute, maxConcurrent];
-    const reply = await run(name, 'admit', ...args).catch(({ message }: Error) => {
-      void look();
+    if (Math.max(tokensPerDay, requestsPerMinute, maxConcurrent) < 0) return NOT_COUNTED; // needs no store
+    const id = randomBytes(12).toString('base64url');
+    const asked = run(name, 'admit', id, times.storeLease, tokensPerDay, requestsPerMinute, maxConcurrent);
+    const reply = await asked.catch(({ message }: Error) => {
+      if (options.onFailure === 'open') return options.uncounted();
       const reason = `the store of the limits cannot be used: ${message}`;
-      if (options.onFailure === 'closed')
-        throw new PrivatemodeError('limits_unavailable', reason, { retryAfter: 2 });
-      options.uncounted();
+      throw new PrivatemodeError('limits_unavailable', reason, { retryAfter: 2 });
     });
     if (reply === undefined) return NOT_COUNTED;
     const limit = REACHED[reply[0]];
@@ -224,14 +197,11 @@ export async function openRedisCounts(options: RedisCountsOptions) {
   }
 
   return {
-    /** See RequestCounts. A client without limits needs no store. */
-    admit: (client: LimitedClient): Permit | Promise<Permit> =>
-      Object.values(client.limits).every((limit) => limit === undefined) ? NOT_COUNTED : admit(client),
-    /** Gives all places back, which the store would hold for another minute, and waits for the replies. */
+    /** See RequestCounts. */
+    admit,
+    /** Waits for the replies to what it was told; later requests find no store. */
     async close(): Promise<void> {
-      isClosed = true;
       endLooks();
-      for (const [id, client] of running) tell(client, 'release', id, 0);
       if (store.isReady) await store.close();
       else store.destroy();
     },

@@ -101,7 +101,8 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     }
     await once(server, 'listening').catch((cause) => {
       if (fd !== undefined) throw listenFailed('the socket of systemd', undefined, cause);
-      if ('path' in at) throw listenFailed(at.path, undefined, cause);
+      const directory = 'its directory must exist, and this user be able to write there'; // libuv says EACCES
+      if ('path' in at) throw listenFailed(`${at.path} (${directory})`, undefined, cause);
       throw listenFailed(`${at.host} port ${at.port}`, at.port, cause);
     });
   }

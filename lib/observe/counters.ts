@@ -27,8 +27,8 @@ export function createCounters() {
     /** `unavailable`: collateral could not be fetched, so that nothing was judged. */
     attestations: new Map<'accepted' | 'failed' | 'unavailable', number>(),
     receipts: { written: 0, lost: 0 },
-    /** Requests that ended in an error of the proxy, by client name (empty: unknown), and by code. */
-    errors: new Map<string, Map<ErrorCode, number>>(),
+    /** Requests that ended in an error of the proxy, by client name (empty: unknown), line feed and code. */
+    errors: new Map<`${string}\n${ErrorCode}`, number>(),
     /** Requests that were admitted without checking their limits, since their store was away. */
     uncounted: 0,
   };
@@ -36,16 +36,8 @@ export function createCounters() {
 
 export type Counters = ReturnType<typeof createCounters>;
 
-export function count<K>(map: Map<K, number>, key: K): void {
-  map.set(key, (map.get(key) ?? 0) + 1);
-}
-
-/** Counts an error for `client`; undefined: the client is not known. */
-export function countError({ errors }: Counters, client: string | undefined, code: ErrorCode): void {
-  const name = client ?? '';
-  const codes = errors.get(name) ?? new Map<ErrorCode, number>();
-  errors.set(name, codes);
-  count(codes, code);
+export function count<K>(map: Map<K, number>, key: K, by = 1): void {
+  map.set(key, (map.get(key) ?? 0) + by);
 }
 
 /**

@@ -3,6 +3,7 @@
  * requests.
  */
 import type { Standing } from '../session/standing.ts';
+import { NOTICES } from './notices.ts';
 
 export interface HealthResponse {
   readonly status: number;
@@ -12,16 +13,10 @@ export interface HealthResponse {
 
 const NO_STORE = { 'cache-control': 'no-store' };
 const TEXT = { 'content-type': 'text/plain; charset=utf-8', ...NO_STORE };
+const [AGAIN, END] = [{ 'retry-after': '2' }, { connection: 'close' }];
 
 /** `/healthz`: the process is alive. */
 export const healthzResponse = (): HealthResponse => ({ status: 200, headers: TEXT, body: 'ok\n' });
-
-/** No `Retry-After`: this process will not be ready again. */
-const ENDED: HealthResponse = {
-  status: 503,
-  headers: { ...TEXT, 'privatemode-proxy-error': 'shutting_down', connection: 'close' },
-  body: 'ended: the proxy was told to stop\n',
-};
 
 export interface Readiness extends Standing {
   /** Whether the port for applications is open. Default: true, because the listener that answers is it. */
@@ -39,28 +34,20 @@ export const asksServing = (target = ''): boolean =>
  * proxy was told to stop, while it could not send a request to the service, while its port is closed, or
  * while what it sends does not get through.
  */
-export function readyzResponse({
-  state,
-  ready,
-  awaitsKey,
-  error,
-  isServed = true,
-  notServing,
-}: Readiness): HealthResponse {
-  if (state === 'ended') return ENDED;
-  if (ready && isServed && !notServing) {
-    // The proxy verifies the service with the key of the first client, so a probe must not keep that client
-    // away.
-    const awaiting = awaitsKey ? { 'privatemode-proxy-state': 'awaiting-key' } : {};
-    return { status: 204, headers: { ...NO_STORE, ...awaiting }, body: '' };
-  }
-  const [code, reason] = !ready
-    ? error === undefined
-      ? ['not_ready', 'the remote is being verified']
-      : [error.code, `${error.code}: ${error.message}`]
-    : isServed
-      ? ['not_ready', `the service cannot be reached: ${notServing}`]
-      : ['not_ready', 'the port for applications is closed'];
-  const headers = { ...TEXT, 'retry-after': '2', 'privatemode-proxy-error': code };
-  return { status: 503, headers, body: `${state}: ${reason}\n` };
+export function readyzResponse(asked: Readiness): HealthResponse {
+  const { state, ready, awaitsKey, error, isServed = true, notServing } = asked;
+  const refuse = (code: string, reason: string) => ({
+    status: 503,
+    // Whoever was told to stop will not be ready again.
+    headers: { ...TEXT, ...(state === 'ended' ? END : AGAIN), 'privatemode-proxy-error': code },
+    body: `${state}: ${reason}\n`,
+  });
+  if (state === 'ended') return refuse('shutting_down', 'the proxy was told to stop');
+  if (!ready && error !== undefined) return refuse(error.code, `${error.code}: ${error.message}`);
+  if (!ready) return refuse('not_ready', 'the remote is being verified');
+  if (!isServed) return refuse('not_ready', 'the port for applications is closed');
+  if (notServing) return refuse('not_ready', `${NOTICES.service_failing.title}: ${notServing}`);
+  // With the key of the first client the proxy verifies the service, so a probe must not keep it away.
+  const awaiting = awaitsKey ? { 'privatemode-proxy-state': 'awaiting-key' } : {};
+  return { status: 204, headers: { ...NO_STORE, ...awaiting }, body: '' };
 }

@@ -8,7 +8,7 @@ import { ERRORS } from '../errors.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
 import { VERSION } from '../version.ts';
-import { type Counters, UNDECRYPTABLE } from './counters.ts';
+import { type Counters, count, UNDECRYPTABLE } from './counters.ts';
 import type { Notice } from './notices.ts';
 import type { Finished } from './status-report.ts';
 
@@ -24,11 +24,6 @@ const PREFIX = 'privatemode_proxy_';
  * once, so that names of models that do not exist use up no labels.
  */
 const MOST_MODELS = 100;
-/**
- * Gauges of prom-client that `promtool check metrics` rejects, because only counters may end in _total. Each
- * is the sum of another gauge, such as nodejs_active_handles, over its types.
- */
-const MISNAMED = ['handles', 'requests', 'resources'].map((kind) => `nodejs_active_${kind}_total`);
 const GEN_AI_LABELS = [
   'gen_ai_operation_name',
   'gen_ai_provider_name',
@@ -47,13 +42,10 @@ const PER_CHUNK = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75
 const TOKENS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30];
 
-/**
- * The codes for which the proxy refuses a service. Their series begin at 0, because increase() does not see
- * the first value of a series.
- */
+/** The codes for which the proxy refuses a service, as keys of errors without a client. */
 const REJECTIONS = Object.entries(ERRORS)
   .filter(([, { status, blame }]) => status === 400 && blame === 'attestation')
-  .map(([code]) => [code, 0] as const);
+  .map(([code]) => `\n${code}`);
 
 /**
  * Creates the Prometheus metrics. Some take the values of the counters and of the functions at each scrape;
@@ -79,7 +71,9 @@ export function createMetrics(options: {
   const registers = [registry];
   const { counters, protection, standing, notices, clients, clock, serverAddress } = options;
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
-  for (const name of MISNAMED) registry.removeSingleMetric(name);
+  // `promtool check metrics` lets only counters end so; each is a sum over another one with labels.
+  for (const metric of registry.getMetricsAsArray() as unknown as { name: string; type: string }[])
+    if (metric.name.endsWith('_total') && metric.type === 'gauge') registry.removeSingleMetric(metric.name);
 
   /** A metric whose values `read` returns at each scrape. */
   const scraped = (Metric: Kind, name: string, help: string, read: () => Values, ...labelNames: string[]) =>
@@ -96,65 +90,41 @@ export function createMetrics(options: {
     });
   const number = (Metric: Kind, name: string, help: string, read: () => number | undefined) =>
     scraped(Metric, name, help, () => [read()].flatMap((value) => (value === undefined ? [] : [[value]])));
-  const mapped = (name: string, help: string, label: string, map: ReadonlyMap<string, number>, zeros: Keys) =>
-    scraped(
-      Counter,
-      name,
-      help,
-      () => withZeros(map, zeros).map(([key, value]) => [value, { [label]: key }]),
-      label,
-    );
-  /** A counter of plain numbers, by label values; prom-client would sort and join the labels each time. */
-  const totals = (name: string, help: string, ...labelNames: string[]) => {
-    const sums = new Map<string, number>();
-    const labelsOf = (key: string) =>
-      Object.fromEntries(key.split('\n').map((value, i) => [labelNames[i] as string, value]));
-    scraped(Counter, name, help, () => Array.from(sums, ([key, sum]) => [sum, labelsOf(key)]), ...labelNames);
-    return (by: number, ...values: readonly (string | number)[]): void => {
-      const key = values.join('\n');
-      sums.set(key, (sums.get(key) ?? 0) + by);
+  /**
+   * A counter of plain numbers, by label values with a line feed between them; prom-client would sort and
+   * join the labels each time. `zeros` are there from the beginning, because increase() does not see the
+   * first value of a series.
+   */
+  const counted = (name: string, help: string, labels: string[], numbers: Numbers, zeros: string[] = []) => {
+    const labelsOf = (key: string) => {
+      const values = key.split('\n').slice(-labels.length);
+      return Object.fromEntries(labels.map((label, i) => [label, values[i] ?? '']));
     };
+    const all = () => new Map([...zeros.map((key) => [key, 0] as const), ...numbers]);
+    scraped(Counter, name, help, () => Array.from(all(), ([key, n]) => [n, labelsOf(key)]), ...labels);
   };
   const histogram = (name: string, help: string, buckets: number[], ...labelNames: string[]): Histogram =>
     new Histogram({ name, help, buckets, labelNames, registers });
   const genAi = (name: string, help: string, buckets: number[], ...labels: string[]): Histogram =>
     histogram(`gen_ai_client_${name}`, help, buckets, ...GEN_AI_LABELS, ...labels);
 
-  const { decryptFailures, clientAborts, upstreamRetries, attestations, receipts, bytes } = counters;
-  number(
-    Counter,
-    'truncated_streams_total',
-    'Streams that ended before they were complete.',
-    () => counters.truncatedStreams,
-  );
-  mapped(
-    'decrypt_failures_total',
-    'Responses that could not be decrypted.',
-    'reason',
-    decryptFailures,
-    UNDECRYPTABLE,
-  );
-  mapped('client_aborts_total', 'Requests whose client left early.', 'phase', clientAborts, []);
-  mapped('upstream_retries_total', 'Requests tried a second time.', 'reason', upstreamRetries, []);
-  mapped(
-    'attestation_total',
-    'Verifications of the remote: accepted, failed, or unavailable where AMD or Intel could not be asked.',
-    'result',
-    attestations,
-    ['accepted', 'failed', 'unavailable'],
-  );
-  number(Counter, 'receipts_lost_total', 'Receipts that could not be written.', () => receipts.lost);
+  const truncated = 'Streams that ended before they were complete.';
+  number(Counter, 'truncated_streams_total', truncated, () => counters.truncatedStreams);
+  const undecryptable = 'Responses that could not be decrypted.';
+  counted('decrypt_failures_total', undecryptable, ['reason'], counters.decryptFailures, [...UNDECRYPTABLE]);
+  counted('client_aborts_total', 'Requests whose client left early.', ['phase'], counters.clientAborts);
+  counted('upstream_retries_total', 'Requests tried a second time.', ['reason'], counters.upstreamRetries);
+  const attestedHelp =
+    'Verifications of the remote: accepted, failed, or unavailable where AMD or Intel could not be asked.';
+  const results = ['accepted', 'failed', 'unavailable'];
+  counted('attestation_total', attestedHelp, ['result'], counters.attestations, results);
+  number(Counter, 'receipts_lost_total', 'Receipts that could not be written.', () => counters.receipts.lost);
   number(Gauge, 'requests_in_flight', 'Requests being answered.', () => counters.inFlight);
   scraped(Gauge, 'build_info', 'Always 1.', () => [[1, { version: VERSION }]], 'version');
   const ofClients = clients ? ['client'] : [];
   const whose = clients ? '; client is empty if the client is unknown' : '';
   const errorsHelp = `Requests that ended in an error of the proxy, by code${whose}.`;
-  const errors = (): Values =>
-    Array.from(new Map([['', new Map<string, number>()], ...counters.errors]), ([client, codes]) => {
-      const counts = new Map([...(client === '' ? REJECTIONS : []), ...codes]);
-      return Array.from(counts, ([code, value]) => [value, clients ? { client, code } : { code }] as const);
-    }).flat();
-  scraped(Counter, 'errors_total', errorsHelp, errors, ...ofClients, 'code');
+  counted('errors_total', errorsHelp, [...ofClients, 'code'], counters.errors, REJECTIONS);
   const away = 'Requests admitted without limits because --limits-store was unavailable.';
   if (clients) number(Counter, 'limits_uncounted_total', away, () => counters.uncounted);
 
@@ -164,19 +134,18 @@ export function createMetrics(options: {
   };
   scraped(Gauge, 'manifest_info', 'The manifest that is enforced; always 1.', manifest, 'digest');
   const secondsTo = (at: number | undefined) => (at === undefined ? undefined : (at - clock.now()) / 1000);
-  number(Gauge, 'secret_remaining_seconds', 'Time until the secret expires.', () =>
-    secondsTo(protection()?.expiresAt),
-  );
+  const remaining = 'Time until the secret expires.';
+  number(Gauge, 'secret_remaining_seconds', remaining, () => secondsTo(protection()?.expiresAt));
   // No words, because they name files and clients.
   const held = (): Values => notices().map(({ id, severity }) => [1, { id, severity }]);
   const heldHelp = "What needs a person's attention; always 1, and absent where nothing does.";
   scraped(Gauge, 'condition', heldHelp, held, 'id', 'severity');
   const expires = 'Time until the TLS certificate expires, below 0 once it has.';
   number(Gauge, 'tls_certificate_expires_seconds', expires, () => secondsTo(options.certificateEnds()));
-  const { maxBufferedBytes } = options;
   const share = 'Reserved share of the memory for request bodies.';
-  number(Gauge, 'buffered_bytes_ratio', share, () => counters.bufferedBytes / maxBufferedBytes);
+  number(Gauge, 'buffered_bytes_ratio', share, () => counters.bufferedBytes / options.maxBufferedBytes);
   number(Gauge, 'verified', 'Whether the service is verified: 1 or 0.', () => (standing().verified ? 1 : 0));
+  const { bytes } = counters;
   const flows = (): Values => [
     [bytes.fromClient, { direction: 'in', leg: 'client' }],
     [bytes.toRemote, { direction: 'out', leg: 'remote' }],
@@ -186,9 +155,11 @@ export function createMetrics(options: {
   scraped(Counter, 'bytes_total', 'Bytes of bodies, by direction and side.', flows, 'direction', 'leg');
 
   const requestsHelp = 'Requests answered, of those admitted.';
-  const requests = totals('requests_total', requestsHelp, 'route', 'method', 'code', ...ofClients);
+  const requests = new Map<string, number>();
+  counted('requests_total', requestsHelp, ['route', 'method', 'code', ...ofClients], requests);
   const tokensTotalHelp = 'Tokens, as counted by the service; cached ones are part of the input.';
-  const tokensTotal = totals('tokens_total', tokensTotalHelp, 'route', 'model', 'type', ...ofClients);
+  const tokensTotal = new Map<string, number>();
+  counted('tokens_total', tokensTotalHelp, ['route', 'model', 'type', ...ofClients], tokensTotal);
   const addedHelp =
     'Time from the last byte of a request body until all of it has left encrypted; waits for a verified service included.';
   const added = histogram(`${PREFIX}added_first_byte_seconds`, addedHelp, ADDED);
@@ -201,7 +172,7 @@ export function createMetrics(options: {
   const perChunk = genAi('operation_time_per_output_chunk_seconds', perChunkHelp, PER_CHUNK);
   const tokensHelp = 'Tokens per request, as counted by the service; cached ones are part of the input.';
   const tokens = genAi('token_usage', tokensHelp, TOKENS, 'gen_ai_token_type');
-  const modelLabel = cappedLabel(MOST_MODELS);
+  const modelLabel = cappedLabel();
 
   return {
     /** All metrics, for the table in docs/monitoring.md. */
@@ -211,8 +182,9 @@ export function createMetrics(options: {
     /** Called once per request, never per token. */
     observe(request: Finished): void {
       const { endpoint: route, method, status, operation, client, firstTokenMs, gapMs, addedMs } = request;
-      const ofClient = client === undefined ? [] : [client];
-      requests(1, route, method, status ?? 0, ...ofClient);
+      if (route === 'none') return; // refused before an endpoint was found: errors_total has its code
+      const ofClient = client === undefined ? '' : `\n${client}`;
+      count(requests, `${route}\n${method}\n${status ?? 0}${ofClient}`);
       if (addedMs !== null) added.observe(addedMs / 1000);
       if (operation === null) return;
 
@@ -225,14 +197,14 @@ export function createMetrics(options: {
       };
       duration.observe({ ...labels, error_type: errorType(request) }, request.durationMs / 1000);
       const { tokensIn: input, tokensOut: output, tokensCached: cached } = request;
-      for (const [type, count] of [
+      for (const [type, number] of [
         ['input', input],
         ['output', output],
         ['cached', cached],
       ] as const) {
-        if (count === null) continue;
-        tokens.observe({ ...labels, gen_ai_token_type: type }, count);
-        tokensTotal(count, route, model, type, ...ofClient);
+        if (number === null) continue;
+        tokens.observe({ ...labels, gen_ai_token_type: type }, number);
+        count(tokensTotal, `${route}\n${model}\n${type}${ofClient}`, number);
       }
       if (firstTokenMs !== null) firstChunk.observe(labels, firstTokenMs / 1000);
       if (gapMs !== null) perChunk.observe(labels, gapMs / 1000);
@@ -241,13 +213,8 @@ export function createMetrics(options: {
 }
 
 type Kind = typeof Counter | typeof Gauge;
-type Keys = Iterable<string>;
+type Numbers = ReadonlyMap<string, number>;
 type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string, string>>]>;
-
-/** The counts, and 0 for each key without one: increase() does not see the first value of a series. */
-const withZeros = (map: ReadonlyMap<string, number>, keys: Keys): [string, number][] => [
-  ...new Map([...Array.from(keys, (key) => [key, 0] as const), ...map]),
-];
 
 /**
  * Whether the service itself sent a successful response. On encrypted endpoints a response below 400 has
@@ -264,14 +231,14 @@ function errorType({ outcome, status, code }: Finished): string {
 }
 
 /**
- * Returns a function that limits the values of a label. It keeps the empty value and the first `most` values
- * that were `good` once; every other value becomes `other`.
+ * Returns a function that keeps the empty value and the first MOST_MODELS values that were `good` once; every
+ * other value becomes `other`.
  */
-function cappedLabel(most: number): (value: string, good: boolean) => string {
+function cappedLabel(): (value: string, good: boolean) => string {
   const known = new Set(['']);
   return (value, good) => {
     if (known.has(value)) return value;
-    if (!good || known.size > most) return 'other';
+    if (!good || known.size > MOST_MODELS) return 'other';
     known.add(value);
     return value;
   };

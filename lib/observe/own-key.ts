@@ -12,35 +12,31 @@ export type OwnKeys = ReturnType<typeof watchOwnKeys>;
  * client has now; a request with another one, which was replaced since, says nothing. `origin`: where the key
  * of --api-key comes from.
  */
-export function watchOwnKeys(options: {
-  readonly notices: NoticeSink;
-  readonly keyOf: (client: string | undefined) => string | undefined;
-  readonly origin?: (() => string | undefined) | undefined;
-}) {
-  const { notices, keyOf, origin = () => undefined } = options;
+export function watchOwnKeys(
+  notices: NoticeSink,
+  keyOf: (client: string | undefined) => string | undefined,
+  origin: () => string | undefined,
+) {
   /** The refused keys, by client. */
   const refused = new Map<string | undefined, string>();
-
-  function accepted(client: string | undefined): void {
+  const forget = (client: string | undefined): void => {
     if (refused.delete(client)) notices.clear('own_key_rejected', client);
-  }
-
+  };
   return {
     /** The service responded with 401 to a request with this key. Nothing authenticates that. */
     refused(client: string | undefined, key: string): void {
       if (key !== keyOf(client)) return;
       refused.set(client, key);
-      const from =
-        client === undefined ? (origin() ?? '--api-key') : `the client ${client} in the file of --clients`;
+      const from = client === undefined ? origin() : `the client ${client} in the file of --clients`;
       notices.set('own_key_rejected', `401 for the key of ${from}`, client);
     },
     /** The service sent a response that authenticates, to a request with this key. */
     answered(client: string | undefined, key: string): void {
-      if (key === keyOf(client)) accepted(client);
+      if (key === keyOf(client)) forget(client);
     },
     /** `keyOf` may give other keys now. */
     replaced(): void {
-      for (const [client, key] of refused) if (key !== keyOf(client)) accepted(client);
+      for (const [client, key] of refused) if (key !== keyOf(client)) forget(client);
     },
   };
 }

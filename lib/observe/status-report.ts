@@ -1,16 +1,12 @@
 /** The body of `GET /status` on the admin listener: the one object of which all views for people are made. */
-import type { Epoch } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
-import { VERSION } from '../version.ts';
 import type { Notice } from './notices.ts';
-import { type EpochFacts, epochFacts, type VerificationDocument } from './verification-document.ts';
+import type { VerificationDocument } from './verification-document.ts';
 
 /** Traffic of one second. */
 export interface TrafficSecond {
   /** Beginning of the second, ms since 1970. */
   readonly at: number;
-  /** Requests that ended in this second. */
-  readonly requests: number;
   /**
    * Highest number of running requests that a sample in this second found. There is a sample each second, and
    * one for each report.
@@ -18,10 +14,9 @@ export interface TrafficSecond {
   readonly inFlight: number;
   /** Events of streams that went to applications; an event holds one token or a few. */
   readonly chunks: number;
-  /** ms from the head of a request to the first event of its stream; at most 20 samples. */
-  readonly firstTokenMs: readonly number[];
-  /** Mean ms between the events of one stream; at most 20 samples. */
-  readonly gapMs: readonly number[];
+  /** As in `Finished`, of the last stream that ended in this second. */
+  readonly firstTokenMs: number | null;
+  readonly gapMs: number | null;
 }
 
 /** One request that is over, for log, metrics and traffic. Nothing in it quotes content. */
@@ -47,7 +42,7 @@ export interface Finished {
   readonly durationMs: number;
   /** From the last byte of the body until all of it had left encrypted. */
   readonly addedMs: number | null;
-  /** null: nothing was streamed. */
+  /** From the head of the request to the first event of its stream; null: nothing was streamed. */
   readonly firstTokenMs: number | null;
   /** Mean time between the events of its stream; null if there were fewer than two. */
   readonly gapMs: number | null;
@@ -59,37 +54,20 @@ export interface Finished {
   readonly tokensCached: number | null;
 }
 
-/** Requests that the proxy has refused since its start for the same mistake of their clients. */
-export interface RefusedRequests {
-  readonly method: string;
-  /** The path as in the log; it quotes nothing that a client sent. */
-  readonly path: string;
-  readonly code: string;
-  readonly count: number;
-  /** When the last of them ended, ms since 1970. */
-  readonly at: number;
-}
-
 export interface Traffic {
   readonly inFlight: number;
   /** The last two minutes, oldest first; seconds in which nothing happened are left out. */
   readonly seconds: readonly TrafficSecond[];
   /** The last 50, newest first. */
   readonly finished: readonly Finished[];
-  /** The last 20 kinds, newest first, and then all others in one row, `*` `/*` `others`. */
-  readonly refused: readonly RefusedRequests[];
 }
 
 export interface StatusReport {
-  readonly version: string;
-  readonly protocol: string;
   /** ms since 1970. */
   readonly now: number;
-  readonly startedAt: number;
   /** The name of the state, and its texts for people (docs/states.md). */
   readonly standing: Pick<Standing, 'state' | 'verified' | 'tone' | 'title' | 'meaning'>;
   readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
-  readonly epoch: EpochFacts | null;
   /** What needs a person's attention, the worst first. */
   readonly conditions: readonly Notice[];
   readonly traffic: Traffic;
@@ -97,32 +75,14 @@ export interface StatusReport {
   readonly verification: VerificationDocument;
   /** SHA-256 of the clients file in force, in lower-case hex. Undefined without --clients. */
   readonly clientsFile?: string | undefined;
-  /** Undefined without --receipts. */
-  readonly receipts?:
-    | { readonly instance: string; readonly written: number; readonly lost: number }
-    | undefined;
 }
 
-/** The headline of a state in which a secret is in force, while requests do not get through. */
-const FAILING = {
-  tone: 'warn',
-  title: 'Verified, but the service cannot be reached',
-  meaning: 'Requests fail until it answers again.',
-} as const;
-
-/** Completes the report by the state of the session now, and by the epoch that is in force now. */
-export function statusReport(
-  about: Omit<StatusReport, 'version' | 'standing' | 'lastError' | 'epoch'>,
+/** Completes the report by the state of the session now. */
+export const statusReport = (
+  about: Omit<StatusReport, 'standing' | 'lastError'>,
   { error, state, verified, tone, title, meaning }: Standing,
-  epoch: Epoch | undefined,
-): StatusReport {
-  const isFailing = verified && about.conditions.some(({ id }) => id === 'service_failing');
-  return {
-    version: VERSION,
-    ...about,
-    standing: { state, verified, ...(isFailing ? FAILING : { tone, title, meaning }) },
-    lastError:
-      error === undefined ? null : { code: error.code, message: error.message, remedy: error.remedy },
-    epoch: epoch === undefined ? null : epochFacts(epoch),
-  };
-}
+): StatusReport => ({
+  ...about,
+  standing: { state, verified, tone, title, meaning },
+  lastError: error === undefined ? null : { code: error.code, message: error.message, remedy: error.remedy },
+});

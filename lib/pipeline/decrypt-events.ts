@@ -138,7 +138,7 @@ export class EventDecrypter implements Decrypter {
       this.sink?.error((shown ?? error) as Members);
     }
     if (this.sink !== undefined) {
-      const [created, model] = [this.#constants.get('created')?.value, this.#constants.get('model')?.value];
+      const [created, model] = ['created', 'model'].map((name) => this.#constants.get(name)?.value);
       return void this.sink.chunk({ created, model, choices: content, usage: object.usage });
     }
     const isClosing = Array.isArray(content) && content.length === 0;

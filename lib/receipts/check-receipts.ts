@@ -1,12 +1,10 @@
 /** Checks receipts offline: signatures, chains, and what they refer to (docs/receipts.md). */
-import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
+import { createPublicKey, type KeyObject } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { openToRead, unless } from '../files/durable-file.ts';
-import { linesOf } from '../files/line-files.ts';
-import { type ReceiptLine, readFirstLine, readLine, sha256 } from './receipt.ts';
-import { firstLineOf, instanceOf, receiptFiles, receiptsUnreadable } from './receipt-files.ts';
+import { linesOf, openToRead, unless } from '../files/durable-file.ts';
+import * as receipts from './receipt.ts';
 import { MOST_RECORDS } from './receipt-log.ts';
 
 export type ReceiptsReport = Awaited<ReturnType<typeof checkReceipts>>;
@@ -18,7 +16,7 @@ export type CheckOptions = Readonly<{ since?: string; publicKeyFiles?: readonly 
 type Place = Readonly<{ file: string; line: number }>;
 
 /** An instance after one of its lines, `last`, which has this digest. */
-type Chain = Readonly<{ key: KeyObject; at: Place; last: ReceiptLine; digest: string }>;
+type Chain = Readonly<{ key: KeyObject; at: Place; last: receipts.ReceiptLine; digest: string }>;
 
 /**
  * Checks the receipts of a directory, from the files of the day `since` on (YYYY-MM-DD, UTC). With
@@ -30,7 +28,7 @@ type Chain = Readonly<{ key: KeyObject; at: Place; last: ReceiptLine; digest: st
  */
 export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
   check(directory, options).catch((cause: unknown): never => {
-    throw receiptsUnreadable(directory, cause);
+    throw receipts.receiptsUnreadable(directory, cause);
   });
 
 async function check(directory: string, { since = '', publicKeyFiles = [], strict = false }: CheckOptions) {
@@ -48,7 +46,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   const [manifests, records] = [new Map<string, Place>(), new Map<string, Place>()];
   let [lines, requests, hasCustomRoots] = [0, 0, false];
 
-  const files = (await receiptFiles(directory)).filter((file) => file >= since);
+  const files = (await receipts.receiptFiles(directory)).filter((file) => file >= since);
   for (const file of files) await readFirst(file);
   for (const file of files) await readAll(file);
   await checkReferences();
@@ -63,21 +61,20 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   return { ok, publicKeys, instances: chains.size, lines, requests, findings, hasCustomRoots };
 
   async function readFirst(file: string): Promise<void> {
-    const text = await firstLineOf(join(directory, file));
-    if (text === undefined)
+    const first = await receipts.readFirstLine(join(directory, file));
+    if (first === undefined)
       return gap({ file, line: 0 }, 'has no whole line: its instance was killed, or the disk was full');
     const at = { file, line: 1 };
-    const first = readFirstLine(text);
-    if (first === undefined) return fail(at, 'is not signed with the key that it names');
-    const name = nameOf(first.signer);
+    const { signer, found } = first;
+    if (signer === undefined) return fail(at, 'is not signed with the key that it names');
+    const name = nameOf(signer);
     if (given.size > 0 && !given.has(name)) return fail(at, `names the key ${name}, which was not given`);
-    keys.set(file, first.signer);
-    for (const [other, digest] of Object.entries(first.found ?? {}))
-      named.set(digest, { file: other, by: at });
+    keys.set(file, signer);
+    for (const [other, digest] of Object.entries(found)) named.set(digest, { file: other, by: at });
   }
 
   async function readAll(file: string): Promise<void> {
-    const instance = instanceOf(file);
+    const instance = receipts.instanceOf(file);
     const key = chains.get(instance)?.key ?? keys.get(file);
     if (key === undefined) return; // readFirst says why
     const epochs = new Set<string>(); // each file names those of its requests
@@ -85,13 +82,20 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
     for await (const { number, text, isWhole } of linesOf(join(directory, file))) {
       const at = { file, line: number };
       if (!isWhole) return gap(at, 'is cut off: its instance was killed, or the disk was full');
-      const digest = sha256(text);
+      const digest = receipts.sha256(text);
       if (named.get(digest)?.file === file) named.delete(digest); // a copy elsewhere shows nothing
-      const line = readLine(text, key);
-      const flaw = flawOf(line, chains.get(instance), at);
-      if (isSound && flaw !== undefined) fail(at, flaw); // what follows from it is not named
-      isSound &&= flaw === undefined;
-      if (line?.instance !== instance) continue;
+      const line = receipts.readLine(text, key);
+      const { last, digest: before } = chains.get(instance) ?? {};
+      const follows = last ? line?.prev === before && line?.seq === last.seq + 1 : number === 1;
+      // What follows from the first flaw of a file is not named.
+      if (line?.instance !== instance) {
+        if (isSound) fail(at, 'is not signed by its instance with the key of its chain');
+        isSound = false;
+        continue;
+      }
+      if (isSound && !follows)
+        fail(at, 'does not follow the line before: a line is missing, changed or moved');
+      isSound &&= follows;
       chains.set(instance, { key, at, last: line, digest });
       lines++;
       if (line.type === 'lost') gap(at, `${line.count} receipts before it were not written`);
@@ -111,9 +115,8 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   /** Comes last, because the proxy stores both before the line that refers to them. */
   async function checkReferences(): Promise<void> {
     const logged = new Set((await digestsIn(join(dirname(resolve(directory)), 'manifests'))).values());
-    const note = logged.size === 0 ? gap : fail;
     for (const [digest, at] of manifests)
-      if (!logged.has(digest)) note(at, `its manifest ${digest} is not in manifests`);
+      if (!logged.has(digest)) fail(at, `its manifest ${digest} is not in manifests`);
     const kept = await digestsIn(join(directory, 'records'));
     const isPruned = [...kept].filter(([name, digest]) => name === `${digest}.json`).length >= MOST_RECORDS;
     for (const [digest, at] of records) {
@@ -124,30 +127,18 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   }
 }
 
-/** Why a whole line does not go on with the chain `before` it; undefined if it does. */
-function flawOf(line: ReceiptLine | undefined, before: Chain | undefined, at: Place): string | undefined {
-  if (line?.instance !== instanceOf(at.file))
-    return 'is not signed by its instance with the key of its chain';
-  const follows = before ? line.prev === before.digest && line.seq === before.last.seq + 1 : at.line === 1;
-  if (!follows) return 'does not follow the line before: a line is missing, changed or moved';
-  return line.time.slice(0, 10) > at.file ? `is of ${line.time}, after the day of its file` : undefined;
-}
-
 /** The SHA-256 of each JSON file in a directory by its name; empty without the directory. */
 async function digestsIn(directory: string): Promise<Map<string, string>> {
   const digests = new Map<string, string>();
   for (const name of (await unless('ENOENT', readdir(directory))) ?? []) {
     if (!name.endsWith('.json')) continue;
-    const hash = createHash('sha256');
-    const handle = await unless('ENOENT', openToRead(join(directory, name)));
-    if (handle === undefined) continue; // the proxy has just removed an old record
-    for await (const chunk of handle.createReadStream()) hash.update(chunk);
-    digests.set(name, hash.digest('hex'));
+    await using file = await unless('ENOENT', openToRead(join(directory, name))); // old records go
+    if (file !== undefined) digests.set(name, receipts.sha256(await file.readFile()));
   }
   return digests;
 }
 
-const nameOf = (key: KeyObject): string => sha256(key.export({ type: 'spki', format: 'der' }));
+const nameOf = (key: KeyObject): string => receipts.sha256(key.export({ type: 'spki', format: 'der' }));
 
 /** The name of the public key in a PEM file. */
 async function readKeyName(file: string): Promise<string> {

@@ -7,14 +7,12 @@ import {
   randomBytes,
 } from 'node:crypto';
 import { readdir, rm, stat } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { makeDirectory, openToRead, publish, replace } from '../files/durable-file.ts';
-import { lineLog } from '../files/line-files.ts';
+import * as files from '../files/durable-file.ts';
 import { reasonOf } from '../files/path-refusal.ts';
-import { type ReceiptRecord, type RequestReceipt, sha256, signedLine } from './receipt.ts';
-import { endsOfFiles } from './receipt-files.ts';
+import * as receipts from './receipt.ts';
 
 export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
 
@@ -23,9 +21,10 @@ export interface ReceiptLogOptions {
   readonly version: string;
   readonly roots: 'vendor' | 'custom';
   readonly clock: Clock;
-  /** Called when receipts cannot be written for now, once for a reason, and when they can be again. */
+  /** Called whenever receipts cannot be written for now, or the disk takes longer than 10 s. */
   readonly onFailure: (reason: Error) => void;
-  readonly onRecovery: () => void;
+  /** Called whenever all that waited was written. */
+  readonly onWritten: () => void;
   /** Called for the first receipt that is lost, and when their number is known. */
   readonly onLost: () => void;
   /** The log adds the requests of which it wrote or lost the receipts. */
@@ -36,9 +35,7 @@ export interface ReceiptLogOptions {
 
 /** The newest records that are kept, about a month. */
 export const MOST_RECORDS = 1_000;
-/** Bytes. One has some 70 kB, but the service may pad its evidence: then only its digest is kept. */
-const LONGEST_RECORD = 1024 * 1024;
-/** Records that may wait in memory for a first request, and then for the disk. */
+/** Records that may wait for the disk. */
 const MOST_WAITING = 20;
 
 /**
@@ -53,37 +50,41 @@ export const openReceiptLog = (options: ReceiptLogOptions) =>
   });
 
 async function begin(options: ReceiptLogOptions) {
-  const { version, roots, clock, onFailure, onRecovery, onLost, counters, mostPending = 10_000 } = options;
+  const { version, roots, clock, onFailure, onWritten, onLost, counters, mostPending = 10_000 } = options;
   const directory = join(options.workspace, 'receipts');
   const records = join(directory, 'records');
-  await makeDirectory(records, 0o700);
+  await files.makeDirectory(records, 0o700);
   const key = await readOrMakeKey(directory);
   const verifyingKey = createPublicKey(key);
   const ends = await endsOfFiles(directory, verifyingKey);
   const publicKey = verifyingKey.export({ type: 'spki', format: 'der' }).toString('base64');
   const instance = randomBytes(6).toString('hex');
   const time = (): string => new Date(clock.now()).toISOString();
-  /** Lines that are not written yet. */
-  let pending: { readonly file: string; readonly line: string; readonly type: string }[] = [];
-  /** Records by their digests: the newest, and those to which a line refers and that are not stored yet. */
-  const [newest, unstored] = [new Map<string, string>(), new Map<string, string>()];
+  /** Lines that are not written yet. The first under an epoch brings the record of its exchange. */
+  let pending: {
+    readonly file: string;
+    readonly line: string;
+    readonly type: string;
+    exchange?: string | undefined;
+  }[] = [];
   /** Receipts that were lost and that no line reports yet. */
   let lost = 0;
   let [seq, prev] = [0, '0'.repeat(64)];
   /** The file of the last line, and the epochs that stand in it. */
   let [file, epochs] = ['', new Set<string>()];
+  /** Bytes of the file before the write that failed. */
+  let whole: number | undefined;
+  let writing = Promise.resolve();
+  let cancelTimer: (() => void) | undefined;
 
-  function sign(record: ReceiptRecord): void {
-    const line = signedLine({ instance, seq: seq++, prev }, record, key);
-    prev = sha256(line);
-    pending.push({ file, line, type: record.type });
+  function sign(record: receipts.ReceiptRecord, exchange?: string): void {
+    const line = receipts.signedLine({ instance, seq: seq++, prev }, record, key);
+    prev = receipts.sha256(line);
+    pending.push({ file, line, type: record.type, exchange });
   }
-  /**
-   * Goes to the file of today, or of a later day if the line is of one, because the clock was set back. Never
-   * goes to an earlier day.
-   */
-  function goTo(timeOfLine: string): void {
-    const day = [time(), timeOfLine].sort().at(-1)?.slice(0, 10) as string;
+  /** Goes to the file of today; to no earlier one, if the clock was set back. */
+  function goToToday(): void {
+    const day = time().slice(0, 10);
     if (file >= day) return;
     const found = file === '' ? ends : { [file]: prev };
     [file, epochs] = [`${day}.${instance}.jsonl`, new Set()];
@@ -91,82 +92,84 @@ async function begin(options: ReceiptLogOptions) {
   }
   function reportLost(): void {
     if (lost === 0) return;
-    goTo(time());
+    goToToday();
     sign({ type: 'lost', time: time(), count: lost });
     lost = 0;
     onLost();
   }
   const requestsIn = (lines: typeof pending): number => lines.filter(({ type }) => type === 'request').length;
 
-  /** Stores the records that lines refer to. Returns why it failed: it is tried again, and no line waits. */
-  async function storeRecords(): Promise<unknown> {
-    try {
-      for (const [digest, text] of unstored) {
-        await makeDirectory(records, 0o700);
-        await publish(join(records, `${digest}.json`), text, 0o600);
-        unstored.delete(digest);
-        await prune(records).catch(() => {}); // tried again with the next one
-      }
-      return undefined;
-    } catch (error) {
-      return error;
-    }
+  /** Appends lines to their file, after the records that they name. */
+  async function append(lines: typeof pending, path: string): Promise<void> {
+    await using handle = await files.openOwnToAppend(path);
+    for (const { exchange } of lines) if (exchange !== undefined) await keep(records, exchange);
+    const { size } = await handle.stat();
+    whole ??= size;
+    if (size > whole) await handle.truncate(whole); // no part of a line may stand between others
+    await files.writeAll(handle, Buffer.from(lines.map(({ line }) => `${line}\n`).join('')));
+    await handle.datasync();
   }
-  async function write(): Promise<void> {
-    for (;;) {
-      const [first] = pending;
-      const batch = pending.filter((each) => each.file === first?.file);
-      const failure = await storeRecords();
-      if (first === undefined && failure !== undefined) throw failure;
-      if (first === undefined) return;
-      await log.append(join(directory, first.file), batch.map(({ line }) => `${line}\n`).join(''));
+  async function writePending(): Promise<void> {
+    for (let [first] = pending; first !== undefined; [first] = pending) {
+      const { file } = first;
+      const batch = pending.filter((each) => each.file === file);
+      await append(batch, join(directory, file));
+      whole = undefined; // only now: a disk behind a network may fail when the file is closed
       pending = pending.slice(batch.length);
       counters.written += requestsIn(batch);
       reportLost();
     }
   }
-  const log = lineLog({ clock, write, onFailure, onRecovery });
+  async function writeBatch(): Promise<void> {
+    const written = writePending();
+    await files.inTime(written, clock).catch(onFailure);
+    await written.then(onWritten, later);
+  }
+  function later(): void {
+    cancelTimer ??= clock.after(clock.times.batchPause, flush);
+  }
+  /** Resolves when all that waits is written, or could not be. */
+  function flush(): Promise<void> {
+    cancelTimer?.();
+    cancelTimer = undefined;
+    writing = writing.then(writeBatch);
+    return writing;
+  }
 
-  goTo(time());
-  await write();
+  goToToday();
+  await writePending();
   return {
     instance,
     /** SubjectPublicKeyInfo in base64. */
     publicKey,
-    /** Signs a line for a request. Never throws, and waits for nothing. */
-    add({ epoch, ...facts }: RequestReceipt): void {
-      log.later();
+    /**
+     * Signs a line for a request, which is written a moment later. Never throws, and waits for nothing. The
+     * first one under an epoch brings its record, so that none which no request used makes one go.
+     */
+    add({ epoch, ...facts }: receipts.RequestReceipt): void {
+      later();
       if (pending.length >= mostPending) {
         counters.lost++;
         if (lost++ === 0) onLost();
         return;
       }
-      goTo(facts.time);
+      goToToday();
       if (epoch !== null && !epochs.has(epoch.secretId)) {
-        const { secretId, manifestSha256, attestedAt, exchangeSha256: record = null } = epoch;
+        const { secretId, manifestSha256, attestedAt, exchangeSha256: record = null, exchange } = epoch;
         const attested = { time: new Date(attestedAt).toISOString(), secretId, manifestSha256 };
-        sign({ type: 'epoch', ...attested, roots, record });
+        const waiting = pending.filter((each) => each.exchange !== undefined).length;
+        sign({ type: 'epoch', ...attested, roots, record }, waiting < MOST_WAITING ? exchange : undefined);
         epochs.add(secretId);
-        const text = newest.get(record ?? '');
-        if (record && text !== undefined && unstored.size < MOST_WAITING) unstored.set(record, text);
       }
       sign({ type: 'request', ...facts, secretId: epoch?.secretId ?? null });
-    },
-    /**
-     * Keeps the record of a verification, and stores it with the first line that refers to it: none that no
-     * request used makes one go. `sha256`: hex, of the text.
-     */
-    keepRecord({ sha256: digest, text }: { readonly sha256: string; readonly text: string }): void {
-      if (Buffer.byteLength(text) > LONGEST_RECORD) return;
-      newest.set(digest, text);
-      if (newest.size > MOST_WAITING) newest.delete(newest.keys().next().value as string);
     },
     /** Writes what waits, and the last line of the instance. What cannot be written now is lost. */
     async close(): Promise<void> {
       reportLost();
-      goTo(time());
+      goToToday();
       sign({ type: 'closed', time: time() });
-      await log.close();
+      await flush();
+      cancelTimer?.();
       if (requestsIn(pending) === 0) return;
       counters.lost += requestsIn(pending);
       onLost();
@@ -174,7 +177,43 @@ async function begin(options: ReceiptLogOptions) {
   };
 }
 
-/** Removes the oldest records beyond MOST_RECORDS. */
+/** The last whole line of a file; empty if it is longer than 1 MiB, as `linesOf` has it. */
+async function lastLineOf(path: string): Promise<string> {
+  await using handle = await files.openToRead(path);
+  const { size } = await handle.stat();
+  for (let length = 16 * 1024; length <= 1024 * 1024; length *= 8) {
+    const position = Math.max(0, size - length);
+    const { buffer, bytesRead } = await handle.read({ buffer: Buffer.alloc(size - position), position });
+    const lines = buffer.toString('utf8', 0, bytesRead).split('\n');
+    if (position === 0 || lines.length > 2) return lines.at(-2) ?? '';
+  }
+  return '';
+}
+
+/**
+ * The SHA-256 of the last line of each file, unless a first line that `key` (public) has signed names it
+ * already. So first lines do not grow with the number of starts.
+ */
+async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<string, string>> {
+  const ends = new Map<string, string>();
+  const named: [file: string, sha256: string][] = [];
+  for (const file of await receipts.receiptFiles(directory)) {
+    const first = await receipts.readFirstLine(join(directory, file));
+    if (first === undefined) continue;
+    ends.set(file, receipts.sha256(await lastLineOf(join(directory, file))));
+    if (first.signer?.equals(key)) named.push(...Object.entries(first.found));
+  }
+  for (const [file, end] of named) if (ends.get(file) === end) ends.delete(file);
+  return Object.fromEntries(ends);
+}
+
+/** Stores a record, unless it is there, and removes the oldest ones beyond MOST_RECORDS. */
+async function keep(directory: string, text: string): Promise<void> {
+  await files.makeDirectory(directory, 0o700);
+  await files.publish(join(directory, `${receipts.sha256(text)}.json`), text, 0o600);
+  await prune(directory).catch(() => {}); // tried again with the next one
+}
+
 async function prune(directory: string): Promise<void> {
   const names = (await readdir(directory)).filter((name) => /^[0-9a-f]{64}\.json$/.test(name));
   if (names.length <= MOST_RECORDS) return;
@@ -183,40 +222,39 @@ async function prune(directory: string): Promise<void> {
   for (const { name } of newest.slice(MOST_RECORDS)) await rm(join(directory, name));
 }
 
+const SETGID = 0o2000;
+
 /**
  * The private key of the workspace (Ed25519), `key.pem`; makes one if there is none. Two processes that begin
- * at once agree on one. Stores the public key beside it, in `public.pem`. Throws receipts_unavailable.
+ * at once agree on one. Stores the public key beside it, in `public.pem`. Throws receipts_unavailable, also
+ * if anybody else has a permission for `key.pem`, but for the group of a setgid directory: the fsGroup of a
+ * Kubernetes pod shares files in this way.
  */
 async function readOrMakeKey(directory: string): Promise<KeyObject> {
   const path = join(directory, 'key.pem');
+  const refuse = (what: string, remedy: string) =>
+    new PrivatemodeError('receipts_unavailable', `${path} ${what}`, { remedy });
   const { privateKey } = generateKeyPairSync('ed25519');
-  await publish(path, privateKey.export({ type: 'pkcs8', format: 'pem' }), 0o600);
-  const pem = await readOwnKey(path);
+  await files.publish(path, privateKey.export({ type: 'pkcs8', format: 'pem' }), 0o600);
+  await using file = await files.openToRead(path);
+  const { mode } = await file.stat();
+  const others = (await stat(directory)).mode & SETGID ? 0o007 : 0o077;
+  if (process.platform !== 'win32' && (mode & others) !== 0)
+    throw refuse(
+      `can be read or written to by others (mode ${(mode & 0o7777).toString(8)})`,
+      'Run chmod 600 on it. Whoever could read it may have a copy: make a new key.',
+    );
+  const pem = await file.readFile();
   let key: KeyObject | undefined;
   try {
     key = createPrivateKey(pem);
   } catch {} // is reported below
   if (key?.asymmetricKeyType !== 'ed25519')
-    throw new PrivatemodeError('receipts_unavailable', `${path} is no Ed25519 private key in PEM`, {
-      remedy: 'Put the right key back, or move this one away: the next start then makes a new one.',
-    });
+    throw refuse(
+      'is no Ed25519 private key in PEM',
+      'Put the right key back, or move this one away: the next start then makes a new one.',
+    );
   const publicPem = createPublicKey(key).export({ type: 'spki', format: 'pem' });
-  await replace(join(directory, 'public.pem'), publicPem, 0o644);
+  await files.replace(join(directory, 'public.pem'), publicPem, 0o644);
   return key;
-}
-
-const SETGID = 0o2000;
-
-/**
- * Reads a private key (PEM). Throws receipts_unavailable if anybody else has a permission for it, but for the
- * group of a setgid directory: the fsGroup of a Kubernetes pod shares files in this way.
- */
-async function readOwnKey(path: string): Promise<Buffer> {
-  await using file = await openToRead(path);
-  const { mode } = await file.stat();
-  const others = (await stat(dirname(path))).mode & SETGID ? 0o007 : 0o077;
-  if (process.platform === 'win32' || (mode & others) === 0) return await file.readFile();
-  const message = `${path} can be read or written to by others (mode ${(mode & 0o7777).toString(8)})`;
-  const remedy = 'Run chmod 600 on it. Whoever could read it may have a copy: make a new key.';
-  throw new PrivatemodeError('receipts_unavailable', message, { remedy });
 }

@@ -7,7 +7,13 @@
  * the first line of an instance has 64 zeros there.
  */
 import { createHash, createPublicKey, type KeyObject, sign, verify } from 'node:crypto';
-import type { Term } from '../session/state.ts';
+import { existsSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { PrivatemodeError } from '../errors.ts';
+import { linesOf } from '../files/durable-file.ts';
+import { reasonOf } from '../files/path-refusal.ts';
+import type { Epoch } from '../session/session.ts';
 
 /**
  * How a request ended. `complete`: the proxy handed the whole response to the connection. `aborted`: the
@@ -38,7 +44,7 @@ export interface RequestReceipt {
   /** As the service counted, which nothing authenticates. `cached`: those of `in` from its cache. */
   readonly tokens: Readonly<Record<'in' | 'out' | 'cached', number | null>> | null;
   /** Of the attempt that led to the response; null if nothing encrypted was sent. */
-  readonly epoch: Pick<Term, 'secretId' | 'manifestSha256' | 'attestedAt' | 'exchangeSha256'> | null;
+  readonly epoch: Omit<Epoch, 'key' | 'verdictSha256' | 'renewAt' | 'expiresAt' | 'expiresMonotonic'> | null;
   readonly outcome: ReceiptOutcome;
   /** Code of lib/errors.ts, or null. */
   readonly code: string | null;
@@ -99,15 +105,49 @@ export function parseLine(line: string): ReceiptLine | undefined {
   }
 }
 
-/** What the first line of a file says, and the key that it names; undefined if that has not signed it. */
-export function readFirstLine(text: string) {
+const FILE_NAME = /^\d{4}-\d\d-\d\d\.([a-z0-9]{12})\.jsonl$/;
+
+/** The instance that wrote `YYYY-MM-DD.<instance>.jsonl`. The day is that of UTC. */
+export const instanceOf = (file: string): string => FILE_NAME.exec(file)?.[1] ?? '';
+
+/** The names of the files of receipts, in the order of their days. A link is none, whatever its name. */
+export async function receiptFiles(directory: string): Promise<readonly string[]> {
+  const entries = await readdir(directory, { withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile() && FILE_NAME.test(entry.name));
+  return files.map(({ name }) => name).sort();
+}
+
+/**
+ * What the first line of a file says; undefined if the file has no whole line. `signer`: the key that it
+ * names; undefined if that has not signed it.
+ */
+export async function readFirstLine(path: string) {
+  for await (const { text, isWhole } of linesOf(path)) return isWhole ? asFirst(text) : undefined;
+  return undefined;
+}
+
+function asFirst(text: string) {
   const line = parseLine(text);
-  if (line?.type !== 'opened') return undefined;
+  const { key = '', found = {} } = line?.type === 'opened' ? line : {};
   try {
-    const signer = createPublicKey({ key: Buffer.from(line.key, 'base64'), format: 'der', type: 'spki' });
+    const signer = createPublicKey({ key: Buffer.from(key, 'base64'), format: 'der', type: 'spki' });
     const isSigned = signer.asymmetricKeyType === 'ed25519' && readLine(text, signer) !== undefined;
-    return isSigned ? { signer, found: line.found } : undefined;
+    return { signer: isSigned ? signer : undefined, found };
   } catch {
-    return undefined; // no key
+    return { signer: undefined, found }; // no key
   }
+}
+
+/** The directory of receipts that `directory` stands for: itself, or `receipts` in it, as in a workspace. */
+export function receiptsDirectory(directory: string): string {
+  const inWorkspace = join(directory, 'receipts');
+  return existsSync(inWorkspace) ? inWorkspace : directory;
+}
+
+/** The error receipts_unreadable about a directory, from what was thrown while it was read. */
+export function receiptsUnreadable(directory: string, cause: unknown): PrivatemodeError {
+  const { path = directory } = cause as NodeJS.ErrnoException;
+  const why = path === directory ? reasonOf(cause) : `${path}: ${reasonOf(cause)}`;
+  const message = `the receipts in ${directory} cannot be read (${why})`;
+  return new PrivatemodeError('receipts_unreadable', message, { cause });
 }

@@ -1,8 +1,7 @@
 /** Who used what: the sums of the receipts of directories (docs/receipts.md), by client, model and day. */
 import { join } from 'node:path';
-import { linesOf } from '../files/line-files.ts';
-import { parseLine, RECEIPT_OUTCOMES, type ReceiptLine, type RequestLine } from './receipt.ts';
-import { receiptFiles, receiptsUnreadable } from './receipt-files.ts';
+import { linesOf } from '../files/durable-file.ts';
+import * as receipts from './receipt.ts';
 
 /** The keys that requests can be summed by. */
 export const USAGE_KEYS = ['client', 'model', 'day'] as const;
@@ -10,7 +9,7 @@ type UsageKey = (typeof USAGE_KEYS)[number];
 
 /** `withoutTokens`: requests that were sent to the service, and for which it gave no count of tokens. */
 const TOKENS = ['tokensIn', 'tokensCached', 'tokensOut', 'withoutTokens'] as const;
-const COUNTS = ['requests', ...RECEIPT_OUTCOMES, ...TOKENS, 'durationMs'] as const;
+const COUNTS = ['requests', ...receipts.RECEIPT_OUTCOMES, ...TOKENS, 'durationMs'] as const;
 
 /** The sums of some requests, and when the first and the last of them came (RFC 3339 in UTC). */
 export type UsageSums = Record<(typeof COUNTS)[number], number> & Record<'first' | 'last', string | null>;
@@ -39,7 +38,7 @@ export async function sumUsage(
   const lastSeq = new Map<string, number>();
   let lost = 0;
 
-  function add(line: ReceiptLine): void {
+  function add(line: receipts.ReceiptLine): void {
     const isNew = line.seq > (lastSeq.get(line.instance) ?? -1);
     if (!isNew) lines.repeated++;
     else lastSeq.set(line.instance, line.seq);
@@ -56,19 +55,19 @@ export async function sumUsage(
   let directory = ''; // for the error
   try {
     for (directory of directories)
-      for (const file of await receiptFiles(directory))
+      for (const file of await receipts.receiptFiles(directory))
         if (file >= from.slice(0, 10)) found.push({ directory, file }); // earlier ones have no later lines
     for (const each of found.sort((a, b) => (a.file < b.file ? -1 : 1))) {
       ({ directory } = each);
       for await (const { text, isWhole } of linesOf(join(directory, each.file))) {
-        const line = parseLine(text);
+        const line = receipts.parseLine(text);
         if (!isWhole) lines.cutOff++;
         else if (line === undefined || !isSummable(line)) lines.unreadable++;
         else add(line);
       }
     }
   } catch (cause) {
-    throw receiptsUnreadable(directory, cause);
+    throw receipts.receiptsUnreadable(directory, cause);
   }
   const inOrder = Array.from(rows).sort(([a], [b]) => (a < b ? -1 : 1));
   return { ...period, by, rows: inOrder.map(([, row]) => row), total, lost, files: found.length, lines };
@@ -80,7 +79,7 @@ const nothing = (): UsageSums => ({
   last: null,
 });
 
-function addTo(sums: UsageSums, { time, durationMs, tokens, secretId, outcome }: RequestLine): void {
+function addTo(sums: UsageSums, { time, durationMs, tokens, secretId, outcome }: receipts.RequestLine): void {
   sums.requests++;
   sums[outcome]++;
   sums.tokensIn += tokens?.in ?? 0;
@@ -93,7 +92,7 @@ function addTo(sums: UsageSums, { time, durationMs, tokens, secretId, outcome }:
 }
 
 /** Whether the members that are summed have the right form: nobody has checked the signature of the line. */
-function isSummable(line: ReceiptLine): boolean {
+function isSummable(line: receipts.ReceiptLine): boolean {
   const isAmount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
   if (line.type === 'lost') return isAmount(line.count);
   if (line.type !== 'request') return true;
@@ -101,5 +100,5 @@ function isSummable(line: ReceiptLine): boolean {
   const amounts = [durationMs, ...Object.values(tokens ?? {}).filter((count) => count !== null)];
   const names: unknown[] = [client, model].filter((name) => name !== null);
   const areNames = names.every((name) => typeof name === 'string' && name.length <= 256);
-  return RECEIPT_OUTCOMES.includes(outcome) && amounts.every(isAmount) && areNames;
+  return receipts.RECEIPT_OUTCOMES.includes(outcome) && amounts.every(isAmount) && areNames;
 }

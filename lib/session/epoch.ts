@@ -9,10 +9,10 @@ import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
-import { asPrivatemodeError, type FailureDetail, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log.ts';
 import { completed, evidenceVerdict, withSecretChecks } from '../verdict/judge.ts';
-import type { ExchangeRecord, JudgedExchange, recordExchange } from '../verdict/record.ts';
+import type { JudgedExchange, recordExchange } from '../verdict/record.ts';
 import { errorOf, type Verdict, verdictText } from '../verdict/verdict.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi, ManifestSource } from './control-api.ts';
@@ -31,11 +31,7 @@ export type SessionEvent = { readonly message: string } & (
   /** A verdict rejected the service. The attempt goes on under the newest manifest. */
   | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
   | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }
-  /** `record`: of the exchange that led to it, if one is made. */
-  | ({ readonly type: 'epoch'; readonly record?: ExchangeRecord | undefined } & Pick<
-      Term,
-      'secretId' | 'expiresAt'
-    >)
+  | ({ readonly type: 'epoch' } & Pick<Term, 'secretId' | 'expiresAt'>)
   /** `permanent`: the program ends, since nothing was accepted yet and waiting does not help. */
   | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
   /** An attempt failed that says nothing of the service: its key was refused, or another has succeeded. */
@@ -134,7 +130,12 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
 export interface Epoch extends Term {
   readonly key: SecretKey; // AES-256
+  /** The record that `exchangeSha256` names. Absent if the service has padded its evidence. */
+  readonly exchange?: string | undefined;
 }
+
+/** Characters. A record has some 70,000. */
+const LONGEST_RECORD = 1024 * 1024;
 
 export interface EpochDeps extends AttestDeps {
   readonly manifests: ManifestSource;
@@ -147,11 +148,9 @@ export interface EpochDeps extends AttestDeps {
   readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;
 }
 
-type Asking = Pick<AttestInput, 'apiKey' | 'signal'>;
-
 /** How an attempt ended. `verdict`: what it came to, with a row for each check that could not be made. */
 export type Made =
-  | { readonly epoch: Epoch; readonly verdict: Verdict; readonly record: ExchangeRecord | undefined }
+  | { readonly epoch: Epoch; readonly verdict: Verdict }
   | (Failure & { readonly epoch?: never; readonly verdict?: Verdict | undefined });
 
 /**
@@ -162,8 +161,11 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
   const { code, detail } = error;
   const { remedy } = code === 'manifest_mismatch' ? cause : error;
   const message = `${error.message}; whether there is a newer manifest is unknown: ${cause.message}`;
-  const known: FailureDetail = { ...detail, newestMissing: true, pause: cause.detail?.pause };
-  return new PrivatemodeError(code, message, { cause, remedy, detail: known });
+  return new PrivatemodeError(code, message, {
+    cause,
+    remedy,
+    detail: { ...detail, pause: cause.detail?.pause },
+  });
 }
 
 /**
@@ -181,7 +183,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
     : 'Coordinator manifest fetched successfully';
   let enforced: Uint8Array | undefined;
 
-  async function under(manifest: Uint8Array, newest: boolean, asking: Asking): Promise<Made> {
+  async function under(input: AttestInput, newest: boolean): Promise<Made> {
     const asked = collateral.forVerdict();
     const recording = deps.recordExchange?.(asked);
     const recorded = { ...deps, collateral: recording?.source ?? asked };
@@ -202,18 +204,17 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
           accepted();
           return observe({ type: 'attested', message: attestedMessage, verdict });
         }
-        const message = isRejected ? 'The evidence was rejected' : 'The evidence could not be judged';
-        observe({ type: 'judged', message, verdict });
+        observe({ type: 'judged', message: 'The evidence was checked', verdict });
         await asked.distrust();
       },
     };
     try {
-      const attested = await attest(recorded, hooks, { ...asking, manifest });
+      const attested = await attest(recorded, hooks, input);
       const { verdict, exchange, secret, attestedAt, began, beganMonotonic } = attested;
       const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
       // Before anybody may use the secret, so that every enforced manifest is in the log.
-      const { appended, path } = await manifestLog.record(manifest, clock.now());
-      enforced = manifest;
+      const { appended, path } = await manifestLog.record(input.manifest, clock.now());
+      enforced = input.manifest;
       const message = 'Manifest is enforced from now on';
       if (appended) observe({ type: 'manifest-enforced', message, path, manifestSha256 });
       const verdictSha256 = sha256Hex(Buffer.from(verdictText(verdict)));
@@ -223,13 +224,14 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
         manifestSha256,
         verdictSha256,
         exchangeSha256: record?.sha256,
+        exchange: record && record.text.length <= LONGEST_RECORD ? record.text : undefined,
         attestedAt,
         // These times count from before the request for the secret, which errs on the safe side.
         renewAt: Math.floor(began + secretRenew - random() * secretJitter),
         expiresAt: Math.floor(began + secretUsable),
         expiresMonotonic: Math.floor(beganMonotonic + secretUsable),
       });
-      return { epoch, verdict, record };
+      return { epoch, verdict };
     } catch (thrown) {
       const error = (last && errorOf(last)) ?? asPrivatemodeError(thrown);
       const verdict = last && (last.failure === null ? completed(error, last) : last);
@@ -238,20 +240,19 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
   }
 
   return async (apiKey: string, signal: AbortSignal): Promise<Made> => {
-    const asking = { apiKey, signal };
     try {
       const known = isPinned ? await manifests.newest() : enforced;
       if (known === undefined) observe({ type: 'step', message: 'Waiting for the manifest' });
       const manifest = known ?? (await manifests.newest(signal));
-      const made = await under(manifest, isPinned || known === undefined, asking);
+      const made = await under({ apiKey, signal, manifest }, isPinned || known === undefined);
       if (isPinned || signal.aborted || made.epoch || made.rejected?.part !== 'evidence') return made;
       const { error } = made;
       const published = await manifests.newest(signal).catch(asPrivatemodeError);
       if (published instanceof PrivatemodeError) return { ...made, error: withoutNewest(error, published) };
       const changed = Buffer.compare(published, manifest) !== 0;
-      const message = 'Validation failed, trying the newest manifest';
+      const message = 'Trying the newest manifest';
       observe({ type: 'manifest-refetched', message, error, changed });
-      const again = await under(published, true, asking);
+      const again = await under({ apiKey, signal, manifest: published }, true);
       return again.epoch || again.rejected || again.isAccepted ? again : made; // silence takes nothing back
     } catch (thrown) {
       return { error: asPrivatemodeError(thrown) };

@@ -97,12 +97,12 @@ export function createSession(deps: SessionDeps) {
     if (isOld) return; // two keys attested at the same time
     epoch = made.epoch;
     attempts.praise(apiKey);
-    const { key: _, ...term } = epoch;
+    const { key: _, exchange: __, ...term } = epoch;
     renewAt(term.renewAt);
     apply({ type: 'made', term });
     const { secretId, expiresAt } = term;
     const message = 'Secret updated successfully';
-    observe({ type: 'epoch', message, secretId, expiresAt, record: made.record });
+    observe({ type: 'epoch', message, secretId, expiresAt });
   }
 
   function fail(apiKey: string, began: number, failure: states.Failure, isOld: boolean) {
@@ -112,13 +112,13 @@ export function createSession(deps: SessionDeps) {
     if (isClients) attempts.refuse(apiKey, error);
     if (isClients || isOld)
       return observe({ type: 'offer-failed', message: 'The API key of a client did not attest', error });
-    const { pause, confirms } = states.pauseAfter(state, deps.random(), present());
+    const pause = states.pauseAfter(state, deps.random(), present());
     renewAt(clock.now() + pause);
     const permanent = epoch === undefined && !hasReported && states.isHopeless(state);
     hasReported ||= permanent;
     if (permanent) deps.onPermanent?.(states.refusalOf(state) ?? error);
     const retryIn = !state.hasKey || onDemand ? undefined : pause;
-    observe({ type: 'update-failed', message: failureMessage(error, retryIn, confirms), error, permanent });
+    observe({ type: 'update-failed', message: failureMessage(error, retryIn), error, permanent });
   }
 
   /** The renewal is overdue: a timer was late (the machine slept), or there is none. */
@@ -207,10 +207,9 @@ export function createSession(deps: SessionDeps) {
   function notReady(waited: number): PrivatemodeError {
     const cause = states.problemOf(state);
     const why = cause === undefined ? '' : `: ${cause.message}`;
-    const isRollout = cause?.code === 'manifest_mismatch' && !cause.detail?.newestMissing;
-    const remedy = isRollout ? ROLLOUT_REMEDY : undefined;
-    const message = `${host} was not verified within ${waited / 1000} s${why}`;
-    return new PrivatemodeError('not_ready', message, { cause, remedy });
+    return new PrivatemodeError('not_ready', `${host} was not verified within ${waited / 1000} s${why}`, {
+      cause,
+    });
   }
 
   return {
@@ -289,6 +288,3 @@ const NO_KEY = new PrivatemodeError(
   'api_key_missing',
   'no API key is configured, and the request brings none',
 );
-
-const ROLLOUT_REMEDY =
-  'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';

@@ -92,12 +92,11 @@ export function standingOf(state: SessionState, at: Moment) {
 }
 
 /**
- * One line for the log: the cause, and when the next attempt begins, or before, if a request waits. `retryIn`
- * in ms; undefined: a request begins it. `confirms`: whether it is the first that can confirm a rejection.
+ * One line for the log: the cause, and in how many ms the next attempt begins, or before, if a request waits.
+ * `retryIn` undefined: a request begins it.
  */
-export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined, confirms: boolean) {
+export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined): string {
   const what = ERRORS[code].title ?? 'The remote could not be verified';
   if (retryIn === undefined) return `${what}; the next request tries again`;
-  const seconds = Math.max(1, Math.round(retryIn / 1000));
-  return `${what}; trying again within ${plural(seconds, 'second')}${confirms ? ', to confirm it' : ''}`;
+  return `${what}; trying again within ${plural(Math.max(1, Math.round(retryIn / 1000)), 'second')}`;
 }

@@ -3,7 +3,7 @@
  * and what follows for requests and for the next attempt.
  */
 import type { Moment, Present } from '../clock.ts';
-import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
 /** What anybody may know of one attested secret: the digests that name it, and its times. No key. */
 export interface Term {
@@ -172,22 +172,13 @@ function rejectionAfter(
   { monotonic, times }: Present,
 ): Rejection {
   const part = before?.part === 'secret' ? 'secret' : which;
-  const isMismatch = error.code === 'manifest_mismatch';
-  const isRollout = isMismatch && !isPinned;
+  const isRollout = error.code === 'manifest_mismatch' && !isPinned;
   const first = isRollout ? before?.first : (before?.first ?? monotonic);
   const isLate = first !== undefined && askedAt - first >= times.confirmAfter;
   if (newest && !isRollout && (isLate || isOwnFault(error, isPinned)))
-    return { part, error: isMismatch ? ofPin(error) : error, first, counts: true };
+    return { part, error, first, counts: true };
   return before?.counts ? { ...before, part } : { part, error, first, counts: false };
 }
-
-const ofPin = ({ code, message, detail, cause }: PrivatemodeError): PrivatemodeError =>
-  new PrivatemodeError(code, message, {
-    cause,
-    detail,
-    remedy:
-      'The service runs under another manifest than --manifest-path gives: compare it with what its publisher shows, read what changed (docs/manifests.md), then replace the file.',
-  });
 
 /** Whether the fault lies in the manifest itself, so that nothing that the service says changes that. */
 export const isOwnFault = ({ code }: PrivatemodeError, isPinned: boolean): boolean =>
@@ -219,7 +210,7 @@ export const soonest = ({ began }: SessionState, { times }: Present): number => 
 /**
  * ms after the last failure until the next attempt: 1 s, doubling up to 60 s, of which the upper half is
  * random (0 ≤ x < 1); 60 s at once where waiting does not help; no less than a host wants. It ends when a
- * rejection can be confirmed (`confirms`), because clients wait to hear of that.
+ * rejection can be confirmed, because clients wait to hear of that.
  */
 export function pauseAfter(state: SessionState, random: number, { monotonic, times }: Present) {
   const { failures, error, rejection, began } = state;
@@ -228,7 +219,6 @@ export function pauseAfter(state: SessionState, random: number, { monotonic, tim
   const full = isHopeless(state) ? longestBackoff : doubled;
   const pause = Math.max(full * (0.5 + random / 2), 1000 * (error?.detail?.pause ?? 0));
   const { first, counts } = rejection ?? {};
-  if (first === undefined || counts || began >= first + confirmAfter) return { pause, confirms: false };
-  const wait = Math.max(0, first + confirmAfter - monotonic);
-  return { pause: Math.min(pause, wait), confirms: wait <= pause };
+  if (first === undefined || counts || began >= first + confirmAfter) return pause;
+  return Math.min(pause, Math.max(0, first + confirmAfter - monotonic));
 }

@@ -3,7 +3,7 @@
  * not prove.
  */
 import { type Paint, painter, plural, printable } from '../text.ts';
-import { chainOfTrust, linkLine, linkOf, MARKS, titleOf } from './chain-of-trust.ts';
+import { chainOfTrust, linkLine, MARKS, titleOf } from './chain-of-trust.ts';
 import { errorOf, OUTCOMES, type Verdict } from './verdict.ts';
 
 /** The circumstances of a verification. */
@@ -83,7 +83,7 @@ function failedCheck(verdict: Verdict, paint: Paint): string {
   if (failure === null) return '';
   const { id, code, expected, found, source } = failure;
   if (id === null) return `Reason: ${printable(found)} [${code}]`;
-  const link = chainOfTrust(verdict).find((each) => each.id === linkOf(id));
+  const link = chainOfTrust(verdict).find(({ checks }) => checks.some((check) => check.id === id));
   return [
     paint('bad', `✗ ${titleOf(id)}`),
     `  why it matters  ${link?.meaning ?? ''}`,
@@ -93,8 +93,6 @@ function failedCheck(verdict: Verdict, paint: Paint): string {
   ].join('\n');
 }
 
-const HARDWARE = { snp: 'AMD SEV-SNP', tdx: 'Intel TDX' } as const;
-
 function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): string {
   const { subject, manifest, exchange, timeFrom = '' } = report;
   const roots = report.roots
@@ -102,7 +100,7 @@ function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): 
     : 'AMD and Intel, built in';
   const rows = {
     Subject: subject,
-    Hardware: tee && HARDWARE[tee],
+    Hardware: tee && { snp: 'AMD SEV-SNP', tdx: 'Intel TDX' }[tee],
     Manifest: manifest,
     '': manifestSha256 && `SHA-256 ${manifestSha256}`,
     Roots: checks.length > 0 && roots,
@@ -114,35 +112,27 @@ function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): 
     .join('\n');
 }
 
-/** The five links, each with its meaning. With `verbose`, the checks of a link stand below it. */
+/** The five links, each with its meaning. With `verbose`, what was made of its checks stands below it. */
 function chain(verdict: Verdict, verbose: boolean, paint: Paint): string {
-  const { checks } = verdict;
-  if (checks.length === 0) return '';
-  const width = Math.max(...checks.map(({ id }) => titleOf(id).length));
+  const made = verdict.checks.filter(({ outcome }) => outcome !== 'not-evaluated');
+  if (verdict.checks.length === 0) return '';
+  const width = Math.max(...made.map(({ id }) => titleOf(id).length));
   const lines = chainOfTrust(verdict).flatMap((link) => {
-    const line = linkLine(link, verdict.roots, paint);
-    if (!verbose) return [line];
-    const own = checks.filter((check) => linkOf(check.id) === link.id);
-    // Checks that were neither passed nor failed, for the same reason, share a line.
-    const runs = Map.groupBy(own, ({ id, outcome, found }) =>
-      outcome === 'pass' || outcome === 'fail' ? id : `${outcome} ${found}`,
-    );
-    return [line, ...Array.from(runs.values(), (run) => checkLine(run, width, paint)), ''];
+    const own = verbose ? made.filter(({ id }) => link.checks.some((check) => check.id === id)) : [];
+    return [linkLine(link, verdict.roots, paint), ...own.map((check) => checkLine(check, width, paint))];
   });
   const more = verbose ? [] : ['', 'Each check: --verbose, or --json for a program.'];
-  return [paint('bold', 'Chain of trust'), ...lines, ...more].join('\n').trimEnd();
+  return [paint('bold', 'Chain of trust'), ...lines, ...more].join('\n');
 }
 
-/** `run`: one check, or several with the same outcome and reason. */
-function checkLine(run: Verdict['checks'], width: number, paint: Paint): string {
-  const [{ id, outcome, expected, found }] = run as [Verdict['checks'][number]];
+function checkLine(check: Verdict['checks'][number], width: number, paint: Paint): string {
+  const { id, outcome, expected, found } = check;
   const [style, mark] = MARKS[outcome];
-  const title = run.length > 1 ? `${run.length} checks` : titleOf(id);
   const told = outcome === 'fail' ? `expected ${printable(expected)}; found ` : '';
-  return `    ${paint(style, mark)} ${title.padEnd(width)}  ${paint('plain', told + printable(found))}`;
+  return `    ${paint(style, mark)} ${titleOf(id).padEnd(width)}  ${paint('plain', told + printable(found))}`;
 }
 
-/** What even an accepted verdict does not prove (docs/verification.md). */
+/** What even an accepted verdict does not prove (docs/verify.md). */
 function notProven({ outcome, roots }: Verdict, mode: Report['mode']): string {
   if (outcome !== 'accepted') return '';
   const lines = [

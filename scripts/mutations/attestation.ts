@@ -158,7 +158,7 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'the minimum TCB: firmware may be older than the manifest allows',
     file: 'lib/attestation/snp/policy-checks.ts',
-    edits: [{ find: 'return finding(tcbAtMost(minimumTcb, found), ', replace: 'return finding(true, ' }],
+    edits: [{ find: 'const holds = packed.tcbAtMost(minimumTcb, found);', replace: 'const holds = true;' }],
     tests: [
       {
         file: 'test/attestation/snp/verify.test.ts',
@@ -410,8 +410,8 @@ export const ATTESTATION: readonly Mutation[] = [
     file: 'lib/attestation/snp/endorsement.ts',
     edits: [
       {
-        find: '...readFetchedList(await fetch())',
-        replace: '...readRevocationList(await fetch())',
+        find: '...collateral.readFetchedList(await fetch())',
+        replace: '...collateral.readRevocationList(await fetch())',
       },
     ],
     tests: [
@@ -441,7 +441,7 @@ export const ATTESTATION: readonly Mutation[] = [
   {
     defence: 'a revocation list: extensions that nobody understands may change what it means',
     file: 'lib/attestation/x509.ts',
-    edits: [{ find: '    refuseCritical({ extensions });\n    for', replace: '    for' }],
+    edits: [{ find: '    refuseCritical(extensions);\n    for', replace: '    for' }],
     tests: [
       {
         file: 'test/attestation/crl.test.ts',

@@ -5,13 +5,11 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the listener of the metrics: it shows the status page',
     file: 'lib/open-admin.ts',
-    edits: [{ find: '    routes: METRICS_ROUTES,', replace: '    routes: ADMIN_ROUTES,' }],
+    edits: [{ find: 'ROUTES[flag]', replace: "ROUTES['admin-address']" }],
     tests: [
       {
         file: 'test/observe/metrics-listener.test.ts',
-        names: [
-          'the listener of --metrics-address serves metrics but no status page, beside an admin listener with one',
-        ],
+        names: ['--metrics-address serves the metrics of all requests, and no status page'],
       },
     ],
   },
@@ -56,12 +54,12 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the admission of the admin listener: any web page may read it',
     file: 'lib/open-admin.ts',
-    edits: [{ find: '      admit(req);', replace: '      void admit;' }],
+    edits: [{ find: '    refuseForeignPage(req, policy);', replace: '    void refuseForeignPage;' }],
     tests: [
       {
         file: 'test/observe/admin.test.ts',
         names: [
-          'the listener of --admin-address refuses on every path a request that is not admitted, with the error code of the refusal',
+          'the listener of --admin-address refuses on every path a foreign host name and a foreign web page, and serves its own names',
         ],
       },
     ],
@@ -118,7 +116,6 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/limits/count-requests.test.ts',
         names: [
           'the limit requestsPerMinute admits its number of requests within any 60 s, and one more exactly 60 s after the first',
-          'the limit requestsPerMinute admits with the value 1 one request, and the next one 60 s later',
         ],
       },
     ],
@@ -157,7 +154,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a certificate without its key: the proxy starts without TLS',
     file: 'lib/config/rules.ts',
-    edits: [{ find: 'if (needs === undefined ||', replace: 'if (Date.now() > 0 ||' }],
+    edits: [{ find: 'if (needed !== undefined &&', replace: 'if (Date.now() < 0 &&' }],
     tests: [
       {
         file: 'test/config/rules.test.ts',
@@ -171,7 +168,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'NODE_TLS_REJECT_UNAUTHORIZED: it switches off the checks of certificates',
     file: 'lib/config/config.ts',
-    edits: [{ find: "if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {", replace: 'if (Date.now() < 0) {' }],
+    edits: [{ find: "if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0')", replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/config/rules.test.ts',
@@ -187,7 +184,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/config/environment.test.ts',
         names: [
-          'settings in the environment the proxy refuses to start: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
+          'settings in the environment the proxy refuses to start: unknown setting in the environment: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS; --help lists all settings',
         ],
       },
     ],
@@ -195,7 +192,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a mistyped setting in the environment: a pin of the manifest is left out without a word',
     file: 'lib/config/environment.ts',
-    edits: [{ find: 'startsWith(PREFIX)) throw', replace: 'startsWith(PREFIX) && Date.now() < 0) throw' }],
+    edits: [{ find: '!variable.toUpperCase().startsWith(PREFIX)', replace: 'Date.now() > 0' }],
     tests: [
       {
         file: 'test/config/environment.test.ts',
@@ -250,8 +247,8 @@ export const PROGRAM: readonly Mutation[] = [
     file: 'lib/cli.ts',
     edits: [
       {
-        find: "(thrown.stack ?? '').split('\\n').filter((line) => /^\\s+at /.test(line))",
-        replace: "[thrown.stack ?? '']",
+        find: "(fault.stack ?? '').split('\\n').filter((line) => /^\\s+at /.test(line))",
+        replace: "[fault.stack ?? '']",
       },
     ],
     tests: [
@@ -295,13 +292,13 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'run: any text of the service goes into the configuration of an agent',
     file: 'lib/commands/run-models.ts',
-    edits: [{ find: ' && isPlainName(only)', replace: '' }],
+    edits: [{ find: ' || !/^[A-Za-z0-9][\\w.:@/+-]{0,255}$/.test(id)', replace: '' }],
     tests: [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run asks for --model if the only model of the service is named {env:GITHUB_TOKEN}',
-          'privatemode-proxy run asks for --model if the only model of the service is named __proto__',
+          'privatemode-proxy run does not take a model named {env:GITHUB_TOKEN} from the list',
+          'privatemode-proxy run does not take a model named __proto__ from the list',
         ],
       },
     ],
@@ -321,15 +318,13 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'run: whatever listens in the place of the proxy gets prompts',
-    file: 'lib/commands/run-relay.ts',
-    edits: [
-      { find: "isKnown = about?.name === 'privatemode-proxy'", replace: 'isKnown = about !== undefined' },
-    ],
+    file: 'lib/commands/run-models.ts',
+    edits: [{ find: "if (about?.name === 'privatemode-proxy')", replace: 'if (about != null)' }],
     tests: [
       {
         file: 'test/commands/run-relay.test.ts',
         names: [
-          'the port that privatemode-proxy run opens for an agent gives no prompt to a program of another name that listens in the place of the proxy after a failure',
+          'the port that privatemode-proxy run opens for an agent gives no prompt to a program of another name that has taken over the port of the proxy',
         ],
       },
     ],
@@ -379,9 +374,9 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'run: white space in front of a setting hides it, which Codex does not see',
-    file: 'lib/commands/agents.ts',
-    edits: [{ find: `name.replace(/^[\\p{White_Space}"']+|[\\p{White_Space}"']+$/gu, '')`, replace: 'name' }],
+    defence: 'run: white space behind a setting hides it, which Codex does not see',
+    file: 'lib/commands/agents/codex.ts',
+    edits: [{ find: `[\\p{White_Space}"']*)(?=`, replace: ')(?=' }],
     tests: [
       {
         file: 'test/commands/run.test.ts',

@@ -3,27 +3,14 @@ import type { Mutation } from './mutation.ts';
 
 export const RECORDS: readonly Mutation[] = [
   {
-    defence: 'the records of verifications: one that no request used makes one go that a receipt refers to',
-    file: 'lib/receipts/receipt-log.ts',
-    edits: [{ find: 'newest.set(digest, text);', replace: 'unstored.set(digest, text);' }],
+    defence: 'the records of verifications: padded evidence may take any room in memory and on the disk',
+    file: 'lib/session/epoch.ts',
+    edits: [{ find: 'record && record.text.length <= LONGEST_RECORD', replace: 'record' }],
     tests: [
       {
-        file: 'test/receipts/receipt-log.test.ts',
+        file: 'test/session/session.test.ts',
         names: [
-          'the records of verifications to which receipts refer stay if they are of the newest 1,000, however many no request uses',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'the records of verifications: padded evidence may take any room on the disk',
-    file: 'lib/receipts/receipt-log.ts',
-    edits: [{ find: 'if (Buffer.byteLength(text) > LONGEST_RECORD) return;', replace: '' }],
-    tests: [
-      {
-        file: 'test/receipts/receipt-log.test.ts',
-        names: [
-          'the records of verifications have at most 1 MiB, because the service may pad its evidence, and wait for the disk in bounded number',
+          'the start of a session keeps the record of the exchange in the epoch; of one that is padded, the digest only',
         ],
       },
     ],
@@ -62,8 +49,8 @@ export const RECORDS: readonly Mutation[] = [
     file: 'lib/receipts/check-receipts.ts',
     edits: [
       {
-        find: 'before ? line.prev === before.digest && line.seq === before.last.seq + 1 : at.line === 1',
-        replace: 'before !== undefined || at.line === 1',
+        find: 'last ? line?.prev === before && line?.seq === last.seq + 1 : number === 1',
+        replace: 'last !== undefined || number === 1',
       },
     ],
     tests: [
@@ -104,8 +91,8 @@ export const RECORDS: readonly Mutation[] = [
   },
   {
     defence: 'receipts: an unsigned line hides the end of a chain from the next start',
-    file: 'lib/receipts/receipt-files.ts',
-    edits: [{ find: 'readLine(text, key)', replace: 'JSON.parse(text)' }],
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: 'if (first.signer?.equals(key)) named', replace: 'named' }],
     tests: [
       {
         file: 'test/receipts/check-receipts.test.ts',
@@ -162,7 +149,7 @@ export const RECORDS: readonly Mutation[] = [
       {
         file: 'test/receipts/check-receipts.test.ts',
         names: [
-          'what receipts refer to is named once, with the first line that refers to it: a manifest that is not among others',
+          'what receipts refer to is named once, with the first line that refers to it: a manifest that was changed',
         ],
       },
     ],

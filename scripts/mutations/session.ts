@@ -248,9 +248,9 @@ export const SESSION: readonly Mutation[] = [
     file: 'lib/session/epoch.ts',
     edits: [
       {
-        find: 'const { appended, path } = await manifestLog.record(manifest, clock.now());',
+        find: 'const { appended, path } = await manifestLog.record(input.manifest, clock.now());',
         replace:
-          "const { appended, path } = await manifestLog.record(manifest, clock.now()).catch(() => ({ appended: true, path: '' }));",
+          "const { appended, path } = await manifestLog.record(input.manifest, clock.now()).catch(() => ({ appended: true, path: '' }));",
       },
     ],
     tests: [
@@ -277,7 +277,7 @@ export const SESSION: readonly Mutation[] = [
     defence: 'the history of manifests: it may begin anew beside its manifests',
     file: 'lib/manifest-log.ts',
     edits: [
-      { find: 'if (!names.some((name) => MANIFEST_NAME.test(name))) return', replace: 'if (names) return' },
+      { find: 'if (!names.some((name) => /^\\d+\\.json$/.test(name))) return', replace: 'if (names) return' },
     ],
     tests: [
       {

@@ -16,8 +16,9 @@ const GENOA = 2;
 
 export function encodeSnpAttestation(message: SnpMessage): Uint8Array {
   const { report, vcek, ask, ark, arkCrl, machineStepping } = message;
-  const reported = REPORT_LAYOUT.toSorted(([a], [b]) => a - b).map(([number, name]) => {
-    const value = report[name];
+  const layout = Object.entries(REPORT_LAYOUT).toSorted(([, [a]], [, [b]]) => a - b);
+  const reported = layout.map(([name, [number]]) => {
+    const value = report[name as keyof SnpReport];
     return value instanceof Uint8Array ? bytesField(number, value) : uintField(number, value);
   });
   const chain = [bytesField(1, vcek), bytesField(2, ask), bytesField(3, ark)];

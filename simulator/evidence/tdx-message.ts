@@ -2,13 +2,8 @@
  * Writes the protobuf message that carries a TDX quote (docs/protocol/attestation.md 9.1), from the same
  * table with which lib reads it.
  */
-import {
-  type Field,
-  type MessageOf,
-  QUOTE_V4,
-  type QuoteV4,
-  type Schema,
-} from '../../lib/attestation/tdx/quote.ts';
+import type { Field, MessageOf, Schema } from '../../lib/attestation/protobuf.ts';
+import { QUOTE_V4, type QuoteV4 } from '../../lib/attestation/tdx/quote.ts';
 import { bytesField, messageField, uintField } from './wire-fields.ts';
 
 export const encodeQuoteV4 = (quote: QuoteV4): Uint8Array => new Uint8Array(encode(QUOTE_V4, quote));

@@ -1,5 +1,5 @@
 /** Writes Intel's extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md 10). */
-import { SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
+import { SGX_EXTENSION_OID } from '../../lib/attestation/tdx/chain.ts';
 import { TDX_PLATFORM } from '../tdx-platform.ts';
 import { boolean, enumerated, integer, octetString, oid, sequence } from './der.ts';
 import { type EncodedExtension, vendorExtension } from './extensions.ts';

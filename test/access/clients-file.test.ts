@@ -77,7 +77,7 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
   [
     'a digest in capitals',
     one({ tokens: [DIGEST.toUpperCase()] }),
-    'clients[0].tokens[0]: expected the SHA-256 of a token, 64 lower-case hex digits; "privatemode-proxy clients new NAME" without --clients prints both',
+    'clients[0].tokens[0]: expected the SHA-256 of a token, 64 lower-case hex digits; "privatemode-proxy clients new" makes a token and writes it',
   ],
   ['a token as the name of a member', one({ [TOKEN]: 1 }), 'clients[0].…: expected a known member'],
   ['a digest as the name of a member', { clients: [], [DIGEST]: 1 }, '…: expected a known member'],

@@ -54,7 +54,7 @@ async function team(
   const clients = await openClients({
     ...{ path: file, needsKeys: false, sharedSalt: undefined, clock: systemClock, ...given.options },
     changed: (count) => changes.push(count),
-    notices: createNotices({ clock: systemClock, log }),
+    notices: createNotices(log, systemClock),
   });
   t.after(() => clients.close());
   const receipts: RequestReceipt[] = [];
@@ -318,7 +318,7 @@ describe('an error that a client of the gateway cannot resolve', () => {
     [
       'origin_forbidden',
       { headers: ['Origin: https://chat.example'] },
-      /Ask the operator of this gateway to allow the page, or the host name that it uses\./,
+      /have its origin allowed \(--cors-allowed-origins\)/,
     ],
   ] as const satisfies readonly [string, Parameters<typeof post>[1] & object, RegExp][]) {
     it(`says of ${code} what to ask the operator for`, async (t) => {

@@ -14,7 +14,7 @@ import { type Stack, startStack } from '../support/doors/stack.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT, runAside } from '../support/processes/tools.ts';
 
-const NPM_PACKAGES = ['@anthropic-ai/claude-code@2.1.331', 'opencode-ai@1.18.33', '@openai/codex@0.169.0'];
+const NPM_PACKAGES = ['@anthropic-ai/claude-code@2.1.332', 'opencode-ai@1.18.33', '@openai/codex@0.171.0'];
 const CANARY = 'canary-agent-7b15';
 const PROMPT = `Say back: ${CANARY}`;
 

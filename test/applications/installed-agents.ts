@@ -8,10 +8,10 @@ import { dirname, join } from 'node:path';
 import { ROOT } from '../support/processes/tools.ts';
 
 export const AGENT_VERSIONS = {
-  '@anthropic-ai/claude-code': '2.1.331',
-  '@openai/codex': '0.169.0',
+  '@anthropic-ai/claude-code': '2.1.332',
+  '@openai/codex': '0.171.0',
   'opencode-ai': '1.18.33',
-  '@earendil-works/pi-coding-agent': '0.87.1',
+  '@earendil-works/pi-coding-agent': '1.6.0',
 } as const;
 type Package = keyof typeof AGENT_VERSIONS;
 

@@ -15,7 +15,7 @@ import { type Stack, startStack } from '../support/doors/stack.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT, runAside } from '../support/processes/tools.ts';
 
-const PACKAGES = ['opencode-ai@1.18.33', '@openai/codex@0.169.0'];
+const PACKAGES = ['opencode-ai@1.18.33', '@openai/codex@0.171.0'];
 const CANARY = 'canary-known-3f0d';
 const KEY = 'sk-known-77aa';
 /** Hosts that the agents try for packages and plugins, without prompts (docs/run.md). */

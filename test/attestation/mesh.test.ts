@@ -1,8 +1,7 @@
 /** Who signed the secret exchange (docs/protocol/attestation.md 12, 13.1, 19.11). */
 import assert from 'node:assert/strict';
-import { generateKeyPairSync, sign } from 'node:crypto';
+import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
 import type { Check } from '../../lib/attestation/check.ts';
 import {
   MESH_ROWS,
@@ -109,16 +108,6 @@ describe('secret responses of the vectors', () => {
     const noManifest = await judged({ manifest: new Uint8Array(3) });
     assert.equal(noManifest.find(({ outcome }) => outcome === 'fail')?.code, 'manifest_invalid');
   });
-
-  it('are refused if the certificate is not valid yet, with the local clock as the probable cause', async () => {
-    const checks = await judged({ now: new Date('2026-01-01T00:00:00Z') });
-    assert.deepEqual(failures(checks), ['mesh.certificate.validity']);
-    const found = checks.find(({ id }) => id === 'mesh.certificate.validity')?.found;
-    assert.match(
-      found ?? '',
-      /not valid yet at 2026-01-01T00:00:00.000Z: the local clock is probably behind$/,
-    );
-  });
 });
 
 describe('mesh certificates', () => {
@@ -216,26 +205,5 @@ describe('mesh certificates', () => {
     assert.deepEqual(await judge({}, caWith({ extensions: [] })), ['mesh.certificate.signature']);
     assert.deepEqual(await judge({}, ended), ['mesh.certificate.validity']);
     assert.deepEqual(await judge({}, caWith({}).repeat(2)), ['mesh.certificate.signature']);
-  });
-
-  it('are refused if any of their bytes is changed', async () => {
-    const { meshCert } = GOOD;
-    await fc.assert(
-      fc.asyncProperty(fc.nat(meshCert.length - 1), fc.integer({ min: 1, max: 255 }), async (at, mask) => {
-        const changed = Uint8Array.from(meshCert);
-        changed[at] = (changed[at] as number) ^ mask;
-        assert.notDeepEqual(await failing({ meshCert: changed }), [], `byte ${at}`);
-      }),
-      { seed: 20261201, numRuns: 400 },
-    );
-  });
-
-  it('verify a signature over public key and encapsulated key, in this order, hashed once', async () => {
-    const [publicKey, encapsulatedKey] = [new Uint8Array(1216).fill(1), new Uint8Array(1120).fill(2)];
-    const exchange = { meshCaPem: caWith({}), meshCert: certificate({}), publicKey, encapsulatedKey };
-    const signed = (...data: readonly Uint8Array[]): Promise<string[]> =>
-      failing({ ...exchange, signature: sign('sha256', Buffer.concat(data), leaf) });
-    assert.deepEqual(await signed(publicKey, encapsulatedKey), []);
-    assert.deepEqual(await signed(encapsulatedKey, publicKey), ['secret.signature']);
   });
 });

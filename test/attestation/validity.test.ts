@@ -1,15 +1,17 @@
 /**
  * Dates in verdicts: what lies ahead of the local clock names that clock, and lists of revocation say their
- * age.
+ * age. How large such a list may be.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { Check } from '../../lib/attestation/check.ts';
+import { obtained, readRevocationList } from '../../lib/attestation/collateral.ts';
 import { inForce } from '../../lib/attestation/validity.ts';
 import { type CollateralSource, verify } from '../../lib/attestation/verify-evidence.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
 import {
   attestedBy,
+  CRL,
   issueArkCrl,
   issueMeshCa,
   issueVcek,
@@ -59,12 +61,8 @@ describe('a local clock that is behind', () => {
   const soon = '2026-12-01T00:01:01Z';
   const tdx: readonly (readonly [id: string, changes: Changes])[] = [
     ['tdx.tcb_info.dates', { tcbInfo: (j) => ({ ...j, issueDate: soon }) }],
-    ['tdx.qe_identity.dates', { qeIdentity: (j) => ({ ...j, issueDate: soon }) }],
     ['tdx.tcb_info.signer', { tcbSigning: (r) => ({ ...r, notBefore: FUTURE }) }],
-    ['tdx.qe_identity.signer', { qeSigning: (r) => ({ ...r, notBefore: FUTURE }) }],
     ['tdx.root_crl.dates', { rootCrl: (r) => ({ ...r, thisUpdate: FUTURE }) }],
-    ['tdx.pck_crl.dates', { pckCrl: (r) => ({ ...r, thisUpdate: FUTURE }) }],
-    ['tdx.pck.validity', { pck: (r) => ({ ...r, notBefore: FUTURE }) }],
   ];
   const early = (id: string, checks: readonly Check[]): void => {
     assert.match(foundBy(checks, id), BEHIND);
@@ -90,13 +88,11 @@ describe("the age of Intel's collateral", () => {
     const stored = { fetchedAt: NOW.getTime() - 90 * 60_000, because: 'the host is down' };
     const checks = await judge({
       context: (context) => {
-        const { intelRootCrl, intelPckCrl, intelTcbInfo, intelQeIdentity } = context.collateral;
+        const { intelRootCrl, intelTcbInfo } = context.collateral;
         const collateral: CollateralSource = {
           ...context.collateral,
           intelRootCrl: async (query) => ({ ...(await intelRootCrl(query)), stored }),
-          intelPckCrl: async () => ({ ...(await intelPckCrl()), stored }),
           intelTcbInfo: async (query) => ({ ...(await intelTcbInfo(query)), stored }),
-          intelQeIdentity: async (query) => ({ ...(await intelQeIdentity(query)), stored }),
         };
         return { ...context, collateral };
       },
@@ -106,12 +102,40 @@ describe("the age of Intel's collateral", () => {
     const ofList = [11 * 86_400, `${instead}; number 01, issued 2026-11-20T00:00:00.000Z`];
     for (const [wanted, expected] of [
       ['root_crl', ofList],
-      ['pck_crl', ofList],
       ['tcb_info', [undefined, instead]],
-      ['qe_identity', [undefined, instead]],
     ] as const) {
       const { age, found } = checks.find(({ id }) => id === `tdx.${wanted}.format`) ?? {};
       assert.deepEqual([age, found], expected, wanted);
     }
+  });
+});
+
+const ISSUED = Date.parse('2026-11-01T00:00:00Z');
+const list = readRevocationList({ crl: CRL });
+
+describe('the age of a revocation list', () => {
+  it('is whole seconds since it was issued, or 0 if that lies ahead', () => {
+    const found = 'here; number 04, issued 2026-11-01T00:00:00.000Z';
+    for (const [seconds, age] of [
+      [-10, 0],
+      [0, 0],
+      [1.999, 1],
+      [172_800, 172_800],
+    ] as const) {
+      const now = new Date(ISSUED + 1000 * seconds);
+      assert.deepEqual(obtained(list, 'here', now), { outcome: 'pass', found, age });
+    }
+  });
+});
+
+describe('the size of a revocation list', () => {
+  it('is at most 256 KiB, or the smaller limit that the caller sets', () => {
+    const tooLarge = { code: 'evidence_malformed', message: 'the CRL is too large' };
+    const read = (bytes: number, most?: number) => () =>
+      readRevocationList({ crl: new Uint8Array(bytes) }, most);
+    assert.throws(read(262_144), ({ message }: Error) => message !== tooLarge.message);
+    assert.throws(read(262_145), tooLarge);
+    assert.throws(read(10, 10), ({ message }: Error) => message !== tooLarge.message);
+    assert.throws(read(11, 10), tooLarge);
   });
 });

@@ -2,10 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { SecretKey } from '#crypto';
 import {
-  audioForm,
   chatBody,
   DONE,
-  FORM_BOUNDARY,
   modelOf,
   OPEN_PROTECTION,
   OPEN_SECRET,
@@ -21,8 +19,7 @@ import {
 import { RequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
-import { formBodyOf, jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
+import { jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
 
 const secret = { id: OPEN_SECRET.id, key: new SecretKey(Buffer.from(OPEN_SECRET.key)) };
 const cipher = () => new RequestCipher(secret, { nonce: OPEN_SECRET.nonce });
@@ -49,7 +46,6 @@ describe('fixtures of the benchmark', () => {
       events: 7,
       pace: 20,
       start: 1_763_683_200_123,
-      think: 60,
       hold: true,
       unary: false,
       again: true,
@@ -57,7 +53,7 @@ describe('fixtures of the benchmark', () => {
     assert.deepEqual(planOf(modelOf(plan)), plan);
     assert.deepEqual(planOf(modelOf({})), PLAN);
     assert.equal(planOf('gpt'), undefined);
-    assert.equal(planOf('bench/1/x/0/0/0/0/0'), undefined);
+    assert.equal(planOf('bench/1/x/0/0/0/0'), undefined);
   });
 
   for (const size of [400, 2_000_000]) {
@@ -76,13 +72,5 @@ describe('fixtures of the benchmark', () => {
     assert.deepEqual(protectionIn(body), { secretId: OPEN_SECRET.id, nonce: OPEN_SECRET.nonce });
     assert.equal(JSON.parse(body).model, modelOf({ events: 3 }));
     assert.equal(protectionIn('{}'), undefined);
-  });
-
-  it('are audio forms that the product accepts', async () => {
-    const contentType = `multipart/form-data; boundary=${FORM_BOUNDARY}`;
-    const form = Buffer.concat([...audioForm({ unary: true }, 1_000_000)]);
-    const prepared = prepare(formBodyOf(contentType), form);
-    assert.equal(prepared.model, modelOf({ unary: true }));
-    assert.ok(encryptStream(prepared, cipher()).contentLength > 2_000_000);
   });
 });

@@ -1,10 +1,7 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { addedSection } from '../../bench/added.ts';
 import { METRICS } from '../../bench/metrics.ts';
-import { newestReport } from '../../bench/readme.ts';
-import { barTable, farBeyond, summarise, valuesOf } from '../../bench/report.ts';
+import { farBeyond, summarise, toMarkdown, valuesOf } from '../../bench/report.ts';
 
 const metric = {
   name: 'm',
@@ -21,10 +18,31 @@ describe('the report of the benchmark', () => {
     assert.deepEqual(valuesOf({ rounds }), { 'ours, ms': 25 });
   });
 
+  const report = {
+    ...{ version: '0.0.0', date: '2026-01-01', quick: false, entered: ['before'] },
+    machine: {
+      ...{ processor: 'P', cores: 2, memoryGiB: 1, kernel: 'k', node: 'n', openssl: 'o', httpProxy3: 'h' },
+      ...{ commit: 'c', pinned: true, raised: true, loadBefore: 0 },
+    },
+  };
+
   it('shows every row with its interval, bar and verdict', () => {
-    const table = barTable([summarise(metric, rounds)]).split('\n');
-    assert.equal(table.length, 3);
-    assert.match(table[2] as string, /^\| A thing \| ms \| 2\.50 \| 1\.00 – 3\.00 \| ≤ 2 \| no verdict \|$/);
+    const text = toMarkdown({ ...report, measured: [summarise(metric, rounds)] });
+    assert.match(text, /^\| A thing \| ms \| 2\.50 \| 1\.00 – 3\.00 \| ≤ 2 \| no verdict \|$/m);
+  });
+
+  it('shows what each proxy adds, and ratios in which the speed of the machine cancels out', () => {
+    const rounds = [1, 2, 3].map((speed) => ({
+      figures: {},
+      values: {
+        'direct, alone, p50 ms': speed,
+        'ours, alone, p50 ms': 2 * speed,
+        'before, alone, p50 ms': 1.5 * speed,
+      },
+    }));
+    const text = toMarkdown({ ...report, measured: [{ metric: 'ttft_added', rows: [], rounds }] });
+    const cells = '2.00 (1.00 – 3.00) | - | 1.00 (0.50 – 1.50) | - | 2.00 (2.00 – 2.00)';
+    assert.ok(text.includes(`| First token, one request at a time, p50: ms | ${cells} |`), text);
   });
 
   const ratio = {
@@ -57,45 +75,6 @@ describe('the report of the benchmark', () => {
       );
     });
   }
-
-  it('shows the time a proxy adds, and its ratio to the reference, only if the machine was quiet and the rounds agree', () => {
-    /** Rounds of a machine of that speed: all times are multiplied by it. */
-    const report = (ours: readonly number[], loadBefore: number, speeds = ours.map(() => 1)): string => {
-      const rounds = ours.map((time, i) => {
-        const [direct, own, reference] = [1, time, 1.5].map((each) => each * speeds[i]!);
-        return {
-          figures: {},
-          values: {
-            'direct, alone, p50 ms': direct!,
-            'ours, alone, p50 ms': own!,
-            'reference, alone, p50 ms': reference!,
-          },
-        };
-      });
-      return addedSection({
-        ...newestReport(),
-        ...{ measured: [{ metric: 'ttft_added', rows: [], rounds }], entered: ['reference'] },
-        machine: { ...newestReport().machine, loadBefore },
-      });
-    };
-    const rowOf = (text: string): string | undefined => /^\| First token, one .*$/m.exec(text)?.[0];
-    const title = 'First token, one request at a time, p50: ms';
-    const reference = '0.50 (0.50 – 0.50)';
-    const twice = '2.00 (2.00 – 2.00)';
-    assert.equal(
-      rowOf(report([2, 2, 2], 0.1)),
-      `| ${title} | - | ${reference} | 1.00 (1.00 – 1.00) | ${twice} |`,
-    );
-    assert.equal(rowOf(report([1.7, 2, 2], 0.1)), `| ${title} | - | ${reference} | not shown | not shown |`);
-    assert.equal(rowOf(report([2, 2, 2], 0.2)), `| ${title} | - | not shown | not shown | not shown |`);
-    const uneven = report([2, 2, 2], 0.1, [1, 2, 3]);
-    assert.equal(rowOf(uneven), `| ${title} | - | not shown | not shown | ${twice} |`);
-  });
-
-  it('is what bench/README.md shows of the newest saved run', () => {
-    const readme = readFileSync(new URL('../../bench/README.md', import.meta.url), 'utf8');
-    assert.ok(readme.includes(addedSection(newestReport())), 'node bench/readme.ts brings it up to date');
-  });
 
   it('has unique row ids and metric names, and at least three rounds for each metric', () => {
     const ids = METRICS.flatMap(({ rows }) => rows.map(({ id }) => id));

@@ -184,7 +184,7 @@ const REFUSED: Readonly<Record<string, readonly [Record<string, unknown>, RegExp
 
 /** Codes that a program with the library never meets: it has no port, no clients, no limits and no files. */
 const PROXY_ALONE = [
-  ...['invalid_host', 'origin_forbidden', 'client_forbidden', 'client_unknown'],
+  ...['invalid_host', 'origin_forbidden', 'client_forbidden', 'client_unknown', 'service_key_rejected'],
   ...['requests_per_minute_reached', 'tokens_per_day_reached', 'max_concurrent_reached'],
   ...['max_in_flight_reached', 'upload_too_slow', 'too_many_uploads', 'too_many_responses'],
   ...['limits_unavailable', 'manifest_log_failed', 'verify_input_invalid', 'listen_failed'],

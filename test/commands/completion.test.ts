@@ -43,9 +43,3 @@ for (const [shell, ...flags] of [
     if (error === undefined) assert.deepEqual([status, stderr], [0, '']);
   });
 }
-
-it('an unknown shell is refused, and the error names the known ones', async () => {
-  const { code, stderr } = await runCommand(['completion', 'tcsh']);
-  assert.equal(code, 1);
-  assert.match(stderr, /completion bash, completion zsh, completion fish /);
-});

@@ -9,7 +9,6 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { startRelay } from '../../lib/commands/run-relay.ts';
-import { eventually } from '../support/processes/eventually.ts';
 import { serveHttps } from '../support/remote/loopback.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
@@ -24,7 +23,7 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
   let gotHeaders: IncomingMessage['headers'];
   let gotBody: string;
 
-  async function listen(answer: RequestListener, name = NAMED, at = 0): Promise<void> {
+  async function listen(answer: RequestListener, name = NAMED, at = 0) {
     proxy = createServer(async (req, res) => {
       if (req.url === '/v1') return res.end(name);
       got.push(`${req.method} ${req.url}`);
@@ -64,7 +63,7 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     return { message: error.message, retryAfter: response.headers.get('retry-after') };
   }
   const gone = () =>
-    `the proxy on http://127.0.0.1:${port} does not answer: start it again, and this session goes on`;
+    new RegExp(`^the proxy on http://127\\.0\\.0\\.1:${port} does not answer .* this session goes on$`);
 
   it('passes a request and its response on', async () => {
     await stop();
@@ -149,26 +148,22 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
   ] as const) {
     it(`answers ${path} with 503 while no proxy listens, and passes requests on again once one does`, async () => {
       await stop();
-      assert.deepEqual(await refusal(path), { message: gone(), retryAfter });
-      assert.deepEqual(await refusal(path), { message: gone(), retryAfter });
+      for (const refused of [await refusal(path), await refusal(path)]) {
+        assert.match(refused.message, gone());
+        assert.equal(refused.retryAfter, retryAfter);
+      }
       await listen((_, res) => res.end('back'), NAMED, port);
       assert.equal(await (await post(path)).text(), 'back');
       assert.deepEqual([got, relay.prompts(), relay.failed()], [[`POST ${path}`], 3, 2]);
     });
   }
 
-  it('says that the proxy is gone if the proxy dies before it answers', async () => {
-    await stop();
-    await listen(() => void stop(), NAMED, port);
-    assert.equal((await refusal()).message, gone());
-    assert.equal(relay.failed(), 1);
-  });
-
-  it('points to the log of the proxy if the proxy ends a connection without a response and still listens', async () => {
+  it('points to the log of the proxy if the proxy ends a connection without a response', async () => {
     await stop();
     await listen((_, res) => res.destroy(), NAMED, port);
     const words = `the proxy on http://127.0.0.1:${port} ended the connection without a response: its log says why`;
     assert.equal((await refusal()).message, words);
+    assert.equal(relay.failed(), 1);
   });
 
   it('breaks off a response that has begun if the proxy dies', async () => {
@@ -185,29 +180,16 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     ['that speaks no JSON', '<html>'],
     ['whose JSON is no object', 'null'],
   ] as const) {
-    it(`gives no prompt to a program ${what} that listens in the place of the proxy after a failure`, async () => {
+    it(`gives no prompt to a program ${what} that has taken over the port of the proxy`, async () => {
+      assert.equal(await (await post()).text(), 'answered');
       await stop();
-      await refusal();
       await listen((_, res) => res.end('stolen'), name, port);
-      const words = `another program than the proxy answers on http://127.0.0.1:${port}: end it and start the proxy again`;
-      assert.equal((await refusal()).message, `${words}, and this session goes on`);
-      assert.deepEqual(got, []);
+      const words = `another program than the proxy answers on http://127.0.0.1:${port}: start the proxy there`;
+      const { message } = await refusal();
+      assert.ok(message.startsWith(words), message);
+      assert.deepEqual(got, ['POST /v1/messages']);
     });
   }
-
-  it('gives no prompt to a program that took over the port of the proxy while the agent was idle', async () => {
-    assert.equal(await (await post()).text(), 'answered');
-    await stop();
-    await listen((_, res) => res.end('stolen'), '{}', port);
-    // The end of a connection takes its moment to arrive.
-    await eventually('the end of the connection', async () => {
-      const { status } = await fetch(`${relay.url}/v1/models`);
-      return status === 503;
-    });
-    assert.equal((await post()).status, 503);
-    got = got.filter((request) => request !== 'GET /v1/models');
-    assert.deepEqual(got, ['POST /v1/messages']);
-  });
 
   it('answers a path that is not ASCII with 400, and passes on the next request', async () => {
     const path = Buffer.from('/v1/m\u00e9ssages').toString('latin1');
@@ -223,13 +205,13 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     const authority = createTestAuthority('a CA of the team');
     const { port: at } = await serveHttps(t, authority.issue(['localhost']), async (req, res) => {
       if (req.headers.authorization !== 'Bearer own') return res.writeHead(401).end();
-      if (req.url === '/v1') return res.end(NAMED);
+      if (req.url === '/team/v1') return res.end(NAMED);
       got.push(`${req.method} ${req.url} of ${req.headers.host}`);
       await req.toArray();
       res.end('of the team');
     });
     relay.close();
-    const url = `https://localhost:${at}`;
+    const url = `https://localhost:${at}/team`;
     const headers = { authorization: 'Bearer own' };
     relay = await startRelay({ url, headers, ca: [authority.pem] }, systemClock);
     const body = JSON.stringify({ model: 'm' });
@@ -238,7 +220,7 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     assert.equal(await (await asking('authorization', `Bearer ${relay.key}`)).text(), 'of the team');
     assert.equal((await asking('authorization', 'Bearer placeholder')).status, 401, 'of another program');
     assert.equal(await (await asking('x-api-key', relay.key)).text(), 'of the team');
-    const passed = `POST /v1/messages of localhost:${at}`;
+    const passed = `POST /team/v1/messages of localhost:${at}`;
     assert.deepEqual(got, [passed, passed]);
     relay.close();
     relay = await startRelay({ url, headers, ca: [createTestAuthority('another').pem] }, systemClock);

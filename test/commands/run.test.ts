@@ -41,37 +41,33 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.deepEqual([code, stderr, started()], [1, `Error: ${words}\n`, {}]);
   });
 
-  const inProject = 'Write them to .claude/settings.json of the project';
-  const ownWay = 'Leave it out: such a session has its own way to a model';
-  const ofModel = 'Choose the model in front of --, with --model';
-  const ofRun = 'Leave it out: run sets the provider and switches off telemetry';
-  for (const [agent, args, named, instead] of [
-    ['claude', ['--settings', 'x'], '--settings', inProject],
-    ['claude', ['--settings={}', 'x'], '--settings', inProject],
-    ['claude', ['--cloud', 'x'], '--cloud', ownWay],
-    ['claude', ['--sdk-url', 'ws://x'], '--sdk-url', ownWay],
-    ['claude', ['--model', '--', '--settings', 'x'], '--settings', inProject],
-    ['opencode', ['run', '--attach=http://x'], '--attach', ownWay],
-    ['pi', ['--provider', 'groq', '-p', 'x'], '--provider', ofModel],
-    ['pi', ['--model', 'groq/x'], '--model', ofModel],
-    ['pi', ['--models=groq/*'], '--models', ofModel],
-    ['pi', ['--api-key', 'x'], '--api-key', ownWay],
-    ['codex', ['-c', 'model_provider="evil"', 'x'], '-c model_provider', ofRun],
-    ['codex', ['exec', '-c', ' \u0085model_provider = "evil"', 'x'], '-c model_provider', ofRun],
-    ['codex', ['-cmodel_provider=evil'], '-c model_provider', ofRun],
-    ['codex', ['-c=model_provider =evil'], '-c model_provider', ofRun],
-    ['codex', ['--config', '\tmodel_providers.evil={}'], '-c model_providers', ofRun],
-    ['codex', ['-c', '--config=model_providers.evil={}', 'x'], '-c model_providers', ofRun],
-    ['codex', ['-c', '-cotel.exporter="x"', 'x'], '-c otel', ofRun],
-    ['codex', ['-c', 'profile="evil"'], '-c profile', ofRun],
-    ['codex', ['-c', 'profiles.a.model_provider="evil"'], '-c profiles', ofRun],
-    ['codex', ['-c', '--oss', 'x'], '--oss', ofModel],
-    ['codex', ['-c', '--remote', 'x'], '--remote', ownWay],
+  for (const [agent, args, named] of [
+    ['claude', ['--settings', 'x'], '--settings'],
+    ['claude', ['--settings={}', 'x'], '--settings'],
+    ['claude', ['--cloud', 'x'], '--cloud'],
+    ['claude', ['--sdk-url', 'ws://x'], '--sdk-url'],
+    ['claude', ['--model', '--', '--settings', 'x'], '--settings'],
+    ['opencode', ['run', '--attach=http://x'], '--attach'],
+    ['pi', ['--provider', 'groq', '-p', 'x'], '--provider'],
+    ['pi', ['--model', 'groq/x'], '--model'],
+    ['pi', ['--models=groq/*'], '--models'],
+    ['pi', ['--api-key', 'x'], '--api-key'],
+    ['codex', ['-c', 'model_provider="evil"', 'x'], '-c=model_provider'],
+    ['codex', ['exec', '-c', ' \u0085"otel" = {}', 'x'], '-c= \\u{85}"otel" '],
+    ['codex', ['-cmodel_provider=evil'], '-cmodel_provider'],
+    ['codex', ['-c=model_provider =evil'], '-c=model_provider '],
+    ['codex', ['--config', '\tmodel_providers.evil={}'], '--config=\\u{9}model_providers'],
+    ['codex', ['-c', '--config=model_providers.evil={}', 'x'], '--config=model_providers'],
+    ['codex', ['-c', '-cotel.exporter="x"', 'x'], '-cotel'],
+    ['codex', ['-c', 'profile="evil"'], '-c=profile'],
+    ['codex', ['-c', 'profiles.a.model_provider="evil"'], '-c=profiles'],
+    ['codex', ['-c', '--oss', 'x'], '--oss'],
+    ['codex', ['-c', '--remote', 'x'], '--remote'],
   ] as const) {
     it(`starts no ${agent} with ${args.join(' ')}, by which prompts could bypass the proxy`, async () => {
       const { code, stderr } = await run([agent, ...MODEL, '--', ...args]);
-      const why = `${agent} cannot run with ${named}: its prompts could bypass the proxy. ${instead}`;
-      assert.deepEqual([code, stderr, started()], [1, `Error: ${why}\n`, {}]);
+      const why = `Error: ${agent} cannot run with ${named}: its prompts could bypass the proxy. `;
+      assert.deepEqual([code, stderr.slice(0, why.length), started()], [1, why, {}]);
     });
   }
 
@@ -115,13 +111,6 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     }
   });
 
-  it('breaks off the response to the agent if the proxy breaks it off', async () => {
-    proxy.answer = (req, res) => {
-      if (!proxy.own(req, res)) res.write('half', () => res.destroy());
-    };
-    assert.equal((await run(['claude', ...MODEL], { WHAT: 'whole' })).code, 8);
-  });
-
   it('ends with the exit code of the agent, or with 128 and the number of the signal that ended it', async () => {
     const { code, stderr } = await run(['claude', ...MODEL], { WHAT: 'fail' });
     assert.deepEqual([code, stderr], [7, '']);
@@ -135,33 +124,21 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.equal((await ended).code, 9);
   });
 
-  for (const [what, name] of [
-    ['ask', 'sent a prompt'],
-    ['look', 'only looked at the models'],
-    ['', 'did nothing'],
-  ] as const) {
-    it(`${what === 'ask' ? 'does not warn' : 'warns'} that prompts went elsewhere if the agent ${name}`, async () => {
+  for (const what of ['look', '']) {
+    it(`warns that prompts went elsewhere if none came from the agent, which did ${what || 'nothing'}`, async () => {
       const { code, stderr } = await run(['claude', ...MODEL], { WHAT: what });
+      const words = /^Warning: nothing came from claude to the proxy\..* that prompt went elsewhere/;
+      assert.match(stderr, words);
       assert.equal(code, 0);
-      if (what === 'ask') assert.equal(stderr, '');
-      else
-        assert.match(
-          stderr,
-          /^Warning: nothing came from claude to the proxy\..* that prompt went elsewhere/,
-        );
     });
   }
 
   it('says at the end how many requests the proxy did not answer', async () => {
     const { answer } = proxy;
     proxy.answer = (req, res) => (req.method === 'POST' ? res.destroy() : answer(req, res));
-    for (const [requests, words] of Object.entries({ 1: '1 request', 2: '2 requests' })) {
-      const { stderr } = await run(['claude', ...MODEL], { WHAT: 'lose', REQUESTS: requests });
-      assert.equal(
-        stderr,
-        `The proxy on http://127.0.0.1:${proxy.port} did not answer ${words} of claude.\n`,
-      );
-    }
+    const { stderr } = await run(['claude', ...MODEL], { WHAT: 'lose', REQUESTS: '2' });
+    const words = `The proxy on http://127.0.0.1:${proxy.port} did not answer 2 requests of claude.\n`;
+    assert.equal(stderr, words);
   });
 
   it('--print shows a command for a shell, and starts nothing', async () => {
@@ -178,30 +155,11 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   });
 
   it('refuses an unknown agent, and says what other clients need', async () => {
-    const { code, stderr } = await run(['aider', '--', 'x']);
     const url = `http://127.0.0.1:${proxy.port}`;
-    const needs = `Any other client needs the base URL ${url}/v1, or ${url} for the API of Anthropic, and the key "placeholder".`;
-    assert.equal(code, 1);
-    assert.ok(
-      stderr.startsWith(`Error: run starts claude, opencode, codex, pi, not aider. ${needs}`),
-      stderr,
-    );
-    assert.match(
-      (await run(['--model', 'x'])).stderr,
-      /^Error: run wants the name of an agent before its flags: claude, opencode, codex, pi\. /,
-    );
+    const needs = `Any other client needs the base URL ${url}/v1, or ${url} for the API of Anthropic, and the key "placeholder"`;
+    const words = `Error: run starts claude, opencode, codex, pi, not aider. ${needs}\n`;
+    assert.deepEqual(await run(['aider', '--', 'x']), { code: 1, stdout: '', stderr: words });
   });
-
-  for (const [word, meant] of [
-    ['Claude', 'claude'],
-    ['claude-code', 'claude'],
-    ['codex-cli', 'codex'],
-  ] as const) {
-    it(`asks whether ${meant} was meant by ${word}`, async () => {
-      const { code, stderr } = await run([word]);
-      assert.deepEqual([code, stderr], [1, `Error: run knows no agent ${word}. Did you mean ${meant}?\n`]);
-    });
-  }
 
   it('warns of a model that is neither in the list of the service nor covered by an alias', async () => {
     proxy.aliases = ['claude-*'];
@@ -226,29 +184,18 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.equal((await run(['codex'])).stderr, words);
   });
 
-  for (const [aliases, families] of [
-    [['claude-sonnet-*'], { FABLE: 'sonnet-4-5', OPUS: 'sonnet-4-5', HAIKU: 'sonnet-4-5' }],
-    [['claude-sonnet-4-5', 'claude-*'], {}],
-    [
-      ['claude-sonnet-4*', 'claude-o*', 'claude-haiku-4-5'],
-      { FABLE: 'sonnet-4-5', SONNET: 'sonnet-4', HAIKU: 'haiku-4-5' },
-    ],
-  ] as const) {
-    it(`gives Claude Code a model for each family that ${aliases.join()} does not cover`, async () => {
-      proxy.aliases = aliases;
-      const { code, stderr } = await run(['claude', '--context-window=131072'], { WHAT: 'ask' });
-      assert.deepEqual([code, stderr], [0, '']);
-      const { args, env } = started();
-      const names = Object.entries(families).map(([family, name]) => [
-        `ANTHROPIC_DEFAULT_${family}_MODEL`,
-        `claude-${name}`,
-      ]);
-      for (const variables of [env, JSON.parse(args[1] as string).env]) {
-        const set = Object.entries(variables).filter(([name]) => name.startsWith('ANTHROPIC_DEFAULT_'));
-        assert.deepEqual(Object.fromEntries(set), Object.fromEntries(names));
-      }
-    });
-  }
+  it('gives Claude Code the model for each family that no alias with * covers', async () => {
+    proxy.aliases = ['claude-sonnet-*', 'claude-o*', 'claude-haiku-4-5'];
+    assert.equal((await run(['claude'], { WHAT: 'ask' })).code, 0);
+    const { args, env } = started();
+    for (const variables of [env, JSON.parse(args[1] as string).env]) {
+      const set = Object.entries(variables).filter(([name]) => name.startsWith('ANTHROPIC_DEFAULT_'));
+      assert.deepEqual(Object.fromEntries(set), {
+        ANTHROPIC_DEFAULT_FABLE_MODEL: 'claude-sonnet-4-5',
+        ANTHROPIC_DEFAULT_HAIKU_MODEL: 'claude-sonnet-4-5',
+      });
+    }
+  });
 
   it('takes the only model of the service if the list has whole aliases beside it', async () => {
     proxy.aliases = ['gpt-4o', 'claude-*'];
@@ -256,18 +203,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     for (const agent of ['claude', 'opencode', 'codex', 'pi']) {
       const { code, stderr } = await run([agent], { WHAT: 'ask' });
       assert.deepEqual([code, stderr], [0, ''], agent);
+      if (agent === 'claude') assert.equal(started().env['ANTHROPIC_MODEL'], 'only');
     }
-    assert.equal((await run(['claude'], { WHAT: 'ask' })).code, 0);
-    assert.equal(started().env['ANTHROPIC_MODEL'], 'only');
-  });
-
-  it('does not take a listed model for an alias because of its owned_by', async () => {
-    const entry = '{"id":"model-a","owned_by":"privatemode-proxy: alias of model-a"}';
-    proxy.answer = (req, res) =>
-      proxy.own(req, res) || res.end(req.url === '/v1/models' ? `{"data":[${entry},${entry}]}` : entry);
-    const { stderr } = await run(['claude']);
-    assert.equal(stderr, 'Error: choose the model for the agent with --model: model-a, model-a\n');
-    assert.deepEqual(started(), {});
   });
 
   for (const forged of [
@@ -282,15 +219,11 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     '$(id)',
     'a'.repeat(257),
   ]) {
-    it(`asks for --model if the only model of the service is named ${printable(forged, 20)}`, async () => {
-      proxy.answer = (req, res) => proxy.own(req, res) || res.end(JSON.stringify({ data: [{ id: forged }] }));
-      for (const agent of ['claude', 'opencode', 'codex', 'pi'])
-        assert.deepEqual(await run([agent]), {
-          code: 1,
-          stdout: '',
-          stderr: `Error: choose the model for the agent with --model: ${printable(forged)}\n`,
-        });
-      assert.deepEqual(started(), {});
+    it(`does not take a model named ${printable(forged, 20)} from the list`, async () => {
+      proxy.models = { data: [{ id: forged }] };
+      const { code, stderr } = await run(['claude']);
+      const words = 'choose the model for the agent with --model: the proxy lists none';
+      assert.deepEqual([code, stderr, started()], [1, `Error: ${words}\n`, {}]);
     });
   }
 
@@ -314,56 +247,32 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     }
   });
 
-  it('says so if the proxy has no API key of its own or does not use it', async () => {
+  it('starts nothing if the service rejects the key that the agent will send, and says what to do', async () => {
     let sent: string | undefined;
     proxy.answer = (req, res) => {
       if (proxy.own(req, res)) return;
       sent = req.headers.authorization;
       res.writeHead(401).end('{"error":{"message":"the service rejects the API key"}}');
     };
-    for (const model of [[], MODEL]) {
-      const { code, stderr } = await run(['claude', ...model]);
-      assert.equal(code, 1);
-      assert.match(
-        stderr,
-        /^Error: the proxy on \S+ has no API key of its own, or does not use it: the key "placeholder", which run gives to agents, is rejected\. Start the proxy with --api-key, and --api-key-fallback always or if-placeholder\n$/,
-      );
-    }
-    assert.deepEqual([sent, started()], ['Bearer placeholder', {}]);
+    const { code, stderr } = await run(['claude', ...MODEL]);
+    const words =
+      /cannot be used: GET \/v1\/models: status 401: the service rejects the API key\. Start the proxy with --api-key, /;
+    assert.match(stderr, words);
+    assert.deepEqual([code, sent, started()], [1, 'Bearer placeholder', {}]);
   });
 
-  it('says why the proxy lists no model to choose from', async () => {
-    proxy.answer = (req, res) =>
-      proxy.own(req, res) || res.writeHead(502).end('{"error":{"message":"the service cannot be reached"}}');
-    const { code, stderr } = await run(['claude']);
-    const why = 'the proxy lists none (GET /v1/models: status 502: the service cannot be reached)';
-    assert.deepEqual([code, stderr], [1, `Error: choose the model for the agent with --model: ${why}\n`]);
-    assert.equal((await run(['claude', ...MODEL], { WHAT: 'ask' })).code, 0);
-  });
-
-  for (const [agent, again, alone] of [
-    ['claude', '--continue', 'claude alone sends the whole conversation to its own service.'],
-    [
-      'opencode',
-      '--continue',
-      'opencode alone ("opencode -s …") opens the conversation with another provider, without a login with a free one, and sends it there.',
-    ],
-    [
-      'codex',
-      'resume --last',
-      'codex alone does not use the proxy: "codex exec resume --last" begins a new conversation at OpenAI.',
-    ],
-    ['pi', '--continue', 'pi alone goes on with another provider, and sends the whole conversation there.'],
-  ] as const) {
-    it(`says at the end how to resume ${agent} through the proxy, and what ${agent} alone would do`, async () => {
-      for (const stderrIsTTY of [true, false]) {
-        const { stderr } = await runCommand(['run', agent, ...MODEL], {
-          env: environment({ WHAT: 'ask' }),
-          stderrIsTTY,
-        });
-        const line = `privatemode-proxy run ${agent} --model=model-a -- ${again}`;
-        assert.ok(stderr.endsWith(`To go on with this conversation: ${line}\n${alone}\n`), stderr);
-      }
+  for (const [agent, again] of Object.entries({
+    claude: '--continue',
+    opencode: '--continue',
+    codex: 'resume --last',
+    pi: '--continue',
+  })) {
+    it(`says at the end how to resume ${agent} through the proxy`, async () => {
+      const env = environment({ WHAT: 'ask' });
+      const { stderr } = await runCommand(['run', agent, ...MODEL], { env });
+      const line = `privatemode-proxy run ${agent} --model=model-a -- ${again}`;
+      const words = `To go on with this conversation: ${line}\nWithout run, ${agent} would use another service.\n`;
+      assert.equal(stderr, words);
     });
   }
 
@@ -374,14 +283,11 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.equal(code, 7);
     const again = `privatemode-proxy run claude --port=${proxy.port} --model=model-a -- --continue`;
     assert.ok(stderr.includes(`To go on with this conversation: ${again}\n`), stderr);
-    const bare = await runCommand(['run', 'claude', ...MODEL], { env });
-    assert.match(bare.stderr, /: privatemode-proxy run claude --model=model-a -- --continue\n/);
   });
 
-  it('says where to write flags that were put before the agent, and arguments for the agent without --', async () => {
+  it('says where to write the agent, and arguments for it', async () => {
     const early = await run(['--port', '18080', 'claude']);
-    assert.equal(early.code, 1);
-    assert.match(early.stderr, /; the agent comes first, as in run claude --port 8080 -- ARGS\n$/);
+    assert.match(early.stderr, /^Error: run takes one command before its flags: run AGENT /);
     const { code, stderr } = await run(['claude', '-p', 'x']);
     assert.equal(code, 1);
     assert.match(
@@ -390,33 +296,27 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     );
   });
 
-  it('names the models of the service if none was chosen, but takes the model if there is only one', async () => {
-    const { code, stderr } = await run(['claude']);
-    assert.deepEqual(
-      [code, stderr],
-      [1, 'Error: choose the model for the agent with --model: model-a, model-b\n'],
-    );
-    proxy.answer = (req, res) => proxy.own(req, res) || res.end('{"data":[{"id":"one"}]}');
-    assert.equal((await run(['claude'], { WHAT: 'ask' })).code, 0);
-    assert.equal(started().env['ANTHROPIC_MODEL'], 'one');
+  it('names the models of the service if none was chosen', async () => {
+    const words = 'Error: choose the model for the agent with --model: model-a, model-b\n';
+    assert.deepEqual(await run(['claude']), { code: 1, stdout: '', stderr: words });
   });
 
   it('starts nothing if no proxy listens, or if the proxy is not ready or asks for a token', async () => {
     const answers: readonly (readonly [answer: RequestListener, words: RegExp])[] = [
       [
         (_, res) => res.writeHead(401).end('{}'),
-        /asks for a token of its --clients: name it as --url \S+, and yours as --token @FILE/,
+        /GET \/v1: status 401: \{\}\. Give your token as --token @FILE\n$/,
       ],
       [
-        (_, res) => res.end('<html>'),
-        /the program that listens on \S+ is not privatemode-proxy; give the --port of the proxy/,
+        (_, res) => res.writeHead(404).end('<html>'),
+        /another program than the proxy answers on \S+: start the proxy there, or give its --port/,
       ],
       [
         (req, res) =>
           req.url === '/readyz'
             ? res.writeHead(503).end('failing: attestation_failed\n')
             : proxy.own(req, res),
-        /cannot be used: not ready \(status 503: failing: attestation_failed\)\n$/,
+        /cannot be used: GET \/readyz: status 503: failing: attestation_failed\n$/,
       ],
     ];
     for (const [answered, words] of answers) {
@@ -425,10 +325,10 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     }
     assert.match(
       (await run(['claude', ...MODEL], { PRIVATEMODE_PROXY_PORT: '1' })).stderr,
-      /^Error: the proxy on http:\/\/127\.0\.0\.1:1 cannot be used: GET \/v1: connect ECONNREFUSED .* Start it first/,
+      /^Error: the proxy on http:\/\/127\.0\.0\.1:1 does not answer \(connect ECONNREFUSED .*\): start it/,
     );
     const onFile = await run(['claude', ...MODEL, '--listen-address=unix:/tmp/proxy.sock']);
-    assert.match(onFile.stderr, /^Error: run needs a proxy that listens on a port/);
+    assert.match(onFile.stderr, /^Error: agents cannot use a socket file/);
     assert.deepEqual(started(), {});
   });
 
@@ -465,27 +365,19 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
 
   it('does not start pi if its extension file cannot be written, and says to set XDG_STATE_HOME', async () => {
     const { code, stderr } = await run(['pi', ...MODEL], { XDG_STATE_HOME: '/dev/null' });
-    const words = '/dev/null/privatemode-proxy/pi-extension.ts cannot be written (ENOTDIR)';
-    assert.equal(code, 1);
-    assert.ok(stderr.endsWith(`Error: ${words}: set XDG_STATE_HOME to a directory of yours\n`), stderr);
-    assert.deepEqual(started(), {});
+    const words =
+      /Error: \/dev\/null\/privatemode-proxy\/pi-extension\.ts cannot be written \(ENOTDIR.*\): set XDG_STATE_HOME /;
+    assert.match(stderr, words);
+    assert.deepEqual([code, started()], [1, {}]);
   });
 
+  const noToken = '--token goes with an https --url, and not with --print: nobody else may get the token';
   for (const [flags, words] of [
-    [
-      ['--url=http://localhost:1'],
-      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
-    ],
-    [
-      ['--url=https://localhost/v1'],
-      '--url wants https://HOST:PORT; a proxy on this machine is named by --port',
-    ],
+    [['--url=http://a.example'], '--url wants an https URL without a query, not "http://a.example"'],
     [['--token=pmp_CANARY'], '--token wants @FILE, the file that holds the token'],
-    [['--token=@t'], '--token goes with --url: without TLS, whatever has the port would get the token'],
-    [
-      ['--url=https://localhost:1', '--print'],
-      '--print does not go with --url: the agent alone would have no token',
-    ],
+    [['--token=@t'], noToken],
+    [['--token=@t', '--url=http://127.0.0.1:1'], noToken],
+    [['--token=@t', '--url=https://localhost:1', '--print'], noToken],
   ] as const) {
     it(`refuses ${flags.join(' ')}`, async () => {
       const { code, stderr } = await run(['claude', ...MODEL, ...flags]);
@@ -495,9 +387,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
 
   it('says how to install an agent that is not there', async () => {
     const { code, stderr } = await run(['claude', ...MODEL], { PATH: '/usr/bin:/bin' });
-    assert.deepEqual(
-      [code, stderr],
-      [1, 'Error: claude is not installed, or not on the PATH: npm install -g @anthropic-ai/claude-code\n'],
-    );
+    const words =
+      'claude cannot be started (ENOENT): is it installed, and on the PATH? npm install -g @anthropic-ai/claude-code';
+    assert.deepEqual([code, stderr], [1, `Error: ${words}\n`]);
   });
 });

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { STATUS as COMMAND } from '../../lib/commands/status.ts';
 import { parseArgv } from '../../lib/config/argv.ts';
@@ -15,9 +16,9 @@ import { clockOf } from '../support/remote/fake-clock.ts';
 import { words } from '../support/remote/standing.ts';
 
 const REPORT = {
-  ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, lastError: null, epoch: null, conditions: [] },
-  ...{ standing: words('verified'), traffic: { inFlight: 3, seconds: [], finished: [], refused: [] } },
-  verification: { verified: true, verdict: null, chain: [], manifests: [] },
+  ...{ now: 0, standing: words('verified'), lastError: null, conditions: [] },
+  traffic: { inFlight: 3, seconds: [], finished: [] },
+  verification: { version: '1', protocol: 'v1', verified: true, epoch: null, verdict: null, chain: [] },
 };
 const REJECTED = {
   ...{ ...REPORT, standing: words('rejected') },
@@ -78,12 +79,8 @@ describe('the command status', { timeout: 600_000 }, () => {
 
   it('accepts the flags and the environment variables of the proxy', async () => {
     await listening(serving(), async (address) => {
-      const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: address };
+      const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: address.replace('127.0.0.1', '0.0.0.0') };
       assert.equal((await status(['--port=1', '--api-key=@gone', '--max-in-flight=2'], env)).code, 0);
-      const both = ['--metrics-address=127.0.0.1:1', '--admin-address', address];
-      assert.equal((await status(both)).code, 0);
-      const everywhere = address.replace('127.0.0.1', '0.0.0.0');
-      assert.equal((await status(['--admin-address', everywhere])).code, 0);
     });
   });
 
@@ -106,30 +103,20 @@ describe('the command status', { timeout: 600_000 }, () => {
     assert.match(stderr, /^To see more, start the proxy with --admin-address 127\.0\.0\.1:9090,/);
   });
 
+  const other = /gives no status of a proxy of this version \(HTTP status \d+\): give the --admin-address of/;
+  const nobody =
+    /^Error: nothing answers on 127\.0\.0\.1 port \d+ \(\w+\): start the proxy with --admin-address /;
   const hints: readonly (readonly [what: string, listener: RequestListener | undefined, words: RegExp])[] = [
-    [
-      'nobody',
-      undefined,
-      /^Error: nothing listens on 127\.0\.0\.1 port \d+ \(ECONNREFUSED\): start the proxy with --admin-address 127\.0\.0\.1:\d+,/,
-    ],
-    [
-      'the port of the applications',
-      (_req, res) => void res.writeHead(404).end(),
-      /does not serve \/\w+ \(status 404\): give the --admin-address of the proxy/,
-    ],
-    ['something that speaks no JSON', (_req, res) => void res.end('hello'), /does not serve/],
-    [
-      'something that speaks other JSON',
-      (_req, res) => void res.end('{}'),
-      /is not a privatemode-proxy of this version/,
-    ],
+    ['nobody', undefined, nobody],
+    ['something that hangs up', (req) => void req.socket.destroy(), nobody],
+    ['the port of the applications', (_req, res) => void res.writeHead(404).end('{}'), other],
+    ['something that speaks no JSON', (_req, res) => void res.end('hello'), other],
     [
       'a proxy of another version',
       (_req, res) =>
         void res.end(JSON.stringify({ standing: {}, conditions: [], traffic: { finished: [] } })),
-      /is not a privatemode-proxy of this version/,
+      other,
     ],
-    ['something that hangs up', (req) => void req.socket.destroy(), /cannot be asked: /],
   ];
   for (const [what, listener, words] of hints) {
     it(`says what to do if --admin-address leads to ${what}`, async () => {
@@ -146,8 +133,7 @@ describe('the command status', { timeout: 600_000 }, () => {
 
   it('names an IPv6 address as --admin-address takes it if nothing listens there', async () => {
     const { stderr } = await status(['--admin-address', '[::1]:1']);
-    assert.match(stderr, /cannot be asked|start the proxy with --admin-address \[::1\]:1,/);
-    assert.doesNotMatch(stderr, /--admin-address ::1:1/);
+    assert.match(stderr, /start the proxy with --admin-address \[::1\]:1,/);
   });
 
   it('prints colours only to a terminal, and not with NO_COLOR', async () => {
@@ -184,11 +170,12 @@ describe('status --watch', { timeout: 600_000 }, () => {
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;
 
-  it('repeats the status as plain text if there is no terminal, and ends with 0', async () => {
+  it('repeats the status as plain text if there is no terminal, and ends on Ctrl-C with 0', async () => {
+    const listeners = process.listenerCount('SIGINT');
     const { code, text } = await listening(serving(REJECTED), (address) =>
       watch(address, (written) => times(written, '✗ Not verified') === 3),
     );
-    assert.equal(code, 0);
+    assert.deepEqual([code, process.listenerCount('SIGINT')], [0, listeners]);
     assert.ok(!text.includes('\u001b'));
     assert.ok(text.endsWith('\n\n'));
   });
@@ -218,7 +205,7 @@ describe('status --watch', { timeout: 600_000 }, () => {
       .trim()
       .split('\n')
       .map((line) => Object.keys(JSON.parse(line))[0]);
-    assert.deepEqual(lines, ['version', 'error', 'version']);
+    assert.deepEqual(lines, ['now', 'error', 'now']);
   });
 
   it('ends at once with config_invalid if nothing listens at the beginning', async () => {
@@ -232,31 +219,25 @@ describe('status --watch', { timeout: 600_000 }, () => {
     );
   });
 
-  it('ends on Ctrl-C with 0', async () => {
-    const listeners = process.listenerCount('SIGINT');
-    const { code } = await listening(serving(), (address) => watch(address, () => true));
-    assert.equal(code, 0);
-    assert.equal(process.listenerCount('SIGINT'), listeners);
-  });
-
-  for (const more of [[], ['--json']]) {
-    it(`ends with 0 when the reader of its output is gone (${more[0] ?? 'text'})`, async (t) => {
-      const { code, stderr } = await listening(serving(), async (address) => {
-        const program = join(ROOT, 'bin/privatemode-proxy.ts');
-        const argv = [program, 'status', '--watch', `--admin-address=${address}`, ...more];
-        const child = spawn(process.execPath, argv, {
-          env: cleanEnvironment(),
-          stdio: ['ignore', 'pipe', 'pipe'],
-        });
-        t.after(() => child.kill('SIGKILL'));
-        let stderr = '';
-        child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-        await once(child.stdout, 'data');
-        child.stdout.destroy();
-        const [code] = await once(child, 'close', { signal: AbortSignal.timeout(15_000) });
-        return { code, stderr };
+  it('ends with 0 when the reader of its output is gone', async (t) => {
+    const { code, stderr } = await listening(serving(), async (address) => {
+      const argv = [
+        join(ROOT, 'bin/privatemode-proxy.ts'),
+        'status',
+        '--watch',
+        `--admin-address=${address}`,
+      ];
+      const child = spawn(process.execPath, argv, {
+        env: cleanEnvironment(),
+        stdio: ['ignore', 'pipe', 'pipe'],
       });
-      assert.deepEqual([code, stderr], [0, '']);
+      t.after(() => child.kill('SIGKILL'));
+      const said = text(child.stderr);
+      await once(child.stdout, 'data');
+      child.stdout.destroy();
+      const [code] = await once(child, 'close', { signal: AbortSignal.timeout(15_000) });
+      return { code, stderr: await said };
     });
-  }
+    assert.deepEqual([code, stderr], [0, '']);
+  });
 });

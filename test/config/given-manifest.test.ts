@@ -3,9 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { it } from 'node:test';
-import { parseConfig } from '../../lib/config/config.ts';
 import { givenManifest } from '../../lib/config/files.ts';
-import { refused } from '../support/doors/config.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 
@@ -30,9 +28,8 @@ it('the manifest of --manifest-path is that of its file, as long as this holds a
   for (const [content, wanted, news] of [
     [VALID, VALID, ['usable']],
     [later, later, ['usable', 'changed']],
-    ['<html>', later, ['manifest_invalid']],
+    ['<html>', later, ['config_invalid']],
     [VALID.replace('{', '{"Unknown": 1,'), later, ['manifest_unsupported']],
-    ['', later, ['manifest_invalid']],
     [undefined, later, ['config_invalid']],
     [VALID, VALID, ['usable', 'changed']],
   ] as const) {
@@ -45,16 +42,32 @@ it('the manifest of --manifest-path is that of its file, as long as this holds a
   watch.close();
 });
 
-it('a file of --manifest-path that cannot be a manifest is refused at the start', async () => {
-  const path = join(temporaryDirectory('manifest-'), 'manifest.json');
-  writeFileSync(path, ' '.repeat(1_048_577));
-  for (const [bad, words] of [
-    [path, /it has more than 1048576 bytes/],
-    [`${path}missing`, /ENOENT: no such file/],
-    [join(path, '..'), /EISDIR/],
-    ['/dev/zero', /it is not a regular file/],
+it('a file of --manifest-path that holds no manifest is refused at the start, by its own reason', async () => {
+  const directory = temporaryDirectory('manifest-');
+  const path = join(directory, 'manifest.json');
+  for (const [content, code, message] of [
+    [
+      ' '.repeat(1_048_577),
+      'config_invalid',
+      /manifest.json" of --manifest-path: it has more than 1048576 bytes/,
+    ],
+    ...['<!DOCTYPE html>', '', '[]', '{"Policies":', '{"name":"x"}', '\ufeff{}'].map(
+      (content) =>
+        [
+          content,
+          'config_invalid',
+          /json" of --manifest-path is no JSON object .*: not a manifest$/,
+        ] as const,
+    ),
+    [VALID.replace('{', '{"Unknown": 1,'), 'manifest_unsupported', /Unknown/],
   ] as const) {
-    refused(() => parseConfig([`--manifest-path=${bad}`], {}), ['failed to read manifest file', words]);
-    await assert.rejects(givenManifest(bad), { code: 'config_invalid', message: words });
+    writeFileSync(path, content);
+    await assert.rejects(givenManifest(path), { code, message });
   }
+  for (const [bad, message] of [
+    [`${path}missing`, /^failed to read the file ".*" of --manifest-path: ENOENT: no such file/],
+    [directory, /EISDIR/],
+    ['/dev/zero', /it is not a regular file/],
+  ] as const)
+    await assert.rejects(givenManifest(bad), { code: 'config_invalid', message });
 });

@@ -58,24 +58,21 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
     return service;
   }
   const reasonOf = (log: string): string | undefined => /Other machines reach \S+ without TLS/.exec(log)?.[0];
-  const NO_EFFECT = 'have no effect on the socket that systemd has opened';
 
   it('warns that other machines can use it on 0.0.0.0, whatever --listen-address says', async (t) => {
     const service = await started(t, '0.0.0.0', '--listen-address=127.0.0.1');
     const reason = 'Other machines reach 0.0.0.0 without TLS'; // a line after the one that it listens
     await eventually(reason, () => reasonOf(service.log()) === reason);
-    assert.ok(!service.log().includes(NO_EFFECT));
     await service.stop();
   });
 
   it('does not warn of that on 127.0.0.1, and ends without --shutdown-delay', async (t) => {
     const service = await started(t, '127.0.0.1', '--listen-address=0.0.0.0', '--shutdown-delay=60s');
     assert.equal(reasonOf(service.log()), undefined, service.log());
-    assert.ok(service.log().includes(NO_EFFECT));
     // It says that it listens a moment before it heeds signals.
     assert.ok((await fetch(`http://127.0.0.1:${service.port}/healthz`)).ok);
     assert.equal(await service.stop(), 0);
-    assert.doesNotMatch(service.log(), /The port closes after the delay/);
+    assert.doesNotMatch(service.log(), /Closing after the delay/);
   });
 
   it('does not start on a port if --listen-address names a socket file, which would keep other users out', async (t) => {

@@ -23,6 +23,8 @@ import { fromHex, toHex } from '../support/evidence/wycheproof.ts';
 
 const element = (hex: string): Der => parseDer(fromHex(hex));
 
+const INEXACT = 'DER uses a length that is indefinite, or not in its shortest form';
+
 describe('the reader of DER elements', () => {
   /** The message where there is one for this kind of defect alone. */
   const refused: readonly (readonly [what: string, hex: string, message?: string])[] = [
@@ -32,14 +34,15 @@ describe('the reader of DER elements', () => {
     ['bytes after the element', '30030201010000'],
     ['an end inside a length', '30840101', 'DER ends inside a length'],
     ['an indefinite length, with bytes enough for 128', `3080${'00'.repeat(128)}`],
-    ['an indefinite length', '30800201010000', 'DER uses an indefinite length'],
-    [
-      'a length not in its shortest form',
-      '308103020101',
-      'DER uses a length that is not in its shortest form',
-    ],
+    ['an indefinite length', '30800201010000', INEXACT],
+    ['a length not in its shortest form', '308103020101', INEXACT],
     ['a length with a leading zero byte', '30820003020101'],
-    ['a length of more than four bytes', '3085000000000302010100', 'DER uses an oversized length'],
+    [
+      'a length of more bytes than there are',
+      `3085ff00000000${'00'.repeat(9)}`,
+      'DER ends inside an element',
+    ],
+    ['a length of 127 bytes', `30ff${'ff'.repeat(130)}`, 'DER ends inside an element'],
     ['a multi-byte tag', '1f81010100', 'DER uses a multi-byte tag'],
     ['a multi-byte tag for a number that fits into one byte', '1f0101'],
     ['a constructed multi-byte tag', '3f00'],
@@ -88,8 +91,8 @@ describe('the reader of DER elements', () => {
     assert.equal(cursor.optional(TAG.oid, readOid), undefined);
     assert.equal(readSmallInteger(cursor.take(TAG.integer), 9), 1);
     assert.throws(() => cursor.end(), malformed);
-    assert.throws(() => cursor.take(TAG.integer), malformed);
     assert.equal(readOid(cursor.take()), '1.2.3');
+    assert.throws(() => new DerCursor(element('3003020101')).take(TAG.oid), malformed);
     assert.throws(() => cursor.take(), malformed);
     cursor.end();
     assert.throws(() => expectTag(undefined, TAG.null), malformed);

@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse as parseYaml } from 'yaml';
 import { ERRORS } from '../../lib/errors.ts';
-import { renderOperatorTables } from '../../scripts/operator-tables.ts';
+import { renderTables } from '../../scripts/tables.ts';
 import { argumentsOf, settings } from '../applications/settings.ts';
 import { blocksOf } from '../packaging/support/install-blocks.ts';
 import { ROOT, run } from '../support/processes/tools.ts';
@@ -34,10 +34,10 @@ const anchor = (heading: string): string =>
     .replaceAll(' ', '-');
 
 describe('the pages of docs', () => {
-  it('have the tables that the code writes: error codes, conditions, metrics', () => {
-    const pages = renderOperatorTables();
+  it('have the tables that the code writes: flags, error codes, notices, metrics, checks', () => {
+    const pages = renderTables();
     for (const [page, text] of pages) {
-      assert.equal(read(page), text, `${page}: npx node scripts/operator-tables.ts writes it`);
+      assert.equal(read(page), text, `${page}: npx node scripts/tables.ts writes it`);
     }
     const errors = pages.get('docs/error-codes.md') as string;
     for (const code of Object.keys(ERRORS)) assert.ok(errors.includes(`| \`${code}\` |`), code);
@@ -74,7 +74,7 @@ describe('the pages of docs', () => {
   });
 
   it('lead to what to do about the Node of a release wherever somebody decides to serve TLS', () => {
-    for (const page of ['docs/listening.md', 'docs/replicas.md', 'docs/team.md', 'deploy/chart/README.md'])
+    for (const page of ['docs/listening.md', 'docs/replicas.md', 'docs/team.md'])
       assert.match(read(page), /\]\((?:\.\.\/)+SECURITY\.md#the-node-below-it\)/, page);
     for (const file of [
       'deploy/chart/values.yaml',
@@ -121,16 +121,17 @@ describe('the pages of docs', () => {
     assert.match(read('README.md'), /> key\.txt\)$/m);
   });
 
-  it('name for each criterion of docs/audit.md the page or the test that shows it', () => {
-    const rows = read('docs/audit.md')
+  it('name for each criterion of a public audit the page or the test that shows it', () => {
+    const [, audits = ''] = read('docs/security.md').split('## Answers to public audits\n');
+    const rows = audits
       .split('\n')
       .filter((line) => line.startsWith('| ') && !/^\| (?:---|.* \| shown by \|$)/.test(line));
-    assert.equal(rows.length, 21);
+    assert.equal(rows.length, 15);
     for (const row of rows) {
       const shown = row.split(' | ').at(-1) as string;
       assert.match(
         shown,
-        /^(?:\[[^\]]+\]\((?:\.\.\/test\/\S+\.(?:test|check)\.ts|[\w-]+\.md(?:#\S+)?)\)(?:, )?)+ \|$/,
+        /^(?:\[[^\]]+\]\((?:\.\.\/test\/\S+\.(?:test|check)\.ts|[\w-]+\.md(?:#\S+)?|#\S+)\)(?:, )?)+ \|$/,
         row,
       );
     }

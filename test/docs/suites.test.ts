@@ -208,7 +208,7 @@ describe('what documented commands write into the checkout', () => {
     );
     assert.ok(named.length > 3, named.join());
     const defaults = ['manifests', 'collateral', 'requests', 'receipts'];
-    const builds = ['dist', 'coverage', 'bench/out', '.tools', 'privatemode-proxy-0.1.0.tgz', 'limits.json'];
+    const builds = ['dist', 'coverage', '.tools', 'privatemode-proxy-0.1.0.tgz', 'limits.json'];
     const written = [...named, ...defaults, ...builds].map((path) => path as string);
     const paths = written.map((path) => (/\.(?:tgz|json)$/.test(path) ? path : `${path}/file.json`));
     const { stdout } = run('git', ['check-ignore', '--no-index', ...paths]);

@@ -38,8 +38,6 @@ describe('the proxy in front of a chat model', () => {
           msg: 'Ready: the remote is verified. Base URLs for clients:',
           openai: `${stack.url}/v1`,
           anthropic: stack.url,
-          manifestSha256: stack.simulator.manifestSha256,
-          tee: 'snp',
         },
       ],
     );

@@ -60,16 +60,6 @@ describe('npm run demo', { timeout: 600_000 }, () => {
     assert.match((await demo('--help').ended).stdout, /^--agent AGENT/m);
   });
 
-  it('refuses an agent that is not installed before it starts anything, and says how to see the flags', async () => {
-    const { code, stdout, stderr } = await demoIn({ PATH: '/usr/bin:/bin' }, '--agent', 'codex').ended;
-    assert.deepEqual([code, stdout], [1, '']);
-    assert.equal(
-      stderr,
-      '\nThe demo failed: codex is not installed, or not on the PATH: npm install -g @openai/codex\n' +
-        'npm run demo -- --help lists the flags.\n',
-    );
-  });
-
   it('--once says that all is simulated, streams an answer to each client, leaves nothing behind and ends with 0', async () => {
     const { code, stdout, stderr } = await demo('--once').ended;
     assert.deepEqual([code, stderr], [0, ''], stdout);
@@ -115,10 +105,7 @@ describe('npm run demo', { timeout: 600_000 }, () => {
       /^The model is sim-chat, which only says back what you say\. .*\n"Write hello to note\.txt", .*\nStarting claude in (\S+\/scratch), .*\n\n\1\n--settings \{.*\} -p x\nWrite \{"file_path":"\1\/note\.txt","content":"hello\\n"\}\n\nWe watched the wire of the simulated service: your conversation was readable in 1 of 3 requests\.\n$/m,
     );
     assert.match(stdout, /^The status page: http:/m);
-    assert.match(
-      stderr,
-      /^This conversation ends here: its proxy ends now\.\nclaude alone sends the whole conversation to its own service\.\n/m,
-    );
+    assert.match(stderr, /^Without run, claude would use another service\.\n/m);
     assert.match(stderr, /level=ERROR/);
     assert.equal(code, 1);
     assert.deepEqual(readdirSync(temporary), []);

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import type { StatusReport } from '../../lib/observe/status-report.ts';
+import type { VerificationDocument } from '../../lib/observe/verification-document.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
@@ -61,10 +61,8 @@ describe('--protocol-version', () => {
     ]);
   });
 
-  it('is the member protocol of /status and /verification', async () => {
-    for (const page of ['status', 'verification']) {
-      const told = (await (await fetch(`http://127.0.0.1:${admin}/${page}`)).json()) as StatusReport;
-      assert.equal(told.protocol, 'v1.46.0');
-    }
+  it('is the member protocol of /verification', async () => {
+    const response = await fetch(`http://127.0.0.1:${admin}/verification`);
+    assert.equal(((await response.json()) as VerificationDocument).protocol, 'v1.46.0');
   });
 });

@@ -61,7 +61,7 @@ for (const managedManifest of [false, true])
       proxy.simulator.faults.clear();
       await eventually('an answer', async () => (await ask()).status === 200);
       await assertEveryView(proxy, admin, 'verified');
-      assert.match(proxy.logLines.join(''), /"INFO".*"msg":"Over: The service is rejected/);
+      assert.match(proxy.logLines.join(''), /"INFO".*"msg":"Over: Not verified: the service is rejected/);
       assert.doesNotMatch(proxy.logLines.join(''), /Not verified yet/, 'a state of some milliseconds');
     });
   });

@@ -30,37 +30,48 @@ describe('a start that fails', { timeout: 600_000 }, () => {
     });
   });
 
-  const WORKSPACES: readonly (readonly [what: string, workspace: string, problem: string])[] = [
-    ['is below a file', '/dev/null/work', 'the directory "/dev/null/work" cannot be created (ENOTDIR)'],
+  for (const [what, workspace, problem] of [
+    [
+      'is below a file',
+      '/dev/null/work',
+      'created: ENOTDIR: a file or a link stands where a directory is needed',
+    ],
     // Node's own recursive mkdir never returns here.
-    ['mkdir cannot create', '/proc/work', 'the directory "/proc/work" cannot be created (ENOENT)'],
+    ['mkdir cannot create', '/proc/work', 'created: ENOENT: no such file or directory'],
     // Its permissions let root write.
-    ['exists and cannot be written', '/proc', 'the directory "/proc" cannot be written (ENOENT)'],
-    ['is a file', '/dev/null', '"/dev/null" is not a directory'],
-  ];
-  for (const [what, workspace, problem] of WORKSPACES) {
-    it(`says to name another directory if the workspace ${what}`, () =>
+    ['exists and cannot be written', '/proc', 'written: ENOENT: no such file or directory'],
+    ['is a file', '/dev/null', 'written: ENOTDIR: a file or a link stands where a directory is needed'],
+  ] as const)
+    it(`names the reason if the workspace ${what}`, () =>
       assert.throws(() => prepareWorkspace(workspace), {
         code: 'config_invalid',
-        message: `--workspace: ${problem}; name a directory that can be written`,
+        message: new RegExp(
+          `^the directory "${workspace}" of --workspace cannot be ${problem}; check the path`,
+        ),
       }));
-  }
 });
 
 describe('a start whose service cannot be reached', { timeout: 600_000 }, () => {
   it('names that service, what to check, and when it is tried again', async (t) => {
     const stack = await startStack({ flags: ['--api-endpoint=localhost:1'] });
     t.after(() => stack.close());
-    const line = await eventually('the error', () =>
-      stack.logLines.find((text) => text.includes('"level":"ERROR"')),
-    );
-    const { msg, reason, remedy } = JSON.parse(line);
+    const failed = await eventually('two errors', () => {
+      const errors = stack.logLines.filter((text) => text.includes('"level":"ERROR"'));
+      return errors.length > 1 && errors.map((line) => JSON.parse(line));
+    });
     assert.deepEqual(
-      [msg, reason, remedy],
+      failed.slice(0, 2).map(({ msg, reason, remedy }) => [msg, reason, remedy]),
       [
-        'The service cannot be reached; trying again within 1 second',
-        'localhost:1 refused the connection',
-        'Check the network, --api-endpoint and the proxy settings.',
+        [
+          'The service cannot be reached; trying again within 1 second',
+          'localhost:1 refused the connection',
+          undefined,
+        ],
+        [
+          'Not verified: the verification was not completed',
+          'upstream_unreachable: localhost:1 refused the connection',
+          'Check the network, --api-endpoint and the proxy settings.',
+        ],
       ],
     );
     assert.ok(!stack.logLines.join('').includes('Attestation'));
@@ -81,7 +92,7 @@ describe('a proxy that only its operator can repair', { timeout: 600_000 }, () =
     assert.equal(await proxy.stop(), 1);
     const lines = proxy.log().trimEnd().split('\n');
     const line = lines.find((each) => each.includes('The proxy cannot go on')) ?? proxy.log();
-    assert.match(line, /code=manifest_mismatch .*remedy=".*compare it with what its publisher shows/);
+    assert.match(line, /code=manifest_mismatch .*remedy=".*then replace the file/);
     assert.match(lines.at(-1) ?? '', /^Error: .+\. .+\.$/, 'the reason is the last line');
   });
 });

@@ -70,7 +70,7 @@ describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
         { SSL_CERT_FILE, https_proxy: scene.https_proxy },
         scene.flags,
       );
-      assertExplains(await logged(lines, /unknown authority/), HOSTS[host]);
+      assertExplains(await logged(lines, /unknown authority.*"remedy"/), HOSTS[host]);
       assert.equal(proxy.session.current(), undefined);
       const { secret, inference } = scene.simulator.counts;
       assert.deepEqual([secret, inference], [0, 0]);

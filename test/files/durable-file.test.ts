@@ -107,13 +107,23 @@ describe('files of our own', () => {
       ['link', 'ELOOP'],
       ['dangling', 'ELOOP'],
       ['mine/file', 'ENOTDIR'],
+      ['other/file', 'ENOTDIR'],
       ['fifo', 'ENXIO'],
     ] as const)
       await assert.rejects(files.openOwnToAppend(path(name)), { code });
-    await assert.rejects(files.requireOwnDirectory(path('other')), { code: 'ENOTDIR' });
     assert.equal(textOf('other'), 'as it was');
     for (const name of ['new', 'elsewhere/file']) assert.equal(fs.existsSync(path(name)), false);
   });
+});
+
+it('the lines of a file are read one by one with their numbers; a long one is empty, and a last one may not be whole', async () => {
+  const long = 'x'.repeat(3 * 1024 * 1024);
+  fs.writeFileSync(path('file'), `a\n\n${long}\nä\nrest`);
+  const read: object[] = [];
+  for await (const line of files.linesOf(path('file'))) read.push(line);
+  const whole = ['a', '', '', 'ä'].map((text, i) => ({ number: i + 1, text, isWhole: true }));
+  assert.deepEqual(read, [...whole, { number: 5, text: 'rest', isWhole: false }]);
+  await assert.rejects(files.linesOf(directory).next(), { code: 'EISDIR' });
 });
 
 describe('the reason why the file system refuses something', () => {

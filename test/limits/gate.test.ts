@@ -6,13 +6,11 @@
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
-import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { Permit } from '../../lib/limits/limits.ts';
 import { createRequestGate, type Entering, type RequestGate } from '../../lib/limits/request-gate.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
-import { clientOf } from '../support/doors/clients.ts';
 import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import {
   answerTo,
@@ -33,7 +31,6 @@ import {
   DONE,
   http,
   LAST_CHUNK,
-  plainError,
   STREAM_HEAD,
   sealedAnswers,
   tampered,
@@ -55,12 +52,6 @@ function recordingGate(admit: (entering: Entering, permit: Permit) => Permit | P
   return { gate, entered, released };
 }
 
-/** Whoever names themselves, as Bearer `ann` and so on, is known, with so many requests per minute. */
-const team = (requestsPerMinute?: number) => ({
-  authenticate: ({ authorization = '' }: { readonly authorization?: string | undefined }) =>
-    clientOf({ name: authorization.replace('Bearer ', ''), limits: { requestsPerMinute } }),
-});
-
 interface Scene extends Fixture {
   readonly receipts: RequestReceipt[];
 }
@@ -68,17 +59,12 @@ interface Scene extends Fixture {
 async function scene(
   t: TestContext,
   gate: RequestGate,
-  { script, ...options }: Partial<TestGatewayOptions> & { script?: Script; deps?: Partial<GatewayDeps> } = {},
+  { script, ...options }: Partial<TestGatewayOptions> & { script?: Script } = {},
 ): Promise<Scene> {
   const receipts: RequestReceipt[] = [];
-  const fixture = await gatewayFixture(t, {
-    ...options,
-    deps: {
-      gate,
-      receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) },
-      ...options.deps,
-    },
-  });
+  const add = (receipt: RequestReceipt) => receipts.push(receipt);
+  const deps = { gate, receipts: { instance: 'abcdefghijkl', add } };
+  const fixture = await gatewayFixture(t, { ...options, deps });
   fixture.upstream.on(script ?? answering);
   return { ...fixture, receipts };
 }
@@ -112,6 +98,7 @@ const anthropicStart: Script = async (scripted) => {
   const start = sealed.event({ type: 'message_start', message: MESSAGE }, 'message_start');
   await scripted.write(STREAM_HEAD + chunked(start));
 };
+
 describe('the gate of the limits', { timeout: 600_000 }, () => {
   it('is asked about requests that are forwarded or whose body is read, and about no others', async (t) => {
     const { gate, entered, released } = recordingGate((_, permit) => permit);
@@ -124,13 +111,6 @@ describe('the gate of the limits', { timeout: 600_000 }, () => {
       assert.equal((await ask(request)).status, 200);
     assert.deepEqual(entered, [undefined, undefined, undefined, undefined, undefined]);
     await eventually('not all are released', () => released.length === 5);
-  });
-
-  it('is asked with the client that a request authenticates as', async (t) => {
-    const { gate, entered } = recordingGate((_, permit) => permit);
-    const { ask } = await scene(t, gate, { deps: { clients: team() } });
-    assert.equal((await ask(post(chatBody(), { headers: ['Authorization: Bearer ann'] }))).status, 200);
-    assert.deepEqual(entered, ['ann']);
   });
 
   it('is asked before anything of the body is read', async (t) => {
@@ -152,24 +132,6 @@ describe('the gate of the limits', { timeout: 600_000 }, () => {
     assert.equal(receipts[0]?.request.bytes, body.length);
     assert.deepEqual(released.length, 1);
   });
-
-  it('loses no byte of a body that arrived in short pieces while the request waited', async (t) => {
-    const waiting = Promise.withResolvers<void>();
-    const { gate, entered } = recordingGate((_, permit) => waiting.promise.then(() => permit));
-    const { client, receipts } = await scene(t, gate);
-    const asking = client();
-    const body = Buffer.from(chatBody());
-    asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
-    await eventually('the gate was not asked', () => entered.length === 1);
-    const pieces = [...body].map((byte) => chunked(String.fromCharCode(byte)));
-    asking.send(pieces.slice(0, -1).join(''));
-    asking.send(pieces.at(-1) as string);
-    setImmediate(waiting.resolve);
-    asking.send(LAST_CHUNK);
-    assert.equal((await answerTo(asking)).status, 200);
-    await eventually('no receipt', () => receipts.length === 1);
-    assert.equal(receipts[0]?.request.bytes, body.length);
-  });
 });
 
 describe('the permit of a request is released once, with its count of tokens', { timeout: 600_000 }, () => {
@@ -177,7 +139,6 @@ describe('the permit of a request is released once, with its count of tokens', {
   const ANTHROPIC_STREAM = post(chatBody({ stream: true }), { path: '/v1/messages' });
   const OPENAI = { prompt_tokens: 30, completion_tokens: 5, total_tokens: 35 };
   const CUT = { prompt_tokens: 30, completion_tokens: 6 };
-  const tooLarge = post('', { headers: ['Content-Length: 9999999'] });
   const whole: Script = async (scripted) => {
     const completed = {
       ...{ id: 'c', object: 'chat.completion', created: 1, model: 'm', usage: OPENAI },
@@ -186,15 +147,7 @@ describe('the permit of a request is released once, with its count of tokens', {
     const sealed = sealedAnswers(await scripted.body()).object(completed);
     await scripted.write(http(200, sealed, { 'Content-Type': 'application/json' }));
   };
-  const busy: Script = async (scripted) => {
-    await scripted.body();
-    await scripted.write(plainError(429, 'slow down'));
-  };
   const forged: Script = async (scripted) => scripted.write(tampered(completion(await scripted.body())));
-  const gone: Script = async (scripted) => {
-    await scripted.body();
-    scripted.reset();
-  };
   const broken: Script = async (scripted) => {
     await streamWithUsage(CUT, { withoutEnd: true })(scripted);
     scripted.reset();
@@ -202,14 +155,8 @@ describe('the permit of a request is released once, with its count of tokens', {
   const ends: [how: string, request: string | Buffer, script: Script, status: number, tokens: number][] = [
     ['after a complete answer', post(), whole, 200, 35],
     ['after a complete stream', STREAM, streamWithUsage(OPENAI), 200, 35],
-    ['after a stream without a closing chunk, whose usage is in every chunk', STREAM, answering, 200, 4],
-    ['after a stream whose last usage has no count', STREAM, streamWithUsage({}), 200, 0],
-    ['after the list of models', get('/v1/models'), answering, 200, 0],
     ['after a 400 of the gateway', post('{'), answering, 400, 0],
-    ['after a body that is too large', tooLarge, answering, 413, 0],
-    ['after an error of the service', post(), busy, 429, 0],
     ['after a response that was tampered with', post(), forged, 502, 0],
-    ['after the service went away', STREAM, gone, 502, 0],
     ['after a stream that broke off once it had given its usage', STREAM, broken, 200, 36],
   ];
   for (const [how, request, script, status, tokens] of ends) {
@@ -250,24 +197,15 @@ describe('the permit of a request is released once, with its count of tokens', {
     });
   }
 
-  it('after the client left before the service said anything: 0 tokens', async (t) => {
-    const { gate, released } = recordingGate((_, permit) => permit);
-    const { sending, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
-    const asking = sending(post());
-    await eventually('it was not sent', () => upstream.requests.some(({ complete }) => complete));
-    asking.socket.destroy();
-    await eventually('nothing was released', () => released.length > 0);
-    assert.deepEqual(released, [0]);
-  });
-
-  it('after the client left while it sent the body: 0 tokens', async (t) => {
+  it('after the client left before the service said anything, or while it sent the body: 0 tokens', async (t) => {
     const { gate, entered, released } = recordingGate((_, permit) => permit);
-    const { sending } = await scene(t, gate);
-    const asking = sending(post('{"model":', { headers: ['Content-Length: 100'] }));
-    await eventually('the gate was not asked', () => entered.length === 1);
-    asking.socket.destroy();
-    await eventually('nothing was released', () => released.length > 0);
-    assert.deepEqual(released, [0]);
+    const { sending, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
+    const [asking, uploading] = [sending(post()), sending(post('{', { headers: ['Content-Length: 100'] }))];
+    await eventually('it was not sent', () => upstream.requests.some(({ complete }) => complete));
+    await eventually('the gate was not asked', () => entered.length === 2);
+    for (const { socket } of [asking, uploading]) socket.destroy();
+    await eventually('nothing was released', () => released.length > 1);
+    assert.deepEqual(released, [0, 0]);
   });
 
   it('after a shutdown that did not wait for the request: 0 tokens', async (t) => {
@@ -314,26 +252,4 @@ describe('the queue of --max-in-flight before a gateway', { timeout: 600_000 }, 
     assert.deepEqual(queue.size(), { running: 0, waiting: 0 });
     assert.equal(upstream.requests.length, 1);
   });
-});
-
-it('counting tokens lets a client with requestsPerMinute 1 hold only one upload, and others are served meanwhile', {
-  timeout: 600_000,
-}, async (t) => {
-  const MIB = 1024 * 1024;
-  const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }) });
-  const { sending, ask, gateway } = await scene(t, gate, {
-    settings: { maxBufferedBytes: 64 * MIB, maxBodyBytes: 128 * MIB },
-    deps: { clients: team(1) },
-  });
-  const headers = ['Authorization: Bearer bob', `Content-Length: ${MIB}`];
-  const counting = post('{', { path: '/v1/messages/count_tokens', headers });
-  const [first, ...others] = Array.from({ length: 72 }, () => sending(counting));
-  for (const other of others) {
-    const answer = await answerTo(other);
-    assert.deepEqual([answer.status, codeOf(answer)], [429, 'requests_per_minute_reached']);
-  }
-  assert.equal(gateway.counters.bufferedBytes, 4 * 1024, 'the memory that each upload begins with');
-  assert.equal((await ask(post(chatBody(), { headers: ['Authorization: Bearer ann'] }))).status, 200);
-  first?.socket.destroy();
-  await eventually('not over', () => gateway.active() === 0);
 });

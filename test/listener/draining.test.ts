@@ -58,7 +58,7 @@ describe('a proxy after SIGTERM', { concurrency: true, timeout: 600_000 }, () =>
   });
   after(() => remote.close());
 
-  const ANNOUNCED = /msg="The port closes after the delay; a second signal closes it now" delaySeconds=/;
+  const ANNOUNCED = /msg="Closing after the delay; a second signal ends it" delaySeconds=/;
 
   async function started(t: TestContext, flags: readonly string[], env: Record<string, string> = {}) {
     const workspace = `--workspace=${temporaryDirectory()}`;

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
-import type { IncomingMessage } from 'node:http';
+import { once } from 'node:events';
+import { get, type IncomingMessage } from 'node:http';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { asksServing, healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
+import { loadStatusPage } from '../../lib/observe/status-html.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { verificationDocument } from '../../lib/observe/verification-document.ts';
 import { type AdminListener, startAdmin } from '../../lib/open-admin.ts';
@@ -15,9 +17,6 @@ import { standing, words } from '../support/remote/standing.ts';
 describe('the probes of the proxy', () => {
   const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');
   const rows: [name: string, standing: Standing, status: number, body: string][] = [
-    ['while an epoch lasts', standing('verified'), 204, ''],
-    ['while an epoch lasts, after a failed renewal', standing('not-renewable', failure), 204, ''],
-    ['before the first client brings a key', standing('awaiting-key'), 204, ''],
     [
       'while a key is awaited, even in the state rejected',
       { ...standing('rejected', failure), ready: true },
@@ -49,7 +48,6 @@ describe('the probes of the proxy', () => {
   });
   it('/readyz answers 503 while the port for applications is closed, and says first why the remote is not verified', () => {
     for (const [found, body] of [
-      [standing('verified'), 'verified: the port for applications is closed\n'],
       [standing('not-renewable', failure), 'not-renewable: the port for applications is closed\n'],
       [standing('awaiting-key'), 'awaiting-key: the port for applications is closed\n'],
       [standing('starting'), 'starting: the remote is being verified\n'],
@@ -61,7 +59,7 @@ describe('the probes of the proxy', () => {
   });
   it('/readyz?serving answers 503 while requests do not get through, and /readyz does not', () => {
     const { status, body, headers } = readyzResponse({ ...standing('verified'), notServing: 'refused' });
-    assert.deepEqual([status, body], [503, 'verified: the service cannot be reached: refused\n']);
+    assert.deepEqual([status, body], [503, 'verified: The service cannot be reached: refused\n']);
     assert.equal(headers['privatemode-proxy-error'], 'not_ready');
     assert.equal(readyzResponse({ ...standing('verified'), notServing: false }).status, 204);
     for (const [target, asks] of [
@@ -80,66 +78,53 @@ describe('the listener of --admin-address', () => {
   let admin: AdminListener;
   let readiness: Standing;
   const metrics = createMetrics(metricsOptions());
-  const traffic = { inFlight: 2, seconds: [], finished: [], refused: [] };
+  const traffic = { inFlight: 2, seconds: [], finished: [] };
   const silent = { current: () => undefined, lastVerdict: () => undefined };
-  const verification = verificationDocument({ ...silent, standing: () => standing('starting') }, [], {
-    protocol: 'v1',
-    now: 0,
-  });
+  const verification = verificationDocument(
+    { ...silent, standing: () => standing('starting') },
+    { protocol: 'v1', now: 0 },
+  );
   const status: StatusReport = {
-    ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1 },
-    ...{ standing: words('starting'), lastError: null, epoch: null, conditions: [], traffic, verification },
+    ...{ now: 5, standing: words('starting'), lastError: null, conditions: [], traffic, verification },
   };
-  const shown = { metrics, readiness: () => readiness, status: async () => status };
+  const shown = { metrics, readiness: () => readiness, status: () => status, page: loadStatusPage() };
   const start = (more: Partial<Parameters<typeof startAdmin>[0]> = {}): Promise<AdminListener> => {
     const address = { flag: 'admin-address', host: '127.0.0.1', port: 0 } as const;
-    return startAdmin({ clock: systemClock, ...address, ...shown, admit, ...more });
+    return startAdmin({ clock: systemClock, allowedHosts: ['my.name'], ...address, ...shown, ...more });
   };
   beforeEach(async () => {
     readiness = standing('starting');
     admin = await start();
   });
   afterEach(() => admin.close());
-  const admit = (req: IncomingMessage): void => {
-    if (req.headers['x-asks'] === 'page') throw new PrivatemodeError('origin_forbidden', 'a page asked');
-    if (req.headers['x-asks'] === 'fault') throw new Error('CANARY');
-  };
   const ask = (path: string, method = 'GET') => fetch(`http://127.0.0.1:${admin.port}${path}`, { method });
 
-  it('serves the metrics as Prometheus reads them', async () => {
-    const response = await ask('/metrics?x');
-    assert.equal(response.status, 200);
-    assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
-    assert.match(await response.text(), /^# HELP privatemode_proxy_requests_in_flight /m);
-  });
   it('serves the current health and readiness', async () => {
     assert.equal((await ask('/healthz')).status, 200);
     assert.equal((await ask('/readyz')).status, 503);
     readiness = standing('verified');
     assert.equal((await ask('/readyz', 'HEAD')).status, 204);
   });
-  it('serves the status and the verification document as JSON with "cache-control: no-store"', async () => {
-    for (const [path, expected] of [
-      ['/status', status],
-      ['/verification', verification],
-    ] as const) {
-      const response = await ask(`${path}?x`);
-      const { headers } = response;
-      assert.equal(headers.get('x-content-type-options'), 'nosniff');
-      assert.deepEqual(
-        [response.status, headers.get('content-type'), headers.get('cache-control')],
-        [200, 'application/json', 'no-store'],
-      );
-      assert.deepEqual(await response.json(), expected);
-      const head = await ask(path, 'HEAD');
+  for (const [path, type, body] of [
+    ['/', 'text/html; charset=utf-8', /^<!doctype html>/],
+    ['/status', 'application/json', JSON.stringify(status)],
+    ['/verification', 'application/json', JSON.stringify(verification)],
+    [
+      '/metrics',
+      'text/plain; version=0.0.4; charset=utf-8',
+      /^# HELP privatemode_proxy_requests_in_flight /m,
+    ],
+  ] as const)
+    it(`serves ${path} as ${type}, which its browser takes for nothing else`, async () => {
+      const [found, head] = [await ask(`${path}?x`), await ask(path, 'HEAD')];
+      assert.deepEqual([found.status, found.headers.get('content-type')], [200, type]);
+      assert.equal(found.headers.get('x-content-type-options'), 'nosniff');
+      if (path !== '/metrics') assert.equal(found.headers.get('cache-control'), 'no-store');
+      const text = await found.text();
+      if (typeof body === 'string') assert.deepEqual(JSON.parse(text), JSON.parse(body));
+      else assert.match(text, body);
       assert.deepEqual([head.status, await head.text()], [200, '']);
-    }
-  });
-  it('serves the status page, which its browser takes for nothing else', async () => {
-    const { status, headers } = await ask('/');
-    assert.deepEqual([status, headers.get('content-type')], [200, 'text/html; charset=utf-8']);
-    assert.equal(headers.get('x-content-type-options'), 'nosniff');
-  });
+    });
   it('answers /status with 500 internal, without the reason, if the status cannot be collected', async () => {
     await admin.close();
     const failing = (): never => {
@@ -157,28 +142,28 @@ describe('the listener of --admin-address', () => {
         [response.status, response.headers.get('privatemode-proxy-error')],
         [404, 'unknown_path'],
       );
-      assert.equal(
+      assert.match(
         await response.text(),
-        'use /, /status, /verification, /metrics, /healthz, /readyz; the endpoints for applications are on the other port (--port)\n',
+        /^unknown_path: --admin-address has \/, \/status, \/verification, /,
       );
     }
     const post = await ask('/metrics', 'POST');
     assert.deepEqual([post.status, post.headers.get('allow')], [405, 'GET, HEAD']);
     assert.equal(post.headers.get('privatemode-proxy-error'), 'method_not_allowed');
   });
-  it('refuses on every path a request that is not admitted, with the error code of the refusal', async () => {
+  it('refuses on every path a foreign host name and a foreign web page, and serves its own names', async () => {
     for (const path of ['/metrics', '/healthz', '/readyz', '/status', '/verification', '/'])
-      for (const [asks, status, code] of [
-        ['page', 403, 'origin_forbidden'],
-        ['fault', 500, 'internal'],
+      for (const [headers, refused] of [
+        [{ host: 'evil.example', 'accept-language': 'en' }, true],
+        [{ origin: 'https://evil.example' }, true],
+        [{ host: 'my.name', 'accept-language': 'en' }, false],
       ] as const) {
-        const response = await fetch(`http://127.0.0.1:${admin.port}${path}`, {
-          headers: { 'x-asks': asks },
-        });
-        assert.deepEqual([response.status, response.headers.get('privatemode-proxy-error')], [status, code]);
-        assert.equal(response.headers.get('x-content-type-options'), 'nosniff');
-        const text = await response.text();
-        assert.ok(text.startsWith(`${code}: `) && !text.includes('CANARY') && text.length < 100, text);
+        const asking = get({ port: admin.port, path, headers, agent: false });
+        const [response] = (await once(asking, 'response')) as [IncomingMessage];
+        response.resume();
+        const code = response.headers['privatemode-proxy-error'];
+        assert.equal(code === 'origin_forbidden', refused, `${path} ${JSON.stringify(headers)}: ${code}`);
+        assert.equal(response.headers['x-content-type-options'], 'nosniff');
       }
   });
   it('fails to start with listen_failed and the address if its port is taken', async () => {
@@ -187,22 +172,18 @@ describe('the listener of --admin-address', () => {
       message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
     });
   });
-  it('is not needed for metrics: --metrics-address serves /metrics, /healthz and /readyz, and no clients or requests', async () => {
-    const metricsOnly = await start({ flag: 'metrics-address' });
-    try {
-      const asked = (path: string) => fetch(`http://127.0.0.1:${metricsOnly.port}${path}`);
-      assert.match(await (await asked('/metrics')).text(), /^# HELP privatemode_proxy_/);
-      assert.deepEqual([(await asked('/healthz')).status, (await asked('/readyz')).status], [200, 503]);
-      for (const path of ['/', '/status', '/verification']) {
-        const response = await asked(path);
-        assert.equal(response.status, 404);
-        assert.equal(
-          await response.text(),
-          'use /metrics, /healthz, /readyz; the status page is on the listener of --admin-address, the endpoints for applications on --port\n',
-        );
-      }
-    } finally {
-      await metricsOnly.close();
+  it('has no page, status or verification document as the listener of --metrics-address', async () => {
+    await admin.close();
+    admin = await start({ flag: 'metrics-address' });
+    assert.match(await (await ask('/metrics')).text(), /^# HELP privatemode_proxy_/);
+    assert.deepEqual([(await ask('/healthz')).status, (await ask('/readyz')).status], [200, 503]);
+    for (const path of ['/', '/status', '/verification']) {
+      const response = await ask(path);
+      assert.equal(response.status, 404);
+      assert.match(
+        await response.text(),
+        /^unknown_path: --metrics-address has \/metrics, \/healthz, \/readyz;/,
+      );
     }
   });
 });

@@ -1,32 +1,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { systemClock } from '../../lib/clock.ts';
-import { count, countError } from '../../lib/observe/counters.ts';
+import { count } from '../../lib/observe/counters.ts';
 import { createMetrics, type Metrics, type ProtectionStatus } from '../../lib/observe/metrics.ts';
 import type { Finished } from '../../lib/observe/status-report.ts';
-import { watchRequests } from '../../lib/observe/watch-requests.ts';
 import { VERSION } from '../../lib/version.ts';
 import { finished, metricsOptions } from '../support/doors/observed.ts';
-
-it('only requests with an endpoint, and the events of their streams, are in metrics and status', async () => {
-  const options = metricsOptions({ clock: systemClock });
-  const watch = await watchRequests({ ...options, clock: systemClock, events: () => 0 });
-  try {
-    watch.observe(finished({ firstTokenMs: null, events: 0 }));
-    watch.observe(finished());
-    watch.observe(finished({ endpoint: 'none', status: 404, outcome: 'refused', code: 'unknown_path' }));
-    const { seconds, finished: kept, refused } = watch.traffic.snapshot();
-    assert.deepEqual([seconds.reduce((sum, { chunks }) => sum + chunks, 0), kept.length], [5, 2]);
-    assert.deepEqual(
-      refused.map(({ code }) => code),
-      ['unknown_path'],
-    );
-    assert.doesNotMatch(await watch.metrics.render(), /route="none"/);
-  } finally {
-    watch.traffic.close();
-  }
-});
 
 function setUp(more: Parameters<typeof metricsOptions>[0] = {}) {
   const options = metricsOptions(more);
@@ -36,13 +15,8 @@ function setUp(more: Parameters<typeof metricsOptions>[0] = {}) {
 /** `name{labels}` → value; labels in the order of the text. */
 async function samples(metrics: Metrics): Promise<Map<string, number>> {
   const text = await metrics.render();
-  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
-  return new Map(
-    lines.map((line) => [
-      line.slice(0, line.lastIndexOf(' ')),
-      Number(line.slice(line.lastIndexOf(' ') + 1)),
-    ]),
-  );
+  const pairs = text.matchAll(/^([a-z].*) (\S+)$/gm);
+  return new Map(Array.from(pairs, ([, name = '', value]) => [name, Number(value)]));
 }
 
 async function has(
@@ -54,7 +28,7 @@ async function has(
 }
 
 it('metrics of the counters have the values of the counters each time they are rendered', async () => {
-  const { counters, metrics } = setUp();
+  const { counters, metrics } = setUp({ notices: () => [{ id: 'renewal_fails', severity: 'warning' }] });
   counters.inFlight = 2;
   counters.bufferedBytes = 25;
   counters.truncatedStreams = 1;
@@ -78,6 +52,7 @@ it('metrics of the counters have the values of the counters each time they are r
     ['privatemode_proxy_attestation_total{result="accepted"}', 1],
     ['privatemode_proxy_receipts_lost_total', 4],
     [`privatemode_proxy_build_info{version="${VERSION}"}`, 1],
+    ['privatemode_proxy_condition{id="renewal_fails",severity="warning"}', 1],
   ] as const;
   for (const _round of [1, 2]) await has(metrics, expected);
   counters.truncatedStreams += 1;
@@ -127,6 +102,7 @@ describe('metrics of requests', () => {
     ],
     ['counts named gen_ai_* without inference', { endpoint: 'models', operation: null }, /^gen_ai.*_count/],
     ['token usage for a response that has none', NO_TOKENS, /token_usage_count/],
+    ['count of a request that was refused before its endpoint was known', { endpoint: 'none' }, /none/],
     [
       'added time for a request that was not sent',
       { addedMs: null },
@@ -201,10 +177,10 @@ describe('metrics of clients', () => {
 
   it('count errors by client and code, those of requests without a client under client=""', async () => {
     const { metrics, counters } = setUp({ clients: true });
-    countError(counters, undefined, 'client_unknown');
-    countError(counters, undefined, 'client_unknown');
-    countError(counters, 'ann', 'requests_per_minute_reached');
-    countError(counters, 'ann', 'tokens_per_day_reached');
+    count(counters.errors, '\nclient_unknown');
+    count(counters.errors, '\nclient_unknown');
+    count(counters.errors, 'ann\nrequests_per_minute_reached');
+    count(counters.errors, 'ann\ntokens_per_day_reached');
     counters.uncounted = 2;
     const seen = await samples(metrics);
     assert.equal(seen.get('privatemode_proxy_limits_uncounted_total'), 2);
@@ -219,7 +195,7 @@ describe('metrics of clients', () => {
   it('are absent without --clients, and errors are counted by code alone', async () => {
     const { metrics, counters } = setUp();
     metrics.observe(finished());
-    countError(counters, undefined, 'client_unknown');
+    count(counters.errors, '\nclient_unknown');
     const text = await metrics.render();
     assert.doesNotMatch(text, /client=|limits_uncounted/);
     assert.match(text, /^privatemode_proxy_errors_total\{code="client_unknown"\} 1$/m);
@@ -262,29 +238,13 @@ it('metrics that alerts compare over time are 0 before the first error', async (
       'errors_total{code="manifest_invalid"}',
     ];
     assert.deepEqual(await zeros(), expected);
-    countError(counters, undefined, 'attestation_failed');
+    count(counters.errors, '\nattestation_failed');
     count(counters.decryptFailures, 'response_malformed');
     assert.deepEqual(
       await zeros(),
       expected.filter((name) => !/attestation_failed|response_malformed/.test(name)),
     );
   }
-});
-
-it('metrics of conditions have ids and severities, and no words', async () => {
-  const words = { title: 'CANARY', reason: 'CANARY', remedy: 'CANARY' };
-  const { metrics } = setUp({
-    notices: () => [
-      { id: 'limits_store_away', severity: 'critical', ...words },
-      { id: 'renewal_fails', severity: 'warning', ...words },
-    ],
-  });
-  const text = await metrics.render();
-  assert.deepEqual(text.match(/^privatemode_proxy_condition.*$/gm), [
-    'privatemode_proxy_condition{id="limits_store_away",severity="critical"} 1',
-    'privatemode_proxy_condition{id="renewal_fails",severity="warning"} 1',
-  ]);
-  assert.doesNotMatch(text, /CANARY/);
 });
 
 it('metrics of the certificate have the time until it expires, and are absent without TLS', async () => {

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
-import { count, countError } from '../../lib/observe/counters.ts';
+import { count } from '../../lib/observe/counters.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import { finished, metricsOptions } from '../support/doors/observed.ts';
 import { ROOT } from '../support/processes/tools.ts';
@@ -46,8 +46,8 @@ async function rendered(): Promise<Series> {
   count(counters.decryptFailures, 'response_not_authentic');
   count(counters.clientAborts, 'mid_stream');
   count(counters.upstreamRetries, 'no_secret');
-  countError(counters, 'ann', 'limits_unavailable');
-  countError(counters, undefined, 'client_unknown');
+  count(counters.errors, 'ann\nlimits_unavailable');
+  count(counters.errors, '\nclient_unknown');
   const metrics = createMetrics(options);
   for (const status of [null, 200, 400, 502])
     metrics.observe(finished({ status, client: 'ann', code: status === 200 ? null : 'upstream_reset' }));

@@ -8,11 +8,11 @@ import { recordingLogger } from '../support/doors/logger.ts';
 
 function scene() {
   const { log, lines } = recordingLogger();
-  const notices = createNotices({ log, clock: systemClock });
+  const notices = createNotices(log, systemClock);
   const origin = (): string => '--api-key @key.txt';
   /** The keys now; undefined: that of --api-key. */
   const keys = new Map<string | undefined, string>([undefined, 'ann', 'bob'].map((client) => [client, 'k']));
-  const ownKeys = watchOwnKeys({ notices, keyOf: (client) => keys.get(client), origin });
+  const ownKeys = watchOwnKeys(notices, (client) => keys.get(client), origin);
   const observe = (type: 'refused' | 'answered', client?: string, key = 'k'): void =>
     ownKeys[type](client, key);
   return { notices, lines, keys, ownKeys, observe };
@@ -53,14 +53,6 @@ describe('an API key of the proxy that the service rejects', () => {
       lines.map(({ level }) => level),
       ['WARN', 'INFO'],
     );
-  });
-
-  it('has a condition that does not end with those of other keys', () => {
-    const { notices, observe } = scene();
-    for (const client of ['ann', 'bob', undefined]) observe('refused', client);
-    observe('answered');
-    observe('answered', 'ann');
-    assert.match(notices.list()[0]?.reason ?? '', /^401 for the key of the client bob [^;]*$/);
   });
 
   it('is forgotten with its condition when no client has it any more', () => {

@@ -9,7 +9,7 @@ import { createFakeClock } from '../support/remote/fake-clock.ts';
 function scene() {
   const { log, lines } = recordingLogger();
   const clock = createFakeClock(1_000);
-  const notices = createNotices({ log, clock });
+  const notices = createNotices(log, clock);
   const service = watchService(notices, clock);
   const held = () => notices.list().map(({ id, severity, reason }) => `${severity} ${id}: ${reason}`);
   return { clock, service, held, lines };

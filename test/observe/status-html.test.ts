@@ -7,22 +7,19 @@ import type { Section, ViewRow } from '../../lib/observe/status-view.ts';
 
 /** A view with every member that a section can have; each text is this one. */
 function viewOfText(text: string): readonly Section[] {
-  const fact: ViewRow = { label: text, value: text, note: text, chart: [[3, 4]], more: [] };
+  const fact: ViewRow = { label: text, value: text, note: text, chart: [3, undefined, 4], more: [] };
   const row: ViewRow = { ...fact, tone: 'bad', more: [fact, { ...fact, tone: 'good', more: [fact] }] };
   const about = { title: text, note: text, tone: 'warn', rows: [fact, row] } as const;
   return [
     { id: 'verdict', ...about },
     { id: 'chain', ...about, isFolded: true },
-    {
-      ...{ id: 'requests', title: text, columns: [{ title: text }, { title: text, isNumber: true }] },
-      cells: [[{ text, below: text, tone: 'good' }, { text }]],
-    },
+    { id: 'requests', title: text, table: [[{ ...fact, tone: 'good' }, fact]] },
   ];
 }
 
 const HOSTILE = `</main><script>'$&'</script><img src="x" onerror='y'>&amp;`;
 const ESCAPED =
-  '&lt;/main&gt;&lt;script&gt;&#39;$&amp;&#39;&lt;/script&gt;&lt;img src=&quot;x&quot; onerror=&#39;y&#39;&gt;&amp;amp;';
+  '&#60;/main&#62;&#60;script&#62;&#39;$&#38;&#39;&#60;/script&#62;&#60;img src=&#34;x&#34; onerror=&#39;y&#39;&#62;&#38;amp;';
 
 describe('the status page', () => {
   const page = loadStatusPage();

@@ -11,7 +11,6 @@ import {
   verifiedScene,
   withClients,
   withConditions,
-  withNewManifest,
 } from '../support/doors/status-page.ts';
 import { program } from '../support/processes/foreign-programs.ts';
 
@@ -45,26 +44,10 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
         else setTimeout(look, 50);
       })();
     })`);
-  const has = (words: string): string =>
-    `document.querySelector('main').innerText.includes(${JSON.stringify(words)})`;
   const title = (words: string): string =>
     `document.querySelector('#verdict h2')?.textContent === ${JSON.stringify(words)}`;
   const text = (page: Page, selector = 'main'): Promise<string> =>
     page.evaluate(`document.querySelector('${selector}').innerText`);
-
-  it('says that the service is verified, since when and until when, and shows the traffic', async () => {
-    const { page } = await open(await verifiedScene());
-    assert.equal(await page.evaluate("document.querySelector('#verdict').dataset.tone"), 'good');
-    assert.match(await text(page, '#verdict'), /^Verified\s[\s\S]*4 min ago[\s\S]*min left/);
-    assert.match(
-      await text(page),
-      /Requests in flight[\s\S]*Tokens per second[\s\S]*Time to first token[\s\S]*Gap between tokens/,
-    );
-    assert.match(await text(page, '#requests'), /proxy_019ab3d2[\s\S]*broken off: stream_unfinished/);
-    assert.match(await text(page, '#refused'), /POST \/openai\/\*\s+unknown_path\s+12/);
-    await page.titleLike(/^✓ Verified · privatemode-proxy$/);
-    await page.close();
-  });
 
   it('says what to do about a rejected service, which check failed, and opens its link', async () => {
     const { page } = await open(await failedScene());
@@ -74,7 +57,7 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
     );
     assert.match(
       await text(page, 'details[open]'),
-      /^Hardware\s+1 of 40 checks failed[\s\S]*Reported TCB\s+failed/,
+      /^Hardware\s+1 of 40 checks failed[\s\S]*Reported TCB\s+fail/,
     );
     await page.close();
   });
@@ -84,17 +67,16 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
     const { page, server } = await open(scene);
     await page.evaluate("document.querySelectorAll('summary')[3].focus()");
     await page.evaluate('document.activeElement.click()'); // what Enter and Space do to it
-    await page.evaluate("getSelection().selectAllChildren(document.querySelector('#details dd'))");
-    server.scene = withConditions(withNewManifest(scene));
+    await page.evaluate("getSelection().selectAllChildren(document.querySelector('#chain h2'))");
+    server.scene = withConditions(scene);
     await holds(page, "document.querySelectorAll('#notices li').length === 3");
     assert.deepEqual(
       await page.evaluate("[...document.querySelectorAll('#notices li')].map(({ dataset }) => dataset.tone)"),
       ['bad', 'warn', 'plain'],
     );
-    assert.equal(await page.evaluate("document.querySelectorAll('#manifests tbody tr').length"), 4);
     assert.match(await text(page, 'details[open]'), /^Mesh[\s\S]*Issuer of the mesh certificate[\s\S]*Found/);
     assert.match(await text(page, 'summary:focus'), /^Mesh/);
-    assert.equal(await page.evaluate('String(getSelection())'), '0.1.0, protocol v1');
+    assert.equal(await page.evaluate('String(getSelection())'), 'Chain of trust');
     server.scene = scene;
     await holds(page, "document.querySelector('#notices') === null");
     await page.close();
@@ -103,28 +85,19 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
   it('does not look verified when the proxy is gone, nor when the secret has expired', async () => {
     const scene = await verifiedScene();
     const { page, server } = await open(scene);
-    assert.ok(scene.epoch !== null);
-    server.scene = { ...scene, epoch: { ...scene.epoch, expiresAt: Date.now() + 1_000 } };
+    const { verification } = scene;
+    assert.ok(verification.epoch !== null);
+    const epoch = { ...verification.epoch, expiresAt: new Date(Date.now() + 1_000).toISOString() };
+    server.scene = { ...scene, verification: { ...verification, epoch } };
     await holds(page, title('Not verified'));
     server.scene = scene;
     await holds(page, title('Verified'));
+    assert.equal(await page.evaluate("document.querySelector('#verdict').dataset.tone"), 'good');
     await server.close();
     await holds(page, "document.body.innerText.includes('No connection to the proxy')");
     assert.equal(await page.evaluate("document.querySelector('#verdict h2').checkVisibility()"), false);
     assert.match(await text(page, '#verdict'), /As of/);
     await page.titleLike(/^✗ No connection/);
-    await page.close();
-  });
-
-  it('shows words of the service as text, never as HTML', async () => {
-    const attack = '<img src=x onerror="document.title=1"><script>document.title=2</script>';
-    const scene = await failedScene();
-    const lastError = { code: attack, message: attack, remedy: attack };
-    const { page, server } = await open(scene);
-    server.scene = { ...scene, lastError };
-    await holds(page, has(attack));
-    assert.equal(await page.evaluate("document.querySelectorAll('img').length"), 0);
-    assert.match(await page.evaluate('document.title'), /privatemode-proxy/);
     await page.close();
   });
 
@@ -140,36 +113,30 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
       "[...document.querySelectorAll('.scroll')].map((table) => table.scrollWidth - table.clientWidth)";
     for (const width of [900, 1100, 1280]) {
       await page.screenshot({ width, height: 900, scheme: 'light' });
-      assert.deepEqual(await page.evaluate(hidden), [0, 0, 0], `${width}`);
+      assert.deepEqual(await page.evaluate(hidden), [0], `${width}`);
     }
     await page.close();
   });
 
-  for (const [name, scene] of [
-    ['verified', verifiedScene],
-    ['not verified', failedScene],
-    ['with conditions', async () => withConditions(await verifiedScene())],
+  for (const [name, scene, width, scheme] of [
+    ['not verified, on a phone', failedScene, 360, 'light'],
+    ['with conditions', async () => withConditions(await verifiedScene()), 1180, 'light'],
+    ['with conditions, in the dark', async () => withConditions(await verifiedScene()), 1180, 'dark'],
   ] as const) {
-    for (const [look, width, scheme] of [
-      ['light', 1180, 'light'],
-      ['dark', 1180, 'dark'],
-      ['phone', 360, 'light'],
-    ] as const) {
-      it(`has no violation that axe finds: ${name}, ${look}`, async () => {
-        const { page } = await open(await scene());
-        await page.screenshot({ width, height: 900, scheme });
-        await page.evaluate("document.querySelector('details:not([open]) > summary').click()");
-        await page.evaluate(`${AXE};0`);
-        const found = await page.evaluate<readonly { id: string; nodes: readonly { html: string }[] }[]>(
-          'axe.run().then(({ violations }) => violations.map(({ id, nodes }) => ({ id, nodes: nodes.map(({ html }) => ({ html })) })))',
-        );
-        assert.deepEqual(found, []);
-        assert.ok(
-          await page.evaluate('document.documentElement.scrollWidth <= innerWidth'),
-          'nothing sticks out',
-        );
-        await page.close();
-      });
-    }
+    it(`has no violation that axe finds: ${name}`, async () => {
+      const { page } = await open(await scene());
+      await page.screenshot({ width, height: 900, scheme });
+      await page.evaluate("document.querySelector('details:not([open]) > summary').click()");
+      await page.evaluate(`${AXE};0`);
+      const found = await page.evaluate(
+        'axe.run().then(({ violations }) => violations.map(({ id, nodes }) => [id, ...nodes.map(({ html }) => html)]))',
+      );
+      assert.deepEqual(found, []);
+      assert.ok(
+        await page.evaluate('document.documentElement.scrollWidth <= innerWidth'),
+        'nothing sticks out',
+      );
+      await page.close();
+    });
   }
 });

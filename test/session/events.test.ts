@@ -13,7 +13,6 @@ describe('the message of a failed renewal', () => {
     ['internal', 100, 'The remote could not be verified; trying again within 1 second'],
   ];
   for (const [code, retryIn, words] of rows) {
-    it(`says: ${words}`, () =>
-      assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn, false), words));
+    it(`says: ${words}`, () => assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn), words));
   }
 });

@@ -1,5 +1,5 @@
 /**
- * The states of the proxy (docs/states.md). test/e2e/states.test.ts reaches them.
+ * The states of the proxy (docs/states.md). The tests of the session reach them.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

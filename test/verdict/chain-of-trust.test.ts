@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { CHECK_SECTIONS, type Check } from '../../lib/attestation/verify-evidence.ts';
-import { chainOfTrust, linkOf, titleOf } from '../../lib/verdict/chain-of-trust.ts';
+import { chainOfTrust, titleOf } from '../../lib/verdict/chain-of-trust.ts';
 
 describe('the chain of trust', () => {
   const ids = CHECK_SECTIONS.flatMap(({ rows }) => rows.map(({ id }) => id));
@@ -12,7 +12,7 @@ describe('the chain of trust', () => {
   const outcomes = (outcome: (id: string) => Check['outcome']) =>
     linksOf(outcome).map((link) => `${link.id} ${link.outcome}`);
 
-  /** By the beginning of an id, as docs/checks.md orders them. */
+  /** By the beginning of an id, as docs/verify.md orders them. */
   const LINKS: readonly (readonly [link: string, ids: RegExp])[] = [
     ['coordinator', /^(nonce\.length|document\.form)$/],
     ['manifest', /^(manifest\.(count|expected|valid)|document\.policies|evidence\.reference_values)$/],
@@ -43,9 +43,8 @@ describe('the chain of trust', () => {
     }
   });
 
-  it('has no link for an unknown check id, and the id as its title', () => {
-    const unknown = ['', 'snp', 'snp.unknown', 'secrets.form', 'document', '__proto__', 'constructor.name'];
-    for (const id of unknown) assert.deepEqual([linkOf(id), titleOf(id)], [undefined, id]);
+  it('has the id of a check as its title where the program does not know it', () => {
+    for (const id of ['', 'snp.unknown', '__proto__']) assert.equal(titleOf(id), id);
   });
 
   it('passes a link only if none of its checks failed or is open', () => {

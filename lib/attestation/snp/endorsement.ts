@@ -4,14 +4,8 @@
  */
 import { malformed, parseDer, readOctetString, readSmallInteger, readText, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
-import { attempt, finding, hex, rowsFrom } from '../check.ts';
-import {
-  type CollateralSource,
-  currentList,
-  obtained,
-  readFetchedList,
-  readRevocationList,
-} from '../collateral.ts';
+import { attempt, finding, hex, type Rows, row } from '../check.ts';
+import * as collateral from '../collateral.ts';
 import type { TrustRoots } from '../roots/production.ts';
 import { issuedBy, verified } from '../validity.ts';
 import { type Certificate, certificateIn, EXTENSION_OID, parseCertificate } from '../x509.ts';
@@ -27,11 +21,7 @@ export function readRoots(roots: TrustRoots, product: string) {
     const options = { detail: { missingRoot: product } };
     throw new PrivatemodeError('attestation_failed', `no trust root for ${product} is configured`, options);
   }
-  return {
-    product: product as Product,
-    ark: certificateIn(pair.ark),
-    ask: certificateIn(pair.ask),
-  };
+  return { product: product as Product, ark: certificateIn(pair.ark), ask: certificateIn(pair.ask) };
 }
 
 /** The question to AMD for the VCEK of the report's chip and TCB. */
@@ -91,15 +81,15 @@ const NONE_EMBEDDED = 'as the document has none that is in force';
 export async function obtainArkCrl(
   crl: Uint8Array | undefined,
   now: Date,
-  fetch: () => ReturnType<CollateralSource['amdCrl']>,
+  fetch: () => ReturnType<collateral.CollateralSource['amdCrl']>,
 ) {
-  const read = crl && attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)).value;
-  const current = read && currentList(read.crl, now);
+  const read = crl && attempt(() => collateral.readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)).value;
+  const current = read && collateral.currentList(read.crl, now);
   // At nextUpdate itself, another list is due already (docs/protocol/attestation.md 7, CRL no. 1).
   const isDue = (read?.crl.nextUpdate ?? now) <= now;
   if (read && current?.outcome === 'pass' && !isDue) return { ...read, embedded: true };
   try {
-    return { ...readFetchedList(await fetch()), embedded: false };
+    return { ...collateral.readFetchedList(await fetch()), embedded: false };
   } catch (cause) {
     if (!(cause instanceof PrivatemodeError)) throw cause;
     const detail = current?.detail?.clock === 'early' ? current.detail : cause.detail;
@@ -109,43 +99,33 @@ export async function obtainArkCrl(
 
 type ArkCrl = Awaited<ReturnType<typeof obtainArkCrl>>;
 
-export const CRL_ROWS = rowsFrom<{ arkCrl: ArkCrl; roots: Roots; now: Date }>('attestation.md 7', {
-  'snp.crl.available': {
-    title: 'Revocation list',
-    source: 'attestation.md 7 CRL no. 1',
+export const CRL_ROWS: Rows<{ arkCrl: ArkCrl; roots: Roots; now: Date }> = [
+  row('snp.crl.available', 'Revocation list', '7 CRL no. 1', {
     expected: 'a CRL of the ARK in the document, or one that can be fetched',
     judge: ({ arkCrl, now }) =>
-      obtained(arkCrl, arkCrl.embedded ? 'from the document' : `fetched, ${NONE_EMBEDDED}`, now),
-  },
-  'snp.crl.signature': {
-    title: 'Signature on the revocation list',
-    source: 'attestation.md 7 CRL no. 2',
+      collateral.obtained(arkCrl, arkCrl.embedded ? 'from the document' : `fetched, ${NONE_EMBEDDED}`, now),
+  }),
+  row('snp.crl.signature', 'Signature on the revocation list', '7 CRL no. 2', {
     expected: 'issued and signed by the pinned ARK',
     judge: ({ arkCrl: { crl }, roots: { ark } }) =>
       ark.keyUsage?.has('cRLSign') === false ? verified(false) : issuedBy(crl, ark),
-  },
-  'snp.crl.current': {
-    title: 'Freshness of the revocation list',
-    source: 'attestation.md 7 CRL no. 4',
+  }),
+  row('snp.crl.current', 'Freshness of the revocation list', '7 CRL no. 4', {
     expected: 'thisUpdate has passed, nextUpdate has not',
-    judge: ({ arkCrl: { crl }, now }) => currentList(crl, now),
-  },
-  'snp.crl.age': {
-    title: 'Age of the revocation list',
-    source: 'attestation.md 7 CRL no. 5',
+    judge: ({ arkCrl: { crl }, now }) => collateral.currentList(crl, now),
+  }),
+  row('snp.crl.age', 'Age of the revocation list', '7 CRL no. 5', {
     expected: 'shown, with who chose the list; later revocations are unknown',
     judge: ({ arkCrl: { crl, embedded } }) => {
       const whose = embedded ? 'chosen by whoever sent the evidence' : 'not from the evidence';
       return finding(true, `issued ${crl.thisUpdate.toISOString()}; ${whose}`);
     },
-  },
-  'snp.crl.ask': {
-    title: 'The ASK is not revoked',
-    source: 'attestation.md 7 CRL no. 3',
+  }),
+  row('snp.crl.ask', 'The ASK is not revoked', '7 CRL no. 3', {
     expected: 'the serial number of the pinned ASK is not on the list',
     judge: ({ arkCrl: { crl }, roots: { ask } }) => {
       const revoked = crl.revoked.has(ask.serial);
       return finding(!revoked, `${ask.serial} ${revoked ? 'is revoked' : 'is not listed'}`);
     },
-  },
-});
+  }),
+];

@@ -6,21 +6,23 @@
  */
 import { p384 } from '@noble/curves/nist.js';
 import { multiplyBaseP384, sha384 } from '#crypto';
+import { hex } from '../check.ts';
 import type { SnpReferenceValues } from '../manifest.ts';
 import { littleEndian } from '../protobuf.ts';
 import { PRODUCTS, type Product } from './packed-fields.ts';
 
-/** Segment registers: offsets, selector, attributes. All limits are FFFFh, all bases but that of CS are 0. */
-const SEGMENTS: readonly (readonly [readonly number[], number, number])[] = [
-  [[0x000, 0x020, 0x030, 0x040, 0x050], 0x0000, 0x93], // ES, SS, DS, FS, GS
-  [[0x010], 0xf000, 0x9b], // CS
-  [[0x060, 0x080], 0x0000, 0x00], // GDTR, IDTR
-  [[0x070], 0x0000, 0x82], // LDTR
-  [[0x090], 0x0000, 0x8b], // TR
-];
+/** A segment register: selector and attributes; all limits are FFFFh, all bases but that of CS are 0. */
+const segment = (selector: bigint, attributes: bigint): bigint =>
+  selector | (attributes << 16n) | (0xffffn << 32n);
 
-/** Registers of 64 bits: offset and value. */
+/** By its offset in the VMSA page, what does not depend on the guest. Each entry fills eight bytes. */
 const REGISTERS: readonly (readonly [number, bigint])[] = [
+  // ES, SS, DS, FS, GS
+  ...[0x000, 0x020, 0x030, 0x040, 0x050].map((at) => [at, segment(0x0000n, 0x93n)] as const),
+  [0x010, segment(0xf000n, 0x9bn)], // CS
+  ...[0x060, 0x080].map((at) => [at, segment(0x0000n, 0x00n)] as const), // GDTR, IDTR
+  [0x070, segment(0x0000n, 0x82n)], // LDTR
+  [0x090, segment(0x0000n, 0x8bn)], // TR
   [0x0d0, 0x1000n], // EFER
   [0x148, 0x40n], // CR4
   [0x158, 0x10n], // CR0
@@ -30,25 +32,18 @@ const REGISTERS: readonly (readonly [number, bigint])[] = [
   [0x268, 0x0007040600070406n], // G_PAT
   [0x3b0, 0x1n], // SEV_FEATURES
   [0x3e8, 0x1n], // XCR0
+  [0x408, 0x1f80n], // MXCSR
+  [0x410, 0x037fn], // FCW
 ];
 
 /** The VMSA page: the initial state of an application processor whose reset address is `apeip`. */
 export function apVmsaPage(apeip: number, product: Product): Uint8Array {
   const page = new Uint8Array(4096);
   const view = new DataView(page.buffer);
-  for (const [offsets, selector, attributes] of SEGMENTS) {
-    for (const offset of offsets) {
-      view.setUint16(offset, selector, true);
-      view.setUint16(offset + 2, attributes, true);
-      view.setUint32(offset + 4, 0xffff, true);
-    }
-  }
-  view.setUint32(0x018, (apeip & 0xffff0000) >>> 0, true); // base of CS
   for (const [offset, value] of REGISTERS) view.setBigUint64(offset, value, true);
+  view.setUint32(0x018, (apeip & 0xffff0000) >>> 0, true); // base of CS
   view.setUint32(0x178, apeip & 0xffff, true); // RIP
   view.setUint32(0x310, PRODUCTS[product].vcpuSignature, true); // RDX
-  view.setUint32(0x408, 0x1f80, true); // MXCSR
-  view.setUint16(0x410, 0x037f, true); // FCW
   return page;
 }
 
@@ -95,18 +90,15 @@ export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Arra
   return block;
 }
 
-/** The public key under which the constant signature is valid: of the two, the one with the smaller x. */
-export function idKey(measurement: Uint8Array, guestPolicy: bigint): Readonly<Record<'x' | 'y', bigint>> {
-  const z = BigInt(`0x${Buffer.from(sha384(idBlock(measurement, guestPolicy))).toString('hex')}`);
-  const u1G = p384.Point.fromBytes(multiplyBaseP384(((ORDER - (z % ORDER)) * HALF) % ORDER));
-  const a = u1G.add(HALF_R).toAffine();
-  const b = u1G.subtract(HALF_R).toAffine();
-  return a.x < b.x ? a : b;
-}
-
-/** ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of that key. Takes about 1 ms. */
+/**
+ * ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of the public key under which the constant signature is valid:
+ * of the two, the one with the smaller x. Takes about 1 ms.
+ */
 export function idKeyDigest(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
-  const { x, y } = idKey(measurement, guestPolicy);
+  const z = BigInt(`0x${hex(sha384(idBlock(measurement, guestPolicy)))}`);
+  const u1G = p384.Point.fromBytes(multiplyBaseP384(((ORDER - (z % ORDER)) * HALF) % ORDER));
+  const [a, b] = [u1G.add(HALF_R).toAffine(), u1G.subtract(HALF_R).toAffine()];
+  const { x, y } = a.x < b.x ? a : b;
   const blob = new Uint8Array(0x404);
   blob[0] = 2; // the curve P-384
   blob.set(littleEndian(x, 72), 4);

@@ -3,7 +3,7 @@
  * VCEK for this chip and TCB, from the pinned ARK over the ASK (docs/protocol/attestation.md 3, 6.2, 7, 8).
  */
 import { verifyEcdsa } from '../../crypto/signature.ts';
-import { finding, notApplicable, oneOf, rowsFrom } from '../check.ts';
+import { finding, notApplicable, oneOf, type Rows, row } from '../check.ts';
 import { inForce, issuedBy, verified } from '../validity.ts';
 import * as x509 from '../x509.ts';
 import type { Roots, readVcekExtensions } from './endorsement.ts';
@@ -14,30 +14,24 @@ import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from './report.ts';
 const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
 
 /** What the report says about its signature. The other rows mean nothing for a report of another form. */
-export const REPORT_ROWS = rowsFrom<{ report: SnpReport; expectedData: Uint8Array }>('attestation.md 6.2', {
-  'snp.report_data': {
-    title: 'Report data',
-    source: 'attestation.md 3',
+export const REPORT_ROWS: Rows<{ report: SnpReport; expectedData: Uint8Array }> = [
+  row('snp.report_data', 'Report data', '3', {
     expected: 'the digest over nonce, own manifests and both CA certificates',
     judge: ({ report: { reportData }, expectedData }) => oneOf(reportData, [expectedData]),
-  },
-  'snp.report.version': {
-    title: 'Report version',
+  }),
+  row('snp.report.version', 'Report version', '6.2', {
     expected: 'version 2, 3, 4 or 5',
     // All of them have the layout by which the signed bytes are rebuilt.
     judge: ({ report: { version } }) => {
       const judged = finding(version >= 2 && version <= 5, `version ${version}`);
       return version > 5 ? { ...judged, detail: { newer: true } } : judged;
     },
-  },
-  'snp.report.signature_algo': {
-    title: 'Signature algorithm of the report',
+  }),
+  row('snp.report.signature_algo', 'Signature algorithm of the report', '6.2', {
     expected: '1 (ECDSA P-384 with SHA-384)',
     judge: ({ report: { signatureAlgo } }) => finding(signatureAlgo === 1, `${signatureAlgo}`),
-  },
-  'snp.report.signing_key': {
-    title: 'Kind of the signing key',
-    source: 'attestation.md 6.2, 7',
+  }),
+  row('snp.report.signing_key', 'Kind of the signing key', '6.2, 7', {
     expected: 'VCEK, and no reserved bit of SIGNER_INFO set',
     judge: ({ report: { signerInfo } }) => {
       const key = (signerInfo >>> 2) & 7;
@@ -45,8 +39,8 @@ export const REPORT_ROWS = rowsFrom<{ report: SnpReport; expectedData: Uint8Arra
       const found = `${SIGNING_KEYS[key] ?? 'reserved'}${reserved ? ', reserved bits set' : ''}`;
       return finding(key === 0 && !reserved, found);
     },
-  },
-});
+  }),
+];
 
 const AMD_NAME = ['C=US', 'L=Santa Clara', 'ST=CA', 'O=Advanced Micro Devices', 'OU=Engineering'];
 
@@ -59,8 +53,8 @@ function isAmdName({ attributes }: x509.Certificate['subject'], name: string): b
 
 /** Whether a pinned certificate is like AMD's. */
 function isAmdCa(certificate: x509.Certificate, name: string): boolean {
-  const { version, signatureAlgorithm, publicKey, subject } = certificate;
-  const handled = [x509.EXTENSION_OID.basicConstraints, x509.EXTENSION_OID.keyUsage];
+  const { version, signatureAlgorithm, publicKey, subject, extensions } = certificate;
+  const { basicConstraints, keyUsage } = x509.EXTENSION_OID;
   return (
     isAmdName(subject, name) &&
     version === 3 &&
@@ -68,7 +62,7 @@ function isAmdCa(certificate: x509.Certificate, name: string): boolean {
     publicKey.rsa?.modulusBits === 4096 &&
     publicKey.rsa.exponent === 65537n &&
     x509.maySignCertificates(certificate) &&
-    x509.unhandledCritical(certificate, handled).length === 0
+    x509.unhandledCritical(extensions, basicConstraints, keyUsage) === undefined
   );
 }
 
@@ -82,40 +76,31 @@ interface SignerSubject {
   readonly now: Date;
 }
 
-export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
-  'snp.vcek.available': {
-    title: 'Endorsement key certificate',
+export const SIGNER_ROWS: Rows<SignerSubject> = [
+  row('snp.vcek.available', 'Endorsement key certificate', '7', {
     expected: 'a VCEK certificate in the document, or one that can be fetched for this chip and TCB',
     judge: ({ origin }) => finding(true, origin),
-  },
-  'snp.vcek.form': {
-    title: 'Form of the VCEK certificate',
-    source: 'attestation.md 7 no. 1',
+  }),
+  row('snp.vcek.form', 'Form of the VCEK certificate', '7 no. 1', {
     expected: 'X.509 version 3, RSASSA-PSS with SHA-384 and a salt of 48 bytes, a P-384 key',
     judge: ({ vcek: { version, signatureAlgorithm, publicKey } }) => {
       const holds = version === 3 && signatureAlgorithm.name === 'rsassa-pss' && publicKey.curve === 'P-384';
       const key = publicKey.curve ?? publicKey.algorithm;
       return finding(holds, `version ${version}, ${signatureAlgorithm.name}, ${key}`);
     },
-  },
-  'snp.vcek.names': {
-    title: 'Names in the VCEK certificate',
-    source: 'attestation.md 7 no. 2',
+  }),
+  row('snp.vcek.names', 'Names in the VCEK certificate', '7 no. 2', {
     expected: "AMD's names: CN=SEV-VCEK, issued by CN=SEV-Milan or SEV-Genoa as the pinned roots say",
     judge: ({ vcek: { subject, issuer }, roots: { product } }) => {
       const holds = isAmdName(subject, 'SEV-VCEK') && isAmdName(issuer, `SEV-${product}`);
       return finding(holds, `${x509.nameText(subject)} issued by ${x509.nameText(issuer)}`);
     },
-  },
-  'snp.vcek.extensions': {
-    title: 'Extensions of the VCEK certificate',
-    source: 'attestation.md 7 no. 3',
+  }),
+  row('snp.vcek.extensions', 'Extensions of the VCEK certificate', '7 no. 3', {
     expected: "all of AMD's extensions, once each, and no others",
     judge: ({ extensions }) => finding(true, `product ${extensions.productName}`),
-  },
-  'snp.roots': {
-    title: 'Trust roots of the product line',
-    source: 'attestation.md 7 no. 4',
+  }),
+  row('snp.roots', 'Trust roots of the product line', '7 no. 4', {
     expected: 'a pinned, self-signed ARK and an ASK that it signed: CAs, RSA 4096, RSASSA-PSS SHA-384',
     judge: async ({ roots: { product, ark, ask } }) => {
       const areCas = isAmdCa(ark, `ARK-${product}`) && isAmdCa(ask, `SEV-${product}`);
@@ -124,21 +109,16 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
       const names = `${x509.commonName(ark.subject)}, ${x509.commonName(ask.subject)}`;
       return finding(holds, holds ? names : `${names}, of another form or chain`);
     },
-  },
-  'snp.chain.signature': {
-    title: 'Signature on the VCEK certificate',
-    source: 'attestation.md 7 no. 4',
+  }),
+  row('snp.chain.signature', 'Signature on the VCEK certificate', '7 no. 4', {
     expected: 'issued and signed by the pinned ASK',
     judge: ({ roots, vcek }) => issuedBy(vcek, roots.ask),
-  },
-  'snp.chain.validity': {
-    title: 'Validity of the certificates',
-    source: 'attestation.md 7 no. 4',
+  }),
+  row('snp.chain.validity', 'Validity of the certificates', '7 no. 4', {
     expected: 'ARK, ASK and VCEK are valid at this time',
     judge: ({ roots: { ark, ask }, vcek, now }) => inForce(now, vcek, ask, ark),
-  },
-  'snp.report.signature': {
-    title: 'Signature on the report',
+  }),
+  row('snp.report.signature', 'Signature on the report', '7', {
     expected: 'ECDSA P-384 with SHA-384 by the VCEK over the rebuilt report',
     judge: async ({ report, vcek: { publicKey: key } }) => {
       const signature = rawSignature(report.signature);
@@ -146,32 +126,26 @@ export const SIGNER_ROWS = rowsFrom<SignerSubject>('attestation.md 7', {
       const data = serializeReport(report).subarray(0, SNP_SIGNED_BYTES);
       return verified(await verifyEcdsa({ key, hash: 'sha384', encoding: 'raw', data, signature }));
     },
-  },
-  'snp.tcb.vcek': {
-    title: 'TCB of the VCEK',
-    source: 'attestation.md 8',
+  }),
+  row('snp.tcb.vcek', 'TCB of the VCEK', '8', {
     expected: 'equal to REPORTED_TCB in all eight parts',
     judge: ({ report: { reportedTcb }, extensions: { tcb } }) =>
       finding(tcbValue(tcb) === reportedTcb, tcbText(tcb), tcbText(tcbParts(reportedTcb))),
-  },
-  'snp.tcb.vcek_current': {
-    title: 'TCB of the VCEK and the current TCB',
-    source: 'attestation.md 8',
+  }),
+  row('snp.tcb.vcek_current', 'TCB of the VCEK and the current TCB', '8', {
     expected: 'every part at most its counterpart in CURRENT_TCB',
     judge: ({ report, extensions: { tcb } }) => {
       const current = tcbParts(report.currentTcb);
       return finding(tcbAtMost(tcb, current), tcbText(tcb), `at most ${tcbText(current)}`);
     },
-  },
-  'snp.chip_id.vcek': {
-    title: 'Chip of the VCEK',
-    source: 'attestation.md 8',
+  }),
+  row('snp.chip_id.vcek', 'Chip of the VCEK', '8', {
     expected: 'the chip that the VCEK names; not comparable where the report masks it',
     conditional: true,
     judge: ({ report: { chipId }, extensions: { hwid } }) =>
       chipId.every((byte) => byte === 0) ? notApplicable('CHIP_ID is masked') : oneOf(chipId, [hwid]),
-  },
-});
+  }),
+];
 
 /**
  * Turns R and S, 72 bytes each, little-endian, then zeros, into 48 + 48 bytes, big-endian. Undefined if there

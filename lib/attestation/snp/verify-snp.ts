@@ -3,8 +3,8 @@
  * (docs/protocol/attestation.md 7, 8).
  */
 import { PrivatemodeError } from '../../errors.ts';
-import { Checks, firstFailure, type Stages } from '../check.ts';
-import { asCollateral, type EvidenceOf } from '../collateral.ts';
+import { Checks, firstFailure } from '../check.ts';
+import { asCollateral, type EvidenceContext } from '../collateral.ts';
 import { MANIFEST_ROWS } from '../document-checks.ts';
 import type { SnpReferenceValues } from '../manifest.ts';
 import type { TrustRoots } from '../roots/production.ts';
@@ -15,18 +15,15 @@ import { POLICY_ROWS, type PolicySubject } from './policy-checks.ts';
 import type { SnpAttestation, SnpReport } from './report.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
-export const SNP_ROWS: Stages = {
-  signer: [...REPORT_ROWS, ...SIGNER_ROWS],
-  policy: POLICY_ROWS,
-  revocation: CRL_ROWS,
-};
-
-export type SnpEvidence = EvidenceOf<SnpAttestation, SnpReferenceValues>;
+/** The checks of who signed, and those after the checks of the document. */
+export const SNP_ROWS = { signer: [...REPORT_ROWS, ...SIGNER_ROWS], later: [...POLICY_ROWS, ...CRL_ROWS] };
 
 /** Returns whether all checks hold; `documentHolds` makes those of the document in between. */
 export async function verifySnp(
   checks: Checks,
-  { message, entries, context }: SnpEvidence,
+  message: SnpAttestation,
+  entries: readonly SnpReferenceValues[],
+  context: EvidenceContext,
   documentHolds: (checks: Checks) => Promise<boolean>,
 ): Promise<boolean> {
   const { report, vcek: embedded, arkCrl: embeddedCrl, machineStepping } = message;

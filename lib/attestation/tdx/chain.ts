@@ -1,20 +1,22 @@
 /**
  * Intel's certificate chains, and whether they lead to the pinned root (docs/protocol/attestation.md 10, RFC
- * 5280 6.1). Each `…Defects` function says what is wrong, with false for what is not.
+ * 5280 6.1); Intel's extension of a PCK certificate. Each `…Defects` function says what is wrong, with false
+ * for what is not.
  */
+import * as der from '../../crypto/der.ts';
 import { malformed } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
-import { type Finding, finding, rowsFrom } from '../check.ts';
+import { type Finding, finding, type Rows, row } from '../check.ts';
 import type { TrustRoots } from '../roots/production.ts';
 import { inForce, issuedBy } from '../validity.ts';
 import * as x509 from '../x509.ts';
 import { type Certificate, EXTENSION_OID } from '../x509.ts';
-import { SGX_EXTENSION_OID } from './sgx-extension.ts';
 
 /** Common names from the leaf to the root. A chain through the processor CA is refused. */
 const PCK_CHAIN = ['Intel SGX PCK Certificate', 'Intel SGX PCK Platform CA', 'Intel SGX Root CA'];
 const SIGNER_CHAIN = ['Intel SGX TCB Signing', 'Intel SGX Root CA'];
 
+export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
 const HANDLED_CRITICAL = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage, SGX_EXTENSION_OID];
 /** Real chains have under 4 KB. */
 const MAX_CHAIN_BYTES = 32 * 1024;
@@ -59,7 +61,7 @@ export function noDefects(defects: readonly Defect[], held: string): Finding {
 const profileDefects = (chain: readonly Certificate[], names: readonly string[]): readonly Defect[] =>
   chain.flatMap(({ version, signatureAlgorithm, publicKey, subject, extensions }, place) => {
     const name = names[place] ?? 'a certificate too many';
-    const [critical] = x509.unhandledCritical({ extensions }, HANDLED_CRITICAL);
+    const critical = x509.unhandledCritical(extensions, ...HANDLED_CRITICAL);
     return [
       version !== 3 && `${name}: X.509 version ${version}`,
       signatureAlgorithm.name !== 'ecdsa-with-SHA256' && `${name}: signed with ${signatureAlgorithm.name}`,
@@ -107,26 +109,77 @@ export interface ChainSubject {
   readonly now: Date;
 }
 
-export const CHAIN_ROWS = rowsFrom<ChainSubject>('attestation.md 10', {
-  'tdx.pck.format': {
-    title: 'The PCK chain can be read',
+export const CHAIN_ROWS: Rows<ChainSubject> = [
+  row('tdx.pck.format', 'The PCK chain can be read', '10', {
     expected: 'three certificates in PEM, at most a NUL byte after them',
     judge: () => finding(true, 'three certificates'),
-  },
-  'tdx.pck.profile': {
-    title: 'The certificates are of the kind Intel issues',
+  }),
+  row('tdx.pck.profile', 'The certificates are of the kind Intel issues', '10', {
     expected: 'X.509 v3, ECDSA on P-256 with SHA-256, subjects of a platform CA chain',
     judge: ({ chain }) => noDefects(profileDefects(chain, PCK_CHAIN), 'all three as expected'),
-  },
-  'tdx.pck.chain': {
-    title: 'The PCK chain leads to the trusted root',
+  }),
+  row('tdx.pck.chain', 'The PCK chain leads to the trusted root', '10', {
     expected: 'leaf, platform CA and the trusted root, each issued by the next',
     judge: async ({ chain, pinned }) =>
       noDefects(await pathDefects(chain, pinned), `chain to ${x509.nameText(pinned.subject)}`),
-  },
-  'tdx.pck.validity': {
-    title: 'The PCK chain is in its validity',
+  }),
+  row('tdx.pck.validity', 'The PCK chain is in its validity', '10', {
     expected: 'every certificate valid now',
     judge: ({ chain, pinned, now }) => inForce(now, ...chain, pinned),
-  },
-});
+  }),
+];
+
+export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
+
+/**
+ * Reads the extension as the platform CA writes it: every part once, with its length, and nothing else; only
+ * the configuration flags may be absent. Throws evidence_malformed.
+ */
+export function readSgxExtension(value: Uint8Array | undefined) {
+  if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);
+  const whole = der.parseDer(value);
+  const [ppid, tcb, pceId, fmspc, sgxType, piid, flags] = readParts(whole, SGX_EXTENSION_OID, 7);
+  const svns = readParts(der.expectTag(tcb), `${SGX_EXTENSION_OID}.2`, 18);
+  const configuration = readParts(der.expectTag(flags), `${SGX_EXTENSION_OID}.7`, 3);
+  const [dynamicPlatform, , smtEnabled] = configuration.map((flag) => flag && der.readBoolean(flag));
+  octets(ppid, 16, 'PPID');
+  octets(svns[17], 16, 'CPUSVN');
+  return {
+    pceId: octets(pceId, 2, 'PCE-ID'),
+    /** The platform model for which Intel issues TCB info. */
+    fmspc: octets(fmspc, 6, 'FMSPC'),
+    /** 0 standard, 1 scalable, 2 scalable with integrity. */
+    sgxType: der.readSmallInteger(der.expectTag(sgxType), 2, der.TAG.enumerated),
+    /** The platform instance. */
+    piid: octets(piid, 16, 'PIID'),
+    componentSvns: svns.slice(0, 16).map((svn) => der.readSmallInteger(der.expectTag(svn), 0xff)),
+    pceSvn: der.readSmallInteger(der.expectTag(svns[16]), 0xffff),
+    dynamicPlatform,
+    smtEnabled,
+  };
+}
+
+function octets(element: der.Der | undefined, length: number, name: string): Uint8Array {
+  const { content } = der.expectTag(element, der.TAG.octetString);
+  if (content.length === length) return content;
+  throw malformed(`the ${name} of the PCK certificate has ${content.length} bytes`);
+}
+
+/**
+ * Reads a SEQUENCE of (OID, value) pairs, in any order. Returns the values of the OIDs `prefix`.1 to
+ * `prefix`.`count`, undefined for those that are absent; refuses any other OID, and one that comes twice.
+ */
+function readParts(element: der.Der, prefix: string, count: number): readonly (der.Der | undefined)[] {
+  const known = Array.from({ length: count }, (_, i) => `${prefix}.${i + 1}`);
+  const values = new Map<string, der.Der>();
+  for (const pair of new der.DerCursor(element).rest(der.TAG.sequence)) {
+    const [oid, value] = der.readSequence(
+      pair,
+      (cursor) => [der.readOid(cursor.take()), cursor.take()] as const,
+    );
+    if (values.has(oid)) throw malformed(`the PCK certificate states ${oid} twice`);
+    if (!known.includes(oid)) throw malformed(`the PCK certificate states ${oid}, which is not known`);
+    values.set(oid, value);
+  }
+  return known.map((oid) => values.get(oid));
+}

@@ -4,12 +4,11 @@
  */
 import { sha256 } from '#crypto';
 import { type PublicKey, publicKeyFromPoint, verifyEcdsa } from '../../crypto/signature.ts';
-import { finding, hex, oneOf, rowsFrom } from '../check.ts';
+import { finding, hex, oneOf, type Rows, row } from '../check.ts';
 import type { EvidenceContext } from '../collateral.ts';
 import { verified } from '../validity.ts';
-import { type ChainSubject, noDefects } from './chain.ts';
+import { type ChainSubject, noDefects, SGX_EXTENSION_OID, type SgxExtension } from './chain.ts';
 import { QE_REPORT_BYTES, QUOTE_TYPES, qeReportBytes, type quoteParts, signedQuoteBytes } from './quote.ts';
-import { SGX_EXTENSION_OID, type SgxExtension } from './sgx-extension.ts';
 
 const PCK_EXTENSIONS = 6;
 const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607';
@@ -22,34 +21,26 @@ const untrue = (what: string, stated: number, actual: number) =>
   stated !== actual && `${what}: ${stated} stated instead of ${actual}`;
 
 /** The other rows mean nothing for a quote of another form. */
-export const FORM_ROWS = rowsFrom<QuoteSubject>('attestation.md 9.2', {
-  'tdx.policy.report_data': {
-    source: 'attestation.md 3',
-    title: 'The evidence answers our nonce and binds the CA certificates',
+export const FORM_ROWS: Rows<QuoteSubject> = [
+  row('tdx.policy.report_data', 'The evidence answers our nonce and binds the CA certificates', '3', {
     expected: 'the digest over nonce, own manifests and both CA certificates, then 32 zero bytes',
     judge: ({ body, expectedReportData }) => oneOf(body.reportData, [expectedReportData]),
-  },
-  'tdx.quote.version': {
-    source: 'attestation.md 9.1, 19.10',
-    title: 'The quote has a version this verifier knows',
+  }),
+  row('tdx.quote.version', 'The quote has a version this verifier knows', '9.1, 19.10', {
     expected: `version ${QUOTE_TYPES.version}`,
     judge: ({ header: { version } }) => finding(version === QUOTE_TYPES.version, `version ${version}`),
-  },
-  'tdx.quote.key_type': {
-    title: 'The attestation key is an ECDSA key',
+  }),
+  row('tdx.quote.key_type', 'The attestation key is an ECDSA key', '9.2', {
     expected: `type ${QUOTE_TYPES.attestationKey} (ECDSA P-256)`,
     judge: ({ header: { attestationKeyType: type } }) =>
       finding(type === QUOTE_TYPES.attestationKey, `type ${type}`),
-  },
-  'tdx.quote.tee_type': {
-    title: 'The quote is of a trust domain',
+  }),
+  row('tdx.quote.tee_type', 'The quote is of a trust domain', '9.2', {
     expected: `TEE type 0x${QUOTE_TYPES.tee.toString(16)}`,
     judge: ({ header: { teeType: type } }) =>
       finding(type === QUOTE_TYPES.tee, `TEE type 0x${type.toString(16)}`),
-  },
-  'tdx.quote.structure': {
-    source: 'attestation.md 10',
-    title: 'The quote agrees with itself about its parts',
+  }),
+  row('tdx.quote.structure', 'The quote agrees with itself about its parts', '10', {
     expected: 'certification data of type 6 holding a PCK chain of type 5, and sizes that are true',
     judge: ({ quote: { signedData, signedDataSize }, qe: { qeAuthData, pckCertificateChainData: pck } }) => {
       const { certificateDataType, size } = signedData.certificationData;
@@ -65,8 +56,8 @@ export const FORM_ROWS = rowsFrom<QuoteSubject>('attestation.md 9.2', {
       ];
       return noDefects(defects, 'as expected');
     },
-  },
-});
+  }),
+];
 
 export interface SignerSubject extends QuoteSubject, ChainSubject {
   /** Intel's extension of the PCK certificate. */
@@ -78,46 +69,37 @@ export const signatureFinding = async (key: PublicKey, data: Uint8Array, signatu
   verified(await verifyEcdsa({ key, hash: 'sha256', encoding: 'raw', data, signature }));
 
 /** These run after CHAIN_ROWS: what they read of the PCK certificate is Intel's. */
-export const SIGNATURE_ROWS = rowsFrom<SignerSubject>('attestation.md 10', {
-  'tdx.pck.extensions': {
-    title: 'The PCK certificate describes its platform',
+export const SIGNATURE_ROWS: Rows<SignerSubject> = [
+  row('tdx.pck.extensions', 'The PCK certificate describes its platform', '10', {
     expected: `${PCK_EXTENSIONS} extensions, ${SGX_EXTENSION_OID} complete`,
     judge: ({ chain: [leaf], sgx: { fmspc } }) => {
       const { size } = leaf.extensions;
       return finding(size === PCK_EXTENSIONS, `${size} extensions, platform model ${hex(fmspc)}`);
     },
-  },
-  'tdx.quote.signature': {
-    source: 'attestation.md 10 (a)',
-    title: 'The quote is signed by its attestation key',
+  }),
+  row('tdx.quote.signature', 'The quote is signed by its attestation key', '10 (a)', {
     expected: 'ECDSA P-256 over header and body',
     judge: ({ quote }) => {
       const { signature, ecdsaAttestationKey } = quote.signedData;
       const key = publicKeyFromPoint('P-256', Uint8Array.of(4, ...ecdsaAttestationKey));
       return signatureFinding(key, signedQuoteBytes(quote), signature);
     },
-  },
-  'tdx.qe.report_signature': {
-    source: 'attestation.md 10 (b)',
-    title: 'The quoting enclave is vouched for by the PCK',
+  }),
+  row('tdx.qe.report_signature', 'The quoting enclave is vouched for by the PCK', '10 (b)', {
     expected: 'ECDSA P-256 by the PCK over the QE report',
     judge: ({ chain: [leaf], qe: { qeReport, qeReportSignature } }) =>
       signatureFinding(leaf.publicKey, qeReportBytes(qeReport), qeReportSignature),
-  },
-  'tdx.qe.key_binding': {
-    source: 'attestation.md 10 (c)',
-    title: 'The attestation key is the quoting enclave’s',
+  }),
+  row('tdx.qe.key_binding', 'The attestation key is the quoting enclave’s', '10 (c)', {
     expected: 'QE report data = SHA-256 of key and authentication data, then 32 zero bytes',
     judge: ({ quote, qe: { qeReport, qeAuthData } }) => {
       const expected = new Uint8Array(64);
       expected.set(sha256(quote.signedData.ecdsaAttestationKey, qeAuthData.data));
       return oneOf(qeReport.reportData, [expected]);
     },
-  },
-  'tdx.qe.vendor': {
-    source: 'attestation.md 11',
-    title: 'The quoting enclave is Intel’s',
+  }),
+  row('tdx.qe.vendor', 'The quoting enclave is Intel’s', '11', {
     expected: `vendor ${INTEL_QE_VENDOR}`,
     judge: ({ header: { qeVendorId: id } }) => finding(hex(id) === INTEL_QE_VENDOR, `vendor ${hex(id)}`),
-  },
-});
+  }),
+];

@@ -5,27 +5,6 @@
 import { malformed } from '../../crypto/der.ts';
 import * as protobuf from '../protobuf.ts';
 
-/** Integers by their bits, byte strings by their length, and `bytes` of any. `rtmrs`: 4 times 48 bytes. */
-type Shape = keyof typeof BITS | number | 'bytes' | 'rtmrs' | Schema;
-const BITS = { u16: 16, u32: 32 } as const;
-
-/** A field: its number in the message, and its shape. */
-export type Field = readonly [no: number, shape: Shape];
-
-export interface Schema {
-  readonly [name: string]: Field;
-}
-
-type ValueOf<S extends Shape> = S extends keyof typeof BITS
-  ? number
-  : S extends number | 'bytes'
-    ? Uint8Array
-    : S extends Schema
-      ? MessageOf<S>
-      : readonly Uint8Array[];
-
-export type MessageOf<S extends Schema> = { readonly [Name in keyof S]: ValueOf<S[Name][1]> };
-
 // In each of the next three tables, the fields stand in the order of the binary form.
 const HEADER = {
   version: [1, 'u16'],
@@ -93,9 +72,9 @@ export const QUOTE_V4 = {
   extraBytes: [5, 'bytes'],
 } as const;
 
-export type QuoteV4 = MessageOf<typeof QUOTE_V4>;
-export type TdQuoteBody = MessageOf<typeof TD_QUOTE_BODY>;
-export type EnclaveReport = MessageOf<typeof ENCLAVE_REPORT>;
+export type QuoteV4 = protobuf.MessageOf<typeof QUOTE_V4>;
+export type TdQuoteBody = protobuf.MessageOf<typeof TD_QUOTE_BODY>;
+export type EnclaveReport = protobuf.MessageOf<typeof ENCLAVE_REPORT>;
 
 /** ECDSA over P-256; a QE report with its own certification data; in that, PEM of the PCK certificate. */
 export const QUOTE_TYPES = { version: 4, attestationKey: 2, tee: 0x81, certification: 6, pck: 5 } as const;
@@ -110,26 +89,7 @@ const MAX_MESSAGE_BYTES = 1024 * 1024;
  */
 export function decodeQuoteV4(bytes: Uint8Array): QuoteV4 {
   if (bytes.length > MAX_MESSAGE_BYTES) throw malformed('the TDX message is too large');
-  return decode(QUOTE_V4, protobuf.readWireFields(bytes));
-}
-
-function decode<S extends Schema>(schema: S, wire: protobuf.WireFields): MessageOf<S> {
-  const entries = Object.entries(schema).map(([name, field]) => [name, decodeField(name, field, wire)]);
-  return Object.fromEntries(entries) as MessageOf<S>;
-}
-
-function decodeField(name: string, [no, shape]: Field, wire: protobuf.WireFields): unknown {
-  if (shape === 'u16' || shape === 'u32') return Number(protobuf.uintField(wire, no, BITS[shape]));
-  if (shape === 'bytes') return protobuf.bytesField(wire, no);
-  if (typeof shape === 'number') return protobuf.bytesField(wire, no, shape);
-  if (shape === 'rtmrs') {
-    const list = protobuf.repeatedBytesField(wire, no);
-    if (list.length === 4 && list.every(({ length }) => length === 48)) return list;
-    throw malformed(`${name} must be 4 byte strings of 48 bytes`);
-  }
-  const inner = protobuf.messageField(wire, no);
-  if (inner !== undefined) return decode(shape, inner);
-  throw malformed(`the TDX message has no ${name}`);
+  return protobuf.decode(QUOTE_V4, protobuf.readWireFields(bytes));
 }
 
 /** The quote and its parts: in `qe`, the quoting enclave and the PCK vouch for the attestation key. */
@@ -147,10 +107,5 @@ export const signedQuoteBytes = (quote: Pick<QuoteV4, 'header' | 'tdQuoteBody'>)
 /** The bytes that the PCK key signs: the SGX report body of the quoting enclave, 384 bytes. */
 export const qeReportBytes = (report: EnclaveReport): Uint8Array => write(ENCLAVE_REPORT, report);
 
-function write<S extends Schema>(schema: S, values: MessageOf<S>): Uint8Array {
-  const parts = Object.entries(schema).flatMap(([name, [, shape]]) => {
-    const value = values[name] as number | Uint8Array | readonly Uint8Array[];
-    return typeof value === 'number' ? protobuf.littleEndian(value, shape === 'u16' ? 2 : 4) : value;
-  });
-  return Buffer.concat(parts);
-}
+const write = <S extends protobuf.Schema>(schema: S, values: protobuf.MessageOf<S>): Uint8Array =>
+  Buffer.concat(Object.entries(schema).map(([name, field]) => protobuf.binary(field, values[name])));

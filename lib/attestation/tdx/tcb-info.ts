@@ -6,8 +6,7 @@ import { PrivatemodeError } from '../../errors.ts';
 import { pathText } from '../../strict-json.ts';
 import { asCollateral, type SignedCollateral } from '../collateral.ts';
 import { DATE, hex, integer, type JsonMembers, readMembers, TEXT } from '../json-members.ts';
-import { readSignerChain } from './chain.ts';
-import type { SgxExtension } from './sgx-extension.ts';
+import { readSignerChain, type SgxExtension } from './chain.ts';
 
 export type TcbInfo = Readonly<ReturnType<typeof readTcbInfo>>;
 export type QeIdentity = Readonly<ReturnType<typeof readQeIdentity>>;

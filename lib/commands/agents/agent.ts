@@ -1,17 +1,12 @@
 /** Describes a coding agent for `run`: the row of an agent, and the parts that all rows share. */
 
-/** Limits of a model, in tokens. */
-export interface ModelLimits {
-  /** The context window: a request and its response together. */
-  readonly context: number;
-  /** Most tokens of a response. */
-  readonly output: number;
-}
-
 export interface Model {
   readonly name: string;
-  /** Undefined if nobody states them; the agent then assumes limits of its own. */
-  readonly limits: ModelLimits | undefined;
+  /**
+   * Tokens of the context window, for a request and its response together, and at most of a response.
+   * Undefined if nobody states them; the agent then assumes limits of its own.
+   */
+  readonly limits: { readonly context: number; readonly output: number } | undefined;
 }
 
 /** Where an agent has to send its prompts. */
@@ -52,26 +47,12 @@ export interface Agent {
   readonly env: (place: Place) => Readonly<Record<string, string>>;
   /** Arguments that the agent gets in front of ARGS. */
   readonly args: (place: Place) => readonly string[];
-  /** Arguments of the agent that would undo these settings, and what to do instead. */
-  readonly refused: readonly (readonly [arguments: RegExp, instead: string])[];
-  /**
-   * The same for settings that it takes as `-c NAME=VALUE`, matched by the first part of their dotted names.
-   */
-  readonly refusedSettings?: readonly [name: RegExp, instead: string];
-  /**
-   * The smallest context window, in tokens, in which the agent can work if a response may have `output`
-   * tokens: its first request and what it keeps free have to fit too. Undefined if every window will do.
-   */
-  readonly leastWindow?: (output: number) => number;
-  /** It has no setting for the longest response. */
-  readonly hasNoOutputLimit?: true;
+  /** Matches the beginning of arguments that would undo these settings; their values come behind `=`. */
+  readonly refused: RegExp;
   /** A model name that it asks for if no model is chosen; only for an agent that can keep its own names. */
   readonly ownModel?: string;
-  /**
-   * `args`: its arguments that continue the last conversation. `alone`: what the agent does with that
-   * conversation without `run`.
-   */
-  readonly goOn: readonly [args: string, alone: string];
+  /** Its arguments that continue the last conversation. */
+  readonly goOn: string;
 }
 
 /** What agents send as their key: the proxy adds the real one. */
@@ -81,7 +62,6 @@ export const KEY = 'placeholder';
  * request, but reach no other host or model.
  */
 export const PROVIDER = 'privatemode';
-export const ELSEWHERE = 'Leave it out: such a session has its own way to a model';
 
 /**
  * JSON text, also valid as a TOML string, in which no agent finds anything to replace. opencode replaces

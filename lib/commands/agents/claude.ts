@@ -2,34 +2,28 @@
  * Claude Code under `run`: settings on the command line, which win over its files, and the same settings as
  * variables.
  */
-import { type Agent, ELSEWHERE, literal, type Place } from './agent.ts';
+import { type Agent, literal, type Place } from './agent.ts';
 
 /** The families of models that Claude Code asks for by names of its own, such as claude-haiku-4-5. */
 const FAMILIES = ['fable', 'opus', 'sonnet', 'haiku'] as const;
 
-/**
- * The model of each family, unless an alias with `*` covers all names of the family. Which version of a
- * family Claude Code will ask for is not known. So the family gets the name of an alias that covers a part of
- * it; if there is none, it gets the model.
- */
-function familyVariables({ model, aliases }: Place): Readonly<Record<string, string>> {
-  const entries = FAMILIES.flatMap((family) => {
-    const start = `claude-${family}-`;
-    if (aliases.some((alias) => alias.endsWith('*') && start.startsWith(alias.slice(0, -1)))) return [];
-    const some = aliases.find((alias) => alias.startsWith(start))?.replace(/\*$/, '');
-    return [[`ANTHROPIC_DEFAULT_${family.toUpperCase()}_MODEL`, some ?? model.name]];
-  });
-  return Object.fromEntries(entries);
-}
+/** The model of each family, unless an alias with `*` covers all names of the family. */
+const familyVariables = ({ model, aliases }: Place): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    FAMILIES.filter((family) => !aliases.some((alias) => coversAll(alias, `claude-${family}-`))).map(
+      (family) => [`ANTHROPIC_DEFAULT_${family.toUpperCase()}_MODEL`, model.name],
+    ),
+  );
+
+const coversAll = (alias: string, start: string): boolean =>
+  alias.endsWith('*') && start.startsWith(alias.slice(0, -1));
 
 const claudeVariables = (place: Place) => ({
   ANTHROPIC_BASE_URL: place.url,
   ANTHROPIC_AUTH_TOKEN: place.key,
   ANTHROPIC_MODEL: place.model.name, // wins over what /model has saved as the default
   ...familyVariables(place),
-  ...(place.models.some((model) => /claude|anthropic/.test(model.name)) && {
-    CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1', // /model shows them
-  }),
+  CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1', // /model shows listed names like those of Anthropic
   ...(place.model.limits !== undefined && {
     CLAUDE_CODE_MAX_CONTEXT_TOKENS: `${place.model.limits.context}`, // without it 200,000 or a million
     CLAUDE_CODE_MAX_OUTPUT_TOKENS: `${place.model.limits.output}`,
@@ -75,12 +69,7 @@ export const CLAUDE: Agent = {
       },
     }),
   ],
-  refused: [
-    [/^--(?:settings|managed-settings)(?:=|$)/, 'Write them to .claude/settings.json of the project'],
-    [/^--(?:cloud|teleport|environment|remote|remote-control|sdk-url)(?:=|$)/, ELSEWHERE],
-  ],
-  // It compacts at 13,000 tokens and a response below the window. Its first request has about 12,400.
-  leastWindow: (output) => 30_000 + output,
+  refused: /^--(?:settings|managed-settings|cloud|teleport|environment|remote|remote-control|sdk-url)(?==|$)/,
   ownModel: 'claude-sonnet-4-5',
-  goOn: ['--continue', 'claude alone sends the whole conversation to its own service.'],
+  goOn: '--continue',
 };

@@ -1,5 +1,5 @@
 /** Codex under `run`: settings by `-c`, which win over config.toml. */
-import { type Agent, ELSEWHERE, literal, PROVIDER } from './agent.ts';
+import { type Agent, literal, PROVIDER } from './agent.ts';
 
 const CODEX_KEY = 'LOCAL_PROXY_KEY';
 
@@ -25,18 +25,9 @@ export const CODEX: Agent = {
     };
     return Object.entries(settings).flatMap(([setting, value]) => ['-c', `${setting}=${value}`]);
   },
-  refused: [
-    [/^--(?:oss|local-provider)(?:=|$)/, 'Choose the model in front of --, with --model'],
-    [/^--remote(?:=|$)/, ELSEWHERE],
-  ],
-  leastWindow: () => 24_000, // its first request has about 9,850
-  hasNoOutputLimit: true,
-  goOn: [
-    'resume --last',
-    'codex alone does not use the proxy: "codex exec resume --last" begins a new conversation at OpenAI.',
-  ],
-  refusedSettings: [
-    /^(?:model_providers?|profiles?|otel)$/,
-    'Leave it out: run sets the provider and switches off telemetry',
-  ],
+  // Of `-c NAME=VALUE`, Codex takes the text before the first `=`, without white space, as names joined by
+  // dots, which may be quoted.
+  refused:
+    /^(?:--(?:oss|local-provider|remote)|(?:-c|--config)=?[\p{White_Space}"']*(?:model_providers?|profiles?|otel)[\p{White_Space}"']*)(?=[.=]|$)/u,
+  goOn: 'resume --last',
 };

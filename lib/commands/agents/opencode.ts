@@ -1,5 +1,5 @@
 /** opencode under `run`: a configuration with one provider. */
-import { type Agent, ELSEWHERE, literal, PROVIDER } from './agent.ts';
+import { type Agent, literal, PROVIDER } from './agent.ts';
 
 export const OPENCODE: Agent = {
   install: 'npm install -g opencode-ai',
@@ -27,10 +27,6 @@ export const OPENCODE: Agent = {
     };
   },
   args: () => [],
-  refused: [[/^--attach(?:=|$)/, ELSEWHERE]],
-  leastWindow: (output) => 10_000 + output, // its first request has about 7,700
-  goOn: [
-    '--continue',
-    'opencode alone ("opencode -s …") opens the conversation with another provider, without a login with a free one, and sends it there.',
-  ],
+  refused: /^--attach(?==|$)/,
+  goOn: '--continue',
 };

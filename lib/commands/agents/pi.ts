@@ -1,5 +1,5 @@
 /** pi under `run`: an extension that registers a provider and keeps the session on it. */
-import { type Agent, ELSEWHERE, literal, PROVIDER } from './agent.ts';
+import { type Agent, literal, PROVIDER } from './agent.ts';
 
 const VARIABLE = 'LOCAL_PROXY_PROVIDER';
 
@@ -52,9 +52,6 @@ export const PI: Agent = {
     return { [VARIABLE]: provider, PI_OFFLINE: '1', PI_TELEMETRY: '0' };
   },
   args: ({ file, model }) => ['-e', file, '--provider', PROVIDER, '--model', model.name],
-  refused: [
-    [/^--(?:provider|model|models)(?:=|$)/, 'Choose the model in front of --, with --model'],
-    [/^--api-key(?:=|$)/, ELSEWHERE],
-  ],
-  goOn: ['--continue', 'pi alone goes on with another provider, and sends the whole conversation there.'],
+  refused: /^--(?:provider|model|models|api-key)(?==|$)/,
+  goOn: '--continue',
 };

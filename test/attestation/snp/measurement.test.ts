@@ -7,7 +7,6 @@ import {
   acceptedMeasurements,
   apVmsaPage,
   idBlock,
-  idKey,
   idKeyDigest,
   measurements,
 } from '../../../lib/attestation/snp/launch-digest.ts';
@@ -93,7 +92,6 @@ describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
 });
 
 const GOLDEN = Uint8Array.from({ length: 48 }, (_, index) => index + 1);
-const hex = (value: bigint): string => value.toString(16).padStart(96, '0');
 
 describe('the ID key', () => {
   it('equals the known value for two guest policies (docs/protocol/attestation.md 17)', () => {
@@ -101,18 +99,10 @@ describe('the ID key', () => {
       toHex(sha384(idBlock(GOLDEN, 0x30000n))),
       '46ca0e3fdc027ad9e8aeb04b49daf6151b9b9ffd8862aa386b6e01a1b0d33f7b3d04402ed80f7a21cee34ea036714da0',
     );
-    assert.deepEqual(Object.values(idKey(GOLDEN, 0x30000n)).map(hex), [
-      '07810d909a0cfecd5b4574aec8f6d6ea3d2cce3d25b1732ec73d1fb37c693ac66952ffaa927e714a2efdb0930570d99b',
-      '4a9bd253301a754bc4f0f3b8c1b35290e2910fd963a4b45fd7b41ad7c034a93fbd560558c97b00749c98ce68ad23ee37',
-    ]);
     assert.equal(
       toHex(idKeyDigest(GOLDEN, 0x30000n)),
       '509a5e09cffe0f5dd47d401e719f2d1b72a5e5bd8f3a92ffd9b3a436c3f461102b2e8ed95579e467e112f98a5adea4d3',
     );
-    assert.deepEqual(Object.values(idKey(GOLDEN, 0x2030000n)).map(hex), [
-      '47c737de36e280dd5af8633cda5ac50f9dc84d37ff0ee21b23772c51847fa2141e3bed33233b314f1611376aeeb4d015',
-      '227e03e7cf03be9081cf282380572866990789d826c28db102115f153bd7613f03b5e082401a48920a0b1700d911d699',
-    ]);
     assert.equal(
       toHex(idKeyDigest(GOLDEN, 0x2030000n)),
       '0904c1ac37e2399a216aacea6f4a15e82817dd0ec0018d39bb3356ab1e30e5c2bdb366f4e897f132c0ffe7c7e581c8ea',

@@ -119,25 +119,6 @@ describe('the protobuf message of SEV-SNP', () => {
   });
 });
 
-describe('the product of CPUID values', () => {
-  it('is found for the exact family and model only', () => {
-    for (const [eax, product] of [
-      [0x00a00f11, 'Milan'],
-      [0x00a10f1f, 'Genoa'],
-      [0x00b00f21, 'Turin'],
-      [0x00900f10, undefined],
-      [0x00b00f10, undefined],
-      [0x00b10f10, undefined],
-      [0x00a00f20, undefined],
-      [0x00a00f00, undefined],
-      [0x00aa0f00, undefined],
-      [0, undefined],
-    ] as const) {
-      assert.equal(productOf(eax), product, eax.toString(16));
-    }
-  });
-});
-
 describe('TCB versions', () => {
   it('are eight parts of one number', () => {
     const parts = tcbParts(0x581c_0000_0000_000cn);

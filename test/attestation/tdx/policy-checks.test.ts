@@ -96,22 +96,6 @@ describe('the policy of a TDX reference value', () => {
   });
 });
 
-describe('the flags of a platform', () => {
-  const flags = [
-    ['smt_disabled', '7.3'],
-    ['static_platform', '7.1'],
-  ] as const;
-  for (const [row, suffix] of flags) {
-    it(`are shown as the PCK certificate states them: ${row}`, async () => {
-      const shown = async (value: Uint8Array | undefined) =>
-        (await judge(configured(suffix, value))).find(({ id }) => id === `tdx.policy.${row}`)?.found;
-      assert.equal(await shown(boolean(false)), 'false');
-      assert.equal(await shown(boolean(true)), 'true');
-      assert.equal(await shown(undefined), 'not stated');
-    });
-  }
-});
-
 describe('XFAM', () => {
   const bits = Array.from({ length: 64 }, (_, bit) => bit);
   const flipped = (bit: number): string => {

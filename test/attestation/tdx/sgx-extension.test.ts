@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { readSgxExtension } from '../../../lib/attestation/tdx/sgx-extension.ts';
+import { readSgxExtension } from '../../../lib/attestation/tdx/chain.ts';
 import { boolean, enumerated, integer, octetString } from '../../../simulator/pki/der.ts';
 import { encodeSgx, SGX_PARTS, type SgxParts } from '../../support/evidence/tdx-authorities.ts';
 

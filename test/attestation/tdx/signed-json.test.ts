@@ -56,9 +56,6 @@ describe('signed JSON of Intel', () => {
       `{"tcbInfo":{},"signature":"${'zz'.repeat(64)}"}`,
       'signature is not hex',
     ],
-    ['a text after the object', `{"tcbInfo":{},${signature}}x`, 'not JSON'],
-    ['an unterminated string', '{"tcbInfo":{},"signature":"', 'not JSON'],
-    ['closing brackets only', '}}]]', 'not JSON'],
   ];
   for (const [name, body, message] of refused) {
     it(`refuses ${name}, and says "${message}"`, () =>

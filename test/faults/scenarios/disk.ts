@@ -19,7 +19,7 @@ export const DISK_SCENARIOS: readonly Scenario[] = [
       const before = resources();
       await assert.rejects(scene(t, { workspace: UNWRITABLE }), {
         code: 'config_invalid',
-        message: /^--workspace: .*; name a directory that can be written$/,
+        message: /^the directory .* of --workspace cannot be (?:created|written): E/,
       });
       await assertReturned(before);
     },

@@ -1,26 +1,16 @@
-/** Everything by which a running proxy says whether it is verified. */
+/** Everything by which a running proxy says whether it is verified, as it is seen from outside. */
 import assert from 'node:assert/strict';
+import { NOTICES } from '../../../lib/observe/notices.ts';
 import type { StatusReport } from '../../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../../lib/observe/verification-document.ts';
 import { STANDINGS, type StateName } from '../../../lib/session/standing.ts';
 import { runCommand } from '../processes/command.ts';
 import type { Program } from '../processes/program.ts';
 
-/** The condition that goes with each state. */
-const CONDITIONS: Readonly<Partial<Record<StateName, readonly string[]>>> = {
-  'not-renewable': ['renewal_fails'],
-  'manifest-not-understood': ['manifest_unusable'],
-  rejected: ['service_rejected'],
-  'rejected-once': ['service_rejected_once'],
-  'key-refused': ['key_refused'],
-  'client-too-old': ['client_too_old'],
-  unreachable: ['service_unreachable'],
-};
-
 const get = (url: string): Promise<Response> => fetch(url, { headers: { connection: 'close' } });
 
-/** What each view shows. `admin`: the port of the admin listener on loopback. */
-export async function everyView({ url }: Pick<Program, 'url'>, admin: number) {
+/** Asserts that every view shows this state. `admin`: the port of the admin listener on loopback. */
+export async function assertEveryView({ url }: Pick<Program, 'url'>, admin: number, state: StateName) {
   const base = `http://127.0.0.1:${admin}`;
   const [readyz, adminReadyz, status, verification, metrics] = await Promise.all([
     get(`${url}/readyz`),
@@ -31,40 +21,29 @@ export async function everyView({ url }: Pick<Program, 'url'>, admin: number) {
   ]);
   const health = await runCommand(['healthcheck', `--port=${new URL(url).port}`]);
   const command = await runCommand(['status', `--admin-address=127.0.0.1:${admin}`]);
-  return {
+  const { title, verified } = STANDINGS[state];
+  const ids = Object.entries(NOTICES).flatMap(([id, row]) => (row.state === state ? [id] : []));
+  const shown = {
     ready: [readyz.status, adminReadyz.status, health.code],
     states: [status.standing.state, verification.state],
     verified: [status.standing.verified, verification.verified],
     gauge: /^privatemode_proxy_verified (\d)$/m.exec(metrics)?.[1],
     secretInMetrics: /^privatemode_proxy_secret_remaining_seconds /m.test(metrics),
     conditions: status.conditions.map(({ id }) => id),
-    conditionsInMetrics: [...metrics.matchAll(/^privatemode_proxy_condition\{id="(\w+)",severity="/gm)].map(
+    conditionsInMetrics: [...metrics.matchAll(/^privatemode_proxy_condition\{id="(\w+)"/gm)].map(
       ([, id]) => id,
     ),
     commandCode: command.code,
-    headline: command.stdout.split('\n')[0],
   };
-}
-
-/** Asserts that every view shows this state. */
-export async function assertEveryView(
-  proxy: Pick<Program, 'url'>,
-  admin: number,
-  state: StateName,
-  { ready = STANDINGS[state].verified } = {},
-): Promise<void> {
-  const { title, verified } = STANDINGS[state];
-  const conditions = CONDITIONS[state] ?? [];
-  const { headline, ...shown } = await everyView(proxy, admin);
   assert.deepEqual(shown, {
-    ready: ready ? [204, 204, 0] : [503, 503, 1],
+    ready: verified ? [204, 204, 0] : [503, 503, 1],
     states: [state, state],
     verified: [verified, verified],
     gauge: verified ? '1' : '0',
     secretInMetrics: verified,
-    conditions,
-    conditionsInMetrics: conditions,
+    conditions: ids,
+    conditionsInMetrics: ids,
     commandCode: verified ? 35 : 10, // a simulator's roots are named by a flag
   });
-  assert.match(headline ?? '', verified ? /roots/ : new RegExp(title));
+  assert.match(command.stdout.split('\n')[0] ?? '', verified ? /roots/ : new RegExp(title));
 }

@@ -104,7 +104,7 @@ const SETTINGS = {
   protocolVersion: 'v1.40.0',
   apiKeyFallback: 'always' as GatewayOptions['apiKeyFallback'],
   gpuOcspAllowUnknown: true,
-  gpuOcspRevokedGracePeriodHours: 48,
+  gpuOcspRevokedGracePeriod: 48,
   maxBodyBytes: 1024 * 1024,
   maxBufferedBytes: 1024 * 1024 * 1024,
   streamIdleTimeout: 60_000,

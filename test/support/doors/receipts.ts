@@ -8,8 +8,8 @@ import { openReceiptLog, type ReceiptLogOptions } from '../../../lib/receipts/re
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { clockOf } from '../remote/fake-clock.ts';
 
-/** The manifest in the log beside the receipts. */
-const MANIFEST = '{}\n';
+/** The manifest of EPOCH, which lies in the log beside the receipts. */
+export const MANIFEST = '{}\n';
 /** The record of a verification with this text. */
 export const recordOf = (text: string) => ({ sha256: sha256(text), text });
 export const RECORD = recordOf('{"verdict":{}}');
@@ -21,7 +21,7 @@ export const DAY_MS = 86_400_000;
 export const EPOCH = {
   key: 'not for receipts',
   ...{ secretId: 'secret', attestedAt: Date.UTC(2026, 9, 1) },
-  ...{ manifestSha256: sha256(MANIFEST), exchangeSha256: RECORD.sha256 },
+  ...{ manifestSha256: sha256(MANIFEST), exchangeSha256: RECORD.sha256, exchange: RECORD.text },
 };
 
 /** Of a request that was complete at noon. */
@@ -53,7 +53,7 @@ export function openReceipts(workspace: string, more: Partial<ReceiptLogOptions>
     clock: clockOf({ now: () => NOON, batchPause: 1 }),
     counters: { written: 0, lost: 0 },
     onFailure: (reason) => assert.fail(reason),
-    onRecovery: () => assert.fail('nothing failed'),
+    onWritten: () => {},
     onLost: () => assert.fail('a receipt was lost'),
     ...more,
   });

@@ -110,7 +110,7 @@ function openedStack(
       ...(managedManifest === true ? {} : { manifest: readFileSync(join(directory, 'manifest.json')) }),
       gpuPolicy: {
         allowUnknown: config.gpuOcspAllowUnknown,
-        gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
+        gracePeriodHours: config.gpuOcspRevokedGracePeriod,
       },
       responsesApi: config.responsesApi,
       firstByteTimeout: config.firstByteTimeout,

@@ -14,15 +14,16 @@ import { malformed } from '../../../lib/crypto/der.ts';
 export function parseReport(raw: Uint8Array): SnpReport {
   if (raw.length !== SNP_REPORT_BYTES) throw malformed(`a report must have ${SNP_REPORT_BYTES} bytes`);
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);
-  const read = (offset: number, shape: (typeof REPORT_LAYOUT)[number][3]): number | bigint | Uint8Array => {
+  const read = (name: string, [, shape, offset]: (typeof REPORT_LAYOUT)[keyof SnpReport]) => {
+    if (name === 'cpuid1EaxFms')
+      return eaxOf(view.getUint8(offset), view.getUint8(offset + 1), view.getUint8(offset + 2) & 15);
     if (typeof shape === 'number') return Uint8Array.from(raw.subarray(offset, offset + shape));
     if (shape === 'u64') return view.getBigUint64(offset, true);
     if (shape === 'u32') return view.getUint32(offset, true);
-    if (shape === 'u8') return view.getUint8(offset);
-    return eaxOf(view.getUint8(offset), view.getUint8(offset + 1), view.getUint8(offset + 2) & 15);
+    return view.getUint8(offset);
   };
   const report = Object.fromEntries(
-    REPORT_LAYOUT.map(([, name, offset, shape]) => [name, read(offset, shape)]),
+    Object.entries(REPORT_LAYOUT).map(([name, field]) => [name, read(name, field)]),
   );
   const parsed = report as unknown as SnpReport;
   if (Buffer.compare(serializeReport(parsed), raw) !== 0) {

@@ -3,7 +3,7 @@
  * each of which can be changed before it is signed. Keys are made once per process.
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { SGX_EXTENSION_OID } from '../../../lib/attestation/tdx/sgx-extension.ts';
+import { SGX_EXTENSION_OID } from '../../../lib/attestation/tdx/chain.ts';
 import { type CertificateRequest, issueCertificate } from '../../../simulator/pki/certificate.ts';
 import { boolean, enumerated } from '../../../simulator/pki/der.ts';
 import { vendorExtension } from '../../../simulator/pki/extensions.ts';

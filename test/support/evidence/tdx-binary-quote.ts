@@ -2,7 +2,8 @@
  * Reads binary TDX quotes of version 4 (docs/protocol/attestation.md 9.2), as other projects publish them:
  * with it the tests compare the signed bytes that lib rebuilds from a message with the bytes of real quotes.
  */
-import { type MessageOf, QUOTE_V4, type QuoteV4, type Schema } from '../../../lib/attestation/tdx/quote.ts';
+import type { MessageOf, Schema } from '../../../lib/attestation/protobuf.ts';
+import { QUOTE_V4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
 import { malformed } from '../../../lib/crypto/der.ts';
 
 const [, QE_REPORT] = QUOTE_V4.signedData[1].certificationData[1].qeReportCertificationData[1].qeReport;

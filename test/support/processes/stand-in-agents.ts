@@ -18,7 +18,7 @@ const AGENTS = ['claude', 'opencode', 'codex', 'pi'];
 const STAND_IN = join(import.meta.dirname, 'stand-in-agent.sh');
 
 /** The last lines after each agent, which one test reads. */
-const GO_ON = /^To go on with this conversation: .*\n.* alone .*\n$/m;
+const GO_ON = /^To go on with this conversation: .*\nWithout run, .*\n$/m;
 
 /** How an agent was started. */
 export interface Started {

@@ -88,7 +88,7 @@ export const inPromises = (session: AttestedSession): TestSession => ({
 });
 
 export function sessionScene(
-  options: Partial<Pick<SessionDeps, 'host' | 'onDemand' | 'random' | 'shares'>> & {
+  options: Partial<Pick<SessionDeps, 'host' | 'onDemand' | 'random' | 'recordExchange' | 'shares'>> & {
     /** By default `key`; undefined: clients bring their own. */
     apiKey?: string | undefined;
     kind?: ManifestSource['kind'];

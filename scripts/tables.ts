@@ -1,10 +1,9 @@
-/**
- * Writes the tables of error codes, conditions and metrics into their pages of docs, from what the code
- * knows.
- */
+/** Writes the tables of flags, errors, notices, metrics and checks into their pages, from the code. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { CHECK_SECTIONS } from '../lib/attestation/verify-evidence.ts';
 import { systemClock } from '../lib/clock.ts';
+import { LISTED } from '../lib/config/flags.ts';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
 import { createCounters } from '../lib/observe/counters.ts';
 import { createMetrics } from '../lib/observe/metrics.ts';
@@ -118,6 +117,21 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   internal: 'A defect of this program.',
 };
 
+/** A table of Markdown. */
+const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
+  [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
+
+function flagsTable(): string {
+  const rows = LISTED.map(({ short, name, aliases = [], type, default: usual, help }) => {
+    const names = [short && `-${short}`, `--${name}`].filter(Boolean).map((each) => `\`${each}\``);
+    const also = aliases.filter(({ deprecated }) => !deprecated).map((alias) => `\`--${alias.name}\``);
+    const meaning = help + (also.length > 0 ? ` Also written ${also.join(', ')}.` : '');
+    const fallback = usual === undefined ? (type === 'boolean' ? '' : 'unset') : `\`${usual}\``;
+    return [names.join(', '), type, fallback, meaning].map((cell) => cell.replaceAll('|', '\\|'));
+  });
+  return table(['Flag', 'Type', 'Default', 'Meaning'], rows);
+}
+
 /** What `/metrics` has with --clients, but for what prom-client adds of the process. */
 function metricsTable(): string {
   const { all } = createMetrics({
@@ -139,42 +153,50 @@ function metricsTable(): string {
       readonly type: string;
       readonly labelNames: readonly string[];
     };
-    const labels = labelNames.map((label) => `\`${label}\``).join(', ');
-    return `| \`${name}\` | ${type} | ${labels} | ${help} |`;
+    return [`\`${name}\``, type, labelNames.map((label) => `\`${label}\``).join(', '), help];
   });
-  return ['| Metric | Type | Labels | Meaning |', '| --- | --- | --- | --- |', ...rows].join('\n');
+  return table(['Metric', 'Type', 'Labels', 'Meaning'], rows);
 }
 
-const conditionsTable = (): string =>
-  [
-    '| Condition | Severity | What is wrong | What to do |',
-    '| --- | --- | --- | --- |',
-    ...Object.entries(NOTICES).map(
-      ([id, { severity, title, remedy }]) => `| \`${id}\` | ${severity} | ${title} | ${remedy} |`,
-    ),
-  ].join('\n');
+function noticesTable(): string {
+  const rows = Object.entries(NOTICES).map(([id, { severity, title, remedy }]) => [
+    ...[`\`${id}\``, severity, title, remedy],
+  ]);
+  return table(['Notice', 'Severity', 'What is wrong', 'What to do'], rows);
+}
 
 function errorsTable(): string {
-  const rows = Object.entries(ERRORS).map(
-    ([code, { status, blame, remedies }]) =>
-      `| \`${code}\` | ${status || '–'} | ${MEANING[code as ErrorCode]} | ${WHOSE[blame]} | ${remedies.operator} |`,
-  );
-  return [
-    '| Code | Status | What has happened | Cause | What to do |',
-    '| --- | --- | --- | --- | --- |',
-    ...rows,
-  ].join('\n');
+  const rows = Object.entries(ERRORS).map(([code, { status, blame, remedies }]) => [
+    ...[`\`${code}\``, `${status || '–'}`, MEANING[code as ErrorCode], WHOSE[blame], remedies.operator],
+  ]);
+  return table(['Code', 'Status', 'What has happened', 'Cause', 'What to do'], rows);
+}
+
+/** A table for each kind of check, with one row for those that differ in their ids alone. */
+function checksTables(): string {
+  return CHECK_SECTIONS.map(({ title, rows }) => {
+    const rules = Map.groupBy(rows, ({ expected, source, conditional, code }) =>
+      [
+        `${expected}${conditional ? ' (may not apply)' : ''}${code ? ` → \`${code}\`` : ''}`,
+        source.replace('attestation.md ', ''),
+      ].join(' | '),
+    );
+    const cells = [...rules].map(([rule, checks]) => [checks.map(({ id }) => `\`${id}\``).join(', '), rule]);
+    return `### ${title}\n\n${table(['id', 'what must hold', 'source'], cells)}`;
+  }).join('\n\n');
 }
 
 /** Each table: its page, and the name of the marked section there. */
 const TABLES = [
+  { page: 'docs/flags.md', section: 'flags', render: flagsTable },
   { page: 'docs/error-codes.md', section: 'errors', render: errorsTable },
-  { page: 'docs/conditions.md', section: 'conditions', render: conditionsTable },
+  { page: 'docs/conditions.md', section: 'conditions', render: noticesTable },
   { page: 'docs/monitoring.md', section: 'metrics', render: metricsTable },
+  { page: 'docs/verify.md', section: 'checks', render: checksTables },
 ] as const;
 
 /** The pages as they should be, by their path in the repository. */
-export const renderOperatorTables = (): ReadonlyMap<string, string> =>
+export const renderTables = (): ReadonlyMap<string, string> =>
   new Map(
     TABLES.map(({ page, section, render }) => [
       page,
@@ -183,5 +205,5 @@ export const renderOperatorTables = (): ReadonlyMap<string, string> =>
   );
 
 if (import.meta.main) {
-  for (const [page, text] of renderOperatorTables()) writeFileSync(join(ROOT, page), text);
+  for (const [page, text] of renderTables()) writeFileSync(join(ROOT, page), text);
 }
