@@ -172,13 +172,16 @@ export function readOptions(options: OwnOptions, clock: Clock = runtimeClock) {
   const { cdnBaseUrl = 'https://cdn.confidential.cloud' } = options;
   if (apiKey === undefined)
     throw invalid('apiKey is missing, and PRIVATEMODE_API_KEY is not set: give one of them');
-  const apiEndpoint = new URL(options.apiEndpoint ?? 'https://api.privatemode.ai');
+  const apiEndpoint: URL = new URL(options.apiEndpoint ?? 'https://api.privatemode.ai');
   const trusted = manifest === undefined ? [apiEndpoint, new URL(cdnBaseUrl)] : [apiEndpoint];
   const production = trusted.find(({ hostname }) => isProductionHost(hostname))?.hostname;
   if (unsafeTrustRoots !== undefined && production !== undefined) {
     const why = 'it would let anybody impersonate the service';
     throw invalid(`unsafeTrustRoots is refused for ${production}: ${why}`, 'unsafe_roots_refused');
   }
+  // a copy, which nobody can change afterwards
+  const pin: Uint8Array | undefined =
+    typeof manifest === 'string' ? Buffer.from(manifest) : manifest && Uint8Array.from(manifest);
   return {
     responsesApi: false,
     verificationTimeout: clock.times.epochWait,
@@ -186,10 +189,9 @@ export function readOptions(options: OwnOptions, clock: Clock = runtimeClock) {
     streamIdleTimeout: clock.times.streamIdleWait,
     fetch: globalThis.fetch.bind(globalThis),
     ...options,
-    apiKey,
+    apiKey: checked(apiKey, 'PRIVATEMODE_API_KEY', KEY), // as an option it was checked
     apiEndpoint,
-    // a copy, which nobody can change afterwards
-    manifest: typeof manifest === 'string' ? Buffer.from(manifest) : manifest && Uint8Array.from(manifest),
+    manifest: pin,
     cdnBaseUrl,
     gpuPolicy: { allowUnknown: true, gracePeriodHours: 48, ...options.gpuPolicy },
     amdKdsUrl: options.collateralUrls?.amd ?? 'https://kdsintf.amd.com',
@@ -203,11 +205,9 @@ export type ClientConfig = ReturnType<typeof readOptions>;
 /** PRIVATEMODE_API_KEY; undefined also if there is no environment, or if Deno does not let us read it. */
 function keyOfEnvironment(): string | undefined {
   const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
-  let key: string | undefined;
   try {
-    key = process?.env?.['PRIVATEMODE_API_KEY'];
+    return process?.env?.['PRIVATEMODE_API_KEY'];
   } catch {
     return undefined;
   }
-  return key === undefined ? undefined : checked(key, 'PRIVATEMODE_API_KEY', KEY);
 }
