@@ -131,7 +131,6 @@ export const REPEATED: Readonly<Record<string, string>> = {
  * Memory is measured of a process of its own, so other processes do not change it.
  */
 export const ALONE: Readonly<Record<string, string>> = {
-  'test/client-library/browser.test.ts': 'the pace of a stream in a browser',
   'test/e2e/browser.test.ts': 'the pace of a stream in a browser',
 };
 
@@ -141,7 +140,8 @@ export const ALONE: Readonly<Record<string, string>> = {
  */
 export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/applications/': 'official clients keep connections, and handlers of the process',
-  'test/client-library/': 'clients share state of their SDK, and of the global fetch',
+  'test/client-library/browser.test.ts': 'it starts a browser',
+  'test/client-library/wire.test.ts': 'it fixes all that is random in its process',
   'test/docs/suites.test.ts': 'it runs the runner',
   'test/e2e/': 'whole programs, which would wait for each other',
   'test/budgets.test.ts': 'it loads a script that waits at its top level',
