@@ -132,7 +132,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/time-limits.test.ts',
         names: [
-          'limits of time time-outs towards the remote a remote that has begun its response and still reads the upload is cut after --stream-idle-timeout',
+          'time-outs towards the remote a remote that has begun its response and still reads the upload is cut after --stream-idle-timeout',
         ],
       },
     ],
@@ -150,7 +150,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/own-key.test.ts',
         names: [
-          "an operator's key that the service refuses is not mistaken for a client's own key `undefined` if no key is configured",
+          "an operator's key that the service refuses is handled differently from a client's own key, whose 401 keeps the text of the service",
         ],
       },
     ],
@@ -163,7 +163,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/errors.test.ts',
         names: [
-          'an error of the service says what to do by its status 429, and not that it was tampered with, if it is neither sealed nor declared plain',
+          'an error of the service keeps its status and its Retry-After, but not its text, and does not say that it was tampered with, if it is neither sealed nor declared plain',
         ],
       },
     ],
@@ -176,7 +176,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/responses-api.test.ts',
         names: [
-          'POST /v1/responses completes no tool call of a stream with the fault error_event:2, and breaks the connection to the client',
+          'POST /v1/responses completes no tool call of a stream with the fault error_event:2, and breaks the connection to the client, as log and receipt say',
         ],
       },
     ],
@@ -386,9 +386,7 @@ export const GATEWAY: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/hostile-framing.test.ts',
-        names: [
-          'a CONNECT, as programs send it that have the proxy in HTTPS_PROXY does not end the proxy if its connection is reset',
-        ],
+        names: ['a CONNECT whose connection is reset does not end the proxy'],
       },
     ],
   },
