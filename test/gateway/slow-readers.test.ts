@@ -85,7 +85,7 @@ describe('the place of a client', { timeout: 600_000 }, () => {
     const { upstream, client, endings } = await impatient(t, 1_000);
     upstream.answers(whole);
     const asking = client();
-    // As much as the system's buffers need to move, eight times in the time that it has, and longer than that.
+    // As much as the system's buffers need to move, eight times in the time that it has, and for longer.
     let read = 0;
     asking.socket.on('data', (chunk: Buffer) => {
       read += chunk.length;
