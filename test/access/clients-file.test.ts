@@ -139,31 +139,29 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
 ];
 
 describe('the file of --clients', () => {
-  for (const [what, members, read] of ACCEPTED) {
-    it(`may have ${what}`, () => {
+  it('may have what the page of the file says', () => {
+    for (const [what, members, read] of ACCEPTED) {
       const [entry] = parse({ $schema: './clients-file.schema.json', ...one(members) });
       for (const [name, value] of Object.entries(read))
-        assert.deepEqual(entry?.[name as keyof typeof entry], value);
+        assert.deepEqual(entry?.[name as keyof typeof entry], value, what);
       assert.deepEqual(entry?.tokens, [DIGEST]);
-    });
-  }
+    }
+  });
 
-  for (const [what, file, words] of REFUSED) {
-    it(`is refused with ${what}`, () => {
+  it('is refused with anything else, by an error that names the place and quotes no token or digest', () => {
+    for (const [what, file, words] of REFUSED)
       assert.throws(
         () => parse(file),
         (thrown) => {
           assert.ok(thrown instanceof PrivatemodeError && thrown.code === 'config_invalid', `${thrown}`);
           assert.ok(thrown.message.startsWith('--clients: '), thrown.message);
-          assert.ok(thrown.message.includes(words), thrown.message);
-          for (const secret of [DIGEST, TOKEN, OTHER]) {
+          assert.ok(thrown.message.includes(words), `${what}: ${thrown.message}`);
+          for (const secret of [DIGEST, TOKEN, OTHER])
             assert.ok(!thrown.message.toLowerCase().includes(secret.slice(0, 12).toLowerCase()), 'it quotes');
-          }
           return true;
         },
       );
-    });
-  }
+  });
 
   it('may have defaults, each for the clients that do not set their own value', () => {
     const often = { requestsPerMinute: 7, cacheSalt: 'own' };
