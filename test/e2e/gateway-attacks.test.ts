@@ -330,7 +330,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
 
   'that changes event lines:': [
     ...streams('messages-stream', {
-      'no event line at a delta': labelled(8, undefined),
+      'no event line at delta 8': labelled(8, undefined),
       'no event line at all': every(({ data }) => ({ data })),
       'no event line at message_delta': labelled(12, undefined),
       'no event line at message_stop': labelled(13, undefined),
