@@ -145,7 +145,6 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/docs/suites.test.ts': 'it runs the runner',
   'test/e2e/': 'whole programs, which would wait for each other',
   'test/budgets.test.ts': 'it loads a script that waits at its top level',
-  'test/fuzz/evidence.test.ts': 'it makes evidence at its top level',
   'test/limits/valkey.test.ts': 'it loads other files at its top level',
   'test/manifest-log.test.ts': 'it changes the time zone',
   'test/packaging/': 'it runs programs of others',
