@@ -47,9 +47,8 @@ const BUILDS: Readonly<Record<'node' | 'portable', BuildOptions>> = {
 /** Pages that go along, and where to; a link from one of them to any other page becomes its words. */
 const PAGES: ReadonlyMap<string, string> = new Map([
   ['docs/client.md', 'README.md'],
-  ['docs/verification.md', 'docs/verification.md'],
-  ['docs/checks.md', 'docs/checks.md'],
-  ['docs/manifests.md', 'docs/manifests.md'],
+  ['docs/verify.md', 'docs/verify.md'],
+  ['docs/security.md', 'docs/security.md'],
   ['docs/error-codes.md', 'docs/error-codes.md'],
   ['docs/protocol/attestation.md', 'docs/protocol/attestation.md'],
   ['docs/protocol/responses.md', 'docs/protocol/responses.md'],

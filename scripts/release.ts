@@ -22,8 +22,8 @@ import { rootCertificates } from 'node:tls';
 import { NODE_FLOORS, runtimeDefect } from '../lib/observe/runtime-floor.ts';
 import { VERSION } from '../lib/version.ts';
 import { tarGz } from './archive.ts';
+import { buildProgram } from './build.ts';
 import { buildBinary } from './build-binary.ts';
-import { bundle } from './bundle.ts';
 import { type Architecture, RUNTIME_VERSION } from './node-runtime.ts';
 import { readOptions } from './options.ts';
 import { type Part, packageParts, renderSbom, runtimeParts } from './sbom.ts';
@@ -51,12 +51,10 @@ export async function makeRelease({ out, epoch, built }: ReleaseOptions): Promis
     parts.set(name, inside);
   };
   try {
-    await import('./build.ts');
-    const { SIMULATOR_PARTS } = await import('./build-simulator.ts');
+    const program = packageParts(await buildProgram('privatemode-proxy'));
+    const simulator = packageParts(await buildProgram('privatemode-simulator'));
     const { CLIENT_PARTS } = await import('./build-client.ts');
-    const packages = await bundle(join(scratch, 'program.js'));
-    const program = packageParts(packages);
-    const npm = distinct([...program, ...packageParts(SIMULATOR_PARTS)]);
+    const npm = distinct([...program, ...simulator]);
     put(`privatemode-proxy-${VERSION}.tgz`, npmPack(ROOT, scratch, epoch), npm);
     put(
       `privatemode-ai-${VERSION}.tgz`,

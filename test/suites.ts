@@ -68,7 +68,6 @@ export const RUNS: readonly Run[] = [
       ...WITH_BOTH_ENGINES,
       'test/applications/aborts.test.ts',
       'test/applications/errors.test.ts',
-      'test/e2e/honest-transcripts.test.ts',
       'test/faults/matrix.test.ts',
       'test/gateway/responses-api.test.ts',
     ],

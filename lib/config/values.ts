@@ -143,8 +143,6 @@ export const hostPort = (defaultPort?: number): Parse<HostPort> =>
     return host === undefined || port === undefined ? undefined : { host, port };
   });
 
-export type HostPort = ReturnType<ReturnType<typeof hostPort>>;
-
 /** One of --allowed-hosts, in the form of the `Host` header: `name` or `name:port`, normalised. */
 export const parseOwnHost = parser('host names with an optional port', (text) => {
   const { host, port } = hostIn(text) ?? {};

@@ -184,7 +184,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the Responses API: what a response repeats takes memory that nobody reserved',
     file: 'lib/gateway/forward.ts',
-    edits: [{ find: 'exchange.responseRoom.growTo(translator.held());', replace: '' }],
+    edits: [{ find: 'exchange.responseRoom.grow(translator.held());', replace: '' }],
     tests: [
       {
         file: 'test/gateway/response-memory.test.ts',

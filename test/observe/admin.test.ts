@@ -17,9 +17,6 @@ import { standing, words } from '../support/remote/standing.ts';
 describe('the probes of the proxy', () => {
   const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');
   const rows: [name: string, standing: Standing, status: number, body: string][] = [
-    ['while an epoch lasts', standing('verified'), 204, ''],
-    ['while an epoch lasts, after a failed renewal', standing('not-renewable', failure), 204, ''],
-    ['before the first client brings a key', standing('awaiting-key'), 204, ''],
     [
       'while a key is awaited, even in the state rejected',
       { ...standing('rejected', failure), ready: true },
@@ -51,7 +48,6 @@ describe('the probes of the proxy', () => {
   });
   it('/readyz answers 503 while the port for applications is closed, and says first why the remote is not verified', () => {
     for (const [found, body] of [
-      [standing('verified'), 'verified: the port for applications is closed\n'],
       [standing('not-renewable', failure), 'not-renewable: the port for applications is closed\n'],
       [standing('awaiting-key'), 'awaiting-key: the port for applications is closed\n'],
       [standing('starting'), 'starting: the remote is being verified\n'],
