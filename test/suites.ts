@@ -68,8 +68,6 @@ export const RUNS: readonly Run[] = [
       ...WITH_BOTH_ENGINES,
       'test/applications/aborts.test.ts',
       'test/applications/errors.test.ts',
-      'test/applications/rejected-service.test.ts',
-      'test/applications/usage.test.ts',
       'test/faults/matrix.test.ts',
       'test/gateway/responses-api.test.ts',
     ],
@@ -114,8 +112,6 @@ export const REPEATED: Readonly<Record<string, string>> = {
     'the settings of docs/sdks.md as they stand there, with the JavaScript and the Python SDKs',
   'test/e2e/demo.test.ts': 'the demo from its start to its end, by itself, with a signal, and with an agent',
   'test/limits/valkey.test.ts': 'limits shared by several replicas are counted in Valkey as in Redis',
-  'test/faults/sdk.test.ts':
-    'each fault of the matrix through both majors of the official clients: the whole answer, or an error that is raised',
   'test/faults/scenarios.test.ts':
     'faults of processes, disks and networks under load: the proxy recovers, and says what happened',
   'test/client-library/browser.test.ts': 'the client library runs in Chromium',
