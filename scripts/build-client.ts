@@ -50,7 +50,7 @@ const PAGES: ReadonlyMap<string, string> = new Map([
   ['docs/verification.md', 'docs/verification.md'],
   ['docs/checks.md', 'docs/checks.md'],
   ['docs/manifests.md', 'docs/manifests.md'],
-  ['docs/error-codes.md', 'docs/error-codes.md'],
+  ['docs/errors.md', 'docs/errors.md'],
   ['docs/protocol/attestation.md', 'docs/protocol/attestation.md'],
   ['docs/protocol/responses.md', 'docs/protocol/responses.md'],
 ]);

@@ -29,7 +29,7 @@ const critical = (title: string, remedy: string): Row => ({ severity: 'critical'
 const ofState = (severity: Severity, state: StateName): Row => ({
   severity,
   title: STANDINGS[state].title,
-  remedy: 'Look up the error in its reason: docs/error-codes.md.',
+  remedy: 'What the error in its reason says.',
   state,
 });
 

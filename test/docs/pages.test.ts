@@ -39,7 +39,7 @@ describe('the pages of docs', () => {
     for (const [page, text] of pages) {
       assert.equal(read(page), text, `${page}: npx node scripts/tables.ts writes it`);
     }
-    const errors = pages.get('docs/error-codes.md') as string;
+    const errors = pages.get('docs/errors.md') as string;
     for (const code of Object.keys(ERRORS)) assert.ok(errors.includes(`| \`${code}\` |`), code);
   });
 

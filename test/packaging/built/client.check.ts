@@ -87,7 +87,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'LICENSE',
       'README.md',
       'docs/checks.md',
-      'docs/error-codes.md',
+      'docs/errors.md',
       'docs/manifests.md',
       'docs/protocol/attestation.md',
       'docs/protocol/responses.md',
