@@ -159,7 +159,7 @@ function errorsTable(): string {
 
 /** Each table: its page, and the name of the marked section there. */
 const TABLES = [
-  { page: 'docs/flags.md', section: 'flags', render: flagsTable },
+  { page: 'docs/configuration.md', section: 'flags', render: flagsTable },
   { page: 'docs/errors.md', section: 'errors', render: errorsTable },
   { page: 'docs/conditions.md', section: 'conditions', render: noticesTable },
   { page: 'docs/monitoring.md', section: 'metrics', render: metricsTable },

@@ -74,7 +74,7 @@ describe('the pages of docs', () => {
   });
 
   it('lead to what to do about the Node of a release wherever somebody decides to serve TLS', () => {
-    for (const page of ['docs/listening.md', 'docs/replicas.md', 'docs/team.md'])
+    for (const page of ['docs/configuration.md', 'docs/replicas.md', 'docs/team.md'])
       assert.match(read(page), /\]\((?:\.\.\/)+SECURITY\.md#the-node-below-it\)/, page);
     for (const file of [
       'deploy/chart/values.yaml',
