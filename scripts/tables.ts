@@ -161,7 +161,7 @@ function errorsTable(): string {
 const TABLES = [
   { page: 'docs/configuration.md', section: 'flags', render: flagsTable },
   { page: 'docs/errors.md', section: 'errors', render: errorsTable },
-  { page: 'docs/conditions.md', section: 'conditions', render: noticesTable },
+  { page: 'docs/operating.md', section: 'notices', render: noticesTable },
   { page: 'docs/monitoring.md', section: 'metrics', render: metricsTable },
 ] as const;
 
