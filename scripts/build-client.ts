@@ -48,7 +48,7 @@ const PAGES: ReadonlyMap<string, string> = new Map([
   ['docs/client.md', 'README.md'],
   ['docs/verify.md', 'docs/verify.md'],
   ['docs/security.md', 'docs/security.md'],
-  ['docs/error-codes.md', 'docs/error-codes.md'],
+  ['docs/errors.md', 'docs/errors.md'],
   ['docs/protocol/attestation.md', 'docs/protocol/attestation.md'],
   ['docs/protocol/responses.md', 'docs/protocol/responses.md'],
 ]);

@@ -85,7 +85,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'CHANGELOG.md',
       'LICENSE',
       'README.md',
-      'docs/error-codes.md',
+      'docs/errors.md',
       'docs/protocol/attestation.md',
       'docs/protocol/responses.md',
       'docs/security.md',
