@@ -111,16 +111,6 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
     );
   });
 
-  it('ends at once after a third SIGTERM, by that signal, if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'third-signal', ['--receipts'], {});
-    for (const sign of ['No response is under way', 'A second signal', 'Another signal']) {
-      proxy.process.kill('SIGTERM');
-      await eventually(sign, () => proxy.log().includes(sign));
-    }
-    await eventually('the end of the process', () => ended(proxy));
-    assert.equal(proxy.process.signalCode, 'SIGTERM', proxy.log());
-  });
-
   /**
    * The program, while its only thread for files reads a pipe that gets no data. As with a disk that does not
    * answer, no receipt can be written, and process.exit() waits for the thread.
@@ -151,20 +141,24 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   }
   const ended = ({ process }: Program): boolean => process.exitCode !== null || process.signalCode !== null;
 
-  it('ends soon after a second SIGTERM also if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'second-signal', ['--receipts'], { lastWork: 500 });
-    proxy.process.kill('SIGTERM');
-    await eventually('the end of the responses', () => proxy.log().includes('No response is under way'));
-    proxy.process.kill('SIGTERM');
-    await eventually('the end of the process', () => ended(proxy));
-    assert.equal(proxy.process.signalCode, 'SIGTERM', proxy.log());
-  });
-
-  it('kills itself a while after --shutdown-grace if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'one-signal', ['--receipts'], { stopMargin: 1_000 });
-    proxy.process.kill('SIGTERM');
-    await eventually('the end of the process', () => ended(proxy), 60_000);
-    assert.equal(proxy.process.signalCode, 'SIGKILL', proxy.log());
-    assert.match(proxy.log(), /level=WARN .*msg="The end takes too long/);
-  });
+  for (const [what, signs, times, signal] of [
+    [
+      'at once after a third SIGTERM, by that signal,',
+      ['No response', 'A second signal', 'Another'],
+      {},
+      'SIGTERM',
+    ],
+    ['soon after a second SIGTERM', ['No response is under way', ''], { lastWork: 500 }, 'SIGTERM'],
+    ['by itself a while after --shutdown-grace', [''], { stopMargin: 1_000 }, 'SIGKILL'],
+  ] as const) {
+    it(`ends ${what} if a disk does not answer`, async (t) => {
+      const proxy = await withHangingDisk(t, what.replaceAll(' ', '-'), ['--receipts'], times);
+      for (const sign of signs) {
+        proxy.process.kill('SIGTERM');
+        await eventually(sign, () => proxy.log().includes(sign));
+      }
+      await eventually('the end of the process', () => ended(proxy));
+      assert.equal(proxy.process.signalCode, signal, proxy.log());
+    });
+  }
 });

@@ -37,7 +37,7 @@ describe('connections opened ahead', { timeout: 600_000 }, () => {
     const proxy = await startProxyProcess([...remote.flags, ...flags], remote.env);
     t.after(() => proxy.stop('SIGKILL'));
     await eventually('two, and one', () => open.size >= 3);
-    await delay(500); // in which there would be more
+    await delay(250); // in which there would be more
     assert.equal(open.size, 3);
     assert.equal(await proxy.stop('SIGTERM'), 0);
     await eventually('the end of every connection', () => open.size === 0);

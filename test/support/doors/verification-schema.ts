@@ -5,7 +5,6 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { ROOT } from '../processes/tools.ts';
 
 const text = readFileSync(join(ROOT, 'docs/verification.schema.json'), 'utf8');
-export const VERIFICATION_SCHEMA = JSON.parse(text) as Readonly<Record<string, unknown>>;
 
 /**
  * Stricter than the schema itself, which lets readers meet members to come: a member that it does not
