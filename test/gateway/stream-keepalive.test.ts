@@ -84,13 +84,4 @@ describe('--stream-keepalive', { concurrency: true, timeout: 600_000 }, () => {
     const { body } = await answerTo(asking);
     assert.match(body, /^(?:: keepalive\n\n)+data: \{"error".*"code":"stream_idle_timeout"/);
   });
-
-  it('is off by default', async (t) => {
-    const { clock, asking, sealed, say } = await scene(t, 0);
-    await say(STREAM_HEAD);
-    await asking.until(/\r\n\r\n$/);
-    await clock.advance(5 * INTERVAL);
-    await say(chunked(sealed.chunk('hello', 'stop')), DONE);
-    assert.doesNotMatch((await answerTo(asking)).body, /keepalive/);
-  });
 });
