@@ -23,9 +23,6 @@ import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const MESSAGES = { path: '/v1/messages' };
-/** How an error begins and ends in the Anthropic style. */
-const ANTHROPIC = /^\{"type":"error",.*"request_id":"proxy_[0-9a-f-]{36}"\}$/;
-
 /** The rules that hold for every error answer of ours, in either API style. */
 function assertOurs(answer: RawAnswer, status: number, code: ErrorCode): void {
   assert.deepEqual([answer.status, codeOf(answer)], [status, code]);
@@ -53,30 +50,21 @@ function assertUnauthenticated({ headers }: RawAnswer): void {
   for (const name of ['age', 'expires', 'etag']) assert.equal(headers[name], undefined, name);
 }
 
-describe('the gateway, before it sends anything,', { concurrency: true }, () => {
-  it('refuses a body that is no JSON, and every request while the service is not attested, with the reason', async (t) => {
-    const acquire = () => Promise.reject(new PrivatemodeError('attestation_failed', 'words'));
-    for (const [request, code, session] of [
-      [post('{', MESSAGES), 'invalid_json', fakeSession()],
-      [post(chatBody(), MESSAGES), 'attestation_failed', fakeSession({ acquire })],
-    ] as const) {
-      const { upstream, ask } = await gatewayFixture(t, { session });
-      const answer = await ask(request);
-      assertOurs(answer, 400, code);
-      assert.match(answer.body, ANTHROPIC);
-      assert.equal(upstream.connections.total, 0);
-    }
-  });
-});
-
-describe('a response of the service', { concurrency: true }, () => {
-  it('is not shown if its head is longer than 100,000 bytes: 502 response_malformed, in either API style', async (t) => {
-    const { ask } = await gatewayFixture(t, { answers: () => http(200, '{}', { X: 'y'.repeat(100_000) }) });
-    assertOurs(await ask(post()), 502, 'response_malformed');
-    const anthropic = await ask(post(chatBody(), MESSAGES));
-    assertOurs(anthropic, 502, 'response_malformed');
-    assert.match(anthropic.body, ANTHROPIC);
-  });
+it('what is refused before anything is sent, or is no response that may be shown, has an error of ours in either API style', async (t) => {
+  const acquire = () => Promise.reject(new PrivatemodeError('attestation_failed', 'words'));
+  for (const [body, status, code, session] of [
+    ['{', 400, 'invalid_json', fakeSession()],
+    [chatBody(), 400, 'attestation_failed', fakeSession({ acquire })],
+    [chatBody(), 502, 'response_malformed', fakeSession()],
+  ] as const) {
+    const answers = http(200, '{}', { X: 'y'.repeat(100_000) }); // a head that is too long
+    const { upstream, ask } = await gatewayFixture(t, { session, answers });
+    assertOurs(await ask(post(body)), status, code);
+    const anthropic = await ask(post(body, MESSAGES));
+    assertOurs(anthropic, status, code);
+    assert.match(anthropic.body, /^\{"type":"error",.*"request_id":"proxy_[0-9a-f-]{36}"\}$/);
+    assert.equal(upstream.requests.length, status === 502 ? 2 : 0);
+  }
 });
 
 /** What a service might say of itself to pass for us, or to be kept for good. */
@@ -85,11 +73,15 @@ const PRETENDING = {
   ...{ 'Cache-Control': 'public, max-age=31536000', Age: '1', Expires: 'never', ETag: '"x"' },
 };
 
+/** What clients act on, whoever says it. */
+const HINTS = { 'Retry-After': '7', 'X-RateLimit-Limit': '9' };
+const assertHints = ({ headers }: RawAnswer): void =>
+  assert.deepEqual([headers['retry-after'], headers['x-ratelimit-limit']], ['7', '9']);
+
 describe('an error of the service', { concurrency: true }, () => {
   it('is shown and marked if it declares itself plain, with its Retry-After but without its ids and dates', async (t) => {
-    const hints = { 'Retry-After': '7', 'X-RateLimit-Limit': '9' };
     const { ask } = await gatewayFixture(t, {
-      answers: plainError(429, 'words of the service', { ...hints, ...PRETENDING }),
+      answers: plainError(429, 'words of the service', { ...HINTS, ...PRETENDING }),
     });
     const answer = await ask(post());
     assert.equal(answer.status, 429);
@@ -99,7 +91,7 @@ describe('an error of the service', { concurrency: true }, () => {
     assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
     assert.equal(answer.headers['privatemode-proxy-error'], undefined, 'it is not our own');
     assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
-    assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
+    assertHints(answer);
     assertUnauthenticated(answer);
   });
 
@@ -134,14 +126,13 @@ describe('an error of the service', { concurrency: true }, () => {
         deps: { key: { value: () => undefined } },
       });
       const text = 'event: error\ndata: {"error":{"message":"visit https://evil.example"}}\n\n';
-      const hints = { 'Retry-After': '7', 'X-RateLimit-Limit': '9' };
-      upstream.answers(http(status, text, { ...headers, ...hints, ...PRETENDING }));
+      upstream.answers(http(status, text, { ...headers, ...HINTS, ...PRETENDING }));
       const answer = await ask(stream);
       const { error } = JSON.parse(answer.body);
       assert.deepEqual([answer.status, error.code, error.type], [status, 'response_malformed', type]);
       assert.match(error.message, /nothing authenticates the text, which is not shown/);
       assert.ok(answer.complete && !answer.body.includes('evil'));
-      assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
+      assertHints(answer);
       assertUnauthenticated(answer);
       assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
       assert.deepEqual([...gateway.counters.decryptFailures], []);
