@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { closeSync, constants, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import type { Times } from '../../lib/times.ts';
@@ -10,6 +9,7 @@ import { answerTo, post } from '../support/doors/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { serveNobody } from '../support/remote/loopback.ts';
 import { deploymentFlags, type Remote, startRemote } from '../support/remote/remote.ts';
 
 /** A grace period so long that no load on the machine is taken for it. */
@@ -56,14 +56,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   });
 
   it('ends after SIGTERM although the service answers no TLS handshake and nobody reads its log, and exits with 0', async (t) => {
-    const mute = new Set<Socket>();
-    const service = createServer((socket) => mute.add(socket.on('error', () => {})));
-    await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve));
-    t.after(() => {
-      for (const socket of mute) socket.destroy();
-      service.close();
-    });
-    const { port } = service.address() as AddressInfo;
+    const { port, open } = await serveNobody(t);
     const fill = "process.once('SIGTERM', () => process.stderr.write('x'.repeat(2 ** 20)))";
     const proxy = await startProxyProcess(
       [
@@ -74,7 +67,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
       { times: { connectTimeout: 60_000 } },
     );
     t.after(() => proxy.process.kill('SIGKILL'));
-    await eventually('a connection', () => mute.size > 0);
+    await eventually('a connection', () => open.size > 0);
     proxy.process.stderr?.pause();
     proxy.process.kill('SIGTERM');
     await eventually('its end', () => proxy.process.exitCode !== null, WITHOUT_IT);
