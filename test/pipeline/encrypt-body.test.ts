@@ -8,7 +8,6 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
-import { encryptionOrder } from '../../lib/json/names.ts';
 import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
@@ -59,17 +58,6 @@ const LISTS = {
 const numbered = () => fixedCipher({ ivs: countingIvs() });
 /** A body with a value of a MiB. */
 const largeBody = (): SaltedBody => prepare(jsonBody(), `{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`);
-
-describe('member order', () => {
-  it('sorts by the bytes of the escaped name', () => {
-    const sorted = ['a', 'aZ', 'a*', 'a.b', 'a.b.c', 'a?', 'é', '\uffff', '😀'];
-    const items = [...sorted].reverse().map((name) => ({ name }));
-    assert.deepEqual(
-      encryptionOrder(items).map(({ name }) => name),
-      sorted,
-    );
-  });
-});
 
 describe('a JSON body of the vectors', () => {
   const refused: Readonly<Record<string, string>> = {
