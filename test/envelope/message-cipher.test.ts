@@ -1,39 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { RequestCipher } from '../../lib/envelope/message-cipher.ts';
-import {
-  countingIvs,
-  EXCHANGE,
-  fixedCipher,
-  hex,
-  inferenceVectors,
-} from '../support/remote/exchange-fixture.ts';
+import { countingIvs, EXCHANGE, fixedCipher, hex } from '../support/remote/exchange-fixture.ts';
 import { literalOpen, literalSeal } from '../support/remote/literal-envelope.ts';
 import { sealedMessages } from '../support/remote/sealing.ts';
+import primitive from '../vectors/inference/message-primitive.json' with { type: 'json' };
 
-interface MessageVectors {
-  readonly vectors: readonly {
-    readonly name: string;
-    readonly plaintextHex: string;
-    readonly sequence: number;
-    readonly ivHex: string;
-    readonly message: string;
-  }[];
-  readonly mustFail: readonly {
-    readonly name: string;
-    readonly sequence: number;
-    readonly requestNonceHex?: string;
-    readonly message: string;
-  }[];
-  readonly upstreamAccepts: readonly {
-    readonly name: string;
-    readonly sequence: number;
-    readonly message: string;
-    readonly plaintextHex: string;
-  }[];
-}
-
-const { vectors, mustFail, upstreamAccepts } = inferenceVectors<MessageVectors>('message-primitive');
+const { vectors, mustFail, upstreamAccepts } = primitive;
 
 const seal = (cipher: RequestCipher, plaintext: Uint8Array): string => sealedMessages(cipher, plaintext)[0]!;
 

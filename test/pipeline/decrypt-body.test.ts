@@ -4,29 +4,13 @@ import fc from 'fast-check';
 import type { PrivatemodeError } from '../../lib/errors.ts';
 import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import type { RequestFacts } from '../../lib/pipeline/decrypter.ts';
-import {
-  ASKED,
-  countingIvs,
-  EXCHANGE,
-  fixedCipher,
-  inferenceVectors,
-} from '../support/remote/exchange-fixture.ts';
+import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { literalSeal, literalSealObject } from '../support/remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { sealedStream } from '../support/remote/sealed-stream.ts';
+import unary from '../vectors/inference/unary-responses.json' with { type: 'json' };
 
-interface UnaryVector {
-  readonly name: string;
-  readonly plainFields: readonly (readonly [string])[];
-  readonly wire: string;
-  readonly expected?: string;
-  readonly expect?: string;
-}
-
-const { vectors, special } = inferenceVectors<{
-  readonly vectors: readonly UnaryVector[];
-  readonly special: readonly UnaryVector[];
-}>('unary-responses');
+const { vectors, special } = unary;
 
 /** The plain members of each endpoint's responses. */
 const { R, MR, TR, NONE } = PLAIN_MEMBERS;
@@ -63,7 +47,7 @@ const NO_ERRORS: readonly string[] = ['messages', 'transcription-verbose'];
 describe('a whole response of the vectors', () => {
   for (const { name, plainFields, wire, expected } of vectors) {
     it(`is opened, or refused if nothing in it is sealed: ${name}`, async () => {
-      const plain = plainFields.map(([member]) => member);
+      const plain = plainFields.map(([member]) => member!);
       // Blanks between members are not passed on.
       const text = name === 'pretty-printed' ? '{"id":"x","choices":[ ]}' : expected;
       const shown = { text, failure: undefined };
@@ -78,7 +62,7 @@ describe('a whole response of the vectors', () => {
   for (const { name, plainFields, wire, expect } of special) {
     if (expect !== 'error') continue; // the header decides before any body is decrypted
     it(`is refused: ${name}`, async () => {
-      const plain = plainFields.map(([member]) => member);
+      const plain = plainFields.map(([member]) => member!);
       assert.match(String((await open(wire, plain)).failure), /^response_(malformed|not_authentic)$/);
     });
   }

@@ -2,27 +2,12 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { byteByByte, everyChunking } from '../support/remote/chunkings.ts';
-import {
-  ASKED,
-  countingIvs,
-  EXCHANGE,
-  fixedCipher,
-  inferenceVectors,
-} from '../support/remote/exchange-fixture.ts';
+import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { literalMembers, literalSealObject } from '../support/remote/literal-envelope.ts';
 import { chatChunk, DONE, openEvent, sealedStream } from '../support/remote/sealed-stream.ts';
+import sse from '../vectors/inference/sse-responses.json' with { type: 'json' };
 
-interface SseVector {
-  readonly name: string;
-  readonly endpoint: 'chat' | 'messages' | 'transcriptions';
-  readonly wire: string;
-  readonly expected?: string;
-}
-
-const { vectors, referenceFails } = inferenceVectors<{
-  readonly vectors: readonly SseVector[];
-  readonly referenceFails: readonly SseVector[];
-}>('sse-responses');
+const { vectors, referenceFails } = sse;
 
 type Endpoint = 'chat' | 'completions' | 'messages' | 'transcriptions';
 const idOf = (endpoint: Endpoint) => (endpoint === 'transcriptions' ? 'transcription' : endpoint);
@@ -55,7 +40,7 @@ describe('an event stream of the vectors', () => {
       const bytes = Buffer.from(wire);
       const chunkings = bytes.length < 2000 ? everyChunking(bytes) : [[bytes], byteByByte(bytes)];
       for (const chunks of chunkings) {
-        assert.deepEqual(run(opener(endpoint), chunks), {
+        assert.deepEqual(run(opener(endpoint as Endpoint), chunks), {
           text: finished ? passed : passed.replace(/data: \[done\]\n\n$/i, ''),
           failure: finished ? undefined : 'stream_unfinished',
           finished,

@@ -11,14 +11,7 @@ import fc from 'fast-check';
 import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
-import {
-  countingIvs,
-  EXCHANGE,
-  fixedCipher,
-  hex,
-  inferenceVectors,
-  listedIvs,
-} from '../support/remote/exchange-fixture.ts';
+import { countingIvs, EXCHANGE, fixedCipher, hex, listedIvs } from '../support/remote/exchange-fixture.ts';
 import {
   type LiteralMember,
   literalSealObject,
@@ -35,20 +28,13 @@ import {
   sealText,
   watched,
 } from '../support/remote/sealing.ts';
+import requests from '../vectors/inference/field-encryption-requests.json' with { type: 'json' };
+import forms from '../vectors/inference/multipart-and-raw.json' with { type: 'json' };
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
-const { vectors } = inferenceVectors<{
-  readonly vectors: readonly {
-    readonly name: string;
-    readonly endpoint: 'chat' | 'completions' | 'messages' | 'embeddings';
-    readonly plainFields: readonly (readonly [string])[];
-    readonly input: string;
-    readonly ivsHex: readonly string[];
-    readonly expected: string;
-  }[];
-}>('field-encryption-requests');
+const { vectors } = requests;
 const LISTS = {
   chat: PLAIN_MEMBERS.C,
   completions: PLAIN_MEMBERS.C,
@@ -66,7 +52,7 @@ describe('a JSON body of the vectors', () => {
     'chat-punctuation-keys': 'unsupported_member_name',
   };
   for (const { name, endpoint, plainFields, input, ivsHex, expected } of vectors) {
-    const plain = LISTS[endpoint];
+    const plain = LISTS[endpoint as keyof typeof LISTS];
     const code = refused[name];
     if (code !== undefined) {
       it(`is refused, although the reference forwards it: ${name}`, () => {
@@ -84,14 +70,7 @@ describe('a JSON body of the vectors', () => {
   }
 });
 
-const { rawBody } = inferenceVectors<{
-  readonly rawBody: readonly {
-    readonly name: string;
-    readonly inputHex: string;
-    readonly ivHex: string;
-    readonly expectedBody: string;
-  }[];
-}>('multipart-and-raw');
+const { rawBody } = forms;
 
 describe('a raw body of the vectors', () => {
   for (const { name, inputHex, ivHex, expectedBody } of rawBody) {

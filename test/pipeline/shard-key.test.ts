@@ -1,26 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { shardKeyOf } from '../../lib/pipeline/inject-salt.ts';
-import { inferenceVectors } from '../support/remote/exchange-fixture.ts';
 import { jsonBody, prepare } from '../support/remote/sealing.ts';
+import shards from '../vectors/inference/shard-keys.json' with { type: 'json' };
 
-interface ShardVectors {
-  readonly vectors: readonly {
-    readonly kind: 'generated' | 'repeat-a';
-    readonly length: number;
-    readonly salt: string;
-    readonly expected: string;
-  }[];
-  readonly bodies: readonly {
-    readonly name: string;
-    readonly defaultSalt: string;
-    readonly body: string;
-    readonly expected: string;
-  }[];
-  readonly errors: readonly { readonly length: number }[];
-}
-
-const { vectors, bodies, errors } = inferenceVectors<ShardVectors>('shard-keys');
+const { vectors, bodies, errors } = shards;
 
 const generated = (length: number): Buffer =>
   Buffer.from(Uint8Array.from({ length }, (_, i) => 97 + ((i * 31 + Math.floor(i / 64)) % 26)));
