@@ -13,7 +13,7 @@ import {
   attacked,
   type GeneratedAttack,
   generatedAttack,
-  type Recording,
+  laidOut,
   wireTextOf,
 } from '../support/remote/attack-generator.ts';
 import {
@@ -212,11 +212,9 @@ const generated = ({ edits, reseat, succeeds }: GeneratedAttack, exchange: Hones
     if ('text' in content) return response;
     const events = 'events' in content ? content.events : [{ data: content.body.members }];
     const isArray = 'body' in content && content.body.isArray;
-    const recording: Recording = {
-      ...{ exchange, events, isArray, runs: [sealedIn(...events)], essences: [], request: [] },
-    };
+    const recorded = { exchange, events, isArray, runs: [sealedIn(...events)] };
     const request = messagesOf(body, PLAIN[exchange.api].request);
-    const text = wireTextOf(recording, attacked(recording, { edits, reseat }, request));
+    const text = wireTextOf(recorded, attacked(recorded, { edits, reseat }, request));
     return { ...response, status: succeeds ? 200 : status, content: { text } };
   },
 });
@@ -234,23 +232,15 @@ const FORGED = JSON.stringify(honest('chat-whole').body);
  * a document is one message, which reads like an element.
  */
 function lookAlike(name: string): HonestExchange {
-  const { api, events, body, request, ...rest } = honest(name);
-  const texts = (events ?? [body]).flatMap((object) =>
-    inSequence(parseBody(JSON.stringify(object)).members, PLAIN[api].response).map(({ value }) => value),
-  );
+  const exchange = honest(name);
+  const { api, request } = exchange;
+  const texts = laidOut(exchange).plaintexts;
   const look = texts.map((text, index) => [
     `a${String(index).padStart(3, '0')}`,
     api === 'transcription' ? text : JSON.parse(text),
   ]);
   const asked = api === 'unstructured' ? JSON.parse(texts[0]!) : Object.fromEntries(look);
-  return {
-    ...rest,
-    api,
-    events,
-    body,
-    name: `${name}-look`,
-    request: { ...request, ...asked },
-  } as HonestExchange;
+  return { ...exchange, name: `${name}-look`, request: { ...request, ...asked } };
 }
 const LOOKS = [
   ...['chat-stream', 'messages-stream', 'transcription-stream'],

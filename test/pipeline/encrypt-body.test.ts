@@ -12,13 +12,13 @@ import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
 import { countingIvs, EXCHANGE, fixedCipher, hex, listedIvs } from '../support/remote/exchange-fixture.ts';
+import { PLAIN } from '../support/remote/honest-exchanges.ts';
 import {
   type LiteralMember,
   literalSealObject,
   literalText,
   literalUnsealObject,
 } from '../support/remote/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import {
   bytesOf,
   jsonBody,
@@ -35,12 +35,6 @@ setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
 const { vectors } = requests;
-const LISTS = {
-  chat: PLAIN_MEMBERS.C,
-  completions: PLAIN_MEMBERS.C,
-  messages: PLAIN_MEMBERS.M,
-  embeddings: PLAIN_MEMBERS.E,
-};
 const numbered = () => fixedCipher({ ivs: countingIvs() });
 /** A body with a value of a MiB. */
 const largeBody = (): SaltedBody => prepare(jsonBody(), `{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`);
@@ -52,7 +46,7 @@ describe('a JSON body of the vectors', () => {
     'chat-punctuation-keys': 'unsupported_member_name',
   };
   for (const { name, endpoint, plainFields, input, ivsHex, expected } of vectors) {
-    const plain = LISTS[endpoint as keyof typeof LISTS];
+    const plain = new Set(PLAIN[endpoint as keyof typeof PLAIN].request);
     const code = refused[name];
     if (code !== undefined) {
       it(`is refused, although the reference forwards it: ${name}`, () => {
