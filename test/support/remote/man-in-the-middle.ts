@@ -55,7 +55,6 @@ export interface Attack {
 }
 
 export interface HostileStack {
-  readonly simulator: Simulator;
   /** http://127.0.0.1:PORT of the proxy, or the URL of the library's door. */
   readonly url: string;
   /** What is done to every inference request from now on; undefined: nothing. */
@@ -189,7 +188,6 @@ export async function startHostileStack(exchanges: readonly HonestExchange[]): P
         })
       : await startBehind(gateway.port, directory, ca);
   return Object.assign(stack, {
-    simulator,
     url: door.url,
     async close() {
       await door.close();
