@@ -22,7 +22,7 @@ import {
 const MOST_TEXT = 16 * 1024 * 1024;
 
 const tooLarge = () =>
-  new PrivatemodeError('response_too_large', 'the response is larger than a translation can be');
+  new PrivatemodeError('response_too_large', 'the response is too large for a translation');
 
 /** Why a response is incomplete, by its `finish_reason`; undefined: it is complete. Others are failures. */
 const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([

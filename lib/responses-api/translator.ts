@@ -55,8 +55,6 @@ export function createTranslator(requestId: string) {
       stream!.keepAlive();
       return stream!.take('');
     },
-    /** Events that the application got so far; undefined: the response is no stream. */
-    events: (): number | undefined => stream?.events,
     /**
      * Returns the bytes that end the stream because of this failure; none if its last event has been
      * delivered already. The caller breaks the connection.

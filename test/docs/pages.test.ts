@@ -39,7 +39,7 @@ describe('the pages of docs', () => {
     for (const [page, text] of pages) {
       assert.equal(read(page), text, `${page}: npx node scripts/tables.ts writes it`);
     }
-    const errors = pages.get('docs/error-codes.md') as string;
+    const errors = pages.get('docs/errors.md') as string;
     for (const code of Object.keys(ERRORS)) assert.ok(errors.includes(`| \`${code}\` |`), code);
   });
 
@@ -50,7 +50,7 @@ describe('the pages of docs', () => {
       .filter((name) => name.endsWith('.ts') && !name.endsWith('docs.test.ts'))
       .map((name) => read(`test/packaging/${name}`))
       .join('\n');
-    for (const page of ['install.md', 'releases.md', 'replicas.md', 'simulator.md', 'team.md']) {
+    for (const page of ['install.md', 'releases.md', 'simulator.md', 'team.md']) {
       const names = [...blocksOf(page).keys()];
       assert.ok(names.length > 0, page);
       for (const name of names) assert.ok(checks.includes(`'${name}'`), `${page}: ${name}`);
@@ -74,7 +74,7 @@ describe('the pages of docs', () => {
   });
 
   it('lead to what to do about the Node of a release wherever somebody decides to serve TLS', () => {
-    for (const page of ['docs/listening.md', 'docs/replicas.md', 'docs/team.md'])
+    for (const page of ['docs/configuration.md', 'docs/team.md'])
       assert.match(read(page), /\]\((?:\.\.\/)+SECURITY\.md#the-node-below-it\)/, page);
     for (const file of [
       'deploy/chart/values.yaml',
@@ -95,9 +95,9 @@ describe('the pages of docs', () => {
     );
   });
 
-  it('have at most 3,500 words each, except the sheets of the protocol and the table of differences', () => {
+  it('have at most 3,500 words each, except the sheets of the protocol', () => {
     const words = (page: string): number => (read(page).match(/\S*[\p{L}\p{N}]\S*/gu) ?? []).length;
-    const long = DOCS.filter((page) => words(page) > 3500 && page !== 'docs/differences.md');
+    const long = DOCS.filter((page) => words(page) > 3500);
     assert.deepEqual(long, [], 'split the page by the questions that it answers');
   });
 

@@ -393,7 +393,7 @@ describe('a Responses stream', () => {
     const { response } = lastOf(eventsIn(text));
     assert.equal(response.output[0].content[0].text, 'é\ud83d\ude00\u00a9"');
     assert.deepEqual([response.model, response.usage.total_tokens], ['real-model', 12]);
-    assert.equal(translator.events(), eventsIn(text).length);
+    assert.equal(decrypter.events, eventsIn(text).length);
     assert.equal(translator.fail(new PrivatemodeError('internal', 'x')).length, 0);
   });
 });
