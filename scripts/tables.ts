@@ -1,6 +1,7 @@
-/** Writes the tables of flags, errors, notices and metrics into their pages, from what the code knows. */
+/** Writes the tables of flags, errors, notices, metrics and checks into their pages, from the code. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { CHECK_SECTIONS } from '../lib/attestation/verify-evidence.ts';
 import { systemClock } from '../lib/clock.ts';
 import { LISTED } from '../lib/config/flags.ts';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
@@ -157,12 +158,27 @@ function errorsTable(): string {
   return table(['Code', 'Status', 'What has happened', 'Cause', 'What to do'], rows);
 }
 
+/** A table for each kind of check, with one row for those that differ in their ids alone. */
+function checksTables(): string {
+  return CHECK_SECTIONS.map(({ title, rows }) => {
+    const rules = Map.groupBy(rows, ({ expected, source, conditional, code }) =>
+      [
+        `${expected}${conditional ? ' (may not apply)' : ''}${code ? ` → \`${code}\`` : ''}`,
+        source.replace('attestation.md ', ''),
+      ].join(' | '),
+    );
+    const cells = [...rules].map(([rule, checks]) => [checks.map(({ id }) => `\`${id}\``).join(', '), rule]);
+    return `### ${title}\n\n${table(['id', 'what must hold', 'source'], cells)}`;
+  }).join('\n\n');
+}
+
 /** Each table: its page, and the name of the marked section there. */
 const TABLES = [
   { page: 'docs/configuration.md', section: 'flags', render: flagsTable },
   { page: 'docs/errors.md', section: 'errors', render: errorsTable },
   { page: 'docs/operating.md', section: 'notices', render: noticesTable },
   { page: 'docs/monitoring.md', section: 'metrics', render: metricsTable },
+  { page: 'docs/verify.md', section: 'checks', render: checksTables },
 ] as const;
 
 /** The pages as they should be, by their path in the repository. */

@@ -68,9 +68,6 @@ export const RUNS: readonly Run[] = [
       ...WITH_BOTH_ENGINES,
       'test/applications/aborts.test.ts',
       'test/applications/errors.test.ts',
-      'test/applications/rejected-service.test.ts',
-      'test/applications/usage.test.ts',
-      'test/e2e/honest-transcripts.test.ts',
       'test/faults/matrix.test.ts',
       'test/gateway/responses-api.test.ts',
     ],
@@ -115,8 +112,6 @@ export const REPEATED: Readonly<Record<string, string>> = {
     'the settings of docs/sdks.md as they stand there, with the JavaScript and the Python SDKs',
   'test/e2e/demo.test.ts': 'the demo from its start to its end, by itself, with a signal, and with an agent',
   'test/limits/valkey.test.ts': 'limits shared by several replicas are counted in Valkey as in Redis',
-  'test/faults/sdk.test.ts':
-    'each fault of the matrix through both majors of the official clients: the whole answer, or an error that is raised',
   'test/faults/scenarios.test.ts':
     'faults of processes, disks and networks under load: the proxy recovers, and says what happened',
   'test/client-library/browser.test.ts': 'the client library runs in Chromium',
@@ -132,7 +127,6 @@ export const REPEATED: Readonly<Record<string, string>> = {
  * Memory is measured of a process of its own, so other processes do not change it.
  */
 export const ALONE: Readonly<Record<string, string>> = {
-  'test/client-library/browser.test.ts': 'the pace of a stream in a browser',
   'test/e2e/browser.test.ts': 'the pace of a stream in a browser',
 };
 
@@ -142,18 +136,16 @@ export const ALONE: Readonly<Record<string, string>> = {
  */
 export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/applications/': 'official clients keep connections, and handlers of the process',
-  'test/client-library/': 'clients share state of their SDK, and of the global fetch',
+  'test/client-library/browser.test.ts': 'it starts a browser',
+  'test/client-library/wire.test.ts': 'it fixes all that is random in its process',
   'test/docs/suites.test.ts': 'it runs the runner',
   'test/e2e/': 'whole programs, which would wait for each other',
   'test/budgets.test.ts': 'it loads a script that waits at its top level',
-  'test/fuzz/evidence.test.ts': 'it makes evidence at its top level',
   'test/limits/valkey.test.ts': 'it loads other files at its top level',
   'test/manifest-log.test.ts': 'it changes the time zone',
   'test/packaging/': 'it runs programs of others',
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
-  'test/gateway/hostile-load.test.ts': 'it measures memory',
   'test/gateway/path-cost.test.ts': 'it counts what the process makes',
-  'test/gateway/responses-memory.test.ts': 'it starts programs',
   'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
   'test/gateway/time-limits.test.ts': 'it waits',
   'test/config/inherited-socket.test.ts': 'it starts the program',

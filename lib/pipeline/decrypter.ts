@@ -21,6 +21,7 @@ export interface EventSink {
   chunk(chunk: Members): void; // parsed: `created`, `model`, `choices`, `usage`
   error(error: Members): never; // of the service
   accept(): void; // the stream is whole
+  readonly events: number; // that it wrote so far
   take(before: string): Uint8Array; // what was written since the last call, behind lines without a meaning
 }
 

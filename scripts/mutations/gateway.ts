@@ -132,7 +132,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/time-limits.test.ts',
         names: [
-          'limits of time time-outs towards the remote a remote that has begun its response and still reads the upload is cut after --stream-idle-timeout',
+          'time-outs towards the remote a remote that has begun its response and still reads the upload is cut after --stream-idle-timeout',
         ],
       },
     ],
@@ -150,7 +150,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/own-key.test.ts',
         names: [
-          "an operator's key that the service refuses is not mistaken for a client's own key `undefined` if no key is configured",
+          "an operator's key that the service refuses is handled differently from a client's own key, whose 401 keeps the text of the service",
         ],
       },
     ],
@@ -163,7 +163,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/errors.test.ts',
         names: [
-          'an error of the service says what to do by its status 429, and not that it was tampered with, if it is neither sealed nor declared plain',
+          'an error of the service keeps its status and its Retry-After, but not its text, and does not say that it was tampered with, if it is neither sealed nor declared plain',
         ],
       },
     ],
@@ -176,7 +176,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/responses-api.test.ts',
         names: [
-          'POST /v1/responses completes no tool call of a stream with the fault error_event:2, and breaks the connection to the client',
+          'POST /v1/responses completes no tool call of a stream with the fault error_event:2, and breaks the connection to the client, as log and receipt say',
         ],
       },
     ],
@@ -184,7 +184,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the Responses API: what a response repeats takes memory that nobody reserved',
     file: 'lib/gateway/forward.ts',
-    edits: [{ find: 'exchange.responseRoom.growTo(translator.held());', replace: '' }],
+    edits: [{ find: 'exchange.responseRoom.grow(translator.held());', replace: '' }],
     tests: [
       {
         file: 'test/gateway/response-memory.test.ts',
@@ -229,7 +229,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/network/control-call.test.ts',
         names: [
-          'the pause that a host wants is 60 seconds after status 429 with Retry-After 99999999999999999999, and up to a fifth longer',
+          'the pause that a host wants is what Retry-After says within a second and a minute, and up to a fifth longer',
         ],
       },
     ],
@@ -267,7 +267,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/network/agent.test.ts',
         names: [
-          'connections that are kept ready carry no request after the machine slept: one that Node kept',
+          'connections that are kept ready carry no request after the machine slept, or the clock was set back: one that Node kept',
         ],
       },
     ],
@@ -285,7 +285,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/network/failures.test.ts',
         names: [
-          'an attempt that failed before a response with ECONNRESET read {"heard":true} is upstream_reset, and is retried for: undefined',
+          'an attempt that failed before a response is retried only if nothing of a response can have been lost',
         ],
       },
     ],
@@ -386,9 +386,7 @@ export const GATEWAY: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/hostile-framing.test.ts',
-        names: [
-          'a CONNECT, as programs send it that have the proxy in HTTPS_PROXY does not end the proxy if its connection is reset',
-        ],
+        names: ['a CONNECT whose connection is reset does not end the proxy'],
       },
     ],
   },

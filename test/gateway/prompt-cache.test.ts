@@ -4,11 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type Stack, startStack } from '../support/doors/stack.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const SALT = 'a literal salt of 32 bytes or more, for all';
 const OWN = 'a salt of the request, which always wins, too';
@@ -47,7 +44,7 @@ async function withFlags(t: TestContext, ...flags: readonly string[]): Promise<S
 
 /** How bodies get their salt and shard key is test/pipeline/inject-salt.test.ts and shard-key.test.ts. */
 describe('the prompt cache', { concurrency: true }, () => {
-  it('by default gives each request a random salt of its own, and no shard key', async (t) => {
+  it('by default gives each request a random salt of its own and no shard key, but keeps a salt of the request', async (t) => {
     const stack = await withFlags(t);
     const seen = [await chat(stack), await chat(stack, { cache_salt: '' }), await chat(stack, {}, MESSAGES)];
     assert.equal(new Set(seen.map(({ salt }) => salt)).size, 3);
@@ -55,6 +52,8 @@ describe('the prompt cache', { concurrency: true }, () => {
       assert.match(salt, RANDOM);
       assert.equal(shardKey, undefined);
     }
+    const { salt, shardKey } = await chat(stack, { cache_salt: OWN });
+    assert.deepEqual([salt, shardKey?.slice(0, 16)], [OWN, prefixOf(OWN)]);
   });
 
   it('with --disable-prompt-cache=false has one random salt per start for all requests, and shard keys for it', async (t) => {
@@ -64,23 +63,13 @@ describe('the prompt cache', { concurrency: true }, () => {
     assert.equal(second.salt, first.salt);
     assert.match(first.shardKey ?? '', new RegExp(`^${prefixOf(first.salt)}-[A-Za-z0-9+/]+$`));
     assert.notEqual((await chat(await withFlags(t, SHARED))).salt, first.salt, 'the salt of another start');
+    assert.equal((await chat(stack, { cache_salt: OWN })).salt, OWN);
   });
 
-  for (const flags of [[], [SHARED]]) {
-    it(`keeps a salt of the request, which gets a shard key for it, ${flags[0] ?? 'by default'}`, async (t) => {
-      const { salt, shardKey } = await chat(await withFlags(t, ...flags), { cache_salt: OWN });
-      assert.deepEqual([salt, shardKey?.slice(0, 16)], [OWN, prefixOf(OWN)]);
-    });
-  }
-
-  it('has the salt of --prompt-cache-salt, as text or as the trimmed text of a file, and does not log it', async (t) => {
-    const path = join(temporaryDirectory('privatemode-salt-'), 'salt');
-    writeFileSync(path, `\n  ${SALT}\n`);
-    for (const value of [SALT, `@${path}`]) {
-      const stack = await withFlags(t, SHARED, `--prompt-cache-salt=${value}`);
-      const { salt, shardKey } = await chat(stack);
-      assert.deepEqual([salt, shardKey?.slice(0, 16)], [SALT, prefixOf(SALT)]);
-      assert.ok(!stack.logLines.join('').includes(SALT), 'the salt is in the log');
-    }
+  it('has the salt of --prompt-cache-salt, and does not log it', async (t) => {
+    const stack = await withFlags(t, SHARED, `--prompt-cache-salt=${SALT}`);
+    const { salt, shardKey } = await chat(stack);
+    assert.deepEqual([salt, shardKey?.slice(0, 16)], [SALT, prefixOf(SALT)]);
+    assert.ok(!stack.logLines.join('').includes(SALT), 'the salt is in the log');
   });
 });

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
@@ -14,7 +14,6 @@ import { DOOR, proxyAlone } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 type Call = OpenAI.Responses.ResponseFunctionToolCall;
 
@@ -70,7 +69,7 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     );
   };
 
-  it('answers with a whole body and its Content-Length', async () => {
+  it('answers with a whole body and its Content-Length, or a stream of numbered events', async () => {
     const response = await client.responses
       .create({ model: 'sim-echo', input: PROMPT, instructions: 'Say it.', store: true })
       .asResponse();
@@ -80,15 +79,11 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     const { object, status, output, store } = JSON.parse(text);
     assert.deepEqual([object, status, store], ['response', 'completed', false]);
     assert.equal(output[0].content[0].text.trim(), PROMPT);
-  });
-
-  it('answers with a stream of numbered events', async () => {
     const stream = client.responses.stream({ model: 'sim-echo', input: PROMPT });
     const numbers: number[] = [];
     stream.on('event', ({ sequence_number: number }) => numbers.push(number));
     const final = await stream.finalResponse();
     assert.deepEqual([final.status, final.output_text.trim()], ['completed', PROMPT]);
-    assert.ok((final.usage?.output_tokens ?? 0) > 0);
     assert.deepEqual(numbers, [...numbers.keys()]);
   });
 
@@ -126,42 +121,27 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     return { text, isBroken: false };
   }
 
-  const broken = ['missing_terminal', 'truncate:4', 'flip_tag:2', 'reset_mid_event:4', 'error_event:2'];
-  for (const fault of broken) {
-    it(`completes no tool call of a stream with the fault ${fault}, and breaks the connection to the client`, async () => {
-      const response = await post({
-        model: `sim-tools+fault=${fault}`,
-        input: PROMPT,
-        tools: [TOOL],
-        stream: true,
-      });
+  type End = readonly [fault: string, outcome: string, inReceipt: string, code: string | null];
+  const ENDS: readonly End[] = [
+    ['error_event:2', 'service_error', 'failed', null],
+    ['flip_tag:2', 'broken_off', 'truncated', 'response_not_authentic'],
+    ['truncate:4', 'broken_off', 'truncated', 'stream_unfinished'],
+  ];
+  for (const [fault, outcome, inReceipt, code] of ENDS) {
+    it(`completes no tool call of a stream with the fault ${fault}, and breaks the connection to the client, as log and receipt say`, async () => {
+      const model = `sim-tools+fault=${fault}`;
+      const response = await post({ model, input: PROMPT, tools: [TOOL], stream: true });
       assert.equal(response.status, 200);
       const { text, isBroken } = await textOf(response);
       assert.ok(isBroken);
       assert.doesNotMatch(text, /response\.(?:output_item\.done|completed|incomplete)/);
       assert.match(text, /event: response\.failed\ndata: \{[^\n]*"status":"failed"[^\n]*\n\n$/);
-    });
-  }
-
-  const ENDS: readonly [fault: string, outcome: string, inReceipt: string, code: string | null][] = [
-    ['error_event:2', 'service_error', 'failed', null],
-    ['flip_tag:2', 'broken_off', 'truncated', 'response_not_authentic'],
-    ['truncate:4', 'broken_off', 'truncated', 'stream_unfinished'],
-    ['', 'answered', 'complete', null],
-  ];
-  for (const [fault, outcome, inReceipt, code] of ENDS) {
-    const title = `is in log and receipt with its outcome and the number of events that the client got: ${fault || 'no fault'}`;
-    it(title, { skip: proxyAlone('counters') }, async () => {
-      const model = `sim-tools${fault && `+fault=${fault}`}`;
-      const response = await post({ model, input: PROMPT, tools: [TOOL], stream: true });
+      if (DOOR === 'library') return;
       const id = response.headers.get('privatemode-proxy-request-id') as string;
-      const { text, isBroken } = await textOf(response);
-      assert.equal(isBroken, fault !== '');
       const line = await eventually('its line', () =>
         stack.logLines.find((each) => each.includes(id) && each.includes('Request ended')),
       );
       assert.ok(line.includes(`"outcome":"${outcome}"`), line);
-      assert.equal(line.includes('"code"'), code !== null);
       const failed = stack.logLines.some((each) => each.includes(id) && each.includes('Request failed'));
       assert.equal(failed, code !== null);
       const receipt = await receiptOf((each) => each.id === id);
@@ -224,18 +204,14 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     assert.equal((await upgrade(stack.url, '/v1/chat/completions')).status, 405);
   });
 
-  it('gives 404 for other methods and for paths below it, and is listed by GET /v1', async () => {
-    const gone = ['GET ', 'DELETE ', 'GET /resp_1', 'DELETE /resp_1', 'POST /resp_1/cancel', 'POST /compact'];
-    for (const request of gone) {
+  it('gives 404 for other methods and for paths below it', async () => {
+    for (const request of ['GET ', 'DELETE ', 'GET /resp_1', 'POST /resp_1/cancel']) {
       const [method = '', path] = request.split(' ');
       const headers = { accept: 'text/event-stream' };
       const stored = await fetch(`${stack.url}/v1/responses${path}`, { method, headers });
       const type = stored.headers.get('content-type');
       assert.deepEqual([stored.status, type], [404, 'application/json'], request);
-      assert.match(await stored.text(), /no such endpoint.*POST \/v1\/responses/, request);
     }
-    if (DOOR === 'proxy')
-      assert.match(await (await fetch(`${stack.url}/v1`)).text(), /"POST \/v1\/responses"/);
   });
 });
 
@@ -257,36 +233,3 @@ function upgrade(
     });
   });
 }
-
-describe('POST /v1/responses with --clients', { skip: proxyAlone('listener') }, () => {
-  it('gives 403 to a client whose entry lists only other endpoints, and not to a client whose entry lists it', async () => {
-    const file = join(temporaryDirectory('responses-api-'), 'clients.json');
-    const client = (name: string, endpoints: string[]) => {
-      const token = createHash('sha256').update(`pmp_${name}`).digest('hex');
-      return { name, tokens: [token], endpoints };
-    };
-    const clients = [client('codex', ['responses']), client('other', ['chat'])];
-    writeFileSync(file, JSON.stringify({ clients }));
-    const stack = await startStack({ flags: ['--responses-api', `--clients=${file}`] });
-    try {
-      const statusFor = async (name: string, path: string): Promise<number> => {
-        const response = await fetch(`${stack.url}${path}`, {
-          method: 'POST',
-          headers: { authorization: `Bearer pmp_${name}`, accept: 'text/event-stream' },
-          body: JSON.stringify({ model: 'sim-echo', input: 'a', messages: [{ role: 'user', content: 'a' }] }),
-        });
-        const type = path === '/v1/responses' ? 'application/json' : 'text/event-stream';
-        assert.equal(response.headers.get('content-type'), type);
-        await response.text();
-        return response.status;
-      };
-      assert.equal(await statusFor('stranger', '/v1/responses'), 401);
-      assert.equal(await statusFor('other', '/v1/responses'), 403);
-      assert.equal(await statusFor('codex', '/v1/chat/completions'), 403);
-      // it may, and `messages` is no member of it
-      assert.equal(await statusFor('codex', '/v1/responses'), 400);
-    } finally {
-      await stack.close();
-    }
-  });
-});

@@ -1,7 +1,6 @@
 /** Uploads that share bounded memory, through the whole gateway: who is refused, and until when. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import {
   answerTo,
   assertError,
@@ -12,16 +11,7 @@ import {
 } from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import type { Scripted } from '../support/remote/scripted-upstream.ts';
-import {
-  chunked as chunkOf,
-  completion,
-  DONE,
-  LAST_CHUNK,
-  openedRequest,
-  STREAM_HEAD,
-  sealedAnswers,
-} from '../support/remote/sealed-answers.ts';
+import { completion, inTwoParts } from '../support/remote/sealed-answers.ts';
 
 const MIB = 1024 * 1024;
 
@@ -51,11 +41,9 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 600_
     const freed = Promise.withResolvers<void>();
     const sent = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body());
+      await scripted.body();
       await sent.promise;
-      await scripted.write(STREAM_HEAD + chunkOf(sealed.chunk('hel')));
-      await freed.promise;
-      await scripted.write(chunkOf(sealed.chunk('lo', 'stop')) + chunkOf(DONE) + LAST_CHUNK);
+      await inTwoParts(freed.promise)(scripted);
     });
     const asking = client();
     const body = chatBody({ user: 'x'.repeat(50_000), stream: true });
@@ -114,60 +102,5 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 600_
     await eventually('the request', () => upstream.requests[0]?.complete === true);
     answered.socket.destroy();
     await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
-  });
-});
-
-const UPLOADS = 36;
-const LANES = 9;
-/** Beyond one slice of 512 KiB, so that there are some to take turns; no two of the same length. */
-const promptOf = (number: number): string => `<${number}>`.repeat(200_000 + 30_000 * (number % 12));
-
-/** Every third client leaves: before the end of its prompt, or while the remote is slow to take it. */
-const leaves = (number: number): boolean => number % 3 === 2;
-
-/** Takes the request in with pauses, so that slices wait, and answers what it could open. */
-async function answerSlowly(scripted: Scripted, arrived: Map<string, string>): Promise<void> {
-  for (let i = 0; i < 3; i++) {
-    scripted.pause();
-    await delay(4);
-    scripted.resume();
-    await delay(1);
-  }
-  const body = await scripted.body();
-  const [{ content }] = JSON.parse(openedRequest(body).get('messages')!) as [{ content: string }];
-  arrived.set(content.slice(0, content.indexOf('>') + 1), content);
-  await scripted.write(completion(body));
-}
-
-describe('large prompts at the same time', () => {
-  it('each arrive unchanged while clients of other prompts leave', { timeout: 600_000 }, async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t, { settings: { maxBodyBytes: 10_000_000 } });
-    const arrived = new Map<string, string>();
-    // cut off, by a client that left
-    upstream.on((scripted) => answerSlowly(scripted, arrived).catch(() => {}));
-    let next = 0;
-    const lane = async (): Promise<void> => {
-      while (next < UPLOADS) {
-        const number = next++;
-        const asking = client();
-        const request = post(chatBody({ messages: [{ role: 'user', content: promptOf(number) }] }));
-        if (!leaves(number)) {
-          asking.send(request);
-          assert.equal((await answerTo(asking)).status, 200, `upload ${number}`);
-          continue;
-        }
-        asking.send(number % 2 === 0 ? request : request.subarray(0, request.length / 2));
-        await delay(2 + (number % 7));
-        asking.socket.destroy();
-      }
-    };
-    await Promise.all(Array.from({ length: LANES }, lane));
-    await eventually('the end of all exchanges', () => gateway.active() === 0);
-    for (let number = 0; number < UPLOADS; number++) {
-      const name = `<${number}>`;
-      if (!leaves(number) || arrived.has(name)) {
-        assert.ok(arrived.get(name) === promptOf(number), `prompt ${number} arrived as something else`);
-      }
-    }
   });
 });

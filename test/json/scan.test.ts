@@ -189,15 +189,10 @@ describe('JSON scan, what is wrong with a text', () => {
     ["{'a':1}", 'unexpected byte at offset 1'],
     ['[{}]', 'no object at offset 0'],
     ['\ufeff{}', 'no object at offset 0'],
-    ['{[', 'unexpected byte at offset 1'],
     ['{"a":1', 'unexpected end at offset 6'],
-    ['', 'unexpected end at offset 0'],
     ['{"a":1} x', 'text after the object at offset 8'],
-    ['{"a":[1}}', 'unexpected byte at offset 7'],
-    ['{"a":trux}', 'unexpected byte at offset 8'],
     ['{"a":01}', 'unexpected byte at offset 6'],
     ['{"a":"\\x"}', 'unknown escape at offset 7'],
-    ['{"a":"\\u00g0"}', 'unknown escape at offset 10'],
     ['{"a":"\n"}', 'control character in a string at offset 6'],
   ] as const) {
     it(`is said for ${JSON.stringify(text)}: ${words}`, () =>

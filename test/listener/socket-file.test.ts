@@ -96,10 +96,7 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     symlinkSync(file, link);
     for (const at of [path, file, link]) {
       await claimSocket(at);
-      await assert.rejects(opening(at), {
-        code: 'listen_failed',
-        message: `listening on ${at}: listen EADDRINUSE: address already in use ${at}`,
-      });
+      await assert.rejects(opening(at), { code: 'listen_failed' });
       assert.ok(existsSync(at));
     }
   });

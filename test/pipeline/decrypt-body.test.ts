@@ -93,7 +93,6 @@ describe('a whole response is refused for', () => {
     ['more than 100,000 elements', `["",${'"",'.repeat(99_999)}""]`, 'response_malformed', []],
     ['choices that are a plain string', '{"choices":"x"}', 'response_malformed'],
     ['choices that are a plain object', '{"choices":{}}', 'response_not_authentic'],
-    ['choices that are null', '{"choices":null}', 'response_not_authentic'],
     ['an array in place of an object', '[1]', 'response_malformed'],
     ['no bytes', '', 'response_malformed'],
     ['a repeated member', `{"choices":${message},"choices":[1]}`, 'response_malformed'],
@@ -102,7 +101,6 @@ describe('a whole response is refused for', () => {
     ['65 blanks in a row', `{${' '.repeat(65)}"choices":${message}}`, 'response_malformed'],
     ['text after its end', `{"choices":${message}} x`, 'response_malformed'],
     ['a sealed scalar', message, 'response_malformed'],
-    ['a missing end', `{"choices":${message}`, 'response_malformed'],
     ['a body that is no JSON', '<html>', 'response_malformed'],
   ];
   for (const [name, wire, code, plain] of rows) {
@@ -167,20 +165,16 @@ describe('the grammar of whole responses', () => {
   const VERBOSE = { duration: '1.0', language: 'en', text: 'x', segments: null, words: [{ word: 'x' }] };
   const honest: readonly [string, EndpointId, object, { choices?: number; format?: string }?][] = [
     ['chat', 'chat', CHAT],
-    ['chat, two choices', 'chat', { ...CHAT, choices: [choice(0), choice(1)] }, { choices: 2 }],
     ['chat, harmless additions', 'chat', { ...CHAT, citations: [], metrics: {}, error: null, x: 'y' }],
     ['chat, a plain member of 16 KiB', 'chat', { ...CHAT, id: idOf(16_384) }],
     ['chat, an id with escapes', 'chat', { ...CHAT, id: '"a\\' }],
     ['chat, a usage of three levels', 'chat', { ...CHAT, usage: { a: { b: { c: 1 }, d: {} }, e: [1, 's'] } }],
     ['completions', 'completions', TEXT],
     ['messages', 'messages', MESSAGE],
-    ['messages, harmless additions', 'messages', { ...MESSAGE, citations: [], metrics: {}, container: null }],
     ['embeddings', 'embeddings', { object: 'list', data: [{ index: 0 }], model: null, usage: {} }],
+    ['unstructured', 'unstructured', [ELEMENT, [ELEMENT, { ...ELEMENT, text: '' }], []]],
     ['transcription', 'transcription', { text: 'x', usage: {} }],
     ['transcription, verbose', 'transcription', VERBOSE, { format: 'verbose_json' }],
-    ['unstructured', 'unstructured', [ELEMENT, { ...ELEMENT, text: '' }]],
-    ['unstructured, several files', 'unstructured', [[ELEMENT], []]],
-    ['unstructured, nothing', 'unstructured', []],
   ];
   for (const [name, id, value, asked] of honest) {
     it(`passes ${name}`, async () => assert.equal(await code(id, value, asked), undefined));
@@ -245,16 +239,10 @@ describe('the grammar of whole responses', () => {
     ['messages', SAID],
     ['transcription', { ...SAID, id: { of: 'theirs' }, usage: {} }], // the id is sealed there
     ['chat', { ...SAID, id: 1 }, 'response_malformed'],
-    ['chat', { ...SAID, id: { message: 'forged' } }, 'response_malformed'],
     ['chat', { ...SAID, usage: 'forged' }, 'response_malformed'],
-    ['chat', { ...SAID, usage: [{ message: 'forged' }] }, 'response_malformed'],
     ['chat', { ...SAID, usage: { a: 'x'.repeat(16_384) } }, 'response_malformed'],
-    ['embeddings', { ...SAID, usage: true }, 'response_malformed'],
     ['messages', { ...SAID, type: 'message' }, 'response_malformed'],
-    ['messages', { ...SAID, type: 'forged' }, 'response_malformed'],
-    ['messages', { ...SAID, type: null }, 'response_malformed'],
     ['transcription', { ...SAID, duration: 'forged' }, 'response_malformed'],
-    ['transcription', { ...SAID, duration: null }, 'response_malformed'],
   ];
   for (const [id, error, failure] of usages) {
     const shown = JSON.stringify(error).slice(0, 80);
@@ -313,13 +301,6 @@ describe('a whole response', () => {
       await decryptBody({ id: 'unstructured' }, { open }, undefined, wire);
       assert.deepEqual(opened, parts);
     }
-  });
-
-  it('is refused if the last of 2,000 elements is not authentic', async () => {
-    const elements = elementsOf(new Array(2000).fill('1'));
-    // The last one that is opened: the greatest index as text.
-    elements[999] = literalSeal(EXCHANGE, 2000, Buffer.alloc(12), Buffer.from('1'));
-    assert.equal((await open(`[${elements.join()}]`, [])).failure, 'response_not_authentic');
   });
 
   it('comes out with any values as they were sealed, in the order of its members', async () => {

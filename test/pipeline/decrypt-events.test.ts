@@ -96,17 +96,6 @@ describe('an event stream of the vectors', () => {
 describe('the clean end of an event stream', () => {
   const [forged, unfinished] = ['response_not_authentic', 'stream_unfinished'];
   const END = chatChunk('a', 'stop');
-  const usage = { ...chatChunk(''), choices: [] };
-
-  it('is reached with the finish, the closing chunk and the terminal event', () => {
-    const stream = chat();
-    const [a, b] = [chatChunk('a'), chatChunk('b', 'stop', 2)];
-    const wire = stream.event(a) + stream.event(b) + stream.event(usage) + DONE;
-    const text = openEvent(a) + openEvent(b) + openEvent(usage) + DONE;
-    for (const chunks of [[Buffer.from(wire)], byteByByte(Buffer.from(wire))]) {
-      assert.deepEqual(run(opener(), chunks), { text, failure: undefined, finished: true });
-    }
-  });
 
   const finished = chat().event(END);
   for (const [what, wire, text] of [
@@ -158,20 +147,12 @@ describe('an event stream of the messages API', () => {
   });
   const finish = { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 2 } };
   const STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n';
-  const PING = 'event: ping\ndata: {"type":"ping"}\n\n';
   const sealed = (objects: readonly { type: string }[]): string[] => {
     const stream = messages();
     return objects.map((object) => stream.event(object, object.type));
   };
   /** What becomes of a stream of these events, and its terminal one. */
   const opened = (objects: readonly { type: string }[]) => open(sealed(objects).join('') + STOP, 'messages');
-
-  it('is opened, including its pings', () => {
-    const objects = [start, begin(), delta('a'), stopBlock(), finish];
-    const wire = sealed(objects).join(PING) + STOP;
-    const text = objects.map((each) => openEvent(each, each.type)).join(PING) + STOP;
-    assert.deepEqual(open(wire, 'messages'), { text, failure: undefined, finished: true });
-  });
 
   it('ends well only after an authenticated stop_reason', () => {
     const unstopped = { ...finish, delta: { stop_reason: null } };
@@ -244,16 +225,6 @@ describe('errors inside an event stream', () => {
     ]) {
       assert.deepEqual(run(opener(), chunks), { text: text + DONE, failure: undefined, finished: true });
     }
-  });
-
-  it('end a stream of the messages API if they are authentic', () => {
-    const object = { type: 'error', ...error };
-    const wire = messages().event(object, 'error');
-    assert.deepEqual(open(wire, 'messages'), {
-      text: openEvent(object, 'error'),
-      failure: undefined,
-      finished: true,
-    });
   });
 
   it('are refused as not authentic if they are no objects, or stand beside content', () => {

@@ -139,23 +139,10 @@ describe('the value of a plain member of a JSON request body', () => {
       COUNTS,
       ['null', '0', '-0', '1', '2.0', '1e3', '9007199254740991', '"0123456789"', '"\\u0031"'],
       [
-        '-1',
-        '1.5',
-        '1e-3',
-        '1e16',
-        '1e999',
-        '9007199254740992',
-        'true',
-        '[1]',
-        '{}',
-        '""',
-        '"1\\n"',
-        '" 1"',
-        '"+1"',
-        '"1e3"',
-        '"\u0661"',
-        '"12345678901"',
-        '"secret"',
+        ...'-1 1.5 1e-3 1e16 1e999 9007199254740992 true [1] {} "" "1\\n" "+1" "1e3" "12345678901" "secret"'.split(
+          ' ',
+        ),
+        ...['" 1"', '"\u0661"'],
       ],
     ],
     [['stream'], ['null', 'true', 'false'], ['0', '"true"', '[]', '{}', '"secret"']],
@@ -295,44 +282,4 @@ describe("Anthropic's web search tool", () => {
     }
     take('[{"type":"web_search_20250305"}]', 'chat');
   });
-});
-
-/** CPU time, so that other programs do not count; three times what a quick machine may take: 50 ms. */
-const LONGEST_TURN = 150;
-
-describe('a body of 8 MiB is read in short turns', () => {
-  const filled = (unit: string) => unit.repeat((8 << 20) / unit.length);
-  const names = Array.from({ length: 700_000 }, (_, i) => `{"${i}":0}`).join();
-  const image = `{"image_url":{"url":"data:image/png;base64,${filled('A')}"}}`;
-  for (const [what, messages] of [
-    ['escapes', `"${filled('\\n')}"`],
-    ['escapes in a list', `["${filled('\\\\')}"]`],
-    ['escapes of six bytes', `"${filled('\\u0061')}"`],
-    ['digits', filled('1')],
-    ['numbers', `[${filled('1,')}1]`],
-    ['blanks', `${filled(' ')}1`],
-    ['brackets', `[${filled('{},')}{}]`],
-    ['nested brackets', `[${filled(`${'['.repeat(64)}${']'.repeat(64)},`)}1]`],
-    ['names', `[${names}]`],
-    ['base64', `[{"content":[${image}]}]`],
-    ['text beside an escaped key', `[{"\\u0061":"${filled('x')}"}]`],
-  ] as const) {
-    it(`if it is of ${what}`, async () => {
-      const body = Buffer.from(`{"model":"m","messages":${messages}}`);
-      const turns: number[] = [];
-      let since = process.cpuUsage();
-      const ended = (): undefined => {
-        const { user, system } = process.cpuUsage(since);
-        turns.push((user + system) / 1000);
-        since = process.cpuUsage();
-      };
-      try {
-        await jsonBody({ salted: true })(body, { pause: ended });
-      } catch (thrown) {
-        assert.equal((thrown as { code?: string }).code, 'invalid_json');
-      }
-      ended();
-      assert.ok(Math.max(...turns) < LONGEST_TURN, `${turns} ms`);
-    });
-  }
 });

@@ -145,7 +145,6 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
       ...{ entryPoints: [join(packed.project, file)], outfile: out, bundle: true },
       ...{ format: 'esm', platform: 'neutral', mainFields: ['module', 'main'], logLevel: 'error' },
       conditions: ['workerd', 'worker', 'browser'], // as Wrangler has them
-      external: ['@anthropic-ai/sdk'], // the example does not need it
     });
     const port = await freePort();
     const config = join(packed.project, 'worker.capnp');

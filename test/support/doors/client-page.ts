@@ -35,7 +35,7 @@ export async function bundleClient({ minify = false } = {}): Promise<ReadonlyMap
     conditions: ['portable'],
     inject: [join(ROOT, 'lib/client-library/buffer.ts')],
     alias: { 'node:buffer': './lib/client-library/buffer.ts' },
-    external: ['openai', '@anthropic-ai/sdk'],
+    external: ['openai'],
     preserveSymlinks: true,
     logLevel: 'error',
   });

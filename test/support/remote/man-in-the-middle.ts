@@ -17,7 +17,7 @@ import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import type { HonestExchange } from './honest-exchanges.ts';
 import { deploymentFlags } from './remote.ts';
 import { createTestAuthority } from './tls-authority.ts';
-import { PATHS } from './transcripts/corpus.ts';
+import { PATHS } from './transcripts/transcript.ts';
 import { parseBody, parseEvents, type WireBody, type WireEvent, writeBody, writeEvent } from './wire-text.ts';
 
 export interface WireRequest {

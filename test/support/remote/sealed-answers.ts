@@ -3,6 +3,7 @@ import type { CipherKey } from 'node:crypto';
 import { EXCHANGE } from './exchange-fixture.ts';
 import { type LiteralExchange, literalOpen, literalUnsealObject } from './literal-envelope.ts';
 import { PLAIN_MEMBERS } from './plain-members.ts';
+import type { Script } from './scripted-upstream.ts';
 import { DONE, type SealedStream, sealedStream } from './sealed-stream.ts';
 
 export { DONE } from './sealed-stream.ts';
@@ -62,6 +63,20 @@ export const STREAM_HEAD =
 /** One chunk of a chunked body. */
 export const chunked = (text: string): string => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
 export const LAST_CHUNK = '0\r\n\r\n';
+
+/** The beginning of a stream: its head and its first event. */
+export const beginning = (request: Buffer): string =>
+  STREAM_HEAD + chunked(sealedAnswers(request).chunk('hel'));
+
+/** Begins a stream, and ends it when `go` resolves. */
+export const inTwoParts =
+  (go: Promise<unknown>): Script =>
+  async (scripted) => {
+    const sealed = sealedAnswers(await scripted.body());
+    await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+    await go;
+    await scripted.write(chunked(sealed.chunk('lo', 'stop')) + chunked(DONE) + LAST_CHUNK);
+  };
 
 /** A short, complete chat stream. */
 export function chatStream(request: Buffer): string {
