@@ -27,7 +27,7 @@ export const CLIENT_LIBRARY: readonly Mutation[] = [
     tests: [
       {
         file: 'test/client-library/options.test.ts',
-        names: ['the options of the client library refuse an http endpoint, and quote no value'],
+        names: ['the options of the client library refuse a wrong apiEndpoint, and quote no value'],
       },
     ],
   },

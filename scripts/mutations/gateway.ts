@@ -8,7 +8,7 @@ export const GATEWAY: readonly Mutation[] = [
     edits: [{ find: 'else if (foreign !== undefined) throw foreign;', replace: '' }],
     tests: [
       {
-        file: 'test/gateway/cors.test.ts',
+        file: 'test/gateway/admission.test.ts',
         names: [
           'a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, and sets a key or User-Agent',
         ],
@@ -41,8 +41,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/early-refusals.test.ts',
         names: [
-          'refusals before the end of the upload a compressed body is refused',
-          'refusals before the end of the upload a body with Transfer-Encoding: gzip, chunked is refused',
+          'refusals before the end of the upload a compressed body is refused, whichever header says so',
         ],
       },
     ],
@@ -86,7 +85,7 @@ export const GATEWAY: readonly Mutation[] = [
     edits: [{ find: '!isReplaced({ ...sent, configuredKey: deps.key.value(), fallback })', replace: 'true' }],
     tests: [
       {
-        file: 'test/gateway/cors.test.ts',
+        file: 'test/gateway/admission.test.ts',
         names: [
           'a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, and sets a key or User-Agent',
         ],
@@ -187,7 +186,7 @@ export const GATEWAY: readonly Mutation[] = [
     edits: [{ find: 'exchange.responseRoom.grow(translator.held());', replace: '' }],
     tests: [
       {
-        file: 'test/gateway/response-memory.test.ts',
+        file: 'test/gateway/memory.test.ts',
         names: [
           'memory for the parts of a request that its translated response repeats is reserved before the request is sent, and freed when the client leaves',
         ],

@@ -89,18 +89,8 @@ const KINDS: Readonly<Record<string, fc.Arbitrary<Asked>>> = {
     ),
     metadata: optional(fc.constant({ of: 'the application' })),
   }),
-  completions: json('/v1/completions', {
-    ...shared,
-    prompt: fc.oneof(text, fc.array(text, { maxLength: 3 })),
-  }),
   messages: json('/v1/messages?beta=true&key=1', { ...shared, messages, max_tokens: fc.nat(), system: text }),
-  embeddings: json('/v1/embeddings', { model: optional(model), input: fc.array(text, { maxLength: 3 }) }),
   transcriptions: transcription,
-  unstructured: fc
-    .uint8Array({ maxLength: 3_000 })
-    .map((body) =>
-      post('/unstructured/general/v0/general', 'application/octet-stream', Uint8Array.from(body)),
-    ),
   models: fc.constant<Asked>({ method: 'GET', path: '/v1/models', headers: {} }),
 };
 
@@ -224,7 +214,7 @@ describe('the proxy and the library', { timeout: 600_000 }, () => {
         { seed: 20261122, numRuns: 40 },
       );
       assert.ok(left.requests >= 10, `only ${left.requests} requests left`);
-      assert.equal(left.salted > 0, ['chat', 'responses', 'completions', 'messages'].includes(kind));
+      assert.equal(left.salted > 0, ['chat', 'responses', 'messages'].includes(kind));
     });
   }
 });

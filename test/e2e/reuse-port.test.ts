@@ -11,7 +11,6 @@ import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { startRemote } from '../support/remote/remote.ts';
 
 const isOpen = async (port: number): Promise<boolean> => {
@@ -63,19 +62,6 @@ describe('an instance with --reuse-port', { timeout: 600_000 }, () => {
     await eventually('its end', () => proxy.process.exitCode !== null);
     assert.equal(proxy.process.exitCode, 1);
     assert.match(proxy.log(), /Error: listening on 127\.0\.0\.1 port \d+: EADDRINUSE; another program has/);
-  });
-
-  it('ends with 0 on SIGTERM although it has not listened yet', async (t) => {
-    const proxy = await startProxyProcess(
-      [
-        ...['--reuse-port', `--port=${await freePort()}`, '--listen-address=127.0.0.1', '--api-key=k'],
-        ...['--api-endpoint=localhost:1', `--workspace=${temporaryDirectory('reuse-port-')}`],
-      ],
-      {},
-    );
-    t.after(() => proxy.stop('SIGKILL'));
-    assert.equal(await isOpen(Number(new URL(proxy.url).port)), false);
-    assert.equal(await proxy.stop('SIGTERM'), 0, proxy.log());
   });
 });
 

@@ -3,29 +3,10 @@ import { createHmac } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { protectionHeaders } from '../../lib/envelope/protection.ts';
 import { keyOf } from '../support/evidence/engine.ts';
-import { EXCHANGE, hex, inferenceVectors } from '../support/remote/exchange-fixture.ts';
+import { EXCHANGE, hex } from '../support/remote/exchange-fixture.ts';
+import policies from '../vectors/inference/ocsp-headers.json' with { type: 'json' };
 
-interface PolicyVectors {
-  readonly vectors: readonly {
-    readonly statuses: readonly string[];
-    readonly unix: number;
-    readonly secretHex: string;
-    readonly policy: string;
-    readonly mac: string;
-  }[];
-  readonly derivation: readonly (
-    | { readonly error: string }
-    | {
-        readonly allowUnknown: boolean;
-        readonly gracePeriodHours: number;
-        readonly nowUnix: number;
-        readonly statuses: readonly string[];
-        readonly unix: number;
-      }
-  )[];
-}
-
-const { vectors, derivation } = inferenceVectors<PolicyVectors>('ocsp-headers');
+const { vectors, derivation } = policies;
 
 const attempt = {
   secretId: EXCHANGE.id,

@@ -191,7 +191,7 @@ function assertTold(stack: Stack, before: Snapshot, cell: Cell): void {
   const { bytes: _, errors: __, ...counted } = countersSince(before, stack);
   assert.deepEqual(counted, cell.counters, 'counters');
   const lines = stack.logLines.slice(before.logLines).map((line) => JSON.parse(line));
-  // A condition is logged when it begins or grows worse, not by each request: test/e2e/refused-key.test.ts.
+  // A condition is logged when it begins or grows worse, not by each request: test/e2e/conditions.test.ts.
   const loud = lines.filter(
     ({ level, condition }) => (level === 'WARN' || level === 'ERROR') && condition === undefined,
   );

@@ -143,15 +143,12 @@ const chunked = (bytes: Uint8Array, at: readonly number[]): Uint8Array[] =>
 
 type Damage =
   | { readonly kind: 'flip'; readonly at: number; readonly bit: number }
-  | { readonly kind: 'drop' | 'repeat' | 'swap' | 'cut'; readonly at: number }
+  | { readonly kind: 'drop' | 'cut'; readonly at: number }
   | { readonly kind: 'insert'; readonly at: number; readonly text: string };
 
 const damage: fc.Arbitrary<Damage> = fc.oneof(
   fc.record({ kind: fc.constant('flip' as const), at: fc.nat(), bit: fc.nat({ max: 7 }) }),
-  fc.record({
-    kind: fc.constantFrom('drop' as const, 'repeat' as const, 'swap' as const, 'cut' as const),
-    at: fc.nat(),
-  }),
+  fc.record({ kind: fc.constantFrom('drop' as const, 'cut' as const), at: fc.nat() }),
   fc.record({
     kind: fc.constant('insert' as const),
     at: fc.nat(),
@@ -173,7 +170,7 @@ const damage: fc.Arbitrary<Damage> = fc.oneof(
 function damaged(events: readonly string[], { kind, at, ...rest }: Damage): string[] {
   const i = at % events.length;
   const all = [...events];
-  const [event, next] = [all[i] as string, all[i + 1]];
+  const event = all[i] as string;
   const place = at % (event.length + 1);
   switch (kind) {
     case 'flip': {
@@ -184,10 +181,6 @@ function damaged(events: readonly string[], { kind, at, ...rest }: Damage): stri
     }
     case 'drop':
       return all.toSpliced(i, 1);
-    case 'repeat':
-      return all.toSpliced(i, 0, event);
-    case 'swap':
-      return next === undefined ? all : all.with(i, next).with(i + 1, event);
     case 'cut':
       return [...all.slice(0, i), event.slice(0, place)];
     case 'insert':

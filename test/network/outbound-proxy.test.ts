@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { createServer } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { createSecureContext, type TLSSocket } from 'node:tls';
 import { type Clock, systemClock } from '../../lib/clock.ts';
@@ -8,6 +7,7 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { outboundProxy, proxyFromEnvironment } from '../../lib/network/outbound-proxy.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
+import { listening } from '../support/remote/loopback.ts';
 
 const PROXY = 'http://proxy.example:3128';
 const OTHER = 'https://other.example';
@@ -88,26 +88,19 @@ describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
   /** A proxy that answers each CONNECT with these bytes. */
   async function behind(t: TestContext, answer: string, clock: Clock = systemClock) {
     const heads: string[] = [];
-    const sockets = new Set<Socket>();
-    const server = createServer((socket) => {
-      sockets.add(socket.on('error', () => {}));
+    const server = createServer((socket) =>
       socket.once('data', (head) => {
         heads.push(head.toString('latin1'));
         socket.write(answer);
-      });
-    }).listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
+      }),
+    );
+    const { port } = await listening(t, server);
     const closed = new AbortController();
     const through = outboundProxy(
       { https_proxy: `http://127.0.0.1:${port}` },
       { secureContext: createSecureContext(), connectTimeout: 5_000, clock, closed: closed.signal },
     );
-    t.after(() => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-      closed.abort();
-    });
+    t.after(() => closed.abort());
     const tunnelTo = (host: string, port: number) => through(host, port, (socket) => socket as TLSSocket);
     return { heads, tunnelTo };
   }

@@ -101,29 +101,24 @@ describe('a full context window through the gateway', () => {
   });
   after(() => stack?.close());
 
-  const ask = async (
-    path: string,
-    members: object,
-  ): Promise<{ status: number; error: Record<string, string> }> => {
+  const prompt = 'abc '.repeat(40_000);
+  const MESSAGES = { max_tokens: 32_000, messages: [{ role: 'user', content: prompt }] };
+  const ask = async (path: string, members: object = MESSAGES) => {
     const headers = { 'content-type': 'application/json' };
     const body = JSON.stringify({ model: 'sim-64k', ...members });
     const response = await fetch(`${stack.url}${path}`, { method: 'POST', headers, body });
-    return {
-      status: response.status,
-      error: ((await response.json()) as { error: Record<string, string> }).error,
-    };
+    const { error } = (await response.json()) as { error: Record<string, string> };
+    return { status: response.status, error };
   };
-  const prompt = 'abc '.repeat(40_000);
-  const messages = [{ role: 'user', content: prompt }];
 
   it('gives a 400 with the sentence of Anthropic in /v1/messages, and with the error code of OpenAI in /v1/chat/completions and /v1/responses', async () => {
-    const anthropic = await ask('/v1/messages', { max_tokens: 32_000, messages });
+    const anthropic = await ask('/v1/messages');
     assert.deepEqual(
       [anthropic.status, anthropic.error['message']],
       [400, 'input length and `max_tokens` exceed context limit: 49536 + 32000 > 65536'],
     );
     for (const { status, error } of [
-      await ask('/v1/chat/completions', { max_tokens: 32_000, messages }),
+      await ask('/v1/chat/completions'),
       await ask('/v1/responses', { max_output_tokens: 32_000, input: prompt }),
     ])
       assert.deepEqual([status, error['code']], [400, 'context_length_exceeded']);
@@ -132,8 +127,8 @@ describe('a full context window through the gateway', () => {
   it('keeps the words of an error in clear, since nobody has authenticated them', async (t) => {
     stack.simulator.faults.set('inference', 'plain_marked');
     t.after(() => stack.simulator.faults.clear());
-    const chat = await ask('/v1/chat/completions', { max_tokens: 32_000, messages });
-    const anthropic = await ask('/v1/messages', { max_tokens: 32_000, messages });
+    const chat = await ask('/v1/chat/completions');
+    const anthropic = await ask('/v1/messages');
     for (const { status, error } of [chat, anthropic]) {
       assert.equal(status, 400);
       assert.match(error['message'] ?? '', /^This model's maximum context length is 65536 tokens/);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
@@ -158,13 +158,6 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
     assert.ok(lines.length < 30 && lines.every((line) => line.length < 200), stderr);
   });
 
-  it('has less than 600 kB, and less than 2 MB unpacked', () => {
-    const packedSize = statSync(packed.tarball).size;
-    const size = packed.files.reduce((sum, file) => sum + statSync(join(packed.unpacked, file)).size, 0);
-    console.log(`package: ${packedSize} bytes, ${size} unpacked`);
-    assert.ok(packedSize < 600_000 && size < 2_000_000, `${packedSize}, ${size} unpacked`);
-  });
-
   it('has pages that link to no file outside the package', () => {
     for (const page of packed.files.filter((name) => name.endsWith('.md') && name !== 'CHANGELOG.md')) {
       const text = readFileSync(join(packed.unpacked, page), 'utf8');
@@ -172,14 +165,6 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
         assert.ok(packed.files.includes(join(page, '..', target as string)), `${page}: ${target}`);
       }
     }
-  });
-
-  it('passes publint and attw without a finding', () => {
-    const publint = run(tool('publint'), ['run', '--strict', packed.tarball]);
-    assert.equal(publint.status, 0, publint.stdout + publint.stderr);
-    assert.match(publint.stdout, /All good/);
-    const attw = run(tool('attw'), ['--profile', 'esm-only', packed.tarball]);
-    assert.equal(attw.status, 0, attw.stdout + attw.stderr);
   });
 
   for (const [name, settings] of Object.entries({
