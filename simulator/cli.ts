@@ -125,7 +125,7 @@ To start the proxy in front of it, in another terminal:
   export PRIVATEMODE_PROXY_MANIFEST_PATH=${shellWord(join(directory, 'manifest.json'))}
   export SSL_CERT_FILE=${shellWord(join(directory, 'ca.pem'))}
   ${proxy} --unsafe-trust-roots ${shellWord(join(directory, 'roots'))} \\
-${tee === 'tdx' ? `    --intel-pcs-url ${url} \\\n` : ''}    --api-key ${shellWord(apiKey)} --api-key-fallback always --listen-address 127.0.0.1
+${tee === 'tdx' ? `    --intel-pcs-url ${url} \\\n` : ''}    --api-key ${shellWord(apiKey)} --listen-address 127.0.0.1
 
 ${
   backend === undefined

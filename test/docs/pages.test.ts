@@ -44,13 +44,14 @@ describe('the pages of docs', () => {
   });
 
   it('have only blocks of installation commands that a check of test/packaging runs', () => {
-    const blocks = read('docs/install.md').match(/^```sh$/gm) ?? [];
-    assert.equal(blocksOf('install.md').size, blocks.length, 'each block has a name');
+    const [installing = ''] = read('docs/install.md').split('\n## Releases');
+    for (const [, before] of installing.matchAll(/^(.*)\n```sh$/gm))
+      assert.match(before as string, /^<!-- block: /);
     const checks = readdirSync(join(ROOT, 'test/packaging'), { recursive: true, encoding: 'utf8' })
       .filter((name) => name.endsWith('.ts') && !name.endsWith('docs.test.ts'))
       .map((name) => read(`test/packaging/${name}`))
       .join('\n');
-    for (const page of ['install.md', 'releases.md', 'simulator.md', 'team.md']) {
+    for (const page of ['install.md', 'simulator.md', 'team.md']) {
       const names = [...blocksOf(page).keys()];
       assert.ok(names.length > 0, page);
       for (const name of names) assert.ok(checks.includes(`'${name}'`), `${page}: ${name}`);
