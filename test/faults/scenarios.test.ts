@@ -1,4 +1,4 @@
-/** Faults that are more than one answer gone wrong: of the remote, of the process, of its disk and clients. */
+/** Each fault scenario, by name: what the operator is told, what clients get, and what is left behind. */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
