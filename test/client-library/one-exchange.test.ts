@@ -120,6 +120,13 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.deepEqual([response.status, await codeOf(response)], [502, 'response_not_encrypted']);
   });
 
+  it('fails, and shows nothing, if a success does not authenticate', async () => {
+    const forged = '{"id":"x","choices":"0123"}';
+    const head = `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${forged.length}\r\n\r\n`;
+    const response = await ask(answers(head + forged));
+    assert.deepEqual([response.status, await codeOf(response)], [502, 'response_not_authentic']);
+  });
+
   it('is sent once more after a reset, and then fails with upstream_reset', async () => {
     const response = await ask(async ({ body, reset }) => {
       await body();
@@ -243,15 +250,24 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     });
   });
 
-  it('is sent by a fetch that must not be called as a method, such as window.fetch', async () => {
+  it('is sent by a fetch that is no method, such as window.fetch, without redirects, cookies and referrer', async () => {
     let seen: unknown = 'not called';
-    function fetch(this: unknown): Promise<Response> {
-      seen = this;
+    function fetch(this: unknown, _url: unknown, init: RequestInit = {}): Promise<Response> {
+      seen = [this, init.redirect, init.credentials, init.referrerPolicy];
       const headers = { 'privatemode-encrypted': 'false' };
       return Promise.resolve(new Response('{}', { status: 429, headers }));
     }
     assert.equal((await ask(silent, {}, { fetch })).status, 429);
-    assert.equal(seen, undefined);
+    assert.deepEqual(seen, [undefined, 'manual', 'omit', 'no-referrer']);
+  });
+
+  it('fails with stream_idle_timeout also if the given fetch obeys no signal', async () => {
+    const endless = new Response(new ReadableStream(), { status: 400 });
+    const fetch = (): Promise<Response> => Promise.resolve(endless);
+    assert.equal(
+      await codeOf(await ask(silent, {}, { fetch, streamIdleTimeout: 50 })),
+      'stream_idle_timeout',
+    );
   });
 
   it("says that the runtime stopped waiting if it ends a wait sooner than the library's options", async () => {
