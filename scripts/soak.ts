@@ -127,7 +127,7 @@ async function soak(): Promise<number> {
   const simulator = await startSimulator({
     directory,
     secretLifetime: SECRET_LIFETIME,
-    recorderLimits: { maxRequests: 0 },
+    recorded: 0,
   });
   const child = await startChild(directory, simulator);
   const random = seededRandom(seed + 1);

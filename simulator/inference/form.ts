@@ -1,6 +1,6 @@
 /**
- * Reads and writes multipart/form-data as bytes: reads forms that arrive encrypted part by part, and writes
- * them for a backend (docs/protocol/inference.md 6.3).
+ * Reads multipart/form-data as bytes: forms that arrive encrypted part by part (docs/protocol/inference.md
+ * 6.3).
  */
 import { Rejection } from './rejection.ts';
 
@@ -22,9 +22,8 @@ function parseHead(head: string): Omit<FormPart, 'body'> {
   const contentType = lines.find((line) => /^content-type:/i.test(line))?.replace(/^[^:]*:\s*/, '');
   const name = /[;\s]name="((?:[^"\\]|\\.)*)"/.exec(disposition)?.[1];
   const filename = /[;\s]filename="((?:[^"\\]|\\.)*)"/.exec(disposition)?.[1];
-  if (!/^content-disposition:\s*form-data;/i.test(disposition) || name === undefined) {
+  if (!/^content-disposition:\s*form-data;/i.test(disposition) || name === undefined)
     throw fail('part without a name');
-  }
   return {
     name: unquote(name),
     ...(filename !== undefined && { filename: unquote(filename) }),
@@ -59,19 +58,4 @@ export function parseForm(body: Buffer, boundary: string): FormPart[] {
     at = bodyEnd + 2 + opening.length;
   }
   return parts;
-}
-
-const quote = (text: string): string =>
-  text.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A');
-
-/** The inverse of parseForm. */
-export function buildForm(parts: readonly FormPart[], boundary: string): Buffer {
-  const pieces: Buffer[] = [];
-  for (const { name, body, filename, contentType } of parts) {
-    const file = filename === undefined ? '' : `; filename="${quote(filename)}"`;
-    const type = contentType === undefined ? '' : `\r\nContent-Type: ${contentType}`;
-    const head = `--${boundary}\r\nContent-Disposition: form-data; name="${quote(name)}"${file}${type}\r\n\r\n`;
-    pieces.push(Buffer.from(head), body, Buffer.from('\r\n'));
-  }
-  return Buffer.concat([...pieces, Buffer.from(`--${boundary}--\r\n`)]);
 }

@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { countPrompt, overflowOf } from '../../simulator/inference/models/window.ts';
+import { countPrompt, overflowOf } from '../../simulator/inference/models/list.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';

@@ -74,7 +74,7 @@ export const SLOW_READER_SCENARIOS: readonly Scenario[] = [
       const s = await processScene(t, {
         times: { connectTimeout: 60_000 },
         limits: 'ulimit -n 8192',
-        simulator: { recorderLimits: { maxRequests: 2 * THOUSAND } },
+        simulator: { recorded: 2 * THOUSAND },
       });
       await s.ready();
       assert.ok((await s.ask()).terminal);
