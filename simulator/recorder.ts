@@ -12,8 +12,6 @@ export interface RecordedRequest {
   readonly path: string;
   /** Names lower-cased; repeated headers joined as Node joins them. */
   readonly headers: Readonly<Record<string, string>>;
-  /** Every header as sent: name, value, name, value … */
-  readonly rawHeaders: readonly string[];
   /** Body bytes as received, at most `MAX_BODY_BYTES` of them. */
   readonly body: Buffer;
   /** How many body bytes were received so far, kept or not. */
@@ -45,8 +43,9 @@ export function createRecorder(maxRequests = 1000): {
       requests: () => [...recordings],
       containing: (needle) =>
         recordings.filter(
-          ({ path, rawHeaders, body }) =>
-            Buffer.from(`${path}\n${rawHeaders.join('\n')}`).includes(needle) || body.includes(needle),
+          ({ path, headers, body }) =>
+            Buffer.from([path, ...Object.entries(headers)].join('\n')).includes(needle) ||
+            body.includes(needle),
         ),
       clear() {
         recordings = [];
@@ -54,10 +53,10 @@ export function createRecorder(maxRequests = 1000): {
     },
     tap(request) {
       if (maxRequests === 0) return;
-      const { method = '', url = '', headers, rawHeaders } = request;
+      const { method = '', url = '', headers } = request;
       const chunks: Buffer[] = [];
       const recording = {
-        ...{ method, path: url, rawHeaders, bodyBytes: 0 },
+        ...{ method, path: url, bodyBytes: 0 },
         headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)])),
         get body() {
           return Buffer.concat(chunks);

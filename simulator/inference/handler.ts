@@ -15,7 +15,7 @@ import { pause } from './pacing.ts';
 import { Rejection } from './rejection.ts';
 import { consistencyViolations, type OpenedRequest, openRequest } from './request.ts';
 import {
-  alteredResponse,
+  altered,
   changed,
   deliver,
   framed,
@@ -115,8 +115,12 @@ export function createInferenceHandler({ secrets, faults: switches, apiKeys, ...
     };
   }
 
-  function opened(endpoint: Endpoint, { request, exchange }: Call, body: Buffer): OpenedRequest {
-    const result = openRequest(endpoint, request.url ?? '', request.headers, body, lookup);
+  async function opened(
+    endpoint: Endpoint,
+    { request, exchange }: Call,
+    body: Buffer,
+  ): Promise<OpenedRequest> {
+    const result = await openRequest(endpoint, request.url ?? '', request.headers, body, lookup);
     exchange.model = result.model;
     exchange.secretId = result.protection.secretId;
     exchange.opened = describe(result);
@@ -145,9 +149,9 @@ export function createInferenceHandler({ secrets, faults: switches, apiKeys, ...
       const gpu = faults.find((fault) => fault.gpu)?.gpu ?? { status: 'good' };
       checkGpuPolicy(policy, header(PROTOCOL_HEADERS.secretId) ?? '', lookup, gpu);
     }
-    const asked = opened(endpoint, call, body);
+    const asked = await opened(endpoint, call, body);
     checkAdmission(asked);
-    const response = await alteredResponse(await model.respond(asked, signal), faults);
+    const response = await altered(await model.respond(asked, signal), faults);
     const nonce = faults.reduce((value, fault) => fault.nonce?.(value) ?? value, asked.protection.nonce);
     const isPlain = faults.some(({ unprotected }) => unprotected);
     const protect = protectWith(endpoint, sealerOf({ ...asked.protection, nonce }));

@@ -8,12 +8,13 @@ import { anthropicResponse } from './models/anthropic.ts';
 import { embeddingsResponse } from './models/embeddings.ts';
 import { isServed, modelEntry, namesOf, refusalBy } from './models/list.ts';
 import { openaiError, openaiResponse } from './models/openai.ts';
-import { type ModelResponse, unary } from './models/response.ts';
+import { type ModelEvent, type ModelResponse, unary } from './models/response.ts';
 import { transcriptionResponse } from './models/transcription.ts';
 import { loadTranscripts, transcriptResponse } from './models/transcripts.ts';
 import { type Turn, turnOf, turnsOf, withinLimit } from './models/turn.ts';
 import { unstructuredResponse } from './models/unstructured.ts';
 import { isObject, type OpenedBody, type OpenedRequest } from './request.ts';
+import { altered } from './wire.ts';
 
 /** Where responses come from: a backend, recorded responses, or built-in models if neither is given. */
 export interface ModelOptions {
@@ -69,14 +70,7 @@ function mirrored(text: string): string {
   }
 }
 
-function mirroredResponse(response: ModelResponse): ModelResponse {
-  if (response.kind === 'unary') return { ...response, body: mirrored(response.body) };
-  const { events } = response;
-  async function* copied(): typeof events {
-    for await (const event of events) yield { ...event, data: mirrored(event.data) };
-  }
-  return { ...response, events: copied() };
-}
+const MIRRORS = { ofModel: (event: ModelEvent) => [{ ...event, data: mirrored(event.data) }] };
 
 /** What a chat lacks to be answered, as vLLM begins it; undefined if nothing, or if this is no chat. */
 function missingIn({ endpoint, body }: OpenedRequest): string | undefined {
@@ -161,7 +155,7 @@ export function createModel(
         backend === undefined
           ? await builtIn({ ...request, body }, signal)
           : await backendResponse(backend, 'POST', request.target, withBaseName(body, request.model), signal);
-      return request.endpoint.name === 'chat' ? mirroredResponse(response) : response;
+      return request.endpoint.name === 'chat' ? altered(response, [MIRRORS]) : response;
     },
     /** Responds to `/v1/models` and `/v1/models/{id}`. */
     async list(endpoint: Endpoint, target: string, signal: AbortSignal): Promise<ModelResponse> {

@@ -7,7 +7,6 @@ import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Endpoint } from './endpoints.ts';
 import { createOpener, type Opener, openMembers, type Protection } from './envelope.ts';
-import { boundaryOf, type FormPart, parseForm } from './form.ts';
 import { topLevelOf } from './json-text.ts';
 import { Rejection } from './rejection.ts';
 import { PROTOCOL_HEADERS } from './wire-rules.ts';
@@ -39,6 +38,32 @@ export interface OpenedRequest {
 
 const fail = (what: string): Rejection => new Rejection(500, `decrypting request: ${what}`);
 
+/** One field of a form. */
+export interface FormPart {
+  readonly name: string;
+  readonly body: Buffer;
+  /** Present on file parts only. */
+  readonly filename?: string;
+  readonly contentType?: string;
+}
+
+/** The parts of a form in wire order. Throws Rejection unless it is framed to its last boundary. */
+async function partsOf(body: Buffer, contentType: string): Promise<FormPart[]> {
+  const [, parameters] = /^multipart\/(?:form-data|mixed)\s*;(.*)$/i.exec(contentType) ?? [];
+  const headers = { 'content-type': `multipart/form-data;${parameters}` };
+  try {
+    const form = await new Response(new Uint8Array(body), { headers }).formData();
+    const parts = [...form].map(async ([name, value]): Promise<FormPart> => {
+      if (typeof value === 'string') return { name, body: Buffer.from(value) };
+      return { name, body: Buffer.from(await value.bytes()), filename: value.name, contentType: value.type };
+    });
+    return await Promise.all(parts);
+  } catch {
+    throw fail('reading form: not a multipart body with this boundary');
+  }
+}
+
+const isFile = ({ filename }: FormPart): boolean => filename !== undefined;
 const byBytes = (a: FormPart, b: FormPart): number =>
   Buffer.compare(Buffer.from(a.name), Buffer.from(b.name));
 
@@ -46,9 +71,7 @@ const byBytes = (a: FormPart, b: FormPart): number =>
  * Decrypts a form in sequence: value fields by name, then file fields by name (docs/protocol/inference.md
  * 6.3).
  */
-function openForm(body: Buffer, contentType: string, plain: ReadonlySet<string>, opener: Opener): FormPart[] {
-  const parts = parseForm(body, boundaryOf(contentType));
-  const isFile = ({ filename }: FormPart): boolean => filename !== undefined;
+function openForm(parts: readonly FormPart[], plain: ReadonlySet<string>, opener: Opener): FormPart[] {
   const ordered = [false, true].flatMap((areFiles) => {
     const some = parts.filter((part) => isFile(part) === areFiles).sort(byBytes);
     const twice = some.find(({ name }, index) => some[index + 1]?.name === name);
@@ -62,12 +85,16 @@ function openForm(body: Buffer, contentType: string, plain: ReadonlySet<string>,
   );
 }
 
-function openBody(endpoint: Endpoint, body: Buffer, contentType: string, opener: Opener): OpenedBody {
-  if (endpoint.body === 'form')
-    return { kind: 'form', parts: openForm(body, contentType, endpoint.plainRequest, opener) };
-  if (endpoint.body === 'raw')
-    return { kind: 'raw', bytes: opener.open(body.toString('latin1')), contentType };
-  const text = openMembers(body, endpoint.plainRequest, opener);
+async function openBody(
+  { body: kind, plainRequest }: Endpoint,
+  body: Buffer,
+  contentType: string,
+  opener: Opener,
+): Promise<OpenedBody> {
+  if (kind === 'form')
+    return { kind, parts: openForm(await partsOf(body, contentType), plainRequest, opener) };
+  if (kind === 'raw') return { kind, bytes: opener.open(body.toString('latin1')), contentType };
+  const text = openMembers(body, plainRequest, opener);
   return { kind: 'json', text, value: JSON.parse(text) as JsonObject };
 }
 
@@ -102,15 +129,15 @@ const isStream = (body: OpenedBody): boolean =>
   (body.kind === 'form' && /^(true|1)$/i.test(formField(body.parts, 'stream') ?? ''));
 
 /** Decrypts a request. `lookup` finds a secret by its id. Throws Rejection. */
-export function openRequest(
+export async function openRequest(
   endpoint: Endpoint,
   target: string,
   headers: IncomingHttpHeaders,
   body: Buffer,
   lookup: (id: string) => Uint8Array | undefined,
-): OpenedRequest {
+): Promise<OpenedRequest> {
   const opener = createOpener(lookup);
-  const opened = openBody(endpoint, body, headers['content-type'] ?? '', opener);
+  const opened = await openBody(endpoint, body, headers['content-type'] ?? '', opener);
   const protection = opener.protection();
   // Without a message there is no nonce for the response (docs/protocol/inference.md 4).
   if (protection === undefined) throw fail('no encrypted field in the request');

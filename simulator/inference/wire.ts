@@ -100,9 +100,9 @@ export function wireOf(answer: ModelResponse, protect: Protect): Wire {
 }
 
 /** The model's response as these faults change it. */
-export async function alteredResponse(
+export async function altered(
   response: ModelResponse,
-  faults: readonly ArmedFault[],
+  faults: readonly Pick<ArmedFault, 'ofModel' | 'streams'>[],
 ): Promise<ModelResponse> {
   const isWhole = response.kind === 'unary';
   async function* whole(data: string): AsyncGenerator<ModelEvent> {

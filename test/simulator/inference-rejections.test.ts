@@ -122,18 +122,17 @@ describe('the simulated service', () => {
 
   it('refuses a form with a field in clear or twice, with broken framing, or of another content type', async () => {
     const field = (name: string, value: string) =>
-      `--B\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
+      `--BOUNDARY\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
     const sealed = () => attempt().seal('x');
     const good = field('model', 'm');
-    const form = 'multipart/form-data; boundary=B';
+    const form = 'multipart/form-data; boundary=BOUNDARY';
     for (const [body, type, message] of [
-      [`${good}${field('prompt', 'secret words')}--B--\r\n`, form, /message/],
-      [`${good}${field('a', sealed())}${field('a', sealed())}--B--\r\n`, form, /twice/],
-      [`${good}${field('a', sealed())}`, form, /boundary/],
-      [`x${good}--B--\r\n`, form, /boundary/],
-      ['--B\r\n\r\n\r\nx\r\n--B--\r\n', form, /without a name/],
-      ['--B--\r\n', 'application/json', /multipart/],
-      ['--B--\r\n', 'multipart/form-data', /multipart/],
+      [`${good}${field('prompt', 'secret words')}--BOUNDARY--\r\n`, form, /message/],
+      [`${good}${field('a', sealed())}${field('a', sealed())}--BOUNDARY--\r\n`, form, /twice/],
+      [`${good}${field('a', sealed())}`, form, /reading form/],
+      ['--BOUNDARY\r\n\r\n\r\nx\r\n--BOUNDARY--\r\n', form, /reading form/],
+      ['--BOUNDARY--\r\n', 'application/json', /reading form/],
+      ['--BOUNDARY--\r\n', 'multipart/form-data', /reading form/],
     ] as const) {
       const headers = { ...goodHeaders(simulator.port, client.secret, 'm'), 'content-type': type };
       const answer = await call(simulator, 'POST', '/v1/audio/transcriptions', { headers, body });
@@ -258,9 +257,9 @@ describe('the exchange log of the simulated service', () => {
   it('notes a file in a form with its real filename', async () => {
     const file = attempt().seal('RIFF');
     const disposition = 'Content-Disposition: form-data; name=';
-    const model = `--B\r\n${disposition}"model"\r\n\r\nm\r\n`;
-    const body = `${model}--B\r\n${disposition}"file"; filename="my voice.wav"\r\n\r\n${file}\r\n--B--\r\n`;
-    const type = { 'content-type': 'multipart/form-data; boundary=B' };
+    const model = `--BOUNDARY\r\n${disposition}"model"\r\n\r\nm\r\n`;
+    const body = `${model}--BOUNDARY\r\n${disposition}"file"; filename="my voice.wav"\r\n\r\n${file}\r\n--BOUNDARY--\r\n`;
+    const type = { 'content-type': 'multipart/form-data; boundary=BOUNDARY' };
     const headers = { ...goodHeaders(simulator.port, client.secret, 'm'), ...type };
     await call(simulator, 'POST', '/v1/audio/transcriptions', { headers, body });
     assert.match(noted(), /form file file tells its name or type/);

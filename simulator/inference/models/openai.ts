@@ -44,13 +44,6 @@ async function* deltasOf(kind: Kind, turn: ResponseTurn, signal: AbortSignal): A
   }
 }
 
-interface Head {
-  readonly id: string;
-  readonly created: number;
-  readonly model: string;
-  readonly promptTokens: number;
-}
-
 /**
  * The chunks of a stream, one output after the other. Every chunk carries the usage of its output; the last
  * has no choices and the usage of all outputs (docs/protocol/inference.md 5.6).
@@ -58,12 +51,13 @@ interface Head {
 async function* chunks(
   kind: Kind,
   turns: readonly ResponseTurn[],
-  { id, created, model, promptTokens }: Head,
+  head: JsonObject,
+  promptTokens: number,
   signal: AbortSignal,
 ): AsyncGenerator<ModelEvent> {
   const object = kind === 'chat' ? 'chat.completion.chunk' : 'text_completion';
   const chunk = (choices: readonly JsonObject[], tokens: number): ModelEvent =>
-    data({ id, object, created, model, choices, usage: usageOf(promptTokens, tokens) });
+    data({ ...head, object, choices, usage: usageOf(promptTokens, tokens) });
   let total = 0;
   for (const [index, turn] of turns.entries()) {
     let count = 0;
@@ -107,13 +101,10 @@ export async function openaiResponse(
   if (!Number.isInteger(n) || n < 1 || n > MAX_OUTPUTS || turns.length === 0)
     return unary(400, openaiError(400));
   const each = (turns as readonly ResponseTurn[]).flatMap((turn) => Array.from({ length: n }, () => turn));
-  const head: Head = {
-    id: newId(kind === 'chat' ? 'chatcmpl-' : 'cmpl-'),
-    created: Math.floor(options.now() / 1000),
-    model: String(request['model']),
-    promptTokens: countPrompt(request),
-  };
-  if (options.stream) return stream(chunks(kind, each, head, options.signal));
+  const id = newId(kind === 'chat' ? 'chatcmpl-' : 'cmpl-');
+  const head = { id, created: Math.floor(options.now() / 1000), model: String(request['model']) };
+  const promptTokens = countPrompt(request);
+  if (options.stream) return stream(chunks(kind, each, head, promptTokens, options.signal));
 
   let total = 0;
   const choices: JsonObject[] = [];
@@ -122,8 +113,7 @@ export async function openaiResponse(
     total += tokens.length;
     choices.push(choiceOf(index, wholePart(kind, turn, tokens.join('')), finishOf(turn)));
   }
-  const { id, created, model, promptTokens } = head;
   const object = kind === 'chat' ? 'chat.completion' : 'text_completion';
-  const whole = { id, object, created, model, choices, usage: usageOf(promptTokens, total) };
+  const whole = { ...head, object, choices, usage: usageOf(promptTokens, total) };
   return unary(200, kind === 'chat' ? { ...whole, prompt_logprobs: null } : whole);
 }

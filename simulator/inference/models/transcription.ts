@@ -1,9 +1,8 @@
 /** Transcriptions. The text describes the form, so that a test can check whether every byte arrived. */
 import { createHash } from 'node:crypto';
-import type { FormPart } from '../form.ts';
 import { paced } from '../pacing.ts';
 import { Rejection } from '../rejection.ts';
-import { formField, type JsonObject } from '../request.ts';
+import { type FormPart, formField, type JsonObject } from '../request.ts';
 import { openaiError, usageOf } from './openai.ts';
 import { DONE, data, type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
 import { intervalOf, newId, type Turn, wordsOf } from './turn.ts';

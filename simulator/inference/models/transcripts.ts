@@ -4,10 +4,8 @@
  *     { "my-model": { "events": [ { "delayMs": 5, "event": "ping", "data": { … } }, { "data": "[DONE]" } ],
  *                     "unary":  { "status": 200, "delayMs": 5, "body": { … } } } }
  *
- * `events` is the response to a streaming request, `unary` to any other. `data` that is a text goes out as it
- * is. In place of both, `"turns": [ … ]` holds a list of such responses, for conversations with tools: the
- * first is used before any tool has responded, each result takes the next, and the last serves all further
- * requests.
+ * `events` answers a streaming request, `unary` any other; `"turns": [ … ]` in place of both holds one of these
+ * for each answer of a tool. `data` that is a text goes out as it is.
  */
 import { readFileSync } from 'node:fs';
 import { PrivatemodeError } from '../../../lib/errors.ts';
