@@ -11,7 +11,7 @@ import { hardwareIn, writeManifest, writeTrustAnchors } from '../simulator/direc
 import { createFaults } from '../simulator/faults.ts';
 import { issueServerCertificate } from '../simulator/pki/tls.ts';
 import { createSecretStore } from '../simulator/secrets.ts';
-import { createConnectionTable, startServer } from '../simulator/server.ts';
+import { startServer } from '../simulator/server.ts';
 import { trustRoutes } from '../simulator/trust-api.ts';
 import {
   DONE,
@@ -69,7 +69,6 @@ const server = await startServer({
   ],
   inference: (request, response) => void infer(request, response),
   faults,
-  connections: createConnectionTable(),
   onRequest: () => {},
 });
 process.once('disconnect', () => process.exit());

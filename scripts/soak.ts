@@ -133,7 +133,7 @@ const directory = temporaryDirectory('privatemode-soak-');
 const simulator = await startSimulator({
   directory,
   secretLifetime: SECRET_LIFETIME,
-  recorderLimits: { maxRequests: 0 },
+  recorded: 0,
 });
 const child = await startChild(directory, simulator.port);
 const random = seededRandom(seed + 1);

@@ -19,10 +19,7 @@ const inferenceWorkload = (name: string): WorkloadRow => ({
   workloadSecretId: `apps/v1/Deployment/${NAMESPACE}/${name}`,
 });
 
-/**
- * The workloads of the deployment. Clients recognise the secret service by its WorkloadSecretID
- * (docs/protocol/attestation.md 19.11).
- */
+/** Clients recognise the secret service by its WorkloadSecretID (docs/protocol/attestation.md 19.11). */
 const WORKLOADS = {
   coordinator: {
     sans: ['coordinator', '*'],
@@ -44,9 +41,7 @@ const WORKLOADS = {
   'unstructured-api': inferenceWorkload('unstructured-api'),
 } as const satisfies Record<string, WorkloadRow>;
 
-export type WorkloadName = keyof typeof WORKLOADS;
-
-export const identityOf = (name: WorkloadName): WorkloadIdentity => WORKLOADS[name];
+export const identityOf = (name: keyof typeof WORKLOADS): WorkloadIdentity => WORKLOADS[name];
 
 export interface Manifest {
   readonly bytes: Uint8Array;
@@ -67,18 +62,15 @@ export function buildManifest(hardware: Hardware, revision: number): Manifest {
     const document = initdata(name, revision);
     return { row, document, hash: sha256(document) };
   });
-  const seedshareOwner = createPublicKey(hardware.keys.seedshareOwner).export({
-    type: 'pkcs1',
-    format: 'der',
-  });
+  const owner = createPublicKey(hardware.keys.seedshareOwner).export({ type: 'pkcs1', format: 'der' });
+  const policies = rows.map(({ row: { sans, workloadSecretId, role }, hash }): [string, unknown] => [
+    Buffer.from(hash).toString('hex'),
+    { SANs: sans, WorkloadSecretID: workloadSecretId, ...(role && { Role: role }) },
+  ]);
   const manifest = {
-    Policies: Object.fromEntries(
-      rows
-        .map(({ row, hash }): [string, unknown] => [Buffer.from(hash).toString('hex'), policyEntry(row)])
-        .sort(([a], [b]) => (a < b ? -1 : 1)),
-    ),
+    Policies: Object.fromEntries(policies.sort(([a], [b]) => (a < b ? -1 : 1))),
     ReferenceValues: referenceValues(hardware),
-    SeedshareOwnerPubKeys: [seedshareOwner.toString('hex')],
+    SeedshareOwnerPubKeys: [owner.toString('hex')],
   };
   const bytes = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`, 'utf8');
   return {
@@ -88,9 +80,3 @@ export function buildManifest(hardware: Hardware, revision: number): Manifest {
     coordinatorHash: rows.find(({ row }) => row.role === 'coordinator')?.hash ?? new Uint8Array(32),
   };
 }
-
-const policyEntry = ({ sans, workloadSecretId, role }: WorkloadRow): unknown => ({
-  SANs: sans,
-  WorkloadSecretID: workloadSecretId,
-  ...(role === undefined ? {} : { Role: role }),
-});

@@ -4,54 +4,31 @@
  * both cases the client sees "no secret for ID".
  */
 export interface SecretStore {
-  /**
-   * The 32 bytes of the secret with this id (base64); undefined if it is unknown, dropped or past its
-   * lifetime.
-   */
+  /** The 32 bytes of the secret with this id (base64); undefined if it is unknown or past its lifetime. */
   lookup(id: string): Uint8Array | undefined;
-  /** Forgets one secret; returns whether it was there. */
-  drop(id: string): boolean;
-}
-
-/** The store as the trust side sees it; only that side may add and drop secrets. */
-export interface MutableSecretStore extends SecretStore {
   put(id: string, secret: Uint8Array): void;
-  /** Forgets every secret; returns how many there were. */
-  dropAll(): number;
+  /** Forgets every secret. */
+  dropAll(): void;
   /** Ids of the unexpired secrets, oldest first. */
   ids(): string[];
 }
 
 /**
- * `lifetime` in ms. `now`: the simulator's own clock in ms since 1970, so that a skewed clock expires
- * secrets.
+ * `lifetime` in ms. `now`: the simulator's clock in ms since 1970, so that a skewed clock expires secrets.
  */
-export function createSecretStore(lifetime: number, now: () => number): MutableSecretStore {
+export function createSecretStore(lifetime: number, now: () => number): SecretStore {
   const entries = new Map<string, { readonly secret: Uint8Array; readonly expiresAt: number }>();
 
-  // Reads of the store check the expiry, so that no timer can leak.
-  const sweep = (): void => {
+  // Every use of the store removes what has expired, so that no timer can leak.
+  const unexpired = (): typeof entries => {
     for (const [id, { expiresAt }] of entries) if (expiresAt <= now()) entries.delete(id);
+    return entries;
   };
 
   return {
-    put(id, secret) {
-      sweep();
-      entries.set(id, { secret, expiresAt: now() + lifetime });
-    },
-    lookup(id) {
-      const entry = entries.get(id);
-      return entry !== undefined && entry.expiresAt > now() ? entry.secret : undefined;
-    },
-    drop: (id) => entries.delete(id),
-    dropAll() {
-      const count = entries.size;
-      entries.clear();
-      return count;
-    },
-    ids() {
-      sweep();
-      return [...entries.keys()];
-    },
+    lookup: (id) => unexpired().get(id)?.secret,
+    put: (id, secret) => void unexpired().set(id, { secret, expiresAt: now() + lifetime }),
+    dropAll: () => entries.clear(),
+    ids: () => [...unexpired().keys()],
   };
 }

@@ -1,18 +1,12 @@
-/**
- * Intel's provisioning certification service for the simulated platform, at the paths of the real service
- * (docs/protocol/attestation.md 10).
- */
+/** Intel's provisioning certification service, at its real paths (docs/protocol/attestation.md 10). */
 import type { KeyObject } from 'node:crypto';
-import type { ServerResponse } from 'node:http';
 import { signRaw } from '../evidence/tdx.ts';
 import type { Faults } from '../faults.ts';
 import type { Hardware } from '../hardware.ts';
-import { HttpError, sendBytes } from '../json-http.ts';
-import { toPem } from '../pki/certificate.ts';
-import { issuePckCrl, issuePlatformCa, issueRootCrl, issueTcbSigning } from '../pki/intel.ts';
-import { TDX_GUEST } from '../reference-values.ts';
-import type { Route } from '../route.ts';
-import { TD_QE, TDX_PLATFORM } from '../tdx-platform.ts';
+import { issueCertificate, toPem } from '../pki/certificate.ts';
+import { pckCrl, platformCaRequest, rootCrl, tcbSigningRequest } from '../pki/intel.ts';
+import { TD_QE, TDX_GUEST, TDX_PLATFORM } from '../reference-values.ts';
+import { collateral, type Exchange, HttpError, type Route, sendBytes } from '../route.ts';
 
 const DAY = 86_400_000;
 const upperHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex').toUpperCase();
@@ -20,9 +14,7 @@ const upperHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex
 const isoDate = (time: number): string => new Date(time).toISOString().replace(/\.\d+Z$/, 'Z');
 const TCB_DATE = '2026-03-13T00:00:00Z';
 
-/**
- * A body with the value as `member`, and a signature over the bytes of that value as they are in the body.
- */
+/** A body with the value as `member`, and a signature over the bytes of the value as they stand in it. */
 export function signedJson(member: string, value: unknown, key: KeyObject): string {
   const signed = JSON.stringify(value);
   const signature = Buffer.from(signRaw(Buffer.from(signed), key)).toString('hex');
@@ -31,58 +23,35 @@ export function signedJson(member: string, value: unknown, key: KeyObject): stri
 
 export function intelPcsRoutes({ keys, roots }: Hardware, faults: Faults): readonly Route[] {
   const root = toPem(roots.intelRoot);
-  const signingChain = toPem(issueTcbSigning(keys)) + root;
-  const crlChain = toPem(issuePlatformCa(keys)) + root;
+  const signingChain = toPem(issueCertificate(tcbSigningRequest(keys))) + root;
+  const crlChain = toPem(issueCertificate(platformCaRequest(keys))) + root;
 
-  const sendSigned = (response: ServerResponse, member: string, header: string, value: unknown): void => {
+  const sendSigned = ({ response }: Exchange, member: string, header: string, value: unknown): void => {
     const body = signedJson(member, value, keys.intelTcbSigning);
     response.setHeader(header, encodeURIComponent(signingChain));
     sendBytes(response, 200, 'application/json', Buffer.from(body));
   };
 
   return [
-    {
-      method: 'GET',
-      path: '/tdx/certification/v4/tcb',
-      service: 'collateral',
-      handle({ response, url }) {
-        if (url.searchParams.get('fmspc')?.toUpperCase() !== upperHex(TDX_PLATFORM.fmspc)) {
-          throw new HttpError(404, 'unknown FMSPC');
-        }
-        sendSigned(response, 'tcbInfo', 'TCB-Info-Issuer-Chain', tcbInfo(evaluationNumber(url)));
-      },
-    },
-    {
-      method: 'GET',
-      path: '/tdx/certification/v4/qe/identity',
-      service: 'collateral',
-      handle({ response, url }) {
-        const identity = qeIdentity(evaluationNumber(url));
-        sendSigned(response, 'enclaveIdentity', 'SGX-Enclave-Identity-Issuer-Chain', identity);
-      },
-    },
-    {
-      method: 'GET',
-      path: '/sgx/certification/v4/pckcrl',
-      service: 'collateral',
-      handle({ response, url }) {
-        if (url.searchParams.get('ca') !== 'platform') throw new HttpError(400, 'only ca=platform');
-        response.setHeader('SGX-PCK-CRL-Issuer-Chain', encodeURIComponent(crlChain));
-        sendBytes(response, 200, 'application/pkix-crl', issuePckCrl(keys));
-      },
-    },
-    {
-      method: 'GET',
-      path: '/IntelSGXRootCA.der',
-      service: 'collateral',
-      handle: ({ response }) =>
-        sendBytes(
-          response,
-          200,
-          'application/pkix-crl',
-          issueRootCrl(keys, faults.get('evidence-revoked') === true),
-        ),
-    },
+    collateral('/tdx/certification/v4/tcb', (exchange) => {
+      const { url } = exchange;
+      if (url.searchParams.get('fmspc')?.toUpperCase() !== upperHex(TDX_PLATFORM.fmspc))
+        throw new HttpError(404, 'unknown FMSPC');
+      sendSigned(exchange, 'tcbInfo', 'TCB-Info-Issuer-Chain', tcbInfo(evaluationNumber(url)));
+    }),
+    collateral('/tdx/certification/v4/qe/identity', (exchange) => {
+      const identity = qeIdentity(evaluationNumber(exchange.url));
+      sendSigned(exchange, 'enclaveIdentity', 'SGX-Enclave-Identity-Issuer-Chain', identity);
+    }),
+    collateral('/sgx/certification/v4/pckcrl', ({ response, url }) => {
+      if (url.searchParams.get('ca') !== 'platform') throw new HttpError(400, 'only ca=platform');
+      response.setHeader('SGX-PCK-CRL-Issuer-Chain', encodeURIComponent(crlChain));
+      sendBytes(response, 200, 'application/pkix-crl', pckCrl(keys));
+    }),
+    collateral('/IntelSGXRootCA.der', ({ response }) => {
+      const crl = rootCrl(keys, faults.get('evidence-revoked') === true);
+      sendBytes(response, 200, 'application/pkix-crl', crl);
+    }),
   ];
 }
 
@@ -94,74 +63,48 @@ function evaluationNumber(url: URL): number {
   const { tcbEvaluationDataNumber: newest } = TDX_GUEST;
   const standard = newest - 1;
   const wanted = Number(url.searchParams.get('tcbEvaluationDataNumber') ?? standard);
-  if (wanted !== newest && wanted !== standard) {
+  if (wanted !== newest && wanted !== standard)
     throw new HttpError(wanted < standard ? 410 : 404, 'no such evaluation');
-  }
   return wanted;
 }
 
-const issued = (tcbEvaluationDataNumber: number): Readonly<Record<string, string | number>> => ({
+const issued = (tcbEvaluationDataNumber: number) => ({
   issueDate: isoDate(Date.now() - DAY),
   nextUpdate: isoDate(Date.now() + 29 * DAY),
   tcbEvaluationDataNumber,
 });
 
-const level = (tcb: unknown, tcbStatus: 'UpToDate' | 'OutOfDate'): unknown => ({
-  tcb,
-  tcbDate: TCB_DATE,
-  tcbStatus,
-});
+const level = (tcb: unknown, tcbStatus = 'UpToDate') => ({ tcb, tcbDate: TCB_DATE, tcbStatus });
 
 function tcbInfo(evaluation: number): unknown {
   const { fmspc, pceId, componentSvns, pceSvn, teeTcbSvn, outdatedTeeTcbSvn } = TDX_PLATFORM;
-  const module = {
-    mrsigner: '0'.repeat(96),
-    attributes: '0'.repeat(16),
-    attributesMask: 'F'.repeat(16),
-  };
-  const components = (svns: readonly number[]): unknown => svns.map((svn) => ({ svn }));
+  const zeros = { mrsigner: '0'.repeat(96), attributes: '0'.repeat(16), attributesMask: 'F'.repeat(16) };
+  const components = (svns: readonly number[]) => svns.map((svn) => ({ svn }));
+  const [newest, outdated] = [teeTcbSvn, outdatedTeeTcbSvn].map(([isvsvn]) => ({ isvsvn }));
+  const levels = [level(newest), level(outdated, 'OutOfDate')];
+  const platform = level({
+    sgxtcbcomponents: components(componentSvns),
+    pcesvn: pceSvn,
+    tdxtcbcomponents: components(outdatedTeeTcbSvn.map((svn, index) => (index === 1 ? 0 : svn))),
+  });
   return {
-    id: 'TDX',
-    version: 3,
-    ...issued(evaluation),
-    fmspc: upperHex(fmspc),
-    pceId: upperHex(pceId),
-    tcbType: 0,
-    tdxModule: module,
+    ...{ id: 'TDX', version: 3, ...issued(evaluation) },
+    ...{ fmspc: upperHex(fmspc), pceId: upperHex(pceId), tcbType: 0, tdxModule: zeros },
     tdxModuleIdentities: [
-      {
-        id: `TDX_${upperHex(Uint8Array.of(teeTcbSvn[1] ?? 0))}`,
-        ...module,
-        tcbLevels: [
-          level({ isvsvn: teeTcbSvn[0] }, 'UpToDate'),
-          level({ isvsvn: outdatedTeeTcbSvn[0] }, 'OutOfDate'),
-        ],
-      },
+      { id: `TDX_${upperHex(Uint8Array.of(teeTcbSvn[1] ?? 0))}`, ...zeros, tcbLevels: levels },
     ],
-    tcbLevels: [
-      level(
-        {
-          sgxtcbcomponents: components(componentSvns),
-          pcesvn: pceSvn,
-          tdxtcbcomponents: components(outdatedTeeTcbSvn.map((svn, index) => (index === 1 ? 0 : svn))),
-        },
-        'UpToDate',
-      ),
-    ],
+    tcbLevels: [platform],
   };
 }
 
 function qeIdentity(evaluation: number): unknown {
   return {
-    id: 'TD_QE',
-    version: 2,
-    ...issued(evaluation),
-    miscselect: '00000000',
-    miscselectMask: 'FFFFFFFF',
+    ...{ id: 'TD_QE', version: 2, ...issued(evaluation) },
+    ...{ miscselect: '00000000', miscselectMask: 'FFFFFFFF' },
     attributes: upperHex(TD_QE.attributes),
     attributesMask: 'FBFFFFFFFFFFFFFF0000000000000000',
     mrsigner: upperHex(TD_QE.mrSigner),
     isvprodid: TD_QE.isvProdId,
-    tcbLevels: [level({ isvsvn: TD_QE.isvSvn }, 'UpToDate')],
+    tcbLevels: [level({ isvsvn: TD_QE.isvSvn })],
   };
 }

@@ -1,6 +1,6 @@
 /**
- * The error with which the server refuses a request. It is sent in clear and marked so
- * (docs/protocol/inference.md 5.6 and 11).
+ * The error with which the server refuses a request, in clear and marked so (docs/protocol/inference.md 5.6,
+ * 11).
  */
 export class Rejection extends Error {
   override readonly name = 'Rejection';
@@ -13,7 +13,7 @@ export class Rejection extends Error {
 }
 
 /**
- * Escapes `<`, `>` and `&` inside JSON strings, as the server's JSON library does (docs/protocol/inference.md
+ * Escapes `<`, `>` and `&` in JSON strings, as the server's JSON library does (docs/protocol/inference.md
  * 11).
  */
 const escapeMarkup = (json: string): string =>

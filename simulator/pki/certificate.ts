@@ -94,12 +94,26 @@ export function issueCrl({ issuer, number, thisUpdate, nextUpdate, revoked }: Cr
   );
 }
 
+const DAY = 86_400_000;
+
+/** The DER of a revocation list of yesterday that is current for so many days. */
+export function currentCrl(
+  issuer: Issuer,
+  number: number,
+  days: number,
+  serials: readonly bigint[],
+): Uint8Array {
+  const thisUpdate = new Date(Date.now() - DAY);
+  const nextUpdate = new Date(Date.now() + days * DAY);
+  const revoked = serials.map((serial) => ({ serial, date: thisUpdate }));
+  return issueCrl({ issuer, number, thisUpdate, nextUpdate, revoked });
+}
+
 export function toPem(der: Uint8Array, label = 'CERTIFICATE'): string {
-  const lines =
-    Buffer.from(der)
-      .toString('base64')
-      .match(/.{1,64}/g) ?? [];
-  return `-----BEGIN ${label}-----\n${lines.join('\n')}\n-----END ${label}-----\n`;
+  const lines = Buffer.from(der)
+    .toString('base64')
+    .replace(/.{1,64}/g, '$&\n');
+  return `-----BEGIN ${label}-----\n${lines}-----END ${label}-----\n`;
 }
 
 function signed(key: KeyObject, tbs: Uint8Array): Uint8Array {
@@ -131,11 +145,8 @@ const ECDSA: Readonly<Record<string, { readonly hash: string; readonly oid: stri
 
 function signatureAlgorithm(key: KeyObject): { identifier: Uint8Array; sign: (data: Uint8Array) => Buffer } {
   if (key.asymmetricKeyType === 'rsa') {
-    const padding = constants.RSA_PKCS1_PSS_PADDING;
-    return {
-      identifier: RSA_PSS_SHA384,
-      sign: (data) => sign('sha384', data, { key, padding, saltLength: PSS_SALT_BYTES }),
-    };
+    const options = { key, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: PSS_SALT_BYTES };
+    return { identifier: RSA_PSS_SHA384, sign: (data) => sign('sha384', data, options) };
   }
   const row = ECDSA[key.asymmetricKeyDetails?.namedCurve ?? ''];
   if (row === undefined)
@@ -144,7 +155,7 @@ function signatureAlgorithm(key: KeyObject): { identifier: Uint8Array; sign: (da
 }
 
 /** The SubjectPublicKeyInfo of a public or private key. */
-export function spkiOf(key: KeyObject): Uint8Array {
+function spkiOf(key: KeyObject): Uint8Array {
   const publicKey = key.type === 'private' ? createPublicKey(key) : key;
   return publicKey.export({ type: 'spki', format: 'der' });
 }

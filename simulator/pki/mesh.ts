@@ -20,9 +20,7 @@ const YEAR = 365 * 24 * HOUR;
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
 export interface Mesh {
-  /**
-   * PEM exactly as in the attestation document, with the final newline: the report data covers these bytes.
-   */
+  /** PEM as in the attestation document, final newline included: the report data covers these bytes. */
   readonly rootCaPem: string;
   readonly meshCaPem: string;
   readonly issuer: Issuer;
@@ -61,9 +59,7 @@ export function createMesh(now: number): Mesh {
   return { rootCaPem: root.pem, meshCaPem: mesh.pem, issuer: mesh.issuer };
 }
 
-/**
- * A workload certificate: P-256, CN from the first SAN, valid from an hour ago for a year unless `expired`.
- */
+/** A workload certificate: P-256, CN from the first SAN, valid from an hour ago unless `expired`. */
 export function issueWorkload(
   { issuer }: Mesh,
   { sans, workloadSecretId }: WorkloadIdentity,
@@ -71,19 +67,15 @@ export function issueWorkload(
   expired = false,
 ): WorkloadCertificate {
   const { privateKey: key } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const notAfter = expired ? now - HOUR / 2 : now + YEAR;
   const certificate = issueCertificate({
     issuer,
     subject: [['CN', sans[0] ?? '']],
     key,
     notBefore: new Date(now - HOUR),
-    notAfter: new Date(notAfter),
+    notAfter: new Date(expired ? now - HOUR / 2 : now + YEAR),
     extensions: [
-      keyUsage('digitalSignature'),
-      basicConstraints(false),
-      extendedKeyUsage('clientAuth', 'serverAuth'),
-      authorityKeyId(issuer.key),
-      subjectAltName(sans),
+      ...[keyUsage('digitalSignature'), basicConstraints(false)],
+      ...[extendedKeyUsage('clientAuth', 'serverAuth'), authorityKeyId(issuer.key), subjectAltName(sans)],
       vendorExtension(WORKLOAD_SECRET_ID, octetString(Buffer.from(workloadSecretId, 'utf8'))),
     ],
   });

@@ -48,15 +48,10 @@ export function issueServerCertificate(
     notBefore: new Date(Date.now() - 2 * DAY),
     notAfter,
     extensions: [
-      basicConstraints(false),
-      keyUsage('digitalSignature'),
-      extendedKeyUsage('serverAuth'),
-      authorityKeyId(tlsCa),
-      subjectAltName(names),
+      ...[basicConstraints(false), keyUsage('digitalSignature'), extendedKeyUsage('serverAuth')],
+      ...[authorityKeyId(tlsCa), subjectAltName(names)],
     ],
   });
-  return {
-    key: privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),
-    cert: toPem(certificate),
-  };
+  const key = privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
+  return { key, cert: toPem(certificate) };
 }

@@ -11,7 +11,7 @@ import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.
 import { readSignedJson } from '../../../lib/attestation/tdx/tcb-info.ts';
 import { decodeCertificates } from '../../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
-import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
+import { encodeQuoteV4 } from '../../../simulator/evidence/messages.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';
 import { judgeTdx, TDX_ROWS } from '../../support/evidence/stages.ts';
 import { encodeSgx, SGX_PARTS } from '../../support/evidence/tdx-authorities.ts';

@@ -6,8 +6,7 @@ import {
   qeReportBytes,
   signedQuoteBytes,
 } from '../../../lib/attestation/tdx/quote.ts';
-import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
-import { bytesField } from '../../../simulator/evidence/wire-fields.ts';
+import { bytesField, encodeQuoteV4 } from '../../../simulator/evidence/messages.ts';
 import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
 import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
 import { vector } from '../../support/evidence/tdx-vectors.ts';

@@ -14,7 +14,7 @@ import {
 } from '../../../lib/attestation/tdx/tcb-info.ts';
 import { verify } from '../../../lib/attestation/verify-evidence.ts';
 import { type Certificate, parseCrl, verifySignedBy } from '../../../lib/attestation/x509.ts';
-import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
+import { encodeQuoteV4 } from '../../../simulator/evidence/messages.ts';
 import { judgeTdx, TDX_ROWS } from '../../support/evidence/stages.ts';
 import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
 import { failed } from '../../support/evidence/tdx-cases.ts';
