@@ -147,7 +147,6 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
   'test/gateway/path-cost.test.ts': 'it counts what the process makes',
   'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
-  'test/gateway/time-limits.test.ts': 'it waits',
   'test/config/inherited-socket.test.ts': 'it starts the program',
   'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
   'test/pipeline/event-limits.test.ts': 'it measures memory',

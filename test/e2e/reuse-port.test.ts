@@ -7,7 +7,6 @@ import { describe, it } from 'node:test';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { chatBody, post } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
-import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
@@ -24,32 +23,6 @@ const isOpen = async (port: number): Promise<boolean> => {
 };
 
 describe('an instance with --reuse-port', { timeout: 600_000 }, () => {
-  it('listens only while the service is verified; connections that are open get the reason', async (t) => {
-    const [port, admin] = [Number(await freePort()), Number(await freePort())];
-    const stack = await startStack({
-      flags: ['--reuse-port', `--port=${port}`, `--admin-address=127.0.0.1:${admin}`],
-    });
-    t.after(() => stack.close());
-    const readiness = async (): Promise<string> => (await fetch(`http://127.0.0.1:${admin}/readyz`)).text();
-    await stack.proxy.opened;
-    assert.equal(await readiness(), '');
-    const kept = rawClient(port);
-    t.after(() => kept.socket.destroy());
-    kept.send(post(chatBody()));
-    await kept.until(/^HTTP\/1\.1 200/);
-
-    stack.simulator.faults.set('evidence-debug', true);
-    stack.simulator.secrets.dropAll();
-    kept.send(post(chatBody()));
-    await kept.until(/HTTP\/1\.1 400[\s\S]*attestation_failed/);
-    assert.equal(await isOpen(port), false);
-    assert.match(await readiness(), /attestation_failed/);
-
-    stack.simulator.faults.clear();
-    await eventually('the open port', () => isOpen(port));
-    assert.equal((await askChat({ url: `http://127.0.0.1:${port}` })).status, 200);
-  });
-
   it('ends with 1 and says how to find which program has the port, if that does not share it', async (t) => {
     const occupied = createServer().listen(0, '127.0.0.1');
     t.after(() => occupied.close());

@@ -13,7 +13,7 @@ import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import type { Through } from '../../lib/network/outbound-proxy.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock, type FakeClock, settle } from '../support/remote/fake-clock.ts';
-import { type Listening, listening, serveConnectProxy, serveNobody } from '../support/remote/loopback.ts';
+import { type Listening, listening, serveNobody } from '../support/remote/loopback.ts';
 import {
   createTestAuthority,
   type ServerCertificate,
@@ -108,18 +108,6 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     await eventually('their end', () => remote.open.size === 0);
     await clock.advance(120_000);
     assert.equal(remote.total(), 6);
-  });
-
-  it('go through the HTTP proxy', async (t) => {
-    const remote = await service(t, genuine);
-    const proxy = await serveConnectProxy(t, { route: () => remote });
-    const out = outbound(t, { https_proxy: `http://127.0.0.1:${proxy.port}` });
-    const agent = ready(out, 8443, 1, 'api.example');
-    agent.keep(true);
-    await eventually('a connection', () => remote.accepted.length === 1);
-    await settle(64);
-    assert.deepEqual(await get(agent, 8443, '/', 'api.example'), WAITED);
-    assert.equal(proxy.seen[0]?.target, 'api.example:8443');
   });
 
   it('go to the service, whatever a request says', async (t) => {
@@ -221,17 +209,5 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     await Promise.all([open.close(), opening.close(), tunnelled.close()]);
     await eventually('their end', () => a.size + b.size + c.size === 0);
     assert.equal(remote.total(), 1);
-  });
-
-  it('are given up like old ones if their handshake does not end', async (t) => {
-    const clock = createFakeClock();
-    const silent = await serveNobody(t);
-    ready(outbound(t, {}, clock), silent.port, 1).keep(true);
-    await eventually('an attempt', () => silent.open.size === 1);
-    await clock.advance(47_000);
-    await eventually(
-      'another, and the end of the first',
-      () => silent.total() === 2 && silent.open.size === 1,
-    );
   });
 });
