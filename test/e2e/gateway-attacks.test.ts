@@ -65,12 +65,8 @@ type Row = readonly [
 ];
 
 /** The codes of refusals. */
-const REFUSED = [
-  'response_not_authentic',
-  'response_malformed',
-  'stream_unfinished',
-  'response_not_encrypted',
-];
+const REFUSED =
+  /"code":"(?:response_not_authentic|response_malformed|stream_unfinished|response_not_encrypted)"/;
 
 // What a gateway can do to events.
 
@@ -521,9 +517,6 @@ type Honest = readonly (readonly unknown[])[];
 const isBeginning = (items: readonly unknown[], honest: Honest): boolean =>
   honest.some((of) => isDeepStrictEqual(items, of.slice(0, items.length)));
 
-const codeOf = (item: unknown): string =>
-  (item as { error?: { code?: string } } | undefined)?.error?.code ?? 'none';
-
 /**
  * Whole answers: 502, the code in the body; errors keep their status. Streams: the same, or an honest
  * beginning, an error event and a broken connection.
@@ -532,14 +525,14 @@ function assertRefused({ api, events, ...given }: HonestExchange, outcome: Outco
   const { status, text, broken, items } = outcome;
   assertError(given as HonestExchange, outcome, honest);
   if (status === 502 || status === given.status) {
-    assert.match(text, new RegExp(`"code":"(?:${REFUSED.join('|')})"`));
+    assert.match(text, REFUSED);
     assert.deepEqual([items, broken], [[], false]);
     return;
   }
   assert.notEqual(events, undefined, `${status}: ${text}`);
   const read = readStream(api, text).items;
   assert.deepEqual([Math.trunc(status / 100), broken], [2, true], text);
-  assert.ok(REFUSED.includes(codeOf(read.at(-1))), text);
+  assert.match(JSON.stringify(read.at(-1)), REFUSED);
   assert.deepEqual(read.slice(0, -1), items);
 }
 
