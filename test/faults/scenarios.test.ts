@@ -1,4 +1,4 @@
-/** Faults that are more than one answer gone wrong: of the remote, of the process, of its disk and clients. */
+/** Faults beyond one answer gone wrong: of the remote, of the process, of its disk and clients. */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
