@@ -1,4 +1,4 @@
-/** Each fault scenario, by name: what the operator is told, what clients get, and what is left behind. */
+/** Faults beyond one answer gone wrong: of the remote, of the process, of its disk and clients. */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
