@@ -153,22 +153,27 @@ describe('the pages of docs', () => {
   });
 
   it('call a client tested only if the file of its test exists', () => {
-    const rows = [...read('docs/agents.md').matchAll(/^\| .* \| `npm [^`]+` \(`([^`]+)`\) \|$/gm)];
+    const pages = read('docs/agents.md') + read('docs/applications.md');
+    const rows = [...pages.matchAll(/^\| .* \| `npm [^`]+` \(`([^`]+)`\) \|$/gm)];
     assert.ok(rows.length >= 2);
     for (const [row, file] of rows) assert.ok(existsSync(join(ROOT, file as string)), row);
   });
 
-  it('say of every recipe that it is not tested, or with which version it was tried once', () => {
-    const rows = [...read('docs/recipes.md').matchAll(/^\| .* \| (.+) \|$/gm)].slice(2);
-    assert.ok(rows.length >= 6);
+  it('say of every application that it is not tested, or with which version it was tried once', () => {
+    const [, section = ''] = read('docs/applications.md').split('\n## Applications\n');
+    const [table = ''] = section.split('\n## ');
+    const rows = [...table.matchAll(/^\| .* \| (.+) \|$/gm)].slice(2);
+    assert.ok(rows.length >= 5);
     for (const [, tested = ''] of rows)
       assert.match(tested, /^(?:no: as its makers describe it|once, with \D+ \d+\.\d+\.\d+)$/);
   });
 
-  it('have recipes whose JSON and YAML parse, and whose URLs are all those of the proxy', () => {
-    const page = read('docs/recipes.md');
-    for (const [, text] of page.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(text as string);
-    for (const [, text] of page.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(text as string);
+  it('have settings whose JSON and YAML parse; those of applications have only URLs of the proxy', () => {
+    const page = read('docs/applications.md');
+    for (const text of [page, read('docs/agents.md')]) {
+      for (const [, json] of text.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(json as string);
+      for (const [, yaml] of text.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(yaml as string);
+    }
     const urls = [...page.matchAll(/https?:\/\/[^\s"'`)]+/g)].map(([url]) => url);
     assert.ok(urls.length > 10);
     for (const url of urls) {
