@@ -87,7 +87,7 @@ describe('the pages of docs', () => {
   });
 
   it('publish nothing at npm under a name that is not ours there', () => {
-    const [, foreign] = /^The name `([\w-]+)` on npm is not ours/m.exec(read('docs/client.md'))!;
+    const [, foreign] = /^The name `([\w-]+)` on npm is not ours/m.exec(read('docs/library.md'))!;
     const published = PAGES.flatMap((page) => [...read(page).matchAll(/^npm publish (\S+)-\d/gm)]);
     assert.deepEqual(
       published.map(([, name]) => name).filter((name) => name === foreign),
