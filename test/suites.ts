@@ -91,7 +91,7 @@ export const RUNS: readonly Run[] = [
  */
 export const REPEATED: Readonly<Record<string, string>> = {
   'test/applications/sdk-settings.test.ts':
-    'the settings of docs/sdks.md as they stand there, with the JavaScript and the Python SDKs',
+    'the settings of docs/applications.md as they stand there, with the JavaScript and the Python SDKs',
   'test/e2e/demo.test.ts': 'the demo from its start to its end, by itself, with a signal, and with an agent',
   'test/limits/valkey.test.ts': 'limits shared by several replicas are counted in Valkey as in Redis',
   'test/faults/scenarios.test.ts':
