@@ -104,13 +104,11 @@ describe('the simulated service', () => {
     ['a message that is no JSON', (a) => `{"model":"m","a":${a.seal('secret words')}}`, /not JSON after/],
     ['no model', (a) => `{"a":${a.seal('1')}}`, /no model/],
     ['a number as model', (a) => `{"model":7,"a":${a.seal('1')}}`, /no model/],
-    ...['', 'a|b', 'a\\b', '{x', '[x', ':1', '!x', '@this', '@this:1'].map(
-      (name): [string, (attempt: Attempt) => string, RegExp] => [
-        `the member name ${JSON.stringify(name)}`,
-        (a) => `{"model":"m",${JSON.stringify(name)}:${a.seal('1')}}`,
-        /cannot be addressed/,
-      ],
-    ),
+    ...['', 'a|b', '{x', '@this:1'].map((name): [string, (attempt: Attempt) => string, RegExp] => [
+      `the member name ${JSON.stringify(name)}`,
+      (a) => `{"model":"m",${JSON.stringify(name)}:${a.seal('1')}}`,
+      /cannot be addressed/,
+    ]),
   ];
   for (const [what, body, message] of bodies) {
     it(`refuses a body with ${what}`, async () => {

@@ -7,7 +7,6 @@ import {
   openMessage,
   type Protection,
   parseMessage,
-  sealMembers,
   sealMessage,
 } from '../../../simulator/inference/envelope.ts';
 import { inSequenceOrder } from '../../../simulator/inference/json-text.ts';
@@ -18,29 +17,26 @@ export interface LiteralExchange {
   readonly nonce: Buffer;
 }
 
-const protectionOf = ({ id, secret, nonce }: LiteralExchange): Protection => ({
-  secretId: id,
-  key: secret,
-  nonce,
-});
-
 /** Section 4, either direction. */
 export const literalSeal = (
-  exchange: LiteralExchange,
+  of: LiteralExchange,
   sequence: number,
   iv: Buffer,
   plaintext: Uint8Array,
-): string => sealMessage(protectionOf(exchange), sequence, iv, plaintext);
+): string => sealMessage({ secretId: of.id, key: of.secret, nonce: of.nonce }, sequence, iv, plaintext);
 
 /** Section 4, the other side; throws where the message does not authenticate. */
-export const literalOpen = (exchange: LiteralExchange, sequence: number, message: string): Buffer =>
-  openMessage(protectionOf(exchange), sequence, parseMessage(message));
+export const literalOpen = (
+  { secret: key, nonce }: LiteralExchange,
+  sequence: number,
+  text: string,
+): Buffer => openMessage({ key, nonce }, sequence, parseMessage(text));
 
 /** Section 5.2: names without the plain ones, in the order of their sequence numbers. */
-export const literalOrder = (names: readonly string[], plain: readonly string[]): string[] =>
-  inSequenceOrder(names.filter((name) => !plain.includes(name)).map((name) => ({ name }))).map(
-    ({ name }) => name,
-  );
+export function literalOrder(names: readonly string[], plain: readonly string[]): string[] {
+  const sealed = names.filter((name) => !plain.includes(name));
+  return inSequenceOrder(sealed.map((name) => ({ name }))).map(({ name }) => name);
+}
 
 /** One member as source text: how its name is written, its raw value, blanks around. */
 export interface LiteralMember {
@@ -69,10 +65,14 @@ export function literalSealObject(
   ivs: () => Buffer,
   firstSequence = 0,
 ): string {
-  let sequence = firstSequence;
-  return sealMembers(literalText(members), new Set(plain), (plaintext) =>
-    literalSeal(exchange, sequence++, ivs(), Buffer.from(plaintext)),
+  const names = members.map(({ name }) => name);
+  const sealed = new Map(
+    literalOrder(names, plain).map((name, index) => {
+      const raw = members.find((member) => member.name === name)?.raw ?? '';
+      return [name, literalSeal(exchange, firstSequence + index, ivs(), Buffer.from(raw))];
+    }),
   );
+  return literalText(members.map((member) => ({ ...member, raw: sealed.get(member.name) ?? member.raw })));
 }
 
 /** The server's side of section 5: a sealed body → each member's raw text by decoded name. */
