@@ -18,12 +18,12 @@ const PAGES = [
 /** A path of ours in running text or code, also where `../` stands before it. */
 const PATH =
   /(?<![\w@$.~/-])(?:\.{1,2}\/)*((?:docs|lib|simulator|scripts|bench|bin|test|deploy)\/[\w./@-]*\w\.(?:ts|md|json|sh|svg|yaml|txt))\b/g;
-/** A page with the numbers of its sections: `docs/hazards.md 8`, `docs/protocol/inference.md 5.6 and 11`. */
-const SECTION = /\bdocs\/([\w/-]+\.md) (\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?(?![\w.]))*)/g;
+/** A page with numbers of it: `docs/architecture.md H25`, `docs/protocol/inference.md 5.6 and 11`. */
+const SECTION = /\bdocs\/([\w/-]+\.md) ([DH]?\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?(?![\w.]))*)/g;
 /** References that name no page of ours, or not where it is. */
 const NOWHERE: readonly RegExp[] = [
   /\btraps? \d+/gi,
-  /(?<!\.md )\bdecisions? \d+/gi,
+  /\b(?:decisions?|hazards?) \d+/gi,
   /\(spec[ ,;]|\bspec "/g,
   // The source of a check is shown to people, who find the page in docs/protocol.
   /(?<![\w/-])(?<!['`])(?:inference|attestation|grammar)\.md\b/g,
@@ -46,13 +46,15 @@ const wideComments = (file: string, text: string): string[] =>
         : [],
     );
 
-/** The numbers of a page: of its headings, and of the items of numbered lists below the chapters. */
+/** The numbers of a page: of headings, decisions, hazards, and items of numbered lists below the chapters. */
 function numbersOf(page: string): Set<string> {
   const numbers = new Set<string>();
   let chapter = '';
   for (const line of page.split('\n')) {
     const heading = /^#{2,3} (\d+(?:\.\d+)?)\.? /.exec(line)?.[1];
     const item = /^(\d+)\. /.exec(line)?.[1];
+    const named = /^- \*\*([DH]\d+)\. /.exec(line)?.[1];
+    if (named !== undefined) numbers.add(named);
     if (heading !== undefined) numbers.add(heading);
     if (/^## /.test(line)) chapter = heading ?? '';
     if (item !== undefined) numbers.add(`${chapter}.${item}`);
