@@ -4,8 +4,8 @@
  *     { "my-model": { "events": [ { "delayMs": 5, "event": "ping", "data": { … } }, { "data": "[DONE]" } ],
  *                     "unary":  { "status": 200, "delayMs": 5, "body": { … } } } }
  *
- * `events` answers a streaming request, `unary` any other; `"turns": [ … ]` in place of both holds one of these
- * for each answer of a tool. `data` that is a text goes out as it is.
+ * `events` answers a streaming request, `unary` any other; `"turns": [ … ]` in place of both holds one of
+ * these for each answer of a tool. `data` that is a text goes out as it is.
  */
 import { readFileSync } from 'node:fs';
 import { PrivatemodeError } from '../../../lib/errors.ts';
