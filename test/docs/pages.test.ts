@@ -89,32 +89,11 @@ describe('the pages of docs', () => {
     assert.deepEqual(JSON.parse(settings('Claude Code', 'json', { url: '', model: 'm' })), given);
   });
 
-<<<<<<< HEAD
-=======
-  it('tell Codex and opencode how large the context window of the model is', () => {
-    const place = { url: '', model: 'm' };
-    const [codex = ''] = settings('Codex CLI', 'toml', place).split('['); // in front of the first table
-    assert.match(codex, /^model_context_window = 131072$/m);
-    const opencode = JSON.parse(settings('opencode', 'json', place));
-    assert.deepEqual(opencode.provider.privatemode.models.m.limit, { context: 131_072, output: 32_000 });
-  });
-
-  it('say of every application that it is not tested, or with which version it was tried once', () => {
-    const [, section = ''] = read('docs/applications.md').split('\n## Applications\n');
-    const [table = ''] = section.split('\n## ');
-    const rows = [...table.matchAll(/^\| .* \| (.+) \|$/gm)].slice(2);
-    assert.ok(rows.length >= 5);
-    for (const [, tested = ''] of rows)
-      assert.match(tested, /^(?:no: as its makers describe it|once, with \D+ \d+\.\d+\.\d+)$/);
-  });
-
->>>>>>> w-ddev
   it('have settings whose JSON and YAML parse; those of applications have only URLs of the proxy', () => {
     const page = read('docs/applications.md');
-    for (const text of [page, read('docs/agents.md')]) {
-      for (const [, json] of text.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(json as string);
-      for (const [, yaml] of text.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(yaml as string);
-    }
+    const both = page + read('docs/agents.md');
+    for (const [, text] of both.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(text as string);
+    for (const [, text] of both.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(text as string);
     const urls = [...page.matchAll(/https?:\/\/[^\s"'`)]+/g)].map(([url]) => url);
     assert.ok(urls.length > 10);
     for (const url of urls) {

@@ -66,8 +66,8 @@ function verdict(exchanged: Exchanged, writes: number, stream: boolean): string 
 }
 
 /**
- * One or more faults for each place where they act: as asked for, what a client sees in a stream, and in a whole
- * answer; and the ms that it takes at least, where time is its effect.
+ * One or more faults for each place where they act: as asked for, what a client sees in a stream, and in a
+ * whole answer; and the ms that it takes at least, where time is its effect.
  */
 const OUTCOMES: readonly (readonly [asked: string, stream: string, whole: string, ms?: number])[] = [
   ['status:429,7', '429 marked false in 7 s', '429 marked false in 7 s'],
