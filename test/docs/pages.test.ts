@@ -91,10 +91,9 @@ describe('the pages of docs', () => {
 
   it('have settings whose JSON and YAML parse; those of applications have only URLs of the proxy', () => {
     const page = read('docs/applications.md');
-    for (const text of [page, read('docs/agents.md')]) {
-      for (const [, json] of text.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(json as string);
-      for (const [, yaml] of text.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(yaml as string);
-    }
+    const both = page + read('docs/agents.md');
+    for (const [, text] of both.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(text as string);
+    for (const [, text] of both.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(text as string);
     const urls = [...page.matchAll(/https?:\/\/[^\s"'`)]+/g)].map(([url]) => url);
     assert.ok(urls.length > 10);
     for (const url of urls) {

@@ -22,8 +22,7 @@ const PATH =
 const SECTION = /\bdocs\/([\w/-]+\.md) ([DH]?\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?(?![\w.]))*)/g;
 /** References that name no page of ours, or not where it is. */
 const NOWHERE: readonly RegExp[] = [
-  /\btraps? \d+/gi,
-  /\b(?:decisions?|hazards?) \d+/gi,
+  /\b(?:traps?|hazards?|decisions?) \d+/gi,
   /\(spec[ ,;]|\bspec "/g,
   // The source of a check is shown to people, who find the page in docs/protocol.
   /(?<![\w/-])(?<!['`])(?:inference|attestation|grammar)\.md\b/g,
@@ -46,15 +45,13 @@ const wideComments = (file: string, text: string): string[] =>
         : [],
     );
 
-/** The numbers of a page: of headings, decisions, hazards, and items of numbered lists below the chapters. */
+/** The numbers of a page: of its headings, decisions, hazards, and numbered items below the chapters. */
 function numbersOf(page: string): Set<string> {
   const numbers = new Set<string>();
   let chapter = '';
   for (const line of page.split('\n')) {
-    const heading = /^#{2,3} (\d+(?:\.\d+)?)\.? /.exec(line)?.[1];
+    const heading = /^(?:#{2,3} |- \*\*)([DH]?\d+(?:\.\d+)?)\.? /.exec(line)?.[1];
     const item = /^(\d+)\. /.exec(line)?.[1];
-    const named = /^- \*\*([DH]\d+)\. /.exec(line)?.[1];
-    if (named !== undefined) numbers.add(named);
     if (heading !== undefined) numbers.add(heading);
     if (/^## /.test(line)) chapter = heading ?? '';
     if (item !== undefined) numbers.add(`${chapter}.${item}`);
