@@ -69,7 +69,8 @@ async function outcomeOf(
     const [, kind, found] = /^\["(passed|failed)",(".*")\]$/.exec(line) ?? [];
     if (kind === undefined || JSON.parse(found as string) !== name) continue;
     outcome = kind as 'passed' | 'failed';
-    setTimeout(endGroup, 1_000, leader).unref(); // a test that failed often leaves open what keeps its process
+    // A test that failed often leaves open what keeps its process alive.
+    setTimeout(endGroup, 1_000, leader).unref();
   }
   clearTimeout(hangs);
   return outcome;

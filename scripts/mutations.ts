@@ -1,6 +1,6 @@
 /**
- * The faults that `npm run mutation` plants, to see whether the tests notice them: one for each promise that a
- * rewrite could lose without a word.
+ * The faults that `npm run mutation` plants, to see whether the tests notice them: one for each promise that
+ * a rewrite could lose without a word.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
