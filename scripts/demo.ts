@@ -115,7 +115,7 @@ async function demo(wanted: Wanted): Promise<number> {
   showVerdict(proxy);
   if (admin !== undefined) say(`\nThe status page: http://127.0.0.1:${admin}/`);
   if (wanted.agent !== undefined && scratch !== undefined) {
-    const code = await runAgent(wanted.agent, proxy, scratch, wanted.rest);
+    const code = await runAgent(wanted.agent, proxy.port, scratch, wanted.rest);
     const { recorder, exchanges } = simulator;
     const requests = exchanges.all().filter(({ method }) => method === 'POST').length;
     const leaked = recorder.containing(ROLE).length;
@@ -158,12 +158,7 @@ function readable(what: string, count: number, requests: number): string {
  * Runs the agent and returns its exit code; log lines wait until then. The agent gets the terminal and its
  * signals; the status page shows the requests.
  */
-function runAgent(
-  agent: string,
-  { port }: RunningProxy,
-  scratch: string,
-  rest: readonly string[],
-): Promise<number> {
+function runAgent(agent: string, port: number, scratch: string, rest: readonly string[]): Promise<number> {
   mkdirSync(scratch);
   process.chdir(scratch);
   for (const signal of SIGNALS) process.off(signal, onSignal);
