@@ -66,13 +66,7 @@ const SDK: Readonly<Record<string, unknown>> = {
   timeout: 5_000,
   maxRetries: 0,
   organization: 'o',
-  project: 'p',
-  webhookSecret: 'w',
-  defaultQuery: { a: 'b' },
   defaultHeaders: { 'x-mine': '1', authorization: null },
-  dangerouslyAllowBrowser: true,
-  logLevel: 'off',
-  logger: console,
   optionOfTheNextMajor: 1,
 };
 
