@@ -116,7 +116,6 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/limits/valkey.test.ts': 'it loads other files at its top level',
   'test/manifest-log.test.ts': 'it changes the time zone',
   'test/packaging/': 'it runs programs of others',
-  'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
   'test/gateway/path-cost.test.ts': 'it counts what the process makes',
   'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
   'test/config/inherited-socket.test.ts': 'it starts the program',
