@@ -4,8 +4,7 @@
  * connections close.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { amdKdsRoutes } from '../simulator/collateral/amd-kds.ts';
-import { intelPcsRoutes } from '../simulator/collateral/intel-pcs.ts';
+import { amdKdsRoutes, intelPcsRoutes } from '../simulator/collateral.ts';
 import { createDeployment } from '../simulator/deployment.ts';
 import { hardwareIn, writeManifest, writeTrustAnchors } from '../simulator/directory.ts';
 import { createFaults } from '../simulator/faults.ts';

@@ -173,10 +173,7 @@ function wholeNumber(option: string, value: string, maximum: number, unit = ''):
   throw refused(`${wanted}, not ${JSON.stringify(value)}`);
 }
 
-/**
- * From `name=value`; a name alone switches a flag on. Faults of inference add up as with `+`; of any other
- * given twice, one value would be lost.
- */
+/** A name alone switches a flag on. Faults of inference add up; of any other, one value would be lost. */
 function faultsOf(given: readonly string[]): Record<string, string> {
   const faults: Record<string, string> = {};
   for (const each of given) {

@@ -5,7 +5,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { PrivatemodeError } from '../lib/errors.ts';
 import type { Faults } from './faults.ts';
-import { type Exchange, HttpError, type Route, readJsonObject, sendJson } from './route.ts';
+import { Rejection } from './inference/rejection.ts';
+import { type Exchange, type Route, readJsonObject, sendJson } from './route.ts';
 import type { Simulator } from './simulator.ts';
 
 export const CONTROL_PREFIX = '/_simulator/';
@@ -28,7 +29,7 @@ async function putFaults(faults: Faults, { request }: Exchange): Promise<void> {
     replace(wanted);
   } catch (refusal) {
     replace(before);
-    throw refusal instanceof PrivatemodeError ? new HttpError(400, refusal.message) : refusal;
+    throw refusal instanceof PrivatemodeError ? new Rejection(400, refusal.message) : refusal;
   }
 }
 
@@ -50,9 +51,9 @@ export function controlRoutes(controls: Controls): readonly Route[] {
       async handle(exchange) {
         const { socket, headers } = exchange.request;
         if (!isLoopback(socket.remoteAddress))
-          throw new HttpError(403, 'the control endpoint answers to this machine only');
+          throw new Rejection(403, 'the control endpoint answers to this machine only');
         if (isOfPage(headers))
-          throw new HttpError(403, 'the control endpoint does not answer to web pages: use curl');
+          throw new Rejection(403, 'the control endpoint does not answer to web pages: use curl');
         await command(exchange);
         sendJson(exchange.response, 200, {
           manifestSha256: controls.manifestSha256,
@@ -68,9 +69,6 @@ export function controlRoutes(controls: Controls): readonly Route[] {
 export const isLoopback = (address: string | undefined): boolean =>
   address !== undefined && /^(127\.|::1$|::ffff:127\.)/.test(address);
 
-/**
- * Whether a browser sent this for a page, which can send a POST without being allowed to. `none` is an
- * address that a person typed (Fetch Metadata 2.3).
- */
+/** Whether a browser sent this for a page. `none` is an address that a person typed (Fetch Metadata 2.3). */
 const isOfPage = (headers: IncomingHttpHeaders): boolean =>
   headers.origin !== undefined || (headers['sec-fetch-site'] ?? 'none') !== 'none';

@@ -5,7 +5,6 @@ import { PrivatemodeError } from '../lib/errors.ts';
 import { createHardware, type Hardware, loadHardware, readIfThere, saveHardware } from './hardware.ts';
 import { toPem } from './pki/certificate.ts';
 
-const HARDWARE_FILE = 'hardware.json';
 const REVISION_FILE = 'revision';
 
 /** File names of the roots, after the common names of their subjects; their loader reads the content only. */
@@ -18,7 +17,7 @@ const ROOT_FILES = {
 /** The hardware kept in the directory, or new hardware that is kept from now on. Creates the directory. */
 export async function hardwareIn(directory: string): Promise<Hardware> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
-  const path = join(directory, HARDWARE_FILE);
+  const path = join(directory, 'hardware.json');
   const kept = await loadHardware(path);
   if (kept !== undefined) return kept;
   const made = await createHardware();
@@ -38,9 +37,8 @@ export async function writeTrustAnchors(directory: string, { roots }: Hardware):
 type Service = { readonly url: string; readonly roots: Readonly<Record<'ark' | 'ask' | 'intel', string>> };
 
 /**
- * A module that exports the options of the client library for this simulator. Copied over
- * examples/service.mjs, it makes every example use the simulator. It contains the roots as text, since some
- * runtimes of the examples cannot read files.
+ * A module with the options of the client library for this simulator, in place of examples/service.mjs. The
+ * roots are in it as text, since some runtimes of the examples cannot read files.
  */
 export function serviceModule({ url, roots: { ark, ask, intel } }: Service): string {
   const options = {
@@ -52,11 +50,6 @@ export function serviceModule({ url, roots: { ark, ask, intel } }: Service): str
   return `export const options = ${JSON.stringify(options)};\n`;
 }
 
-/** Writes service.mjs. */
-export async function writeService(directory: string, service: Service): Promise<void> {
-  await writeFile(join(directory, 'service.mjs'), serviceModule(service));
-}
-
 /** The number of the manifest that the last simulator in this directory served; 0 in a new directory. */
 export async function revisionIn(directory: string): Promise<number> {
   const path = join(directory, REVISION_FILE);
@@ -66,10 +59,7 @@ export async function revisionIn(directory: string): Promise<number> {
   throw new PrivatemodeError('config_invalid', `${path} does not hold the number of a manifest; remove it`);
 }
 
-/**
- * Writes manifest.json, the active manifest byte for byte as the CDN path serves it, and its number, with
- * which the next start serves it again.
- */
+/** Writes manifest.json, byte for byte as the CDN path serves it, and the number of the manifest. */
 export async function writeManifest(directory: string, bytes: Uint8Array, revision = 0): Promise<void> {
   await writeFile(join(directory, REVISION_FILE), `${revision}\n`);
   await writeFile(join(directory, 'manifest.json'), bytes);

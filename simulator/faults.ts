@@ -1,7 +1,4 @@
-/**
- * Every fault of the simulator, as one table: a name, the kind of its value and a line of help. To add a
- * fault, add a row here and read it at the place where it acts.
- */
+/** Every fault of the simulator, as one table. A new one is a row here, and read where it acts. */
 import { PrivatemodeError } from '../lib/errors.ts';
 
 /** `count`: happens so many times. `number`, `text`: a value that stays until it is cleared. */
@@ -72,10 +69,7 @@ const VERSION = { ...KINDS.text, form: /^v\d+\.\d+\.\d+$/, wanted: 'a version as
 /** The faults in force. A simulator has one such object; tests, flags and the control endpoint change it. */
 export type Faults = ReturnType<typeof createFaults>;
 
-/**
- * `checkText` must throw config_invalid for a text that names unknown faults of inference; this file does not
- * read the table of those faults.
- */
+/** `checkText` throws config_invalid for a text that names unknown faults of inference. */
 export function createFaults(checkText?: (text: string) => void) {
   const values = new Map<FaultName, boolean | number | string>();
 

@@ -15,10 +15,7 @@ import { issueTlsCa } from './pki/tls.ts';
 const rsa = (modulusLength: number) => ({ type: 'rsa', modulusLength }) as const;
 const ec = (namedCurve: 'P-256' | 'P-384') => ({ type: 'ec', namedCurve }) as const;
 
-/**
- * Every long-lived private key. AMD's two are RSA 4096 (docs/protocol/attestation.md 7), and take most of the
- * time.
- */
+/** Every long-lived private key. AMD's two are RSA 4096 (docs/protocol/attestation.md 7) and take longest. */
 const KEYS = {
   ark: rsa(4096),
   ask: rsa(4096),

@@ -9,10 +9,9 @@ import type { WorkloadIdentity } from './pki/mesh.ts';
 import { referenceValues } from './reference-values.ts';
 
 const NAMESPACE = 'continuum-simulated';
+const CLUSTER = `${NAMESPACE}.svc.cluster.local`;
 
-interface WorkloadRow extends WorkloadIdentity {
-  readonly role?: 'coordinator';
-}
+type WorkloadRow = WorkloadIdentity & { readonly role?: 'coordinator' };
 
 const inferenceWorkload = (name: string): WorkloadRow => ({
   sans: ['continuum-etcd-client', name, '*'],
@@ -31,8 +30,8 @@ const WORKLOADS = {
       'root',
       'secret-service',
       '*',
-      `secret-service-internal.${NAMESPACE}.svc.cluster.local`,
-      `*.secret-service-headless.${NAMESPACE}.svc.cluster.local`,
+      `secret-service-internal.${CLUSTER}`,
+      `*.secret-service-headless.${CLUSTER}`,
     ],
     workloadSecretId: `apps/v1/StatefulSet/${NAMESPACE}/secret-service`,
   },
@@ -43,21 +42,13 @@ const WORKLOADS = {
 
 export const identityOf = (name: keyof typeof WORKLOADS): WorkloadIdentity => WORKLOADS[name];
 
-export interface Manifest {
-  readonly bytes: Uint8Array;
-  /** Lower-case hex. */
-  readonly sha256: string;
-  /** The initdata documents; their hashes are the keys of `Policies`. */
-  readonly policies: readonly Uint8Array[];
-  /** 32 bytes: HOST_DATA of the coordinator (docs/protocol/attestation.md 4.3). */
-  readonly coordinatorHash: Uint8Array;
-}
-
 const initdata = (name: string, revision: number): Uint8Array =>
   Buffer.from(`# initdata of the simulated ${name}\nversion = "0.1.0"\nrevision = ${revision}\n`, 'utf8');
 
+export type Manifest = ReturnType<typeof buildManifest>;
+
 /** Manifest number `revision` of a deployment on this hardware. */
-export function buildManifest(hardware: Hardware, revision: number): Manifest {
+export function buildManifest(hardware: Hardware, revision: number) {
   const rows = Object.entries<WorkloadRow>(WORKLOADS).map(([name, row]) => {
     const document = initdata(name, revision);
     return { row, document, hash: sha256(document) };
@@ -74,9 +65,12 @@ export function buildManifest(hardware: Hardware, revision: number): Manifest {
   };
   const bytes = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`, 'utf8');
   return {
-    bytes,
+    bytes: bytes as Uint8Array,
+    /** Lower-case hex. */
     sha256: Buffer.from(sha256(bytes)).toString('hex'),
+    /** The initdata documents; their hashes are the keys of `Policies`. */
     policies: rows.map(({ document }) => document),
+    /** 32 bytes: HOST_DATA of the coordinator (docs/protocol/attestation.md 4.3). */
     coordinatorHash: rows.find(({ row }) => row.role === 'coordinator')?.hash ?? new Uint8Array(32),
   };
 }

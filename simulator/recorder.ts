@@ -19,29 +19,19 @@ export interface RecordedRequest {
 }
 
 /** The requests that the service saw. */
-export interface Recorder {
-  requests(): readonly RecordedRequest[];
-  /** The requests that contain these bytes in path, headers or body (a string is searched as UTF-8). */
-  containing(needle: string | Uint8Array): readonly RecordedRequest[];
-  clear(): void;
-}
+export type Recorder = ReturnType<typeof createRecorder>['recorder'];
 
 /** Body bytes kept of one request. */
 const MAX_BODY_BYTES = 4 * 1024 * 1024;
 
-/**
- * Makes a recorder, and the tap that the server puts on every request; handlers need not know of it. Beyond
- * `maxRequests`, the oldest request is dropped.
- */
-export function createRecorder(maxRequests = 1000): {
-  recorder: Recorder;
-  tap: (request: IncomingMessage) => void;
-} {
+/** Makes a recorder of the last requests, and the tap that the server puts on each. */
+export function createRecorder(maxRequests = 1000) {
   let recordings: RecordedRequest[] = [];
   return {
     recorder: {
-      requests: () => [...recordings],
-      containing: (needle) =>
+      requests: (): readonly RecordedRequest[] => [...recordings],
+      /** Those that contain these bytes in path, headers or body (a string is searched as UTF-8). */
+      containing: (needle: string | Uint8Array): readonly RecordedRequest[] =>
         recordings.filter(
           ({ path, headers, body }) =>
             Buffer.from([path, ...Object.entries(headers)].join('\n')).includes(needle) ||
@@ -51,7 +41,7 @@ export function createRecorder(maxRequests = 1000): {
         recordings = [];
       },
     },
-    tap(request) {
+    tap(request: IncomingMessage) {
       if (maxRequests === 0) return;
       const { method = '', url = '', headers } = request;
       const chunks: Buffer[] = [];

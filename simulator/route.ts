@@ -2,6 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import type { Faults } from './faults.ts';
+import { Rejection } from './inference/rejection.ts';
 
 /** One request to the simulator, with its response. */
 export interface Exchange {
@@ -19,7 +20,7 @@ export interface Route {
   readonly path: string | RegExp;
   /** Undefined for the control endpoint, which has no faults. */
   readonly service?: Service;
-  /** May throw HttpError. */
+  /** May throw Rejection. */
   readonly handle: (exchange: Exchange) => void | Promise<void>;
 }
 
@@ -54,36 +55,25 @@ export function interrupted(
   return true;
 }
 
-/** A handler throws this to respond with an error, in the service's shape (docs/protocol/inference.md 11). */
-export class HttpError extends Error {
-  override readonly name = 'HttpError';
-  readonly status: number;
-
-  constructor(status: number, message: string) {
-    super(message);
-    this.status = status;
-  }
-}
-
 const MAX_BODY_BYTES = 64 * 1024;
 
 /**
- * The body as one JSON object; an empty object if there is no body. Throws HttpError 400 or 413, both after
+ * The body as one JSON object; an empty object if there is no body. Throws Rejection 400 or 413, both after
  * the whole body: a connection reset would lose a response sent during the upload.
  */
 export async function readJsonObject(request: IncomingMessage): Promise<Record<string, unknown>> {
   const body = await buffer(request);
-  if (body.length > MAX_BODY_BYTES) throw new HttpError(413, 'request body too large');
+  if (body.length > MAX_BODY_BYTES) throw new Rejection(413, 'request body too large');
   if (body.length === 0) return {};
   let value: unknown;
   try {
     value = JSON.parse(body.toString('utf8'));
   } catch {
-    throw new HttpError(400, 'the request body is not JSON');
+    throw new Rejection(400, 'the request body is not JSON');
   }
   if (typeof value === 'object' && value !== null && !Array.isArray(value))
     return value as Record<string, unknown>;
-  throw new HttpError(400, 'the request body is not a JSON object');
+  throw new Rejection(400, 'the request body is not a JSON object');
 }
 
 export function sendJson(response: ServerResponse, status: number, value: unknown): void {

@@ -7,15 +7,8 @@ import type { AddressInfo, Socket } from 'node:net';
 import { asPrivatemodeError } from '../lib/errors.ts';
 import { CONTROL_PREFIX } from './control.ts';
 import type { Faults } from './faults.ts';
-import {
-  type Exchange,
-  findRoute,
-  HttpError,
-  interrupted,
-  type Route,
-  type Service,
-  sendError,
-} from './route.ts';
+import { Rejection } from './inference/rejection.ts';
+import { type Exchange, findRoute, interrupted, type Route, type Service, sendError } from './route.ts';
 
 /**
  * Resets the TCP connection of a request at once (RST, not FIN); the client sees `read ECONNRESET`. Node
@@ -36,11 +29,7 @@ export interface ServerOptions {
   /** Whether web pages of any origin may read the responses, except those of the control endpoint. */
   readonly cors?: boolean;
   /** Gets every request except those for the control endpoint, before anything is read from it. */
-  readonly onRequest: (
-    request: IncomingMessage,
-    response: ServerResponse,
-    service: Service | 'inference',
-  ) => void;
+  readonly onRequest: (exchange: Pick<Exchange, 'request' | 'response'>, by: Service | 'inference') => void;
 }
 
 /** Starts the server and resolves once it listens. Rejects if the address cannot be bound. */
@@ -105,7 +94,7 @@ async function dispatch(
   const isControl = url?.pathname.startsWith(CONTROL_PREFIX) ?? false;
   if (cors && !isControl && allowedPage(request, response)) return;
   const route = url === null ? undefined : findRoute(routes, request.method ?? '', url.pathname);
-  if (!isControl) onRequest(request, response, route?.service ?? 'inference');
+  if (!isControl) onRequest({ request, response }, route?.service ?? 'inference');
   if (route === undefined || url === null) return void inference(request, response, reset);
   const exchange: Exchange = { request, response, url };
   try {
@@ -114,11 +103,8 @@ async function dispatch(
   } catch (error) {
     if (response.headersSent || response.destroyed) return void response.destroy();
     request.resume();
-    const status = error instanceof HttpError ? error.status : 500;
-    sendError(
-      response,
-      status,
-      error instanceof HttpError ? error.message : asPrivatemodeError(error).message,
-    );
+    const refusal =
+      error instanceof Rejection ? error : new Rejection(500, asPrivatemodeError(error).message);
+    sendError(response, refusal.status, refusal.message);
   }
 }

@@ -1,12 +1,12 @@
 /** A whole remote deployment in one process: CDN, attestation, secrets, inference, collateral. */
+import { writeFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isIP } from 'node:net';
-import { resolve } from 'node:path';
-import { amdKdsRoutes } from './collateral/amd-kds.ts';
-import { intelPcsRoutes } from './collateral/intel-pcs.ts';
+import { join, resolve } from 'node:path';
+import { amdKdsRoutes, intelPcsRoutes } from './collateral.ts';
 import { controlRoutes } from './control.ts';
 import { createDeployment, type Tee } from './deployment.ts';
-import { hardwareIn, revisionIn, writeManifest, writeService, writeTrustAnchors } from './directory.ts';
+import { hardwareIn, revisionIn, serviceModule, writeManifest, writeTrustAnchors } from './directory.ts';
 import { createFaults } from './faults.ts';
 import { createHardware, type Hardware } from './hardware.ts';
 import { checkFaults } from './inference/faults.ts';
@@ -141,7 +141,7 @@ export async function startSimulator(options: SimulatorOptions = {}) {
     },
     faults,
     cors: options.cors ?? false,
-    onRequest(request, response, service) {
+    onRequest({ request, response }, service) {
       counts[service] += 1;
       tap(request);
       if (service !== 'inference') logEnd(request, response);
@@ -152,6 +152,6 @@ export async function startSimulator(options: SimulatorOptions = {}) {
   const url = `https://${isIP(name) === 6 ? `[${name}]` : name}:${server.port}`;
   const { ark, ask, intelRoot } = hardware.roots;
   const roots = { ark: toPem(ark), ask: toPem(ask), intel: toPem(intelRoot) };
-  if (directory !== undefined) await writeService(directory, { url, roots });
+  if (directory !== undefined) await writeFile(join(directory, 'service.mjs'), serviceModule({ url, roots }));
   return Object.assign(running, server, { url, roots });
 }

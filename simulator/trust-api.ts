@@ -2,7 +2,8 @@
 import type { IncomingMessage } from 'node:http';
 import { type Deployment, HPKE_PUBLIC_KEY_BYTES } from './deployment.ts';
 import type { Faults } from './faults.ts';
-import { type Exchange, HttpError, type Route, readJsonObject, sendBytes, sendJson } from './route.ts';
+import { Rejection } from './inference/rejection.ts';
+import { type Exchange, type Route, readJsonObject, sendBytes, sendJson } from './route.ts';
 import type { SecretStore } from './secrets.ts';
 
 type Body = Record<string, unknown>;
@@ -20,9 +21,9 @@ export function trustRoutes(context: {
   let served: Uint8Array | undefined;
 
   const authorize = ({ request }: Exchange): void => {
-    if (!apiKeys(bearerOf(request))) throw new HttpError(401, 'unauthorized');
+    if (!apiKeys(bearerOf(request))) throw new Rejection(401, 'unauthorized');
     const refusal = tooOld(request, faults?.get('minimum-version'));
-    if (refusal !== undefined) throw new HttpError(400, refusal);
+    if (refusal !== undefined) throw new Rejection(400, refusal);
   };
 
   const post = (service: 'attest' | 'secret', answer: (body: Body) => unknown): Route => ({
@@ -55,7 +56,7 @@ export function trustRoutes(context: {
       const { id, secret, encapsulatedKey, signature, meshCert } = await deployment
         .exchange(publicKey)
         .catch(() => {
-          throw new HttpError(400, 'PublicKey is not a key of this KEM');
+          throw new Rejection(400, 'PublicKey is not a key of this KEM');
         });
       secrets.put(id, secret);
       const [key, signed, certificate] = [encapsulatedKey, signature, meshCert].map(base64);
@@ -64,10 +65,7 @@ export function trustRoutes(context: {
   ];
 }
 
-/**
- * The message for a client that announces less than `minimum`, such as `v1.46.0`; undefined if it may pass.
- * How the real service decides is not known.
- */
+/** The refusal of a client below `minimum`, as `v1.46.0`. How the real service decides is not known. */
 export function tooOld({ headers }: IncomingMessage, minimum: string | undefined): string | undefined {
   if (minimum === undefined) return undefined;
   const announced = String(headers['privatemode-version'] ?? 'v0');
@@ -86,6 +84,6 @@ function bytesOf(body: Body, member: string, length: number): Uint8Array {
   const value = body[member];
   const bytes = typeof value === 'string' ? Buffer.from(value, 'base64') : undefined;
   if (bytes?.length !== length || base64(bytes) !== value)
-    throw new HttpError(400, `${member} must be ${length} bytes in base64`);
+    throw new Rejection(400, `${member} must be ${length} bytes in base64`);
   return new Uint8Array(bytes);
 }

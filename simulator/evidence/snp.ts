@@ -82,10 +82,7 @@ function launchedGuest(vcpus: EvidenceRequest['vcpus'], policy: bigint, tcbParts
 /** Family id 1 and image id 2 of the ID block: the number, then zeros (docs/protocol/attestation.md 5). */
 const idBlockId = (number: number): Uint8Array => Uint8Array.of(number, ...new Uint8Array(15));
 
-/**
- * ECDSA P-384 over the first 2A0h bytes; R and S as 72 bytes each, little-endian
- * (docs/protocol/attestation.md 6.2).
- */
+/** ECDSA P-384 over the first 2A0h bytes; R and S as 72 bytes each (docs/protocol/attestation.md 6.2). */
 export function signReport(unsigned: Omit<SnpReport, 'signature'>, key: KeyObject): SnpReport {
   const signature = new Uint8Array(512);
   const body = serializeReport({ ...unsigned, signature }).subarray(0, SNP_SIGNED_BYTES);

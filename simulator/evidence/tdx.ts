@@ -117,10 +117,7 @@ function launchedGuest(reportData: Uint8Array, coordinatorHash: Uint8Array, faul
   };
 }
 
-/**
- * The quoting enclave's own report, which binds the attestation key (docs/protocol/attestation.md 10, rule
- * c).
- */
+/** The quoting enclave's report binds the attestation key (docs/protocol/attestation.md 10, rule c). */
 function quotingEnclaveReport(attestationKey: Uint8Array, authData: Uint8Array): EnclaveReport {
   const { attributes, mrSigner, isvProdId, isvSvn } = TD_QE;
   return {

@@ -1,7 +1,4 @@
-/**
- * What a decrypted request must meet, and what the server changes for the model (docs/protocol/inference.md
- * 5.6, 8).
- */
+/** What a request must meet, and what is changed for the model (docs/protocol/inference.md 5.6, 8). */
 import { skipString, type TopLevel, topLevelOf, valuesAt, withMember } from './json-text.ts';
 import { isAcceptedImageUrl } from './media-url.ts';
 import { Rejection } from './rejection.ts';
@@ -59,17 +56,9 @@ export function checkAdmission({ endpoint, body }: OpenedRequest): void {
   checkMedia(body.text, firstOf(topLevelOf(body.text), 'messages'));
 }
 
-const FORCED_FORM_FIELDS = ['stream_include_usage', 'stream_continuous_usage_stats'];
-
-/** The body for the model server. For streams, usage in every chunk is forced on; all other bytes stay. */
+/** The body for the model. For streams of text, usage in every chunk is forced on; all other bytes stay. */
 export function forModel({ endpoint, body, stream }: OpenedRequest): OpenedBody {
-  if (!stream) return body;
-  if (body.kind === 'form') {
-    const kept = body.parts.filter(({ name }) => !FORCED_FORM_FIELDS.includes(name));
-    const forced = FORCED_FORM_FIELDS.map((name) => ({ name, body: Buffer.from('true') }));
-    return { kind: 'form', parts: [...forced, ...kept] };
-  }
-  if (body.kind !== 'json' || !['chat', 'completions'].includes(endpoint.name)) return body;
+  if (!stream || body.kind !== 'json' || !['chat', 'completions'].includes(endpoint.name)) return body;
   const options = isObject(body.value['stream_options']) ? body.value['stream_options'] : {};
   const forced = JSON.stringify({ ...options, include_usage: true, continuous_usage_stats: true });
   const text = withMember(body.text, 'stream_options', forced);

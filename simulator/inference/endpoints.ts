@@ -3,21 +3,7 @@
  * (docs/protocol/inference.md 5.1), and the rules that apply (5.6, 7, 8).
  */
 
-export interface Endpoint {
-  readonly name: (typeof ROWS)[number][0];
-  readonly method: 'GET' | 'POST';
-  readonly path: RegExp;
-  /** How the request body is protected; `none`: no body, and nothing is encrypted in either direction. */
-  readonly body: 'json' | 'form' | 'raw' | 'none';
-  readonly plainRequest: ReadonlySet<string>;
-  readonly plainResponse: ReadonlySet<string>;
-  /** Whether a cache_salt is required, and a shard key allowed. */
-  readonly salted: boolean;
-  /** Whether the certificate-status policy is checked. */
-  readonly policyChecked: boolean;
-  /** The event that ends a stream, as on the wire; empty if the endpoint has no streams. */
-  readonly terminal: string;
-}
+export type Endpoint = (typeof ENDPOINTS)[number];
 
 const set = (...names: string[]): ReadonlySet<string> => new Set(names);
 
@@ -44,14 +30,21 @@ const ROWS = [
   ['model', /^\/v1\/models\/[^?]+$/, 'none', NOTHING, NOTHING, ''],
 ] as const;
 
-export const ENDPOINTS: readonly Endpoint[] = ROWS.map(
-  ([name, path, body, plainRequest, plainResponse, terminal]) => ({
-    ...{ name, path, body, plainRequest, plainResponse, terminal },
-    method: body === 'none' ? 'GET' : 'POST',
-    salted: ['chat', 'completions', 'messages'].includes(name),
-    policyChecked: body === 'json' || body === 'form',
-  }),
-);
+export const ENDPOINTS = ROWS.map(([name, path, body, plainRequest, plainResponse, terminal]) => ({
+  name,
+  path,
+  /** How the request body is protected; `none`: no body, and nothing is encrypted in either direction. */
+  body,
+  plainRequest,
+  plainResponse,
+  /** The event that ends a stream, as on the wire; empty if the endpoint has no streams. */
+  terminal,
+  method: body === 'none' ? 'GET' : 'POST',
+  /** Whether a cache_salt is required, and a shard key allowed. */
+  salted: ['chat', 'completions', 'messages'].includes(name),
+  /** Whether the certificate-status policy is checked. */
+  policyChecked: body === 'json' || body === 'form',
+}));
 
 /** The endpoint of a request target (path and query), or undefined. */
 export const endpointOf = (target: string): Endpoint | undefined =>

@@ -54,9 +54,6 @@ export function armFault(asked: string): ArmedFault {
 /** The model name without the faults that it asks for. */
 export const baseModel = (model: string): string => model.split('+fault', 1)[0]!;
 
-/** How many request ids to remember: enough for all requests whose retry may still come. */
-const REMEMBERED_REQUESTS = 10_000;
-
 const listed = (text = ''): string[] => (text === '' ? [] : text.split('+'));
 
 /** Remembers the texts that it is asked about, the last `limit` of them, and tells whether one is new. */
@@ -70,14 +67,11 @@ export function remembering(limit: number): (text: string) => boolean {
   };
 }
 
-/**
- * Makes the function that picks the faults of a request. It remembers the requests that have got their `once`
- * faults. The function throws Rejection for an unknown fault.
- */
+/** Makes the function that picks the faults of a request. It throws Rejection for an unknown fault. */
 export function createFaultPicker(
   faults: Faults,
 ): (request: IncomingMessage, endpoint: Endpoint) => ArmedFault[] {
-  const isFirst = remembering(REMEMBERED_REQUESTS);
+  const isFirst = remembering(10_000); // enough for all requests whose retry may still come
 
   return (request, endpoint) => {
     const asked = listed(faults.get('inference'));

@@ -88,9 +88,6 @@ function describe({ body }: OpenedRequest): string {
   return (body.kind === 'json' ? body.text : body.bytes.toString('latin1')).slice(0, OPENED_LIMIT);
 }
 
-/** How many nonces to remember. */
-const REMEMBERED_NONCES = 100_000;
-
 const NOT_FOUND_HEADERS = {
   'Content-Type': 'text/plain; charset=utf-8',
   'X-Content-Type-Options': 'nosniff',
@@ -103,7 +100,7 @@ export function createInferenceHandler({ secrets, faults: switches, apiKeys, ...
   const faultsOf = createFaultPicker(switches);
   const { lookup } = secrets;
   /** A nonce must never protect two requests (docs/protocol/inference.md 4). */
-  const isNewNonce = remembering(REMEMBERED_NONCES);
+  const isNewNonce = remembering(100_000);
 
   /** Looks the secret up again for each message, as the server does (docs/protocol/inference.md 10). */
   function sealerOf(protection: Protection): Sealer {

@@ -1,4 +1,5 @@
 /** Decides which model responds: the backend if there is one, else a transcript or a built-in model. */
+import querystring from 'node:querystring';
 import { forModel } from './admission.ts';
 import { backendResponse } from './backend.ts';
 import type { Endpoint } from './endpoints.ts';
@@ -22,10 +23,7 @@ export interface ModelOptions {
   readonly backend?: string | undefined;
   /** Path of a file of recorded responses. */
   readonly transcripts?: string | undefined;
-  /**
-   * Whether the built-in models accept any model name, as tests want; otherwise only their own names, and
-   * requests that vLLM would accept. Default: true.
-   */
+  /** Whether the built-in models accept any name and request, as tests want. Default: true. */
   readonly anyName?: boolean | undefined;
   /** Directory in which `sim-chat` may ask an agent to write a file. Without it, it asks for no file. */
   readonly edits?: string | undefined;
@@ -42,20 +40,7 @@ function withBaseName(body: OpenedBody, model: string): OpenedBody {
   return { kind: 'form', parts };
 }
 
-/** The model id at the end of a path. An id with malformed escapes is taken literally. */
-function idOf(target: string): string {
-  const escaped = target.split('?', 1)[0]!.slice('/v1/models/'.length);
-  try {
-    return decodeURIComponent(escaped);
-  } catch {
-    return escaped;
-  }
-}
-
-/**
- * Copies `reasoning` to `reasoning_content` in each choice, as the server does (docs/protocol/inference.md
- * 5.6).
- */
+/** Copies `reasoning` to `reasoning_content` in each choice (docs/protocol/inference.md 5.6). */
 function mirrored(text: string): string {
   if (!text.includes('"reasoning"')) return text; // almost every chunk
   try {
@@ -93,10 +78,7 @@ function isBrokenCall(call: unknown): boolean {
   }
 }
 
-/**
- * The refusal of a chat with an earlier call whose arguments are not a JSON object: vLLM parses them, and the
- * templates of models read their members.
- */
+/** The refusal of a chat with an earlier call whose arguments are no JSON object: vLLM parses them. */
 function brokenCallIn({ endpoint, body }: OpenedRequest): string | undefined {
   const messages = body.kind === 'json' ? body.value['messages'] : undefined;
   if (endpoint.name !== 'chat' || !Array.isArray(messages)) return undefined;
@@ -162,7 +144,7 @@ export function createModel(
       if (backend !== undefined) return backendResponse(backend, 'GET', target, undefined, signal);
       if (endpoint.name === 'models')
         return unary(200, { object: 'list', data: namesOf(names).map(modelEntry) });
-      const id = idOf(target);
+      const id = querystring.unescape(target.split('?', 1)[0]!.slice('/v1/models/'.length));
       if (isServed(id, names)) return unary(200, modelEntry(id));
       const error = { message: `The model '${id}' does not exist`, param: 'model', code: 'model_not_found' };
       return unary(404, { error: { ...error, type: 'invalid_request_error' } });

@@ -1,7 +1,4 @@
-/**
- * Decrypts a request: its body on the wire becomes plaintext for a model server (docs/protocol/inference.md 4
- * to 6).
- */
+/** Decrypts a request: its body becomes plaintext for a model (docs/protocol/inference.md 4 to 6). */
 
 import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
@@ -67,10 +64,7 @@ const isFile = ({ filename }: FormPart): boolean => filename !== undefined;
 const byBytes = (a: FormPart, b: FormPart): number =>
   Buffer.compare(Buffer.from(a.name), Buffer.from(b.name));
 
-/**
- * Decrypts a form in sequence: value fields by name, then file fields by name (docs/protocol/inference.md
- * 6.3).
- */
+/** Decrypts a form: value fields by name, then file fields by name (docs/protocol/inference.md 6.3). */
 function openForm(parts: readonly FormPart[], plain: ReadonlySet<string>, opener: Opener): FormPart[] {
   const ordered = [false, true].flatMap((areFiles) => {
     const some = parts.filter((part) => isFile(part) === areFiles).sort(byBytes);
@@ -102,10 +96,7 @@ async function openBody(
 export const formField = (parts: readonly FormPart[], name: string): string | undefined =>
   parts.find((part) => part.name === name && part.filename === undefined)?.body.toString('utf8');
 
-/**
- * The text of the cache salt, empty without one; other values than strings as written
- * (docs/protocol/inference.md 8).
- */
+/** The text of the cache salt, empty without one; no string: as written (docs/protocol/inference.md 8). */
 export function saltText({ text, value }: OpenedJson): string {
   const salt = value['cache_salt'];
   if (salt === undefined || salt === null) return '';

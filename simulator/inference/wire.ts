@@ -1,7 +1,6 @@
 /**
- * Encrypts a model's response, the server side of sealing (docs/protocol/inference.md 6), and sends it: what
- * is written, when, and how it may break off. Faults change these values; only `deliver` touches the
- * connection.
+ * Encrypts a model's response (docs/protocol/inference.md 6) and sends it: what is written, when, and how it
+ * may break off. Faults change these values; only `deliver` touches the connection.
  */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -136,10 +135,7 @@ export async function deliver(
   wire: Wire,
   request: IncomingMessage,
   response: ServerResponse,
-  /**
-   * `reset` resets the connection; `written` is called after each piece. `signal` aborts when the client
-   * leaves.
-   */
+  /** `written` is called after each piece. `signal` aborts when the client leaves. */
   { signal, reset, written }: { signal: AbortSignal; reset: () => void; written: () => void },
 ): Promise<void> {
   response.writeHead(wire.status, { ...wire.headers });

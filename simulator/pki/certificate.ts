@@ -1,5 +1,5 @@
 /** Issues X.509 v3 certificates and v2 revocation lists (RFC 5280 4.1, 5.1). */
-import { constants, createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto';
+import { constants, type KeyObject, randomBytes, sign } from 'node:crypto';
 import { contextTag } from '../../lib/crypto/der.ts';
 import {
   bitString,
@@ -15,7 +15,7 @@ import {
   time,
   utf8String,
 } from './der.ts';
-import { authorityKeyId, crlNumber, type EncodedExtension } from './extensions.ts';
+import { authorityKeyId, crlNumber, type EncodedExtension, publicOf } from './extensions.ts';
 
 /** A distinguished name: attribute and value, one RDN each, in encoding order. */
 export type Name = readonly (readonly [keyof typeof ATTRIBUTES, string])[];
@@ -61,7 +61,7 @@ export function issueCertificate(request: CertificateRequest): Uint8Array {
       encodeName(issuer.name),
       sequence(time(notBefore), time(notAfter)),
       encodeName(subject),
-      spkiOf(key),
+      publicOf(key).export({ type: 'spki', format: 'der' }),
       element(contextTag(3, true), sequence(...extensions.map(encodeExtension))),
     ),
   );
@@ -124,10 +124,7 @@ function signed(key: KeyObject, tbs: Uint8Array): Uint8Array {
 const SHA384 = '2.16.840.1.101.3.4.2.2';
 const PSS_SALT_BYTES = 48;
 
-/**
- * RSASSA-PSS with SHA-384, MGF1-SHA-384 and salt 48, as AMD signs (docs/protocol/attestation.md 7; RFC 4055
- * 3.1).
- */
+/** RSASSA-PSS with SHA-384 and salt 48, as AMD signs (docs/protocol/attestation.md 7; RFC 4055 3.1). */
 const RSA_PSS_SHA384 = sequence(
   oid('1.2.840.113549.1.1.10'),
   sequence(
@@ -152,12 +149,6 @@ function signatureAlgorithm(key: KeyObject): { identifier: Uint8Array; sign: (da
   if (row === undefined)
     throw new TypeError(`no signature algorithm for a key of type ${key.asymmetricKeyType}`);
   return { identifier: sequence(oid(row.oid)), sign: (data) => sign(row.hash, data, key) };
-}
-
-/** The SubjectPublicKeyInfo of a public or private key. */
-function spkiOf(key: KeyObject): Uint8Array {
-  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
-  return publicKey.export({ type: 'spki', format: 'der' });
 }
 
 function encodeName(name: Name): Uint8Array {

@@ -43,9 +43,11 @@ export const extendedKeyUsage = (...purposes: readonly (keyof typeof PURPOSES)[]
     sequence(...purposes.map((purpose) => oid(PURPOSES[purpose]))),
   );
 
+export const publicOf = (key: KeyObject): KeyObject => (key.type === 'private' ? createPublicKey(key) : key);
+
 /** SHA-1 over the bits of the public key (RFC 5280 4.2.1.2, method 1). */
 function keyId(key: KeyObject): Uint8Array {
-  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
+  const publicKey = publicOf(key);
   const bits =
     publicKey.asymmetricKeyType === 'rsa'
       ? publicKey.export({ type: 'pkcs1', format: 'der' })
@@ -67,10 +69,7 @@ export const authorityKeyId = (issuer: KeyObject): EncodedExtension =>
     sequence(element(contextTag(0, false), keyId(issuer))),
   );
 
-/**
- * The names, in the three kinds that the coordinator distinguishes: IP addresses, URIs with a scheme, and DNS
- * names (docs/protocol/attestation.md 4.2).
- */
+/** IP addresses, URIs with a scheme, and DNS names (docs/protocol/attestation.md 4.2). */
 export function subjectAltName(names: readonly string[]): EncodedExtension {
   const general = names.map((name) => {
     if (isIP(name) !== 0) return element(contextTag(7, false), ipBytes(name));

@@ -19,12 +19,7 @@ const HOUR = 3_600_000;
 const YEAR = 365 * 24 * HOUR;
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
-export interface Mesh {
-  /** PEM as in the attestation document, final newline included: the report data covers these bytes. */
-  readonly rootCaPem: string;
-  readonly meshCaPem: string;
-  readonly issuer: Issuer;
-}
+export type Mesh = ReturnType<typeof createMesh>;
 
 /** The identity of a workload, as its manifest entry states it (docs/protocol/attestation.md 4.2). */
 export interface WorkloadIdentity {
@@ -33,10 +28,7 @@ export interface WorkloadIdentity {
 }
 
 /** A workload's key and its certificate, DER. */
-export interface WorkloadCertificate {
-  readonly key: KeyObject;
-  readonly certificate: Uint8Array;
-}
+export type WorkloadCertificate = { readonly key: KeyObject; readonly certificate: Uint8Array };
 
 function issueAuthority(commonName: string, now: number): { issuer: Issuer; pem: string } {
   const { privateKey: key } = generateKeyPairSync('ec', { namedCurve: 'P-384' });
@@ -53,9 +45,10 @@ function issueAuthority(commonName: string, now: number): { issuer: Issuer; pem:
 }
 
 /** Makes new authorities, as a starting coordinator does. `now` in ms since 1970. */
-export function createMesh(now: number): Mesh {
+export function createMesh(now: number) {
   const root = issueAuthority('system:coordinator:root', now);
   const mesh = issueAuthority('system:coordinator:intermediate', now);
+  // PEM as in the attestation document, final newline included: the report data covers these bytes.
   return { rootCaPem: root.pem, meshCaPem: mesh.pem, issuer: mesh.issuer };
 }
 

@@ -1,7 +1,4 @@
-/**
- * The ordinary TLS certificate of the simulator's port. Trust does not depend on it
- * (docs/protocol/attestation.md 1).
- */
+/** The simulator's TLS certificate. Trust does not depend on it (docs/protocol/attestation.md 1). */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { issueCertificate, toPem } from './certificate.ts';
 import {

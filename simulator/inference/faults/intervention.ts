@@ -40,9 +40,7 @@ export interface Intervention {
   readonly headers?: Readonly<Record<string, string>>;
   /** Tampers with the encrypted response, before its length is known. */
   readonly ofWire?: Change<Buffer, Step>;
-  /**
-   * Called when the response is ready, before its head is sent. `reset`: a TCP reset follows, and no head.
-   */
+  /** Called when the response is ready. `reset`: a TCP reset follows in place of its head. */
   readonly beforeHead?: (response: ServerResponse, signal: AbortSignal) => Promise<'reset' | 'go on'>;
   /** Changes how the bytes are delivered. */
   readonly delivery?: Change<Buffer, Step>;

@@ -7,10 +7,7 @@ export const FORGED = 'FORGED PLAINTEXT';
 
 const MESSAGE = /"[^":]*:[0-9a-f]{24}:[0-9a-f]{24}:[0-9a-f]+"/g;
 
-/**
- * Changes the last message of the first piece that has one, from event `from` on. On the wire, the last
- * message of an event or a whole response holds the model's text.
- */
+/** Changes the last message, the model's text, of the first piece that has one, from event `from` on. */
 function alterMessage(from: number, change: (message: string) => string): Intervention {
   let isDone = false;
   return {

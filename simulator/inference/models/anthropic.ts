@@ -28,10 +28,9 @@ const anthropicError = ({ status, message = `the simulated model answers ${statu
   error: { type: ERROR_TYPES[status] ?? 'api_error', message },
 });
 
-/** An event with the name of its type. */
-const event = (value: JsonObject & { readonly type: string }): ModelEvent => ({
-  event: value.type,
-  data: JSON.stringify(value),
+const event = (type: string, members: object = {}): ModelEvent => ({
+  event: type,
+  data: JSON.stringify({ type, ...members }),
 });
 
 const stopReason = (turn: TextTurn | ToolTurn): string =>
@@ -56,9 +55,9 @@ async function* events(
 ): AsyncGenerator<ModelEvent> {
   const usage = { input_tokens: inputTokens, output_tokens: 0 };
   const message = { ...messageOf(model, [], null, usage), stop_sequence: null };
-  yield event({ type: 'message_start', message });
-  yield event({ type: 'content_block_start', index: 0, content_block: blockOf(turn) });
-  yield event({ type: 'ping' });
+  yield event('message_start', { message });
+  yield event('content_block_start', { index: 0, content_block: blockOf(turn) });
+  yield event('ping');
   let outputTokens = 0;
   for await (const piece of piecesOf(turn, signal)) {
     outputTokens++;
@@ -66,12 +65,12 @@ async function* events(
       turn.kind === 'text'
         ? { type: 'text_delta', text: piece }
         : { type: 'input_json_delta', partial_json: piece };
-    yield event({ type: 'content_block_delta', index: 0, delta });
+    yield event('content_block_delta', { index: 0, delta });
   }
-  yield event({ type: 'content_block_stop', index: 0 });
+  yield event('content_block_stop', { index: 0 });
   const delta = { stop_reason: stopReason(turn), stop_sequence: null };
-  yield event({ type: 'message_delta', delta, usage: { output_tokens: outputTokens } });
-  yield event({ type: 'message_stop' });
+  yield event('message_delta', { delta, usage: { output_tokens: outputTokens } });
+  yield event('message_stop');
 }
 
 /** One response of the messages endpoint. */

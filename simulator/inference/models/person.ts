@@ -29,10 +29,7 @@ export function answerTo(text: string): string {
 const EDIT =
   /^(?<around>"?)write (?<quote>["'`]?)(?<text>[^\n]{1,200}?)\k<quote> (?:in)?to (?<mark>["'`]?)(?<file>\w[\w-]*(?:\.\w[\w-]*)*)\k<mark>[.!]?\k<around>$/i;
 
-/**
- * The arguments with which the tool of a known agent writes a file; undefined for other tools. Claude Code,
- * opencode and pi have a tool `write`; Codex has a shell.
- */
+/** The arguments with which a known agent's tool writes a file: `write`, or the shell of Codex. */
 function argumentsFor(
   { name, schema }: { readonly name: string; readonly schema: unknown },
   path: string,

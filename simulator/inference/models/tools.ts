@@ -41,11 +41,8 @@ export const countToolResults = (messages: unknown): number =>
 export const hasToolResult = (messages: unknown): boolean =>
   Array.isArray(messages) && resultsIn(messages.at(-1)) > 0;
 
-interface Tool {
-  readonly name: string;
-  /** JSON schema of its arguments. */
-  readonly schema: unknown;
-}
+/** `schema`: the JSON schema of its arguments. */
+type Tool = { readonly name: string; readonly schema: unknown };
 
 /** The tools that a request offers; OpenAI calls a schema `parameters`, Anthropic `input_schema`. */
 export const toolsOf = (tools: unknown): readonly Tool[] =>
@@ -54,10 +51,7 @@ export const toolsOf = (tools: unknown): readonly Tool[] =>
     return { name: String(tool['name']), schema: tool['parameters'] ?? tool['input_schema'] };
   });
 
-const WITHOUT_TOOLS: Tool = {
-  name: 'get_weather',
-  schema: { properties: { city: { type: 'string' } } },
-};
+const WITHOUT_TOOLS: Tool = { name: 'get_weather', schema: { properties: { city: {} } } };
 
 /** A call with these arguments, streamed in pieces. */
 export const callOf = (name: string, values: JsonObject): ToolCall => ({

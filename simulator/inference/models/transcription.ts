@@ -42,12 +42,8 @@ async function* chunks(
   yield DONE;
 }
 
-/** Segments, or words if only words were asked for; both members are always present. */
-function timesOf(text: string, parts: readonly FormPart[]): JsonObject {
-  if (formField(parts, 'timestamp_granularities[]') === 'word') {
-    const words = wordsOf(text).map((word, start) => ({ end: start + 1, start, word: word.trim() }));
-    return { segments: null, words };
-  }
+/** What `verbose_json` adds. */
+function timesOf(text: string): JsonObject {
   const figures = { avg_logprob: -0.5, compression_ratio: 1, no_speech_prob: null, temperature: 0 };
   return { segments: [{ id: 0, ...figures, end: 1, seek: 0, start: 0, text, tokens: [] }], words: null };
 }
@@ -69,5 +65,5 @@ export function transcriptionResponse(
   const text = describeForm(parts.filter(({ name }) => !name.startsWith('stream_')));
   if (options.stream) return stream(chunks(text, formField(parts, 'model') ?? '', intervalOf(turn), options));
   if (format !== 'verbose_json') return unary(200, { text, usage: { type: 'duration', seconds: 1 } });
-  return unary(200, { duration: '1.0', language: 'en', text, ...timesOf(text, parts) });
+  return unary(200, { duration: '1.0', language: 'en', text, ...timesOf(text) });
 }

@@ -42,8 +42,8 @@ export async function collected(turn: TextTurn | ToolTurn, signal: AbortSignal):
   return pieces;
 }
 
-const textTurn = (tokens: Iterable<string>, intervalMs = 0): TextTurn => ({
-  kind: 'text',
+const textTurn = (tokens: Iterable<string>, intervalMs = 0) => ({
+  kind: 'text' as const,
   tokens,
   intervalMs,
 });
@@ -131,10 +131,7 @@ export function turnOf(model: string, request: JsonObject, edits?: string): Turn
   throw new Error('the last row fits every name');
 }
 
-/**
- * As `turnOf`, for each prompt of a legacy completions request: a text or an array of token numbers is one
- * prompt; any other array holds one per item.
- */
+/** As `turnOf`, for each prompt of a legacy request: token numbers are one, another array is many. */
 export function turnsOf(model: string, request: JsonObject): readonly Turn[] {
   const { prompt } = request;
   const isBatch = Array.isArray(prompt) && !prompt.every((item) => typeof item === 'number');

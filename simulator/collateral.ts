@@ -1,12 +1,17 @@
-/** Intel's provisioning certification service, at its real paths (docs/protocol/attestation.md 10). */
+/**
+ * The vendors' services for the collateral of their certificates, at the paths of the real ones: AMD's key
+ * distribution (docs/protocol/attestation.md 7) and Intel's provisioning certification (10).
+ */
 import type { KeyObject } from 'node:crypto';
-import { signRaw } from '../evidence/tdx.ts';
-import type { Faults } from '../faults.ts';
-import type { Hardware } from '../hardware.ts';
-import { issueCertificate, toPem } from '../pki/certificate.ts';
-import { pckCrl, platformCaRequest, rootCrl, tcbSigningRequest } from '../pki/intel.ts';
-import { TD_QE, TDX_GUEST, TDX_PLATFORM } from '../reference-values.ts';
-import { collateral, type Exchange, HttpError, type Route, sendBytes } from '../route.ts';
+import { signRaw } from './evidence/tdx.ts';
+import type { Faults } from './faults.ts';
+import type { Hardware } from './hardware.ts';
+import { Rejection } from './inference/rejection.ts';
+import { issueAmdCrl, vcekRequest } from './pki/amd.ts';
+import { issueCertificate, toPem } from './pki/certificate.ts';
+import { pckCrl, platformCaRequest, rootCrl, tcbSigningRequest } from './pki/intel.ts';
+import { TD_QE, TDX_GUEST, TDX_PLATFORM } from './reference-values.ts';
+import { collateral, type Exchange, type Route, sendBytes } from './route.ts';
 
 const DAY = 86_400_000;
 const upperHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex').toUpperCase();
@@ -36,7 +41,7 @@ export function intelPcsRoutes({ keys, roots }: Hardware, faults: Faults): reado
     collateral('/tdx/certification/v4/tcb', (exchange) => {
       const { url } = exchange;
       if (url.searchParams.get('fmspc')?.toUpperCase() !== upperHex(TDX_PLATFORM.fmspc))
-        throw new HttpError(404, 'unknown FMSPC');
+        throw new Rejection(404, 'unknown FMSPC');
       sendSigned(exchange, 'tcbInfo', 'TCB-Info-Issuer-Chain', tcbInfo(evaluationNumber(url)));
     }),
     collateral('/tdx/certification/v4/qe/identity', (exchange) => {
@@ -44,7 +49,7 @@ export function intelPcsRoutes({ keys, roots }: Hardware, faults: Faults): reado
       sendSigned(exchange, 'enclaveIdentity', 'SGX-Enclave-Identity-Issuer-Chain', identity);
     }),
     collateral('/sgx/certification/v4/pckcrl', ({ response, url }) => {
-      if (url.searchParams.get('ca') !== 'platform') throw new HttpError(400, 'only ca=platform');
+      if (url.searchParams.get('ca') !== 'platform') throw new Rejection(400, 'only ca=platform');
       response.setHeader('SGX-PCK-CRL-Issuer-Chain', encodeURIComponent(crlChain));
       sendBytes(response, 200, 'application/pkix-crl', pckCrl(keys));
     }),
@@ -64,7 +69,7 @@ function evaluationNumber(url: URL): number {
   const standard = newest - 1;
   const wanted = Number(url.searchParams.get('tcbEvaluationDataNumber') ?? standard);
   if (wanted !== newest && wanted !== standard)
-    throw new HttpError(wanted < standard ? 410 : 404, 'no such evaluation');
+    throw new Rejection(wanted < standard ? 410 : 404, 'no such evaluation');
   return wanted;
 }
 
@@ -107,4 +112,28 @@ function qeIdentity(evaluation: number): unknown {
     isvprodid: TD_QE.isvProdId,
     tcbLevels: [level({ isvsvn: TD_QE.isvSvn })],
   };
+}
+
+export function amdKdsRoutes({ keys, ids, roots }: Hardware, faults: Faults): readonly Route[] {
+  return [
+    collateral('/vcek/v1/Genoa/cert_chain', ({ response }) => {
+      const chain = Buffer.from(toPem(roots.ask) + toPem(roots.ark));
+      sendBytes(response, 200, 'application/x-pem-file', chain);
+    }),
+    collateral('/vcek/v1/Genoa/crl', ({ response }) => {
+      const crl = issueAmdCrl(keys, faults.get('evidence-revoked') === true);
+      sendBytes(response, 200, 'application/pkix-crl', crl);
+    }),
+    collateral(/^\/vcek\/v1\/Genoa\/[0-9a-f]{128}$/, ({ response, url }) => {
+      const chipId = url.pathname.slice(-128);
+      if (chipId !== Buffer.from(ids.chipId).toString('hex')) throw new Rejection(404, 'unknown chip');
+      const [bootloader, tee, snp, microcode] = ['blSPL', 'teeSPL', 'snpSPL', 'ucodeSPL'].map((name) => {
+        const value = url.searchParams.get(name) ?? '';
+        if (!/^\d{1,3}$/.test(value)) throw new Rejection(400, `${name} must be a decimal number`);
+        return Number(value);
+      }) as [number, number, number, number];
+      const vcek = issueCertificate(vcekRequest(keys, ids.chipId, { bootloader, tee, snp, microcode }));
+      sendBytes(response, 200, 'application/pkix-cert', vcek);
+    }),
+  ];
 }
