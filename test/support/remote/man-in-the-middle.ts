@@ -5,12 +5,12 @@
 import { writeFileSync } from 'node:fs';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { Agent, createServer, request as httpsRequest } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Simulator } from '../../../simulator/simulator.ts';
 import { startStack } from '../doors/stack.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import type { HonestExchange } from './honest-exchanges.ts';
+import { opened } from './loopback.ts';
 import { createTestAuthority } from './tls-authority.ts';
 import { PATHS } from './transcripts/transcript.ts';
 import { parseBody, parseEvents, type WireBody, type WireEvent, writeBody, writeEvent } from './wire-text.ts';
@@ -139,14 +139,13 @@ async function serveHostileGateway(
   const server = createServer(authority.issue(['localhost']), (incoming, outgoing) => {
     answer(incoming, outgoing).catch(() => incoming.destroy());
   });
-  await new Promise<void>((resolve) => server.listen(0, 'localhost', resolve));
+  const { port, close: end } = await opened(server, 'localhost');
   return {
-    port: (server.address() as AddressInfo).port,
+    port,
     caPem: authority.pem,
     close() {
       close();
-      server.closeAllConnections();
-      return new Promise((resolve) => server.close(() => resolve()));
+      return end();
     },
   };
 }
