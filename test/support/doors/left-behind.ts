@@ -44,7 +44,7 @@ export function watchScene() {
     }),
     /** Runs it; timers that are set in it, and in what it starts, are of this scene. */
     run: <T>(start: () => Promise<T>): Promise<T> => scenes.run(timers, start),
-    /** What is left of the requests, in words; empty where all is gone. To be asked while the gateway is open. */
+    /** What is left of the requests, in words. To be asked while the gateway is open. */
     ofRequests: (): string[] => [
       ...bodies.filter(({ destroyed }) => !destroyed).map(() => 'a sealed body'),
       ...answers

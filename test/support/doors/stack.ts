@@ -41,7 +41,7 @@ export async function startStack(
     /** Rows of lib/times.ts that are other ones here, beside QUICK_PAUSES. */
     readonly times?: Partial<Times>;
     readonly workspace?: string;
-    /** Serves what stands between the simulator and whoever asks it, under a certificate of another authority. */
+    /** Serves what stands in front of the simulator, under a certificate of an authority of its own. */
     readonly inFront?: (
       simulator: Simulator,
     ) => Promise<{ readonly port: number; readonly caPem: string; close(): Promise<void> }>;

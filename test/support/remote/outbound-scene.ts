@@ -35,7 +35,7 @@ export async function outboundScene(t: TestContext, options: SimulatorOptions = 
       writeFileSync(path, pems.join('\n'));
       return path;
     },
-    /** A proxy that gets a key, a workspace of its own and these flags; `env` is all it knows of its environment. */
+    /** A proxy with a key, a workspace of its own and these flags; `env` is its whole environment. */
     async start(env: Readonly<Record<string, string>>, flags: readonly string[]) {
       const { log, lines } = recordingLogger();
       const { config } = parseConfig(
