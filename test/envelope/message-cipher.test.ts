@@ -148,10 +148,15 @@ describe('a request cipher', () => {
   });
 
   it('refuses everything after a failure', () => {
-    for (const bad of [response(1, 'b'), 'no message']) {
+    const noHex = response(0, 'a').replace(/.."$/, 'gg"');
+    for (const [bad, next] of [
+      [response(1, 'b'), 1],
+      [noHex, 1],
+      ['no message', 0],
+    ] as const) {
       const cipher = fixedCipher();
       assert.throws(() => open(cipher, bad));
-      assert.throws(() => open(cipher, response(0, 'a')), { code: /^response_/ });
+      assert.throws(() => open(cipher, response(next, 'a')), { code: /^response_/ });
     }
   });
 
