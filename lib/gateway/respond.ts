@@ -167,9 +167,9 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
       });
       events.pipe(res, { end: false });
     });
-    events.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
+    events.removeAllListeners(); // some refer to the exchange (docs/architecture.md H25)
   } finally {
-    stats.events = translator?.events() ?? decrypter.events;
+    stats.events = decrypter.events;
     stats.usage = decrypter.usage;
     stats.modelError = decrypter.modelError;
   }
@@ -183,7 +183,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   exchange.broken = true;
   const told = failure && forCaller(exchange, failure);
   const last = told && (translator?.fail(told) ?? errorEvent(told, exchange));
-  stats.events = translator?.events() ?? decrypter.events + 1;
+  stats.events = decrypter.events + Number(translator === undefined);
   res.write(last ?? '', () => breakConnection(exchange));
 }
 

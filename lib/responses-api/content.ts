@@ -19,16 +19,9 @@ function imagePart(part: Placed): object {
   if (file.isSet)
     throw file.unsupported('the service stores no files', 'Send the image itself as image_url.');
   const url = part.at('image_url').string;
-  const detail = part.at('detail');
-  if (!detail.isSet) return { type: 'image_url', image_url: { url } };
-  if (!['low', 'high', 'auto', 'original'].includes(detail.value as string)) {
-    throw detail.invalid('"low", "high", "auto" or "original"');
-  }
+  const detail = part.at('detail').value ?? undefined;
   // Chat does not know "original".
-  return {
-    type: 'image_url',
-    image_url: { url, detail: detail.value === 'original' ? 'high' : detail.value },
-  };
+  return { type: 'image_url', image_url: { url, detail: detail === 'original' ? 'high' : detail } };
 }
 
 /** Content in the form of chat. A single text becomes a string, and no parts at all an empty one. */
@@ -48,11 +41,10 @@ export function contentAt(place: Placed): ChatContent {
 /** The text of content, its parts joined by line ends. Throws a RequestRefusal if it holds an image. */
 export function textAt(place: Placed): string {
   const content = contentAt(place);
-  if (typeof content === 'string') return content;
-  const texts = content.map((part, k) => {
-    if ('text' in part) return part.text as string;
-    const remedy = 'Send the image in a message of the user.';
-    throw place.list[k]!.unsupported('instructions are text', remedy);
+  const parts = typeof content === 'string' ? [textPart(content)] : content;
+  const texts = parts.map((part, k) => {
+    if ('text' in part) return part.text;
+    throw place.list[k]!.unsupported('instructions are text', 'Send the image in a message of the user.');
   });
   return texts.join('\n');
 }

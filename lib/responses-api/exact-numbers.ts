@@ -33,7 +33,7 @@ export class ExactNumbers {
       const number = bytes.toString('latin1', begin, after);
       if (String(Number(number)) === number) continue;
       this.#count += 1;
-      if (this.#count > MOST_NUMBERS) throw tooLarge('request', 'too many numbers that no double holds');
+      if (this.#count > MOST_NUMBERS) throw tooLarge('request', 'too many numbers no double holds');
       text += `${bytes.toString('utf8', from, begin)}[["${this.#mark}${number}"]]`;
       from = after;
     }

@@ -5,46 +5,35 @@ import type { Messages } from './messages.ts';
 import { isObject, type Placed, untranslatable } from './request-refusal.ts';
 import { readReasoning } from './response-object.ts';
 
-/** `args`: the `arguments` of the item, in the form that the service accepts. */
-type ItemRule = (messages: Messages, item: Placed, args: string) => void;
-
-/** By type. Items of other types are refused. */
-const ITEMS: ReadonlyMap<unknown, ItemRule> = new Map<unknown, ItemRule>([
-  ['message', (messages, item) => messages.message(item)],
-  ['reasoning', reasoning],
-  [
-    'function_call',
-    (messages, item, args) => {
-      item.at('arguments').string;
-      messages.call(item, 'function', args);
-    },
-  ],
-  [
-    'custom_tool_call',
-    (messages, item) => messages.call(item, 'custom', JSON.stringify({ input: item.at('input').string })),
-  ],
-  ['tool_search_call', (messages, item, args) => messages.call(ofClient(item), 'tool_search', args)],
-  ['function_call_output', (messages, item) => messages.output(item, contentAt(item.at('output')))],
-  ['custom_tool_call_output', (messages, item) => messages.output(item, contentAt(item.at('output')))],
-  [
-    'tool_search_output',
-    (messages, item) => {
-      const found = messages.tools.add(ofClient(item).at('tools'));
-      messages.output(item, JSON.stringify({ tools: found }));
-    },
-  ],
-  ['additional_tools', (messages, item) => void messages.tools.add(item.at('tools'))],
-]);
-
 /**
  * Adds an item to the messages. Yields between the parts of long arguments. Throws a RequestRefusal if the
  * item cannot be translated.
  */
 export function* addItem(messages: Messages, item: Placed): Generator<undefined, void> {
   const { type, role, arguments: args } = item.object;
-  const rule = ITEMS.get(type ?? (typeof role === 'string' ? 'message' : undefined));
-  if (rule === undefined) throw untranslatable('an item', item);
-  rule(messages, item, yield* argumentsOf(args));
+  switch (type ?? (typeof role === 'string' ? 'message' : undefined)) {
+    case 'message':
+      return messages.message(item);
+    case 'reasoning':
+      return reasoning(messages, item);
+    case 'function_call':
+      return messages.call(item, 'function', yield* argumentsOf(item.at('arguments').string));
+    case 'custom_tool_call':
+      return messages.call(item, 'custom', JSON.stringify({ input: item.at('input').string }));
+    case 'tool_search_call':
+      return messages.call(ofClient(item), 'tool_search', yield* argumentsOf(args));
+    case 'function_call_output':
+    case 'custom_tool_call_output':
+      return messages.output(item, contentAt(item.at('output')));
+    case 'tool_search_output': {
+      const tools = messages.tools.add(ofClient(item).at('tools'));
+      return messages.output(item, JSON.stringify({ tools }));
+    }
+    case 'additional_tools':
+      return void messages.tools.add(item.at('tools'));
+    default:
+      throw untranslatable('an item', item);
+  }
 }
 
 /** The text of reasoning that this translation sealed counts only without `content`; others' is left out. */
@@ -56,15 +45,11 @@ function reasoning(messages: Messages, item: Placed): void {
   if (text !== undefined) messages.reason(text);
 }
 
-/**
- * The search, if the application runs it itself: one that the service runs would have no `call_id`. Else
- * throws a RequestRefusal.
- */
+/** The search, if the application runs it itself: one that the service runs would have no `call_id`. */
 function ofClient(item: Placed): Placed {
-  const execution = item.at('execution');
-  if (execution.value === 'client') return item;
+  if (item.object['execution'] === 'client') return item;
   const remedy = 'Send the searches of the application only.';
-  throw execution.unsupported('the service runs no hosted tools', remedy);
+  throw item.at('execution').unsupported('the service runs no hosted tools', remedy);
 }
 
 /**

@@ -11,11 +11,9 @@ class Turn {
   readonly results: object[] = [];
 
   /** Adds what was taken for a later turn. */
-  join({ reasoning, texts, calls, results }: Turn): void {
-    this.reasoning.push(...reasoning);
-    this.texts.push(...texts);
-    this.calls.push(...calls);
-    this.results.push(...results);
+  join(later: Turn): void {
+    for (const list of ['reasoning', 'texts', 'calls', 'results'] as const)
+      this[list].push(...(later[list] as never[]));
   }
 
   messages(): object[] {
@@ -31,13 +29,6 @@ class Turn {
   }
 }
 
-/** A message that is not the assistant's. */
-interface Other {
-  readonly role: string;
-  content: ChatContent;
-  readonly tool_call_id?: string;
-}
-
 /**
  * Makes the messages of the items, which are added in their order. A chat completion demands that the results
  * of calls follow the one message that has the calls, with nothing between. Items come in other orders: what
@@ -46,7 +37,9 @@ interface Other {
  */
 export class Messages {
   readonly tools: Tools;
-  readonly #entries: (Turn | Other)[] = [];
+  /** The leading ones. */
+  readonly instructions: string[] = [];
+  readonly #entries: (Turn | object)[] = [];
   /** The places in `#entries` of the turns with calls that have no result yet, by the ids of these calls. */
   readonly #waiting = new Map<string, number>();
   #reasoning: string[] = []; // for what the assistant says next
@@ -57,27 +50,21 @@ export class Messages {
 
   /** All messages. */
   list(): object[] {
-    return this.#entries.flatMap((entry) => (entry instanceof Turn ? entry.messages() : entry));
-  }
-
-  /** Adds leading instructions. */
-  instruct(text: string): void {
-    const [first] = this.#entries as Other[];
-    if (first === undefined) this.#add({ role: 'system', content: text });
-    else first.content += `\n\n${text}`;
+    const leading = this.instructions.length > 0;
+    const system = leading ? [{ role: 'system', content: this.instructions.join('\n\n') }] : [];
+    const others = this.#entries.map((entry) => (entry instanceof Turn ? entry.messages() : entry));
+    return [...system, ...others.flat()];
   }
 
   message(item: Placed): void {
     const role = item.at('role');
     const content = item.at('content');
-    const [first, second] = this.#entries;
-    const isLeading =
-      first === undefined || (second === undefined && 'role' in first && first.role === 'system');
+    const isLeading = this.#entries.length === 0 && this.#reasoning.length === 0;
     if (role.value === 'user') this.#add({ role: 'user', content: contentAt(content) });
     else if (role.value === 'assistant') this.#say(contentAt(content));
     else if (role.value !== 'system' && role.value !== 'developer') {
       throw role.invalid('"user", "assistant", "system" or "developer"');
-    } else if (isLeading && this.#reasoning.length === 0) this.instruct(textAt(content));
+    } else if (isLeading) this.instructions.push(textAt(content));
     else this.#add({ role: 'user', content: asApplication(contentAt(content)) });
   }
 
@@ -89,7 +76,7 @@ export class Messages {
   }
 
   call(item: Placed, kind: ToolOrigin['kind'], args: string): void {
-    const id = callIdAt(item);
+    const id = item.at('call_id').word;
     const name = this.tools.nameOf(kind === 'tool_search' ? item : item.at('name'), originAt(item, kind));
     this.#goOn(this.#open()).calls.push({ id, type: 'function', function: { name, arguments: args } });
     this.#waiting.set(id, this.#entries.length - 1);
@@ -97,7 +84,7 @@ export class Messages {
 
   /** Adds a result. That of no call, or a second one, stays where it stands. */
   output(item: Placed, content: ChatContent): void {
-    const id = callIdAt(item);
+    const id = item.at('call_id').word;
     const message = { role: 'tool', tool_call_id: id, content };
     const at = this.#waiting.get(id);
     if (at === undefined) {
@@ -115,7 +102,7 @@ export class Messages {
     for (const [other, place] of this.#waiting) this.#waiting.set(other, Math.min(place, at));
   }
 
-  #add(message: Other): void {
+  #add(message: object): void {
     this.#entries.push(message);
     this.#reasoning = [];
   }
@@ -142,10 +129,4 @@ export class Messages {
     turn.reasoning.push(...this.#reasoning.splice(0));
     return turn;
   }
-}
-
-function callIdAt(item: Placed): string {
-  const id = item.at('call_id');
-  if (id.string === '') throw id.invalid('the id of the call');
-  return id.string;
 }

@@ -3,32 +3,26 @@
  * Response object.
  */
 import type { Member } from '../json/scan.ts';
-import { Placed, type PlainObject, type RequestRefusal } from './request-refusal.ts';
+import { Placed, type PlainObject, RequestRefusal } from './request-refusal.ts';
 
-/** Members that keep their names in chat, by their kinds. */
-const SAME = {
-  string: ['model', 'user', 'safety_identifier', 'service_tier', 'cache_salt'],
-  boolean: ['stream', 'parallel_tool_calls'],
-  number: ['temperature', 'top_p'],
-};
-/** Members that are translated below or in translate-request.ts, or stay in the proxy, by their kinds. */
-const OTHER = {
-  string: ['instructions', 'prompt_cache_key', 'prompt_cache_retention', 'truncation'],
-  boolean: ['store', 'background'],
-  number: ['max_output_tokens', 'top_logprobs'],
-  object: [
-    ...['text', 'reasoning', 'metadata', 'client_metadata', 'moderation'],
-    ...['stream_options', 'prompt_cache_options'],
-  ],
-  array: ['tools', 'include'],
-  any: ['input', 'tool_choice'],
-};
 /** The kind of every member that is taken. An unknown one is refused, a null counts as absent. */
-const KINDS = new Map(
-  [SAME, OTHER].flatMap((rows) =>
-    Object.entries(rows).flatMap(([kind, names]) => names.map((name): [string, string] => [name, kind])),
-  ),
+const KINDS: ReadonlyMap<string, string> = new Map(
+  [
+    ['string', 'model user safety_identifier service_tier cache_salt'],
+    ['string', 'instructions prompt_cache_key prompt_cache_retention truncation'],
+    ['boolean', 'stream parallel_tool_calls store background'],
+    ['number', 'temperature top_p max_output_tokens top_logprobs'],
+    ['object', 'text reasoning metadata client_metadata moderation stream_options prompt_cache_options'],
+    ['array', 'tools include'],
+    ['any', 'input tool_choice'],
+  ].flatMap(([kind = '', names = '']) => names.split(' ').map((name): [string, string] => [name, kind])),
 );
+
+/** Members that keep their names in chat. Others are translated, or stay in the proxy. */
+const SAME = [
+  ...['model', 'user', 'safety_identifier', 'service_tier', 'cache_salt'],
+  ...['stream', 'parallel_tool_calls', 'temperature', 'top_p'],
+];
 
 const KEEP_ALL = 'Send the whole conversation as input; the service keeps nothing.';
 const SHORTEN = 'Leave it out, and shorten the input yourself.';
@@ -55,12 +49,9 @@ const QUOTABLE = /^\w{1,64}$/;
 
 function refused(name: string): RequestRefusal {
   const isQuotable = QUOTABLE.test(name);
-  const which = isQuotable ? `the member ${name}` : 'a member with an unusual name';
+  const what = `${isQuotable ? `the member ${name}` : 'a member with an unusual name'} is not supported`;
   const remedy = REFUSED.get(name) ?? 'Leave it out: it has no translation.';
-  return new Placed(isQuotable ? name : 'request', undefined).unsupported(
-    `${which} is not supported`,
-    remedy,
-  );
+  return new RequestRefusal('unsupported_parameter', isQuotable ? name : 'request', what, remedy);
 }
 
 /**
@@ -73,28 +64,19 @@ export function isTaken({ name, kind }: Member): boolean {
   if (wanted === undefined && !(isNull && REFUSED.has(name))) throw refused(name);
   const found = kind === 'true' || kind === 'false' ? 'boolean' : kind;
   if (isNull || wanted === 'any' || found === wanted) return !isNull;
-  throw new Placed(name, undefined).invalid(`${/^[ao]/.test(wanted!) ? 'an' : 'a'} ${wanted}`);
+  throw new Placed(name, undefined).invalid(`a value of the kind ${wanted}`);
 }
 
-/**
- * Throws a RequestRefusal if a member asks for something that the service does not do, or is a number that
- * JSON readers do not all read alike: not finite, or an integer beyond 2^53.
- */
+/** Throws a RequestRefusal if a member asks for something that the service does not do. */
 export function demandSupported(request: Placed): void {
   const { background, truncation = 'disabled', top_logprobs: logprobs = 0, include = [] } = request.object;
   if (background === true) throw refused('background');
   if (truncation !== 'disabled') throw refused('truncation');
   if (logprobs !== 0) throw refused('top_logprobs');
   if ((include as unknown[]).includes('message.output_text.logprobs')) throw refused('include');
-  for (const [name, value] of Object.entries(request.object)) {
-    if (typeof value !== 'number') continue;
-    if (name === 'max_output_tokens' && !(Number.isSafeInteger(value) && value >= 0)) {
-      throw request.at(name).invalid('an integer from 0');
-    }
-    if (!Number.isFinite(value) || (Number.isInteger(value) && !Number.isSafeInteger(value))) {
-      throw request.at(name).invalid('a number that has an exact place among 64-bit floating-point numbers');
-    }
-  }
+  const { max_output_tokens: most = 0 } = request.object;
+  const isCount = Number.isSafeInteger(most) && (most as number) >= 0;
+  if (!isCount) throw request.at('max_output_tokens').invalid('an integer from 0');
 }
 
 /** The service's words for reasoning effort, by those of the API. */
@@ -108,7 +90,7 @@ const EFFORTS: ReadonlyMap<unknown, string> = new Map([
 export function chatOf(request: Placed): PlainObject {
   const members = request.object;
   const chat: Record<string, unknown> = {};
-  for (const name of Object.values(SAME).flat()) if (name in members) chat[name] = members[name];
+  for (const name of SAME) if (name in members) chat[name] = members[name];
   if ('max_output_tokens' in members) chat['max_completion_tokens'] = members['max_output_tokens'];
   if (members['stream'] === true) chat['stream_options'] = { include_usage: true };
   const format = 'text' in members ? request.at('text').at('format') : undefined;
@@ -126,12 +108,8 @@ function formatOf(format: Placed): PlainObject {
   if (type === 'text') return {};
   if (type === 'json_object') return { response_format: { type } };
   if (type !== 'json_schema') throw format.at('type').invalid('"text", "json_object" or "json_schema"');
-  const json_schema = {
-    name: format.at('name').string,
-    ...(typeof description === 'string' && { description }),
-    schema: format.at('schema').object,
-    ...(typeof strict === 'boolean' && { strict }),
-  };
+  const [name, schema] = [format.at('name').string, format.at('schema').object];
+  const json_schema = { name, description: description ?? undefined, schema, strict: strict ?? undefined };
   return { response_format: { type, json_schema } };
 }
 

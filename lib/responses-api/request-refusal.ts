@@ -1,12 +1,9 @@
 /** The errors of a request that cannot be translated, and the places in it that they name. */
 import { PrivatemodeError } from '../errors.ts';
 
-/** `code` of the error object, as the API names it. */
-type RefusalCode = 'unsupported_parameter' | 'invalid_value' | 'missing_required_parameter';
-
-/** A 400 of the Responses API. `param` is the place in the request, such as `input[3].content[0]`. */
+/** A 400 of the Responses API, with its `code`. `param`: the place, such as `input[3].content[0]`. */
 export class RequestRefusal extends PrivatemodeError {
-  constructor(code: RefusalCode, param: string, message: string, remedy: string) {
+  constructor(code: string, param: string, message: string, remedy: string) {
     super('not_supported', message, { remedy, api: { param, code } });
   }
 }
@@ -22,6 +19,15 @@ export type PlainObject = Readonly<Record<string, unknown>>;
 
 export const isObject = (value: unknown): value is PlainObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** The value of a JSON text; undefined if it is none. */
+export function jsonIn(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
 
 /** A value of the request, and its place. What is read as another kind is refused, and never quoted. */
 export class Placed {
@@ -52,6 +58,12 @@ export class Placed {
   get string(): string {
     if (typeof this.value !== 'string') throw this.invalid('a string');
     return this.value;
+  }
+
+  /** A text that is not empty. */
+  get word(): string {
+    if (this.string === '') throw this.invalid('a text that is not empty');
+    return this.string;
   }
 
   get object(): PlainObject {

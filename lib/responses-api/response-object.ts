@@ -1,6 +1,6 @@
 /** Builds the Response object and its items, for streams and whole bodies alike. */
 import { randomBytes } from '../crypto/random.ts';
-import { isObject, type PlainObject } from './request-refusal.ts';
+import { isObject, jsonIn, type PlainObject } from './request-refusal.ts';
 import type { ToolOrigin } from './tools.ts';
 
 /** What the response needs to know of its request. */
@@ -15,18 +15,16 @@ export interface ResponseContext {
   readonly sealsReasoning: boolean;
 }
 
-const ID_BYTES = 12;
-
 /** A new id. The service's ids are not used, because nothing authenticates them. */
-export const newId = (prefix: string): string => `${prefix}_${randomBytes(ID_BYTES).toString('hex')}`;
+export const newId = (prefix: string): string => `${prefix}_${randomBytes(12).toString('hex')}`;
 
 export type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
 
 /** Of a message or of reasoning. Its text grows with each piece, and each piece becomes an event. */
 export interface Part {
   readonly type: 'output_text' | 'refusal' | 'reasoning_text';
-  /** The members with which all its events begin, as JSON text. */
-  readonly place: string;
+  /** Members of all its events. */
+  readonly place: object;
   text: string;
 }
 
@@ -38,10 +36,15 @@ export interface TextItem {
   readonly parts: Part[];
 }
 
-export const partItem = ({ type, text }: Part): object =>
-  type === 'output_text'
-    ? { type, text, annotations: [], logprobs: [] }
-    : { type, [type === 'refusal' ? type : 'text']: text };
+/** The text of a part, and what the types of the API demand beside it. */
+export const partText = ({ type, text }: Part): object =>
+  type === 'output_text' ? { text, logprobs: [] } : { [type === 'refusal' ? type : 'text']: text };
+
+export const partItem = (part: Part): object => ({
+  type: part.type,
+  ...partText(part),
+  ...(part.type === 'output_text' && { annotations: [] }),
+});
 
 /**
  * Begins the `encrypted_content` of reasoning items. The text follows in an encoding that only this
@@ -55,12 +58,8 @@ export const writeReasoning = (text: string): string =>
 /** The text that `writeReasoning` encoded; undefined for what others wrote, which nobody here can read. */
 export function readReasoning(content: unknown): string | undefined {
   if (typeof content !== 'string' || !content.startsWith(MARK)) return undefined;
-  try {
-    const text: unknown = JSON.parse(Buffer.from(content.slice(MARK.length), 'base64').toString('utf8'));
-    return typeof text === 'string' ? text : undefined;
-  } catch {
-    return undefined;
-  }
+  const text = jsonIn(Buffer.from(content.slice(MARK.length), 'base64').toString('utf8'));
+  return typeof text === 'string' ? text : undefined;
 }
 
 /** `seals`: whether reasoning has `encrypted_content`. Reasoning is over before a response can be cut. */

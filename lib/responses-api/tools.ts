@@ -3,7 +3,7 @@
  * the tools.
  */
 import { sha256 } from '#crypto';
-import { isObject, type Placed, type PlainObject } from './request-refusal.ts';
+import { Placed, type PlainObject } from './request-refusal.ts';
 
 /** A tool of the application, as its calls name it. */
 export interface ToolOrigin {
@@ -14,9 +14,9 @@ export interface ToolOrigin {
 
 /** Names that the service accepts. */
 const VALID_NAME = /^[\w-]{1,64}$/;
-/** Characters of such a name that come from the tool's own, and from a digest. */
+/** Characters of such a name that come from the tool's own; bytes of a digest, which has two for each. */
 const READABLE_LENGTH = 47;
-const DIGEST_LENGTH = 16;
+const DIGEST_BYTES = 8;
 
 /**
  * Tools of one request, including the types of hosted tools and the tools that only earlier calls name. Each
@@ -48,12 +48,6 @@ function demandShort(place: Placed, word = ''): void {
   if (Buffer.byteLength(word) > MOST_NAME_BYTES) throw place.invalid(`at most ${MOST_NAME_BYTES} bytes`);
 }
 
-/** Members of the chat request; absent if no tool runs on the side of the application. */
-interface ChosenTools {
-  readonly tools?: readonly PlainObject[];
-  readonly tool_choice?: unknown;
-}
-
 export class Tools {
   /** The tools by their names in chat, including those that only earlier calls name. */
   readonly origins = new Map<string, ToolOrigin>();
@@ -82,12 +76,8 @@ export class Tools {
     const type = tool.at('type').string;
     if (type === 'function' || type === 'custom') {
       const name = tool.at('name');
-      if (name.string === '') throw name.invalid('a name');
-      const parameters = tool.at('parameters');
-      const isCustom = type === 'custom';
-      if (!isCustom && parameters.isSet) parameters.object;
-      const definition = isCustom ? ofCustom(tool) : tool.object;
-      return [this.#push(name, { kind: type, name: name.string, namespace }, definition)];
+      const definition = type === 'custom' ? ofCustom(tool) : tool;
+      return [this.#push(name, { kind: type, name: name.word, namespace }, definition)];
     }
     if (namespace !== undefined) {
       throw tool.unsupported('a namespace holds functions and custom tools only', 'Leave this tool out.');
@@ -97,7 +87,7 @@ export class Tools {
       return tool.at('tools').list.flatMap((inner) => this.#addOne(inner, name));
     }
     if (type === 'tool_search' && tool.object['execution'] === 'client') {
-      return [this.#push(tool, originAt(tool, type), { ...tool.object, strict: undefined })];
+      return [this.#push(tool, originAt(tool, type), tool)];
     }
     demandShort(tool.at('type'), type);
     if (!this.hosted.has(type)) this.#demandRoom(tool);
@@ -105,15 +95,17 @@ export class Tools {
     return [];
   }
 
-  #push(place: Placed, origin: ToolOrigin, { description, parameters, strict }: PlainObject): string {
+  #push(place: Placed, origin: ToolOrigin, definition: Placed): string {
     const name = this.nameOf(place, origin);
-    const definition = {
+    const { description, strict } = definition.object;
+    const parameters = definition.at('parameters');
+    const chat = {
       name,
-      ...(typeof description === 'string' && { description }),
-      ...(isObject(parameters) && { parameters }),
-      ...(typeof strict === 'boolean' && { strict }),
+      description: description ?? undefined,
+      parameters: parameters.isSet ? parameters.object : undefined,
+      strict: strict ?? undefined,
     };
-    if (!this.#functions.has(name)) this.#functions.set(name, { type: 'function', function: definition });
+    if (!this.#functions.has(name)) this.#functions.set(name, { type: 'function', function: chat });
     return name;
   }
 
@@ -136,24 +128,28 @@ export class Tools {
     const known = this.#names.get(key);
     if (known !== undefined) return known;
     this.#demandRoom(place);
-    const plain = namespace === undefined ? name : `${namespace}__${name}`;
-    const chosen = VALID_NAME.test(plain) && !this.origins.has(plain) ? plain : digested(plain, key);
+    let chosen = namespace === undefined ? name : `${namespace}__${name}`;
+    if (!VALID_NAME.test(chosen) || this.origins.has(chosen)) {
+      // The same in every request, or prompt caches miss.
+      const digest = Buffer.from(sha256(Buffer.from(key))).toString('hex', 0, DIGEST_BYTES);
+      chosen = `${chosen.slice(0, READABLE_LENGTH).replace(/[^\w-]/g, '_')}_${digest}`;
+    }
     if (this.origins.has(chosen)) throw place.invalid('another name: a tool of the request has it');
     this.#names.set(key, chosen);
     this.origins.set(chosen, origin);
     return chosen;
   }
 
-  /** `tools` and `tool_choice` of the chat request. The caller asks once, when all tools have been added. */
-  chosen(choice: Placed): ChosenTools {
-    const tools = [...this.#functions.values()];
+  /** The functions of the chat request, and its `tool_choice`. Asked for when all tools have been added. */
+  chosen(choice: Placed): readonly [functions: readonly PlainObject[], choice?: unknown] {
+    const functions = [...this.#functions.values()];
     if (!choice.isSet || ['auto', 'none', 'required'].includes(choice.value as string)) {
-      if (tools.length > 0) return { tools, ...(choice.isSet && { tool_choice: choice.value }) };
-      if (choice.value !== 'required') return {};
+      if (functions.length > 0) return [functions, choice.value ?? undefined];
+      if (choice.value !== 'required') return [[]];
       throw choice.invalid('"auto": no tool of the request runs on your side');
     }
     if (choice.at('type').value !== 'allowed_tools') {
-      return { tools, tool_choice: { type: 'function', function: { name: this.#find(choice) } } };
+      return [functions, { type: 'function', function: { name: this.#find(choice) } }];
     }
     const mode = choice.at('mode');
     if (mode.value !== 'auto' && mode.value !== 'required') throw mode.invalid('"auto" or "required"');
@@ -166,7 +162,7 @@ export class Tools {
     const isAllowed = (name: string) => names.has(name) || namespaces.has(this.origins.get(name)?.namespace);
     const allowed = [...this.#functions].filter(([name]) => isAllowed(name)).map(([, tool]) => tool);
     if (allowed.length === 0) throw choice.at('tools').invalid('tools that are in "tools"');
-    return { tools: allowed, tool_choice: mode.value };
+    return [allowed, mode.value];
   }
 
   /**
@@ -184,13 +180,7 @@ export class Tools {
   }
 }
 
-/** The beginning of `plain` and a digest of the tool: the same in every request, or prompt caches miss. */
-function digested(plain: string, key: string): string {
-  const digest = Buffer.from(sha256(Buffer.from(key))).toString('hex', 0, DIGEST_LENGTH / 2);
-  return `${plain.slice(0, READABLE_LENGTH).replace(/[^\w-]/g, '_')}_${digest}`;
-}
-
-function ofCustom(tool: Placed): PlainObject {
+function ofCustom(tool: Placed): Placed {
   const { description } = tool.object;
   const texts = typeof description === 'string' ? [description] : [];
   const format = tool.at('format');
@@ -199,5 +189,5 @@ function ofCustom(tool: Placed): PlainObject {
     const [language, grammar] = [format.at('syntax').string, format.at('definition').string];
     texts.push(`The input has to match this ${language} grammar:\n${grammar}`);
   } else if (type !== 'text') throw format.at('type').invalid('"text" or "grammar"');
-  return { description: texts.join('\n\n'), parameters: CUSTOM_PARAMETERS };
+  return new Placed(tool.name, { description: texts.join('\n\n'), parameters: CUSTOM_PARAMETERS });
 }

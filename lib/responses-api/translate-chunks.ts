@@ -4,13 +4,13 @@
  */
 import { PrivatemodeError } from '../errors.ts';
 import { type EventSink, malformed } from '../pipeline/decrypter.ts';
-import { CALL_EVENTS, type Call, callItem, createCalls, unsent, wholeArguments } from './calls.ts';
-import { EventLog } from './event-log.ts';
+import { CALLS, type Call, callItem, createCalls, unsent, wholeArguments } from './calls.ts';
 import { isObject, type PlainObject } from './request-refusal.ts';
 import {
   newId,
   type Part,
   partItem,
+  partText,
   type ResponseContext,
   type ResponseState,
   responseWriter,
@@ -22,7 +22,7 @@ import {
 const MOST_TEXT = 16 * 1024 * 1024;
 
 const tooLarge = () =>
-  new PrivatemodeError('response_too_large', 'the response is larger than a translation can be');
+  new PrivatemodeError('response_too_large', 'the response is too large for a translation');
 
 /** Why a response is incomplete, by its `finish_reason`; undefined: it is complete. Others are failures. */
 const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([
@@ -46,9 +46,6 @@ const ERROR_CODES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
 
-/** What the types of the API demand of an event or a part with text of a message. */
-const logprobs = (type: Part['type']): string => (type === 'output_text' ? ',"logprobs":[]' : '');
-
 /**
  * Translates one chat completion. An agent runs a tool as soon as the item of its call is done, whatever
  * comes later. So the calls and the message are done only in `accept`, which says that the chat completion
@@ -57,13 +54,14 @@ const logprobs = (type: Part['type']): string => (type === 'output_text' ? ',"lo
 export class ChatTranslation implements EventSink {
   /** The last Response object, as JSON. */
   response = '';
-  readonly log = new EventLog();
+  /** Events written so far; also the number of the next one. */
+  events = 0;
+  #out = ''; // written since the last take
   #isOver = false;
   #size = 0; // see MOST_TEXT
-  #write: ReturnType<typeof responseWriter> | undefined; // undefined: nothing has been written
+  #asJson: ReturnType<typeof responseWriter> | undefined; // undefined: nothing has been written
   readonly #items: (TextItem | Call)[] = []; // by output_index
-  #reasoning: TextItem | undefined; // the open one, if any
-  #message: TextItem | undefined;
+  readonly #texts: { reasoning?: TextItem | undefined; message?: TextItem } = {}; // to which pieces are added
   readonly #calls = new Map<unknown, Call>(); // by the index in chat
   #finish: unknown;
   #usage: unknown;
@@ -76,19 +74,32 @@ export class ChatTranslation implements EventSink {
   }
 
   take(before: string): Uint8Array {
-    return this.log.take(before);
+    const text = before + this.#out;
+    this.#out = '';
+    return Buffer.from(text);
+  }
+
+  /** `members`: those after the type and the number, as JSON text without the braces. */
+  #write(type: string, members: string): void {
+    const rest = members && `,${members}`;
+    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events}${rest}}\n\n`;
+    this.events += 1;
+  }
+
+  #event(type: string, members: object): void {
+    this.#write(type, JSON.stringify(members).slice(1, -1));
   }
 
   #begin(chunk: PlainObject = {}): void {
-    if (this.#write !== undefined) return;
-    this.#write = responseWriter(this.#context, chunk);
+    if (this.#asJson !== undefined) return;
+    this.#asJson = responseWriter(this.#context, chunk);
     this.#respond('created', { status: 'in_progress' });
     this.#respond('in_progress', { status: 'in_progress' });
   }
 
   #respond(event: string, state: ResponseState): void {
-    this.response = this.#write!(state);
-    this.log.write(`response.${event}`, `"response":${this.response}`);
+    this.response = this.#asJson!(state);
+    this.#write(`response.${event}`, `"response":${this.response}`);
   }
 
   /** Takes a chunk that chat has accepted. Throws response_malformed and response_too_large. */
@@ -103,17 +114,14 @@ export class ChatTranslation implements EventSink {
 
   #delta({ content, refusal, tool_calls: calls, reasoning, reasoning_content }: PlainObject): void {
     const thought = reasoning ?? reasoning_content; // the service sends the same under two names
-    if (isText(thought)) {
-      this.#reasoning ??= this.#open('reasoning');
-      this.#text(this.#reasoning, 'reasoning_text', thought);
-    }
-    if (isText(content)) this.#text(this.#openMessage(), 'output_text', content);
-    if (isText(refusal)) this.#text(this.#openMessage(), 'refusal', refusal);
+    if (isText(thought)) this.#text('reasoning_text', thought);
+    if (isText(content)) this.#text('output_text', content);
+    if (isText(refusal)) this.#text('refusal', refusal);
     for (const [at, piece] of (Array.isArray(calls) ? calls : []).entries()) this.#callPiece(piece, at);
   }
 
   #add<Item extends TextItem | Call>(item: Item, shown: object): Item {
-    this.log.event('response.output_item.added', { output_index: item.index, item: shown });
+    this.#event('response.output_item.added', { output_index: item.index, item: shown });
     this.#items.push(item);
     return item;
   }
@@ -124,29 +132,26 @@ export class ChatTranslation implements EventSink {
     return this.#add(item, textItem(item, 'in_progress'));
   }
 
-  #openMessage(): TextItem {
-    this.#endReasoning();
-    this.#message ??= this.#open('message');
-    return this.#message;
-  }
-
   #hold(text: string): void {
     this.#size += text.length;
     if (this.#size > MOST_TEXT) throw tooLarge();
   }
 
-  #text({ id, index, parts }: TextItem, type: Part['type'], delta: string): void {
+  #text(type: Part['type'], delta: string): void {
+    const kind = type === 'reasoning_text' ? 'reasoning' : 'message';
     this.#hold(delta);
+    if (kind === 'message') this.#endReasoning();
+    this.#texts[kind] ??= this.#open(kind);
+    const { id, index, parts } = this.#texts[kind];
     let part = parts.find((other) => other.type === type);
     if (part === undefined) {
-      const members = { item_id: id, output_index: index, content_index: parts.length };
-      part = { type, text: '', place: JSON.stringify(members).slice(1, -1) };
+      part = { type, text: '', place: { item_id: id, output_index: index, content_index: parts.length } };
       parts.push(part);
-      this.log.write('response.content_part.added', `${part.place},"part":${JSON.stringify(partItem(part))}`);
+      this.#event('response.content_part.added', { ...part.place, part: partItem(part) });
     }
     part.text += delta;
-    const members = `${part.place},"delta":${JSON.stringify(delta)}${logprobs(type)}`;
-    this.log.write(`response.${type}.delta`, members);
+    const rest = type === 'output_text' && { logprobs: [] };
+    this.#event(`response.${type}.delta`, { ...part.place, delta, ...rest });
   }
 
   #callPiece(piece: unknown, at: number): void {
@@ -167,38 +172,36 @@ export class ChatTranslation implements EventSink {
     this.#callDelta(call, unsent(call, text));
   }
 
-  #callDelta({ origin, id, index }: Call, delta: string): void {
-    const type = CALL_EVENTS[origin.kind];
-    if (type !== undefined && delta !== '')
-      this.log.event(`${type}.delta`, { item_id: id, output_index: index, delta });
+  #callDelta({ origin, place }: Call, delta: string): void {
+    const { event } = CALLS[origin.kind];
+    if (event !== undefined && delta !== '') this.#event(`response.${event}.delta`, { ...place, delta });
   }
 
   #done(output_index: number, item: object): object {
-    this.log.event('response.output_item.done', { output_index, item });
+    this.#event('response.output_item.done', { output_index, item });
     return item;
   }
 
   #endReasoning(): void {
-    if (this.#reasoning !== undefined) this.#endText(this.#reasoning, 'completed');
-    this.#reasoning = undefined;
+    if (this.#texts.reasoning !== undefined) this.#endText(this.#texts.reasoning, 'completed');
+    this.#texts.reasoning = undefined;
   }
 
   #endText(item: TextItem, status: 'completed' | 'incomplete'): object {
     for (const part of item.parts) {
-      const { type, text, place } = part;
-      const name = type === 'refusal' ? type : 'text';
-      this.log.write(`response.${type}.done`, `${place},"${name}":${JSON.stringify(text)}${logprobs(type)}`);
-      this.log.write('response.content_part.done', `${place},"part":${JSON.stringify(partItem(part))}`);
+      this.#event(`response.${part.type}.done`, { ...part.place, ...partText(part) });
+      this.#event('response.content_part.done', { ...part.place, part: partItem(part) });
     }
     return this.#done(item.index, textItem(item, status, this.#context.sealsReasoning));
   }
 
   #endCall(call: Call, value: string): object {
-    const { id, index, origin } = call;
-    const members = origin.kind === 'custom' ? { input: value } : { name: origin.name, arguments: value };
-    const type = CALL_EVENTS[origin.kind];
-    if (type !== undefined) this.log.event(`${type}.done`, { item_id: id, output_index: index, ...members });
-    return this.#done(index, callItem(call, 'completed', value));
+    const { kind, name } = call.origin;
+    const { event, member } = CALLS[kind];
+    this.#callDelta(call, value.slice(call.sent));
+    const whole = { ...call.place, ...(kind === 'function' && { name }), [member]: value };
+    if (event !== undefined) this.#event(`response.${event}.done`, whole);
+    return this.#done(call.index, callItem(call, 'completed', value));
   }
 
   /**
@@ -207,9 +210,12 @@ export class ChatTranslation implements EventSink {
    * arguments of a call; response_too_large. If it throws, nothing is done.
    */
   accept(): void {
+    const [out, events] = [this.#out, this.events];
     try {
-      this.log.atOnce(() => this.#complete());
+      this.#complete();
     } catch (thrown) {
+      this.#out = out;
+      this.events = events;
       // These events hold the text four times, escaped: together they may exceed the longest string of V8.
       throw thrown instanceof RangeError ? tooLarge() : thrown;
     }
@@ -232,23 +238,17 @@ export class ChatTranslation implements EventSink {
         if (item.kind === 'message') return this.#endText(item, status);
         return textItem(item, status, this.#context.sealsReasoning);
       }
-      const end = ends.get(item);
-      if (end === undefined) return [];
-      const [input, rest] = end;
-      this.#callDelta(item, rest);
-      return this.#endCall(item, input);
+      const value = ends.get(item);
+      return value === undefined ? [] : this.#endCall(item, value);
     });
     this.#respond(status, { status, reason, output, usage: this.#usage });
     this.#isOver = true;
   }
 
-  /**
-   * Writes an event that means nothing, into a silent stream: the one of OpenAI's own API, which clients
-   * take only behind the first event.
-   */
+  /** Writes an event that means nothing, as OpenAI's own API does. Clients take none before the first. */
   keepAlive(): void {
-    if (this.#write === undefined) this.#begin();
-    else if (!this.#isOver) this.log.event('keepalive', {});
+    if (this.#asJson === undefined) this.#begin();
+    else if (!this.#isOver) this.#event('keepalive', {});
   }
 
   error({ message, code }: PlainObject): never {

@@ -35,29 +35,27 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
   for (const member of scanned.members.filter(isTaken)) {
     const { name, kind, start, end } = member;
     if (name === 'input' && kind === 'array') items = body.subarray(start, end);
-    else
-      members[name] =
-        kind === 'number' ? Number(body.toString('latin1', start, end)) : numbers.parse(name, body, member);
+    else members[name] = numbers.parse(name, body, member);
     yield;
   }
   const request = new Placed('', members);
   demandSupported(request);
   const tools = new Tools();
   if ('tools' in members) tools.add(request.at('tools'));
-  const head = numbers.stringify(chatOf(request)).slice(0, -1);
+  const chat = chatOf(request);
 
   const messages = new Messages(tools);
   const { instructions, input, model } = members;
-  if (typeof instructions === 'string' && instructions !== '') messages.instruct(instructions);
+  if (typeof instructions === 'string' && instructions !== '') messages.instructions.push(instructions);
   if (typeof input === 'string') messages.message(new Placed('input', { role: 'user', content: input }));
   else if (input !== undefined) throw request.at('input').invalid('a string or an array');
   if (items !== undefined) {
     const list = yield* scanInTurns(items, { array: true, numbers: true });
     for (const [k, item] of list.members.entries()) {
       const name = `input[${k}]`;
-      const place = new Placed(name, numbers.parse(name, items, item));
+      const value = numbers.parse(name, items, item);
       yield;
-      yield* addItem(messages, place);
+      yield* addItem(messages, new Placed(name, value));
     }
   }
   const conversation = messages.list();
@@ -65,15 +63,15 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
     const remedy = 'Send the conversation as input.';
     throw new RequestRefusal('missing_required_parameter', 'input', 'the request has no input', remedy);
   }
-  const { tools: functions = [], tool_choice } = tools.chosen(request.at('tool_choice'));
-  const choice = tool_choice === undefined ? '' : `,"tool_choice":${JSON.stringify(tool_choice)}`;
-  const parts = [Buffer.from(`${head}${head === '{' ? '' : ','}"messages":[`)];
+  const [functions, tool_choice] = tools.chosen(request.at('tool_choice'));
+  const parts = [Buffer.from('{"messages":[')];
   yield* write(conversation);
   if (functions.length > 0) {
     parts.push(Buffer.from('],"tools":['));
     yield* write(functions);
   }
-  parts.push(Buffer.from(`]${choice}}`));
+  const others = numbers.stringify({ ...chat, tool_choice }).slice(1);
+  parts.push(Buffer.from(others === '}' ? ']}' : `],${others}`));
   return {
     chat: Buffer.concat(parts),
     context: {

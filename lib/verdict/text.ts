@@ -132,7 +132,7 @@ function checkLine(check: Verdict['checks'][number], width: number, paint: Paint
   return `    ${paint(style, mark)} ${titleOf(id).padEnd(width)}  ${paint('plain', told + printable(found))}`;
 }
 
-/** What even an accepted verdict does not prove (docs/verification.md). */
+/** What even an accepted verdict does not prove (docs/verify.md). */
 function notProven({ outcome, roots }: Verdict, mode: Report['mode']): string {
   if (outcome !== 'accepted') return '';
   const lines = [

@@ -43,19 +43,13 @@ describe('authentication of a client', () => {
     ['both headers, of which Authorization decides', ['Bearer ann-1', 'bob-1'], 'ann'],
     ['a token that has not expired', ['Bearer eve-1'], 'eve'],
   ];
-  for (const [what, head, name] of known)
-    it(`recognizes ${name} as the client that sends ${what}`, () =>
-      assert.equal(authenticated(head).name, name));
+  it('recognizes a client by any of its tokens, in Authorization or else in x-api-key', () => {
+    for (const [what, head, name] of known) assert.equal(authenticated(head).name, name, what);
+  });
 
-  const inBearer = 'the token in Authorization ';
-  const inKey = 'the token in x-api-key ';
-  const both = 'the token in Authorization, which decides if x-api-key is sent too, ';
-  const hash =
-    'is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once';
-  const form = 'Authorization is not of the form "Bearer TOKEN"';
-  const nothing =
-    'no token was sent in Authorization or x-api-key, and neither other headers nor the URL are read for one';
-  const unknown: [what: string, head: Head, message: string][] = [
+  const form = /^Authorization is not of the form "Bearer TOKEN"$/;
+  const nothing = /^no token was sent in Authorization or x-api-key/;
+  const unknown: [what: string, head: Head, message: RegExp][] = [
     ['nothing', [undefined], nothing],
     ['an empty x-api-key', [undefined, ''], nothing],
     ['an empty Authorization and a right x-api-key', ['', 'bob-1'], form],
@@ -64,40 +58,28 @@ describe('authentication of a client', () => {
     ['a scheme alone', ['Bearer '], form],
     ['a token with more behind it', ['Bearer ann-1 x'], form],
     ['two blanks before its token', ['Bearer  ann-1'], form],
-    ['a wrong token, and a right one in x-api-key', ['Bearer ann-3', 'ann-1'], `${both}is not known`],
-    ['a wrong token', [undefined, 'ann-3'], `${inKey}is not known`],
-    ['the beginning of a token', ['Bearer ann-'], `${inBearer}is not known`],
-    ['a token in capitals', ['Bearer ANN-1'], `${inBearer}is not known`],
-    ['the digest of a token', [`Bearer ${digest('ann-1')}`], inBearer + hash],
-    ['a hash in capitals, in x-api-key', [undefined, '0A'.repeat(32)], inKey + hash],
-    ['a token in quotes', [undefined, '"ann-1"'], `${inKey}has quotes around it: leave them out`],
-    [
-      'a scheme in x-api-key',
-      [undefined, 'Bearer ann-1'],
-      `${inKey}begins with "Bearer", which stands in Authorization only`,
-    ],
-    [
-      'the placeholder',
-      [undefined, 'placeholder'],
-      `${inKey}is the placeholder, which is for gateways without --clients`,
-    ],
+    ['a wrong token, and a right one in x-api-key', ['Bearer ann-3', 'ann-1'], /decides.* is not known$/],
+    ['a wrong token', [undefined, 'ann-3'], /in x-api-key is not known$/],
+    ['the beginning of a token', ['Bearer ann-'], /in Authorization is not known$/],
+    ['a token in capitals', ['Bearer ANN-1'], /is not known$/],
+    ['the digest of a token', [`Bearer ${digest('ann-1')}`], /is a hash, as the clients file holds it/],
+    ['a token in quotes', [undefined, '"ann-1"'], /has quotes around it/],
+    ['a scheme in x-api-key', [undefined, 'Bearer ann-1'], /begins with "Bearer"/],
+    ['the placeholder', [undefined, 'placeholder'], /is the placeholder/],
   ];
-  for (const [what, head, message] of unknown)
-    it(`refuses a client that sends ${what}, and says what is wrong and how to send a token`, () =>
-      assert.throws(() => authenticated(head), {
-        code: 'client_unknown',
-        message,
-        remedy:
-          'Send the token that you were given for this gateway, which is no key of the service, as "Authorization: Bearer TOKEN" or in x-api-key.',
-      }));
+  it('refuses every other token, and says what is wrong and how to send one', () => {
+    for (const [what, head, message] of unknown)
+      assert.throws(
+        () => authenticated(head),
+        { code: 'client_unknown', message, remedy: /"Authorization: Bearer TOKEN"/ },
+        what,
+      );
+  });
 
   it('refuses a client from its expiry on, and says whom to ask for more time', () => {
     assert.equal(authenticated(['Bearer eve-1'], EXPIRY - 1).name, 'eve');
-    assert.throws(() => authenticated(['Bearer eve-1'], EXPIRY), {
-      code: 'client_unknown',
-      message: 'the token has expired',
-      remedy: 'Ask the operator of this gateway for more time ("expires" in the file of --clients).',
-    });
+    const message = 'the token has expired';
+    assert.throws(() => authenticated(['Bearer eve-1'], EXPIRY), { code: 'client_unknown', message });
     assert.equal(authenticated(['Bearer ann-1'], EXPIRY).name, 'ann');
   });
 });
@@ -128,13 +110,12 @@ describe('a client', () => {
     [['one', 'two'], 'two', PASSES],
     [['one'], undefined, PASSES],
   ];
-  for (const [patterns, model, expected] of models) {
-    it(`${expected === PASSES ? 'may' : 'may not'} ${model === undefined ? 'send a request without a model' : `use the model "${model}"`} if ${patterns === undefined ? 'it has no list of models' : `its models are ${patterns}`}`, () =>
-      assert.equal(
-        codeOf(() => requireModel(client('ann', [], { models: patterns }), model)),
-        expected,
-      ));
-  }
+  it('may use only the models that a pattern of its list covers as a whole', () => {
+    for (const [patterns, model, expected] of models) {
+      const found = codeOf(() => requireModel(client('ann', [], { models: patterns }), model));
+      assert.equal(found, expected, `${patterns} ${model}`);
+    }
+  });
 
   it('is told in the refusal up to eight of the models or endpoints that it may use', () => {
     const many = Array.from({ length: 9 }, (_, i) => `m${i}`);

@@ -17,19 +17,23 @@ import { createNotices } from '../../lib/observe/notices.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
 import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import {
+  assertError,
+  chatBody,
+  codeOf,
+  gatewayFixture,
+  get,
+  post,
+} from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
-import type { Script } from '../support/remote/scripted-upstream.ts';
 import { chatStream, completion, http, openedRequest } from '../support/remote/sealed-answers.ts';
 
 const ANN = `${KEY_MARK}token-of-ann`;
 const BOB = `${KEY_MARK}token-of-bob`;
 const WRONG = `${KEY_MARK}token-of-nobody`;
 const KEY_OF_BOB = 'the-service-key-of-bob';
-
-const MODELS = '{"object":"list","data":[]}';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
@@ -61,11 +65,9 @@ async function team(
   const written = { instance: 'abcdefghijkl', add: (receipt: RequestReceipt) => receipts.push(receipt) };
   const deps = { clients, receipts: written, ...given.deps };
   const fixture = await gatewayFixture(t, { ...given.gateway, deps });
-  fixture.upstream.on(async (scripted) => {
-    const body = await scripted.body();
-    if (scripted.request.method === 'GET')
-      await scripted.write(http(200, MODELS, { 'Content-Type': 'application/json' }));
-    else await scripted.write(body.includes('"stream":true') ? chatStream(body) : completion(body));
+  fixture.upstream.answers((body) => {
+    if (body.length === 0) return http(200, '{"object":"list","data":[]}');
+    return body.includes('"stream":true') ? chatStream(body) : completion(body);
   });
   return { ...fixture, directory, file, changes, clients, receipts };
 }
@@ -82,34 +84,26 @@ const fileOf = ({ ann = {}, bob = {} }: { ann?: object; bob?: object }): string 
 const bearer = (token: string): string => `Authorization: Bearer ${token}`;
 
 describe('a request without a known token', () => {
-  for (const [what, headers] of [
-    ['no token', []],
-    ['a wrong token', [bearer(WRONG)]],
-    ['a wrong x-api-key', [`x-api-key: ${WRONG}`]],
-    ['a wrong bearer beside a right x-api-key', [bearer(WRONG), `x-api-key: ${ANN}`]],
-  ] as const) {
-    it(`gets 401 in either dialect with ${what}, streamed or not, and nothing is sent to the service`, async (t) => {
-      const { ask, upstream, gateway, receipts } = await team(t);
-      for (const [path, stream] of [
-        ['/v1/chat/completions', false],
-        ['/v1/chat/completions', true],
-        ['/v1/messages', false],
-        ['/v1/messages', true],
-      ] as const) {
-        const answer = await ask(post(chatBody({ stream }), { headers: [...headers], path }));
-        assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
-        assert.equal(answer.headers['www-authenticate'], 'Bearer');
-        const { type, error } = JSON.parse(answer.body);
-        assert.deepEqual(
-          [type, error.type],
-          [path === '/v1/messages' ? 'error' : undefined, 'authentication_error'],
-        );
-      }
-      assert.equal(upstream.connections.total, 0);
-      assert.deepEqual((gateway.session as ReturnType<typeof fakeSession>).offered ?? [], []);
-      assert.deepEqual(receipts, [], 'strangers must not fill the receipts');
-    });
-  }
+  it('gets 401 in either dialect, streamed or not, as an event where only that is accepted, and nothing is sent to the service', async (t) => {
+    const { ask, upstream, gateway, receipts } = await team(t);
+    for (const [headers, path, stream] of [
+      [[], '/v1/chat/completions', false],
+      [[bearer(WRONG)], '/v1/messages', false],
+      [[`x-api-key: ${WRONG}`], '/v1/chat/completions', true],
+      [[bearer(WRONG), `x-api-key: ${ANN}`], '/v1/messages', true],
+    ] as const) {
+      const answer = await ask(post(chatBody({ stream }), { headers, path }));
+      assertError(answer, 401, 'client_unknown');
+      assert.equal(answer.headers['www-authenticate'], 'Bearer');
+      assert.equal(JSON.parse(answer.body).error.type, 'authentication_error');
+    }
+    const { status, body } = await ask(post(chatBody(), { headers: ['Accept: text/event-stream'] }));
+    assert.equal(status, 401);
+    assert.match(body, /^event: error\ndata: \{"error":.*client_unknown/);
+    assert.equal(upstream.connections.total, 0);
+    assert.deepEqual((gateway.session as ReturnType<typeof fakeSession>).offered, []);
+    assert.deepEqual(receipts, [], 'strangers must not fill the receipts');
+  });
 
   it('gets 401 from a browser under a foreign Host; a known token gets 200 there, but 403 on /healthz', async (t) => {
     const { ask } = await team(t);
@@ -126,43 +120,21 @@ describe('a request without a known token', () => {
     }
   });
 
-  it('gets 401 for Expect: 100-continue; a request with a known token gets 100', async (t) => {
+  it('gets 401 before any byte of its body has arrived, and no 100', async (t) => {
     const { sending } = await team(t);
-    for (const [token, begins] of [
-      [WRONG, 'HTTP/1.1 401 Unauthorized'],
-      [ANN, 'HTTP/1.1 100 Continue'],
-    ] as const) {
-      const headers = [bearer(token), 'Content-Length: 1000', 'Expect: 100-continue'];
-      const asking = sending(post('', { headers }));
-      await asking.until(/\r\n\r\n/);
-      assert.equal(asking.received().split('\r\n')[0], begins);
+    for (const expect of [[], ['Expect: 100-continue']]) {
+      const asking = sending(post('', { headers: ['Content-Length: 1000', bearer(WRONG), ...expect] }));
+      await asking.ended;
+      assert.match(asking.received(), /^HTTP\/1\.1 401 Unauthorized\r\n[\s\S]*client_unknown/);
     }
   });
 
-  it('gets its 401 as an event if the client accepts only text/event-stream', async (t) => {
-    const { ask } = await team(t);
-    const headers = ['Accept: text/event-stream'];
-    const { status, body } = await ask(post(chatBody({ stream: true }), { headers }));
-    assert.equal(status, 401);
-    assert.match(body, /^event: error\ndata: \{"error":.*client_unknown/);
-  });
-
-  it('gets 401 before any byte of its body has arrived', async (t) => {
-    const { sending } = await team(t);
-    const asking = sending(post('', { headers: ['Content-Length: 1000', bearer(WRONG)] }));
-    const answer = await answerTo(asking);
-    assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
-    await asking.ended;
-  });
-
   it('is refused every path of the API, and /v1 itself', async (t) => {
-    const { ask, sending, upstream } = await team(t);
+    const { ask, upstream } = await team(t);
     const paths = ['/v1/models', '/v1/models/m', '/models', '/v1'];
     const bodies = ['/v1/messages/count_tokens', '/v1/embeddings', '/unstructured/x'];
     for (const request of [...paths.map((path) => get(path)), ...bodies.map((path) => post('{}', { path }))])
       assert.equal((await ask(request)).status, 401, String(request));
-    const head = sending(get('/v1/models', ['Connection: close']).replace('GET', 'HEAD'));
-    assert.match(await head.until(/\r\n\r\n$/), /^HTTP\/1\.1 401 /);
     assert.equal(upstream.connections.total, 0);
   });
 
@@ -181,78 +153,64 @@ describe('a request without a known token', () => {
   });
 });
 
-describe('a request', () => {
+it('a request with two tokens, or one that is written in another way, is refused, and no token is repeated', async (t) => {
   const twice = [400, 'ambiguous_header'] as const;
   const unknown = [401, 'client_unknown'] as const;
-  for (const [what, headers, [status, code]] of [
-    ['two bearers, one of them right', [bearer(ANN), bearer(WRONG)], twice],
-    ['two bearers of two clients', [bearer(ANN), bearer(BOB)], twice],
-    ['the right bearer twice', [bearer(ANN), bearer(ANN)], twice],
-    ['Authorization and AUTHORIZATION', [bearer(ANN), `AUTHORIZATION: Bearer ${BOB}`], twice],
-    ['two x-api-keys', [`x-api-key: ${ANN}`, `X-Api-Key: ${BOB}`], twice],
-    ['two tokens with a comma', [`Authorization: Bearer ${ANN}, Bearer ${BOB}`], unknown],
-    ['two tokens with a bare comma', [`x-api-key: ${ANN},${BOB}`], unknown],
-    ['a tab before its token', [`Authorization: Bearer\t${ANN}`], unknown],
-    ['an empty Authorization beside a right x-api-key', ['Authorization:', `x-api-key: ${ANN}`], unknown],
-    ['a scheme in capitals, and white space around', [`Authorization:   BEARER ${ANN}   `], [200]],
+  const { ask, upstream, gateway } = await team(t);
+  for (const [headers, [status, code]] of [
+    [[bearer(ANN), bearer(WRONG)], twice],
+    [[bearer(ANN), `AUTHORIZATION: Bearer ${BOB}`], twice],
+    [[`x-api-key: ${ANN}`, `X-Api-Key: ${BOB}`], twice],
+    [[`Authorization: Bearer ${ANN}, Bearer ${BOB}`], unknown],
+    [[`x-api-key: ${ANN},${BOB}`], unknown],
+    [[`Authorization: Bearer\t${ANN}`], unknown],
+    [['Authorization:', `x-api-key: ${ANN}`], unknown],
   ] as const) {
-    it(`gets ${status} with ${what}`, async (t) => {
-      const { ask, upstream, gateway } = await team(t);
-      for (const path of ['/v1/chat/completions', ...(status === 200 ? [] : ['/v1/messages'])]) {
-        const answer = await ask(post(chatBody(), { headers: [...headers], path }));
-        assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [status, code]);
-        assert.ok(!JSON.stringify(answer).includes(KEY_MARK), 'a token was repeated');
-      }
-      const sent = upstream.requests.map((request) => request.headers['authorization']);
-      assert.deepEqual(sent, status === 200 ? [`Bearer ${CANARY_KEY}`] : []);
-      assert.ok(!gateway.logLines.join('').includes('token-of-'), 'a token was logged');
-    });
+    const answer = await ask(post(chatBody(), { headers }));
+    assertError(answer, status, code);
+    assert.ok(!JSON.stringify(answer).includes(KEY_MARK), 'a token was repeated');
   }
+  assert.equal(upstream.connections.total, 0);
+  assert.ok(!gateway.logLines.join('').includes('token-of-'), 'a token was logged');
 });
 
 describe('a request with a known token', () => {
-  for (const [what, header, client, key] of [
-    ['as a bearer', bearer(ANN), 'ann', CANARY_KEY],
-    ['as x-api-key', `x-api-key: ${ANN}`, 'ann', CANARY_KEY],
-    ['of a client with a key of its own', bearer(BOB), 'bob', KEY_OF_BOB],
-    ['of a client with a key of its own, as x-api-key', `x-api-key: ${BOB}`, 'bob', KEY_OF_BOB],
+  for (const [header, client, key, apiKeyFallback] of [
+    [bearer(ANN), 'ann', CANARY_KEY, 'never'],
+    [`x-api-key: ${BOB}`, 'bob', KEY_OF_BOB, 'if-placeholder'],
   ] as const) {
-    for (const apiKeyFallback of ['always', 'never', 'if-placeholder'] as const) {
-      it(`is sent with an API key of the service in place of its token, which is neither sent nor written down (${what}, --api-key-fallback=${apiKeyFallback})`, async (t) => {
-        const { ask, upstream, gateway, receipts } = await team(t, {
-          gateway: { settings: { dumpRequests: true, apiKeyFallback } },
-        });
-        const chats = [false, true].map((stream) => post(chatBody({ stream }), { headers: [header] }));
-        for (const request of [...chats, get('/v1/models', [header])])
-          assert.equal((await ask(request)).status, 200);
-        assert.deepEqual(
-          upstream.requests.map(({ headers }) => [headers['authorization'], headers['x-api-key']]),
-          Array(3).fill([`Bearer ${key}`, undefined]),
-        );
-        await eventually('the receipts', () => receipts.length === 3 && gateway.active() === 0);
-        assert.deepEqual(new Set(receipts.map((receipt) => receipt.client)), new Set([client]));
-        const members = Object.keys(receipts[0] ?? {});
-        assert.equal(members[members.indexOf('endpoint') + 1], 'client');
-        const folder = join(gateway.directory, 'requests');
-        const dumps = (): string[] =>
-          readdirSync(folder, { recursive: true, encoding: 'utf8' })
-            .filter((name) => name.endsWith('.txt'))
-            .map((name) => readFileSync(join(folder, name), 'utf8'));
-        await eventually('all dumps', () => dumps().filter((text) => text !== '').length === 6);
-        const { logLines, observations } = gateway;
-        const wire = upstream.received().toString('latin1');
-        const written = [...dumps(), ...logLines, wire, JSON.stringify([receipts, observations])].join('\n');
-        for (const token of [ANN, BOB]) {
-          for (const form of [token, sha256(token), Buffer.from(token).toString('base64')])
-            assert.ok(!written.includes(form), 'a token was written down');
-        }
-        const ended = logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'Request ended');
-        assert.deepEqual(
-          ended.map((line) => line.client),
-          [client, client, client],
-        );
+    it(`is sent with an API key of the service in place of its token, which is neither sent nor written down (${client})`, async (t) => {
+      const { ask, upstream, gateway, receipts } = await team(t, {
+        gateway: { settings: { dumpRequests: true, apiKeyFallback } },
       });
-    }
+      const chats = [false, true].map((stream) => post(chatBody({ stream }), { headers: [header] }));
+      for (const request of [...chats, get('/v1/models', [header])])
+        assert.equal((await ask(request)).status, 200);
+      assert.deepEqual(
+        upstream.requests.map(({ headers }) => [headers['authorization'], headers['x-api-key']]),
+        Array(3).fill([`Bearer ${key}`, undefined]),
+      );
+      await eventually('the receipts', () => receipts.length === 3 && gateway.active() === 0);
+      assert.deepEqual(new Set(receipts.map((receipt) => receipt.client)), new Set([client]));
+      const folder = join(gateway.directory, 'requests');
+      const dumps = (): string[] =>
+        readdirSync(folder, { recursive: true, encoding: 'utf8' })
+          .filter((name) => name.endsWith('.txt'))
+          .map((name) => readFileSync(join(folder, name), 'utf8'));
+      await eventually('all dumps', () => dumps().filter((text) => text !== '').length === 6);
+      const { logLines, observations } = gateway;
+      const wire = upstream.received().toString('latin1');
+      const written = [...dumps(), ...logLines, wire, JSON.stringify([receipts, observations])].join('\n');
+      for (const token of [ANN, BOB]) {
+        for (const form of [token, sha256(token), Buffer.from(token).toString('base64')])
+          assert.ok(!written.includes(form), 'a token was written down');
+      }
+      const ended = logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'Request ended');
+      assert.deepEqual(
+        ended.map((line) => line.client),
+        [client, client, client],
+      );
+    });
   }
 
   it('makes the gateway attest with the API key of the client, never with its token, if no --api-key is given', async (t) => {
@@ -272,7 +230,7 @@ describe('a request with a known token', () => {
     const { ask, upstream, receipts } = await team(t, { ann: { endpoints: ['models'] } });
     const headers = [bearer(ANN)];
     const openai = await ask(post(chatBody(), { headers }));
-    assert.deepEqual([openai.status, codeOf(openai)], [403, 'client_forbidden']);
+    assertError(openai, 403, 'client_forbidden');
     const anthropic = await ask(post(chatBody(), { headers, path: '/v1/messages' }));
     assert.deepEqual([anthropic.status, JSON.parse(anthropic.body).error.type], [403, 'permission_error']);
     const estimate = await ask(post('{}', { headers, path: '/v1/messages/count_tokens' }));
@@ -302,40 +260,18 @@ describe('a request with a known token', () => {
   });
 });
 
-describe('an error that a client of the gateway cannot resolve', () => {
-  const redirected = async (scripted: Parameters<Script>[0]): Promise<void> => {
-    await scripted.body();
-    await scripted.write(http(302, '', { Location: 'https://elsewhere.example/' }));
-  };
-
-  for (const [code, { headers = [], ...request }, remedy] of [
-    ['upstream_redirect', {}, /Tell the operator of this gateway; nothing on your side changes this\./],
-    [
-      'not_supported',
-      { path: '/v1/responses' },
-      /Set the client to \/v1\/chat\/completions, or ask the operator of this gateway to serve this API\./,
-    ],
-    [
-      'origin_forbidden',
-      { headers: ['Origin: https://chat.example'] },
-      /have its origin allowed \(--cors-allowed-origins\)/,
-    ],
-  ] as const satisfies readonly [string, Parameters<typeof post>[1] & object, RegExp][]) {
-    it(`says of ${code} what to ask the operator for`, async (t) => {
-      const { ask, upstream } = await team(t);
-      upstream.on(redirected);
-      const answer = await ask(post(chatBody(), { headers: [bearer(ANN), ...headers], ...request }));
-      assert.equal(codeOf(answer), code);
-      assert.match(answer.body, remedy);
-      if (code === 'upstream_redirect') assert.doesNotMatch(answer.body, /--[a-z]/, 'it names a flag');
-    });
+it('an error that a client of the gateway cannot resolve says what to ask the operator for, and else names the flag', async (t) => {
+  const redirected = http(302, '', { Location: 'https://elsewhere.example/' });
+  for (const [deps, remedy] of [
+    [{}, /Tell the operator of this gateway; nothing on your side changes this\./],
+    [{ clients: undefined }, /Check --api-endpoint; redirects are never followed\./],
+  ] as const) {
+    const { ask, upstream } = await team(t, { deps });
+    upstream.answers(redirected);
+    const answer = await ask(post(chatBody(), { headers: [bearer(ANN)] }));
+    assert.equal(codeOf(answer), 'upstream_redirect');
+    assert.match(answer.body, remedy);
   }
-
-  it('names the flag if there is no clients file', async (t) => {
-    const { ask, upstream } = await team(t, { deps: { clients: undefined } });
-    upstream.on(redirected);
-    assert.match((await ask(post(chatBody()))).body, /Check --api-endpoint; redirects are never followed\./);
-  });
 });
 
 describe('the salt of a client', () => {
@@ -343,11 +279,10 @@ describe('the salt of a client', () => {
   const OWN = 'a salt of the request, which always wins, too';
 
   /** The salt that the service finds in a chat, whose hash the shard key begins with, if there is one. */
-  async function saltOf({ upstream, ask }: Team, token: string, own?: string, isFirst = false) {
+  async function saltOf({ upstream, ask }: Team, token: string, own?: string) {
     upstream.clear();
     const text = JSON.parse(chatBody({ messages: [{ role: 'user', content: 'x'.repeat(200) }] }));
-    const salt = own === undefined ? {} : { cache_salt: own };
-    const body = JSON.stringify(isFirst ? { ...salt, ...text } : { ...text, ...salt });
+    const body = JSON.stringify({ ...text, cache_salt: own });
     assert.equal((await ask(post(body, { headers: [bearer(token)] }))).status, 200);
     const [request] = upstream.requests;
     const found = JSON.parse(openedRequest(request?.body as Buffer).get('cache_salt') as string) as string;
@@ -367,31 +302,23 @@ describe('the salt of a client', () => {
   const MIXED_ANN_ALONE = 'ed4642ac183f36230685abb95687ae7a47a1266a9c49912007cf18a1626d20a2';
 
   for (const [cacheSalt, ofAnn, ofBob, withOwn] of [
-    [undefined, OF_ANN, OF_BOB, MIXED_ANN],
     ['client', OF_ANN, OF_BOB, MIXED_ANN],
     ['own', OF_ANN, OF_BOB, OWN],
     ['shared', SHARED, SHARED, OWN],
   ] as const) {
-    it(`follows from shared salt, name and cache_salt of the request as docs/prompt-cache.md says, after every start (cacheSalt ${cacheSalt})`, async (t) => {
+    it(`follows from shared salt, name and cache_salt of the request as docs/configuration.md says, after every start (cacheSalt ${cacheSalt})`, async (t) => {
       const gateway = await team(t, shared(cacheSalt));
-      for (const [token, own, isFirst, expected] of [
-        [ANN, undefined, false, ofAnn],
-        [ANN, undefined, false, ofAnn],
-        [BOB, undefined, false, ofBob],
-        [ANN, OWN, false, withOwn],
-        [ANN, OWN, true, withOwn],
+      for (const [token, own, expected] of [
+        [ANN, undefined, ofAnn],
+        [ANN, undefined, ofAnn],
+        [BOB, undefined, ofBob],
+        [ANN, OWN, withOwn],
       ] as const) {
-        const { salt, isShared } = await saltOf(gateway, token, own, isFirst);
+        const { salt, isShared } = await saltOf(gateway, token, own);
         assert.deepEqual([salt, isShared], [expected, true]);
       }
     });
   }
-
-  it('is another for another client that sends the same cache_salt, or the salt of the first', async (t) => {
-    const gateway = await team(t, shared());
-    assert.notEqual((await saltOf(gateway, BOB, OWN)).salt, MIXED_ANN);
-    assert.notEqual((await saltOf(gateway, BOB, OF_ANN)).salt, OF_ANN);
-  });
 
   it('is random for each request without a shared cache, and derived if the request has a cache_salt', async (t) => {
     const gateway = await team(t);
@@ -400,12 +327,6 @@ describe('the salt of a client', () => {
     assert.equal(first.shardKey, undefined);
     assert.equal((await saltOf(gateway, ANN, OWN)).salt, MIXED_ANN_ALONE);
     assert.notEqual((await saltOf(gateway, BOB, OWN)).salt, MIXED_ANN_ALONE);
-  });
-
-  it('is not derived from a cache_salt that is too short: the request gets 400 salt_too_short', async (t) => {
-    const { ask } = await team(t, shared());
-    const answer = await ask(post(chatBody({ cache_salt: 'short' }), { headers: [bearer(ANN)] }));
-    assert.deepEqual([answer.status, codeOf(answer)], [400, 'salt_too_short']);
   });
 });
 
@@ -423,21 +344,6 @@ describe('the file of clients, while the gateway runs', () => {
     assert.equal(await statusOf(gateway, BOB), 401);
     assert.equal(await statusOf(gateway, ANN), 200);
     assert.deepEqual(gateway.changes, [1]);
-  });
-
-  it('takes effect once it is written completely: while it is empty or cut short, the old list stays', async (t) => {
-    const gateway = await team(t);
-    const next = JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256(ANN)] }] });
-    for (let length = 0; length < next.length; length++) {
-      writeFileSync(gateway.file, next.slice(0, length));
-      await gateway.clients.reload();
-    }
-    assert.equal(await statusOf(gateway, BOB), 200);
-    writeFileSync(gateway.file, next);
-    await gateway.clients.reload();
-    assert.equal(gateway.clients.sha256(), sha256(next));
-    assert.equal(await statusOf(gateway, BOB), 401);
-    assert.deepEqual(gateway.changes.slice(-2), ['good', 1]);
   });
 
   it('keeps its last good content in force when it is bad or gone, and an error is reported once', async (t) => {
@@ -460,15 +366,14 @@ describe('the file of clients, while the gateway runs', () => {
     assert.deepEqual(gateway.changes.slice(2), ['good'], 'the old content is back');
   });
 
-  for (const [what, replace, reason] of [
-    ['a directory', (path: string) => mkdirSync(path), 'EISDIR'],
-    ['a link to nothing', (path: string) => symlinkSync(`${path}.gone`, path), 'ENOENT'],
-    ['a link to itself', (path: string) => symlinkSync(path, path), 'ELOOP'],
-    ['a device without an end', (path: string) => symlinkSync('/dev/zero', path), 'it is not a regular file'],
-    ['a pipe', (path: string) => void spawnSync('mkfifo', [path]), 'it is not a regular file'],
-    ['a large file', (path: string) => writeFileSync(path, ' '.repeat(2 ** 21)), 'more than 1048576 bytes'],
-  ] as const) {
-    it(`keeps its last good content in force when ${what} replaces it, and trying to read that blocks nothing else`, async (t) => {
+  it('keeps its last good content in force when something else replaces it, and trying to read that blocks nothing else', async (t) => {
+    for (const [replace, reason] of [
+      [(path: string) => mkdirSync(path), 'EISDIR'],
+      [(path: string) => symlinkSync(path, path), 'ELOOP'],
+      [(path: string) => symlinkSync('/dev/zero', path), 'it is not a regular file'],
+      [(path: string) => void spawnSync('mkfifo', [path]), 'it is not a regular file'],
+      [(path: string) => writeFileSync(path, ' '.repeat(2 ** 21)), 'more than 1048576 bytes'],
+    ] as const) {
       const gateway = await team(t);
       // A pipe that is waited for would keep a thread each time, and there are four of them.
       rmSync(gateway.file);
@@ -479,13 +384,8 @@ describe('the file of clients, while the gateway runs', () => {
       assert.equal(await statusOf(gateway, ANN), 200);
       assert.equal(gateway.changes.length, 1);
       assert.ok(String(gateway.changes[0]).includes(reason), String(gateway.changes[0]));
-      rmSync(gateway.file, { recursive: true });
-      writeFileSync(`${gateway.file}.new`, JSON.stringify({ clients: [] }));
-      symlinkSync(`${gateway.file}.new`, gateway.file);
-      await gateway.clients.reload();
-      assert.equal(await statusOf(gateway, ANN), 401);
-    });
-  }
+    }
+  });
 
   it('has its key files read again too; if one is bad, only the key from that file stays the old one', async (t) => {
     const gateway = await team(t);
@@ -514,13 +414,5 @@ describe('the file of clients, while the gateway runs', () => {
     writeFileSync(gateway.file, JSON.stringify({ clients: [] }));
     await gateway.clients.reload();
     assert.equal(told()[3], 'good', 'no client names it any more');
-  });
-
-  it('is refused if it names a key file that cannot be read', async (t) => {
-    const gateway = await team(t);
-    writeFileSync(gateway.file, fileOf({ ann: { apiKey: '@ann.key' } }));
-    await gateway.clients.reload();
-    assert.match(String(gateway.changes[0]), /failed to read API key file .*ann\.key/);
-    assert.equal(await statusOf(gateway, ANN), 200);
   });
 });

@@ -12,13 +12,10 @@ import { ROOT, run } from '../support/processes/tools.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 const PAGE = readFileSync(join(ROOT, 'docs/team.md'), 'utf8');
-/** Where the same gateway is tried in front of a simulated service. */
-const REHEARSAL = readFileSync(join(ROOT, 'docs/simulator.md'), 'utf8');
-const ERRORS = readFileSync(join(ROOT, 'docs/error-codes.md'), 'utf8');
 
 /** The block behind `<!-- MARK -->`, without the indent of its list. */
-function block(mark: string, page = PAGE): string {
-  const [, text] = page.match(new RegExp(`^ *<!-- ${mark} -->\n *\`\`\`\\w+\n([^\`]+)\`\`\`$`, 'm')) ?? [];
+function block(mark: string): string {
+  const [, text] = PAGE.match(new RegExp(`^ *<!-- ${mark} -->\n *\`\`\`\\w+\n([^\`]+)\`\`\`$`, 'm')) ?? [];
   assert.ok(text !== undefined, `the page has no block ${mark}`);
   return text;
 }
@@ -83,13 +80,6 @@ describe('docs/team.md', { skip: OPENSSL.skip, timeout: 600_000 }, () => {
     return startProxy(parseConfig(kept.split('\n'), {}).config, { env: remote.env, log });
   }
 
-  it('and the rehearsal in docs/simulator.md have the same flags but for API key, address and roots', () => {
-    const wordsOf = (mark: string, page?: string): string =>
-      block(mark, page).replaceAll('\\\n', ' ').trim().replace(/\s+/g, ' ');
-    const rehearsed = wordsOf('flags: team').replace('@key.txt', 'any').replace('0.0.0.0', '127.0.0.1');
-    assert.equal(wordsOf('flags: team-rehearsal', REHEARSAL), `${rehearsed} --unsafe-trust-roots sim/roots`);
-  });
-
   /** Status, code and Retry-After of the response. */
   function ask(name: string | undefined, path = '/v1/chat/completions') {
     const { promise, resolve, reject } = Promise.withResolvers<[number, string | undefined, boolean]>();
@@ -123,12 +113,5 @@ describe('docs/team.md', { skip: OPENSSL.skip, timeout: 600_000 }, () => {
     proxy = await start();
     assert.deepEqual(await ask('bob'), [429, 'requests_per_minute_reached', true]);
     assert.deepEqual(await ask('ann'), [200, undefined, false]);
-  });
-
-  it('lists only error codes that docs/error-codes.md has with the same status', () => {
-    const table = [...PAGE.matchAll(/^ {3}\| (\d{3}) \| `(\w+)` \|/gm)];
-    assert.ok(table.length >= 7);
-    for (const [, status, code] of table)
-      assert.ok(ERRORS.includes(`\n| \`${code}\` | ${status} | `), String(code));
   });
 });

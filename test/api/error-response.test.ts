@@ -1,7 +1,7 @@
 /** How an error is written in each API style. What clients make of it: test/applications/errors.test.ts. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { type ErrorFormat, errorEvent, errorResponse } from '../../lib/api/error-response.ts';
+import { type ErrorFormat, errorEvent, errorResponse, newRequestId } from '../../lib/api/error-response.ts';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 
 const ID = 'proxy_0199';
@@ -26,8 +26,8 @@ describe('an error response', () => {
     ['plain', undefined, 'text/plain; charset=utf-8', `${SENTENCE}\n`],
     ['plain', EVENTS, 'text/plain; charset=utf-8', `${SENTENCE}\n`],
   ];
-  for (const [format, accept, type, text] of shapes) {
-    it(`in the ${format} form has the content type ${type} for a client that accepts ${accept ?? 'anything'}`, () => {
+  it('has the form of its API, and is an event for a client that accepts nothing else', () => {
+    for (const [format, accept, type, text] of shapes) {
       const { status, headers, body } = answerTo('invalid_json', format, accept);
       assert.deepEqual([status, body.toString()], [400, text]);
       assert.deepEqual(headers, {
@@ -40,8 +40,8 @@ describe('an error response', () => {
         'content-security-policy': 'sandbox',
         [format === 'anthropic' ? 'request-id' : 'x-request-id']: ID,
       });
-    });
-  }
+    }
+  });
 
   it('names its code in privatemode-proxy-error and says what to do, whatever the code', () => {
     for (const code of CODES) {
@@ -123,4 +123,15 @@ it('an error event has its data on one line, even if its message has several lin
   const anthropic = errorEvent(error, { format: 'anthropic', requestId: ID }).toString();
   assert.match(openai, /^data: \{"error":\{.*"code":"response_not_authentic"\}\}\n\n$/);
   assert.match(anthropic, /^event: error\ndata: \{"type":"error",.*\}\n\n$/);
+});
+
+it('request ids are UUIDs of version 7: they begin with the time, and have 74 random bits, drawn anew for each', () => {
+  const now = 0x0123456789ab;
+  const uuid = /^proxy_01234567-89ab-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+  const ids = Array.from({ length: 200 }, () => newRequestId('proxy', now));
+  for (const id of ids) assert.match(id, uuid);
+  const bits = ids.map((id) => BigInt(`0x${id.slice(6).replaceAll('-', '')}`));
+  const seen = (bit: bigint): number => new Set(bits.map((each) => (each >> bit) & 1n)).size;
+  const drawn = Array.from({ length: 128 }, (_, bit) => seen(BigInt(bit))).filter((count) => count === 2);
+  assert.equal(drawn.length, 74);
 });

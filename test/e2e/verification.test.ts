@@ -1,17 +1,13 @@
-/** GET /verification of whole simulated deployments, held to its schema, and GET /status beside it. */
+/** GET /verification of whole simulated deployments, and GET /status beside it. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/observe/verification-document.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
-import { VERIFICATION_SCHEMA, wrongInVerification } from '../support/doors/verification-schema.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-import { ROOT } from '../support/processes/tools.ts';
 
 async function withStack(
   options: NonNullable<Parameters<typeof startStack>[0]>,
@@ -54,11 +50,10 @@ const chat = (url: string, model: string, stream = false): Promise<Response> =>
 
 describe('the verification document', { timeout: 600_000 }, () => {
   for (const tee of ['snp', 'tdx'] as const) {
-    it(`matches its schema and holds no secret, for an accepted ${tee} deployment`, async () => {
+    it(`holds no secret, for an accepted ${tee} deployment`, async () => {
       await withStack({ simulator: { tee } }, async ({ url, proxy, simulator }, admin) => {
         assert.equal((await chat(url, 'sim-echo')).status, 200);
         const document = await json<VerificationDocument>(`${admin}/verification`);
-        assert.deepEqual(wrongInVerification(document), []);
         const { verified, epoch, verdict, chain } = document;
         assert.deepEqual(
           [verified, verdict?.outcome, verdict?.tee, verdict?.failure],
@@ -88,14 +83,13 @@ describe('the verification document', { timeout: 600_000 }, () => {
       });
     });
 
-    it(`matches its schema and names the failed check for a rejected ${tee} deployment`, async () => {
+    it(`names the failed check for a rejected ${tee} deployment`, async () => {
       const simulator = { tee, faults: { 'evidence-stale-nonce': true } };
       await withStack({ simulator }, async (_, admin) => {
         const document = await until<VerificationDocument>(
           `${admin}/verification`,
           ({ verdict }) => verdict !== null,
         );
-        assert.deepEqual(wrongInVerification(document), []);
         const { verified, epoch, verdict, chain } = document;
         const id = tee === 'snp' ? 'snp.report_data' : 'tdx.policy.report_data';
         assert.deepEqual(
@@ -111,121 +105,30 @@ describe('the verification document', { timeout: 600_000 }, () => {
       });
     });
   }
-
-  it('has verified: true while a renewal fails, and verified: false once the secret expires', async () => {
-    const simulator = { secretLifetime: 60_000 };
-    // Renewed after 0.3 s, used for 4 s.
-    const times = { secretRenew: 300, secretJitter: 0, secretUsable: 4_000 };
-    await withStack({ simulator, times }, async ({ simulator: { faults } }, admin) => {
-      await until<VerificationDocument>(`${admin}/verification`, ({ verified }) => verified);
-      faults.set('evidence-signature', true);
-      const failing = await until<VerificationDocument>(
-        `${admin}/verification`,
-        ({ verdict }) => verdict?.outcome === 'rejected',
-      );
-      assert.deepEqual([failing.verified, failing.chain[0]?.outcome], [true, 'fail']);
-      const expired = await until<VerificationDocument>(`${admin}/verification`, ({ verified }) => !verified);
-      assert.deepEqual([expired.epoch, wrongInVerification(expired)], [null, []]);
-    });
-  });
 });
 
-describe('GET /status', { timeout: 600_000 }, () => {
-  it('counts requests in flight, stream events and the outcomes of requests', async () => {
-    await withStack({}, async ({ url }, admin) => {
-      const streaming = await chat(url, 'sim-40x25', true);
-      const reader = streaming.body?.getReader();
-      await reader?.read();
-      const during = await until<StatusReport>(
-        `${admin}/status`,
-        ({ traffic }) => traffic.inFlight === 1 && traffic.seconds.some(({ chunks }) => chunks > 0),
-      );
-      assert.deepEqual(during.traffic.finished, []);
-      for (let done = false; !done; ) done = (await reader?.read())?.done ?? true;
-      await (await chat(url, 'sim-echo')).text();
-      const after = await until<StatusReport>(
-        `${admin}/status`,
-        ({ traffic }) => traffic.finished.length === 2,
-      );
-      const [whole, streamed] = after.traffic.finished;
-      assert.deepEqual(
-        [streamed?.endpoint, streamed?.model, streamed?.status, streamed?.outcome, streamed?.code],
-        ['chat', 'sim-40x25', 200, 'answered', null],
-      );
-      assert.match(streamed?.id ?? '', /^proxy_/);
-      assert.ok((streamed?.firstTokenMs ?? -1) >= 0 && (streamed?.durationMs ?? 0) > 0);
-      assert.deepEqual([whole?.model, whole?.firstTokenMs], ['sim-echo', null]);
-      const { seconds, inFlight } = after.traffic;
-      assert.equal(inFlight, 0);
-      // 40 tokens, the events of role and finish, and the last one, also if a busy machine joins pieces.
-      assert.equal(
-        seconds.reduce((sum, { chunks }) => sum + chunks, 0),
-        43,
-      );
-      assert.ok(seconds.some(({ firstTokenMs, gapMs }) => firstTokenMs !== null && gapMs !== null));
-      const { standing, lastError, verification } = after;
-      assert.deepEqual([standing.state, lastError], ['verified', null]);
-      assert.deepEqual(wrongInVerification(verification), []);
-      assert.ok(!JSON.stringify(after).includes('a-word-of-the-prompt'));
-    });
-  });
-});
-
-describe('the schema of the verification document', () => {
-  const time = '2026-12-01T00:00:00.000Z';
-  const digest = 'a'.repeat(64);
-  const check = { id: 'i', outcome: 'pass', expected: 'e', found: 'f', source: 's' };
-  const failure = { id: 'i', code: 'c', expected: 'e', found: 'f', source: 's' };
-  const good = {
-    ...{ version: '1', protocol: 'v1', now: time, verified: true, state: 'verified' },
-    epoch: {
-      ...{ secretId: 'x', manifestSha256: digest, verdictSha256: digest },
-      ...{ attestedAt: time, renewAt: time, expiresAt: time },
-    },
-    verdict: {
-      ...{ outcome: 'rejected', tee: null, manifestSha256: null, at: time, roots: 'vendor' },
-      ...{ checks: [check, { ...check, age: 5, code: 'c' }], failure },
-    },
-    chain: [{ id: 'mesh', title: 't', meaning: 'm', outcome: 'unknown', checks: [{ id: 'i', title: 't' }] }],
-  };
-  const planted: readonly (readonly [what: string, document: unknown])[] = [
-    ['an array in place of the object', []],
-    ['a missing member', { ...good, chain: undefined }],
-    ['a member that is not described', { ...good, key: 'k' }],
-    ['the key of a secret in the epoch', { ...good, epoch: { ...good.epoch, key: 'k' } }],
-    ['a string in place of a boolean', { ...good, verified: 'true' }],
-    ['an unknown state', { ...good, state: 'fine' }],
-    ['a time in ms', { ...good, now: 5 }],
-    ['a time with an offset', { ...good, now: '2026-12-01T00:00:00+01:00' }],
-    ['a short digest', { ...good, epoch: { ...good.epoch, verdictSha256: 'aa' } }],
-    ['an unknown outcome', { ...good, verdict: { ...good.verdict, outcome: 'fine' } }],
-    [
-      'a check without a source',
-      { ...good, verdict: { ...good.verdict, checks: [{ ...check, source: undefined }] } },
-    ],
-    ['an age in words', { ...good, verdict: { ...good.verdict, checks: [{ ...check, age: 'old' }] } }],
-    ['an unknown link of the chain', { ...good, chain: [{ ...good.chain[0], id: 'gpu' }] }],
-  ];
-  const asSent = (document: unknown): unknown => JSON.parse(JSON.stringify(document));
-
-  it('accepts a document with every member as described', () =>
-    assert.deepEqual(wrongInVerification(asSent(good)), []));
-  for (const [what, document] of planted) {
-    it(`refuses ${what}`, () => assert.notDeepEqual(wrongInVerification(asSent(document)), []));
-  }
-  it('describes every member', () => {
-    const bare: string[] = [];
-    const walk = (part: unknown, path: string): void => {
-      if (typeof part !== 'object' || part === null) return;
-      for (const [name, value] of Object.entries((part as { properties?: object }).properties ?? {}))
-        if ((value as { description?: string }).description === undefined) bare.push(`${path}/${name}`);
-      for (const [name, value] of Object.entries(part)) walk(value, `${path}/${name}`);
-    };
-    walk(VERIFICATION_SCHEMA, '');
-    assert.deepEqual(bare, []);
-  });
-  it('is linked by docs/verify.md', () => {
-    const page = readFileSync(join(ROOT, 'docs/verify.md'), 'utf8');
-    assert.ok(page.includes('](verification.schema.json)'));
+it('GET /status counts requests in flight, stream events and the outcomes of requests', async () => {
+  await withStack({}, async ({ url }, admin) => {
+    const streaming = await chat(url, 'sim-40x25', true);
+    const reader = streaming.body?.getReader();
+    await reader?.read();
+    const during = await until<StatusReport>(
+      `${admin}/status`,
+      ({ traffic }) => traffic.inFlight === 1 && traffic.seconds.some(({ chunks }) => chunks > 0),
+    );
+    assert.deepEqual(during.traffic.finished, []);
+    for (let done = false; !done; ) done = (await reader?.read())?.done ?? true;
+    const after = await until<StatusReport>(
+      `${admin}/status`,
+      ({ traffic }) => traffic.finished.length === 1,
+    );
+    const [streamed] = after.traffic.finished;
+    assert.deepEqual([streamed?.model, streamed?.status, streamed?.outcome], ['sim-40x25', 200, 'answered']);
+    assert.ok((streamed?.firstTokenMs ?? -1) >= 0 && (streamed?.durationMs ?? 0) > 0);
+    const { seconds, inFlight } = after.traffic;
+    // 40 tokens, the events of role and finish, and the last one, also if a busy machine joins pieces.
+    const events = seconds.reduce((sum, { chunks }) => sum + chunks, 0);
+    assert.deepEqual([inFlight, events, after.standing.state], [0, 43, 'verified']);
+    assert.ok(!JSON.stringify(after).includes('a-word-of-the-prompt'));
   });
 });

@@ -50,7 +50,7 @@ interface Opened {
   readonly failure: string | undefined;
 }
 
-/** A request that was sealed, with ivs that no recording has, and the cipher that opens what comes in answer. */
+/** A sealed request, with ivs that no recording has, and the cipher that opens what comes in answer. */
 function sealedRequest({ request }: Recording) {
   let last = 0xff;
   const cipher = fixedCipher({ ivs: () => Buffer.alloc(12, last--) });

@@ -5,8 +5,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
-import { CANARY, get } from '../support/doors/gateway-fixture.ts';
-import { rawClient } from '../support/doors/raw-client.ts';
+import { CANARY } from '../support/doors/gateway-fixture.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 
 const USER = { role: 'user', content: `${CANARY} hello` };
@@ -32,44 +31,18 @@ describe('the gateway', () => {
     });
   const seen = () => stack.simulator.exchanges.last();
 
-  const chats: [path: string, extra: object, text: (json: never) => string][] = [
-    [
-      '/v1/chat/completions',
-      { messages: [USER] },
-      (json: { choices: [{ message: { content: string } }] }) => json.choices[0].message.content,
-    ],
-    [
-      '/v1/completions',
-      { prompt: USER.content },
-      (json: { choices: [{ text: string }] }) => json.choices[0].text,
-    ],
-    [
-      '/v1/messages',
-      { messages: [USER], max_tokens: 9 },
-      (json: { content: [{ text: string }] }) => json.content[0].text,
-    ],
-  ];
-  for (const [path, extra, text] of chats) {
-    it(`answers POST ${path} with the hash of the manifest in a header`, async () => {
+  for (const [path, extra, end] of [
+    ['/v1/chat/completions', { messages: [USER] }, /data: \[DONE\]\n\n$/],
+    ['/v1/completions', { prompt: USER.content }, /data: \[DONE\]\n\n$/],
+    ['/v1/messages', { messages: [USER], max_tokens: 9 }, /event: message_stop\ndata: .*\n\n$/],
+  ] as const) {
+    it(`answers POST ${path} whole or as a stream, and forwards only the documented parameters of its query`, async () => {
       const response = await ask(path, { model: 'sim-echo', ...extra });
-      assert.equal(response.status, 200);
-      assert.equal(text((await response.json()) as never).trim(), USER.content);
+      assert.ok((await response.text()).includes(USER.content));
       assert.equal(response.headers.get('privatemode-proxy-manifest-sha256'), stack.simulator.manifestSha256);
-    });
-
-    it(`streams POST ${path}, and forwards only the documented parameters of its query`, async () => {
-      const response = await ask(`${path}?beta=true&a=%20`, { model: 'sim-echo', stream: true, ...extra });
-      assert.match(response.headers.get('content-type') ?? '', /^text\/event-stream/);
-      assert.equal(response.headers.get('cache-control'), 'no-cache');
-      const stream = await response.text();
-      const said = [...stream.matchAll(/"(?:content|text)":\s*"((?:[^"\\]|\\.)*)"/g)]
-        .map(([, part]) => part)
-        .join('');
-      assert.match(said, /hello/);
-      assert.match(
-        stream,
-        path === '/v1/messages' ? /event: message_stop\ndata: .*\n\n$/ : /data: \[DONE\]\n\n$/,
-      );
+      const streamed = await ask(`${path}?beta=true&a=%20`, { model: 'sim-echo', stream: true, ...extra });
+      assert.equal(streamed.headers.get('cache-control'), 'no-cache');
+      assert.match(await streamed.text(), end);
       assert.equal(seen()?.target, path === '/v1/messages' ? `${path}?beta=true` : path);
     });
   }
@@ -81,21 +54,19 @@ describe('the gateway', () => {
     assert.deepEqual([response.status, data.length], [200, 2]);
   });
 
-  for (const stream of [false, true]) {
-    it(`answers POST /v1/audio/transcriptions with a ${stream ? 'stream' : 'whole body'}`, async () => {
-      const audio = Buffer.from(`${CANARY} is what the audio says`);
+  it('answers POST /v1/audio/transcriptions with a stream or a whole body', async () => {
+    const audio = Buffer.from(`${CANARY} is what the audio says`);
+    for (const stream of [false, true]) {
       const form = new FormData();
       form.set('model', 'sim-whisper');
       form.set('stream', String(stream));
       form.set('file', new Blob([audio]), 'secret-name.wav');
       const response = await ask('/v1/audio/transcriptions', undefined, { body: form, headers: {} });
       const text = await response.text();
-      assert.equal(response.status, 200, text);
-      const digest = createHash('sha256').update(audio).digest('hex');
-      assert.ok(text.includes(digest), text);
-      if (stream) assert.match(text, /data: \[DONE\]\n\n$/);
-    });
-  }
+      assert.ok(text.includes(createHash('sha256').update(audio).digest('hex')), text);
+      assert.equal(/data: \[DONE\]\n\n$/.test(text), stream);
+    }
+  });
 
   it('answers POST /unstructured/… with a body of any type, and forwards nothing of its query', async () => {
     const body = `${CANARY}, in any form`;
@@ -122,15 +93,6 @@ describe('the gateway', () => {
     assert.equal(seen()?.target, '/v1/models/none');
   });
 
-  it('answers HEAD without a body at every path that takes GET', async () => {
-    for (const path of ['/v1/models', '/v1/models/sim-echo', '/', '/healthz', '/readyz', '/api/hello']) {
-      const client = rawClient(Number(new URL(stack.url).port));
-      client.send(get(path).replace('GET', 'HEAD').replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
-      await client.ended;
-      assert.match(client.received(), /^HTTP\/1\.1 20[04] [\s\S]*\r\n\r\n$/, path);
-    }
-  });
-
   const local: [request: string, status: number, body: RegExp][] = [
     ['GET /', 200, /^privatemode-proxy v\d/],
     ['GET /api/hello', 200, /^ok\n$/],
@@ -141,25 +103,22 @@ describe('the gateway', () => {
       200,
       /^\{"name":"privatemode-proxy","version":"[^"]+","endpoints":\["POST \/v1\/chat\/completions",/,
     ],
-    ['GET /v1/chat/completions', 405, /POST/],
     ['DELETE /v1/models', 405, /GET, HEAD/],
-    ['GET /v1/files', 404, /no such endpoint/],
     ['POST /privatemode/v1/secret', 404, /no such endpoint/],
     ['POST /v1/responses', 400, /"message":"[^"]*\/v1\/chat\/completions/],
-    ['GET /v1/messages/count_tokens', 405, /^\{"type":"error","error":\{"type":"invalid_request_error"/],
   ];
-  for (const [request, status, body] of local) {
-    it(`answers ${request} itself, with ${status}`, async () => {
-      const before = stack.simulator.counts['inference'];
+  it('answers by itself what the service does not get', async () => {
+    const before = stack.simulator.counts['inference'];
+    for (const [request, status, body] of local) {
       const [method = '', path = ''] = request.split(' ');
       const response = await fetch(`${stack.url}${path}`, { method });
-      assert.equal(response.status, status);
+      assert.equal(response.status, status, request);
       assert.match(await response.text(), body);
       assert.equal(response.headers.has('allow'), status === 405);
       assert.equal(response.headers.has('privatemode-proxy-error'), status >= 400);
       assert.equal(response.headers.get('x-content-type-options'), 'nosniff');
       assert.equal(response.headers.get('content-security-policy'), 'sandbox');
-      assert.equal(stack.simulator.counts['inference'], before);
-    });
-  }
+    }
+    assert.equal(stack.simulator.counts['inference'], before);
+  });
 });

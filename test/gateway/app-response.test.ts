@@ -9,6 +9,7 @@ import { type AddressInfo, connect } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { AppResponse } from '../../lib/gateway/app-response.ts';
+import { eventually } from '../support/processes/eventually.ts';
 
 type Answer = (response: ServerResponse) => void | Promise<void>;
 
@@ -29,10 +30,6 @@ async function bytesOf(answer: Answer, head: string, Response: typeof ServerResp
 const later = (): Promise<void> => new Promise((done) => setImmediate(done));
 
 const ANSWERS: Readonly<Record<string, Answer>> = {
-  'one piece': (response) => {
-    response.write('whole');
-    response.end();
-  },
   'pieces, each at a turn of its own, a large one among them': async (response) => {
     for (const piece of ['a', 'bb', 'x'.repeat(300_000)]) {
       response.write(Buffer.from(piece));
@@ -67,20 +64,16 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     response.end();
   },
 };
-const REQUESTS: Readonly<Record<string, string>> = {
-  GET: 'GET / HTTP/1.1\r\nHost: x\r\n',
-  HEAD: 'HEAD / HTTP/1.1\r\nHost: x\r\n',
-  'HTTP/1.0': 'GET / HTTP/1.0\r\n',
-};
+const REQUESTS = ['GET / HTTP/1.1\r\nHost: x\r\n', 'HEAD / HTTP/1.1\r\nHost: x\r\n', 'GET / HTTP/1.0\r\n'];
 
 describe('the response of the gateway', () => {
   for (const [what, answer] of Object.entries(ANSWERS)) {
-    for (const [which, head] of Object.entries(REQUESTS)) {
-      it(`has the same bytes as Node's own: ${what}, for ${which}`, async () => {
+    it(`has the same bytes as Node's own, for GET, HEAD and HTTP/1.0: ${what}`, async () => {
+      for (const head of REQUESTS) {
         const ours = await bytesOf(answer, head, AppResponse as typeof ServerResponse);
         assert.equal(ours, await bytesOf(answer, head, ServerResponse));
-      });
-    }
+      }
+    });
   }
 
   it('says by write() and drain that a reader is slow or has caught up, and calls back for each piece', async () => {
@@ -95,7 +88,7 @@ describe('the response of the gateway', () => {
           });
           if (more) continue;
           refused += 1;
-          await once(response, 'drain', { signal: AbortSignal.timeout(5_000) });
+          await once(response, 'drain');
         }
         response.end();
       },
@@ -103,9 +96,8 @@ describe('the response of the gateway', () => {
     await once(server, 'listening');
     const request = get({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' });
     const [response] = await once(request, 'response');
-    await new Promise((done) => setTimeout(done, 50)); // in which the buffers fill up
+    await eventually('full buffers', () => refused > 0);
     assert.equal((await buffer(response)).length, PIECES * 65_536);
-    assert.ok(refused > 0, 'the reader was not slow');
     assert.equal(called, PIECES);
     server.close();
   });

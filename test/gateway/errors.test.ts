@@ -6,7 +6,6 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { gzipSync } from 'node:zlib';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { fakeSession, startGateway } from '../support/doors/gateway.ts';
 import {
@@ -19,55 +18,30 @@ import {
   post,
 } from '../support/doors/gateway-fixture.ts';
 import { type RawAnswer, rawClient } from '../support/doors/raw-client.ts';
-import type { Script } from '../support/remote/scripted-upstream.ts';
-import {
-  chunked,
-  completion,
-  http,
-  plainError,
-  STREAM_HEAD,
-  sealedAnswers,
-} from '../support/remote/sealed-answers.ts';
+import { completion, http, plainError, sealedAnswers } from '../support/remote/sealed-answers.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const MESSAGES = { path: '/v1/messages' };
-/** How an error begins and ends in the Anthropic style. */
-const ANTHROPIC = /^\{"type":"error",.*"request_id":"proxy_[0-9a-f-]{36}"\}$/;
-
-/** After the upload: this answer. */
-const saying =
-  (answer: (body: Buffer) => string | Uint8Array): Script =>
-  async (scripted) => {
-    await scripted.write(answer(await scripted.body()));
-  };
-
 /** The rules that hold for every error answer of ours, in either API style. */
 function assertOurs(answer: RawAnswer, status: number, code: ErrorCode): void {
   assert.deepEqual([answer.status, codeOf(answer)], [status, code]);
   assert.equal(status, ERRORS[code].status);
   assert.equal(answer.headers['privatemode-encrypted'], 'false');
   assert.equal(answer.headers['content-type'], 'application/json');
-  assertOnlyOurs(answer);
-  assert.ok(
-    answer.body.includes(JSON.stringify(ERRORS[code].remedies.operator).slice(1, -1)),
-    'it does not say what to do',
-  );
+  const remedy = JSON.stringify(ERRORS[code].remedies.operator).slice(1, -1);
+  assert.ok(answer.body.includes(remedy), 'it does not say what to do');
   assert.ok(!answer.body.includes(CANARY), 'it quotes the request');
   assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
   assert.equal(answer.headers['privatemode-proxy-error'], code);
   assert.equal(answer.headers['privatemode-proxy-unauthenticated'], undefined, 'these are our own words');
-  assertInert(answer);
+  assertUnauthenticated(answer);
 }
 
-/** Nothing in the body runs in a browser, whatever it is. */
-function assertInert({ headers }: RawAnswer): void {
+/** What nothing authenticates: ids, date and cache headers are ours, and nothing runs in a browser. */
+function assertUnauthenticated({ headers }: RawAnswer): void {
   assert.equal(headers['x-content-type-options'], 'nosniff');
   assert.equal(headers['content-security-policy'], 'sandbox');
-}
-
-/** Of id, date and cache headers. */
-function assertOnlyOurs({ headers }: RawAnswer): void {
   const ids = [headers['x-request-id'], headers['request-id']].filter((id) => id !== undefined);
   assert.equal(ids.length, 1);
   assert.match(String(ids[0]), /^proxy_[0-9a-f-]{36}$/);
@@ -76,59 +50,21 @@ function assertOnlyOurs({ headers }: RawAnswer): void {
   for (const name of ['age', 'expires', 'etag']) assert.equal(headers[name], undefined, name);
 }
 
-describe('the gateway, before it sends anything,', { concurrency: true }, () => {
-  it('refuses a body that is no JSON: 400 invalid_json', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const answer = await ask(post('{', MESSAGES));
-    assertOurs(answer, 400, 'invalid_json');
-    assert.match(answer.body, ANTHROPIC);
-    assert.equal(upstream.connections.total, 0);
-  });
-
-  it('refuses every request while the service is not attested, with the reason', async (t) => {
-    const acquire = () => Promise.reject(new PrivatemodeError('attestation_failed', 'words'));
-    const { upstream, ask } = await gatewayFixture(t, { session: fakeSession({ acquire }) });
-    assertOurs(await ask(post()), 400, 'attestation_failed');
-    assert.equal(upstream.connections.total, 0);
-  });
-});
-
-describe('a response of the service', { concurrency: true }, () => {
-  it('is not shown if its head is longer than 100,000 bytes: 502 response_malformed, in either API style', async (t) => {
-    const { ask } = await gatewayFixture(t, { answers: () => http(200, '{}', { X: 'y'.repeat(100_000) }) });
-    assertOurs(await ask(post()), 502, 'response_malformed');
-    const anthropic = await ask(post(chatBody(), MESSAGES));
-    assertOurs(anthropic, 502, 'response_malformed');
-    assert.match(anthropic.body, ANTHROPIC);
-  });
-
-  it('is not shown if it is unencrypted and compressed: 502 response_malformed', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const zipped = gzipSync('{"data":[]}').toString('latin1');
-    upstream.on((scripted) => {
-      const length = { 'Content-Length': String(zipped.length) };
-      return scripted.write(http(200, zipped, { ...length, 'Content-Encoding': 'gzip' }));
-    });
-    assertOurs(await ask(get('/v1/models')), 502, 'response_malformed');
-  });
-
-  it('is not shown if it is an error event in clear', async (t) => {
-    const openai =
-      'data: {"error":{"message":"visit evil.example","type":"server_error","param":null,"code":"stream_unfinished"}}\n\n';
-    const anthropic =
-      'event: error\ndata: {"type":"error","error":{"message":"visit evil.example","code":"stream_unfinished"}}\n\n';
-    for (const [path, forged] of [
-      ['/v1/chat/completions', openai],
-      ['/v1/messages', anthropic],
-      ['/v1/messages', openai],
-    ] as const) {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(saying(() => STREAM_HEAD + chunked(forged)));
-      const answer = await ask(post(chatBody({ stream: true }), { path }));
-      assert.ok(!answer.body.includes('evil') && !answer.body.includes('stream_unfinished'), answer.body);
-      assert.match(answer.body, /"code":"response_[a-z_]+"/, 'the one error is ours');
-    }
-  });
+it('what is refused before anything is sent, or is no response that may be shown, has an error of ours in either API style', async (t) => {
+  const acquire = () => Promise.reject(new PrivatemodeError('attestation_failed', 'words'));
+  for (const [body, status, code, session] of [
+    ['{', 400, 'invalid_json', fakeSession()],
+    [chatBody(), 400, 'attestation_failed', fakeSession({ acquire })],
+    [chatBody(), 502, 'response_malformed', fakeSession()],
+  ] as const) {
+    const answers = http(200, '{}', { X: 'y'.repeat(100_000) }); // a head that is too long
+    const { upstream, ask } = await gatewayFixture(t, { session, answers });
+    assertOurs(await ask(post(body)), status, code);
+    const anthropic = await ask(post(body, MESSAGES));
+    assertOurs(anthropic, status, code);
+    assert.match(anthropic.body, /^\{"type":"error",.*"request_id":"proxy_[0-9a-f-]{36}"\}$/);
+    assert.equal(upstream.requests.length, status === 502 ? 2 : 0);
+  }
 });
 
 /** What a service might say of itself to pass for us, or to be kept for good. */
@@ -137,11 +73,15 @@ const PRETENDING = {
   ...{ 'Cache-Control': 'public, max-age=31536000', Age: '1', Expires: 'never', ETag: '"x"' },
 };
 
+/** What clients act on, whoever says it. */
+const HINTS = { 'Retry-After': '7', 'X-RateLimit-Limit': '9' };
+const assertHints = ({ headers }: RawAnswer): void =>
+  assert.deepEqual([headers['retry-after'], headers['x-ratelimit-limit']], ['7', '9']);
+
 describe('an error of the service', { concurrency: true }, () => {
   it('is shown and marked if it declares itself plain, with its Retry-After but without its ids and dates', async (t) => {
-    const hints = { 'Retry-After': '7', 'X-RateLimit-Limit': '9' };
     const { ask } = await gatewayFixture(t, {
-      answers: plainError(429, 'words of the service', { ...hints, ...PRETENDING }),
+      answers: plainError(429, 'words of the service', { ...HINTS, ...PRETENDING }),
     });
     const answer = await ask(post());
     assert.equal(answer.status, 429);
@@ -151,128 +91,89 @@ describe('an error of the service', { concurrency: true }, () => {
     assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
     assert.equal(answer.headers['privatemode-proxy-error'], undefined, 'it is not our own');
     assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
-    assertInert(answer);
-    assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
-    assertOnlyOurs(answer);
+    assertHints(answer);
+    assertUnauthenticated(answer);
   });
 
-  it('is decrypted if it is sealed, and has the header that names the secret', async (t) => {
+  it('is decrypted if it is sealed, and has its request id and the header that names the secret', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const error = { error: { message: 'the model says no' } };
-    upstream.on(saying((body) => http(429, sealedAnswers(body).object(error), JSON_TYPE)));
-    const answer = await ask(post());
-    assert.equal(answer.status, 429);
-    assert.match(answer.body, /"message":"the model says no"/);
-    assert.equal(answer.headers['privatemode-encrypted'], undefined);
-    assert.equal(answer.headers['privatemode-proxy-unauthenticated'], undefined);
-    assert.equal(answer.headers['privatemode-proxy-error'], undefined, 'it is not our own');
-    assertInert(answer);
-    assert.ok(answer.headers['privatemode-proxy-secret-id'] !== undefined);
+    const theirs = { ...JSON_TYPE, 'Request-Id': 'req_of-the-service' };
+    upstream.answers((body) => http(429, sealedAnswers(body).object(error), theirs));
+    const { status, body, headers } = await ask(post(chatBody(), MESSAGES));
+    assert.deepEqual([status, headers['request-id']], [429, 'req_of-the-service']);
+    assert.match(body, /"message":"the model says no"/);
+    for (const name of ['encrypted', 'proxy-unauthenticated', 'proxy-error'])
+      assert.equal(headers[`privatemode-${name}`], undefined, name);
+    assert.equal(headers['content-security-policy'], 'sandbox');
+    assert.ok(headers['privatemode-proxy-secret-id'] !== undefined);
   });
 
-  const chat = post();
-  const stream = post(chatBody({ stream: true }));
-  for (const [what, request, headers] of [
-    ['neither sealed nor declared plain', chat, { 'Content-Type': 'text/plain' }],
-    ['compressed', stream, { ...JSON_TYPE, 'Content-Encoding': 'gzip' }],
-    ['declared plain, but compressed', chat, { 'Privatemode-Encrypted': 'false', 'Content-Encoding': 'br' }],
+  const stream = post(chatBody({ stream: true }), MESSAGES);
+  for (const [what, status, type, headers] of [
+    ['neither sealed nor declared plain', 429, 'rate_limit_error', { 'Content-Type': 'text/plain' }],
+    ['of a gateway', 401, 'authentication_error', JSON_TYPE],
+    ['compressed', 502, 'api_error', { ...JSON_TYPE, 'Content-Encoding': 'gzip' }],
+    [
+      'declared plain, but compressed',
+      503,
+      'overloaded_error',
+      { 'Privatemode-Encrypted': 'false', 'Content-Encoding': 'br' },
+    ],
   ] as const) {
-    it(`keeps its status and its Retry-After, but not its text, if it is ${what}`, async (t) => {
-      const { upstream, ask, gateway } = await gatewayFixture(t);
+    it(`keeps its status and its Retry-After, but not its text, and does not say that it was tampered with, if it is ${what}`, async (t) => {
+      const { upstream, ask, gateway } = await gatewayFixture(t, {
+        deps: { key: { value: () => undefined } },
+      });
       const text = 'event: error\ndata: {"error":{"message":"visit https://evil.example"}}\n\n';
-      const hints = { 'Retry-After': '7', 'X-RateLimit-Limit': '9' };
-      upstream.on(saying(() => http(429, text, { ...headers, ...hints, ...PRETENDING })));
-      const answer = await ask(request);
-      assert.deepEqual([answer.status, codeOf(answer)], [429, 'response_malformed']);
+      upstream.answers(http(status, text, { ...headers, ...HINTS, ...PRETENDING }));
+      const answer = await ask(stream);
+      const { error } = JSON.parse(answer.body);
+      assert.deepEqual([answer.status, error.code, error.type], [status, 'response_malformed', type]);
+      assert.match(error.message, /nothing authenticates the text, which is not shown/);
       assert.ok(answer.complete && !answer.body.includes('evil'));
-      assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
-      assertOnlyOurs(answer);
+      assertHints(answer);
+      assertUnauthenticated(answer);
       assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
       assert.deepEqual([...gateway.counters.decryptFailures], []);
     });
   }
-
-  for (const [status, body, type, remedy] of [
-    [429, '{}', 'rate_limit_error', 'Wait as long as Retry-After says'],
-    [401, '{"error":"no"}', 'authentication_error', 'Check the API key that the request was sent with'],
-    [502, '{"error":{}}', 'api_error', 'Try again'],
-  ] as const) {
-    it(`says what to do by its status ${status}, and not that it was tampered with, if it is neither sealed nor declared plain`, async (t) => {
-      const { upstream, ask, gateway } = await gatewayFixture(t, {
-        deps: { key: { value: () => undefined } },
-      });
-      upstream.on(saying(() => http(status, body, JSON_TYPE)));
-      const headers = ['Authorization: Bearer of-the-client'];
-      const answer = await ask(post(chatBody({ max_tokens: 10 }), { ...MESSAGES, headers }));
-      const { error } = JSON.parse(answer.body);
-      assert.deepEqual([answer.status, error.code, error.type], [status, 'response_malformed', type]);
-      assert.match(error.message, /nothing authenticates the text, which is not shown/);
-      assert.ok(error.message.includes(remedy), error.message);
-      assert.deepEqual([...gateway.counters.decryptFailures], []);
-    });
-  }
-
-  it('keeps its request id if it is sealed and has one, and else gets that of the gateway', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const theirs = { 'Request-Id': 'req_of-the-service' };
-    const sealed = (headers: Record<string, string>): Script =>
-      saying((body) => http(400, sealedAnswers(body).object({ error: {} }), { ...JSON_TYPE, ...headers }));
-    upstream.on(
-      sealed(theirs),
-      sealed({}),
-      saying(() => plainError(400, 'no', theirs)),
-    );
-    const ids: (string | undefined)[] = [];
-    while (ids.length < 3) ids.push((await ask(post(chatBody(), MESSAGES))).headers['request-id']);
-    assert.equal(ids[0], 'req_of-the-service');
-    for (const id of ids.slice(1)) assert.match(id ?? '', /^proxy_[0-9a-f-]{36}$/);
-  });
 });
 
-describe('a list of models, which the service never seals', { concurrency: true }, () => {
-  it('is marked as unauthenticated and not to be cached, and the mark of the service is not passed on', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const headers = { 'Content-Type': 'text/html', 'Privatemode-Encrypted': 'false', ...PRETENDING };
-    upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', headers)));
-    const answer = await ask(get('/v1/models'));
-    assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
-    assert.equal(answer.headers['content-type'], 'text/plain; charset=utf-8');
-    assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
-    assert.equal(answer.headers['privatemode-encrypted'], undefined, 'its own mark is not passed on');
-    assertInert(answer);
-    assertOnlyOurs(answer);
-  });
-});
-
-it('headers of the service that would bind a browser, forge a receipt or break the framing do not reach the client', async (t) => {
+it('a list of models, which the service never seals, is marked as unauthenticated and not to be cached', async (t) => {
   const { upstream, ask } = await gatewayFixture(t);
-  const forged = {
-    'Set-Cookie': 'a=b',
-    'Privatemode-Proxy-Secret-Id': 'forged',
+  const headers = { 'Content-Type': 'text/html', 'Privatemode-Encrypted': 'false', ...PRETENDING };
+  upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', headers)));
+  const answer = await ask(get('/v1/models'));
+  assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
+  assert.equal(answer.headers['content-type'], 'text/plain; charset=utf-8');
+  assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
+  assert.equal(answer.headers['privatemode-encrypted'], undefined, 'its own mark is not passed on');
+  assertUnauthenticated(answer);
+});
+
+it('of the headers of the service only those reach the client that are listed, beside ours', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t);
+  const forged = { 'Set-Cookie': 'a=b', 'Privatemode-Proxy-Secret-Id': 'forged', Location: '/evil' };
+  const more = {
     'Access-Control-Allow-Origin': '*',
-    'Privatemode-Proxy-Error': 'forged',
-    'Privatemode-Proxy-Unauthenticated': 'false',
-    'Privatemode-Encrypted': 'true',
-    Location: '/evil',
     'Content-Type': 'text/html',
     Connection: 'X-Hop',
     'X-Hop': 'y',
   };
   const passed = { 'Request-Id': 'req_1', 'X-RateLimit-Remaining': '3' };
-  upstream.on(saying((body) => completion(body, { ...forged, ...passed })));
-  const { headers, status } = await ask(post());
-  assert.equal(status, 200);
+  upstream.answers((body) => completion(body, { ...forged, ...more, ...passed }));
+  const { headers } = await ask(post());
   assert.match(headers['privatemode-proxy-secret-id'] ?? '', /=$/);
   assert.equal(headers['content-type'], 'application/json');
-  assert.deepEqual([headers['request-id'], headers['x-ratelimit-remaining']], ['req_1', '3']);
-  // By allow-list: whatever else there is on the answer, we put there.
   const ours =
     'connection content-length content-security-policy content-type date keep-alive x-content-type-options';
-  const receipt = ['attested-at', 'manifest-sha256', 'request-id', 'secret-id'].map(
-    (name) => `privatemode-proxy-${name}`,
+  const receipt = 'attested-at manifest-sha256 request-id secret-id'.replaceAll(
+    /\S+/g,
+    'privatemode-proxy-$&',
   );
-  const rest = ['request-id', 'x-ratelimit-remaining', 'x-request-id'];
-  assert.deepEqual(Object.keys(headers).toSorted(), [...ours.split(' '), ...receipt, ...rest].toSorted());
+  const names = `${ours} ${receipt} request-id x-ratelimit-remaining x-request-id`;
+  assert.deepEqual(Object.keys(headers).toSorted(), names.split(' ').toSorted());
 });
 
 it('a service with a certificate of an unknown CA gets no request; a final 502 names that certificate and the remedy', async (t) => {

@@ -8,23 +8,19 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { systemClock } from '../../lib/clock.ts';
 import { trackConnections } from '../../lib/listener/connections.ts';
 import { refuseMalformed } from '../../lib/listener/not-http.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
-import { answerTo, CANARY, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { CANARY, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { rawClient, readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import {
   COMPLETION,
-  chunked,
   completion,
-  DONE,
   http,
-  LAST_CHUNK,
+  inTwoParts,
   openedRequest,
-  STREAM_HEAD,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
 
@@ -51,42 +47,25 @@ const REFUSED: [name: string, request: string | Buffer, status: number][] = [
     400,
   ],
   ['two Content-Lengths', withHeaders(`Content-Length: ${BODY.length}`, 'Content-Length: 3'), 400],
-  [
-    'two equal Content-Lengths',
-    withHeaders(`Content-Length: ${BODY.length}`, `Content-Length: ${BODY.length}`),
-    400,
-  ],
   ['a list as Content-Length', withHeaders(`Content-Length: ${BODY.length}, ${BODY.length}`), 400],
-  ['a signed Content-Length', withHeaders(`Content-Length: +${BODY.length}`), 400],
   ['a Content-Length beyond all numbers', withHeaders('Content-Length: 99999999999999999999'), 400],
-  ['an empty Content-Length', withHeaders('Content-Length: '), 400],
-  ['two Transfer-Encodings', withChunks(CHUNKED, 'Transfer-Encoding: identity'), 400],
   ['an unknown Transfer-Encoding', framed('Transfer-Encoding: xchunked'), 400],
   ['chunked that is not last', framed('Transfer-Encoding: chunked, identity'), 400],
-  ['chunked with a vertical tab', framed('Transfer-Encoding: \x0bchunked'), 400],
   ['a blank before the colon', framed('Transfer-Encoding : chunked'), 400],
   ['a folded header', withHeaders('X: a\r\n Transfer-Encoding: chunked'), 400],
-  ['a header that begins with a blank', `${START} X: y\r\n\r\n`, 400],
   ['a NUL in a value', withHeaders('X: y\0z'), 400],
   ['a bare CR in a value', withHeaders('X: y\rTransfer-Encoding: chunked'), 400],
-  ['a header without a colon', withHeaders('Transfer-Encoding'), 400],
-  ['a header without a name', withHeaders(': y'), 400],
   ['one bare line feed', `${START.slice(0, -2)}\nContent-Length: 2\r\n\r\n{}`, 400],
   ['HTTP/0.9', 'GET /v1/models\r\n\r\n', 505],
-  ['HTTP/3.0', get('/v1/models').replace('1.1', '3.0'), 400],
   ['the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400],
-  ['an unknown method', get('/v1/models').replace('GET', 'GIT'), 400],
   ['a blank in the target', get('/v1/models x'), 400],
   ['CONNECT', 'CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n', 405],
   ['TRACE', get('/v1/models').replace('GET', 'TRACE'), 405],
   ['a head of 70 KB', withHeaders(`X: ${'y'.repeat(70_000)}`), 431],
   ['300 headers', withHeaders(...Array.from({ length: 300 }, (_, i) => `X${i}: y`)), 431],
-  ['a chunk whose size is no number', withChunks(`zz\r\n${BODY}\r\n0\r\n\r\n`), 400],
-  ['a chunk of a signed size', withChunks(`+${CHUNKED}`), 400],
   ['a chunk of a size beyond all numbers', withChunks(`ffffffffffffffffff\r\n${BODY}`), 400],
   ['a chunk size that ends in a bare line feed', withChunks(CHUNKED.replace('\r\n', '\n')), 400],
   ['a chunk longer than its size', withChunks(`5\r\n${BODY}\r\n0\r\n\r\n`), 400],
-  ['a chunk without its end', withChunks(`${BODY.length.toString(16)}\r\n${BODY}0\r\n\r\n`), 400],
   ['an endless chunk extension', withChunks(`1;${'x'.repeat(70_000)}\r\n{\r\n`), 413],
 ];
 
@@ -117,15 +96,11 @@ describe('malformed and unusual requests', { concurrency: true }, () => {
   for (const [name, request, status] of REFUSED) {
     it(`${name}: ${status}, and nothing is sent`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
-      const answer = await ask(request);
+      const { headers, body, ...answer } = await ask(request);
       assert.equal(answer.status, status);
-      assert.match(
-        answer.headers['privatemode-proxy-error'] ?? '',
-        /^[a-z_]+$/,
-        'it is not told whose error it is',
-      );
-      if (status === 400) assert.match(answer.body, /"message":"[^"]+/, 'no words');
-      assert.ok(!answer.body.includes(CANARY));
+      assert.match(headers['privatemode-proxy-error'] ?? '', /^[a-z_]+$/, 'it is not told whose error it is');
+      if (status === 400) assert.match(body, /"message":"[^"]+/, 'no words');
+      assert.ok(!body.includes(CANARY));
       assert.equal(upstream.connections.total, 0);
     });
   }
@@ -176,40 +151,36 @@ describe('the gateway', () => {
   });
 });
 
-describe('a CONNECT, as programs send it that have the proxy in HTTPS_PROXY', { concurrency: true }, () => {
-  const CONNECT = 'CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n';
-
-  it('does not end the proxy if its connection is reset', async (t) => {
-    const server = createServer();
-    const { hasBegunResponse } = trackConnections(server, systemClock);
-    refuseMalformed(server, hasBegunResponse, systemClock);
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    t.after(() => server.close());
-    const asking = rawClient((server.address() as AddressInfo).port);
-    asking.send(CONNECT);
-    const [, socket] = (await once(server, 'connect')) as [IncomingMessage, Socket];
-    const closed = new Promise((resolve) => socket.on('close', resolve));
-    socket.destroy(Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' })); // as Node does
-    await closed;
-  });
+it('a CONNECT whose connection is reset does not end the proxy', async (t) => {
+  const server = createServer();
+  const { hasBegunResponse } = trackConnections(server, systemClock);
+  refuseMalformed(server, hasBegunResponse, systemClock);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => server.close());
+  const asking = rawClient((server.address() as AddressInfo).port);
+  asking.send('CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n');
+  const [, socket] = (await once(server, 'connect')) as [IncomingMessage, Socket];
+  const closed = new Promise((resolve) => socket.on('close', resolve));
+  socket.destroy(Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' })); // as Node does
+  await closed;
 });
 
 describe('requests inside and after other requests', { concurrency: true }, () => {
   it('the body of a GET is not read as another request', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
+    const { upstream, sending } = await gatewayFixture(t);
     upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
-    const request = get('/v1/models', [`Content-Length: ${SMUGGLED.length}`]) + SMUGGLED;
-    const answer = await ask(request);
-    await delay(100); // in which a second request, or a second answer, would arrive
-    assert.deepEqual([answer.status, answer.rest], [200, '']);
+    const asking = sending(get('/v1/models', [`Content-Length: ${SMUGGLED.length}`]) + SMUGGLED);
+    assert.equal(await asking.ended, 'end');
+    const answer = readAnswer(asking.received());
+    assert.deepEqual([answer?.status, answer?.rest], [200, '']);
     assert.deepEqual(
       upstream.requests.map(({ method, headers }) => [method, headers['content-length']]),
       [['GET', undefined]],
     );
   });
 
-  it('100 pipelined requests, with and without bodies, get each its own response, in their order', async (t) => {
+  it('40 pipelined requests, with and without bodies, get each its own response, in their order', async (t) => {
     const { client, upstream } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = await scripted.body();
@@ -220,21 +191,19 @@ describe('requests inside and after other requests', { concurrency: true }, () =
       return scripted.write(http(200, answer, { 'Content-Type': 'application/json' }));
     });
     const asking = client();
-    const users = Array.from({ length: 50 }, (_, i) => `${i}${'x'.repeat(i * 300)}`);
+    const users = Array.from({ length: 20 }, (_, i) => `${i}${'x'.repeat(i * 700)}`);
     for (const user of users) {
       asking.send(post(chatBody({ user })));
       asking.send(get('/v1/models'));
     }
     let at = 0;
-    for (const user of users) {
-      for (const said of [user, undefined]) {
-        const answer = await eventually('an answer', () => {
-          const read = readAnswer(asking.received().slice(at));
-          return read?.complete ? read : undefined;
-        });
-        at = asking.received().length - answer.rest.length;
-        assert.equal(JSON.parse(answer.body).choices?.[0].message.content, said);
-      }
+    for (const said of users.flatMap((user) => [user, undefined])) {
+      const answer = await eventually('an answer', () => {
+        const read = readAnswer(asking.received().slice(at));
+        return read?.complete ? read : undefined;
+      });
+      at = asking.received().length - answer.rest.length;
+      assert.equal(JSON.parse(answer.body).choices?.[0].message.content, said);
     }
   });
 
@@ -260,12 +229,7 @@ describe('requests inside and after other requests', { concurrency: true }, () =
   it('garbage after a request ends the connection, and gets no response of its own', async (t) => {
     const { upstream, sending } = await gatewayFixture(t);
     const left = Promise.withResolvers<void>();
-    upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body());
-      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
-      await left.promise;
-      await scripted.write(chunked(sealed.chunk('lo', 'stop')) + chunked(DONE) + LAST_CHUNK);
-    });
+    upstream.on(inTwoParts(left.promise));
     const asking = sending(post(chatBody({ stream: true })));
     await asking.until(/"hel"/);
     asking.send('GARBAGE\r\n\r\n');
@@ -273,22 +237,5 @@ describe('requests inside and after other requests', { concurrency: true }, () =
     left.resolve();
     assert.equal(asking.received().split('HTTP/1.1').length, 2);
     assert.doesNotMatch(asking.received(), / 400 /);
-  });
-
-  it('a body longer than its Content-Length gets 400, and its connection ends', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t);
-    const asking = sending(withHeaders(`Content-Length: ${BODY.length - 10}`));
-    assert.equal((await answerTo(asking)).status, 400);
-    await asking.ended;
-    assert.equal(upstream.connections.total, 0);
-  });
-
-  it('a request with Connection: close is the last one on its connection', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t, { answers: completion });
-    const asking = sending(Buffer.concat([withHeaders('Connection: close'), Buffer.from(SMUGGLED)]));
-    const answer = await answerTo(asking);
-    assert.deepEqual([answer.status, answer.rest], [200, '']);
-    await asking.ended;
-    assert.equal(upstream.requests.length, 1);
   });
 });

@@ -114,7 +114,7 @@ describe('damaged request heads', () => {
         const late = new AbortController();
         const texts = Promise.all(batch.map((request) => outcome(fixture, request, late.signal)));
         assert.equal((await ask(post())).status, 200);
-        setTimeout(() => late.abort(), 150);
+        setTimeout(() => late.abort(), 100);
         const answers = await texts;
         await delay(20); // in which what should not arrive would
         assert.deepEqual(upstream.violations, []);
@@ -128,8 +128,8 @@ describe('damaged request heads', () => {
         }
         sealed += arrived;
       }),
-      { numRuns: 40, seed: 20_260_801, endOnFailure: true },
+      { numRuns: 24, seed: 20_260_801, endOnFailure: true },
     );
-    assert.ok(sealed > 80, `only ${sealed} requests got through: the damage is too great to show anything`);
+    assert.ok(sealed > 50, `only ${sealed} requests got through: the damage is too great to show anything`);
   });
 });

@@ -16,16 +16,9 @@ const asText: BodyReader<{ text: string }> = (bytes) => ({ text: bytes.toString(
 
 function receive(
   req: Readable,
-  {
-    read = asText,
-    endedBy,
-    clock = createFakeClock(),
-  }: {
-    read?: BodyReader<{ text: string }>;
-    endedBy?: Error;
-    clock?: Clock;
-  } = {},
+  options: { read?: BodyReader<{ text: string }>; endedBy?: Error; clock?: Clock } = {},
 ) {
+  const { read = asText, endedBy, clock = createFakeClock() } = options;
   const used = { bufferedBytes: 0 };
   const stats = new RequestStats();
   let stopNow: ((reason: Error) => void) | undefined;
@@ -45,14 +38,18 @@ function receive(
   return { body: receiveBody(exchange as unknown as Exchange, read), used, stop: () => stopNow };
 }
 
+/** The code of its refusal, if it is refused. */
+const outcomeOf = (body: Promise<unknown>): Promise<string> =>
+  body.then(
+    () => 'received',
+    (thrown: PrivatemodeError) => thrown.code,
+  );
+
 /** Receives a body of which so many bytes come in each second; resolves with the code of its refusal. */
 async function uploaded(bytesInEachSecond: readonly number[]): Promise<string> {
   const clock = createFakeClock();
   const req = new Readable({ read() {} });
-  const outcome = receive(req, { clock }).body.then(
-    () => 'received',
-    (thrown: PrivatemodeError) => thrown.code,
-  );
+  const outcome = outcomeOf(receive(req, { clock }).body);
   for (const bytes of bytesInEachSecond) {
     if (bytes > 0) req.push(Buffer.alloc(bytes));
     await clock.advance(1_000);
@@ -61,22 +58,14 @@ async function uploaded(bytesInEachSecond: readonly number[]): Promise<string> {
   return outcome;
 }
 
-describe('the minimum upload rate, measured over ten seconds', () => {
-  it('refuses a body below it', async () => {
-    assert.equal(await uploaded(Array<number>(11).fill(900)), 'upload_too_slow');
-  });
-
-  it('refuses a body that begins fast and then falls below it, although its average suffices', async () => {
-    assert.equal(await uploaded([50_000, ...Array<number>(20).fill(20)]), 'upload_too_slow');
-  });
-
-  it('accepts a body above it, however long it takes', async () => {
-    assert.equal(await uploaded(Array<number>(60).fill(1_100)), 'received');
-  });
-
-  it('does not judge the first ten seconds', async () => {
-    assert.equal(await uploaded(Array<number>(9).fill(0)), 'received');
-  });
+it('the minimum upload rate is measured over each ten seconds, and refuses what falls below it', async () => {
+  for (const [outcome, bytesInEachSecond] of [
+    ['upload_too_slow', Array<number>(11).fill(900)],
+    ['upload_too_slow', [50_000, ...Array<number>(20).fill(20)]], // although its average suffices
+    ['received', Array<number>(60).fill(1_100)],
+    ['received', Array<number>(9).fill(0)], // is not judged yet
+  ] as const)
+    assert.equal(await uploaded(bytesInEachSecond), outcome);
 });
 
 describe('a body that is received', () => {
@@ -96,30 +85,18 @@ describe('a body that is received', () => {
       [64, 'received'],
     ] as const) {
       const req = new Readable({ read() {} });
-      const { body } = receive(req);
+      const received = outcomeOf(receive(req).body);
       for (let i = 0; i <= 10_000; i++) req.push(Buffer.alloc(size));
       req.push(null);
-      const received = body.then(
-        () => 'received',
-        (thrown: PrivatemodeError) => thrown.code,
-      );
       assert.equal(await received, outcome);
     }
   });
 
   it('gives its memory back when it is refused', async () => {
     const refusal = new PrivatemodeError('invalid_json', 'no');
-    const refusals: readonly BodyReader<{ text: string }>[] = [
-      () => {
-        throw refusal;
-      },
-      () => Promise.reject(refusal),
-    ];
-    for (const read of refusals) {
-      const { body, used } = receive(Readable.from([Buffer.alloc(9)]), { read });
-      await assert.rejects(body, refusal);
-      assert.equal(used.bufferedBytes, 0);
-    }
+    const { body, used } = receive(Readable.from([Buffer.alloc(9)]), { read: () => Promise.reject(refusal) });
+    await assert.rejects(body, refusal);
+    assert.equal(used.bufferedBytes, 0);
   });
 
   it('is given up if the exchange ends before or during its arrival, and is not called any more then', async () => {

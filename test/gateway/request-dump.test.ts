@@ -63,16 +63,19 @@ describe('request dumps', () => {
     return { req: await read('_req.txt'), resp: await read('_resp.txt'), paths };
   }
 
-  it('hold the request as HTTP/1.1 text, credentials redacted', async () => {
-    const { req } = await dumped();
-    assert.equal(
-      req,
-      'POST /v1/chat/completions?x=1 HTTP/1.1\r\n' +
-        'User-Agent: curl\r\n' +
-        'authorization: Bearer [redacted]\r\n' +
-        'Host: localhost:8080\r\n' +
-        '\r\n{"a":1}',
-    );
+  it('hold request and response as HTTP/1.1 text with credentials redacted, named by UTC time, for their owner alone', async () => {
+    const { req, resp, paths } = await dumped();
+    const head = 'POST /v1/chat/completions?x=1 HTTP/1.1\r\nUser-Agent: curl\r\n';
+    assert.equal(req, `${head}authorization: Bearer [redacted]\r\nHost: localhost:8080\r\n\r\n{"a":1}`);
+    const events = 'data: 1\n\ndata: [DONE]\n\n';
+    const about = 'Set-Cookie: [redacted]\r\ncontent-type: text/event-stream\r\n';
+    assert.equal(resp, `HTTP/1.1 200 OK\r\n${about}\r\n${events}`);
+    for (const path of paths) {
+      assert.match(path, /\/requests\/2026-11-21\/2026-11-21_040506\.789250_\d\d_(?:req|resp)\.txt$/);
+      assert.equal((await stat(path)).mode & 0o777, 0o600);
+    }
+    for (const folder of ['requests', 'requests/2026-11-21'])
+      assert.equal((await stat(join(workspace, folder))).mode & 0o777, 0o700);
   });
 
   /** The value of a header as a dump shows it. */
@@ -91,59 +94,25 @@ describe('request dumps', () => {
     for (const name of names) assert.equal(await shown(name, 'CANARY'), '[redacted]', name);
     assert.equal(await shown('X-Forwarded-Access', 'bearer CANARY'), 'bearer [redacted]');
     assert.equal(await shown('Referer', 'https://a/?x=1&token=CANARY'), 'https://a/?x=1&token=[redacted]');
-  });
-
-  it('show other headers as they are', async () => {
-    for (const [name, value] of [
-      ['X-RateLimit-Limit-Tokens', '9'],
-      ['Privatemode-Proxy-Secret-Id', 'id='],
-      ['X-Design', 'sig'],
-      ['Referer', 'https://chat.example/?page=2'],
-    ] as const)
-      assert.equal(await shown(name, value), value, name);
+    for (const name of ['X-RateLimit-Limit-Tokens', 'Privatemode-Proxy-Secret-Id', 'X-Design'])
+      assert.equal(await shown(name, 'sig'), 'sig', name);
   });
 
   const targets: [target: string, dumped: string][] = [
     ['/v1/models?limit=2&after=m', '/v1/models?limit=2&after=m'],
     ['/v1/models?key=CANARY', '/v1/models?key=[redacted]'],
-    ['/x?a=1&api_key=CANARY&b=2', '/x?a=1&api_key=[redacted]&b=2'],
     ['/x?API-Key=CANARY=&access_token=CANARY', '/x?API-Key=[redacted]&access_token=[redacted]'],
     ['/x?a=1;token=CANARY', '/x?a=1;token=[redacted]'],
     ['/x?%6Bey=CANARY', '/x?%6Bey=[redacted]'],
     ['/x?%zz=CANARY', '/x?%zz=[redacted]'],
-    ['/x?client.secret=CANARY?b', '/x?client.secret=[redacted]'],
     ['/x?sig=CANARY&X-Amz-Signature=CANARY', '/x?sig=[redacted]&X-Amz-Signature=[redacted]'],
-    ['/key=value', '/key=value'],
   ];
-  for (const [target, dumpedTarget] of targets) {
-    it(`the target ${target} is written as ${dumpedTarget}`, async () => {
+  it('have targets in which values that may be credentials are redacted', async () => {
+    for (const [target, dumpedTarget] of targets) {
       await begin({ method: 'GET', url: target, rawHeaders: [] }).end();
-      const text = await readFile((await written())[0] as string, 'utf8');
-      assert.equal(text, `GET ${dumpedTarget} HTTP/1.1\r\n\r\n`);
-    });
-  }
-
-  it('hold the response as HTTP/1.1 text too, with credentials redacted', async () => {
-    const { resp } = await dumped();
-    assert.equal(
-      resp,
-      'HTTP/1.1 200 OK\r\nSet-Cookie: [redacted]\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\ndata: [DONE]\n\n',
-    );
-  });
-
-  it('are named by UTC time with microseconds, in a folder of the day', async () => {
-    const { paths } = await dumped();
-    assert.equal(paths.length, 2);
-    for (const path of paths) {
-      assert.match(path, /\/requests\/2026-11-21\/2026-11-21_040506\.789250_\d\d_(?:req|resp)\.txt$/);
-    }
-  });
-
-  it('can be read only by their owner: files have mode 600, folders 700', async () => {
-    const { paths } = await dumped();
-    for (const path of paths) assert.equal((await stat(path)).mode & 0o777, 0o600);
-    for (const folder of ['requests', 'requests/2026-11-21']) {
-      assert.equal((await stat(join(workspace, folder))).mode & 0o777, 0o700);
+      const [path = ''] = await written();
+      assert.equal(await readFile(path, 'utf8'), `GET ${dumpedTarget} HTTP/1.1\r\n\r\n`);
+      await rm(path);
     }
   });
 

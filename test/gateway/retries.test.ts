@@ -1,30 +1,109 @@
 /**
- * The retry table (docs/protocol/inference.md section 10): what is sent a second time, and what never is. Its
- * rows for connections are tested in upstream-request.test.ts and stale-connections.test.ts.
+ * The upstream request: nothing is sent before its body can be attached, a body that fails takes it down; and
+ * the retry table (docs/protocol/inference.md section 10): what is sent a second time, and what never is.
  */
 import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH, NEXT_SECRET } from '../support/doors/gateway.ts';
-import { assertError, CANARY, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { assertError, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
-import type { Script } from '../support/remote/scripted-upstream.ts';
-import { COMPLETION, exchangeOf, http, plainError, sealedAnswers } from '../support/remote/sealed-answers.ts';
+import { type Reply, type Script, type Scripted, saying } from '../support/remote/scripted-upstream.ts';
+import {
+  COMPLETION,
+  completion,
+  exchangeOf,
+  http,
+  openedRequest,
+  plainError,
+  sealedAnswers,
+} from '../support/remote/sealed-answers.ts';
 
+it('simultaneous requests are sent each with its own head and body', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t, { answers: completion });
+  const names = Array.from({ length: 20 }, (_, i) => `model-${i}`);
+  await Promise.all(names.map((model) => ask(post(chatBody({ model, user: model })))));
+  const seen = upstream.requests.map(({ headers, body }) => [
+    headers['privatemode-target-model'],
+    JSON.parse(openedRequest(body).get('user')!),
+  ]);
+  assert.deepEqual(seen.toSorted(), names.map((name) => [name, name]).toSorted());
+});
+
+it('a request whose body cannot be sealed to its end is cut off, and the client gets 500 internal', async (t) => {
+  const headSeen = Promise.withResolvers<void>();
+  async function* failing(): AsyncGenerator<Buffer> {
+    yield Buffer.alloc(100, 'x');
+    await headSeen.promise;
+    throw new PrivatemodeError('internal', 'the seal broke');
+  }
+  const { upstream, ask } = await gatewayFixture(t, {
+    wrapUpstream: (real) => ({
+      ...real,
+      send: (res, attempt) => real.send(res, { ...attempt, body: Readable.from(failing()) }),
+    }),
+  });
+  upstream.on(() => headSeen.resolve());
+  assertError(await ask(post()), 500, 'internal');
+  await eventually('the end of the connection', () => upstream.connections.open === 0);
+  assert.deepEqual(
+    upstream.requests.map(({ complete }) => complete),
+    [false],
+  );
+});
+
+const ANSWERING = saying(completion);
+const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
+const settings = { maxBodyBytes: 10_000_000 };
+describe('a second attempt', { concurrency: true }, () => {
+  it('follows a reset before any answer, on a new connection and with a new nonce', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      scripted.reset();
+    }, ANSWERING);
+    const answer = await ask(post());
+    assert.equal(JSON.parse(answer.body).choices[0].message.content, 'hello', 'not opened with its nonce');
+    assert.deepEqual([...gateway.counters.upstreamRetries], [['connection_reset', 1]]);
+
+    const [first, second, more] = upstream.requests;
+    assert.equal(more, undefined);
+    assert.notEqual(second?.connection, first?.connection);
+    assert.notDeepEqual(exchangeOf(second?.body as Buffer).nonce, exchangeOf(first?.body as Buffer).nonce);
+    const ids = [first, second].map((request) => request?.headers['privatemode-user-request-id']);
+    assert.equal(ids[0]?.replace(/0$/, '1'), ids[1]);
+  });
+
+  it('does not follow a clean close before any answer, nor a reset during the upload', async (t) => {
+    for (const [script, body, code] of [
+      [(scripted: Scripted) => scripted.end(), chatBody(), 'upstream_reset'],
+      [(scripted: Scripted) => scripted.reset(), LARGE, 'upstream_closed_during_upload'],
+    ] as const) {
+      const { upstream, ask } = await gatewayFixture(t, { settings });
+      upstream.on(async (scripted) => {
+        if (body !== LARGE) await scripted.body();
+        else {
+          scripted.pause();
+          await delay(200); // the upload fills what buffers there are
+        }
+        script(scripted);
+      });
+      assertError(await ask(post(body)), 502, code);
+      assert.equal(upstream.requests.length, 1);
+    }
+  });
+});
+
+const JSON_TYPE = { 'Content-Type': 'application/json' };
 const NO_SECRET = 'getting secret for OCSP verification: no secret for ID "x"';
 
-const saying =
-  (answer: string): Script =>
-  async (scripted) => {
-    await scripted.body();
-    await scripted.write(answer);
-  };
 const noSecret = saying(plainError(500, NO_SECRET));
-const answeringNext: Script = async (scripted) => {
-  const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, NEXT_SECRET);
-  await scripted.write(http(200, sealed.object(COMPLETION), { 'Content-Type': 'application/json' }));
-};
+const answeringNext = saying((body) =>
+  http(200, sealedAnswers(body, PLAIN_MEMBERS.R, NEXT_SECRET).object(COMPLETION), JSON_TYPE),
+);
 
 describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, () => {
   it('seals the request again with a renewed secret', async (t) => {
@@ -51,19 +130,18 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     assert.match(second?.headers['privatemode-user-request-id'] ?? '', /^proxy_[0-9a-f-]{36}_1$/);
   });
 
-  const unmarked: [name: string, answer: string][] = [
-    ['not marked as plain', http(500, JSON.stringify({ error: { message: NO_SECRET } }))],
-    ['declared as events', http(500, `data: ${NO_SECRET}\n\n`, { 'Content-Type': 'text/event-stream' })],
-  ];
-  for (const [name, answer] of unmarked) {
-    it(`happens after a refusal ${name}`, async (t) => {
+  it('happens after a refusal that is not marked as plain, or declared as events', async (t) => {
+    for (const answer of [
+      http(500, JSON.stringify({ error: { message: NO_SECRET } })),
+      http(500, `data: ${NO_SECRET}\n\n`, { 'Content-Type': 'text/event-stream' }),
+    ]) {
       const session = fakeSession();
       const { upstream, ask } = await gatewayFixture(t, { session });
       upstream.on(saying(answer), answeringNext);
       assert.equal((await ask(post())).status, 200);
       assert.deepEqual(session.rejected, [EPOCH.secretId]);
-    });
-  }
+    }
+  });
 
   it('does not happen without a new secret, and the client gets the reason for that', async (t) => {
     const failing: FakeSession = fakeSession({
@@ -102,104 +180,101 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     assert.equal(upstream.requests.length, 2);
   });
 
-  it('does not happen if the refusal breaks off', async (t) => {
-    const session = fakeSession();
-    const { upstream, ask } = await gatewayFixture(t, { session });
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(plainError(500, NO_SECRET).slice(0, -1));
-      await delay(10); // what was written has left, or the reset would overtake it
-      scripted.reset();
-    });
-    assertError(await ask(post()), 502, 'stream_unfinished');
-    assert.equal(upstream.requests.length, 1);
-    assert.deepEqual(session.rejected, []);
-  });
-
-  const others: [name: string, answer: string][] = [
+  const others: [name: string, answer: Reply, request?: string][] = [
     ['status 503 with the words of no_secret', plainError(503, NO_SECRET)],
     ['status 400 with the words of no_secret', plainError(400, NO_SECRET)],
     ['status 500 with other words', plainError(500, 'no secrets at all')],
-    ['a redirect', 'HTTP/1.1 302 Found\r\nLocation: /v1/models\r\nContent-Length: 0\r\n\r\n'],
+    ['a refusal that breaks off', plainError(500, NO_SECRET).slice(0, -1)],
+    ['a sealed error of status 500', (body) => http(500, sealedAnswers(body).object({ error: NO_SECRET }))],
+    ['a refusal of a request without encryption', plainError(500, NO_SECRET), get('/v1/models')],
   ];
-  for (const [name, answer] of others) {
-    it(`does not happen after ${name}`, async (t) => {
+  it('does not happen after another error', async (t) => {
+    for (const [name, answer, request = post()] of others) {
       const session = fakeSession();
       const { upstream, ask } = await gatewayFixture(t, { session });
-      upstream.on(saying(answer));
-      await ask(post());
-      assert.equal(upstream.requests.length, 1);
-      assert.deepEqual(session.rejected, []);
-    });
-  }
-
-  it('does not happen after a sealed error of status 500, which the client gets', async (t) => {
-    const session = fakeSession();
-    const { upstream, ask } = await gatewayFixture(t, { session });
-    upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R);
-      await scripted.write(http(500, sealed.object({ error: { message: NO_SECRET } })));
-    });
-    const answer = await ask(post());
-    assert.equal(answer.status, 500);
-    assert.equal((JSON.parse(answer.body) as { error: { message: string } }).error.message, NO_SECRET);
-    assert.deepEqual(session.rejected, []);
-  });
-
-  it('does not happen for a request without encryption', async (t) => {
-    const session = fakeSession();
-    const { upstream, ask } = await gatewayFixture(t, { session });
-    upstream.on((scripted) => scripted.write(plainError(500, NO_SECRET)));
-    assert.equal((await ask(get('/v1/models'))).status, 500);
-    assert.equal(upstream.requests.length, 1);
-    assert.deepEqual(session.rejected, []);
+      upstream.on(async (scripted) => {
+        await saying(answer)(scripted);
+        scripted.end();
+      });
+      await ask(request);
+      assert.equal(upstream.requests.length, 1, name);
+      assert.deepEqual(session.rejected, [], name);
+    }
   });
 });
 
-describe('a response', () => {
-  const form = [
-    '--b\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n\r\n',
-    `${CANARY}\r\n--b--\r\n`,
-  ].join('');
-  const json = { 'Content-Type': 'application/json' };
-  const rows: [what: string, request: Buffer, answer: Script, told: string[]][] = [
-    [
-      'is reported to the session as authentic if the session has no secret in force',
-      post(),
-      async (scripted) => {
-        const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R);
-        await scripted.write(http(200, sealed.object(COMPLETION), json));
-      },
-      [EPOCH.secretId],
-    ],
-    [
-      'does not count as authentic if nothing in it is encrypted',
-      post(form, {
-        path: '/unstructured/general/v0/general',
-        headers: ['Content-Type: multipart/form-data; boundary=b'],
-      }),
-      saying(http(200, '[]', { ...json, 'Privatemode-Encrypted': 'true' })),
-      [],
-    ],
-    ['does not count as authentic if it is a plain error', post(), saying(plainError(503, 'busy')), []],
-  ];
-  it('is not reported to the session if its secret was in force when the request was sent', async (t) => {
-    const authenticated: string[] = [];
-    const session = fakeSession({ authenticated: (secretId) => authenticated.push(secretId) });
-    const { upstream, ask } = await gatewayFixture(t, { session });
-    upstream.on(rows[0]?.[2] as Script);
-    assert.equal((await ask(post())).status, 200);
-    assert.deepEqual(authenticated, []);
+it('a response is reported to the session as authentic only if something in it was encrypted, and its secret was not in force', async (t) => {
+  const form = '--b\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n\r\nx\r\n--b--\r\n';
+  const unstructured = post(form, {
+    path: '/unstructured/general/v0/general',
+    headers: ['Content-Type: multipart/form-data; boundary=b'],
   });
-  for (const [what, request, answer, told] of rows) {
-    it(what, async (t) => {
-      const authenticated: string[] = [];
-      const current = () => undefined;
-      const session = fakeSession({ current, authenticated: (secretId) => authenticated.push(secretId) });
-      const { upstream, ask } = await gatewayFixture(t, { session });
-      upstream.on(answer);
-      await ask(request);
-      assert.deepEqual(authenticated, told);
+  const none = () => undefined;
+  for (const [current, request, answers, told] of [
+    [none, post(), completion, [EPOCH.secretId]],
+    [() => EPOCH, post(), completion, []],
+    [none, unstructured, http(200, '[]', { ...JSON_TYPE, 'Privatemode-Encrypted': 'true' }), []],
+    [none, post(), plainError(503, 'busy'), []],
+  ] as const) {
+    const authenticated: string[] = [];
+    const session = fakeSession({ current, authenticated: (secretId) => authenticated.push(secretId) });
+    const { ask } = await gatewayFixture(t, { session, answers });
+    await ask(request);
+    assert.deepEqual(authenticated, told);
+  }
+});
+
+describe('stale keep-alive connections', { concurrency: true }, () => {
+  const ways: [name: string, close: (scripted: Scripted) => void][] = [
+    ['closed', (scripted) => scripted.end()],
+    ['reset', (scripted) => scripted.reset()],
+  ];
+  for (const [name, close] of ways) {
+    it(`a request on a connection that was kept or opened ahead, and is ${name} without an answer, is sent again on a new one`, async (t) => {
+      for (const warmConnections of [0, 1]) {
+        const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { warmConnections } });
+        if (warmConnections === 0) {
+          upstream.on(ANSWERING);
+          assert.equal((await ask(post())).status, 200);
+        } else await eventually('a connection opened ahead', () => upstream.connections.secure === 1);
+        upstream.on(close, ANSWERING);
+        assert.equal((await ask(post())).status, 200);
+        const [stale, fresh] = upstream.requests.slice(-2);
+        assert.equal(stale?.connection, 0);
+        assert.notEqual(fresh?.connection, 0);
+        const ids = [stale, fresh].map((request) => request?.headers['privatemode-user-request-id']);
+        assert.equal(ids[0]?.replace(/0$/, '1'), ids[1]);
+        assert.deepEqual([...gateway.counters.upstreamRetries], [['stale_connection', 1]]);
+      }
     });
   }
+
+  it('the retry does not use another kept connection', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const both = Promise.withResolvers<void>();
+    const together: Script = async (scripted) => {
+      const body = await scripted.body();
+      if (upstream.requests.length === 2) both.resolve();
+      await both.promise;
+      await scripted.write(completion(body));
+    };
+    upstream.on(together, together, (scripted) =>
+      scripted.request.connection < 2 ? scripted.end() : ANSWERING(scripted),
+    );
+    await Promise.all([ask(post()), ask(post())]);
+    assert.equal((await ask(post())).status, 200);
+    assert.equal(upstream.requests.at(-1)?.connection, 2);
+  });
+
+  it('a connection that closes long after the request does not count as stale', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { times: { staleWithin: 50 } });
+    upstream.on(ANSWERING, async (scripted) => {
+      await scripted.body();
+      await delay(100);
+      scripted.end();
+    });
+    await ask(post());
+    assert.equal((await ask(post())).status, 502);
+    assert.equal(upstream.requests.length, 2);
+  });
 });

@@ -6,15 +6,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { tokenEstimateReader } from '../../lib/pipeline/token-estimate.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
-import {
-  answerTo,
-  assertError,
-  CANARY,
-  chatBody,
-  gatewayFixture,
-  post,
-} from '../support/doors/gateway-fixture.ts';
-import { eventually } from '../support/processes/eventually.ts';
+import { assertError, CANARY, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import { standing } from '../support/remote/standing.ts';
 
 const PATH = '/v1/messages/count_tokens';
@@ -53,11 +45,9 @@ describe('the estimate of tokens', () => {
       20_008,
     ],
   ];
-  for (const [name, body, tokens] of rows) {
-    it(`is ${tokens} for ${name}`, async () => {
-      assert.equal(await estimateOf(body), tokens);
-    });
-  }
+  it('is that of the strings in the members that count', async () => {
+    for (const [name, body, tokens] of rows) assert.equal(await estimateOf(body), tokens, name);
+  });
 });
 
 describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 600_000 }, () => {
@@ -82,45 +72,18 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 600_000
     assert.ok(!gateway.logLines.join('').includes(CANARY));
   });
 
-  const refused: [name: string, body: string, status: number, code: string, type: string][] = [
-    ['no JSON', '{', 400, 'invalid_json', 'invalid_request_error'],
-    [
-      'a name that cannot be sealed',
-      '{"model":"m","":1}',
-      400,
-      'unsupported_member_name',
-      'invalid_request_error',
-    ],
-    ['no model', '{"messages":[]}', 400, 'missing_model', 'invalid_request_error'],
-    ['a large body', chatBody({ x: 'x'.repeat(2000) }), 413, 'body_too_large', 'request_too_large'],
-  ];
-  for (const [name, sent, status, code, type] of refused) {
-    it(`${name}: ${status} ${code}, in the form of the API`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, { settings: { maxBodyBytes: 1024 } });
+  it('refuses what could not be sent, in the form of the API', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { settings: { maxBodyBytes: 1024 } });
+    for (const [sent, status, code, type] of [
+      ['{"model":"m","":1}', 400, 'unsupported_member_name', 'invalid_request_error'],
+      ['{"messages":[]}', 400, 'missing_model', 'invalid_request_error'],
+      [chatBody({ x: 'x'.repeat(2000) }), 413, 'body_too_large', 'request_too_large'],
+    ] as const) {
       const answer = await ask(post(sent, { path: PATH }));
       assertError(answer, status, code);
       const { error, request_id } = JSON.parse(answer.body);
-      assert.equal(error.type, type);
-      assert.equal(answer.headers['request-id'], request_id);
-      assert.equal(upstream.connections.total, 0);
-    });
-  }
-
-  it('counts as a running request, which a shutdown ends with 503 when its grace is over', async (t) => {
-    const { gateway, sending } = await gatewayFixture(t);
-    const slow = sending(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
-    await eventually('the request to run', () => gateway.active() === 1);
-    const drained = gateway.drain(50);
-    assertError(await answerTo(slow), 503, 'shutting_down');
-    await drained;
-  });
-
-  it('foreign web pages are refused', async (t) => {
-    const { ask } = await gatewayFixture(t);
-    assertError(
-      await ask(post(body, { path: PATH, headers: ['Origin: https://evil.example'] })),
-      403,
-      'origin_forbidden',
-    );
+      assert.deepEqual([error.type, answer.headers['request-id']], [type, request_id]);
+    }
+    assert.equal(upstream.connections.total, 0);
   });
 });

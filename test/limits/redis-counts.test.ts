@@ -333,11 +333,11 @@ describe('limits whose store sends an invalid reply or an error', { timeout: 600
 describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 600_000 }, () => {
   const SECRET = 'swordfish:@/%?#';
   const IN_URL = encodeURIComponent(SECRET);
-  /** What docs/shared-limits.md grants. */
-  const PAGE = readFileSync(join(import.meta.dirname, '../../docs/shared-limits.md'), 'utf8');
+  /** What docs/team.md grants. */
+  const PAGE = readFileSync(join(import.meta.dirname, '../../docs/team.md'), 'utf8');
   const RULES = /^user gateway on >PASSWORD (~privatemode-proxy:\* .+)$/m.exec(PAGE)?.[1] as string;
 
-  it('admits replicas by a password without a user, and by a user with only the rights in docs/shared-limits.md', async (t) => {
+  it('admits replicas by a password without a user, and by a user with only the rights in docs/team.md', async (t) => {
     const more = ['--requirepass', SECRET, '--user', 'gateway', 'on', `>${SECRET}`, ...RULES.split(' ')];
     const server = await startRedis(t, { more });
     for (const user of ['', 'gateway']) {

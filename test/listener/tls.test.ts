@@ -129,33 +129,25 @@ describe('TLS', { concurrency: true }, () => {
   });
 });
 
-describe('the wrong scheme', { concurrency: true }, () => {
-  const scene = async (t: TestContext, options: Partial<ListenerOptions>) => {
+it('the wrong scheme ends its connection, and gets one line in the log that names the right one', async (t) => {
+  for (const [tls, words] of [
+    [FIRST, /plain HTTP to the HTTPS port: .* https:\/\//],
+    [undefined, /TLS to the plain HTTP port: .* http:\/\/, .* --tls-cert-path/],
+  ] as const) {
     const advice: string[] = [];
-    const onWrongScheme = (text: string): unknown => advice.push(text);
-    const { port } = await listening(t, undefined, { ...options, onWrongScheme });
-    return { port, advice };
-  };
-
-  it('plain HTTP to the TLS port ends its connection, and gets one line in the log', async (t) => {
-    const { port, advice } = await scene(t, {});
+    const { port } = await listening(t, undefined, { tls, onWrongScheme: (text) => advice.push(text) });
     for (let i = 0; i < 2; i++) {
-      const plain = rawClient(port);
-      plain.send(get('/'));
-      await plain.ended;
-      assert.equal(plain.received(), '');
+      if (tls === undefined) await assert.rejects(shakeHands(t, port));
+      else {
+        const plain = rawClient(port);
+        plain.send(get('/'));
+        await plain.ended;
+        assert.equal(plain.received(), '');
+      }
     }
-    const words = 'A client speaks plain HTTP to the HTTPS port: its base URL has to begin with https://';
-    assert.deepEqual(advice, [words]);
-  });
-
-  it('TLS to the plain port gets one line in the log', async (t) => {
-    const { port, advice } = await scene(t, { tls: undefined });
-    for (let i = 0; i < 2; i++) await assert.rejects(shakeHands(t, port));
-    const words =
-      'A client speaks TLS to the plain HTTP port: its base URL has to begin with http://, or give';
-    assert.deepEqual(advice, [`${words} --tls-cert-path and --tls-key-path`]);
-  });
+    assert.equal(advice.length, 1);
+    assert.match(advice[0] ?? '', words);
+  }
 });
 
 /** The files of a new pair, and what replaces one or both. */
@@ -170,23 +162,21 @@ function pairIn(directory = temporaryDirectory('privatemode-tls-')) {
 }
 
 describe('certificate and key files', { concurrency: true }, () => {
-  const UNUSABLE =
-    /cert\.pem and its key in .*key\.pem \(in PEM, and without a passphrase\) cannot be used: /;
+  const UNUSABLE = /cert\.pem and its key in .*key\.pem .* cannot be used: /;
   const bad: [name: string, parts: Partial<ServerCertificate>][] = [
     ['a key of another certificate', { key: issue('other').key }],
-    ['a certificate for another key', { cert: issue('other').cert }],
     ['no certificate at all', { cert: 'CANARY' }],
     ['a key in place of the certificate', { cert: FIRST.key }],
     ['an empty key', { key: '' }],
     ['an empty certificate', { cert: '' }],
   ];
-  for (const [name, parts] of bad) {
-    it(`are refused with config_invalid: ${name}`, () => {
+  it('are refused with config_invalid and their names if they do not belong together', () => {
+    for (const [name, parts] of bad) {
       const pair = pairIn();
       pair.write(parts);
-      assert.throws(() => loadTls(pair), { code: 'config_invalid', message: UNUSABLE });
-    });
-  }
+      assert.throws(() => loadTls(pair), { code: 'config_invalid', message: UNUSABLE }, name);
+    }
+  });
 
   it('are refused with config_invalid and the name of a file that cannot be read', () => {
     const refused = { code: 'config_invalid', message: /the file "\/nowhere" of --tls-key-path: ENOENT/ };
@@ -217,17 +207,15 @@ describe('certificate and key files', { concurrency: true }, () => {
 describe('the expiry of a certificate', () => {
   it('is one notice in the last 14 days, and another one from its moment on', () => {
     const [day, end] = [86_400_000, Date.UTC(2027, 2, 15, 10)];
-    const seen = (left: number): string | undefined => {
+    const seen = (left: number) => {
       const certificate = { subject: 'CN=gateway.example', ends: new Date(end) };
       const { id, reason } = expiryOf('tls.crt', certificate, createFakeClock(end - left));
-      return id && `${id}: ${reason}`;
+      assert.match(reason, /CN=gateway\.example in tls\.crt expire[sd] on 2027-03-15 10:00 UTC/);
+      return id;
     };
-    const of = 'the certificate of CN=gateway.example in tls.crt';
     assert.equal(seen(14 * day + 1), undefined);
-    assert.equal(seen(14 * day), `tls_certificate_expiry: ${of} expires on 2027-03-15 10:00 UTC`);
-    assert.equal(seen(1), `tls_certificate_expiry: ${of} expires on 2027-03-15 10:00 UTC`);
-    assert.equal(seen(0), `tls_certificate_expired: ${of} expired on 2027-03-15 10:00 UTC`);
-    assert.equal(seen(-370 * day), `tls_certificate_expired: ${of} expired on 2027-03-15 10:00 UTC`);
+    for (const left of [14 * day, 1]) assert.equal(seen(left), 'tls_certificate_expiry');
+    for (const left of [0, -370 * day]) assert.equal(seen(left), 'tls_certificate_expired');
   });
 
   it('is the earliest one in the certificate chain', () => {

@@ -4,15 +4,16 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer as createHttpsServer, request as httpsRequest } from 'node:https';
-import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net';
+import type { Server } from 'node:net';
 import { before, describe, it, type TestContext } from 'node:test';
 import type { TLSSocket } from 'node:tls';
 import { type Clock, systemClock } from '../../lib/clock.ts';
-import type { ServiceAgent } from '../../lib/network/agent.ts';
+import { ServiceAgent } from '../../lib/network/agent.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
+import type { Through } from '../../lib/network/outbound-proxy.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { createFakeClock, settle } from '../support/remote/fake-clock.ts';
-import { serveConnectProxy } from '../support/remote/loopback.ts';
+import { createFakeClock, type FakeClock, settle } from '../support/remote/fake-clock.ts';
+import { type Listening, listening, serveNobody } from '../support/remote/loopback.ts';
 import {
   createTestAuthority,
   type ServerCertificate,
@@ -27,41 +28,12 @@ before(() => {
   genuine = authority.issue(['localhost', 'api.example']);
 });
 
-interface Service {
-  readonly port: number;
-  readonly open: ReadonlySet<Socket>;
-  /** TCP connections so far. */
-  readonly total: () => number;
+interface Service extends Listening {
   /** TLS connections it accepted, in order. */
   readonly accepted: TLSSocket[];
   readonly paths: (string | undefined)[];
   readonly server: Server;
 }
-
-/** Listens on a free port of 127.0.0.1 until the test ends. */
-async function listening(t: TestContext, server: Server): Promise<Pick<Service, 'port' | 'open' | 'total'>> {
-  const open = new Set<Socket>();
-  let total = 0;
-  server.on('connection', (socket: Socket) => {
-    total++;
-    open.add(socket);
-    socket.on('error', () => {}).once('close', () => open.delete(socket));
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => {
-    for (const socket of open) socket.destroy();
-    server.close();
-  });
-  return { port: (server.address() as AddressInfo).port, open, total: () => total };
-}
-
-/** A server that accepts connections and says nothing. */
-const mute = (t: TestContext) =>
-  listening(
-    t,
-    createTcpServer((socket) => socket.resume()),
-  );
 
 /** Answers 'ok' to everything; /close ends the connection. */
 async function service(t: TestContext, certificate: ServerCertificate): Promise<Service> {
@@ -100,6 +72,14 @@ async function get(agent: ServiceAgent, port: number, path = '/', host = 'localh
   return { status: response.statusCode, waited };
 }
 
+/** Has a connection opened ahead, and waits until the agent has it. */
+async function openAhead(agent: ServiceAgent, clock: FakeClock, remote: Service): Promise<void> {
+  agent.keep(true);
+  await clock.advance(0);
+  await eventually('a connection', () => remote.accepted.length === 1);
+  await settle(64);
+}
+
 const WAITED = { status: 200, waited: true };
 const OPENED = { status: 200, waited: false };
 
@@ -128,30 +108,6 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     await eventually('their end', () => remote.open.size === 0);
     await clock.advance(120_000);
     assert.equal(remote.total(), 6);
-  });
-
-  it('include those that Node kept after a request', async (t) => {
-    const clock = createFakeClock();
-    const remote = await service(t, genuine);
-    const agent = ready(outbound(t, {}, clock), remote.port, 2);
-    assert.deepEqual([await get(agent, remote.port), await get(agent, remote.port)], [OPENED, WAITED]);
-    agent.keep(true);
-    await clock.advance(0);
-    await eventually('a second one', () => remote.accepted.length === 2);
-    await clock.advance(10_000);
-    assert.equal(remote.open.size, 2);
-  });
-
-  it('go through the HTTP proxy', async (t) => {
-    const remote = await service(t, genuine);
-    const proxy = await serveConnectProxy(t, { route: () => remote });
-    const out = outbound(t, { https_proxy: `http://127.0.0.1:${proxy.port}` });
-    const agent = ready(out, 8443, 1, 'api.example');
-    agent.keep(true);
-    await eventually('a connection', () => remote.accepted.length === 1);
-    await settle(64);
-    assert.deepEqual(await get(agent, 8443, '/', 'api.example'), WAITED);
-    assert.equal(proxy.seen[0]?.target, 'api.example:8443');
   });
 
   it('go to the service, whatever a request says', async (t) => {
@@ -184,24 +140,31 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     assert.equal(remote.accepted.length, 3);
   });
 
-  for (const [what, certificate, hurry] of [
-    ['the certificate of the service is refused', () => authority.issue(['elsewhere.example']), false],
-    ['the service closes them at once', () => genuine, true],
-  ] as const) {
-    it(`are opened every ten seconds while ${what}, and carry no request`, async (t) => {
+  it('are opened every ten seconds while the service is not trusted or closes them at once, and carry no request', async (t) => {
+    for (const certificate of [authority.issue(['elsewhere.example']), genuine]) {
       const clock = createFakeClock();
-      const remote = await service(t, certificate());
-      if (hurry) remote.server.on('secureConnection', (socket: TLSSocket) => socket.destroy());
-      ready(outbound(t, {}, clock), remote.port, 1).keep(true);
-      for (let seconds = 0; seconds < 25; seconds++) {
+      const remote = await service(t, certificate);
+      remote.server.on('secureConnection', (socket: TLSSocket) => socket.destroy());
+      let ended = 0;
+      const through: Through = async (_host, _port, secure) => secure().once('close', () => ended++);
+      const options = { ca: authority.pem, ALPNProtocols: ['http/1.1'] };
+      const agent = new ServiceAgent(
+        options,
+        { host: 'localhost', port: remote.port, count: 1 },
+        through,
+        clock,
+      );
+      t.after(() => agent.destroy());
+      agent.keep(true);
+      for (let attempts = 1; attempts <= 3; attempts++) {
+        await eventually('the end of the attempt', () => ended === attempts);
+        await clock.advance(9_000);
+        assert.equal(remote.total(), attempts);
         await clock.advance(1_000);
-        await eventually('the end of the attempt', () => remote.open.size === 0);
-        await settle(64);
       }
-      assert.equal(remote.total(), 3);
       assert.deepEqual(remote.paths, []);
-    });
-  }
+    }
+  });
 
   it('are replaced after 45 s', async (t) => {
     const clock = createFakeClock();
@@ -218,31 +181,24 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     assert.equal(remote.accepted[0]?.destroyed, true);
   });
 
-  for (const [what, ms] of [
-    ['the machine slept', 3_600_000],
-    ['the clock was set back', -600_000],
-  ] as const) {
-    for (const kept of ['opened ahead', 'that Node kept'] as const) {
-      it(`carry no request after ${what}: one ${kept}`, async (t) => {
+  for (const kept of ['opened ahead', 'that Node kept'] as const) {
+    it(`carry no request after the machine slept, or the clock was set back: one ${kept}`, async (t) => {
+      for (const ms of [3_600_000, -600_000]) {
         const clock = createFakeClock();
         const remote = await service(t, genuine);
         const agent = ready(outbound(t, {}, clock), remote.port, 1);
-        if (kept === 'opened ahead') {
-          agent.keep(true);
-          await clock.advance(0);
-          await eventually('a connection', () => remote.accepted.length === 1);
-          await settle(64);
-        } else await get(agent, remote.port);
+        if (kept === 'opened ahead') await openAhead(agent, clock, remote);
+        else await get(agent, remote.port);
         clock.jump(ms);
         assert.deepEqual(await get(agent, remote.port), OPENED);
         await eventually('the end of the first', () => remote.accepted[0]?.destroyed === true);
         assert.equal(remote.accepted.length, 2);
-      });
-    }
+      }
+    });
   }
 
   it('are closed at the end, in whatever stage they are', async (t) => {
-    const [remote, silent, proxy] = [await service(t, genuine), await mute(t), await mute(t)];
+    const [remote, silent, proxy] = [await service(t, genuine), await serveNobody(t), await serveNobody(t)];
     const env = { https_proxy: `http://127.0.0.1:${proxy.port}` };
     const [open, opening, tunnelled] = [outbound(t), outbound(t), outbound(t, env)];
     ready(open, remote.port, 1).keep(true);
@@ -253,17 +209,5 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     await Promise.all([open.close(), opening.close(), tunnelled.close()]);
     await eventually('their end', () => a.size + b.size + c.size === 0);
     assert.equal(remote.total(), 1);
-  });
-
-  it('are given up like old ones if their handshake does not end', async (t) => {
-    const clock = createFakeClock();
-    const silent = await mute(t);
-    ready(outbound(t, {}, clock), silent.port, 1).keep(true);
-    await eventually('an attempt', () => silent.open.size === 1);
-    await clock.advance(47_000);
-    await eventually(
-      'another, and the end of the first',
-      () => silent.total() === 2 && silent.open.size === 1,
-    );
   });
 });

@@ -5,33 +5,19 @@ import { TIMES } from '../../lib/times.ts';
 
 const failed = (code: string, syscall?: string): Error => Object.assign(new Error(code), { code, syscall });
 
-describe('a certificate outside its validity period', () => {
-  for (const [code, words, clock] of [
+it('a certificate that is refused is named with the reason, and one outside its validity period says to check the clock', () => {
+  for (const [code, reason, clock] of [
     ['CERT_HAS_EXPIRED', 'it has expired', 'late'],
     ['CERT_NOT_YET_VALID', 'it is not valid yet', 'early'],
+    ['INVALID_CA', 'INVALID_CA', undefined],
   ] as const) {
-    it(`${code}: the error says to check the clock, and does not mention SSL_CERT_FILE`, () => {
-      const error = describeRefusal(failed(code), 'api.example');
-      assert.equal(error?.message, `api.example presented a certificate that is refused: ${words}`);
-      assert.equal(
-        error?.remedy,
-        'Check the clock of this machine first; if it is right, do not trust the remote and report this.',
-      );
-      assert.doesNotMatch(`${error?.message} ${error?.remedy}`, /SSL_CERT_FILE/);
-      assert.deepEqual(error?.detail, { clock });
-    });
-  }
-});
-
-describe('a refusal that undici wraps', () => {
-  it('is found in the cause of the error, and named by its code if there are no words for it', () => {
-    const wrapped = new Error('fetch failed', { cause: failed('INVALID_CA') });
+    const wrapped = new Error('fetch failed', { cause: failed(code) }); // as undici does
     const error = describeRefusal(wrapped, 'api.example');
-    assert.deepEqual(
-      [error?.code, error?.message],
-      ['upstream_tls_untrusted', 'api.example presented a certificate that is refused: INVALID_CA'],
-    );
-  });
+    assert.equal(error?.code, 'upstream_tls_untrusted');
+    assert.equal(error.message, `api.example presented a certificate that is refused: ${reason}`);
+    assert.equal(error.remedy.startsWith('Check the clock of this machine first'), clock !== undefined);
+    assert.deepEqual(error.detail, clock && { clock });
+  }
 });
 
 describe('an attempt that failed before a response', () => {
@@ -51,12 +37,12 @@ describe('an attempt that failed before a response', () => {
     ['EMFILE', 'connect', { age: undefined, sent: false }, 'resources_exhausted', undefined],
     ['HPE_INVALID_CONSTANT', '', {}, 'response_malformed', undefined],
   ];
-  for (const [code, syscall, more, ours, retry] of rows) {
-    it(`with ${code} ${syscall} ${JSON.stringify(more)} is ${ours}, and is retried for: ${retry}`, () => {
+  it('is retried only if nothing of a response can have been lost', () => {
+    for (const [code, syscall, more, ours, retry] of rows) {
       const failure = upstreamFailure(failed(code, syscall), { ...state, ...more });
-      assert.deepEqual([failure.code, failure.retry], [ours, retry]);
-    });
-  }
+      assert.deepEqual([failure.code, failure.retry], [ours, retry], JSON.stringify([code, syscall, more]));
+    }
+  });
 });
 
 const told = (text: string) => clientTooOld(Buffer.from(text), 'v1.40.0');
@@ -82,22 +68,16 @@ const ASKS_NOTHING: readonly string[] = [
   padded(4097),
 ];
 
-describe('an unencrypted error of the service', () => {
+it('an unencrypted error asks for a newer client by a version in a fixed form, of which only the digits are quoted', () => {
   for (const [text, version] of ASKS) {
-    it(`asks for a newer client: ${text.trim()} (${text.length} bytes)`, () => {
-      const error = told(text);
-      assert.equal(error?.code, 'client_too_old');
-      assert.equal(
-        error?.message,
-        `the service says, in a text that nothing authenticates, that it wants a client of version ${version} or newer; this one announces v1.40.0`,
-      );
-    });
+    const error = told(text);
+    assert.equal(error?.code, 'client_too_old', text);
+    assert.match(
+      error.message,
+      new RegExp(`nothing authenticates.* version ${version} or newer.* v1\\.40\\.0$`),
+    );
   }
-
-  for (const text of ASKS_NOTHING) {
-    it(`asks for no newer client: ${text.trim() || 'an empty one'} (${text.length} bytes)`, () =>
-      assert.equal(told(text), undefined));
-  }
+  for (const text of ASKS_NOTHING) assert.equal(told(text), undefined, text);
 });
 
 it('a stream that broke off is called a lost connection, after which pi asks again', () =>

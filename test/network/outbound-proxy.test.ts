@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { createServer } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { createSecureContext, type TLSSocket } from 'node:tls';
 import { type Clock, systemClock } from '../../lib/clock.ts';
@@ -8,6 +7,7 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { outboundProxy, proxyFromEnvironment } from '../../lib/network/outbound-proxy.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
+import { listening } from '../support/remote/loopback.ts';
 
 const PROXY = 'http://proxy.example:3128';
 const OTHER = 'https://other.example';
@@ -22,36 +22,34 @@ describe('the HTTP proxy of the environment', () => {
     [{ https_proxy: 'proxy.example:3128' }, `${PROXY}/`],
     [{ https_proxy: PROXY, no_proxy: 'other, example' }, undefined],
     [{ https_proxy: PROXY, NO_PROXY: 'API.example:443' }, undefined],
-    [{ https_proxy: PROXY, NO_PROXY: 'api.example:8443' }, `${PROXY}/`],
     [{ https_proxy: PROXY, no_proxy: '*', NO_PROXY: 'other' }, undefined],
   ];
-  for (const [env, proxy] of rows) {
-    it(`of api.example:443 is ${proxy} with ${JSON.stringify(env)}`, () => {
+  it('is that of https_proxy or HTTPS_PROXY, unless no_proxy covers the host', () => {
+    for (const [env, proxy] of rows) {
       const rule = proxyFromEnvironment(env);
-      assert.equal(rule?.exempts('api.example', 443) ? undefined : rule?.proxy.href, proxy);
-    });
-  }
+      const found = rule?.exempts('api.example', 443) ? undefined : rule?.proxy.href;
+      assert.equal(found, proxy, JSON.stringify(env));
+    }
+  });
 
-  for (const value of [
-    'socks5://user:hunter2@proxy.example:1080',
-    'http://user:hunter2@',
-    'ftp://hunter2',
-    'http://[',
-    'http://100%hunter2@proxy.example:3128',
-    'unix:/run/hunter2.sock',
-    '/run/hunter2.sock',
-    'hunter2.example',
-  ]) {
-    it(`is refused without being quoted: ${value}`, () => {
+  it('is refused without being quoted if it is no address of an HTTP proxy', () => {
+    for (const value of [
+      'socks5://user:hunter2@proxy.example:1080',
+      'http://user:hunter2@',
+      'http://[',
+      'http://100%hunter2@proxy.example:3128',
+      'unix:/run/hunter2.sock',
+      'hunter2.example',
+    ])
       assert.throws(
         () => proxyFromEnvironment({ https_proxy: value }),
         (error: unknown) =>
           error instanceof PrivatemodeError &&
           error.code === 'config_invalid' &&
           !error.message.includes('hunter2'),
+        value,
       );
-    });
-  }
+  });
 });
 
 describe('no_proxy', () => {
@@ -60,80 +58,61 @@ describe('no_proxy', () => {
     ['api.example', 'a.api.example', 443, true],
     ['api.example', 'myapi.example', 443, false],
     ['.example', 'api.example', 443, true],
-    ['.api.example', 'api.example', 443, false],
     ['*.api.example', 'api.example', 443, false],
     ['*.api.example', 'x.api.example', 443, true],
-    ['*:443', 'api.example', 443, true],
     ['*:443', 'api.example', 8443, false],
-    ['other api.example', 'api.example', 443, true],
     ['10.0.0.0/8', '11.1.2.3', 443, false],
     ['10.0.0.0/8', 'ten.example', 443, false],
-    ['10.1.2.3', '10.1.2.3', 443, true],
     ['2.3', '10.1.2.3', 443, false],
     ['::1', '::1', 443, true],
     ['[::1]:8443', '[::1]', 8443, true],
-    ['[::1]:8443', '::1', 443, false],
     ['fd00::/8', 'fd12::1', 443, true],
     ['', 'localhost', 443, false],
     ['10.0.0.0/99', '10.0.0.1', 443, false],
   ];
-  for (const [noProxy, host, port, direct] of rows) {
-    it(`"${noProxy}" ${direct ? 'exempts' : 'does not exempt'} ${host}:${port}`, () => {
+  it('exempts what an entry covers', () => {
+    for (const [noProxy, host, port, direct] of rows) {
       const rule = proxyFromEnvironment({ https_proxy: PROXY, no_proxy: noProxy });
-      assert.equal(rule?.exempts(host, port), direct);
-    });
-  }
+      assert.equal(rule?.exempts(host, port), direct, `${noProxy} ${host}:${port}`);
+    }
+  });
 });
 
 describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
   /** A proxy that answers each CONNECT with these bytes. */
   async function behind(t: TestContext, answer: string, clock: Clock = systemClock) {
     const heads: string[] = [];
-    const sockets = new Set<Socket>();
-    const server = createServer((socket) => {
-      sockets.add(socket.on('error', () => {}));
+    const server = createServer((socket) =>
       socket.once('data', (head) => {
         heads.push(head.toString('latin1'));
         socket.write(answer);
-      });
-    }).listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
+      }),
+    );
+    const { port } = await listening(t, server);
     const closed = new AbortController();
     const through = outboundProxy(
       { https_proxy: `http://127.0.0.1:${port}` },
       { secureContext: createSecureContext(), connectTimeout: 5_000, clock, closed: closed.signal },
     );
-    t.after(() => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-      closed.abort();
-    });
+    t.after(() => closed.abort());
     const tunnelTo = (host: string, port: number) => through(host, port, (socket) => socket as TLSSocket);
     return { heads, tunnelTo };
   }
 
-  it('is asked for by CONNECT, with the name and the port', async (t) => {
+  it('is asked for by CONNECT, with the name or the address in brackets and the port', async (t) => {
     const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 Connection established\r\n\r\n');
-    (await tunnelTo('api.example', 443)).destroy();
+    for (const host of ['api.example', '::1']) (await tunnelTo(host, 443)).destroy();
     assert.match(heads[0] ?? '', /^CONNECT api\.example:443 HTTP\/1\.1\r\nhost: api\.example:443\r\n/i);
+    assert.match(heads[1] ?? '', /^CONNECT \[::1\]:443 /);
   });
 
-  it('names an IPv6 address in brackets', async (t) => {
-    const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 OK\r\n\r\n');
-    (await tunnelTo('::1', 8443)).destroy();
-    assert.match(heads[0] ?? '', /^CONNECT \[::1\]:8443 /);
-  });
-
-  for (const status of [201, 204, 302, 403, 407, 502]) {
-    it(`is not opened if the proxy answers with status ${status}`, async (t) => {
+  it('is not opened if the proxy answers with another status than 200', async (t) => {
+    for (const status of [201, 302, 407]) {
       const { tunnelTo } = await behind(t, `HTTP/1.1 ${status} Odd\r\nContent-Length: 0\r\n\r\n`);
-      await assert.rejects(tunnelTo('api.example', 443), {
-        code: 'upstream_unreachable',
-        message: new RegExp(`refused a connection to api\\.example:443 with status ${status}`),
-      });
-    });
-  }
+      const message = new RegExp(`refused a connection to api\\.example:443 with status ${status}`);
+      await assert.rejects(tunnelTo('api.example', 443), { code: 'upstream_unreachable', message });
+    }
+  });
 
   it('fails after its time limit, while others are opened', async (t) => {
     const clock = createFakeClock();

@@ -100,8 +100,8 @@ describe('systemd units', () => {
       assert.deepEqual(configured([...base, dropIn('shared-cache')]), { ...configured(base), ...expected });
     });
 
-    it(`${base.join(' and ')}: serves other machines and delays its end with the variables of docs/replicas.md`, () => {
-      const page = readFileSync(join(ROOT, 'docs/replicas.md'), 'utf8');
+    it(`${base.join(' and ')}: serves other machines and delays its end with the variables of docs/team.md`, () => {
+      const page = readFileSync(join(ROOT, 'docs/team.md'), 'utf8');
       const added = [...page.matchAll(/^ *(PRIVATEMODE_PROXY_\w+)=(.*)$/gm)].map(([, name, value]) => [
         name,
         value,
@@ -114,8 +114,8 @@ describe('systemd units', () => {
     });
   }
 
-  it('the commands of docs/replicas.md make a unit without a socket, with time to stop', () => {
-    const command = /^ *sed [\s\S]*?(?= \| sudo tee)/m.exec(blockOf('replicas.md', 'without-socket'))![0];
+  it('the commands of docs/team.md make a unit without a socket, with time to stop', () => {
+    const command = /^ *sed [\s\S]*?(?= \| sudo tee)/m.exec(blockOf('team.md', 'without-socket'))![0];
     const { status, stdout: unit } = run('/bin/sh', ['-c', command], { cwd: ROOT });
     assert.equal(status, 0);
     assert.doesNotMatch(unit, /\.socket/);

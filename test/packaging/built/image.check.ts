@@ -177,7 +177,6 @@ describe('container image', { timeout: 600_000 }, () => {
       ...['run', '--detach', '--name', 'privatemode-proxy', '--read-only', '--stop-timeout', '45'],
       ...['--publish', `127.0.0.1:${port}:${port}`, '--volume', `${scratch}/key.txt:${KEY}:ro`],
       ...['--volume', `privatemode-proxy:${said('VOLUME')}`, 'privatemode-proxy', '--api-key', `@${KEY}`],
-      ...['--api-key-fallback', 'always'],
     ]);
   });
 

@@ -128,15 +128,9 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     assert.match(owners, /^[1-9]\d+\n$/, 'one owner, not root');
   });
 
-  it('keeps running for 12 s without a restart by the watchdog', async () => {
-    const before = await mainProcess();
-    await delay(12_000);
-    assert.equal(await mainProcess(), before);
-    assert.equal(await machine.property(SERVICE, 'NRestarts'), '0');
-  });
-
   it('keeps its process and serves streams after a reload', async () => {
     const before = await mainProcess();
+    assert.equal(await machine.property(SERVICE, 'NRestarts'), '0');
     await machine.run('systemctl', 'reload', SERVICE);
     assert.deepEqual(await streams(PORTS.system), { complete: 3 });
     assert.equal(await mainProcess(), before);

@@ -71,6 +71,14 @@ export interface ScriptedUpstream {
 const authority = createTestAuthority('scripted upstream');
 const certificate = authority.issue(['localhost', '127.0.0.1']);
 
+/** Says that as soon as the body of the request is there. */
+export const saying =
+  (reply: Reply): Script =>
+  async (scripted) => {
+    const request = await scripted.body();
+    return scripted.write(typeof reply === 'string' ? reply : reply(request));
+  };
+
 /** Starts one on a free port of 127.0.0.1. Requests without a script are left unanswered. */
 export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
   const secureContext = createSecureContext(certificate);
@@ -147,12 +155,7 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
       scripts = [...next];
     },
     answers(reply) {
-      scripts = [
-        async (scripted) => {
-          const request = await scripted.body();
-          return scripted.write(typeof reply === 'string' ? reply : reply(request));
-        },
-      ];
+      scripts = [saying(reply)];
     },
     drop() {
       for (const socket of sockets) socket.end();
