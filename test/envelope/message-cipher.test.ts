@@ -56,8 +56,6 @@ describe('a request cipher refuses as malformed', () => {
   const good = vectors.find(({ name }) => name === 'json string')!.message;
   const [id, nonce, iv, body] = good.slice(1, -1).split(':') as [string, string, string, string];
   const cases: Record<string, string> = {
-    'nothing in it': '',
-    'two parts': `${id}:${nonce}`,
     'three parts': `${id}:${nonce}:${iv}`,
     'less than a tag': `${id}:${nonce}:${iv}:${body.slice(0, 30)}`,
     'text behind it': `${good} `,
