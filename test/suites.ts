@@ -121,8 +121,6 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/config/inherited-socket.test.ts': 'it starts the program',
   'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
   'test/pipeline/event-limits.test.ts': 'it measures memory',
-  'test/session/simulated-deployment.test.ts': 'it listens, and waits',
-  'test/session/session.test.ts': 'it looks for what the garbage collector keeps',
 };
 
 /** Whether one of the paths is the file, or a directory above it. */
