@@ -82,7 +82,7 @@ async function begin(options: ReceiptLogOptions) {
     prev = receipts.sha256(line);
     pending.push({ file, line, type: record.type, exchange });
   }
-  /** Goes to the file of today, or of the later day of a line; to no earlier one, if the clock was set back. */
+  /** Goes to the file of today, or of a line of a later day; to no earlier one if the clock was set back. */
   function goToDay(timeOfLine = ''): void {
     const now = time();
     const day = (timeOfLine > now ? timeOfLine : now).slice(0, 10);
