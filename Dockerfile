@@ -15,7 +15,7 @@ COPY lib ./lib
 COPY scripts ./scripts
 RUN npm run build:binary -- --arch "$TARGETARCH" --out out/privatemode-proxy
 COPY simulator ./simulator
-RUN npm run build:simulator
+RUN node scripts/build.ts privatemode-simulator
 RUN node --print 'require("node:tls").rootCertificates.join("\n")' > out/ca-certificates.crt
 
 # Picks the libraries of that architecture.

@@ -50,7 +50,6 @@ type Variant = readonly string[];
 const VARIANTS: Readonly<Record<string, Variant>> = {
   '': [],
   'shared salt': ['--disable-prompt-cache=false'],
-  responses: ['--responses-api'],
 };
 
 /** `ours, receipts`: the entry `ours` in its variant `receipts`. Throws for a variant that there is not. */

@@ -134,17 +134,6 @@ export function chatBody(plan: Partial<Plan>, promptBytes = 400): Buffer {
   );
 }
 
-/** The same conversation for POST /v1/responses. */
-export function responsesBody(plan: Partial<Plan>): Buffer {
-  const {
-    model,
-    messages: input,
-    stream,
-    temperature,
-  } = JSON.parse(chatBody(plan).toString()) as Record<string, unknown>;
-  return Buffer.from(JSON.stringify({ model, input, stream, temperature }));
-}
-
 /** The same request sealed with the open secret, as a bare proxy would get it from a client that encrypts. */
 export function sealedChatBody(plan: Partial<Plan>, promptBytes = 400): Buffer {
   const seal = createSealer(OPEN_PROTECTION);

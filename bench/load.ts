@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { createEventCounter } from './event-counter.ts';
-import { chatBody, modelOf, type Plan, responsesBody, sealedChatBody } from './fixtures.ts';
+import { chatBody, modelOf, type Plan, sealedChatBody } from './fixtures.ts';
 import { monotonicMs } from './processes.ts';
 
 /** Where a subject is reached, and what it expects. */
@@ -16,8 +16,6 @@ export interface Target {
   readonly ca?: string;
   /** Bare relays get bodies that are sealed already, and return what is. */
   readonly sealed: boolean;
-  /** Whether it is asked by the Responses API, in place of chat. */
-  readonly responses?: boolean;
 }
 
 export async function dial(target: Target): Promise<Socket> {
@@ -30,10 +28,9 @@ export async function dial(target: Target): Promise<Socket> {
 }
 
 export function requestHead(target: Target, plan: Partial<Plan>, length: number): string {
-  const path = target.responses ? '/v1/responses' : '/v1/chat/completions';
   const direct = target.sealed ? `Privatemode-Target-Model: ${modelOf(plan)}\r\n` : '';
   return (
-    `POST ${path} HTTP/1.1\r\nHost: ${target.host}:${target.port}\r\nContent-Type: application/json\r\n` +
+    `POST /v1/chat/completions HTTP/1.1\r\nHost: ${target.host}:${target.port}\r\nContent-Type: application/json\r\n` +
     `Authorization: Bearer bench\r\n${direct}Content-Length: ${length}\r\n\r\n`
   );
 }
@@ -52,11 +49,6 @@ export interface RunningStream {
   reached(events: number): Promise<void>;
 }
 
-/**
- * Events of a Response beside the pieces of its text: two at its head, and two before and three behind the
- * text, and its end.
- */
-const AROUND_TEXT = 8;
 /** ms between two pieces of a body that trickles. */
 const DRIP = 5;
 
@@ -88,10 +80,9 @@ export async function openStream(
   rate?: number,
 ): Promise<RunningStream> {
   const socket = await dial(target);
-  const bodyOf = target.sealed ? sealedChatBody : target.responses ? responsesBody : chatBody;
+  const bodyOf = target.sealed ? sealedChatBody : chatBody;
   const body = prepared ?? bodyOf(plan);
-  const around = target.responses ? AROUND_TEXT : 1;
-  const expected = plan.hold === true ? Number.POSITIVE_INFINITY : (plan.events ?? 1) + around;
+  const expected = plan.hold === true ? Number.POSITIVE_INFINITY : (plan.events ?? 1) + 1;
   const arrivals: number[] = [];
   const { promise: finished, resolve, reject } = Promise.withResolvers<void>();
   finished.catch(() => {}); // whoever does not wait for it does not care

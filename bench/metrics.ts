@@ -6,7 +6,6 @@ import { interToken } from './metrics/inter-token.ts';
 import { memoryPerStream } from './metrics/memory.ts';
 import { requestCpu } from './metrics/request-cpu.ts';
 import { requestRate } from './metrics/request-rate.ts';
-import { responses } from './metrics/responses.ts';
 import { timeToReady } from './metrics/start.ts';
 import { streamCpu } from './metrics/stream-cpu.ts';
 import { streamSaturated } from './metrics/stream-saturated.ts';
@@ -22,7 +21,6 @@ export const METRICS: readonly Metric[] = [
   upload(2),
   upload(16),
   memoryPerStream,
-  responses,
   timeToReady,
   cancel,
 ];

@@ -1,9 +1,9 @@
 // The Anthropic client, streamed: PRIVATEMODE_API_KEY=... node anthropic.mjs
-import { PrivatemodeAI } from 'privatemode-ai';
+import Anthropic from '@anthropic-ai/sdk';
+import { createPrivatemodeFetch } from 'privatemode-ai/fetch';
 import { options } from './service.mjs';
 
-const client = new PrivatemodeAI(options);
-const anthropic = await client.anthropic();
+const anthropic = new Anthropic({ apiKey: 'unused', fetch: createPrivatemodeFetch(options) });
 const stream = anthropic.messages.stream({
   model: 'gpt-oss-120b',
   max_tokens: 100,

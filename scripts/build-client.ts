@@ -1,6 +1,6 @@
 /**
  * The client library as an npm package, dist/privatemode-ai: `npm run build:client`. One build for Node (its
- * own crypto) and one for everything else (Web Crypto and noble), each whole but for the SDKs; declarations;
+ * own crypto) and one for everything else (Web Crypto and noble), each whole but for the SDK; declarations;
  * licences; the pages that explain it.
  */
 import { execFileSync } from 'node:child_process';
@@ -13,7 +13,6 @@ import { bundledPackages, REQUIRE, renderLicences } from './bundle.ts';
 const ROOT = join(import.meta.dirname, '..');
 const OUT = join(ROOT, 'dist/privatemode-ai');
 const ENTRIES = { index: 'lib/client-library/index.ts', fetch: 'lib/client-library/fetch.ts' };
-const PEERS = ['openai', '@anthropic-ai/sdk'];
 
 const COMMON: BuildOptions = {
   absWorkingDir: ROOT,
@@ -27,7 +26,7 @@ const COMMON: BuildOptions = {
   // size minify their own bundle.
   legalComments: 'none', // licences.txt has the licences
   charset: 'utf8',
-  external: PEERS,
+  external: ['openai'],
   preserveSymlinks: true, // as in bundle.ts
   metafile: true,
   logLevel: 'error',
@@ -46,11 +45,10 @@ const BUILDS: Readonly<Record<'node' | 'portable', BuildOptions>> = {
 
 /** Pages that go along, and where to; a link from one of them to any other page becomes its words. */
 const PAGES: ReadonlyMap<string, string> = new Map([
-  ['docs/client.md', 'README.md'],
-  ['docs/verification.md', 'docs/verification.md'],
-  ['docs/checks.md', 'docs/checks.md'],
-  ['docs/manifests.md', 'docs/manifests.md'],
-  ['docs/error-codes.md', 'docs/error-codes.md'],
+  ['docs/library.md', 'README.md'],
+  ['docs/verify.md', 'docs/verify.md'],
+  ['docs/security.md', 'docs/security.md'],
+  ['docs/errors.md', 'docs/errors.md'],
   ['docs/protocol/attestation.md', 'docs/protocol/attestation.md'],
   ['docs/protocol/responses.md', 'docs/protocol/responses.md'],
 ]);
@@ -78,13 +76,7 @@ function declare(): void {
       for (const [, from] of text.matchAll(/['"](\.[^'"]+)\.ts['"]/g)) {
         wanted.add(join(dirname(file), `${from}.d.ts`));
       }
-      const shipped = text
-        .replaceAll(/(['"]\.[^'"]+)\.ts(?=['"])/g, '$1.js')
-        .replace(
-          /^import .* from '@anthropic-ai\/sdk';$/m,
-          '// @ts-ignore: `any` where it is not installed\n$&',
-        );
-      write(`types/${relative(all, file)}`, shipped);
+      write(`types/${relative(all, file)}`, text.replaceAll(/(['"]\.[^'"]+)\.ts(?=['"])/g, '$1.js'));
     }
   } finally {
     rmSync(all, { recursive: true });
@@ -116,14 +108,14 @@ function manifest(): object {
     name: 'privatemode-ai',
     version: own.version,
     description:
-      'The OpenAI and Anthropic clients, or any SDK that takes a fetch, on Privatemode: verifies the service by hardware attestation and encrypts end to end, in Node, Bun, Deno and browsers.',
+      'The OpenAI client, or any SDK that takes a fetch, on Privatemode: verifies the service by hardware attestation and encrypts end to end, in Node, Bun, Deno and browsers.',
     license: own.license,
     type: 'module',
     engines: { node: '>=22' },
     sideEffects: false,
     exports: { '.': door('index'), './fetch': door('fetch'), './package.json': './package.json' },
-    peerDependencies: { openai: '>=6', '@anthropic-ai/sdk': '>=0.100' },
-    peerDependenciesMeta: { openai: { optional: true }, '@anthropic-ai/sdk': { optional: true } },
+    peerDependencies: { openai: '>=6' },
+    peerDependenciesMeta: { openai: { optional: true } },
     publishConfig: own.publishConfig,
   };
 }

@@ -1,7 +1,7 @@
 /**
  * Makes the files of a release from a tag: `npm run release -- --tag v0.1.0 --out DIRECTORY`. Without --tag
  * it is a rehearsal: the same files from the checkout as it stands. It publishes and signs nothing;
- * docs/releases.md has the commands for the owner. The same commit gives the same bytes on machines of one
+ * docs/install.md has the commands for the owner. The same commit gives the same bytes on machines of one
  * architecture. SOURCE_DATE_EPOCH is the time in the files; default: that of the commit.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -22,8 +22,8 @@ import { rootCertificates } from 'node:tls';
 import { NODE_FLOORS, runtimeDefect } from '../lib/observe/runtime-floor.ts';
 import { VERSION } from '../lib/version.ts';
 import { tarGz } from './archive.ts';
+import { buildProgram } from './build.ts';
 import { buildBinary } from './build-binary.ts';
-import { bundle } from './bundle.ts';
 import { type Architecture, RUNTIME_VERSION } from './node-runtime.ts';
 import { readOptions } from './options.ts';
 import { type Part, packageParts, renderSbom, runtimeParts } from './sbom.ts';
@@ -51,12 +51,10 @@ export async function makeRelease({ out, epoch, built }: ReleaseOptions): Promis
     parts.set(name, inside);
   };
   try {
-    await import('./build.ts');
-    const { SIMULATOR_PARTS } = await import('./build-simulator.ts');
+    const program = packageParts(await buildProgram('privatemode-proxy'));
+    const simulator = packageParts(await buildProgram('privatemode-simulator'));
     const { CLIENT_PARTS } = await import('./build-client.ts');
-    const packages = await bundle(join(scratch, 'program.js'));
-    const program = packageParts(packages);
-    const npm = distinct([...program, ...packageParts(SIMULATOR_PARTS)]);
+    const npm = distinct([...program, ...simulator]);
     put(`privatemode-proxy-${VERSION}.tgz`, npmPack(ROOT, scratch, epoch), npm);
     put(
       `privatemode-ai-${VERSION}.tgz`,
@@ -175,6 +173,6 @@ if (import.meta.main) {
   await makeRelease({ out, epoch });
   const kind = values.tag === undefined ? 'Rehearsal, without a tag' : `Release ${values.tag}`;
   process.stdout.write(
-    `${kind}: ${out}\n${runtimeNote()}\nMade on ${HOST}: machines of another architecture make other executables.\nNothing is published or signed: docs/releases.md says how.\n`,
+    `${kind}: ${out}\n${runtimeNote()}\nMade on ${HOST}: machines of another architecture make other executables.\nNothing is published or signed: docs/install.md says how.\n`,
   );
 }

@@ -1,6 +1,7 @@
-/** Writes the tables of flags, errors, notices and metrics into their pages, from what the code knows. */
+/** Writes the tables of flags, errors, notices, metrics and checks into their pages, from the code. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { CHECK_SECTIONS } from '../lib/attestation/verify-evidence.ts';
 import { systemClock } from '../lib/clock.ts';
 import { LISTED } from '../lib/config/flags.ts';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
@@ -12,107 +13,93 @@ import { replaceSection } from './marked-section.ts';
 const ROOT = join(import.meta.dirname, '..');
 
 const WHOSE: Readonly<Record<Blame, string>> = {
-  client: 'the request',
-  operator: 'the set-up',
-  upstream: 'the service',
-  network: 'the network',
-  attestation: 'the verification',
-  internal: 'this program',
+  client: 'request',
+  operator: 'set-up',
+  upstream: 'service',
+  network: 'network',
+  attestation: 'verification',
+  internal: 'program',
 };
 
 /** What has happened, for whoever finds the code in a log. */
 const MEANING: Readonly<Record<ErrorCode, string>> = {
   invalid_json: 'The body is not one JSON object.',
   duplicate_member: 'The body names a member twice.',
-  unsupported_member_name: 'The body has a member whose name the encryption cannot address.',
-  invalid_plain_member: 'A member that is sent unencrypted has a value that its API does not know.',
+  unsupported_member_name: 'The value of this member cannot be encrypted.',
+  invalid_plain_member: 'A member that is sent unencrypted has an unknown value.',
   missing_model: 'The body names no model.',
   invalid_model: 'The name of the model is not valid.',
-  salt_too_short: 'The `cache_salt` of the request has fewer than 32 bytes.',
-  context_too_large:
-    'The prompt is too long for a shared prompt cache, which counts a token for each four bytes, images included.',
+  salt_too_short: 'The `cache_salt` of the request is too short.',
+  context_too_large: 'The prompt is too long for a shared prompt cache.',
   invalid_multipart: 'The form cannot be read.',
   repeated_form_field: 'The form has a field twice.',
-  unsupported_response_format: 'A transcript was asked for in a format other than JSON.',
-  media_url_refused: 'The request points to media that the service does not fetch.',
-  hosted_tool_refused:
-    'The request has a tool that Anthropic itself runs, and this service does not; nothing was sent.',
-  invalid_path: 'The path of the request could be read in two ways.',
-  ambiguous_header: 'A header that may occur only once was sent twice.',
-  invalid_host: 'The `Host` header is missing, empty, or not one host name with an optional port.',
+  unsupported_response_format: 'Transcripts come as JSON only.',
+  media_url_refused: 'The service does not fetch such media.',
+  hosted_tool_refused: 'Anthropic itself runs this tool; this service does not.',
+  invalid_path: 'The path can be read in two ways.',
+  ambiguous_header: 'A header that may occur only once came twice.',
+  invalid_host: 'The `Host` header is missing, or names no host.',
   malformed_request:
-    'The bytes are not a valid HTTP/1.1 request, or came too slowly. The status is 4xx or 505; the response header names the code, and with 400 the body too.',
+    'The bytes are not valid HTTP/1.1, or came too slowly. Another 4xx, or 505, names the code only in its header.',
   too_many_headers: 'The request has too many headers.',
-  unsupported_encoding: 'The body is compressed, so that its members cannot be encrypted.',
-  origin_forbidden: 'The request came from a web page that may not use the proxy.',
-  client_forbidden: 'The file of `--clients` does not allow this client the endpoint or the model.',
-  client_unknown:
-    'The request has no token, one that is not in the file of `--clients`, or one that has expired.',
-  requests_per_minute_reached:
-    'The client began as many requests within a minute as its entry in `--clients` allows.',
-  tokens_per_day_reached:
-    'The client used up the tokens that its entry in `--clients` allows for a day (UTC).',
-  max_concurrent_reached: 'As many requests of the client run as its entry in `--clients` allows.',
-  max_in_flight_reached: 'As many requests run as `--max-in-flight` allows, and none ended in time.',
-  unknown_path: 'There is no such endpoint; nothing was sent to the service.',
+  unsupported_encoding: 'The body is compressed.',
+  origin_forbidden: 'This web page may not use the proxy.',
+  client_forbidden: 'This client may not use the endpoint or the model.',
+  client_unknown: 'The token is missing, unknown or expired.',
+  requests_per_minute_reached: 'The client has used up its `requestsPerMinute`.',
+  tokens_per_day_reached: 'The client has used up its `tokensPerDay`.',
+  max_concurrent_reached: 'The client has used up its `maxConcurrent`.',
+  max_in_flight_reached: 'All places are taken, and none became free in time.',
+  unknown_path: 'There is no such endpoint.',
   method_not_allowed: 'The endpoint exists, with another method.',
-  websocket_unsupported:
-    'A client of the Responses API tried a WebSocket first; it then continues over HTTP.',
-  upload_too_slow: 'The body came more slowly than 1 KiB/s over 10 s, or in very many chunks of a few bytes.',
+  websocket_unsupported: 'A client tried a WebSocket first; it then continues over HTTP.',
+  upload_too_slow: 'The body came more slowly than 1 KiB/s over 10 s, or in very many tiny chunks.',
   body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
-  response_not_read:
-    'The client read nothing of a waiting response for ten minutes; the proxy closed its connection.',
-  not_supported: 'The service has no Responses API; nothing was sent to it.',
+  response_not_read: 'The client read nothing of a waiting response for ten minutes.',
+  not_supported: 'The service has no Responses API.',
   upstream_unreachable: 'No connection to the service: name, route, port, firewall or TLS handshake.',
-  upstream_tls_untrusted:
-    'The certificate of the service is not signed by an authority that is trusted here.',
+  upstream_tls_untrusted: 'The certificate of the service is not trusted here.',
   upstream_reset: 'The service closed the connection before it answered.',
-  upstream_closed_during_upload: 'The service closed the connection while the request was sent.',
-  upstream_http2_only: 'The service speaks HTTP/2 only; the proxy speaks HTTP/1.1.',
+  upstream_closed_during_upload: 'The service closed the connection during the upload.',
+  upstream_http2_only: 'The service speaks HTTP/2 only.',
   upstream_redirect: 'The service answered with a redirect.',
-  response_not_encrypted: 'A successful response came in plain text; the attested service never sends one.',
+  response_not_encrypted: 'A successful response came in plain text.',
   response_malformed:
-    'The response does not have the expected format. With another status than 502: the service, or a gateway before it, answered with that status, and its text is neither encrypted nor marked as plain.',
+    'The response does not have the expected format. A status other than 502 is that of the service or a gateway.',
   response_not_authentic: 'The response, or a part of it, does not come from the attested service.',
-  response_too_large: 'The response, or one event of it, is larger than the memory for it.',
+  response_too_large: 'The response, or one event of it, exceeds the memory for it.',
   stream_unfinished: 'The stream ended before the response was complete.',
   upstream_connect_timeout: 'The service did not accept a connection within 10 s.',
-  first_byte_timeout: 'No response began within `--first-byte-timeout`.',
-  stream_idle_timeout: 'The response paused for longer than `--stream-idle-timeout`.',
-  resources_exhausted: 'This machine has no file descriptor, local port or process left.',
-  too_many_uploads: 'Other request bodies fill `--max-buffered-bytes`.',
-  too_many_responses: 'Other responses that are kept whole fill the memory that `--max-buffered-bytes` sets.',
-  limits_unavailable: 'The store of the limits (`--limits-store`) could not be reached.',
-  shutting_down: 'The proxy was told to stop, and the response did not end within `--shutdown-grace`.',
+  first_byte_timeout: 'No response began in time.',
+  stream_idle_timeout: 'The response paused for too long.',
+  resources_exhausted: 'A resource of this machine is used up.',
+  too_many_uploads: 'Other request bodies fill the memory for them.',
+  too_many_responses: 'Other responses that are kept whole fill the memory for them.',
+  limits_unavailable: 'The store of the limits cannot be reached.',
+  shutting_down: 'The proxy stops, and the response did not end within `--shutdown-grace`.',
   not_ready:
-    'The remote is not verified yet, does not answer, or differs from its published manifest for now; the message says which.',
-  api_key_missing:
-    'Neither the proxy nor the request has a key. Once the service is verified, its own 401 comes instead, without a code.',
-  api_key_rejected:
-    'The service does not know the key. Once the service is verified, its own 401 comes instead if the key is that of the request.',
-  attestation_failed: 'The remote failed a check of its evidence; nothing was sent to it.',
-  evidence_malformed: 'The evidence of the remote cannot be read.',
-  manifest_mismatch: 'The remote is not what the manifest describes.',
-  service_key_rejected:
-    'The service does not accept the key of the gateway, which a client with a valid token has no part in.',
-  client_too_old: 'The service says, in clear text that nothing authenticates, that it wants a newer client.',
+    'The service is not verified yet, does not answer, or differs from its manifest for now; the message says which.',
+  api_key_missing: 'Neither the proxy nor the request has a key.',
+  api_key_rejected: 'The service does not know the key.',
+  attestation_failed: 'The service failed a check of its evidence; nothing was sent to it.',
+  evidence_malformed: 'The evidence of the service cannot be read.',
+  manifest_mismatch: 'The service is not what the manifest describes.',
+  service_key_rejected: 'The service does not accept the key of the gateway.',
+  client_too_old: 'The service says, in clear text, that it wants a newer client.',
   manifest_unsupported: 'The manifest is newer than this program.',
   manifest_invalid: 'The manifest contradicts itself or its format.',
   manifest_unavailable: 'The manifest could not be fetched.',
   manifest_log_failed: 'The manifest could not be written to the workspace.',
-  collateral_unavailable:
-    "The vendor's certificates or revocation lists could not be fetched, or cannot be used.",
-  secret_exchange_failed: 'The proxy and the attested remote could not agree on a secret.',
+  collateral_unavailable: "The vendor's certificates or revocation lists are missing, or cannot be used.",
+  secret_exchange_failed: 'The exchange of the secret failed.',
   control_api_failed: 'The service refused to send its evidence or a secret.',
-  secret_denied:
-    'The service denies the secret of a request, and a second attempt or a new secret did not help.',
-  config_invalid: 'A flag, a variable or a file that it names is wrong; the message says which.',
+  secret_denied: 'The service denies the secret, also after a second attempt or a new one.',
+  config_invalid: 'A flag, a variable or a file is wrong; the message says which.',
   unsafe_roots_refused: "A flag asks to trust a simulator's hardware roots for the real service.",
   verify_input_invalid: 'A file for `verify` cannot be used.',
-  listen_failed: 'The port cannot be opened, mostly because another program has it.',
-  receipts_unavailable:
-    'Receipts are switched on but cannot be written, or what lies in their directory cannot be read.',
-  receipts_unreadable: 'The receipts, or the key to check them with, cannot be read.',
+  listen_failed: 'The port cannot be opened; mostly another program has it.',
+  receipts_unavailable: 'Receipts cannot be written, or their directory cannot be read.',
+  receipts_unreadable: 'The receipts, or their key, cannot be read.',
   internal: 'A defect of this program.',
 };
 
@@ -171,12 +158,27 @@ function errorsTable(): string {
   return table(['Code', 'Status', 'What has happened', 'Cause', 'What to do'], rows);
 }
 
+/** A table for each kind of check, with one row for those that differ in their ids alone. */
+function checksTables(): string {
+  return CHECK_SECTIONS.map(({ title, rows }) => {
+    const rules = Map.groupBy(rows, ({ expected, source, conditional, code }) =>
+      [
+        `${expected}${conditional ? ' (may not apply)' : ''}${code ? ` → \`${code}\`` : ''}`,
+        source.replace('attestation.md ', ''),
+      ].join(' | '),
+    );
+    const cells = [...rules].map(([rule, checks]) => [checks.map(({ id }) => `\`${id}\``).join(', '), rule]);
+    return `### ${title}\n\n${table(['id', 'what must hold', 'source'], cells)}`;
+  }).join('\n\n');
+}
+
 /** Each table: its page, and the name of the marked section there. */
 const TABLES = [
-  { page: 'docs/flags.md', section: 'flags', render: flagsTable },
-  { page: 'docs/error-codes.md', section: 'errors', render: errorsTable },
-  { page: 'docs/conditions.md', section: 'conditions', render: noticesTable },
+  { page: 'docs/configuration.md', section: 'flags', render: flagsTable },
+  { page: 'docs/errors.md', section: 'errors', render: errorsTable },
+  { page: 'docs/operating.md', section: 'notices', render: noticesTable },
   { page: 'docs/monitoring.md', section: 'metrics', render: metricsTable },
+  { page: 'docs/verify.md', section: 'checks', render: checksTables },
 ] as const;
 
 /** The pages as they should be, by their path in the repository. */

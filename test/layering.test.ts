@@ -61,7 +61,6 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'clock',
     'errors',
     'text',
-    'crypto',
     'api',
     'attestation',
     'envelope',

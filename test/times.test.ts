@@ -60,7 +60,7 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[t.manifestTimeout, UNDICI.body], 'this program, and not undici, ends a slow manifest'],
 
   [[t.warmLook, t.warmPause, t.warmRenew], 'a connection is replaced in time'],
-  [[t.keepAliveProbe, t.warmRenew + t.warmLook, MINUTE], 'docs/network.md: idle for less than 60 s'],
+  [[t.keepAliveProbe, t.warmRenew + t.warmLook, MINUTE], 'docs/configuration.md: idle for less than 60 s'],
 
   [[t.headLook, t.headTimeout, node.headersTimeout], 'a late head is found, sooner than by Node'],
   [[node.keepAliveTimeout, MINUTE, t.keepAliveTimeout], 'load balancers keep idle connections for 60 s'],

@@ -3,8 +3,7 @@ import type { Plan } from '../fixtures.ts';
 import { openStream, type Target } from '../load.ts';
 import type { Metric } from '../metric.ts';
 import { quantile, shuffled } from '../stats.ts';
-import type { Subject, Subjects } from '../subjects.ts';
-import { saturate } from './stream-saturated.ts';
+import type { Subject } from '../subjects.ts';
 
 const PLAN = { events: 3, pace: 0 };
 const STAGGER = 8;
@@ -18,19 +17,6 @@ async function firstToken(target: Target, plan: Partial<Plan> = PLAN): Promise<n
   const stream = await openStream(target, plan);
   await stream.finished;
   return stream.arrivals[0]! - stream.askedAt;
-}
-
-const PREPARATION = { bursts: 4, requests: 300 };
-const prepared = new Set<string>();
-
-/** A subject that starts late, once the compilers have done their work for it. */
-export async function warmed(subjects: Subjects, name: string): Promise<Subject> {
-  const subject = await subjects.get(name);
-  if (prepared.has(name)) return subject;
-  prepared.add(name);
-  for (let i = 0; i < PREPARATION.bursts; i++) await saturate(subject.target, subject.pid, 1_000);
-  for (let i = 0; i < PREPARATION.requests; i++) await firstToken(subject.target);
-  return subject;
 }
 
 type Times = Record<string, readonly number[]>;

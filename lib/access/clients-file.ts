@@ -1,4 +1,4 @@
-/** The file of --clients, which says who may use the gateway, and for what (docs/clients-file.md). */
+/** The file of --clients, which says who may use the gateway, and for what (docs/team.md). */
 import { ENDPOINTS } from '../api/endpoints.ts';
 import { invalid, momentIn } from '../config/values.ts';
 import {

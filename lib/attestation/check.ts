@@ -35,7 +35,7 @@ export interface Finding {
   readonly age?: number | undefined;
 }
 
-/** One check of the evidence, with its outcome. A verdict is a list of these (docs/verification.md). */
+/** One check of the evidence, with its outcome. A verdict is a list of these (docs/security.md). */
 export interface Check
   extends Pick<CheckDescription, 'id' | 'source' | 'expected'>,
     Pick<Finding, 'found' | 'code' | 'detail' | 'age'> {

@@ -11,7 +11,6 @@ import { judgeMeshCa } from './mesh.ts';
 
 export const NONCE_BYTES = 32;
 
-const NAMES = { snp: 'SEV-SNP', tdx: 'TDX' } as const;
 const ATTESTATION_TYPE = { snp: '1.3.9901.2.1', tdx: '1.3.9901.2.2' } as const;
 
 /** What was read, and the nonce. */
@@ -43,7 +42,7 @@ export const READING_ROWS: Rows<ReadSubject> = [
   row('evidence.form', 'Form of the evidence', '2 no. 4, 6.1, 9.1, 19.9', {
     expected: 'a SEV-SNP or TDX message; unsigned development evidence is neither',
     code: 'evidence_malformed',
-    judge: ({ evidence }) => finding(true, NAMES[evidence.tee]),
+    judge: ({ evidence }) => finding(true, { snp: 'SEV-SNP', tdx: 'TDX' }[evidence.tee]),
   }),
 ];
 
@@ -77,10 +76,8 @@ export const MANIFEST_ROWS: Rows<ManifestSubject> = [
       const missing = [...listed.keys()].filter((hash) => !hashes.has(hash)).length;
       const extra = [...hashes].filter((hash) => !listed.has(hash)).length;
       const repeated = policies.length - hashes.size;
-      return finding(
-        missing + extra + repeated === 0,
-        `${policies.length} documents, ${missing} missing, ${extra} extra, ${repeated} repeated`,
-      );
+      const counted = `${missing} missing, ${extra} extra, ${repeated} repeated`;
+      return finding(missing + extra + repeated === 0, `${policies.length} documents, ${counted}`);
     },
   }),
   row('document.mesh_ca', 'Mesh CA certificate', '2 no. 7, 12, 13.9, 13.10', {

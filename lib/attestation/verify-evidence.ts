@@ -20,7 +20,7 @@ export type { TrustRoots } from './roots/production.ts';
 
 type Rows = Parameters<typeof allAccepted>[0];
 
-/** Every check of the program; docs/checks.md shows this table. Ids are unique over all sections. */
+/** Every check of the program; docs/verify.md shows this table. Ids are unique over all sections. */
 export const CHECK_SECTIONS: readonly { title: string; rows: Rows }[] = [
   { title: 'Document and manifest', rows: [...READING_ROWS, ...MANIFEST_ROWS] },
   { title: 'SEV-SNP evidence', rows: Object.values(SNP_ROWS).flat() },

@@ -1,7 +1,4 @@
-/**
- * Node's Buffer for runtimes without it: the build of the portable library puts it where the code names
- * `Buffer`.
- */
+/** Node's Buffer for runtimes without it: the portable build puts it where the code names `Buffer`. */
 export { Buffer } from 'buffer/';
 
 /** Whether the bytes are valid UTF-8. */

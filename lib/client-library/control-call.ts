@@ -1,24 +1,20 @@
-/**
- * Sends a client's requests for evidence, secrets, manifest and certificates: each is one HTTPS request by
- * the given fetch, within limits.
- */
+/** Sends a client's requests for evidence, secrets, manifest and certificates, each by the given fetch. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { type ControlCall, limitedControlCall } from '../network/control-call.ts';
 import { transportError } from '../network/failures.ts';
-import type { ClientConfig } from './options.ts';
+import type { ClientConfig } from './read-options.ts';
 import { toApplication } from './remedies.ts';
 
 /** Errors about hosts that cannot be reached or are not trusted, and that had never responded before. */
-const nobody = new WeakSet<Error>();
+const unheard = new WeakSet<Error>();
 const NO_ANSWER: ReadonlySet<ErrorCode> = new Set(['upstream_unreachable', 'upstream_tls_untrusted']);
 
 /**
- * Whether this error, or one of its causes, is about a host that cannot be reached or whose certificate is
- * not trusted, and that has never responded to this client. The reason is more likely a wrong address, a
- * missing CA or no network at all than an outage that passes.
+ * Whether this error, or one of its causes, is about a host that has never responded to this client. The
+ * reason is more likely a wrong address, a missing CA or no network at all than an outage that passes.
  */
-export const isNobody = (thrown: unknown): boolean =>
-  thrown instanceof Error && (nobody.has(thrown) || isNobody(thrown.cause));
+export const isUnheard = (thrown: unknown): boolean =>
+  thrown instanceof Error && (unheard.has(thrown) || isUnheard(thrown.cause));
 
 /**
  * Makes a function that sends one control request and resolves with a response of any status but a redirect.
@@ -28,43 +24,29 @@ export const isNobody = (thrown: unknown): boolean =>
 export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' | 'clock'>): ControlCall {
   const answered = new Set<string>();
   return limitedControlCall(
-    async ({ method, url, headers, body }, host, signal) => {
-      const response = await fetch(url, {
-        method,
-        ...(headers && { headers }),
-        ...(body !== undefined && { body }),
-        signal,
-        ...HERE_ONLY,
-      });
+    async ({ method, url, headers, body = null }, host, signal) => {
+      const response = await fetch(url, { method, headers: headers ?? {}, body, signal, ...HERE_ONLY });
       answered.add(host);
-      if (isRedirect(response)) {
+      if (isRedirect(response))
         throw new PrivatemodeError('upstream_redirect', `${host} answered with a redirect`);
-      }
       const { status } = response;
       return { status, headers: Object.fromEntries(response.headers), body: chunksOf(response) };
     },
     (host, thrown) => {
       // An error that this one causes may quote its remedy, so the remedy is put in here.
       const error = toApplication(thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown));
-      if (NO_ANSWER.has(error.code) && !answered.has(host)) nobody.add(error);
+      if (NO_ANSWER.has(error.code) && !answered.has(host)) unheard.add(error);
       return error;
     },
     clock,
   );
 }
 
-/**
- * Yields the chunks of a body. It uses a reader, because not every runtime can iterate a body. If the
- * consumer stops early, the connection ends.
- */
+/** The chunks of a body, by a reader: not every runtime can iterate a body. Who stops early ends it. */
 async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array> {
   const reader = body?.getReader();
   try {
-    for (;;) {
-      const read = await reader?.read();
-      if (read === undefined || read.done) return;
-      yield read.value;
-    }
+    for (let read = await reader?.read(); read?.done === false; read = await reader?.read()) yield read.value;
   } finally {
     await reader?.cancel().catch(() => {});
   }
@@ -85,34 +67,24 @@ export const HERE_ONLY = {
 export const isRedirect = ({ status, type }: Response): boolean =>
   type === 'opaqueredirect' || (status >= 300 && status < 400);
 
-/** The origin of the page that runs this; undefined outside of browsers. Windows and workers have one. */
-export const pageOrigin = (): string | undefined =>
-  (globalThis as { readonly location?: { readonly origin: string } }).location?.origin;
-
-/** What the runtime says about a fetch that failed: the cause of its error, where it has one. */
-export const causeOf = (thrown: unknown): unknown =>
-  ((thrown ?? {}) as { readonly cause?: unknown }).cause ?? thrown;
+/** What the runtime says about a fetch that failed: an error with a code, the cause of what it throws. */
+export function codedCause(thrown: unknown): NodeJS.ErrnoException | undefined {
+  const error = thrown instanceof Error ? ((thrown.cause ?? thrown) as NodeJS.ErrnoException) : undefined;
+  return typeof error?.code === 'string' ? error : undefined;
+}
 
 /** Waits that undici, which is the fetch of Node, ends by itself, whatever our options say. */
-const RUNTIME_LIMITS: Readonly<Record<string, readonly [ErrorCode, string]>> = {
-  UND_ERR_HEADERS_TIMEOUT: [
-    'first_byte_timeout',
-    'the answer had not begun when the runtime stopped waiting',
-  ],
-  UND_ERR_BODY_TIMEOUT: [
-    'stream_idle_timeout',
-    'the answer paused until the runtime stopped waiting for more',
-  ],
-};
+const RUNTIME_LIMITS = new Map<unknown, ErrorCode>([
+  ['UND_ERR_HEADERS_TIMEOUT', 'first_byte_timeout'],
+  ['UND_ERR_BODY_TIMEOUT', 'stream_idle_timeout'],
+]);
 
 /** The error for a wait that the runtime ended; undefined if it ended none. */
 export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
-  const { code } = (causeOf(thrown) ?? {}) as { readonly code?: unknown };
-  const known = Object.hasOwn(RUNTIME_LIMITS, String(code)) ? RUNTIME_LIMITS[String(code)] : undefined;
-  if (known === undefined) return undefined;
+  const code = RUNTIME_LIMITS.get(codedCause(thrown)?.code);
   const remedy =
     'Set the option fetch to one that waits longer, as "Runtimes" in the README of privatemode-ai shows.';
-  return new PrivatemodeError(...known, { cause: thrown, remedy });
+  return code && new PrivatemodeError(code, 'the runtime stopped waiting', { cause: thrown, remedy });
 }
 
 /**
@@ -120,12 +92,13 @@ export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
  * browser does not tell a page why, so there the message also names CORS, the other possible reason.
  */
 export function unreachable(host: string, cause: unknown): PrivatemodeError {
-  const known = transportError(host, causeOf(cause));
+  const known = transportError(host, codedCause(cause) ?? cause);
   if (known instanceof PrivatemodeError) return known;
-  const origin = pageOrigin();
-  if (origin === undefined)
-    return new PrivatemodeError('upstream_unreachable', `${host} cannot be reached`, { cause });
-  const message = `${host} cannot be reached, or does not allow pages of ${origin} to ask it (CORS)`;
-  const remedy = `Check the network, and in the browser's console whether CORS is the reason; "Runtimes" in the README of privatemode-ai says what to do then.`;
+  const { location: page } = globalThis as { readonly location?: { readonly origin: string } };
+  const cors = page && `, or does not allow pages of ${page.origin} to ask it (CORS)`;
+  const remedy =
+    page &&
+    'Check the network, and in the console of the browser whether CORS is the reason; "Runtimes" in the README of privatemode-ai says what to do then.';
+  const message = `${host} cannot be reached${cors ?? ''}`;
   return new PrivatemodeError('upstream_unreachable', message, { cause, remedy });
 }

@@ -1,20 +1,9 @@
-/**
- * createPrivatemodeFetch: a fetch for any SDK that verifies the service and encrypts before anything leaves.
- */
-
+/** A fetch for any SDK, which verifies the service and encrypts before anything leaves. */
 import { newRequestId } from '../api/error-response.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { forward } from './forward.ts';
-import { ownOptions } from './option-names.ts';
-import {
-  type ClientConfig,
-  type Fetch,
-  invalid,
-  type PrivatemodeOptions,
-  type Protection,
-  readOptions,
-  type Verification,
-} from './options.ts';
+import type { Fetch, PrivatemodeOptions, Protection, Verification } from './options.ts';
+import { type ClientConfig, invalid, ownOptions, readOptions } from './read-options.ts';
 import { toApplication } from './remedies.ts';
 import { type ClientSession, openClientSession, protectionOf } from './session.ts';
 import { verificationOf } from './verification.ts';
@@ -22,16 +11,12 @@ import { verificationOf } from './verification.ts';
 /** A fetch that reaches nothing but the verified service, and what it knows of that service. */
 export interface PrivatemodeFetch extends Fetch {
   /**
-   * Verifies the service, unless that was done lately. If the newest verification accepted the service, it
-   * resolves with every check and the manifest. Else it rejects with a VerificationError, whose `verdict`
-   * says what was wrong. It also rejects if nothing could be judged, and while an older secret still protects
-   * requests.
+   * Verifies the service, unless that was done lately. Resolves with every check and the manifest if the
+   * newest verification accepted the service. Else it rejects with a VerificationError, whose `verdict` says
+   * what was wrong; also if nothing could be judged, and while an older secret still protects requests.
    */
   verify(): Promise<Verification>;
-  /**
-   * What protects requests now; undefined before the first verification, and while no verification is in
-   * force.
-   */
+  /** What protects requests now; undefined while no verification is in force. */
   protection(): Protection | undefined;
   /** Ends the renewals. Later requests fail with `shutting_down`. */
   close(): void;
@@ -51,9 +36,7 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
 /** Makes that fetch of options that were read. */
 export function openFetch(config: ClientConfig): PrivatemodeFetch {
   if (isOurs(config.fetch))
-    throw invalid(
-      'fetch was made by createPrivatemodeFetch: give one that reaches every host, or leave it out',
-    );
+    throw invalid('fetch was made by createPrivatemodeFetch: give one that reaches every host, or none');
   let opened: ClientSession | undefined;
   let closed = config.signal?.aborted ?? false;
   const session = (): ClientSession => {
@@ -67,33 +50,29 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
     opened?.close(clientClosed());
   };
   config.signal?.addEventListener('abort', close, { once: true });
-  /**
-   * Waits for the first renewal. Resolves with undefined if the secret of the session is in force, else with
-   * what was wrong; the session tries again.
-   */
-  async function firstRenewal(): Promise<PrivatemodeError | undefined> {
+  /** What is wrong once the first renewal has ended; undefined if the secret is in force. */
+  async function whatIsWrong(): Promise<PrivatemodeError | undefined> {
     try {
-      await session().acquire({ timeoutMs: config.verificationTimeout, givesUp: () => true });
+      await session().acquire({ timeoutMs: config.verificationTimeout }, () => true);
       const { verified, error } = session().standing();
       // If not verified, the service denies the secret. Without an error nothing has failed yet.
       return verified ? undefined : (error ?? denied());
     } catch (thrown) {
-      return asPrivatemodeError(thrown);
+      const error = asPrivatemodeError(thrown);
+      // `not_ready` says only that the verification took too long; its cause says why.
+      return error.code === 'not_ready' && error.cause instanceof PrivatemodeError ? error.cause : error;
     }
   }
   const privatemodeFetch: Fetch = async (input, init) => {
     const request = new Request(input instanceof Request ? input : new URL(input, config.apiEndpoint), init);
-    return forward({ config, session }, request, newRequestId('sdk'));
+    return forward(config, session, request, newRequestId('sdk'));
   };
   const made = Object.assign(privatemodeFetch, {
     async verify(): Promise<Verification> {
-      const error = await firstRenewal();
-      // `not_ready` says only that the verification took too long; its cause says why.
-      const { cause } = error ?? {};
-      const reason = error?.code === 'not_ready' && cause instanceof PrivatemodeError ? cause : error;
+      const error = await whatIsWrong();
       const verdict = opened?.lastVerdict();
       const manifest = opened?.manifest(verdict?.manifestSha256 ?? null);
-      return verificationOf(verdict, manifest, reason && toApplication(reason, config), config);
+      return verificationOf(verdict, manifest, error && toApplication(error, config), config);
     },
     protection: () => (closed ? undefined : protectionOf(opened)),
     close,

@@ -1,71 +1,80 @@
-/**
- * The chain of one request in the client library, on one screen: the steps are those of the gateway
- * (lib/gateway/forward.ts).
- */
+/** The chain of one request in the client library: its steps are those of lib/gateway/forward.ts. */
 import { errorResponse, estimateResponse } from '../api/error-response.ts';
-import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
+import { matchEndpoint } from '../api/match-endpoint.ts';
 import { untilAborted } from '../clock.ts';
-import { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { remoteHeaders } from '../http-rules/headers.ts';
 import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
-import { type BodyReader, bodyReader } from '../pipeline/request-body.ts';
+import { type BodyReader, bodyReader, NOTHING_ASKED } from '../pipeline/request-body.ts';
 import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { createTranslator } from '../responses-api/translator.ts';
 import type { Session } from '../session/session.ts';
-import { isNobody, runtimeLimit } from './control-call.ts';
-import type { ClientConfig } from './options.ts';
+import { isUnheard, runtimeLimit } from './control-call.ts';
+import { type ClientConfig, isBytes } from './read-options.ts';
 import { toApplication } from './remedies.ts';
-import { respond, UnreadError } from './respond.ts';
-import { collected, responseChunks } from './response-chunks.ts';
-import { send } from './send.ts';
+import { LONGEST_PLAIN, respond } from './respond.ts';
+import { ResponseBody } from './response-body.ts';
+import { type Asked, type FetchAttempt, send } from './send.ts';
 
-/** Bytes of the longest error that is read to decide about a retry. */
-const LONGEST_ERROR = 1024 * 1024;
+/** Reads the body of a request. Firefox has no such reader. */
+type Upload = ReadableStreamDefaultReader<Uint8Array> | undefined;
+type Refuse = Parameters<typeof respond>[1]['refuse'];
 
-export interface ClientDeps {
-  readonly config: ClientConfig;
-  /** The session, which the first request opens. Throws shutting_down. */
-  readonly session: () => Session;
-}
+/** Says that the body of the request failed; `cause` is the error of the application. */
+class UploadError extends Error {}
 
 /**
  * The response to one request of the application: receive the body → inject the salt → encrypt → upstream →
  * decrypt. A retry runs encrypt and upstream once more, at most. An error before the response becomes a
  * response too, in the error format of the endpoint, as the proxy gives it: SDKs show it and know whether to
  * try again. Rejects only with what the application itself brought: the reason of the request's signal, or
- * the error of its body.
+ * the error of its body. `session` opens the session, or throws shutting_down.
  */
-export async function forward(deps: ClientDeps, request: Request, requestId: string): Promise<Response> {
+export async function forward(
+  config: ClientConfig,
+  session: () => Session,
+  request: Request,
+  requestId: string,
+): Promise<Response> {
   const { pathname, search } = new URL(request.url);
-  const offered = deps.config.responsesApi ? (['responses'] as const) : [];
+  const offered = config.responsesApi ? (['responses'] as const) : [];
   const match = matchEndpoint(request.method, pathname + search, offered);
-  const format = match.format === 'plain' ? 'openai' : match.format; // SDKs read a code from JSON only
-  const upload = bodyOf(request)?.getReader();
-  const given = { request, upload };
+  const upload = request.body?.getReader();
+
+  const refuse: Refuse = (reason, replaced) => {
+    const { status, headers, body } = errorResponse(toApplication(reason, config), {
+      format: match.format === 'plain' ? 'openai' : match.format, // SDKs read a code from JSON only
+      requestId,
+      accept: request.headers.get('accept') ?? undefined,
+      allow: match.kind === 'refusal' ? match.allow : undefined,
+      status: replaced?.status,
+    });
+    const kept = replaced && remoteHeaders(Object.fromEntries(replaced.headers), false);
+    const final = isFinal(reason) && { 'x-should-retry': 'false' };
+    return new Response(Uint8Array.from(body), { status, headers: { ...headers, ...kept, ...final } });
+  };
+
   try {
-    if (match.kind === 'endpoint') return await exchange(deps, given, match, requestId);
+    if (match.kind === 'endpoint') {
+      const asked = { config, request, requestId, match };
+      return await exchange(asked, upload, session(), refuse);
+    }
     if (match.kind === 'refusal') throw match.error;
-    if (match.id === 'count_tokens') return await tokenEstimate(given, requestId);
-    throw new PrivatemodeError('unknown_path', 'only the proxy has this path');
+    if (match.id !== 'count_tokens')
+      throw new PrivatemodeError('unknown_path', 'only the proxy has this path');
+    // Estimated here, as in the proxy: the service counts none, and nothing leaves.
+    const { tokens } = await takeIn(request, upload, tokenEstimateReader);
+    const { headers, body } = estimateResponse(tokens, requestId);
+    return new Response(body, { headers });
   } catch (caught) {
     const thrown = caught instanceof UploadError ? caught.cause : caught;
     // As a fetch of the platform does: the application need not produce what nobody reads. Nobody waits for
     // it, and a body that was read to its end is not cancelled.
     upload?.cancel(request.signal.aborted ? request.signal.reason : thrown).catch(() => {});
-    if (request.signal.aborted) throw request.signal.reason;
+    request.signal.throwIfAborted();
     if (caught instanceof UploadError) throw thrown;
-    const unread = thrown instanceof UnreadError ? thrown : undefined;
-    const accept = request.headers.get('accept') ?? undefined;
-    const allow = match.kind === 'refusal' ? match.allow : undefined;
-    const reason = asPrivatemodeError(unread?.cause ?? thrown);
-    const error = toApplication(reason, deps.config);
-    const context = { format, requestId, accept, allow, status: unread?.status };
-    const { status, headers, body } = errorResponse(error, context);
-    return new Response(request.method === 'HEAD' ? null : Uint8Array.from(body), {
-      status,
-      headers: { ...headers, ...unread?.headers, ...(isFinal(reason) && FINAL) },
-    });
+    return refuse(asPrivatemodeError(thrown));
   }
 }
 
@@ -76,122 +85,72 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
  */
 const isFinal = (reason: PrivatemodeError): boolean =>
   reason.code === 'shutting_down' ||
-  isNobody(reason) ||
+  isUnheard(reason) ||
   (reason.code === 'first_byte_timeout' && runtimeLimit(reason.cause) !== undefined);
-const FINAL = { 'x-should-retry': 'false' } as const;
 
-/** A request of the application, and the reader of its body. */
-interface Incoming {
-  readonly request: Request;
-  readonly upload: ReadableStreamDefaultReader<Uint8Array> | undefined;
-}
-
-/** Says that the body of the request failed; `cause` is the error of the application. */
-class UploadError extends Error {}
-
-/** The body of the request. Firefox has no Request.body: there the whole body comes as one chunk. */
-function bodyOf(request: Request): ReadableStream<Uint8Array> | null {
-  if (request.body !== undefined) return request.body;
-  return new ReadableStream(
-    {
-      async pull(controller) {
-        controller.enqueue(new Uint8Array(await request.arrayBuffer()));
-        controller.close();
-      },
-    },
-    { highWaterMark: 0 },
-  );
-}
-
-async function exchange(
-  { config, session }: ClientDeps,
-  given: Incoming,
-  match: EndpointMatch,
-  requestId: string,
-): Promise<Response> {
-  const { endpoint } = match;
-  const { request } = given;
-  const { signal } = request;
-  // called once: if the client is closed meanwhile, that must not end a response that is whole
-  const opened = session();
+async function exchange(asked: Asked, upload: Upload, session: Session, refuse: Refuse): Promise<Response> {
+  const { config, request, requestId } = asked;
+  const { endpoint } = asked.match;
   const timeoutMs = config.verificationTimeout;
-  const verified = (trial?: 'early') => opened.acquire({ timeoutMs, waiter: request, trial });
-  const salt = config.promptCacheSalt;
+  const verified = (trial?: 'early') => session.acquire({ timeoutMs, waiter: request, trial });
+  const salt = { shared: config.promptCacheSalt };
   const chat = bodyReader(endpoint, request.headers.get('content-type') ?? undefined);
   const translator = endpoint.translatedTo === undefined ? undefined : createTranslator(requestId);
   const read = chat && (translator?.request(chat) ?? chat);
 
   const [body] = await Promise.all([
-    read && takeIn(given, read).then((taken) => injectSalt(taken, { shared: salt })),
+    read && takeIn(request, upload, read).then((taken) => injectSalt(taken, salt)),
     verified('early'),
   ]);
 
   const newest = await verified(); // a slow upload may have outlived the first epoch
-  let errorBody: Buffer | undefined; // of the last attempt
   const upstream = await withOneRetry(newest, {
     async attempt(epoch) {
-      errorBody = undefined;
-      const secret = { id: epoch.secretId, key: epoch.key };
-      const cipher = endpoint.codec === 'none' ? undefined : new RequestCipher(secret);
       // the service denies the secret of this epoch, and this request tries it
-      const isTrial = opened.current()?.secretId !== epoch.secretId;
-      return { ...(await send(config, request, { match, epoch, cipher, body, requestId })), isTrial };
+      const isTrial = session.current()?.secretId !== epoch.secretId;
+      const sent: FetchAttempt = await send(asked, epoch, body);
+      return Object.assign(sent, { isTrial });
     },
     errorIn(answer) {
       if (answer.cipher === undefined || !mayAskForRetry(answer.response.status)) return undefined;
-      const { chunks } = responseChunks(answer, config);
-      return collected(chunks, LONGEST_ERROR).then((text) => (errorBody = text));
+      return new ResponseBody(answer, config).all(LONGEST_PLAIN).then((text) => (answer.errorBody = text));
     },
     verified: () => verified(),
-    renewed: (rejected) => opened.renewAfterDenial(rejected, timeoutMs),
+    renewed: (denied) => session.renewAfterDenial(denied, timeoutMs),
     waiter: request,
     clock: config.clock,
   });
-  signal.throwIfAborted();
+  request.signal.throwIfAborted();
   const onAuthentic = (): void => {
-    if (upstream.isTrial && upstream.cipher?.hasReceived) opened.authenticated(upstream.epoch.secretId);
+    if (upstream.isTrial && upstream.cipher?.hasReceived) session.authenticated(upstream.epoch.secretId);
   };
-  return respond(config, { ...upstream, errorBody }, { match, body, requestId, translator, onAuthentic });
+  const facts = body ?? NOTHING_ASKED;
+  return respond(upstream, { ...asked, facts, translator, onAuthentic, refuse });
 }
 
 /**
- * Reads the body of the request with `read`. Throws unsupported_encoding, UploadError, and as `read` does.
- * Chunks are copied, since the application may use their memory again.
+ * Reads the body of the request with `read`. Throws unsupported_encoding, as `read` does, and UploadError if
+ * the body fails or has a chunk that is no Uint8Array, and if the request is aborted.
  */
-async function takeIn<T>(given: Incoming, read: BodyReader<T>): Promise<T> {
-  const encoding = given.request.headers.get('content-encoding') ?? 'identity';
-  if (encoding.toLowerCase() !== 'identity') {
+async function takeIn<T>(request: Request, upload: Upload, read: BodyReader<T>): Promise<T> {
+  const encoding = request.headers.get('content-encoding') ?? 'identity';
+  if (encoding.toLowerCase() !== 'identity')
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
-  }
-  const chunks: Buffer[] = [];
-  for (let chunk = await nextChunk(given); chunk !== undefined; chunk = await nextChunk(given)) {
-    chunks.push(Buffer.from(chunk));
-  }
-  return read(Buffer.concat(chunks), {});
-}
-
-/**
- * The next chunk of the body; undefined after the last. Throws UploadError if the body fails or has a
- * chunk that is no Uint8Array, and if the request is aborted.
- */
-async function nextChunk({ request, upload }: Incoming): Promise<Uint8Array | undefined> {
-  try {
-    const read = await untilAborted(upload?.read(), request.signal);
-    if (read === undefined || read.done) return undefined;
-    // instanceof would refuse the bytes of another realm, such as that of a test runner.
-    if (Object.prototype.toString.call(read.value) === '[object Uint8Array]') return read.value;
-    throw new TypeError('a chunk of the request body is no Uint8Array');
-  } catch (cause) {
+  const taking =
+    upload === undefined ? request.arrayBuffer().then((all) => Buffer.from(all)) : bytesOf(upload);
+  const bytes = await untilAborted(taking, request.signal).catch((cause: unknown) => {
     throw new UploadError('the body of the request failed', { cause });
-  }
+  });
+  return read(bytes, {});
 }
 
-/**
- * The response to count_tokens. The tokens are estimated here, as in the proxy: the service counts none, and
- * nothing leaves. Throws the errors with which a body is refused.
- */
-async function tokenEstimate(given: Incoming, requestId: string): Promise<Response> {
-  const { tokens } = await takeIn(given, tokenEstimateReader);
-  const { headers, body } = estimateResponse(tokens, requestId);
-  return new Response(body, { headers });
+/** All bytes of the body. Chunks are copied, since the application may use their memory again. */
+async function bytesOf(upload: NonNullable<Upload>): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for (;;) {
+    const { value, done } = await upload.read();
+    if (done) return Buffer.concat(chunks);
+    if (!isBytes(value)) throw new TypeError('a chunk of the request body is no Uint8Array');
+    chunks.push(Buffer.from(value));
+  }
 }

@@ -120,7 +120,7 @@ const GROUPS = {
     setting('stream-idle-timeout', duration(1), { default: '5m', help: 'Longest pause inside a response.' }),
     setting('stream-keepalive', duration(0), {
       default: '0',
-      help: 'Send the client an SSE comment when an event stream pauses for this long, so that intermediaries do not close the connection; 0 sends none. Some clients fail on comments.',
+      help: 'Send the client an SSE comment (in the Responses API: an event keepalive) when an event stream pauses for this long, so that nobody closes the connection; 0 sends none. Some clients fail on them.',
     }),
     setting('shutdown-grace', duration(0), {
       default: '30s',

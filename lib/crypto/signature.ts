@@ -58,17 +58,14 @@ export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
   // NULL (RFC 3279 2.3.1)
   if (parameters?.tag !== TAG.null || parameters.content.length > 0)
     throw malformed('an RSA key has parameters');
-  const pss = { name: 'RSA-PSS', hash: 'SHA-384' };
-  return { algorithm: 'rsa', rsa: readRsaNumbers(material), imported: importOnce('spki', owned(spki), pss) };
-}
-
-/** Reads an RSAPublicKey (DER, RFC 8017 A.1.1). */
-function readRsaNumbers(der: Uint8Array): NonNullable<PublicKey['rsa']> {
-  const [modulus = 0n, exponent = 0n] = readSequence(parseDer(der), (fields) =>
+  // RSAPublicKey (RFC 8017 A.1.1)
+  const [modulus = 0n, exponent = 0n] = readSequence(parseDer(material), (fields) =>
     [fields.take(), fields.take()].map((number) => BigInt(`0x${toHex(readUnsigned(number))}`)),
   );
   if (modulus === 0n || exponent === 0n) throw malformed('a number of an RSA key is zero');
-  return { modulusBits: modulus.toString(2).length, exponent };
+  const rsa = { modulusBits: modulus.toString(2).length, exponent };
+  const pss = { name: 'RSA-PSS', hash: 'SHA-384' };
+  return { algorithm: 'rsa', rsa, imported: importOnce('spki', owned(spki), pss) };
 }
 
 /**

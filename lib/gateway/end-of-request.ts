@@ -6,7 +6,7 @@ import { type Counters, count } from '../observe/counters.ts';
 import type { ReceiptOutcome } from '../receipts/receipt.ts';
 import type { Exchange } from './exchange.ts';
 
-/** How a request ended, for the log (docs/logs.md) and for the receipt. */
+/** How a request ended, for the log (docs/operating.md) and for the receipt. */
 const OUTCOMES = {
   answered: 'complete',
   service_error: 'failed',

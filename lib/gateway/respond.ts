@@ -1,9 +1,9 @@
 /** The last step of the chain: decrypts the upstream response and gives it to the application. */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { errorEvent } from '../api/error-response.ts';
 import { listWithAliases } from '../api/model-aliases.ts';
-import { type Clock, Deadline } from '../clock.ts';
+import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
@@ -157,7 +157,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
     else events.stop(asPrivatemodeError(reason));
   });
   const { streamKeepalive } = deps.settings;
-  if (streamKeepalive > 0) keepAlive(events, res, streamKeepalive, deps.clock);
+  if (streamKeepalive > 0) keepAlive(exchange, events, streamKeepalive);
   try {
     // stream.pipeline costs a short request a sixth more (bench row request_cpu).
     await new Promise<void>((resolve, reject) => {
@@ -167,9 +167,9 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
       });
       events.pipe(res, { end: false });
     });
-    events.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
+    events.removeAllListeners(); // some refer to the exchange (docs/architecture.md H25)
   } finally {
-    stats.events = translator?.events() ?? decrypter.events;
+    stats.events = decrypter.events;
     stats.usage = decrypter.usage;
     stats.modelError = decrypter.modelError;
   }
@@ -183,21 +183,21 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   exchange.broken = true;
   const told = failure && forCaller(exchange, failure);
   const last = told && (translator?.fail(told) ?? errorEvent(told, exchange));
-  stats.events = translator?.events() ?? decrypter.events + 1;
+  stats.events = decrypter.events + Number(translator === undefined);
   res.write(last ?? '', () => breakConnection(exchange));
 }
 
 /**
- * Writes a comment whenever the events were silent for `interval` ms, because programs on the way may close
- * silent connections. Not while the client is behind.
+ * Writes what means nothing whenever the events were silent for `interval` ms, because clients, and programs
+ * on the way, may close silent connections. Not while the client is behind.
  */
-function keepAlive(events: Readable, res: ServerResponse, interval: number, clock: Clock): void {
-  const silence = new Deadline(clock);
-  const comment = (): void => {
-    if (!res.writableNeedDrain) res.write(': keepalive\n\n');
-    silence.wait(interval, comment);
+function keepAlive({ res, deps, translator }: Exchange, events: Readable, interval: number): void {
+  const silence = new Deadline(deps.clock);
+  const write = (): void => {
+    if (!res.writableNeedDrain) res.write(translator?.keepAlive() ?? ': keepalive\n\n');
+    silence.wait(interval, write);
   };
-  silence.wait(interval, comment);
+  silence.wait(interval, write);
   events.on('data', () => silence.refresh());
   events.once('close', () => silence.cancel());
 }

@@ -1,6 +1,6 @@
 /**
  * What needs a person's attention. A condition, such as a file that cannot be used, holds or does not; its
- * notice says since when, why, and what to do. The log, `/status`, the metric and docs/conditions.md are
+ * notice says since when, why, and what to do. The log, `/status`, the metric and docs/operating.md are
  * views of the notices.
  */
 import type { Clock } from '../clock.ts';
@@ -29,7 +29,7 @@ const critical = (title: string, remedy: string): Row => ({ severity: 'critical'
 const ofState = (severity: Severity, state: StateName): Row => ({
   severity,
   title: STANDINGS[state].title,
-  remedy: 'Look up the error in its reason: docs/error-codes.md.',
+  remedy: 'See its reason.',
   state,
 });
 
@@ -38,7 +38,7 @@ const RENEW = 'Put the renewed certificate into the file; the proxy reads it aga
 const WORKSPACE =
   'Make room on the disk of --workspace, or make it writable again; what waits is then written.';
 
-/** Every condition, in the order of docs/conditions.md. The ids are stable: alerts match on them. */
+/** Every condition, in the order of docs/operating.md. The ids are stable: alerts match on them. */
 const ROWS = {
   service_rejected: ofState('critical', 'rejected'),
   service_rejected_once: ofState('warning', 'rejected-once'),

@@ -65,7 +65,7 @@ export interface Traffic {
 export interface StatusReport {
   /** ms since 1970. */
   readonly now: number;
-  /** The name of the state, and its texts for people (docs/states.md). */
+  /** The name of the state, and its texts for people (docs/operating.md). */
   readonly standing: Pick<Standing, 'state' | 'verified' | 'tone' | 'title' | 'meaning'>;
   readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
   /** What needs a person's attention, the worst first. */

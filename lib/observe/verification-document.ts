@@ -1,6 +1,6 @@
 /**
  * The document of `GET /verification`, also a member of `GET /status`: what protects requests now, and how
- * the proxy established that. Its schema: docs/verification.schema.json.
+ * the proxy established that. docs/verify.md lists its members.
  */
 import type { AttestedSession } from '../session/session.ts';
 import { chainOfTrust } from '../verdict/chain-of-trust.ts';

@@ -10,8 +10,6 @@ import { fitsRow, type GrammarRow, grammarOf, hasNames, type ResponseGrammar } f
 import { objectText, type SealedObject } from './sealed-json.ts';
 
 const MAX_BYTES = 32 * 1024 * 1024; // of an event on the wire; a larger one is not held in memory
-/** The text that these bytes mean, each of them a character (latin1). */
-const decoded = (utf8: string): string => Buffer.from(utf8, 'latin1').toString();
 
 /**
  * Parses each event, opens and checks its messages, and writes it anew from what was understood. `feed`
@@ -26,7 +24,6 @@ const decoded = (utf8: string): string => Buffer.from(utf8, 'latin1').toString()
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
   finished = false;
-  events = 0;
   modelError = false;
   sink: EventSink | undefined = undefined; // set before the first byte
 
@@ -46,6 +43,7 @@ export class EventDecrypter implements Decrypter {
   #complete = false; // the event that ends the stream would be true now
   #delivered = ''; // by the chunk that is being read; each character is one byte
   #unended = 0; // bytes on the wire since the last event
+  #events = 0;
   #usage: unknown; // the latest plain member of that name
   #startUsage: unknown; // of message_start
 
@@ -58,6 +56,10 @@ export class EventDecrypter implements Decrypter {
     this.#usageWanted = asked.usage;
     this.#cipher = cipher;
     this.#maxBytes = maxBytes;
+  }
+
+  get events() {
+    return this.sink?.events ?? this.#events;
   }
 
   /** The latest counts: before the end, those of one choice so far, which count if the client leaves. */
@@ -101,7 +103,7 @@ export class EventDecrypter implements Decrypter {
     }
     if (this.sink === undefined) this.#deliver(event);
     else this.sink.accept();
-    this.events += 1;
+    this.#events += 1;
     this.finished = isLast;
   }
 
@@ -130,13 +132,13 @@ export class EventDecrypter implements Decrypter {
     if (type === 'error') {
       this.modelError = true;
       const at = names.indexOf('error');
-      const error: unknown = JSON.parse(decoded(values[at]!));
+      const error: unknown = JSON.parse(Buffer.from(values[at]!, 'latin1').toString());
       const shown = overflowError(error, this.#named ? 'anthropic' : 'openai');
       if (shown !== undefined) values[at] = Buffer.from(JSON.stringify(shown)).toString('latin1');
       this.sink?.error((shown ?? error) as Members);
     }
     if (this.sink !== undefined) {
-      const [created, model] = [this.#constants.get('created')?.value, this.#constants.get('model')?.value];
+      const [created, model] = ['created', 'model'].map((name) => this.#constants.get(name)?.value);
       return void this.sink.chunk({ created, model, choices: content, usage: object.usage });
     }
     const isClosing = Array.isArray(content) && content.length === 0;
@@ -165,7 +167,7 @@ export class EventDecrypter implements Decrypter {
       if (text === first) continue;
       if (first !== undefined) throw notAuthentic('the events are not of one response');
       const isShown = this.sink !== undefined && /[^\x00-\x7f]/.test(text);
-      const value = jsonOf(isShown ? decoded(text) : text);
+      const value = jsonOf(isShown ? Buffer.from(text, 'latin1').toString() : text);
       if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
       if (!Object.hasOwn(row.required, name)) continue;
       if (name === 'index') index = value;

@@ -3,7 +3,7 @@ import { notAuthentic, type RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 
-/** Decrypts one event stream. Its states are properties, or accessors of a class (docs/hazards.md 25). */
+/** Decrypts one event stream. States are properties, or accessors of a class (docs/architecture.md H25). */
 export interface Decrypter {
   /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */
   feed(chunk: Uint8Array): Uint8Array;
@@ -21,6 +21,7 @@ export interface EventSink {
   chunk(chunk: Members): void; // parsed: `created`, `model`, `choices`, `usage`
   error(error: Members): never; // of the service
   accept(): void; // the stream is whole
+  readonly events: number; // that it wrote so far
   take(before: string): Uint8Array; // what was written since the last call, behind lines without a meaning
 }
 

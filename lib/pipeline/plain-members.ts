@@ -20,10 +20,10 @@ const COUNT: Rule = [
 const FLAG: Rule = ['true, false or null', (value) => value === null || typeof value === 'boolean'];
 const NAMES = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
 const OPTIONS: Rule = [
-  `null, or an object of ${NAMES.join(', ')}, each at most once and true or false`,
+  `null, or an object of ${NAMES.join(', ')}, each at most once and true, false or null`,
   (value) =>
     typeof value === 'object' &&
-    Object.entries(value ?? {}).every(([name, flag]) => NAMES.includes(name) && typeof flag === 'boolean'),
+    Object.entries(value ?? {}).every(([name, flag]) => NAMES.includes(name) && FLAG[1](flag)),
 ];
 
 const RULES: ReadonlyMap<string, Rule> = new Map([

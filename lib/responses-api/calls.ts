@@ -1,64 +1,49 @@
-/** Tool calls of a response: what is known of each, and its item. */
+/** Tool calls of a response: what is known of each, its item, and what its arguments mean. */
+import { PrivatemodeError } from '../errors.ts';
 import { scanJson } from '../json/scan.ts';
-import { cutArguments, inputIn } from './custom-input.ts';
-import { type ItemStatus, isText, newId, type ResponseContext } from './response-object.ts';
+import { isObject, jsonIn } from './request-refusal.ts';
+import { type ItemStatus, newId, type ResponseContext } from './response-object.ts';
 import type { ToolOrigin } from './tools.ts';
 
 /** A tool call, as far as the chat completion has told it. */
-export interface Call {
-  /** The name under which chat knows the tool. */
-  readonly chatName: string;
-  readonly origin: ToolOrigin;
-  readonly id: string;
-  readonly callId: string;
-  readonly index: number;
-  args: string;
-  /** Characters of `args` that deltas have sent. */
-  sent: number;
-}
+export type Call = ReturnType<ReturnType<typeof createCalls>>;
 
-const ITEM_PREFIXES = { function: 'fc', custom: 'ctc', tool_search: 'tsc' } as const;
-
-/** How the types of a call's delta and done events begin. A tool search has only the events of its item. */
-export const CALL_EVENTS: Readonly<Record<ToolOrigin['kind'], string | undefined>> = {
-  function: 'response.function_call_arguments',
-  custom: 'response.custom_tool_call_input',
-  tool_search: undefined,
-};
+/**
+ * By the kind of tool: how the ids of the items begin, their type, the member that has the arguments or the
+ * input, and how the types of delta and done events begin. A tool search has only the events of its item.
+ */
+export const CALLS = {
+  function: { prefix: 'fc', type: 'function_call', member: 'arguments', event: 'function_call_arguments' },
+  custom: { prefix: 'ctc', type: 'custom_tool_call', member: 'input', event: 'custom_tool_call_input' },
+  tool_search: { prefix: 'tsc', type: 'tool_search_call', member: 'arguments', event: undefined },
+} as const;
 
 /**
  * Returns a function that makes the calls of one response, by their names and ids in chat. A client tells the
  * calls apart by `call_id`, so no two have the same.
  */
 export function createCalls({ origins }: ResponseContext) {
-  const taken = new Set<string>();
-  return (chatName: string, id: unknown, index: number): Call => {
+  const taken = new Set<unknown>(['']);
+  return (chatName: string, callId: unknown, index: number) => {
     const origin: ToolOrigin = origins.get(chatName) ?? { kind: 'function', name: chatName };
-    const callId = isText(id) && !taken.has(id) ? id : newId('call');
-    taken.add(callId);
-    return { chatName, origin, id: newId(ITEM_PREFIXES[origin.kind]), callId, index, args: '', sent: 0 };
+    const call_id = typeof callId === 'string' && !taken.has(callId) ? callId : newId('call');
+    taken.add(call_id);
+    const id = newId(CALLS[origin.kind].prefix);
+    // `sent`: characters of the arguments that deltas have sent.
+    const told = { args: '', sent: 0 };
+    return { chatName, origin, id, call_id, place: { item_id: id, output_index: index }, index, ...told };
   };
 }
 
 /** The item of a call; `value` is its arguments, or the input of a custom tool. */
-export function callItem({ id, callId, origin }: Call, status: ItemStatus, value: string): object {
+export function callItem({ id, call_id, origin }: Call, status: ItemStatus, value: string): object {
   const { kind, name, namespace } = origin;
-  if (kind === 'tool_search') {
-    const args = status === 'in_progress' ? {} : argumentsIn(value);
-    return { id, type: 'tool_search_call', call_id: callId, execution: 'client', arguments: args, status };
+  const { type, member } = CALLS[kind];
+  if (kind !== 'tool_search') {
+    return { id, type, call_id, name, ...(namespace && { namespace }), [member]: value, status };
   }
-  const named = { call_id: callId, name, ...(namespace !== undefined && { namespace }) };
-  return kind === 'custom'
-    ? { id, type: 'custom_tool_call', ...named, input: value, status }
-    : { id, type: 'function_call', ...named, arguments: value, status };
-}
-
-function argumentsIn(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
+  const args = status === 'in_progress' ? {} : (jsonIn(value) ?? value);
+  return { id, type, call_id, execution: 'client', arguments: args, status };
 }
 
 /** Arguments that stand for no arguments. */
@@ -79,21 +64,14 @@ export function unsent(call: Call, piece: string): string {
 }
 
 /**
- * The arguments of a function, or the input of a custom tool, once they are complete, and the `rest` that no
- * delta has sent. Some models send no arguments, or NONE, where they mean an object without members. Throws
- * stream_unfinished if the arguments were cut.
+ * The arguments of a function, or the input of a custom tool, once they are complete. Some models send no
+ * arguments, or NONE, where they mean an object without members. Throws stream_unfinished if they were cut.
  */
-export function wholeArguments({ args, sent, origin }: Call): {
-  readonly input: string;
-  readonly rest: string;
-} {
-  if (isCut(args)) throw cutArguments();
-  if (origin.kind === 'custom') {
-    const input = inputIn(args);
-    return { input, rest: input };
-  }
-  const input = args === '' || args === NONE ? '{}' : args;
-  return { input, rest: input.slice(sent) };
+export function wholeArguments({ args, origin }: Call): string {
+  const plain = args === '' || args === NONE ? '{}' : args;
+  const input = isCut(args) ? undefined : origin.kind === 'custom' ? inputIn(args) : plain;
+  if (input !== undefined) return input;
+  throw new PrivatemodeError('stream_unfinished', 'the arguments of a call were cut');
 }
 
 /**
@@ -108,4 +86,31 @@ function isCut(args: string): boolean {
   } catch {
     return false;
   }
+}
+
+const BEGIN = /^\s*\{\s*"input"\s*:\s*"/;
+/**
+ * The rest of the arguments, from the quote that ends the input; without the group, they were cut. Another
+ * quote behind it would mean that the input has quotes of its own, which the model did not escape.
+ */
+const END = /^"\s*(?:,\s*)?(\}[^"]*)?$/;
+const ESCAPES = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/g;
+
+/**
+ * The input in the arguments `{"input":"…"}` of the function that stands for a custom tool; undefined if they
+ * were cut. Models write JSON that is almost valid. So in the string, a control character stands for itself,
+ * and so does the backslash of an invalid escape (`\d`). If the arguments hold no input, or more than one,
+ * they themselves are the input: the application's tool says what is wrong with it, and the model reads that.
+ */
+function inputIn(args: string): string | undefined {
+  const json = jsonIn(args);
+  const parsed = isObject(json) && typeof json['input'] === 'string' ? json['input'] : undefined;
+  const begin = BEGIN.exec(args)?.[0].length;
+  if (begin === undefined) return parsed ?? args;
+  let end = begin;
+  while (end < args.length && args[end] !== '"') end += args[end] === '\\' ? 2 : 1;
+  const rest = END.exec(args.slice(end));
+  if (parsed === undefined && (end >= args.length || (rest && rest[1] === undefined))) return undefined;
+  const input = args.slice(begin, end).replace(ESCAPES, (one) => JSON.parse(`"${one}"`) as string);
+  return input === parsed || (rest && parsed === undefined) ? input : args;
 }

@@ -1,73 +1,59 @@
 /** Translates the content of items into that of messages of a chat completion. */
-import {
-  invalid,
-  isSet,
-  objectAt,
-  type PlainObject,
-  stringAt,
-  unsupported,
-  untranslatable,
-} from './request-refusal.ts';
-
-/** `detail` in chat, by the `detail` of an `input_image`. Chat does not know "original". */
-const DETAILS: ReadonlyMap<unknown, string> = new Map([
-  ['low', 'low'],
-  ['high', 'high'],
-  ['auto', 'auto'],
-  ['original', 'high'],
-]);
-
-/** Translates a part of content, by its type. */
-const PARTS: ReadonlyMap<unknown, (place: string, part: PlainObject) => object> = new Map([
-  ['input_text', (place, { text }) => textPart(stringAt(`${place}.text`, text))],
-  ['output_text', (place, { text }) => textPart(stringAt(`${place}.text`, text))],
-  ['refusal', (place, { refusal }) => textPart(stringAt(`${place}.refusal`, refusal))],
-  ['input_image', imagePart],
-]);
+import { type Placed, untranslatable } from './request-refusal.ts';
 
 /** The content of a message in the form of chat. */
 export type ChatContent = string | readonly object[];
 
 const textPart = (text: string) => ({ type: 'text', text });
 
-function imagePart(place: string, { image_url, file_id, detail }: PlainObject): object {
-  const remedy = 'Send the image itself as image_url.';
-  if (isSet(file_id)) throw unsupported(`${place}.file_id`, 'the service stores no files', remedy);
-  const url = stringAt(`${place}.image_url`, image_url);
-  if (!isSet(detail)) return { type: 'image_url', image_url: { url } };
-  const known = DETAILS.get(detail);
-  if (known === undefined) throw invalid(`${place}.detail`, '"low", "high", "auto" or "original"');
-  return { type: 'image_url', image_url: { url, detail: known } };
+/** Translates a part of content, by its type. */
+const PARTS: ReadonlyMap<unknown, (part: Placed) => object> = new Map([
+  ['input_text', (part) => textPart(part.at('text').string)],
+  ['output_text', (part) => textPart(part.at('text').string)],
+  ['refusal', (part) => textPart(part.at('refusal').string)],
+  ['input_image', imagePart],
+]);
+
+function imagePart(part: Placed): object {
+  const file = part.at('file_id');
+  if (file.isSet)
+    throw file.unsupported('the service stores no files', 'Send the image itself as image_url.');
+  const url = part.at('image_url').string;
+  const detail = part.at('detail').value ?? undefined;
+  // Chat does not know "original".
+  return { type: 'image_url', image_url: { url, detail: detail === 'original' ? 'high' : detail } };
 }
 
-/** ChatContent in the form of chat. A single text becomes a string, and no parts at all an empty one. */
-export function contentAt(place: string, value: unknown): ChatContent {
-  if (typeof value === 'string') return value;
-  if (!Array.isArray(value)) throw invalid(place, 'a string, or an array of parts');
-  const parts = value.map((part, at) => {
-    const where = `${place}[${at}]`;
-    const object = objectAt(where, part);
-    const translate = PARTS.get(object['type']);
-    if (translate === undefined) throw untranslatable('a part', `${where}.type`, object['type']);
-    return translate(where, object);
+/** Content in the form of chat. A single text becomes a string, and no parts at all an empty one. */
+export function contentAt(place: Placed): ChatContent {
+  if (typeof place.value === 'string') return place.value;
+  if (!Array.isArray(place.value)) throw place.invalid('a string, or an array of parts');
+  const parts = place.list.map((part) => {
+    const translate = PARTS.get(part.at('type').value);
+    if (translate === undefined) throw untranslatable('a part', part);
+    return translate(part);
   });
   const [only] = parts;
   if (only === undefined) return '';
   return parts.length === 1 && 'text' in only ? (only.text as string) : parts;
 }
 
-/**
- * The text of content, its parts joined by line ends. Throws a RequestRefusal if the content holds an image.
- */
-export function textAt(place: string, value: unknown): string {
-  const content = contentAt(place, value);
-  if (typeof content === 'string') return content;
-  const texts = content.map((part, at) => {
-    if ('text' in part) return part.text as string;
-    throw unsupported(`${place}[${at}]`, 'instructions are text', 'Send the image in a message of the user.');
+/** The text of content, its parts joined by line ends. Throws a RequestRefusal if it holds an image. */
+export function textAt(place: Placed): string {
+  const content = contentAt(place);
+  const parts = typeof content === 'string' ? [textPart(content)] : content;
+  const texts = parts.map((part, k) => {
+    if ('text' in part) return part.text;
+    throw place.list[k]!.unsupported('instructions are text', 'Send the image in a message of the user.');
   });
   return texts.join('\n');
 }
+
+/** Several contents as one. */
+export const joined = (contents: readonly ChatContent[]): ChatContent =>
+  contents.every((content) => typeof content === 'string')
+    ? contents.join('\n')
+    : contents.flatMap((content) => (typeof content === 'string' ? textPart(content) : content));
 
 /**
  * Marks instructions that come in the middle of a conversation, for a message of the user. Several model

@@ -7,6 +7,8 @@ import { randomBytes } from '../crypto/random.ts';
 import type { Member } from '../json/scan.ts';
 import { tooLarge } from './request-refusal.ts';
 
+/** Bytes of a text that is parsed in one go, as in chat (lib/pipeline/media-urls.ts). */
+const LONGEST = 32 * 1024 * 1024;
 /** Such numbers in one request. Each becomes three values. */
 const MOST_NUMBERS = 20_000;
 /** Nobody can guess it, so no text of the client can look like a number. */
@@ -19,10 +21,11 @@ export class ExactNumbers {
   #count = 0;
 
   /**
-   * The value of a member, or of an element, of the text `bytes`. The scan has bounded it. Throws
-   * body_too_large for too many numbers that a double does not hold.
+   * The value of a member, or of an element, of the text `bytes`. The scan has bounded how much is in it.
+   * Throws body_too_large if it is too long, or for too many numbers that a double does not hold.
    */
-  parse(bytes: Buffer, { start, end, numbers }: Member): unknown {
+  parse(name: string, bytes: Buffer, { start, end, numbers }: Member): unknown {
+    if (end - start > LONGEST) throw tooLarge(name, `more than ${LONGEST} bytes`);
     let text = '';
     let from = start;
     for (let at = 0; at < numbers.length; at += 2) {
@@ -30,7 +33,7 @@ export class ExactNumbers {
       const number = bytes.toString('latin1', begin, after);
       if (String(Number(number)) === number) continue;
       this.#count += 1;
-      if (this.#count > MOST_NUMBERS) throw tooLarge('request', 'too many numbers that no double holds');
+      if (this.#count > MOST_NUMBERS) throw tooLarge('request', 'too many numbers no double holds');
       text += `${bytes.toString('utf8', from, begin)}[["${this.#mark}${number}"]]`;
       from = after;
     }

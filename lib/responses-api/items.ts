@@ -2,59 +2,54 @@
 import { scanInTurns } from '../json/scan.ts';
 import { contentAt } from './content.ts';
 import type { Messages } from './messages.ts';
-import {
-  invalid,
-  isObject,
-  isSet,
-  listAt,
-  type PlainObject,
-  stringAt,
-  unsupported,
-  untranslatable,
-} from './request-refusal.ts';
+import { isObject, type Placed, untranslatable } from './request-refusal.ts';
 import { readReasoning } from './response-object.ts';
-import type { ToolOrigin } from './tools.ts';
 
 /**
- * Adds the item at `place` to the messages. Yields between the parts of long arguments. Throws a
- * RequestRefusal if the item cannot be translated.
+ * Adds an item to the messages. Yields between the parts of long arguments. Throws a RequestRefusal if the
+ * item cannot be translated.
  */
-export function* addItem(messages: Messages, place: string, item: PlainObject): Generator<undefined, void> {
-  const type = item['type'] ?? (typeof item['role'] === 'string' ? 'message' : undefined);
-  const translate = typeof type === 'string' ? ITEMS.get(type) : undefined;
-  if (translate === undefined) throw untranslatable('an item', `${place}.type`, type);
-  const args = yield* argumentsOf(item['arguments']);
-  translate(messages, place, item, args);
+export function* addItem(messages: Messages, item: Placed): Generator<undefined, void> {
+  const { type, role, arguments: args } = item.object;
+  switch (type ?? (typeof role === 'string' ? 'message' : undefined)) {
+    case 'message':
+      return messages.message(item);
+    case 'reasoning':
+      return reasoning(messages, item);
+    case 'function_call':
+      return messages.call(item, 'function', yield* argumentsOf(item.at('arguments').string));
+    case 'custom_tool_call':
+      return messages.call(item, 'custom', JSON.stringify({ input: item.at('input').string }));
+    case 'tool_search_call':
+      return messages.call(ofClient(item), 'tool_search', yield* argumentsOf(args));
+    case 'function_call_output':
+    case 'custom_tool_call_output':
+      return messages.output(item, contentAt(item.at('output')));
+    case 'tool_search_output': {
+      const tools = messages.tools.add(ofClient(item).at('tools'));
+      return messages.output(item, JSON.stringify({ tools }));
+    }
+    case 'additional_tools':
+      return void messages.tools.add(item.at('tools'));
+    default:
+      throw untranslatable('an item', item);
+  }
 }
 
-const originOf = (
-  kind: 'function' | 'custom',
-  place: string,
-  { name, namespace }: PlainObject,
-): ToolOrigin => ({
-  kind,
-  name: stringAt(`${place}.name`, name),
-  namespace: isSet(namespace) ? stringAt(`${place}.namespace`, namespace) : undefined,
-});
-
-function callIdAt(place: string, { call_id }: PlainObject): string {
-  const id = stringAt(`${place}.call_id`, call_id);
-  if (id === '') throw invalid(`${place}.call_id`, 'the id of the call');
-  return id;
+/** The text of reasoning that this translation sealed counts only without `content`; others' is left out. */
+function reasoning(messages: Messages, item: Placed): void {
+  const content = item.at('content');
+  const parts = content.isSet ? content.list : [];
+  for (const part of parts) messages.reason((isObject(part.value) ? part.at('text') : part).string);
+  const text = parts.length === 0 ? readReasoning(item.at('encrypted_content').value) : undefined;
+  if (text !== undefined) messages.reason(text);
 }
 
-function output(messages: Messages, place: string, item: PlainObject): void {
-  messages.output(callIdAt(place, item), contentAt(`${place}.output`, item['output']));
-}
-
-/**
- * Throws a RequestRefusal unless the application runs this search itself. A search that the service runs
- * would have no `call_id`.
- */
-function demandClient(place: string, { execution }: PlainObject): void {
+/** The search, if the application runs it itself: one that the service runs would have no `call_id`. */
+function ofClient(item: Placed): Placed {
+  if (item.object['execution'] === 'client') return item;
   const remedy = 'Send the searches of the application only.';
-  if (execution !== 'client')
-    throw unsupported(`${place}.execution`, 'the service runs no hosted tools', remedy);
+  throw item.at('execution').unsupported('the service runs no hosted tools', remedy);
 }
 
 /**
@@ -63,10 +58,9 @@ function demandClient(place: string, { execution }: PlainObject): void {
  * what the tool said of it.
  */
 function* argumentsOf(args: unknown): Generator<undefined, string> {
-  if (!isSet(args)) return '{}';
   if (isObject(args)) return JSON.stringify(args);
   if (typeof args === 'string' && (args === '' || (yield* isObjectText(args)))) return args;
-  return JSON.stringify({ invalid_arguments: args });
+  return args === undefined || args === null ? '{}' : JSON.stringify({ invalid_arguments: args });
 }
 
 function* isObjectText(text: string): Generator<undefined, boolean> {
@@ -78,59 +72,3 @@ function* isObjectText(text: string): Generator<undefined, boolean> {
     return false;
   }
 }
-
-function functionCall(messages: Messages, place: string, item: PlainObject, args: string): void {
-  stringAt(`${place}.arguments`, item['arguments']);
-  const id = callIdAt(place, item);
-  messages.call(place, id, originOf('function', place, item), args);
-}
-
-function customCall(messages: Messages, place: string, item: PlainObject): void {
-  const input = stringAt(`${place}.input`, item['input']);
-  const id = callIdAt(place, item);
-  messages.call(place, id, originOf('custom', place, item), JSON.stringify({ input }));
-}
-
-function searchCall(messages: Messages, place: string, item: PlainObject, args: string): void {
-  demandClient(place, item);
-  messages.call(place, callIdAt(place, item), undefined, args);
-}
-
-function searchOutput(messages: Messages, place: string, item: PlainObject): void {
-  demandClient(place, item);
-  const found = messages.tools.add(`${place}.tools`, item['tools']);
-  messages.output(callIdAt(place, item), JSON.stringify({ tools: found }));
-}
-
-function additionalTools({ tools }: Messages, place: string, item: PlainObject): void {
-  tools.add(`${place}.tools`, item['tools']);
-}
-
-/** The text of reasoning that this translation sealed counts only without `content`; others' is left out. */
-function reasoning(messages: Messages, place: string, { content, encrypted_content }: PlainObject): void {
-  if (isSet(content) && !(Array.isArray(content) && content.length === 0)) {
-    for (const [at, part] of listAt(`${place}.content`, content).entries()) {
-      const where = `${place}.content[${at}]`;
-      messages.reason(isObject(part) ? stringAt(`${where}.text`, part['text']) : stringAt(where, part));
-    }
-    return;
-  }
-  const text = typeof encrypted_content === 'string' ? readReasoning(encrypted_content) : undefined;
-  if (text !== undefined) messages.reason(text);
-}
-
-/** `args`: the `arguments` of the item, in the form that the service accepts. */
-type ItemRule = (messages: Messages, place: string, item: PlainObject, args: string) => void;
-
-/** Translates an item, by its type. Items of other types are refused. */
-const ITEMS: ReadonlyMap<string, ItemRule> = new Map<string, ItemRule>([
-  ['message', (messages, place, item) => messages.message(place, item)],
-  ['function_call', functionCall],
-  ['custom_tool_call', customCall],
-  ['tool_search_call', searchCall],
-  ['function_call_output', output],
-  ['custom_tool_call_output', output],
-  ['tool_search_output', searchOutput],
-  ['additional_tools', additionalTools],
-  ['reasoning', reasoning],
-]);

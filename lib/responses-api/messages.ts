@@ -1,7 +1,7 @@
 /** The conversation of a request, in the order in which a chat completion takes it. */
-import { asApplication, type ChatContent, contentAt, textAt } from './content.ts';
-import { invalid, type PlainObject } from './request-refusal.ts';
-import type { ToolOrigin, Tools } from './tools.ts';
+import { asApplication, type ChatContent, contentAt, joined, textAt } from './content.ts';
+import type { Placed } from './request-refusal.ts';
+import { originAt, type ToolOrigin, type Tools } from './tools.ts';
 
 /** What the assistant said and called before it waited for results, and these: one message and one each. */
 class Turn {
@@ -11,11 +11,9 @@ class Turn {
   readonly results: object[] = [];
 
   /** Adds what was taken for a later turn. */
-  join({ reasoning, texts, calls, results }: Turn): void {
-    this.reasoning.push(...reasoning);
-    this.texts.push(...texts);
-    this.calls.push(...calls);
-    this.results.push(...results);
+  join(later: Turn): void {
+    for (const list of ['reasoning', 'texts', 'calls', 'results'] as const)
+      this[list].push(...(later[list] as never[]));
   }
 
   messages(): object[] {
@@ -31,19 +29,6 @@ class Turn {
   }
 }
 
-/** Several texts of one turn as one content. */
-const joined = (texts: readonly ChatContent[]): ChatContent =>
-  texts.every((text) => typeof text === 'string')
-    ? texts.join('\n')
-    : texts.flatMap((text) => (typeof text === 'string' ? { type: 'text', text } : text));
-
-/** A message that is not the assistant's. */
-interface Other {
-  readonly role: string;
-  content: ChatContent;
-  readonly tool_call_id?: string;
-}
-
 /**
  * Makes the messages of the items, which are added in their order. A chat completion demands that the results
  * of calls follow the one message that has the calls, with nothing between. Items come in other orders: what
@@ -52,7 +37,9 @@ interface Other {
  */
 export class Messages {
   readonly tools: Tools;
-  readonly #entries: (Turn | Other)[] = [];
+  /** The leading ones. */
+  readonly instructions: string[] = [];
+  readonly #entries: (Turn | object)[] = [];
   /** The places in `#entries` of the turns with calls that have no result yet, by the ids of these calls. */
   readonly #waiting = new Map<string, number>();
   #reasoning: string[] = []; // for what the assistant says next
@@ -63,30 +50,22 @@ export class Messages {
 
   /** All messages. */
   list(): object[] {
-    return this.#entries.flatMap((entry) => (entry instanceof Turn ? entry.messages() : entry));
+    const leading = this.instructions.length > 0;
+    const system = leading ? [{ role: 'system', content: this.instructions.join('\n\n') }] : [];
+    const others = this.#entries.map((entry) => (entry instanceof Turn ? entry.messages() : entry));
+    return [...system, ...others.flat()];
   }
 
-  /** Adds leading instructions. */
-  instruct(text: string): void {
-    const [first] = this.#entries as Other[];
-    if (first === undefined) this.#add({ role: 'system', content: text });
-    else first.content += `\n\n${text}`;
-  }
-
-  /** Whether there are leading instructions so far, or none, and nothing else. */
-  get #isLeading(): boolean {
-    const isInstructed = this.#entries.some((entry) => 'role' in entry && entry.role === 'system');
-    return this.#reasoning.length === 0 && this.#entries.length === Number(isInstructed);
-  }
-
-  message(place: string, { role, content }: PlainObject): void {
-    const where = `${place}.content`;
-    if (role === 'user') this.#add({ role, content: contentAt(where, content) });
-    else if (role === 'assistant') this.#say(contentAt(where, content));
-    else if (role !== 'system' && role !== 'developer') {
-      throw invalid(`${place}.role`, '"user", "assistant", "system" or "developer"');
-    } else if (this.#isLeading) this.instruct(textAt(where, content));
-    else this.#add({ role: 'user', content: asApplication(contentAt(where, content)) });
+  message(item: Placed): void {
+    const role = item.at('role');
+    const content = item.at('content');
+    const isLeading = this.#entries.length === 0 && this.#reasoning.length === 0;
+    if (role.value === 'user') this.#add({ role: 'user', content: contentAt(content) });
+    else if (role.value === 'assistant') this.#say(contentAt(content));
+    else if (role.value !== 'system' && role.value !== 'developer') {
+      throw role.invalid('"user", "assistant", "system" or "developer"');
+    } else if (isLeading) this.instructions.push(textAt(content));
+    else this.#add({ role: 'user', content: asApplication(contentAt(content)) });
   }
 
   /** Adds reasoning to the turn whose calls wait for their results, or to what the assistant says next. */
@@ -96,14 +75,16 @@ export class Messages {
     else this.#reasoning.push(text);
   }
 
-  call(place: string, id: string, origin: ToolOrigin | undefined, args: string): void {
-    const name = this.tools.nameOf(origin === undefined ? place : `${place}.name`, origin);
+  call(item: Placed, kind: ToolOrigin['kind'], args: string): void {
+    const id = item.at('call_id').word;
+    const name = this.tools.nameOf(kind === 'tool_search' ? item : item.at('name'), originAt(item, kind));
     this.#goOn(this.#open()).calls.push({ id, type: 'function', function: { name, arguments: args } });
     this.#waiting.set(id, this.#entries.length - 1);
   }
 
   /** Adds a result. That of no call, or a second one, stays where it stands. */
-  output(id: string, content: ChatContent): void {
+  output(item: Placed, content: ChatContent): void {
+    const id = item.at('call_id').word;
     const message = { role: 'tool', tool_call_id: id, content };
     const at = this.#waiting.get(id);
     if (at === undefined) {
@@ -121,7 +102,7 @@ export class Messages {
     for (const [other, place] of this.#waiting) this.#waiting.set(other, Math.min(place, at));
   }
 
-  #add(message: Other): void {
+  #add(message: object): void {
     this.#entries.push(message);
     this.#reasoning = [];
   }

@@ -2,18 +2,8 @@
  * Translates the tools of a request into the functions of a chat completion, under names that lead back to
  * the tools.
  */
-
 import { sha256 } from '#crypto';
-import {
-  invalid,
-  isObject,
-  isSet,
-  listAt,
-  objectAt,
-  type PlainObject,
-  stringAt,
-  unsupported,
-} from './request-refusal.ts';
+import { Placed, type PlainObject } from './request-refusal.ts';
 
 /** A tool of the application, as its calls name it. */
 export interface ToolOrigin {
@@ -24,9 +14,9 @@ export interface ToolOrigin {
 
 /** Names that the service accepts. */
 const VALID_NAME = /^[\w-]{1,64}$/;
-/** Characters of such a name that come from the tool's own, and from a digest. */
+/** Characters of such a name that come from the tool's own; bytes of a digest, which has two for each. */
 const READABLE_LENGTH = 47;
-const DIGEST_LENGTH = 16;
+const DIGEST_BYTES = 8;
 
 /**
  * Tools of one request, including the types of hosted tools and the tools that only earlier calls name. Each
@@ -44,194 +34,160 @@ const CUSTOM_PARAMETERS = {
   additionalProperties: false,
 };
 
-/** Choices that name no tool. */
-const CHOICES: ReadonlySet<unknown> = new Set(['auto', 'none', 'required']);
-
-const SEARCH: ToolOrigin = { kind: 'tool_search', name: 'tool_search' };
+/** The tool that a call, a tool or a choice names. Throws a RequestRefusal if it has no name. */
+export function originAt(place: Placed, kind: ToolOrigin['kind']): ToolOrigin {
+  if (kind === 'tool_search') return { kind, name: kind };
+  const namespace = place.at('namespace');
+  return { kind, name: place.at('name').string, namespace: namespace.isSet ? namespace.string : undefined };
+}
 
 const keyOf = ({ kind, name, namespace }: ToolOrigin): string =>
   JSON.stringify([kind, namespace ?? null, name]);
 
-function demandShort(param: string, word: string): void {
-  if (Buffer.byteLength(word) > MOST_NAME_BYTES) throw invalid(param, `at most ${MOST_NAME_BYTES} bytes`);
-}
-
-/** Members of the chat request; absent if no tool runs on the side of the application. */
-interface ChosenTools {
-  readonly tools?: readonly PlainObject[];
-  readonly tool_choice?: unknown;
+function demandShort(place: Placed, word = ''): void {
+  if (Buffer.byteLength(word) > MOST_NAME_BYTES) throw place.invalid(`at most ${MOST_NAME_BYTES} bytes`);
 }
 
 export class Tools {
-  /** Function tools of the chat request, in the order in which they were added. */
-  readonly functions: PlainObject[] = [];
   /** The tools by their names in chat, including those that only earlier calls name. */
   readonly origins = new Map<string, ToolOrigin>();
   /** Types of the hosted tools that were left out. */
   readonly hosted = new Set<string>();
-  readonly #names = new Map<string, string>(); // by keyOf
-  readonly #added = new Set<string>(); // by their names in chat
+  /** Function tools of the chat request by their names, in the order in which they were added. */
+  readonly #functions = new Map<string, PlainObject>();
+  readonly #names = new Map<string, string>(); // in chat, by keyOf
 
   /**
-   * Adds the tools at `param`, and returns their names in chat. If a tool is defined twice, the first
-   * definition counts.
+   * Adds a list of tools, and returns their names in chat. If a tool is defined twice, the first definition
+   * counts.
    */
-  add(param: string, value: unknown): readonly string[] {
-    const list = listAt(param, value).map((tool, at) => objectAt(`${param}[${at}]`, tool));
+  add(tools: Placed): readonly string[] {
+    const list = tools.list;
     // Functions get their names first, so that they can keep them.
-    for (const [at, { type, name }] of list.entries()) {
+    for (const tool of list) {
+      const { type, name } = tool.object;
       if (type === 'function' && typeof name === 'string')
-        this.nameOf(`${param}[${at}].name`, { kind: 'function', name });
+        this.nameOf(tool.at('name'), { kind: 'function', name });
     }
-    return list.flatMap((tool, at) => this.#addOne(`${param}[${at}]`, tool));
+    return list.flatMap((tool) => this.#addOne(tool));
   }
 
-  #addOne(param: string, tool: PlainObject, namespace?: string): string[] {
-    const type = stringAt(`${param}.type`, tool['type']);
+  #addOne(tool: Placed, namespace?: string): string[] {
+    const type = tool.at('type').string;
     if (type === 'function' || type === 'custom') {
-      const name = stringAt(`${param}.name`, tool['name']);
-      if (name === '') throw invalid(`${param}.name`, 'a name');
-      const origin = { kind: type, name, namespace } as const;
-      if (type === 'custom') return [this.#push(`${param}.name`, origin, ofCustom(param, tool))];
-      if (isSet(tool['parameters'])) objectAt(`${param}.parameters`, tool['parameters']);
-      return [this.#push(`${param}.name`, origin, tool)];
+      const name = tool.at('name');
+      const definition = type === 'custom' ? ofCustom(tool) : tool;
+      return [this.#push(name, { kind: type, name: name.word, namespace }, definition)];
     }
     if (namespace !== undefined) {
-      throw unsupported(param, 'a namespace holds functions and custom tools only', 'Leave this tool out.');
+      throw tool.unsupported('a namespace holds functions and custom tools only', 'Leave this tool out.');
     }
     if (type === 'namespace') {
-      const name = stringAt(`${param}.name`, tool['name']);
-      return listAt(`${param}.tools`, tool['tools']).flatMap((inner, at) => {
-        const place = `${param}.tools[${at}]`;
-        return this.#addOne(place, objectAt(place, inner), name);
-      });
+      const name = tool.at('name').string;
+      return tool.at('tools').list.flatMap((inner) => this.#addOne(inner, name));
     }
-    if (type === 'tool_search' && tool['execution'] === 'client') {
-      return [this.#push(param, SEARCH, { ...tool, strict: undefined })];
+    if (type === 'tool_search' && tool.object['execution'] === 'client') {
+      return [this.#push(tool, originAt(tool, type), tool)];
     }
-    demandShort(`${param}.type`, type);
-    if (!this.hosted.has(type)) this.#demandRoom(param);
+    demandShort(tool.at('type'), type);
+    if (!this.hosted.has(type)) this.#demandRoom(tool);
     this.hosted.add(type);
     return [];
   }
 
-  #push(param: string, origin: ToolOrigin, { description, parameters, strict }: PlainObject): string {
-    const name = this.nameOf(param, origin);
-    if (this.#added.has(name)) return name;
-    this.#added.add(name);
-    const definition = {
+  #push(place: Placed, origin: ToolOrigin, definition: Placed): string {
+    const name = this.nameOf(place, origin);
+    const { description, strict } = definition.object;
+    const parameters = definition.at('parameters');
+    const chat = {
       name,
-      ...(typeof description === 'string' && { description }),
-      ...(isObject(parameters) && { parameters }),
-      ...(typeof strict === 'boolean' && { strict }),
+      description: description ?? undefined,
+      parameters: parameters.isSet ? parameters.object : undefined,
+      strict: strict ?? undefined,
     };
-    this.functions.push({ type: 'function', function: definition });
+    if (!this.#functions.has(name)) this.#functions.set(name, { type: 'function', function: chat });
     return name;
   }
 
   /** Throws a RequestRefusal if the request has as many tools as it may have. */
-  #demandRoom(param: string): void {
+  #demandRoom(place: Placed): void {
     if (this.#names.size + this.hosted.size < MOST_TOOLS) return;
-    throw invalid(param, `at most ${MOST_TOOLS} different tools, those that earlier calls name among them`);
+    throw place.invalid(`at most ${MOST_TOOLS} different tools, those that earlier calls name among them`);
   }
 
   /**
-   * The name of a tool in chat, by default of the search; the same tool gets the same name. Throws a
-   * RequestRefusal that names `param` if the request has too many tools, if the name or namespace is too
-   * long, or if another tool has the name.
+   * The name of a tool in chat; the same tool gets the same name. Throws a RequestRefusal that names the
+   * place if the request has too many tools, if the name or namespace is too long, or if another tool has
+   * the name.
    */
-  nameOf(param: string, origin: ToolOrigin = SEARCH): string {
+  nameOf(place: Placed, origin: ToolOrigin): string {
     const { name, namespace } = origin;
-    demandShort(param, name);
-    if (namespace !== undefined) demandShort(param, namespace);
+    demandShort(place, name);
+    demandShort(place, namespace);
     const key = keyOf(origin);
     const known = this.#names.get(key);
     if (known !== undefined) return known;
-    this.#demandRoom(param);
-    const plain = namespace === undefined ? name : `${namespace}__${name}`;
-    const chosen = VALID_NAME.test(plain) && !this.origins.has(plain) ? plain : digested(plain, key);
-    if (this.origins.has(chosen)) throw invalid(param, 'another name: a tool of the request has it');
+    this.#demandRoom(place);
+    let chosen = namespace === undefined ? name : `${namespace}__${name}`;
+    if (!VALID_NAME.test(chosen) || this.origins.has(chosen)) {
+      // The same in every request, or prompt caches miss.
+      const digest = Buffer.from(sha256(Buffer.from(key))).toString('hex', 0, DIGEST_BYTES);
+      chosen = `${chosen.slice(0, READABLE_LENGTH).replace(/[^\w-]/g, '_')}_${digest}`;
+    }
+    if (this.origins.has(chosen)) throw place.invalid('another name: a tool of the request has it');
     this.#names.set(key, chosen);
     this.origins.set(chosen, origin);
     return chosen;
   }
 
-  /** `tools` and `tool_choice` of the chat request. The caller asks once, when all tools have been added. */
-  chosen(choice: unknown): ChosenTools {
-    const { functions } = this;
-    if (!isSet(choice) || CHOICES.has(choice)) {
-      if (functions.length > 0) return { tools: functions, ...(isSet(choice) && { tool_choice: choice }) };
-      if (choice !== 'required') return {};
-      throw invalid('tool_choice', '"auto": no tool of the request runs on your side');
+  /** The functions of the chat request, and its `tool_choice`. Asked for when all tools have been added. */
+  chosen(choice: Placed): readonly [functions: readonly PlainObject[], choice?: unknown] {
+    const functions = [...this.#functions.values()];
+    if (!choice.isSet || ['auto', 'none', 'required'].includes(choice.value as string)) {
+      if (functions.length > 0) return [functions, choice.value ?? undefined];
+      if (choice.value !== 'required') return [[]];
+      throw choice.invalid('"auto": no tool of the request runs on your side');
     }
-    const wanted = objectAt('tool_choice', choice);
-    if (wanted['type'] !== 'allowed_tools') {
-      return {
-        tools: functions,
-        tool_choice: { type: 'function', function: { name: this.#find('tool_choice', wanted) } },
-      };
+    if (choice.at('type').value !== 'allowed_tools') {
+      return [functions, { type: 'function', function: { name: this.#find(choice) } }];
     }
-    const { mode } = wanted;
-    if (mode !== 'auto' && mode !== 'required') throw invalid('tool_choice.mode', '"auto" or "required"');
+    const mode = choice.at('mode');
+    if (mode.value !== 'auto' && mode.value !== 'required') throw mode.invalid('"auto" or "required"');
     const names = new Set<string>();
     const namespaces = new Set<unknown>();
-    for (const [at, tool] of listAt('tool_choice.tools', wanted['tools']).entries()) {
-      const place = `tool_choice.tools[${at}]`;
-      const named = objectAt(place, tool);
-      if (named['type'] === 'namespace') namespaces.add(stringAt(`${place}.name`, named['name']));
-      else names.add(this.#find(place, named));
+    for (const tool of choice.at('tools').list) {
+      if (tool.at('type').value === 'namespace') namespaces.add(tool.at('name').string);
+      else names.add(this.#find(tool));
     }
-    const allowed = functions.filter((tool) => {
-      const { name } = tool['function'] as { name: string };
-      return names.has(name) || namespaces.has(this.origins.get(name)?.namespace);
-    });
-    if (allowed.length === 0) throw invalid('tool_choice.tools', 'tools that are in "tools"');
-    return { tools: allowed, tool_choice: mode };
+    const isAllowed = (name: string) => names.has(name) || namespaces.has(this.origins.get(name)?.namespace);
+    const allowed = [...this.#functions].filter(([name]) => isAllowed(name)).map(([, tool]) => tool);
+    if (allowed.length === 0) throw choice.at('tools').invalid('tools that are in "tools"');
+    return [allowed, mode.value];
   }
 
   /**
    * The name in chat of the tool that a choice names. Throws a RequestRefusal if no such tool was added, or
    * if the tool is hosted.
    */
-  #find(param: string, { type, name, namespace }: PlainObject): string {
+  #find(choice: Placed): string {
+    const { type } = choice.object;
     const isOurs = type === 'function' || type === 'custom' || type === 'tool_search';
-    if (!isOurs || (type === 'tool_search' && !this.#added.has(this.#names.get(keyOf(SEARCH)) ?? ''))) {
-      throw unsupported(
-        param,
-        'the service runs no hosted tools',
-        'Choose a function or a custom tool, or "auto".',
-      );
-    }
-    const origin: ToolOrigin =
-      type === 'tool_search'
-        ? SEARCH
-        : {
-            kind: type,
-            name: stringAt(`${param}.name`, name),
-            namespace: typeof namespace === 'string' ? namespace : undefined,
-          };
-    const found = this.#names.get(keyOf(origin));
-    if (found === undefined || !this.#added.has(found))
-      throw invalid(param, 'the name of a tool that is in "tools"');
-    return found;
+    const found = isOurs ? this.#names.get(keyOf(originAt(choice, type))) : undefined;
+    if (found !== undefined && this.#functions.has(found)) return found;
+    if (isOurs && type !== 'tool_search') throw choice.invalid('the name of a tool that is in "tools"');
+    const remedy = 'Choose a function or a custom tool, or "auto".';
+    throw choice.unsupported('the service runs no hosted tools', remedy);
   }
 }
 
-/** The beginning of `plain` and a digest of the tool: the same in every request, or prompt caches miss. */
-function digested(plain: string, key: string): string {
-  const digest = Buffer.from(sha256(Buffer.from(key))).toString('hex', 0, DIGEST_LENGTH / 2);
-  return `${plain.slice(0, READABLE_LENGTH).replace(/[^\w-]/g, '_')}_${digest}`;
-}
-
-function ofCustom(param: string, { description, format }: PlainObject): PlainObject {
+function ofCustom(tool: Placed): Placed {
+  const { description } = tool.object;
   const texts = typeof description === 'string' ? [description] : [];
-  if (isSet(format)) {
-    const { type, syntax, definition } = objectAt(`${param}.format`, format);
-    if (type === 'grammar') {
-      const language = stringAt(`${param}.format.syntax`, syntax);
-      const grammar = stringAt(`${param}.format.definition`, definition);
-      texts.push(`The input has to match this ${language} grammar:\n${grammar}`);
-    } else if (type !== 'text') throw invalid(`${param}.format.type`, '"text" or "grammar"');
-  }
-  return { description: texts.join('\n\n'), parameters: CUSTOM_PARAMETERS };
+  const format = tool.at('format');
+  const type = format.isSet ? format.at('type').value : 'text';
+  if (type === 'grammar') {
+    const [language, grammar] = [format.at('syntax').string, format.at('definition').string];
+    texts.push(`The input has to match this ${language} grammar:\n${grammar}`);
+  } else if (type !== 'text') throw format.at('type').invalid('"text" or "grammar"');
+  return new Placed(tool.name, { description: texts.join('\n\n'), parameters: CUSTOM_PARAMETERS });
 }

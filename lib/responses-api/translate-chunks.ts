@@ -4,30 +4,35 @@
  */
 import { PrivatemodeError } from '../errors.ts';
 import { type EventSink, malformed } from '../pipeline/decrypter.ts';
-import { CALL_EVENTS, type Call, callItem, createCalls, unsent, wholeArguments } from './calls.ts';
-import { EventLog } from './event-log.ts';
+import { CALLS, type Call, callItem, createCalls, unsent, wholeArguments } from './calls.ts';
 import { isObject, type PlainObject } from './request-refusal.ts';
 import {
-  isText,
   newId,
-  OUTCOMES,
-  PART_TEXTS,
   type Part,
   partItem,
+  partText,
   type ResponseContext,
-  type ResponseHead,
   type ResponseState,
-  responseHead,
-  responseText,
+  responseWriter,
   type TextItem,
   textItem,
 } from './response-object.ts';
 
-/** Characters of texts and arguments that one response may have: they are kept for its last events. */
+/** Characters of texts, arguments and items that one response may have: they are kept for its last events. */
 const MOST_TEXT = 16 * 1024 * 1024;
+/** Characters that each piece counts beside its own: V8 keeps the pieces of a text that grows. */
+const PIECE = 16;
 
 const tooLarge = () =>
-  new PrivatemodeError('response_too_large', 'the response is larger than a translation can be');
+  new PrivatemodeError('response_too_large', 'the response is too large for a translation');
+
+/** Why a response is incomplete, by its `finish_reason`; undefined: it is complete. Others are failures. */
+const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([
+  ['stop', undefined],
+  ['tool_calls', undefined],
+  ['length', 'max_output_tokens'],
+  ['content_filter', 'content_filter'],
+]);
 
 /**
  * `error.code` of a Response, by the `code` of an error of the service: its status, or the code for a full
@@ -41,6 +46,8 @@ const ERROR_CODES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   ['context_length_exceeded', 'context_length_exceeded'],
 ]);
 
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+
 /**
  * Translates one chat completion. An agent runs a tool as soon as the item of its call is done, whatever
  * comes later. So the calls and the message are done only in `accept`, which says that the chat completion
@@ -49,13 +56,14 @@ const ERROR_CODES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
 export class ChatTranslation implements EventSink {
   /** The last Response object, as JSON. */
   response = '';
-  readonly log = new EventLog();
+  /** Events written so far; also the number of the next one. */
+  events = 0;
+  #out = ''; // written since the last take
   #isOver = false;
   #size = 0; // see MOST_TEXT
-  #head: ResponseHead | undefined;
+  #asJson: ReturnType<typeof responseWriter> | undefined; // undefined: nothing has been written
   readonly #items: (TextItem | Call)[] = []; // by output_index
-  #reasoning: TextItem | undefined; // the open one, if any
-  #message: TextItem | undefined;
+  readonly #texts: { reasoning?: TextItem | undefined; message?: TextItem } = {}; // to which pieces are added
   readonly #calls = new Map<unknown, Call>(); // by the index in chat
   #finish: unknown;
   #usage: unknown;
@@ -68,26 +76,38 @@ export class ChatTranslation implements EventSink {
   }
 
   take(before: string): Uint8Array {
-    return this.log.take(before);
+    const text = before + this.#out;
+    this.#out = '';
+    return Buffer.from(text);
   }
 
-  #respond(type: string, head: ResponseHead, state: ResponseState): void {
-    this.response = responseText(head, state, this.#context);
-    this.log.write(type, `"response":${this.response}`);
+  /** `members`: those after the type and the number, as JSON text without the braces. */
+  #write(type: string, members: string): void {
+    const rest = members && `,${members}`;
+    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events}${rest}}\n\n`;
+    this.events += 1;
   }
 
-  #begin(chunk?: PlainObject): ResponseHead {
-    if (this.#head !== undefined) return this.#head;
-    this.#head = responseHead(this.#context, chunk);
-    this.#respond('response.created', this.#head, { status: 'in_progress' });
-    this.#respond('response.in_progress', this.#head, { status: 'in_progress' });
-    return this.#head;
+  #event(type: string, members: object): void {
+    this.#write(type, JSON.stringify(members).slice(1, -1));
+  }
+
+  #begin(chunk: PlainObject = {}): void {
+    if (this.#asJson !== undefined) return;
+    this.#asJson = responseWriter(this.#context, chunk);
+    this.#respond('created', { status: 'in_progress' });
+    this.#respond('in_progress', { status: 'in_progress' });
+  }
+
+  #respond(event: string, state: ResponseState): void {
+    this.response = this.#asJson!(state);
+    this.#write(`response.${event}`, `"response":${this.response}`);
   }
 
   /** Takes a chunk that chat has accepted. Throws response_malformed and response_too_large. */
   chunk(chunk: PlainObject): void {
     this.#begin(chunk);
-    if (isObject(chunk['usage'])) this.#usage = chunk['usage'];
+    this.#usage = chunk['usage'] ?? this.#usage;
     for (const { delta, finish_reason: finish } of chunk['choices'] as readonly PlainObject[]) {
       this.#delta(delta as PlainObject);
       this.#finish = finish ?? this.#finish;
@@ -96,17 +116,15 @@ export class ChatTranslation implements EventSink {
 
   #delta({ content, refusal, tool_calls: calls, reasoning, reasoning_content }: PlainObject): void {
     const thought = reasoning ?? reasoning_content; // the service sends the same under two names
-    if (isText(thought)) {
-      this.#reasoning ??= this.#open('reasoning');
-      this.#text(this.#reasoning, 'reasoning_text', thought);
-    }
-    if (isText(content)) this.#text(this.#openMessage(), 'output_text', content);
-    if (isText(refusal)) this.#text(this.#openMessage(), 'refusal', refusal);
+    if (isText(thought)) this.#text('reasoning_text', thought);
+    if (isText(content)) this.#text('output_text', content);
+    if (isText(refusal)) this.#text('refusal', refusal);
     for (const [at, piece] of (Array.isArray(calls) ? calls : []).entries()) this.#callPiece(piece, at);
   }
 
   #add<Item extends TextItem | Call>(item: Item, shown: object): Item {
-    this.log.event('response.output_item.added', { output_index: item.index, item: shown });
+    this.#hold(JSON.stringify(shown)); // the service chooses how many there are, and the names of calls
+    this.#event('response.output_item.added', { output_index: item.index, item: shown });
     this.#items.push(item);
     return item;
   }
@@ -117,29 +135,26 @@ export class ChatTranslation implements EventSink {
     return this.#add(item, textItem(item, 'in_progress'));
   }
 
-  #openMessage(): TextItem {
-    this.#endReasoning();
-    this.#message ??= this.#open('message');
-    return this.#message;
-  }
-
   #hold(text: string): void {
-    this.#size += text.length;
+    this.#size += text.length + PIECE;
     if (this.#size > MOST_TEXT) throw tooLarge();
   }
 
-  #text({ id, index, parts }: TextItem, type: Part['type'], delta: string): void {
+  #text(type: Part['type'], delta: string): void {
+    const kind = type === 'reasoning_text' ? 'reasoning' : 'message';
     this.#hold(delta);
+    if (kind === 'message') this.#endReasoning();
+    this.#texts[kind] ??= this.#open(kind);
+    const { id, index, parts } = this.#texts[kind];
     let part = parts.find((other) => other.type === type);
     if (part === undefined) {
-      const members = { item_id: id, output_index: index, content_index: parts.length };
-      part = { type, text: '', place: JSON.stringify(members).slice(1, -1) };
+      part = { type, text: '', place: { item_id: id, output_index: index, content_index: parts.length } };
       parts.push(part);
-      this.log.write('response.content_part.added', `${part.place},"part":${JSON.stringify(partItem(part))}`);
+      this.#event('response.content_part.added', { ...part.place, part: partItem(part) });
     }
     part.text += delta;
-    const rest = type === 'output_text' ? ',"logprobs":[]' : '';
-    this.log.write(`response.${type}.delta`, `${part.place},"delta":${JSON.stringify(delta)}${rest}`);
+    const rest = type === 'output_text' && { logprobs: [] };
+    this.#event(`response.${type}.delta`, { ...part.place, delta, ...rest });
   }
 
   #callPiece(piece: unknown, at: number): void {
@@ -160,40 +175,35 @@ export class ChatTranslation implements EventSink {
     this.#callDelta(call, unsent(call, text));
   }
 
-  #callDelta({ origin, id, index }: Call, delta: string): void {
-    const type = CALL_EVENTS[origin.kind];
-    if (type !== undefined && delta !== '')
-      this.log.event(`${type}.delta`, { item_id: id, output_index: index, delta });
+  #callDelta({ origin, place }: Call, delta: string): void {
+    const { event } = CALLS[origin.kind];
+    if (event !== undefined && delta !== '') this.#event(`response.${event}.delta`, { ...place, delta });
   }
 
   #done(output_index: number, item: object): object {
-    this.log.event('response.output_item.done', { output_index, item });
+    this.#event('response.output_item.done', { output_index, item });
     return item;
   }
 
   #endReasoning(): void {
-    if (this.#reasoning !== undefined) this.#endText(this.#reasoning, 'completed');
-    this.#reasoning = undefined;
+    if (this.#texts.reasoning !== undefined) this.#endText(this.#texts.reasoning, 'completed');
+    this.#texts.reasoning = undefined;
   }
 
   #endText(item: TextItem, status: 'completed' | 'incomplete'): object {
     for (const part of item.parts) {
-      const { type, text, place } = part;
-      const rest = type === 'output_text' ? ',"logprobs":[]' : '';
-      this.log.write(
-        `response.${type}.done`,
-        `${place},"${PART_TEXTS[type]}":${JSON.stringify(text)}${rest}`,
-      );
-      this.log.write('response.content_part.done', `${place},"part":${JSON.stringify(partItem(part))}`);
+      this.#event(`response.${part.type}.done`, { ...part.place, ...partText(part) });
+      this.#event('response.content_part.done', { ...part.place, part: partItem(part) });
     }
     return this.#done(item.index, textItem(item, status, this.#context.sealsReasoning));
   }
 
   #endCall(call: Call, value: string): object {
     const { kind, name } = call.origin;
-    const members = kind === 'custom' ? { input: value } : { name, arguments: value };
-    const place = { item_id: call.id, output_index: call.index };
-    if (kind !== 'tool_search') this.log.event(`${CALL_EVENTS[kind]}.done`, { ...place, ...members });
+    const { event, member } = CALLS[kind];
+    this.#callDelta(call, value.slice(call.sent));
+    const whole = { ...call.place, ...(kind === 'function' && { name }), [member]: value };
+    if (event !== undefined) this.#event(`response.${event}.done`, whole);
     return this.#done(call.index, callItem(call, 'completed', value));
   }
 
@@ -203,9 +213,12 @@ export class ChatTranslation implements EventSink {
    * arguments of a call; response_too_large. If it throws, nothing is done.
    */
   accept(): void {
+    const [out, events] = [this.#out, this.events];
     try {
-      this.log.atOnce(() => this.#complete());
+      this.#complete();
     } catch (thrown) {
+      this.#out = out;
+      this.events = events;
       // These events hold the text four times, escaped: together they may exceed the longest string of V8.
       throw thrown instanceof RangeError ? tooLarge() : thrown;
     }
@@ -213,27 +226,32 @@ export class ChatTranslation implements EventSink {
 
   #complete(): void {
     // The service may send no `finish_reason` if the model wrote no token.
-    const outcome = OUTCOMES.get(this.#finish ?? (this.#items.length === 0 ? 'stop' : undefined));
-    if (outcome === undefined) {
+    const finish = this.#finish ?? (this.#items.length === 0 ? 'stop' : undefined);
+    if (!REASONS.has(finish)) {
       throw new PrivatemodeError('stream_unfinished', 'the service ended the response early');
     }
-    const { status } = outcome;
+    const reason = REASONS.get(finish);
+    const status = reason === undefined ? 'completed' : 'incomplete';
     const calls = status === 'completed' ? [...this.#calls.values()] : [];
     const ends = new Map(calls.map((call) => [call, wholeArguments(call)]));
-    const head = this.#begin();
+    this.#begin();
     this.#endReasoning();
     const output = this.#items.flatMap((item) => {
       if ('kind' in item) {
         if (item.kind === 'message') return this.#endText(item, status);
         return textItem(item, status, this.#context.sealsReasoning);
       }
-      const end = ends.get(item);
-      if (end === undefined) return [];
-      this.#callDelta(item, end.rest);
-      return this.#endCall(item, end.input);
+      const value = ends.get(item);
+      return value === undefined ? [] : this.#endCall(item, value);
     });
-    this.#respond(`response.${status}`, head, { ...outcome, output, usage: this.#usage });
+    this.#respond(status, { status, reason, output, usage: this.#usage });
     this.#isOver = true;
+  }
+
+  /** Writes an event that means nothing, as OpenAI's own API does. Clients take none before the first. */
+  keepAlive(): void {
+    if (this.#asJson === undefined) this.#begin();
+    else if (!this.#isOver) this.#event('keepalive', {});
   }
 
   error({ message, code }: PlainObject): never {
@@ -244,7 +262,8 @@ export class ChatTranslation implements EventSink {
   /** Ends the Response as failed. It then has no output, because nothing of the response may be used. */
   fail(message: string, code = 'server_error'): void {
     if (this.#isOver) return;
-    this.#respond('response.failed', this.#begin(), { status: 'failed', error: { code, message } });
+    this.#begin();
+    this.#respond('failed', { status: 'failed', error: { code, message } });
     this.#isOver = true;
   }
 }

@@ -4,33 +4,21 @@ import { inTurns } from '../json/scan.ts';
 import { type EventSink, malformed } from '../pipeline/decrypter.ts';
 import type { BodyReader } from '../pipeline/request-body.ts';
 import type { PlainObject } from './request-refusal.ts';
-import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation } from './translate-chunks.ts';
 import { type TranslatedRequest, translateRequest } from './translate-request.ts';
 
 export type Translator = ReturnType<typeof createTranslator>;
 
-/** Copies of what the Response repeats of the request that are in memory at a time, in its events too. */
-const COPIES_OF_ECHO = 3;
+/** Copies in memory at a time: of the request by its translation, and of what the Response repeats of it. */
+const COPIES = { request: 4, echo: 3 };
 
-/** The most bytes that the translation takes, in bytes of the request. */
-const COPIES_OF_REQUEST = 4;
-
-/**
- * Types of hosted tools that may be named to the client. Any other type is the client's own word, and is not
- * repeated.
- */
+/** Hosted tools that a header may name. Any other type is the client's own word, and is not repeated. */
 const HOSTED =
   /^(?:web_search|file_search|computer|code_interpreter|mcp|image_generation|local_shell|shell)(?=_|$)/;
 
-const knownWord = (type: string): string => HOSTED.exec(type)?.[0] ?? 'other';
-
-/** What is kept of a translated request until its response has ended. */
-type Asked = Omit<TranslatedRequest, 'chat'>;
-
 /** Makes the translator of one exchange. Its request must be complete before any other member is used. */
 export function createTranslator(requestId: string) {
-  let request: Asked | undefined;
+  let request: Omit<TranslatedRequest, 'chat'> | undefined; // kept until the response has ended
   let stream: ChatTranslation | undefined;
 
   return {
@@ -41,7 +29,7 @@ export function createTranslator(requestId: string) {
      */
     request(chat: BodyReader): BodyReader {
       return (bytes, on) => {
-        on.hold?.(COPIES_OF_REQUEST * bytes.length);
+        on.hold?.(COPIES.request * bytes.length);
         const passOn = ({ chat: text, ...asked }: TranslatedRequest) => {
           request = asked;
           return chat(text, on);
@@ -50,20 +38,23 @@ export function createTranslator(requestId: string) {
         return translated instanceof Promise ? translated.then(passOn) : passOn(translated);
       };
     },
-    /**
-     * For a header of the response: the kinds of hosted tools that were left out, `other` for those that
-     * HOSTED lacks. Undefined if none was left out.
-     */
-    leftOut: (): string | undefined => [...new Set(request!.hosted.map(knownWord))].join(', ') || undefined,
+    /** Hosted tools that were left out, for a header: `other` for those that HOSTED lacks. */
+    leftOut(): string | undefined {
+      const words = request!.hosted.map((type) => HOSTED.exec(type)?.[0] ?? 'other');
+      return [...new Set(words)].join(', ') || undefined;
+    },
     /** Bytes that the response holds of the request until it has ended. */
-    held: (): number => COPIES_OF_ECHO * Buffer.byteLength(request!.context.echo),
+    held: (): number => COPIES.echo * Buffer.byteLength(request!.context.echo),
     /** What writes the events of a Response in place of those of the chat. */
     stream(): EventSink {
       stream = new ChatTranslation(request!.context);
       return stream;
     },
-    /** Events that the application got so far; undefined: the response is no stream. */
-    events: (): number | undefined => stream?.log.events,
+    /** Returns what keeps a silent stream alive: events with data, because some clients count no others. */
+    keepAlive(): Uint8Array {
+      stream!.keepAlive();
+      return stream!.take('');
+    },
     /**
      * Returns the bytes that end the stream because of this failure; none if its last event has been
      * delivered already. The caller breaks the connection.
@@ -72,23 +63,19 @@ export function createTranslator(requestId: string) {
       stream!.fail(`${code}: ${message}. ${remedy} (request id ${requestId})`);
       return stream!.take('');
     },
-    /** Translates the whole body of a success (translateBody). */
-    body: (chat: Uint8Array): Buffer => translateBody(chat, request!.context),
+    /**
+     * Translates the whole body of a success, which has been decrypted and checked: a stream of one chunk, so
+     * that both have the same items. Throws response_malformed, response_too_large, or stream_unfinished if
+     * the service cut the arguments of a call or ended the response in a way that the API does not know.
+     */
+    body(whole: Uint8Array): Buffer {
+      const chat = JSON.parse(new TextDecoder().decode(whole)) as { choices: readonly PlainObject[] };
+      const [choice] = chat.choices;
+      if (choice === undefined) throw malformed('the response has no message');
+      const translation = new ChatTranslation(request!.context);
+      translation.chunk({ ...chat, choices: [{ ...choice, delta: choice['message'] }] });
+      translation.accept();
+      return Buffer.from(translation.response);
+    },
   };
-}
-
-/**
- * Translates the body of a success, which has been decrypted and checked. It is treated as a stream of one
- * chunk, so that bodies and streams have the same items. Throws response_malformed, response_too_large, or
- * stream_unfinished if the service cut the arguments of a call or ended the response in a way that the API
- * does not know.
- */
-export function translateBody(body: Uint8Array, context: ResponseContext): Buffer {
-  const chat = JSON.parse(new TextDecoder().decode(body)) as { readonly choices: readonly PlainObject[] };
-  const [choice] = chat.choices;
-  if (choice === undefined) throw malformed('the response has no message');
-  const translation = new ChatTranslation(context);
-  translation.chunk({ ...chat, choices: [{ ...choice, delta: choice['message'] }] });
-  translation.accept();
-  return Buffer.from(translation.response);
 }

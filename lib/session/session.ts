@@ -31,7 +31,7 @@ export interface SessionDeps extends EpochDeps {
   readonly onDemand?: boolean | undefined;
   /** Whether requests share attempts: not in workers of Cloudflare, where each ends with its request. */
   readonly shares?: boolean | undefined;
-  /** Called once, if nothing was accepted yet and waiting does not help (docs/states.md). */
+  /** Called once, if nothing was accepted yet and waiting does not help (docs/operating.md). */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
 }
 

@@ -1,6 +1,6 @@
 /**
  * The state of the proxy, by name. Every page, log line and metric shows the same one, and only this file
- * computes it (docs/states.md).
+ * computes it (docs/operating.md).
  */
 import type { Moment } from '../clock.ts';
 import { ERRORS, type PrivatemodeError } from '../errors.ts';

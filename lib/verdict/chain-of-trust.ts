@@ -42,8 +42,7 @@ const LINKS: Readonly<Record<ChainLink['id'], readonly [meaning: string, checks:
 };
 
 /** The link of a check. */
-export const linkOf = (id: string) =>
-  Object.entries(LINKS).findLast(([, [, checks]]) => checks.test(id))?.[0];
+const linkOf = (id: string) => Object.entries(LINKS).findLast(([, [, checks]]) => checks.test(id))?.[0];
 
 const OTHER_ROOTS =
   'NOT genuine AMD or Intel hardware, as far as anybody can tell: custom roots are trusted, such as those of a simulator. Whoever holds their keys can make this evidence.';
@@ -51,8 +50,7 @@ const OTHER_ROOTS =
 /** Checks that prove nothing about their link: at least one other must have passed. */
 const PRELIMINARY = /^(?:nonce|document|evidence)\./;
 
-const ROWS = CHECK_SECTIONS.flatMap(({ rows }) => rows);
-const TITLES: ReadonlyMap<string, string> = new Map(ROWS.map(({ id, title }) => [id, title]));
+const TITLES = new Map(CHECK_SECTIONS.flatMap(({ rows }) => rows.map(({ id, title }) => [id, title])));
 
 /** The title of a check for a person; the id itself if the program does not know the check. */
 export const titleOf = (id: string): string => TITLES.get(id) ?? id;

@@ -31,17 +31,11 @@ const NO_SECRET = new PrivatemodeError('verify_input_invalid', 'there is no secr
  * fetched decided, it is `unavailable`.
  */
 export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verdict {
-  const { outcome, tee = null, manifestSha256, at, checks } = found;
-  const failure = outcome === 'accepted' ? null : failedCheck(found.failure);
-  return {
-    outcome: failure?.code === 'collateral_unavailable' ? 'unavailable' : outcome,
-    tee,
-    manifestSha256,
-    at: at.toISOString(),
-    roots: rootsKind(roots),
-    checks: checks.map(asJson),
-    failure,
-  };
+  const { tee = null, manifestSha256, at, checks } = found;
+  const failure = found.outcome === 'accepted' ? null : failedCheck(found.failure);
+  const outcome = failure?.code === 'collateral_unavailable' ? 'unavailable' : found.outcome;
+  const about = { tee, manifestSha256, at: at.toISOString(), roots: rootsKind(roots) };
+  return { outcome, ...about, checks: checks.map(asJson), failure };
 }
 
 /** Adds the checks of the secret exchange to an accepted verdict: all must have passed, at least one. */

@@ -3,7 +3,7 @@
  * not prove.
  */
 import { type Paint, painter, plural, printable } from '../text.ts';
-import { chainOfTrust, linkLine, linkOf, MARKS, titleOf } from './chain-of-trust.ts';
+import { chainOfTrust, linkLine, MARKS, titleOf } from './chain-of-trust.ts';
 import { errorOf, OUTCOMES, type Verdict } from './verdict.ts';
 
 /** The circumstances of a verification. */
@@ -83,7 +83,7 @@ function failedCheck(verdict: Verdict, paint: Paint): string {
   if (failure === null) return '';
   const { id, code, expected, found, source } = failure;
   if (id === null) return `Reason: ${printable(found)} [${code}]`;
-  const link = chainOfTrust(verdict).find((each) => each.id === linkOf(id));
+  const link = chainOfTrust(verdict).find(({ checks }) => checks.some((check) => check.id === id));
   return [
     paint('bad', `✗ ${titleOf(id)}`),
     `  why it matters  ${link?.meaning ?? ''}`,
@@ -93,8 +93,6 @@ function failedCheck(verdict: Verdict, paint: Paint): string {
   ].join('\n');
 }
 
-const HARDWARE = { snp: 'AMD SEV-SNP', tdx: 'Intel TDX' } as const;
-
 function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): string {
   const { subject, manifest, exchange, timeFrom = '' } = report;
   const roots = report.roots
@@ -102,7 +100,7 @@ function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): 
     : 'AMD and Intel, built in';
   const rows = {
     Subject: subject,
-    Hardware: tee && HARDWARE[tee],
+    Hardware: tee && { snp: 'AMD SEV-SNP', tdx: 'Intel TDX' }[tee],
     Manifest: manifest,
     '': manifestSha256 && `SHA-256 ${manifestSha256}`,
     Roots: checks.length > 0 && roots,
@@ -120,7 +118,7 @@ function chain(verdict: Verdict, verbose: boolean, paint: Paint): string {
   if (verdict.checks.length === 0) return '';
   const width = Math.max(...made.map(({ id }) => titleOf(id).length));
   const lines = chainOfTrust(verdict).flatMap((link) => {
-    const own = verbose ? made.filter((check) => linkOf(check.id) === link.id) : [];
+    const own = verbose ? made.filter(({ id }) => link.checks.some((check) => check.id === id)) : [];
     return [linkLine(link, verdict.roots, paint), ...own.map((check) => checkLine(check, width, paint))];
   });
   const more = verbose ? [] : ['', 'Each check: --verbose, or --json for a program.'];
@@ -134,7 +132,7 @@ function checkLine(check: Verdict['checks'][number], width: number, paint: Paint
   return `    ${paint(style, mark)} ${titleOf(id).padEnd(width)}  ${paint('plain', told + printable(found))}`;
 }
 
-/** What even an accepted verdict does not prove (docs/verification.md). */
+/** What even an accepted verdict does not prove (docs/verify.md). */
 function notProven({ outcome, roots }: Verdict, mode: Report['mode']): string {
   if (outcome !== 'accepted') return '';
   const lines = [

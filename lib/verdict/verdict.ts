@@ -47,9 +47,10 @@ export const verdictText = (verdict: Verdict): string => `${safeJson(verdict, 2)
 /** By the failure of a verdict: its error, with what the JSON does not hold of it. */
 const ERROR_OF = new WeakMap<Failure, PrivatemodeError>();
 
-/** The failure of a verdict that an error outside the checks ended. */
-export function failureOf(error: PrivatemodeError): Failure {
-  const failure = { id: null, code: error.code, expected: null, found: error.message, source: null };
+/** The failure that an error amounts to: by a check, else outside the checks. */
+export function failureOf(error: PrivatemodeError, check?: Check): Failure {
+  const { id = null, expected = null, found = error.message, source = null } = check ?? {};
+  const failure = { id, code: error.code, expected, found, source };
   ERROR_OF.set(failure, error);
   return failure;
 }
@@ -61,11 +62,9 @@ const NEWER_REMEDY =
 export function failedCheck(check: Check | undefined): Failure {
   if (check === undefined)
     return failureOf(new PrivatemodeError('attestation_failed', 'the evidence was not accepted'));
-  const { id, code = 'attestation_failed', expected, found, source, detail } = check;
-  const failure = { id, code, expected, found, source };
+  const { code = 'attestation_failed', detail } = check;
   const remedy = (detail?.clock && CLOCK_REMEDY) ?? (detail?.newer && NEWER_REMEDY);
-  ERROR_OF.set(failure, new PrivatemodeError(code, reasonOf(failure), { remedy, detail }));
-  return failure;
+  return failureOf(new PrivatemodeError(code, reasonOf(check), { remedy, detail }), check);
 }
 
 /**
@@ -78,7 +77,7 @@ export const errorOf = ({ failure }: Pick<Verdict, 'failure'>): PrivatemodeError
     : (ERROR_OF.get(failure) ?? new PrivatemodeError(failure.code as ErrorCode, reasonOf(failure)));
 
 /** The failure as the message of an error. The page that it cites is also in the client library's package. */
-export const reasonOf = ({ id, expected, found, source }: Failure): string =>
+export const reasonOf = ({ id, expected, found, source }: Omit<Failure, 'code'>): string =>
   id === null ? found : `${id}: expected ${expected}; found ${found} (docs/protocol/${source})`;
 
 /** How a verification can end, and the exit code that says so. */

@@ -306,7 +306,7 @@ describe('the salt of a client', () => {
     ['own', OF_ANN, OF_BOB, OWN],
     ['shared', SHARED, SHARED, OWN],
   ] as const) {
-    it(`follows from shared salt, name and cache_salt of the request as docs/prompt-cache.md says, after every start (cacheSalt ${cacheSalt})`, async (t) => {
+    it(`follows from shared salt, name and cache_salt of the request as docs/configuration.md says, after every start (cacheSalt ${cacheSalt})`, async (t) => {
       const gateway = await team(t, shared(cacheSalt));
       for (const [token, own, expected] of [
         [ANN, undefined, ofAnn],

@@ -1,186 +1,57 @@
 /**
- * A program that gives up, by every means the official clients offer, in every window of an exchange: the
- * service is told at once, so that nobody pays for words that nobody reads.
+ * A program that gives up, by every means the official clients offer: the service is told, so that nobody
+ * pays for words that nobody reads. Each window of an exchange: test/gateway/client-aborts.test.ts.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { proxyAlone } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { ANTHROPIC_CLIENTS, type AnthropicClass, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
+import { type Asked, CLIENTS, type Client } from './ask.ts';
 
-/** ms until the simulator must have seen the connection close. */
-const AT_ONCE = 50;
-/** A busy machine may be late once; a timer somewhere on the way would be late every time. */
-const TRIES = 3;
+/** An answer that would take longer than any of these tests. */
+const MODEL = 'sim-5000x20';
 
-interface Options {
-  readonly signal?: AbortSignal;
-  readonly timeout?: number;
-}
-
-interface Client {
-  readonly UserAbort: new () => Error;
-  readonly Timeout: new () => Error;
-  unary(model: string, content: string, options: Options): Promise<unknown>;
-  /** Resolves once the head of the answer is here. */
-  stream(model: string, options: Options): Promise<AsyncIterable<unknown>>;
-}
-
-type Connect = (url: string) => Client;
-
-const openai =
-  (Class: OpenAIClass): Connect =>
-  (url) => {
-    const { completions } = new Class({ baseURL: `${url}/v1`, apiKey: 'k', maxRetries: 0 }).chat;
-    const request = (model: string, content = 'x') => ({
-      model,
-      messages: [{ role: 'user' as const, content }],
-    });
-    return {
-      UserAbort: Class.APIUserAbortError,
-      Timeout: Class.APIConnectionTimeoutError,
-      unary: (model, content, options) => completions.create(request(model, content), options),
-      stream: (model, options) => completions.create({ ...request(model), stream: true }, options),
-    };
+/** Aborts what was asked once the service has it; it must then end as an abort. */
+const abortWhenAsked =
+  (ask: (client: Client, asked: Asked) => Promise<unknown>): Leave =>
+  async (client, asked, { simulator: { exchanges } }) => {
+    const abort = new AbortController();
+    const left = assert.rejects(
+      ask(client, { ...asked, signal: abort.signal }),
+      client.classes.APIUserAbortError,
+    );
+    await eventually('the request to be opened', () => Boolean(exchanges.last()?.opened));
+    abort.abort();
+    await left;
   };
 
-const anthropic =
-  (Class: AnthropicClass): Connect =>
-  (url) => {
-    const { messages } = new Class({ baseURL: url, apiKey: 'k', maxRetries: 0 });
-    const request = (model: string, content = 'x') => ({
-      model,
-      max_tokens: 100,
-      messages: [{ role: 'user' as const, content }],
-    });
-    return {
-      UserAbort: Class.APIUserAbortError,
-      Timeout: Class.APIConnectionTimeoutError,
-      unary: (model, content, options) => messages.create(request(model, content), options),
-      stream: (model, options) => messages.create({ ...request(model), stream: true }, options),
-    };
-  };
+/** Leaves an exchange. */
+type Leave = (client: Client, asked: Asked, stack: Stack) => Promise<unknown>;
 
-const CLIENTS: readonly (readonly [name: string, connect: Connect])[] = [
-  ...Object.entries(OPENAI_CLIENTS).map(([name, Class]) => [name, openai(Class)] as const),
-  ...Object.entries(ANTHROPIC_CLIENTS).map(([name, Class]) => [name, anthropic(Class)] as const),
-];
-
-interface Scene {
-  readonly client: Client;
-  readonly stack: Stack;
-}
-
-/** The newest exchange is known to the service, its body opened. */
-async function underWay({ stack }: Scene): Promise<void> {
-  const { exchanges } = stack.simulator;
-  await eventually('the request to arrive', () => exchanges.inFlight() > 0);
-  await eventually('the request to be opened', () => exchanges.last()?.opened !== '');
-}
-
-/** Aborts once `due` resolves; what was asked must then end as an abort. Resolves with when that was. */
-async function abortWhen(
-  scene: Scene,
-  ask: (signal: AbortSignal) => Promise<unknown>,
-  due: () => Promise<unknown>,
-): Promise<number> {
-  const abort = new AbortController();
-  const asked = assert.rejects(ask(abort.signal), (error) => {
-    assert.ok(error instanceof scene.client.UserAbort, String(error));
-    return true;
-  });
-  await due();
-  const left = Date.now();
-  abort.abort();
-  await asked;
-  return left;
-}
-
-type Phase = 'before_headers' | 'before_first_token' | 'mid_stream';
-
-interface Way {
-  readonly what: string;
-  /** What the proxy counts it as. */
-  readonly phase: Phase;
-  /** Leaves; resolves with when that was, wall clock. */
-  readonly leave: (scene: Scene) => Promise<number>;
-}
-
-const WAYS: readonly Way[] = [
-  {
-    what: 'abort while the service still reads the request',
-    phase: 'before_headers',
-    leave: (scene) =>
-      abortWhen(
-        scene,
-        (signal) => scene.client.unary('sim-1x0+fault=slow_drain:100', 'x', { signal }),
-        () => eventually('the request to arrive', () => scene.stack.simulator.exchanges.inFlight() > 0),
-      ),
+const WAYS: Readonly<Record<string, Leave>> = {
+  'the abort of a whole answer': abortWhenAsked((client, asked) => client.ask(asked)),
+  'the abort of a stream before its head': abortWhenAsked((client, asked) =>
+    client.open({ ...asked, model: 'sim-5x0+fault=stall_before' }),
+  ),
+  async 'the abort of a stream before its first token'(client, asked) {
+    const abort = new AbortController();
+    const model = 'sim-5x0+fault=stall_mid:0';
+    const stream = await client.open({ ...asked, model, signal: abort.signal });
+    abort.abort();
+    for await (const _ of stream) assert.fail('an event came');
   },
-  {
-    what: 'abort of a stream before any answer',
-    phase: 'before_headers',
-    leave: (scene) =>
-      abortWhen(
-        scene,
-        (signal) => scene.client.stream('sim-5x0+fault=stall_before', { signal }),
-        () => underWay(scene),
-      ),
+  async 'the abort of a stream in its middle'(client, asked) {
+    const abort = new AbortController();
+    for await (const _ of await client.open({ ...asked, signal: abort.signal })) abort.abort();
   },
-  {
-    what: 'abort of a whole answer while it is generated',
-    phase: 'before_headers',
-    leave: (scene) =>
-      abortWhen(
-        scene,
-        (signal) => scene.client.unary('sim-500x20', 'x', { signal }),
-        () => underWay(scene),
-      ),
+  async 'a break out of the loop over a stream'(client, asked) {
+    for await (const _ of await client.open(asked)) break;
   },
-  {
-    what: 'abort of a stream before its first token',
-    phase: 'before_first_token',
-    async leave({ client }) {
-      const abort = new AbortController();
-      const stream = await client.stream('sim-5x0+fault=stall_mid:0', { signal: abort.signal });
-      const left = Date.now();
-      abort.abort();
-      for await (const _ of stream) assert.fail('an event came');
-      return left;
-    },
+  async "a time-out of the client's own"(client, asked) {
+    const { APIConnectionTimeoutError } = client.classes;
+    await assert.rejects(client.ask({ ...asked, timeout: 1_000 }), APIConnectionTimeoutError);
   },
-  {
-    what: 'abort of a stream in the middle',
-    phase: 'mid_stream',
-    async leave({ client }) {
-      const abort = new AbortController();
-      let left = 0;
-      for await (const _ of await client.stream('sim-500x20', { signal: abort.signal })) {
-        left ||= Date.now();
-        abort.abort();
-      }
-      return left;
-    },
-  },
-  {
-    what: 'break out of the loop over a stream',
-    phase: 'mid_stream',
-    async leave({ client }) {
-      for await (const _ of await client.stream('sim-500x20', {})) break;
-      return Date.now();
-    },
-  },
-  {
-    what: "time-out of the client's own",
-    phase: 'before_headers',
-    async leave({ client }) {
-      const asked = client.unary('sim-500x20', 'x', { timeout: 1_000 });
-      await assert.rejects(asked, (error) => error instanceof client.Timeout);
-      return Date.now();
-    },
-  },
-];
+};
 
 describe('a client that gives up a request', () => {
   let stack: Stack;
@@ -189,34 +60,17 @@ describe('a client that gives up a request', () => {
   });
   after(() => stack.close());
 
-  const aborted = (phase: Phase): number =>
-    proxyAlone('counters') ? 0 : (stack.proxy.counters.clientAborts.get(phase) ?? 0);
-
-  for (const [name, connect] of CLIENTS) {
-    describe(name, () => {
-      for (const { what, phase, leave } of WAYS) {
-        it(`${what}: the service sees the end within ${AT_ONCE} ms`, async () => {
-          const scene = { client: connect(stack.url), stack };
-          const { exchanges } = stack.simulator;
-          const counted = aborted(phase);
-          const lateness: number[] = [];
-          while (lateness.length < TRIES && (lateness.at(-1) ?? AT_ONCE) >= AT_ONCE) {
-            const left = await leave(scene);
-            await eventually('the service to notice', () => exchanges.inFlight() === 0);
-            const exchange = exchanges.last();
-            assert.ok(exchange?.closedEarlyAt !== undefined, 'the answer was completed');
-            lateness.push(exchange.closedEarlyAt - left);
-          }
-          assert.ok((lateness.at(-1) ?? AT_ONCE) < AT_ONCE, `closed ${lateness.join(', ')} ms after`);
-          if (proxyAlone('counters')) return;
-          await eventually('the count', () => aborted(phase) === counted + lateness.length);
-        });
-      }
-
-      it('gets an answer to its next request', async () => {
-        await connect(stack.url).unary('sim-echo', 'hello', {});
-        assert.equal(stack.simulator.exchanges.last()?.closedEarlyAt, undefined);
+  for (const [name, client] of Object.entries(CLIENTS)) {
+    for (const [what, leave] of Object.entries(WAYS)) {
+      it(`${name}: ${what} ends the exchange at the service, and the next request is answered`, async () => {
+        const { exchanges } = stack.simulator;
+        exchanges.clear();
+        const asked = { url: stack.url, model: MODEL, maxRetries: 0 };
+        await leave(client, asked, stack);
+        await eventually('the service to notice', () => exchanges.inFlight() === 0);
+        assert.ok(exchanges.last()?.closedEarlyAt !== undefined, 'the answer was completed');
+        assert.equal(await client.ask({ ...asked, model: 'sim-echo' }), 'hello');
       });
-    });
+    }
   }
 });

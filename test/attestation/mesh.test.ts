@@ -44,35 +44,15 @@ describe('secret responses of the vectors', () => {
     }
   });
 
-  /** What fails first; undefined where only HPKE can tell, or nothing is wrong with the signature. */
-  const FIRST_FAILURE: Readonly<Record<string, string | undefined>> = {
-    secret_cert_client_only: 'mesh.certificate.usage',
-    secret_cert_expired: 'mesh.certificate.validity',
-    secret_cert_other_ca: 'mesh.certificate.signature',
-    secret_cert_rsa: 'mesh.certificate.key',
-    secret_cert_workload_identity: 'mesh.identity.workload_secret_id',
-    secret_enc_lowOrder: undefined,
-    secret_enc_tampered_resigned: undefined,
-    secret_sig_double_hash: 'secret.signature',
-    secret_sig_order_swapped: 'secret.signature',
-    secret_sig_other_message: 'secret.signature',
-    secret_sig_raw_rs: 'secret.signature',
-  };
-  const cases = syntheticCases('synthetic').filter(({ kind }) => kind === 'secret_response');
-
-  it('are all listed in this test, with the check that fails first', () => {
-    const names = cases.map(({ file }) => file.replace('.json', ''));
-    assert.deepEqual(names.sort(), Object.keys(FIRST_FAILURE).sort());
+  it('are refused if they are bad, unless only HPKE can tell', async () => {
+    const passing: string[] = [];
+    for (const { file, kind } of syntheticCases('synthetic')) {
+      if (kind !== 'secret_response') continue;
+      if (failures(await verifySecretResponse(secretInput('synthetic', `negative/${file}`))).length === 0)
+        passing.push(file);
+    }
+    assert.deepEqual(passing.sort(), ['secret_enc_lowOrder.json', 'secret_enc_tampered_resigned.json']);
   });
-
-  for (const { file, reason } of cases) {
-    const name = file.replace('.json', '');
-    const expected = FIRST_FAILURE[name];
-    it(`${expected === undefined ? 'pass every check (HPKE decides)' : `fail ${expected}`} in ${name}: ${reason}`, async () => {
-      const checks = await verifySecretResponse(secretInput('synthetic', `negative/${file}`));
-      assert.equal(failures(checks)[0], expected);
-    });
-  }
 
   const manifest = vectorBytes('contrast/privatemode_manifest_v1.58.0.json');
   const swapped: Readonly<Record<string, Readonly<Record<string, Partial<SecretResponseInput>>>>> = {
@@ -101,13 +81,6 @@ describe('secret responses of the vectors', () => {
       it(`are refused with ${what}`, async () => assert.equal((await failing(changes)).join(', '), ids));
     }
   }
-
-  it('have checks that were not made where something is unreadable, and the error of its reader', async () => {
-    const noCertificate = await judged({ meshCert: new Uint8Array(9) });
-    assert.equal(noCertificate.find(({ id }) => id === 'secret.signature')?.outcome, 'not-evaluated');
-    const noManifest = await judged({ manifest: new Uint8Array(3) });
-    assert.equal(noManifest.find(({ outcome }) => outcome === 'fail')?.code, 'manifest_invalid');
-  });
 });
 
 describe('mesh certificates', () => {
@@ -188,17 +161,6 @@ describe('mesh certificates', () => {
       it(`are refused with ${what}`, async () => assert.deepEqual(await judge(changes), [id]));
     }
   }
-
-  it('have their uses and purposes shown by mesh.certificate.usage', async () => {
-    for (const [extensions, expected] of [
-      [[], 'any use,any purpose'],
-      [[keyUsage()], 'no use,any purpose'],
-      [[keyUsage('cRLSign'), extendedKeyUsage('clientAuth')], 'cRLSign,1.3.6.1.5.5.7.3.2'],
-    ] as const) {
-      const checks = await judged({ meshCaPem: caWith({}), meshCert: certificate(serving(...extensions)) });
-      assert.equal(checks.find(({ id }) => id === 'mesh.certificate.usage')?.found, expected);
-    }
-  });
 
   it('are refused under a mesh CA that is no CA, has expired or is given twice', async () => {
     const ended = caWith({ notAfter: new Date('2026-11-30T12:00:00Z') });

@@ -1,4 +1,4 @@
-/** GET /verification of whole simulated deployments, held to its schema, and GET /status beside it. */
+/** GET /verification of whole simulated deployments, and GET /status beside it. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
@@ -6,7 +6,6 @@ import type { VerificationDocument } from '../../lib/observe/verification-docume
 import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
-import { wrongInVerification } from '../support/doors/verification-schema.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 
@@ -51,11 +50,10 @@ const chat = (url: string, model: string, stream = false): Promise<Response> =>
 
 describe('the verification document', { timeout: 600_000 }, () => {
   for (const tee of ['snp', 'tdx'] as const) {
-    it(`matches its schema and holds no secret, for an accepted ${tee} deployment`, async () => {
+    it(`holds no secret, for an accepted ${tee} deployment`, async () => {
       await withStack({ simulator: { tee } }, async ({ url, proxy, simulator }, admin) => {
         assert.equal((await chat(url, 'sim-echo')).status, 200);
         const document = await json<VerificationDocument>(`${admin}/verification`);
-        assert.deepEqual(wrongInVerification(document), []);
         const { verified, epoch, verdict, chain } = document;
         assert.deepEqual(
           [verified, verdict?.outcome, verdict?.tee, verdict?.failure],
@@ -85,14 +83,13 @@ describe('the verification document', { timeout: 600_000 }, () => {
       });
     });
 
-    it(`matches its schema and names the failed check for a rejected ${tee} deployment`, async () => {
+    it(`names the failed check for a rejected ${tee} deployment`, async () => {
       const simulator = { tee, faults: { 'evidence-stale-nonce': true } };
       await withStack({ simulator }, async (_, admin) => {
         const document = await until<VerificationDocument>(
           `${admin}/verification`,
           ({ verdict }) => verdict !== null,
         );
-        assert.deepEqual(wrongInVerification(document), []);
         const { verified, epoch, verdict, chain } = document;
         const id = tee === 'snp' ? 'snp.report_data' : 'tdx.policy.report_data';
         assert.deepEqual(
@@ -132,7 +129,6 @@ it('GET /status counts requests in flight, stream events and the outcomes of req
     // 40 tokens, the events of role and finish, and the last one, also if a busy machine joins pieces.
     const events = seconds.reduce((sum, { chunks }) => sum + chunks, 0);
     assert.deepEqual([inFlight, events, after.standing.state], [0, 43, 'verified']);
-    assert.deepEqual(wrongInVerification(after.verification), []);
     assert.ok(!JSON.stringify(after).includes('a-word-of-the-prompt'));
   });
 });

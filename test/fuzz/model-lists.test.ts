@@ -11,38 +11,8 @@ import { standInAgents } from '../support/processes/stand-in-agents.ts';
 /** Stands in each forged text, so that a trace of it is seen wherever it goes. */
 const CANARY = 'canary';
 const HOSTILE = [
-  ...[
-    '{env:X}',
-    '{file:X}',
-    '$X',
-    '$(X)',
-    '`X`',
-    '%X%',
-    '-c',
-    '--settings=',
-    '__proto__',
-    '\n',
-    '\r\n',
-    '\0',
-  ],
-  ...[
-    '"',
-    "'",
-    '\\',
-    ' ',
-    '#',
-    '?',
-    '&',
-    '=',
-    ';',
-    '|',
-    '\u2028',
-    '\u202e',
-    '\ud800',
-    'é',
-    '\u001b[2J',
-    '../',
-  ],
+  ...'{env:X} {file:X} $X $(X) `X` %X% -c --settings= __proto__ " \' \\ # ? & = ; | é ../'.split(' '),
+  ...['\n', '\r\n', '\0', ' ', '\u2028', '\u202e', '\ud800', '\u001b[2J'],
 ];
 const forged = fc
   .tuple(fc.constantFrom(...HOSTILE), fc.constantFrom('', ...HOSTILE), fc.nat(300))

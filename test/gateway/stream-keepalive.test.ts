@@ -1,6 +1,8 @@
 /** --stream-keepalive: SSE comments while a stream is silent, and nothing else about it changes. */
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
+import { createTranslator } from '../../lib/responses-api/translator.ts';
+import { all, OPENAI_CLIENTS } from '../applications/versions.ts';
 import { answerTo, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -13,12 +15,13 @@ const COMMENT = /d\r\n: keepalive\n\n\r\n/g; // in a chunk of its own
 const DONE = chunked('data: [DONE]\n\n') + LAST_CHUNK;
 
 /** A stream that is asked for, what the service can say in it, and a clock that the test advances. */
-async function scene(t: TestContext, streamKeepalive = INTERVAL) {
+async function scene(t: TestContext, streamKeepalive = INTERVAL, request = post(chatBody({ stream: true }))) {
   const clock = createFakeClock();
-  const { upstream, sending } = await gatewayFixture(t, { clock, settings: { streamKeepalive } });
+  const settings = { streamKeepalive };
+  const { upstream, sending } = await gatewayFixture(t, { clock, settings, deps: { createTranslator } });
   const { promise: asked, resolve: asks } = Promise.withResolvers<Scripted>();
   upstream.on(asks);
-  const asking: RawClient = sending(post(chatBody({ stream: true })));
+  const asking: RawClient = sending(request);
   const scripted = await asked;
   const sealed = sealedAnswers(await scripted.body());
   return {
@@ -83,5 +86,33 @@ describe('--stream-keepalive', { concurrency: true, timeout: 600_000 }, () => {
     for (let i = 0; i < 60; i++) await clock.advance(INTERVAL);
     const { body } = await answerTo(asking);
     assert.match(body, /^(?:: keepalive\n\n)+data: \{"error".*"code":"stream_idle_timeout"/);
+  });
+
+  it('adds events that mean nothing to a stream of the Responses API, and the official clients skip them', async (t) => {
+    const request = JSON.stringify({ model: 'm', input: 'hi', stream: true });
+    const { clock, asking, sealed, say } = await scene(t, INTERVAL, post(request, { path: '/v1/responses' }));
+    await say(STREAM_HEAD);
+    await asking.until(/\r\n\r\n$/);
+    await clock.advance(INTERVAL);
+    await asking.until(/event: response\.created\n.*\n\nevent: response\.in_progress\n.*\n\n/);
+    await clock.advance(INTERVAL);
+    await asking.until(/event: keepalive\ndata: \{"type":"keepalive","sequence_number":2\}\n\n/);
+    await say(chunked(sealed.chunk('a')));
+    await asking.until(/"delta":"a"/);
+    await clock.advance(INTERVAL);
+    await asking.until(/event: keepalive\ndata: \{"type":"keepalive","sequence_number":6\}\n\n/);
+    await say(chunked(sealed.chunk('b', 'stop')), DONE);
+    const { body } = await answerTo(asking);
+    for (const Client of Object.values(OPENAI_CLIENTS)) {
+      const headers = { 'content-type': 'text/event-stream' };
+      const client = new Client({ apiKey: 'k', fetch: async () => new Response(body, { headers }) });
+      const final = await client.responses.stream({ model: 'm', input: 'hi' }).finalResponse();
+      assert.deepEqual([final.status, final.output_text, final.model], ['completed', 'ab', 'm']);
+      const events = await all(await client.responses.create({ model: 'm', input: 'hi', stream: true }));
+      assert.deepEqual(
+        events.map(({ sequence_number: number }) => number),
+        [...body.matchAll(/^data: /gm)].map((_, at) => at),
+      );
+    }
   });
 });

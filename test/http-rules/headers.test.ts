@@ -86,7 +86,30 @@ describe('request headers towards the remote', () => {
 });
 
 describe('response headers towards the application', () => {
-  // Which names go through: test/fuzz/gateway-attacks.test.ts.
+  it('are hints of when to try again; ids, date and cache rules also pass beside an authentic body', () => {
+    const hints = ['retry-after', 'x-ratelimit-limit-tokens', 'anthropic-ratelimit-tokens-limit'];
+    const ofTheAnswer = ['request-id', 'x-request-id', 'cache-control', 'date'];
+    const others = [
+      ...['connection', 'transfer-encoding', 'content-length', 'content-encoding', 'content-type', 'upgrade'],
+      ...[
+        'set-cookie',
+        'www-authenticate',
+        'location',
+        'refresh',
+        'link',
+        'alt-svc',
+        'clear-site-data',
+        'via',
+      ],
+      ...['content-security-policy', 'access-control-allow-origin', 'strict-transport-security', 'server'],
+      ...['privatemode-encrypted', 'privatemode-proxy-secret-id', 'privatemode-proxy-unauthenticated'],
+      ...['ratelimit-x', 'x-ratelimit', 'x-should-retry', 'etag', 'age', 'expires', 'date-', '__proto__'],
+    ];
+    const headers = Object.fromEntries([...hints, ...ofTheAnswer, ...others].map((name) => [name, 'v']));
+    assert.deepEqual(Object.keys(remoteHeaders(headers, false)).sort(), [...hints].sort());
+    assert.deepEqual(Object.keys(remoteHeaders(headers, true)).sort(), [...hints, ...ofTheAnswer].sort());
+  });
+
   it('lack what Connection names, and values that Node would refuse to send', () => {
     const headers = {
       connection: 'Retry-After, close',

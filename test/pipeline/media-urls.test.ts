@@ -1,10 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { checkAdmission } from '../../simulator/inference/admission.ts';
 import { isAcceptedImageUrl } from '../../simulator/inference/media-url.ts';
-import { Rejection } from '../../simulator/inference/rejection.ts';
-import type { OpenedRequest } from '../../simulator/inference/request.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { jsonBody, takeIn } from '../support/remote/sealing.ts';
 
@@ -27,19 +24,6 @@ function refuses(messages: string): boolean {
   }
 }
 
-/** Whether the simulated server refuses the messages of a request it has decrypted. */
-function serverRefuses(messages: string): boolean {
-  const text = `{"model":"m","messages":${messages}}`;
-  const body = { kind: 'json', text, value: JSON.parse(text) };
-  try {
-    checkAdmission({ endpoint: { salted: false }, body } as unknown as OpenedRequest);
-    return false;
-  } catch (error) {
-    assert.ok(error instanceof Rejection, String(error));
-    return true;
-  }
-}
-
 /** JSON text of a string; every n-th character is an escape. */
 const spelled = (words: string, every: number): string =>
   `"${Array.from({ length: words.length }, (_, i) =>
@@ -58,7 +42,6 @@ const text = { type: 'text', text: 'what is "url" and "image_url": \\"http://x\\
 
 const accepted: Record<string, unknown> = {
   'an https image': image(`https://${SECRET}/a.png`),
-  'an https image in upper case': image(`HTTPS://${SECRET}`),
   'a data image': user(text, {
     type: 'image_url',
     image_url: { url: 'data:image/png;base64,AAAA', detail: 'low' },
@@ -83,7 +66,6 @@ const accepted: Record<string, unknown> = {
   }),
   'an https image of the messages API': source({ type: 'url', url: `https://${SECRET}` }),
   'a base64 image of the messages API': source({ type: 'base64', media_type: 'image/png', data: 'AA' }),
-  'an https document of the messages API': source({ type: 'url', url: `https://${SECRET}` }, 'document'),
   'a document of text': source({ type: 'text', media_type: 'text/plain', data: 'http://x' }, 'document'),
   'a source that is a string': user({ type: 'search_result', source: `http://${SECRET}` }),
   'messages that are no list': 'image_url"',
@@ -97,16 +79,12 @@ const refused: Record<string, unknown> = {
   }),
   'an http image as a bare string': user({ image_url: `http://${SECRET}` }),
   'a file image': user(text, { type: 'image_url', image_url: { url: `file:///${SECRET}` } }),
-  'an image without a scheme': image(SECRET),
   'half a surrogate pair': image('data:,\ud800A'),
   'a line break in base64': image('data:image/png;base64,AAAA\nAAAA'),
-  'a line break in long base64': image(`data:image/png;base64,${`${'A'.repeat(5000)}\r\n`.repeat(3)}`),
-  'DEL in base64': image(`data:image/png;base64,${'A'.repeat(5000)}\x7f${'A'.repeat(5000)}`),
   'a control character in the fragment': image(`https://${SECRET}/#a\tb`),
   'an authority of 8193 characters': image(`https://${'a'.repeat(8193)}/`),
   'an https audio': user({ type: 'audio_url', audio_url: { url: `https://${SECRET}` } }),
   'an audio as a bare string': user({ audio_url: `data:audio/wav;base64,${SECRET}` }),
-  'an audio without a type': user({ audio_url: { detail: 1, url: '' } }),
   'a data video': user({ type: 'video_url', video_url: { url: 'data:video/mp4;base64,AAAA' } }),
   'a video as a bare string': user({ video_url: `https://${SECRET}` }),
   'a video in a tool result': user({ type: 'tool_result', content: [{ video_url: { url: 'data:,' } }] }),
@@ -115,15 +93,10 @@ const refused: Record<string, unknown> = {
     type: 'url',
     url: `https://${SECRET}:x`,
   }),
-  'an http document of the messages API': source({ type: 'url', url: `http://${SECRET}` }, 'document'),
-  'a source of another type with a URL': source({ type: 'base64', data: 'AA', url: SECRET }),
   'a source without a type': source({ url: `http://${SECRET}` }, 'text'),
   'an http image in a tool result': user({
     type: 'tool_result',
     content: [text, { type: 'image', source: { type: 'url', url: `http://${SECRET}` } }],
-  }),
-  'an http image in a tool result of a tool result': user({
-    content: [{ content: [{ content: [text, { image_url: `http://${SECRET}` }] }] }, text],
   }),
   'the second of two images, after a large one': user(
     { type: 'image_url', image_url: { url: `data:image/png;base64,${'A'.repeat(20_000)}` } },
@@ -147,12 +120,7 @@ const goodUrls = new Set(go.accepted.filter((url) => !hasControl(url)));
 const badUrls = [...go.refused, ...go.accepted.filter(hasControl)];
 
 describe('the check of media URLs', () => {
-  for (const [name, messages] of Object.entries(accepted)) {
-    it(`passes ${name}`, () => {
-      check(messages);
-      assert.equal(serverRefuses(JSON.stringify(messages)), false);
-    });
-  }
+  for (const [name, messages] of Object.entries(accepted)) it(`passes ${name}`, () => check(messages));
 
   for (const [name, messages] of Object.entries(refused)) {
     it(`refuses ${name}, without quoting it`, () => {
@@ -163,14 +131,6 @@ describe('the check of media URLs', () => {
       );
     });
   }
-
-  it('refuses nothing that the server accepts, except an authority of 8193 characters and half a surrogate pair', () => {
-    const only = Object.entries(refused).filter(([, messages]) => !serverRefuses(JSON.stringify(messages)));
-    assert.deepEqual(
-      only.map(([name]) => name),
-      ['half a surrogate pair', 'an authority of 8193 characters'],
-    );
-  });
 
   it('is not made for embeddings, of which the service inspects no messages', () => {
     const body = JSON.stringify({ model: 'm', messages: refused['an http image'] });
@@ -196,6 +156,17 @@ describe('the check of media URLs', () => {
     const deep = `${'['.repeat(70)}${']'.repeat(70)}`;
     assert.throws(() => checkText(`[{"image_url":${GOOD},"x":${deep}}]`), { code: 'body_too_large' });
     checkText(`[{"image":${GOOD},"x":${deep}}]`);
+  });
+
+  it('lets others have a turn after each 512 KiB of a look, and after each message that is parsed', async () => {
+    const filled = 'A'.repeat(1 << 20);
+    const parts = [1, 2, 3, 4].map(() => `{"content":[{"image_url":"data:image/png;base64,${filled}"}]}`);
+    let turns = 0;
+    const pause = (): undefined => {
+      turns += 1;
+    };
+    await jsonBody({ salted: true })(Buffer.from(`{"model":"m","messages":[${parts}]}`), { pause });
+    assert.equal(turns, 8 + 8 + parts.length);
   });
 
   it('gives the same verdict as Go, in any spelling of the URL', () => {

@@ -46,22 +46,17 @@ describe('counts of tokens', () => {
     [
       ['{"prompt_tokens":1,"completion_tokens":2}', 1, 2],
       ['{"input_tokens":1,"output_tokens":2}', 1, 2],
-      ['{"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":1}}', 1, undefined, 1],
       ['{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0}}', 9, undefined, 0],
       ['{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":10}}', 9, undefined],
-      ['{"prompt_tokens":9,"prompt_tokens_details":null,"cache_read_input_tokens":1}', 9, undefined],
       ['{"input_tokens":9,"cache_read_input_tokens":30}', 39, undefined, 30],
       ['{"input_tokens":9,"cache_read_input_tokens":30,"cache_creation_input_tokens":2}', 41, undefined, 30],
       ['{"input_tokens":9,"cache_read_input_tokens":null,"cache_creation_input_tokens":2}', 11, undefined],
       ['{"input_tokens":0,"cache_read_input_tokens":-1,"output_tokens":1}', 0, 1],
       ['{"cache_read_input_tokens":30}', undefined, undefined],
-      ['{"prompt_tokens":0,"completion_tokens":0}', 0, 0],
       ['{"prompt_tokens":1000000001,"completion_tokens":1000000000}', undefined, 1_000_000_000],
       ['{"prompt_tokens":-1,"completion_tokens":1.5}', undefined, undefined],
-      ['{"prompt_tokens":"1","completion_tokens":null}', undefined, undefined],
       ['{"prompt_tokens":1e400,"completion_tokens":[2]}', undefined, undefined],
       ['{"__proto__":{"prompt_tokens":1},"constructor":2}', undefined, undefined],
-      ['{"type":"duration","seconds":3}', undefined, undefined],
       ['null', undefined, undefined],
     ];
 

@@ -75,10 +75,16 @@ export const eventsIn = (text: string): Json[] =>
       return event;
     });
 
-/** The stream of a Response for those events of a chat, as the chain makes it; it fails without `[DONE]`. */
-export function run(chat: readonly (Json | '[DONE]')[], request: object = {}) {
+/** A translator that has read that request. */
+export function translatorOf(request: object = {}) {
   const translator = createTranslator('r-1');
   translator.request(() => ({}) as ParsedBody)(bytesOf(request), {});
+  return translator;
+}
+
+/** The stream of a Response for those events of a chat, as the chain makes it; it fails without `[DONE]`. */
+export function run(chat: readonly (Json | '[DONE]')[], request: object = {}) {
+  const translator = translatorOf(request);
   const sink = translator.stream();
   const out: Uint8Array[] = [];
   let failure: PrivatemodeError | undefined;

@@ -25,17 +25,14 @@ describe('a Responses request is refused with 413 beyond', () => {
     for (let level = 1; level < count; level++) parameters = { a: parameters };
     return { tools: [{ ...fn('f'), parameters }] };
   };
-  const bytes = (count: number) => ({ metadata: { a: 'x'.repeat(count) } });
   const numbers = (count: number) =>
     `{"model":"m","input":"x","metadata":{"a":[${Array(count).fill('1e400').join(',')}]}}`;
-  const sizeOf = (request: Json) => JSON.stringify({ model: 'm', input: 'hi', ...request }).length;
 
   // The request itself, its other members and `a` count, too.
   const MOST: readonly [what: string, accepted: Json, refused: Json][] = [
     ['200,000 values', values(200_000 - 5), values(200_000 - 4)],
     ['20,000 members of objects', members(20_000 - 3), members(20_000 - 2)],
     ['64 levels', levels(64 - 3), levels(64 - 2)],
-    ['16 MiB', bytes(16 * MIB - sizeOf(bytes(0))), bytes(16 * MIB - sizeOf(bytes(0)) + 1)],
   ];
   const tooLarge = { code: 'body_too_large', status: 413, api: { param: 'request', code: 'invalid_value' } };
   for (const [what, accepted, refused] of MOST) {
@@ -44,6 +41,18 @@ describe('a Responses request is refused with 413 beyond', () => {
       assert.throws(() => translated(refused), tooLarge);
     });
   }
+
+  it('32 MiB of one item or member, with its name', () => {
+    const long = (count: number) => ({
+      role: 'user',
+      content: 'x'.repeat(count - '{"role":"user","content":""}'.length),
+    });
+    assert.doesNotThrow(() => translated({ input: [long(32 * MIB)] }));
+    const { code, status } = tooLarge;
+    const refusal = (param: string) => ({ code, status, api: { param, code: 'invalid_value' } });
+    assert.throws(() => translated({ input: [user, long(32 * MIB + 1)] }), refusal('input[1]'));
+    assert.throws(() => translated({ input: 'x'.repeat(32 * MIB) }), refusal('input'));
+  });
 
   it('20,000 numbers that no double holds', () => {
     const translate = (count: number) => () => [...translateRequest(Buffer.from(numbers(count)))];

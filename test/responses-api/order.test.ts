@@ -28,11 +28,6 @@ const ORDERS: readonly [what: string, input: readonly Json[], messages: readonly
     ['assistant (t) I look.\n\n [a,b]', 'tool of b b', 'tool of a a'],
   ],
   [
-    'reasoning between a text and a call is of their message, too',
-    [thought('t'), said('x'), thought('u'), call('a'), result('a')],
-    ['assistant (t\nu) x [a]', 'tool of a a'],
-  ],
-  [
     'what others say while tools run stands behind the results',
     [call('a'), user('quick'), { role: 'developer', content: 'note' }, call('b'), result('a'), result('b')],
     [

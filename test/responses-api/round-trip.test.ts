@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { translateBody } from '../../lib/responses-api/translator.ts';
-import { chatEvents, type Json, run, translated } from './chat-side.ts';
+import { chatEvents, type Json, run, translated, translatorOf } from './chat-side.ts';
 
 const text = fc.string({ unit: 'binary', minLength: 1, maxLength: 30 });
 const name = fc.oneof(
@@ -15,19 +14,10 @@ const args = fc
   .tuple(fc.dictionary(text, fc.jsonValue()), fc.constantFrom('', ' ', '\n\t'), fc.nat(2))
   .map(([value, blanks, indent]) => `${blanks}${JSON.stringify(value, null, indent)}${blanks}`);
 
+const named = { name, namespace: fc.option(name, { nil: undefined }) };
 const call = fc.oneof(
-  fc.record({
-    type: fc.constant('function_call'),
-    name,
-    namespace: fc.option(name, { nil: undefined }),
-    arguments: args,
-  }),
-  fc.record({
-    type: fc.constant('custom_tool_call'),
-    name,
-    namespace: fc.option(name, { nil: undefined }),
-    input: text,
-  }),
+  fc.record({ type: fc.constant('function_call'), ...named, arguments: args }),
+  fc.record({ type: fc.constant('custom_tool_call'), ...named, input: text }),
   fc.record({
     type: fc.constant('tool_search_call'),
     execution: fc.constant('client'),
@@ -42,7 +32,6 @@ const turn = fc
     message: fc.option(text, { nil: undefined }),
     calls: fc.array(call, { maxLength: 4 }),
     results: fc.array(text, { minLength: 4, maxLength: 4 }),
-    sealed: fc.boolean(),
   })
   .filter(({ message, calls }) => message !== undefined || calls.length > 0);
 
@@ -108,7 +97,7 @@ describe('a conversation that goes from Responses to chat and back', () => {
                 .map(toolOf),
             }),
           };
-          const { chat, context } = translated(request);
+          const { chat } = translated(request);
           const { messages } = JSON.parse(chat.toString()) as { messages: Json[] };
 
           assert.deepEqual(
@@ -123,7 +112,7 @@ describe('a conversation that goes from Responses to chat and back', () => {
           const told = messages.filter(({ role }) => role === 'assistant');
           assert.equal(told.length, turns.length);
           for (const [at, message] of told.entries()) {
-            const output = streams ? streamed(message, request) : whole(message, context);
+            const output = streams ? streamed(message, request) : whole(message, request);
             assert.deepEqual(output.map(said), items[at]!.map(said));
           }
         },
@@ -147,7 +136,11 @@ function streamed({ reasoning, content, tool_calls: calls = [] }: Json, request:
   return events.at(-1)!['response'].output;
 }
 
-function whole(message: Json, context: Parameters<typeof translateBody>[1]): Json[] {
+function whole(message: Json, request: Json): Json[] {
   const chat = { choices: [{ index: 0, message, finish_reason: 'stop' }] };
-  return JSON.parse(translateBody(Buffer.from(JSON.stringify(chat)), context).toString()).output;
+  return JSON.parse(
+    translatorOf(request)
+      .body(Buffer.from(JSON.stringify(chat)))
+      .toString(),
+  ).output;
 }

@@ -7,9 +7,8 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { readReasoning } from '../../lib/responses-api/response-object.ts';
-import { createTranslator, translateBody } from '../../lib/responses-api/translator.ts';
-import { callPiece, chatEvents, chunk, eventsIn, type Json, run, translated, USAGE } from './chat-side.ts';
+import { writeReasoning } from '../../lib/responses-api/response-object.ts';
+import { callPiece, chatEvents, chunk, eventsIn, type Json, run, translatorOf, USAGE } from './chat-side.ts';
 
 const TOOLS = {
   include: ['reasoning.encrypted_content'],
@@ -107,58 +106,44 @@ describe('a Responses stream', () => {
     const { events, failure } = run(chatEvents(ALL, 'tool_calls'), TOOLS);
     demandSequence(events);
     assert.equal(failure, undefined);
-    const text = ['output_text.done', 'content_part.done', 'output_item.done'];
+    const [added, call] = ['output_item.added', ['output_item.added', 'function_call_arguments.delta']];
+    const [part, callDone] = ['content_part.added', ['function_call_arguments.done', 'output_item.done']];
+    const thought = 'reasoning_text.delta';
     assert.deepEqual(typesOf(events), [
-      ...['created', 'in_progress', 'output_item.added', 'content_part.added'],
-      ...[
-        'reasoning_text.delta',
-        'reasoning_text.delta',
-        'reasoning_text.done',
-        'content_part.done',
-        'output_item.done',
-      ],
-      ...['output_item.added', 'content_part.added', 'output_text.delta', 'output_text.delta'],
-      ...['output_item.added', 'function_call_arguments.delta'],
-      ...['output_item.added', 'function_call_arguments.delta'],
-      ...[
-        'output_item.added',
-        'function_call_arguments.delta',
-        'output_item.added',
-        'output_item.added',
-        'function_call_arguments.delta',
-      ],
-      ...text,
-      ...['function_call_arguments.done', 'output_item.done'],
+      ...['created', 'in_progress', added, part, thought, thought, 'reasoning_text.done'],
+      ...['content_part.done', 'output_item.done', added, part, 'output_text.delta', 'output_text.delta'],
+      ...[...call, added, 'function_call_arguments.delta', ...call, added, ...call],
+      ...['output_text.done', 'content_part.done', 'output_item.done', ...callDone],
       ...['custom_tool_call_input.delta', 'custom_tool_call_input.done', 'output_item.done'],
-      ...['function_call_arguments.done', 'output_item.done', 'output_item.done'],
-      ...['function_call_arguments.done', 'output_item.done', 'completed'],
+      ...[...callDone, 'output_item.done', ...callDone, 'completed'],
     ]);
     const { response } = lastOf(events);
     const done = events.filter(({ type }) => type === 'response.output_item.done').map(({ item }) => item);
     assert.deepEqual(response.output, done);
-    const [reasoning, message, f, patch, read, search, invented] = response.output;
+    const [, , , , { call_id: other }, { call_id: empty }] = response.output;
+    assert.ok(other !== 'c1' && empty !== '', 'two calls of one id, or a call without any');
+    const function_call = { type: 'function_call', status: 'completed' };
     assert.deepEqual(
-      [reasoning.summary, reasoning.content, readReasoning(reasoning.encrypted_content)],
-      [[], [{ type: 'reasoning_text', text: 'think' }], 'think'],
+      response.output.map(({ id, ...item }: Json) => item),
+      [
+        {
+          ...{ type: 'reasoning', summary: [], content: [{ type: 'reasoning_text', text: 'think' }] },
+          ...{ encrypted_content: writeReasoning('think'), status: 'completed' },
+        },
+        {
+          ...{ type: 'message', role: 'assistant', status: 'completed' },
+          content: [{ type: 'output_text', text: 'Hello é😀', annotations: [], logprobs: [] }],
+        },
+        { ...function_call, call_id: 'c1', name: 'f', arguments: '{"a":1}' },
+        { ...function_call, type: 'custom_tool_call', call_id: 'c2', name: 'patch', input: INPUT },
+        { ...function_call, call_id: other, namespace: 'mcp__files', name: 'read', arguments: '{}' },
+        {
+          ...{ ...function_call, type: 'tool_search_call', call_id: empty },
+          ...{ execution: 'client', arguments: { q: 1 } },
+        },
+        { ...function_call, call_id: 'c4', name: 'invented', arguments: '{}' },
+      ],
     );
-    assert.deepEqual(message.content, [
-      { type: 'output_text', text: 'Hello \u00e9\ud83d\ude00', annotations: [], logprobs: [] },
-    ]);
-    assert.deepEqual(
-      [f.type, f.call_id, f.name, f.arguments, f.status],
-      ['function_call', 'c1', 'f', '{"a":1}', 'completed'],
-    );
-    assert.deepEqual(
-      [patch.type, patch.call_id, patch.name, patch.input],
-      ['custom_tool_call', 'c2', 'patch', INPUT],
-    );
-    assert.deepEqual([read.type, read.namespace, read.name], ['function_call', 'mcp__files', 'read']);
-    assert.notEqual(read.call_id, 'c1', 'two calls of one id');
-    assert.deepEqual(
-      [search.type, search.execution, search.arguments],
-      ['tool_search_call', 'client', { q: 1 }],
-    );
-    assert.deepEqual([invented.type, invented.name], ['function_call', 'invented']);
     assert.deepEqual(response.usage, {
       input_tokens: 7,
       input_tokens_details: { cached_tokens: 3, cache_write_tokens: 0 },
@@ -265,18 +250,9 @@ describe('a Responses stream', () => {
     });
   }
 
-  const DELETE = '{"command":"rm -rf /home/user';
   const CUT = [
-    '{',
-    ' {"a"',
-    '{"":',
-    '{"a":1,"a":2',
-    '{"a":1',
-    '{"a":"\\',
-    '{"a":tru',
-    '{"a":[{}',
-    '{"a":1,',
-    DELETE,
+    ...['{', ' {"a"', '{"":', '{"a":1,"a":2', '{"a":1', '{"a":"\\', '{"a":tru', '{"a":[{}', '{"a":1,'],
+    '{"command":"rm -rf /home/user',
   ];
   for (const args of CUT) {
     it(`fails at truncated arguments although finish_reason says that the call is complete: ${args}`, () => {
@@ -291,20 +267,8 @@ describe('a Responses stream', () => {
 
   it('passes on arguments exactly as the model wrote them, even invalid ones, unless they are truncated', () => {
     const others = [
-      '{"a":1}',
-      ' {} ',
-      '{"a":1}}',
-      '{"a":1},',
-      '{"a":[1]} , {',
-      '{a:1}',
-      "{'a'",
-      'rm',
-      '[1',
-      '"x',
-      '1',
-      'nul',
-      'nullx',
-      '{"a":1,"a":2}',
+      ...['{"a":1}', ' {} ', '{"a":1}}', '{"a":1},', '{"a":[1]} , {', '{a:1}', "{'a'", 'rm', '[1', '"x', '1'],
+      ...['nul', 'nullx', '{"a":1,"a":2}'],
     ];
     for (const args of others) {
       const pieces = [callPiece(0, '', 'c', 'f'), ...[...args].map((piece) => callPiece(0, piece))];
@@ -386,16 +350,19 @@ describe('a Responses stream', () => {
       assert.deepEqual(customCall([...args]), ['', 'stream_unfinished']));
   }
 
-  it('keeps a lone surrogate', () => {
-    const { events } = run(chatEvents([{ content: 'a\ud800' }]));
-    assert.equal(lastOf(events)['response'].output[0].content[0].text, 'a\ud800');
-  });
-
-  it('fails with response_too_large with more than 16 Mi characters', () => {
-    const { events, failure } = run(chatEvents(Array(17).fill({ content: 'x'.repeat(1024 * 1024) })));
-    assert.equal(failure?.code, 'response_too_large');
-    assert.equal(lastOf(events)['type'], 'response.failed');
-  });
+  const LONG = 'x'.repeat(1024 * 1024);
+  for (const [what, deltas] of Object.entries({
+    'more than 16 Mi characters': Array(17).fill({ content: LONG }),
+    'calls whose names have more': Array.from({ length: 17 }, (_, k) => callPiece(k, '', `c${k}`, LONG)),
+    'more than a million pieces': [
+      { tool_calls: Array(1024 * 1024).fill({ index: 0, function: { name: 'f' } }) },
+    ],
+  }))
+    it(`fails with response_too_large with ${what}`, () => {
+      const { events, failure } = run(chatEvents(deltas));
+      assert.equal(failure?.code, 'response_too_large');
+      assert.equal(lastOf(events)['type'], 'response.failed');
+    });
 
   it('ends in response.failed, without a done event, if its last events cannot be written', (t) => {
     const write = JSON.stringify;
@@ -411,8 +378,7 @@ describe('a Responses stream', () => {
   });
 
   it('is made of the events that were opened, in UTF-8, and writes nothing behind its end', () => {
-    const translator = createTranslator('r-1');
-    translator.request(() => ({}) as never)(Buffer.from('{"model":"m","input":"x"}'), {});
+    const translator = translatorOf();
     const asked = { streaming: true, choices: 1, format: undefined, usage: 'last' } as const;
     // What was sealed is in quotes here.
     const open = (messages: readonly string[]) => messages.map((message) => atob(message));
@@ -435,7 +401,7 @@ describe('a Responses stream', () => {
     const { response } = lastOf(eventsIn(text));
     assert.equal(response.output[0].content[0].text, 'é\ud83d\ude00\u00a9"');
     assert.deepEqual([response.model, response.usage.total_tokens], ['real-model', 12]);
-    assert.equal(translator.events(), eventsIn(text).length);
+    assert.equal(decrypter.events, eventsIn(text).length);
     assert.equal(translator.fail(new PrivatemodeError('internal', 'x')).length, 0);
   });
 });
@@ -456,9 +422,9 @@ describe('a whole chat completion', () => {
         choices: [{ index: 0, message, finish_reason, logprobs: null }],
       }),
     );
-  const { context } = translated(TOOLS);
+  const translator = translatorOf(TOOLS);
   const read = (...input: Parameters<typeof whole>): Json =>
-    JSON.parse(translateBody(whole(...input), context).toString());
+    JSON.parse(translator.body(whole(...input)).toString());
 
   it('becomes a Response with the same kinds of items as a stream: reasoning, message, calls', () => {
     const response = read(
@@ -500,7 +466,7 @@ describe('a whole chat completion', () => {
     ];
     for (const body of [Buffer.from('{"choices":[]}'), ...bad]) {
       assert.throws(
-        () => translateBody(body, context),
+        () => translator.body(body),
         (thrown: Json) => thrown['status'] === 502,
       );
     }

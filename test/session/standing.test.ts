@@ -1,11 +1,10 @@
 /**
- * The states of the proxy (docs/states.md). The tests of the session reach them.
+ * The states of the proxy (docs/operating.md). The tests of the session reach them.
  */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { STANDINGS, type StateName, standingOf } from '../../lib/session/standing.ts';
+import { type StateName, standingOf } from '../../lib/session/standing.ts';
 import { newState, type SessionState } from '../../lib/session/state.ts';
 
 const NOW = { now: 1_000, monotonic: 1_000 };
@@ -62,21 +61,5 @@ describe('the state of the proxy', () => {
     const facts = { ...rejection('manifest_invalid', false) };
     assert.equal(standingOf({ ...newState(false), ...facts }, NOW).state, 'rejected-once');
     assert.equal(standingOf({ ...newState(true), ...facts }, NOW).state, 'manifest-not-understood');
-  });
-
-  it('stands in the table of docs/states.md, with its headline and its gauge', () => {
-    const page = readFileSync(new URL('../../docs/states.md', import.meta.url), 'utf8');
-    const rows = [...page.matchAll(/^\| `([a-z-]+)` \| ([^|]+) \| (true|false) \| ([01]) \|$/gm)];
-    assert.deepEqual(
-      rows.map(([, ...row]) => row),
-      Object.entries(STANDINGS).map(([state, row]) => [
-        ...[state, row.title, String(row.verified), row.verified ? '1' : '0'],
-      ]),
-    );
-    const conditions = [...page.matchAll(/^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \| (?:204|503) \| [^|]+ \|$/gm)];
-    assert.deepEqual(
-      conditions.map(([, state]) => state),
-      Object.keys(STANDINGS),
-    );
   });
 });

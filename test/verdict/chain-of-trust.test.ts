@@ -12,7 +12,7 @@ describe('the chain of trust', () => {
   const outcomes = (outcome: (id: string) => Check['outcome']) =>
     linksOf(outcome).map((link) => `${link.id} ${link.outcome}`);
 
-  /** By the beginning of an id, as docs/checks.md orders them. */
+  /** By the beginning of an id, as docs/verify.md orders them. */
   const LINKS: readonly (readonly [link: string, ids: RegExp])[] = [
     ['coordinator', /^(nonce\.length|document\.form)$/],
     ['manifest', /^(manifest\.(count|expected|valid)|document\.policies|evidence\.reference_values)$/],

@@ -161,11 +161,9 @@ export const POLICY_ROWS: Rows<PolicySubject> = [
       const { committedMajor, committedMinor, committedBuild } = report;
       const { currentMajor, currentMinor, currentBuild } = report;
       const isAtMost = committedMajor * 256 + committedMinor <= currentMajor * 256 + currentMinor;
-      return finding(
-        isAtMost && committedBuild <= currentBuild,
-        `${committedMajor}.${committedMinor} build ${committedBuild}`,
-        `at most ${currentMajor}.${currentMinor} build ${currentBuild}`,
-      );
+      const holds = isAtMost && committedBuild <= currentBuild;
+      const found = `${committedMajor}.${committedMinor} build ${committedBuild}`;
+      return finding(holds, found, `at most ${currentMajor}.${currentMinor} build ${currentBuild}`);
     },
   }),
   minimumMitigations('launch', 'Mitigations at launch'),

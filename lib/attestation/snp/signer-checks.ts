@@ -66,7 +66,7 @@ function isAmdCa(certificate: x509.Certificate, name: string): boolean {
   );
 }
 
-interface SignerSubject {
+export interface VcekSubject {
   readonly report: SnpReport;
   readonly roots: Roots;
   readonly vcek: x509.Certificate;
@@ -76,7 +76,7 @@ interface SignerSubject {
   readonly now: Date;
 }
 
-export const SIGNER_ROWS: Rows<SignerSubject> = [
+export const SIGNER_ROWS: Rows<VcekSubject> = [
   row('snp.vcek.available', 'Endorsement key certificate', '7', {
     expected: 'a VCEK certificate in the document, or one that can be fetched for this chip and TCB',
     judge: ({ origin }) => finding(true, origin),

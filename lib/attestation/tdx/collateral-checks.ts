@@ -14,7 +14,7 @@ import { signatureFinding } from './quote-checks.ts';
 import * as documents from './tcb-info.ts';
 
 /** Evidence whose signer is known, a reference value, and one of the two documents that Intel signs. */
-interface DocumentSubject<T = documents.TcbInfo | documents.QeIdentity> extends EntrySubject {
+export interface DocumentSubject<T = documents.TcbInfo | documents.QeIdentity> extends EntrySubject {
   readonly document: documents.SignedDocument<T>;
 }
 
@@ -148,7 +148,7 @@ const QE_ROWS: Rows<DocumentSubject<documents.QeIdentity>> = [
   }),
 ];
 
-interface ListSubject {
+export interface ListSubject {
   readonly list: ReturnType<typeof readFetchedList>;
   /** Must have signed the list. */
   readonly issuer: Certificate;

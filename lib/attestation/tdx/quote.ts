@@ -3,7 +3,6 @@
  * signatures cover the binary form (9.2, integers little-endian). One table gives both, and the types.
  */
 import { malformed } from '../../crypto/der.ts';
-import type { MessageOf } from '../protobuf.ts';
 import * as protobuf from '../protobuf.ts';
 
 // In each of the next three tables, the fields stand in the order of the binary form.
@@ -73,9 +72,9 @@ export const QUOTE_V4 = {
   extraBytes: [5, 'bytes'],
 } as const;
 
-export type QuoteV4 = MessageOf<typeof QUOTE_V4>;
-export type TdQuoteBody = MessageOf<typeof TD_QUOTE_BODY>;
-export type EnclaveReport = MessageOf<typeof ENCLAVE_REPORT>;
+export type QuoteV4 = protobuf.MessageOf<typeof QUOTE_V4>;
+export type TdQuoteBody = protobuf.MessageOf<typeof TD_QUOTE_BODY>;
+export type EnclaveReport = protobuf.MessageOf<typeof ENCLAVE_REPORT>;
 
 /** ECDSA over P-256; a QE report with its own certification data; in that, PEM of the PCK certificate. */
 export const QUOTE_TYPES = { version: 4, attestationKey: 2, tee: 0x81, certification: 6, pck: 5 } as const;
@@ -108,5 +107,5 @@ export const signedQuoteBytes = (quote: Pick<QuoteV4, 'header' | 'tdQuoteBody'>)
 /** The bytes that the PCK key signs: the SGX report body of the quoting enclave, 384 bytes. */
 export const qeReportBytes = (report: EnclaveReport): Uint8Array => write(ENCLAVE_REPORT, report);
 
-const write = <S extends protobuf.Schema>(schema: S, values: MessageOf<S>): Uint8Array =>
+const write = <S extends protobuf.Schema>(schema: S, values: protobuf.MessageOf<S>): Uint8Array =>
   Buffer.concat(Object.entries(schema).map(([name, field]) => protobuf.binary(field, values[name])));

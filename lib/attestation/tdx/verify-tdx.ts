@@ -9,7 +9,7 @@ import { CHAIN_ROWS, readPckChain, readPinnedRoot, readSgxExtension, SGX_EXTENSI
 import { COLLATERAL_ROWS, judgeCollateral } from './collateral-checks.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import { type QuoteV4, quoteParts } from './quote.ts';
-import { FORM_ROWS, type QuoteSubject, SIGNATURE_ROWS, type SignerSubject } from './quote-checks.ts';
+import { FORM_ROWS, SIGNATURE_ROWS } from './quote-checks.ts';
 
 /** The checks of who signed, and those after the checks of the document. */
 export const TDX_ROWS = {
@@ -19,7 +19,8 @@ export const TDX_ROWS = {
 
 /**
  * Returns whether all checks hold, those of what runs and on what by one of the reference values;
- * `documentHolds` makes the checks of the document in between.
+ * `documentHolds` makes the checks of the document in between. Fetches nothing before it is known that an
+ * enclave under the pinned root signed the quote.
  */
 export async function verifyTdx(
   checks: Checks,
@@ -28,26 +29,22 @@ export async function verifyTdx(
   context: EvidenceContext,
   documentHolds: (checks: Checks) => Promise<boolean>,
 ): Promise<boolean> {
-  const signer = await whoSigned(checks, { ...context, ...quoteParts(message) });
-  if (signer === undefined || !(await documentHolds(checks))) return false;
+  const quoted = { ...context, ...quoteParts(message) };
+  if (!(await checks.run(FORM_ROWS, quoted))) return false;
+  const { pckCertChain } = quoted.qe.pckCertificateChainData;
+  const chain = await checks.read('tdx.pck.format', () => readPckChain(pckCertChain));
+  const pinned = await checks.read('tdx.pck.chain', () => readPinnedRoot(context.roots));
+  if (chain === undefined || pinned === undefined) return false;
+  const chained = { ...quoted, chain, pinned };
+  if (!(await checks.run(CHAIN_ROWS, chained))) return false;
+  const extension = chain[0].extensions.get(SGX_EXTENSION_OID)?.value;
+  const sgx = await checks.read('tdx.pck.extensions', () => readSgxExtension(extension));
+  const signer = sgx && { ...chained, sgx };
+  if (signer === undefined || !(await checks.run(SIGNATURE_ROWS, signer))) return false;
+  if (!(await documentHolds(checks))) return false;
   const accepting = await checks.tryEach(entries, async (tried, entry) => {
     const subject = { ...signer, entry };
     return (await tried.run(POLICY_ROWS, subject)) && judgeCollateral(tried, subject);
   });
   return accepting !== undefined;
-}
-
-/** Judges who signed the quote; undefined unless an enclave under the pinned root did. Fetches nothing. */
-async function whoSigned(checks: Checks, quoted: QuoteSubject): Promise<SignerSubject | undefined> {
-  if (!(await checks.run(FORM_ROWS, quoted))) return undefined;
-  const { pckCertChain } = quoted.qe.pckCertificateChainData;
-  const chain = await checks.read('tdx.pck.format', () => readPckChain(pckCertChain));
-  const pinned = await checks.read('tdx.pck.chain', () => readPinnedRoot(quoted.roots));
-  if (chain === undefined || pinned === undefined) return undefined;
-  const chained = { ...quoted, chain, pinned };
-  if (!(await checks.run(CHAIN_ROWS, chained))) return undefined;
-  const extension = chain[0].extensions.get(SGX_EXTENSION_OID)?.value;
-  const sgx = await checks.read('tdx.pck.extensions', () => readSgxExtension(extension));
-  const signer = sgx && { ...chained, sgx };
-  return signer && (await checks.run(SIGNATURE_ROWS, signer)) ? signer : undefined;
 }

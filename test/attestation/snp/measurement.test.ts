@@ -22,7 +22,6 @@ interface Accepted {
 }
 interface Expected {
   readonly snp: {
-    readonly ap_vmsa_page_nonzero: Record<string, string>;
     readonly ap_vmsa_page_sha384: string;
     readonly accepted: Accepted[];
   }[];
@@ -40,13 +39,6 @@ const POLICY = guestPolicyValue(ENTRY.guestPolicy);
 
 describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
   it('use the expected VMSA page of an application processor', () => {
-    const nonzero = [...PAGE.entries()].filter(([, byte]) => byte !== 0);
-    const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0');
-    assert.deepEqual(
-      Object.fromEntries(nonzero.map(([offset, byte]) => [hex(offset, 3), hex(byte, 2)])),
-      EXPECTED.ap_vmsa_page_nonzero,
-    );
-    assert.equal(PAGE.length, 4096);
     assert.equal(toHex(sha384(PAGE)), EXPECTED.ap_vmsa_page_sha384);
     assert.notEqual(toHex(sha384(apVmsaPage(APEIP, 'Milan'))), EXPECTED.ap_vmsa_page_sha384);
     assert.equal(toHex(apVmsaPage(0xffffffff, 'Genoa').subarray(0x18, 0x20)), '0000ffff00000000');
@@ -57,20 +49,13 @@ describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
   });
 
   it('have the expected 220 values for the live manifest, and the expected ID keys', () => {
-    const all = [...measurements(ENTRY.trustedMeasurement, PAGE)];
+    const all = acceptedMeasurements(ENTRY);
     assert.equal(all.length, 220);
     assert.equal(toHex(sha256(...all)), '366af890912a6758f33ea886646d39791f2851d01dfd35c7f0af8850adb9753d');
     assert.equal(
       toHex(sha256(...all.map((measurement) => idKeyDigest(measurement, POLICY)))),
       'd2dc5c1f3e2a24d92e22d33a0efd26263f7e14660f57a4585b9f3a805d0bdf50',
     );
-  });
-
-  it('are recognised with their vCPU count', () => {
-    for (const { vcpus, measurement } of EXPECTED.accepted) {
-      assert.deepEqual(acceptedMeasurements(ENTRY)[vcpus - 1], fromHex(measurement));
-    }
-    assert.equal(acceptedMeasurements(ENTRY).length, 220);
   });
 
   it('are compared exactly if the manifest has no APEIP', () => {
@@ -107,17 +92,5 @@ describe('the ID key', () => {
       toHex(idKeyDigest(GOLDEN, 0x2030000n)),
       '0904c1ac37e2399a216aacea6f4a15e82817dd0ec0018d39bb3356ab1e30e5c2bdb366f4e897f132c0ffe7c7e581c8ea',
     );
-  });
-
-  it('has the expected digest for each listed vCPU count of the live manifest (docs/protocol/attestation.md 19.13)', () => {
-    assert.equal(POLICY, 0x252013an);
-    const { accepted } = EXPECTED;
-    assert.equal(accepted.length, 14);
-    for (const row of accepted) {
-      const measurement = fromHex(row.measurement);
-      if (row.id_block !== undefined) assert.equal(toHex(idBlock(measurement, POLICY)), row.id_block);
-      assert.equal(toHex(idKeyDigest(measurement, POLICY)), row.id_key_digest, `${row.vcpus} vCPUs`);
-    }
-    assert.ok(accepted.filter((row) => row.id_block !== undefined).length >= 2);
   });
 });

@@ -92,23 +92,20 @@ describe('a real report of version 5', () => {
 });
 
 describe("AMD's own revocation list", () => {
-  for (const [product, file, day, failing] of [
-    ['Genoa', 'genoa.crl', '2026-09-15', []],
-    ['Milan', 'milan.crl', '2026-09-15', []],
-    ['Genoa', 'genoa.crl', '2026-10-05', ['snp.crl.available']],
-  ] as const) {
-    it(`${file} ${failing.length > 0 ? `fails ${failing}` : 'is accepted'} for ${product} on ${day}`, async () => {
-      const [checks, now] = [new Checks(CRL_ROWS), new Date(`${day}T00:00:00Z`)];
+  it('is accepted while it is in force', async () => {
+    const failed = async (product: Product, day: string): Promise<string[]> => {
+      const crl = vectorBytes(`real-amd/${product.toLowerCase()}.crl`);
       const roots = readRoots(PRODUCTION_ROOTS, product);
+      const [checks, now] = [new Checks(CRL_ROWS), new Date(`${day}T00:00:00Z`)];
       const arkCrl = await checks.read('snp.crl.available', () =>
-        obtainArkCrl(vectorBytes(`real-amd/${file}`), now, () => OFFLINE.amdCrl({ product })),
+        obtainArkCrl(crl, now, () => OFFLINE.amdCrl({ product })),
       );
       if (arkCrl) await checks.run(CRL_ROWS, { arkCrl, roots, now });
-      const failed = checks.of(CRL_ROWS).filter(({ outcome }) => outcome === 'fail');
-      assert.deepEqual(
-        failed.map(({ id }) => id),
-        failing,
-      );
-    });
-  }
+      return checks.of(CRL_ROWS).flatMap(({ id, outcome }) => (outcome === 'fail' ? [id] : []));
+    };
+    for (const product of ['Genoa', 'Milan'] as const) {
+      assert.deepEqual(await failed(product, '2026-09-15'), []);
+      assert.deepEqual(await failed(product, '2026-10-05'), ['snp.crl.available']);
+    }
+  });
 });

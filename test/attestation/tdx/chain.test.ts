@@ -45,8 +45,6 @@ describe('the profile of a certificate of Intel', () => {
     'a key that is not elliptic': { publicKey: { ...publicKey, curve: undefined } },
     'two common names': { subject: { ...subject, attributes: twoNames } },
   };
-  it('is met by the PCK certificate of the platform', async () =>
-    assert.deepEqual(await judge(leaf), { outcome: 'pass', found: 'all three as expected' }));
   for (const [name, changes] of Object.entries(altered)) {
     it(`refuses ${name}, and describes the one defect`, async () => {
       const { outcome, found } = (await judge({ ...leaf, ...changes })) ?? {};

@@ -25,11 +25,7 @@ const PCK: Refusals = {
   'tdx.pck.format': {
     'text after the chain': { chain: (pem) => `${pem}more` },
     'two NUL bytes after the chain': { chain: (pem) => `${pem}\0\0` },
-    'white space after the chain': { chain: (pem) => `${pem}\n\n` },
-    'text before the chain': { chain: (pem) => `Subject: PCK\n${pem}` },
     'four certificates': { chain: (pem) => pem + pem.slice(pem.lastIndexOf('-----BEGIN')) },
-    'two certificates': { chain: (pem) => pem.slice(pem.indexOf('-----BEGIN', 10)) },
-    'blocks of another label': { chain: (pem) => pem.replaceAll('CERTIFICATE', 'X509 CRL') },
     'a first block of another label': {
       chain: (pem) =>
         pem.replace('BEGIN CERTIFICATE', 'BEGIN X509 CRL').replace('END CERTIFICATE', 'END X509 CRL'),

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { boolean, enumerated } from '../../../simulator/pki/der.ts';
-import { failed, filled, itAccepts, itRefuses, judge } from '../../support/evidence/tdx-cases.ts';
+import { failed } from '../../support/evidence/cases.ts';
+import { filled, itAccepts, itRefuses, judge } from '../../support/evidence/tdx-cases.ts';
 import { type Changes, COORDINATOR_HASH } from '../../support/evidence/tdx-platform.ts';
 
 const configured = (suffix: string, value: Uint8Array | undefined): Changes => ({

@@ -6,13 +6,17 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { allAccepted } from '../../../lib/attestation/check.ts';
+import { readWireFields } from '../../../lib/attestation/protobuf.ts';
+import { decodeSnpAttestation, serializeReport } from '../../../lib/attestation/snp/report.ts';
 import { readPckChain, readSgxExtension } from '../../../lib/attestation/tdx/chain.ts';
 import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
 import { readSignedJson } from '../../../lib/attestation/tdx/tcb-info.ts';
+import { parseCertificate, parseCrl } from '../../../lib/attestation/x509.ts';
 import { decodeCertificates } from '../../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
-import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
+import { encodeQuoteV4 } from '../../../simulator/evidence/messages.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';
+import { vectorBytes } from '../../support/evidence/attestation-vectors.ts';
 import { judgeTdx, TDX_ROWS } from '../../support/evidence/stages.ts';
 import { encodeSgx, SGX_PARTS } from '../../support/evidence/tdx-authorities.ts';
 import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
@@ -97,6 +101,13 @@ describe('arbitrary input', () => {
     const extension = encodeSgx(SGX_PARTS);
     const readers: readonly (readonly [Uint8Array, (bytes: Uint8Array) => unknown])[] = [
       [message, decodeQuoteV4],
+      [message, readWireFields],
+      [
+        vectorBytes('synthetic_v158/attestation.pb'),
+        (bytes) => serializeReport(decodeSnpAttestation(bytes).report),
+      ],
+      [vectorBytes('snp/genoa_v3_azure_vcek.der'), parseCertificate],
+      [vectorBytes('synthetic_v158/ark_crl.der'), parseCrl],
       [extension, readSgxExtension],
       [certification.pckCertificateChainData.pckCertChain, readPckChain],
       [Buffer.from(body), (bytes) => readSignedJson(Buffer.from(bytes).toString('utf8'), 'enclaveIdentity')],

@@ -1,4 +1,4 @@
-/** Several instances on one port, by the template unit and the commands of docs/replicas.md. */
+/** Several instances on one port, by the template unit and the commands of docs/team.md. */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -60,7 +60,7 @@ describe('instances on one port under systemd', { timeout: 600_000 }, () => {
   const logs = (): Promise<string> => machine.run('sh', '-c', 'cat /run/1.log /run/2.log || :');
 
   it('are started by the commands of the page, as one user with a workspace each, and each says that it is ready', async () => {
-    const commands = blockOf('replicas.md', 'instances').replaceAll(':909', `:${ADMIN_PORTS}`);
+    const commands = blockOf('team.md', 'instances').replaceAll(':909', `:${ADMIN_PORTS}`);
     await machine.run('bash', '-euc', `cd ${CHECKOUT}\n${commands}`);
     const users = new Set<string>();
     for (const { name, unit } of INSTANCES) {
@@ -77,9 +77,7 @@ describe('instances on one port under systemd', { timeout: 600_000 }, () => {
   it('complete all of 120 streams while each is restarted twice', async (t) => {
     const before = readFileSync(MIGRATE, 'utf8');
     t.after(() => writeFileSync(MIGRATE, before));
-    const setting = /^echo net\.ipv4\.tcp_migrate_req=(1) /m.exec(
-      blockOf('replicas.md', 'instances-migrate'),
-    )!;
+    const setting = /^echo net\.ipv4\.tcp_migrate_req=(1) /m.exec(blockOf('team.md', 'instances-migrate'))!;
     writeFileSync(MIGRATE, setting[1]!);
     const load = streamsUnderLoad({ port: PORT, count: 120, everyMs: 100, model: 'sim-20x50' });
     const processes = new Set<string>();

@@ -128,15 +128,9 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     assert.match(owners, /^[1-9]\d+\n$/, 'one owner, not root');
   });
 
-  it('keeps running for 12 s without a restart by the watchdog', async () => {
-    const before = await mainProcess();
-    await delay(12_000);
-    assert.equal(await mainProcess(), before);
-    assert.equal(await machine.property(SERVICE, 'NRestarts'), '0');
-  });
-
   it('keeps its process and serves streams after a reload', async () => {
     const before = await mainProcess();
+    assert.equal(await machine.property(SERVICE, 'NRestarts'), '0');
     await machine.run('systemctl', 'reload', SERVICE);
     assert.deepEqual(await streams(PORTS.system), { complete: 3 });
     assert.equal(await mainProcess(), before);
@@ -229,8 +223,9 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     assert.match(await systemctl('show', '--property=StatusText', SERVICE), /listening on/);
     await machine.run('sh', '-c', `echo next-key > ${own}/api-key`);
     await systemctl('reload', SERVICE);
-    await delay(4_000); // by itself it looks every five seconds
-    assert.match(await machine.run('cat', `${USER.runtime}/proxy.log`), /The API key file was read again/);
+    const readAgain = async (): Promise<boolean> =>
+      (await machine.run('cat', `${USER.runtime}/proxy.log`)).includes('The API key file was read again');
+    await eventually('the new key', readAgain, 4_000, 100); // by itself it looks every five seconds
     assert.deepEqual(await streams(PORTS.user), { complete: 3 });
     // systemd moved the state of users to another directory in version 254
     const history = await machine.run('sh', '-c', `cat $(find ${USER.home} -name log.txt)`);

@@ -35,7 +35,7 @@ export async function bundleClient({ minify = false } = {}): Promise<ReadonlyMap
     conditions: ['portable'],
     inject: [join(ROOT, 'lib/client-library/buffer.ts')],
     alias: { 'node:buffer': './lib/client-library/buffer.ts' },
-    external: ['openai', '@anthropic-ai/sdk'],
+    external: ['openai'],
     preserveSymlinks: true,
     logLevel: 'error',
   });
@@ -96,7 +96,7 @@ export async function serveClientPages(): Promise<ClientPages> {
 }
 
 /** Presses a button of the page and resolves when what it started is over. Rejects after 20 s. */
-export const press = (page: Page, button: 'verify' | 'send'): Promise<void> =>
+const press = (page: Page, button: 'verify' | 'send'): Promise<void> =>
   page.evaluate(`new Promise((resolve, reject) => {
     const { dataset } = document.documentElement;
     const before = dataset.done;

@@ -5,8 +5,8 @@
 import { Agent, fetch as undiciFetch } from 'undici';
 import { runtimeClock } from '../../../lib/client-library/clock.ts';
 import { openFetch, type PrivatemodeFetch } from '../../../lib/client-library/fetch.ts';
-import { ownOptions } from '../../../lib/client-library/option-names.ts';
-import { type PrivatemodeOptions, readOptions } from '../../../lib/client-library/options.ts';
+import type { PrivatemodeOptions } from '../../../lib/client-library/options.ts';
+import { ownOptions, readOptions } from '../../../lib/client-library/read-options.ts';
 import { TIMES, type Times } from '../../../lib/times.ts';
 import type { Simulator } from '../../../simulator/simulator.ts';
 import { PROXY_ALONE } from '../../suites.ts';

@@ -2,8 +2,7 @@
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { essenceOfBody, essenceOfEvent, type HonestExchange } from '../remote/honest-exchanges.ts';
-import { PATHS } from '../remote/transcripts/corpus.ts';
-import type { EndpointName } from '../remote/transcripts/transcript.ts';
+import { type EndpointName, PATHS } from '../remote/transcripts/transcript.ts';
 
 type Json = Record<string, unknown>;
 
@@ -88,7 +87,7 @@ type Caller = (url: string, request: Json, fetching: typeof fetch) => Promise<un
 const openai = (url: string, fetching: typeof fetch): OpenAI =>
   new OpenAI({ baseURL: `${url}/v1`, apiKey: 'k', maxRetries: 0, timeout: 120_000, fetch: fetching });
 
-const CALLERS: Readonly<Record<EndpointName, Caller>> = {
+export const CALLERS: Readonly<Record<EndpointName, Caller>> = {
   chat: (url, request, fetching) => openai(url, fetching).chat.completions.create(request as never),
   completions: (url, request, fetching) => openai(url, fetching).completions.create(request as never),
   embeddings: (url, request, fetching) => openai(url, fetching).embeddings.create(request as never),
@@ -112,7 +111,7 @@ const CALLERS: Readonly<Record<EndpointName, Caller>> = {
   },
 };
 
-const isIterable = (value: unknown): value is AsyncIterable<Json> =>
+export const isIterable = (value: unknown): value is AsyncIterable<Json> =>
   typeof value === 'object' && value !== null && Symbol.asyncIterator in value;
 
 /** Asks the proxy at that URL what the exchange asks. */

@@ -1,5 +1,5 @@
 /** The files of test/vectors/attestation as inputs of the verifier (READMEs there). */
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import type { SecretResponseInput } from '../../../lib/attestation/mesh.ts';
 import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
@@ -11,10 +11,6 @@ export const vectorBytes = (path: string): Uint8Array =>
 export const vectorText = (path: string): string =>
   readFileSync(new URL(`attestation/${path}`, VECTORS), 'utf8');
 export const vectorJson = <T>(path: string): T => JSON.parse(vectorText(path)) as T;
-export const vectorNames = (folder: string): string[] =>
-  readdirSync(new URL(`attestation/${folder}/`, VECTORS));
-/** A file of test/vectors/trust. */
-export const trustText = (name: string): string => readFileSync(new URL(`trust/${name}`, VECTORS), 'utf8');
 
 const unavailable = (): Promise<never> =>
   Promise.reject(new PrivatemodeError('collateral_unavailable', 'offline'));
@@ -34,7 +30,7 @@ export type SyntheticSet = (typeof SYNTHETIC_SETS)[number];
 
 const SYNTHETIC_NOW = new Date('2026-12-01T00:00:00Z');
 
-export interface SyntheticCase {
+interface SyntheticCase {
   readonly file: string;
   readonly kind: 'attest_response' | 'secret_response';
   readonly upstream: 'accept' | 'reject';

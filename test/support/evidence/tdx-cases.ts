@@ -8,16 +8,16 @@ import {
   crlDistributionPoint,
   type EncodedExtension,
 } from '../../../simulator/pki/extensions.ts';
+import * as cases from './cases.ts';
 import { judgeTdx, TDX_ROWS } from './stages.ts';
 import { ISSUERS, p256, ROOT_CRL_URL } from './tdx-authorities.ts';
 import { type Changes, tdxPlatform } from './tdx-platform.ts';
 
-/** What is changed, by name; for refusals, by the checks that must fail for it, in order, split by commas. */
-export type Cases = Readonly<Record<string, Changes>>;
-export type Refusals = Readonly<Record<string, Cases>>;
+export type Cases = cases.Cases<Changes>;
+export type Refusals = cases.Refusals<Changes>;
 
 /** Which test file answers for a check. */
-export const GROUPS = {
+const GROUPS = {
   quote: /^tdx\.quote\.|^tdx\.qe\.(report_signature|key_binding|vendor)$/,
   pck: /^tdx\.pck\./,
   collateral: /^tdx\.(tcb_info|qe_identity|root_crl|pck_crl|revocation)\./,
@@ -31,20 +31,16 @@ export function judge(changes: Changes): Promise<readonly Check[]> {
   return judgeTdx({ message: quote, entries: [entry], context });
 }
 
-export const failed = (checks: readonly Check[]): string[] =>
-  checks.filter(({ outcome }) => outcome === 'fail').map(({ id }) => id);
+const { accepts, refuses } = cases.casesOf<Changes>(async (changes) => {
+  const checks = await judge(changes);
+  return { checks, isAccepted: allAccepted(TDX_ROWS, checks) };
+});
+/** The change is none that matters. */
+export const itAccepts = (each: Cases): void => accepts('accepts', each);
 
-/** One test per case, and one that every check of the group is seen to refuse something. */
+/** With a test that every check of the group is seen to refuse something. */
 export function itRefuses(group: keyof typeof GROUPS, refusals: Refusals): void {
-  for (const [failing, cases] of Object.entries(refusals)) {
-    for (const [name, changes] of Object.entries(cases)) {
-      it(`refuses ${name}`, async () => {
-        const checks = await judge(changes);
-        assert.deepEqual(failed(checks), failing.split(', '));
-        assert.ok(!allAccepted(TDX_ROWS, checks));
-      });
-    }
-  }
+  refuses('refuses', refusals);
   it('has each of its checks fail in at least one of these cases', () => {
     const seen = new Set(Object.keys(refusals).flatMap((failing) => failing.split(', ')));
     const own = TDX_ROWS.map(({ id }) => id).filter((id) => GROUPS[group].test(id));
@@ -54,17 +50,6 @@ export function itRefuses(group: keyof typeof GROUPS, refusals: Refusals): void 
       [],
     );
   });
-}
-
-/** One test per case: the change is none that matters. */
-export function itAccepts(cases: Cases): void {
-  for (const [name, changes] of Object.entries(cases)) {
-    it(`accepts ${name}`, async () => {
-      const checks = await judge(changes);
-      assert.deepEqual(failed(checks), []);
-      assert.ok(allAccepted(TDX_ROWS, checks));
-    });
-  }
 }
 
 /** A second before the moment of judgement, and a second after what may begin so soon after it. */

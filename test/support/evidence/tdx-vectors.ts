@@ -74,7 +74,7 @@ export function syntheticInput(response?: Response, collateral?: StoredCollatera
   };
 }
 
-export interface SyntheticVariant {
+interface SyntheticVariant {
   readonly file: string;
   readonly upstream: 'accept' | 'reject';
   readonly reason: string;

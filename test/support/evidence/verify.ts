@@ -19,7 +19,7 @@ export async function verifyCommand(argv: readonly string[], options: RunOptions
   return { ...ran, json: () => JSON.parse(ran.stdout) as Verdict };
 }
 
-export const EVALUATE_AT = '2026-12-01T00:00:00.000Z';
+const EVALUATE_AT = '2026-12-01T00:00:00.000Z';
 
 export const vectorPath = (...names: readonly string[]): string => join(VECTORS, ...names);
 

@@ -20,8 +20,8 @@ import {
   writeEvents,
 } from './wire-text.ts';
 
-/** One exchange as it was on the wire, and other runs of it. */
-export interface Recording {
+/** One exchange as it was on the wire. */
+interface Recorded {
   readonly exchange: HonestExchange;
   /**
    * The events of the stream, or one that is the whole body; sealed messages are empty strings until
@@ -31,6 +31,9 @@ export interface Recording {
   readonly isArray: boolean;
   /** The messages of each run in the order of their sequence; the first is the run that was recorded. */
   readonly runs: readonly (readonly string[])[];
+}
+
+export interface Recording extends Recorded {
   /** What a client reads of each run. */
   readonly essences: readonly (readonly unknown[])[];
   /** Plaintexts of the request, each of which reads like the response's message of the same number. */
@@ -46,12 +49,8 @@ const UNSEATED = `"${EXCHANGE.id}:${'0'.repeat(24)}:${'0'.repeat(24)}:${'0'.repe
 type Plain = readonly string[];
 const DONE: WireEvent = { data: '[DONE]' };
 
-/** Layout and plaintexts of an exchange. */
-function laidOut(exchange: HonestExchange): {
-  readonly events: readonly WireEvent[];
-  readonly plaintexts: readonly string[];
-} {
-  const { api, events, body } = exchange;
+/** The events of an exchange with no message in its place yet, and the plaintexts in their sequence. */
+export function laidOut({ api, events, body }: HonestExchange) {
   const plain = PLAIN[api].response;
   const plaintexts: string[] = [];
   const lay = (value: unknown, event?: string): WireEvent => {
@@ -106,52 +105,6 @@ export function recordings(): readonly Recording[] {
   });
 }
 
-/** One edit. Numbers are taken modulo what there is. */
-export type Edit =
-  | { readonly kind: 'drop event' | 'drop member'; readonly at: number; readonly member: number }
-  /** Nothing comes after it, or only the mark of the end. */
-  | { readonly kind: 'cut'; readonly at: number; readonly ends: boolean }
-  | { readonly kind: 'duplicate event' | 'move event'; readonly at: number; readonly to: number }
-  | {
-      readonly kind: 'duplicate member' | 'move member';
-      readonly at: number;
-      readonly member: number;
-      readonly to: number;
-      readonly name: string | null;
-    }
-  | { readonly kind: 'rename'; readonly at: number; readonly member: number; readonly name: string }
-  | {
-      readonly kind: 'merge';
-      readonly at: number;
-      readonly count: number;
-      /** Which of the events keeps its names; the others' sort behind or before, or differ by letter case. */
-      readonly keeps: number;
-      readonly others: 'z' | 'a' | 'capitals';
-    }
-  | {
-      readonly kind: 'relabel' | 'retype' | 'both';
-      readonly at: number;
-      readonly label: string | null;
-      readonly twice: boolean;
-    }
-  | { readonly kind: 'insert'; readonly at: number; readonly event: number }
-  | { readonly kind: 'plain'; readonly at: number; readonly name: string; readonly value: string }
-  | { readonly kind: 'reflect'; readonly at: number; readonly count: number; readonly capitals: boolean }
-  | { readonly kind: 'splice'; readonly from: number; readonly run: number };
-
-export interface GeneratedAttack {
-  readonly edits: readonly Edit[];
-  /**
-   * By how many choices the gateway changed the plain `n` of the request: the worker gave so many more than
-   * were asked for.
-   */
-  readonly choices: number;
-  /** Whether the gateway gives an error the status 200. */
-  readonly succeeds: boolean;
-  /** Whether the messages are put back in their order once the edits are made. */
-  readonly reseat: boolean;
-}
-
 const REQUIRED = [
   ...['choices', 'created', 'model', 'object', 'id', 'usage', 'type', 'error', 'duration'],
   ...['message', 'index', 'delta', 'content_block', 'content', 'role', 'stop_reason'],
@@ -195,67 +148,66 @@ const FORGED: readonly WireEvent[] = [
 
 const nat = fc.nat({ max: 99 });
 const name = fc.constantFrom(...REQUIRED, ...OPTIONAL, ...ODD);
-const kept = fc.option(name, { nil: null });
-const edit: fc.Arbitrary<Edit> = fc.oneof(
+const kinds = <Kind extends string>(...all: readonly Kind[]) => fc.constantFrom(...all);
+
+/** One edit. Numbers are taken modulo what there is. */
+const edit = fc.oneof(
+  fc.record({ kind: kinds('drop event'), at: nat }),
+  fc.record({ kind: kinds('drop member'), at: nat, member: nat }),
+  // Nothing comes after it, or only the mark of the end.
+  fc.record({ kind: kinds('cut'), at: nat, ends: fc.boolean() }),
+  fc.record({ kind: kinds('duplicate event', 'move event'), at: nat, to: nat }),
   fc.record({
-    kind: fc.constantFrom('drop event' as const, 'drop member' as const),
-    at: nat,
-    member: nat,
-  }),
-  fc.record({ kind: fc.constant('cut' as const), at: nat, ends: fc.boolean() }),
-  fc.record({
-    kind: fc.constantFrom('duplicate event' as const, 'move event' as const),
-    at: nat,
-    to: nat,
-  }),
-  fc.record({
-    kind: fc.constantFrom('duplicate member' as const, 'move member' as const),
+    kind: kinds('duplicate member', 'move member'),
     at: nat,
     member: nat,
     to: nat,
-    name: kept,
+    name: fc.option(name, { nil: null }),
   }),
-  {
-    weight: 2,
-    arbitrary: fc.record({ kind: fc.constant('rename' as const), at: nat, member: nat, name }),
-  },
+  { weight: 2, arbitrary: fc.record({ kind: kinds('rename'), at: nat, member: nat, name }) },
   {
     weight: 2,
     arbitrary: fc.record({
-      kind: fc.constant('merge' as const),
+      kind: kinds('merge'),
       at: nat,
       count: fc.integer({ min: 2, max: 4 }),
+      // Which of the events keeps its names; the others' sort behind or before, or differ by letter case.
       keeps: nat,
-      others: fc.constantFrom('z' as const, 'a' as const, 'capitals' as const),
+      others: kinds('z', 'a', 'capitals'),
     }),
   },
   fc.record({
-    kind: fc.constantFrom('relabel' as const, 'retype' as const, 'both' as const),
+    kind: kinds('relabel', 'retype', 'both'),
     at: nat,
     label: fc.option(fc.constantFrom(...LABELS), { nil: null }),
     twice: fc.boolean(),
   }),
-  fc.record({ kind: fc.constant('insert' as const), at: nat, event: nat }),
+  fc.record({ kind: kinds('insert'), at: nat, event: nat }),
   {
     weight: 2,
-    arbitrary: fc.record({
-      kind: fc.constant('plain' as const),
-      at: nat,
-      name,
-      value: fc.constantFrom(...VALUES),
-    }),
+    arbitrary: fc.record({ kind: kinds('plain'), at: nat, name, value: fc.constantFrom(...VALUES) }),
   },
   fc.record({
-    kind: fc.constant('reflect' as const),
+    kind: kinds('reflect'),
     at: nat,
     count: fc.integer({ min: 1, max: MOST_REFLECTED }),
     capitals: fc.boolean(),
   }),
-  fc.record({ kind: fc.constant('splice' as const), from: nat, run: nat }),
+  fc.record({ kind: kinds('splice'), from: nat, run: nat }),
 );
 
-/** One to four edits, or another number of choices than was asked for. */
-export const generatedAttack: fc.Arbitrary<GeneratedAttack> = fc.oneof(
+type ValueOf<T> = T extends fc.Arbitrary<infer Value> ? Value : never;
+type Edit = ValueOf<typeof edit>;
+type EditOf<Kind extends Edit['kind']> = Extract<Edit, { readonly kind: Kind }>;
+export type GeneratedAttack = ValueOf<typeof generatedAttack>;
+
+/**
+ * One to four edits, or another number of choices than was asked for. `choices`: by how many choices the
+ * gateway changed the plain `n` of the request, so that the worker gave so many more. `succeeds`: whether the
+ * gateway gives an error the status 200. `reseat`: whether the messages are put back in their order once the
+ * edits are made.
+ */
+export const generatedAttack = fc.oneof(
   {
     weight: 15,
     arbitrary: fc.record({
@@ -275,26 +227,6 @@ export const generatedAttack: fc.Arbitrary<GeneratedAttack> = fc.oneof(
     }),
   },
 );
-
-/** Names of headers that steer a browser, a cache or a program, and some that nobody knows. */
-const HEADERS = [
-  'connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding upgrade',
-  'content-length content-encoding content-type content-disposition content-location content-security-policy sourcemap',
-  'set-cookie set-cookie2 www-authenticate service-worker-allowed location refresh link strict-transport-security',
-  'alt-svc clear-site-data nel report-to reporting-endpoints public-key-pins access-control-allow-origin vary via',
-  'access-control-expose-headers x-accel-redirect server etag age expires pragma x-powered-by openai-processing-ms',
-  'x-should-retry __proto__ constructor privatemode-encrypted privatemode-proxy-secret-id privatemode-proxy-receipt',
-  'privatemode-proxy-manifest-sha256 privatemode-proxy-attested-at privatemode-proxy-request-id privatemode-proxy-error',
-  'privatemode-proxy-state privatemode-proxy-unauthenticated ratelimit-x x-ratelimit retry-after x-ratelimit-limit-tokens',
-  'anthropic-ratelimit-tokens-limit x-request-id request-id cache-control date date-',
-].flatMap((line) => line.split(' '));
-
-/**
- * A head that a gateway writes: names and values by turns, in any letter case, some of them more than once.
- */
-export const generatedHead: fc.Arbitrary<readonly string[]> = fc
-  .array(fc.tuple(fc.constantFrom(...HEADERS), fc.boolean()), { minLength: 1, maxLength: 12 })
-  .map((head) => head.flatMap(([each, isUpper]) => [isUpper ? each.toUpperCase() : each, 'v']));
 
 /** The recording with the status that the gateway gives it. A success of documents is an array. */
 export function withStatus(recording: Recording, { succeeds }: GeneratedAttack): Recording {
@@ -338,7 +270,7 @@ function seated(events: readonly WireEvent[], messages: readonly string[], plain
  * so.
  */
 function messagesFor(
-  { events, runs, exchange }: Recording,
+  { events, runs, exchange }: Recorded,
   edits: readonly Edit[],
   request: readonly string[],
 ): string[] {
@@ -362,7 +294,7 @@ type Events = readonly WireEvent[];
 const withMembers = (events: Events, at: number, data: readonly WireMember[]): WireEvent[] =>
   events.with(at, { ...(events[at] as WireEvent), data });
 
-function merged(events: Events, { at, count, keeps, others }: Edit & { kind: 'merge' }): WireEvent[] {
+function merged(events: Events, { at, count, keeps, others }: EditOf<'merge'>): WireEvent[] {
   const first = at % events.length;
   const taken = events.slice(first, first + count);
   const keeper = keeps % taken.length;
@@ -384,7 +316,7 @@ function merged(events: Events, { at, count, keeps, others }: Edit & { kind: 'me
 
 function withLabel(
   events: Events,
-  { kind, at, label, twice }: Edit & { kind: 'relabel' | 'retype' | 'both' },
+  { kind, at, label, twice }: EditOf<'relabel' | 'retype' | 'both'>,
 ): WireEvent[] {
   const index = at % events.length;
   const { event, data } = events[index] as WireEvent;
@@ -399,42 +331,25 @@ function withLabel(
   });
 }
 
-/** Takes a member out of an event; undefined where the event has none. */
-function taken(
-  events: Events,
-  at: number,
-  member: number,
-): { readonly index: number; readonly at: number; readonly member: WireMember } | undefined {
-  const index = at % events.length;
-  const members = membersOf(events[index] as WireEvent);
-  const found = members[member % Math.max(members.length, 1)];
-  return found === undefined ? undefined : { index, at: members.indexOf(found), member: found };
-}
-
-/** Edits of single members. */
 function memberEdited(
   events: Events,
-  each: Extract<Edit, { readonly at: number; readonly member: number }>,
+  each: EditOf<'drop member' | 'rename' | 'duplicate member' | 'move member'>,
 ): Events {
-  const found = taken(events, each.at, each.member);
-  if (found === undefined) return events;
-  const { index, at, member } = found;
+  const index = each.at % events.length;
   const members = membersOf(events[index] as WireEvent);
-  const without = withMembers(events, index, members.toSpliced(at, 1));
-  switch (each.kind) {
-    case 'rename':
-      return withMembers(events, index, members.with(at, { ...member, name: each.name }));
-    case 'duplicate member':
-    case 'move member': {
-      const left = each.kind === 'move member' ? without : events;
-      const to = each.to % events.length;
-      const target = left[to] as WireEvent;
-      if (typeof target.data === 'string') return events;
-      return withMembers(left, to, [...target.data, { ...member, name: each.name ?? member.name }]);
-    }
-    default:
-      return without;
+  const at = each.member % Math.max(members.length, 1);
+  const member = members[at];
+  if (member === undefined) return events;
+  if (each.kind === 'rename') {
+    return withMembers(events, index, members.with(at, { ...member, name: each.name }));
   }
+  const isCopied = each.kind === 'duplicate member';
+  const left = isCopied ? events : withMembers(events, index, members.toSpliced(at, 1));
+  if (each.kind === 'drop member') return left;
+  const to = each.to % events.length;
+  const { data } = left[to] as WireEvent;
+  if (typeof data === 'string') return events;
+  return withMembers(left, to, [...data, { ...member, name: each.name ?? member.name }]);
 }
 
 function edited(events: Events, each: Edit): Events {
@@ -492,7 +407,7 @@ const renumbered = (events: Events, most: number): WireEvent[] =>
  * had.
  */
 export function attacked(
-  recording: Recording,
+  recording: Recorded,
   { edits, reseat }: Pick<GeneratedAttack, 'edits' | 'reseat'>,
   request: readonly string[],
 ): readonly WireEvent[] {
@@ -504,12 +419,8 @@ export function attacked(
   return reseat ? seated(named, messages, plain) : named;
 }
 
-/** The response that nobody attacked. */
-export const unattacked = (recording: Recording): readonly WireEvent[] =>
-  attacked(recording, { edits: [], reseat: false }, []);
-
 /** A response as it stands on the wire. */
-export const wireTextOf = ({ exchange, isArray }: Recording, events: readonly WireEvent[]): string =>
+export const wireTextOf = ({ exchange, isArray }: Recorded, events: readonly WireEvent[]): string =>
   exchange.events === undefined
     ? events.map((event) => writeBody({ isArray, members: membersOf(event) })).join('')
     : writeEvents(events);

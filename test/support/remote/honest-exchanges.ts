@@ -3,9 +3,8 @@
  * API has, and the part of each that a client of the API reads.
  */
 import { PLAIN_MEMBERS } from './plain-members.ts';
-import { served, transcriptOf } from './transcripts/corpus.ts';
 import { choicesOf } from './transcripts/grammar.ts';
-import type { EndpointName, Members } from './transcripts/transcript.ts';
+import { type EndpointName, type Members, transcriptOf } from './transcripts/transcript.ts';
 
 export interface HonestExchange {
   /** It begins with the endpoint. */
@@ -39,6 +38,7 @@ export const PLAIN: Readonly<Record<EndpointName, Plain>> = {
 };
 
 const FORM = { language: 'en', prompt: 'spoken', response_format: 'json' };
+const VERBOSE = { ...FORM, response_format: 'verbose_json' };
 const DOCUMENT = { document: 'pages' };
 
 /**
@@ -50,34 +50,20 @@ const SHAPES: readonly (readonly [name: string, transcript: string, asks?: Membe
   ['chat-stream-2', '0.33: two choices, interleaved'],
   ['chat-stream-tools', '0.20: two tools, each in several pieces'],
   ['chat-stream-error', '0.33: an error after content'],
-  ['chat-stream-error-first', '0.33: an error first'],
+  ['chat-stream-error-first', '0.20: an error first'],
   ['chat-stream-additions', '0.33: every member that may stand beside the choices'],
   ['chat-whole', '0.20: a whole answer'],
   ['chat-whole-2', '0.20: a whole answer of two choices, under the first served name'],
-  ['chat-stream-continued', '0.33: the last message, continued by tokens that are allowed'],
-  ['chat-whole-continued', '0.20: a whole answer that continues the last message'],
   ['chat-error', '0.20: refused with an object'],
 
   ['completions-stream', '0.33: plain text'],
   ['completions-stream-batch', '0.33: two prompts of token numbers, one after the other'],
   ['completions-whole', '0.20: a whole answer'],
   ['completions-whole-batch', '0.20: a whole answer to three prompts of two outputs each'],
-  ['completions-stream-echo', '0.33: the prompt and the first token in one chunk'],
-  ['completions-stream-scored', '0.33: the prompt alone'],
-  [
-    'completions-whole-scored',
-    '0.20: a whole answer that is the prompt alone, with its log probabilities by token number',
-  ],
-  ['completions-stream-255', '0.33: 255 prompts'],
-  ['completions-whole-255', '0.20: a whole answer to 255 prompts'],
 
-  ['transcription-stream', '0.33: two stretches of audio, each with its finish', FORM],
+  ['transcription-stream', '0.20: two stretches of audio, each with its finish', FORM],
   ['transcription-whole', '0.20: a whole transcript, asked for as json', FORM],
-  [
-    'transcription-verbose',
-    '0.20: a whole transcript with segments',
-    { ...FORM, response_format: 'verbose_json' },
-  ],
+  ['transcription-verbose', '0.20: a whole transcript with segments', VERBOSE],
   ['transcription-error', '0.20: refused with an object', FORM],
 
   ['messages-stream', '0.33: a ping, thinking with its signature, then text'],
@@ -123,9 +109,8 @@ function inRun(value: unknown, run: Run): unknown {
 export const honestExchanges = (run: Run = {}): readonly HonestExchange[] =>
   SHAPES.map(([name, title, asks = {}]) => {
     const api = name.split('-', 1)[0] as EndpointName;
-    const transcript = transcriptOf(`${api} ${title}`);
-    const response = served(transcript);
-    const request: Members = { ...transcript.request, model: name, ...asks };
+    const { request: members, response } = transcriptOf(`${api} ${title}`);
+    const request: Members = { ...members, model: name, ...asks };
     const format = api === 'transcription' ? { format: request['response_format'] as 'json' } : {};
     const asked = { name, api, choices: choicesOf(api, request), ...format };
     if (response.kind === 'whole') {

@@ -4,124 +4,112 @@
  */
 import type { EndpointName, Members, TranscriptEvent, TranscriptResponse } from './transcript.ts';
 
-type Check = (value: unknown) => boolean;
+const isObject = (value: unknown): value is Members =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
-const str: Check = (value) => typeof value === 'string';
-const int: Check = (value) => Number.isInteger(value);
-const num: Check = (value) => typeof value === 'number';
-const nothing: Check = (value) => value === null;
-const obj: Check = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
-const is =
-  (...constants: readonly unknown[]): Check =>
-  (value) =>
-    constants.includes(value);
-const or =
-  (...checks: readonly Check[]): Check =>
-  (value) =>
-    checks.some((check) => check(value));
-const list =
-  (check: Check): Check =>
-  (value) =>
-    Array.isArray(value) && value.every(check);
+/** Kinds of JSON by name; all other names are of `SHAPES`. */
+const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
+  any: () => true,
+  null: (value) => value === null,
+  str: (value) => typeof value === 'string',
+  int: (value) => Number.isInteger(value),
+  num: (value) => typeof value === 'number',
+  obj: isObject,
+  maybe: (value) => value === null || isObject(value),
+  none: (value) => Array.isArray(value) && value.length === 0,
+  finish: (value) => ['stop', 'length', 'tool_calls', 'abort', 'repetition', null].includes(value as string),
+};
 
-/** The members that must be there, and those that may; no others. */
-interface Shape {
-  readonly must: Readonly<Record<string, Check>>;
-  readonly may?: Readonly<Record<string, Check>>;
-}
+const SAMPLING = 'stop_reason?:int|str|null token_ids?:[int]|null';
+const CHUNK = 'id:str created:int model:str usage?:obj|null';
+const WHOLE = `id:str created:int model:str usage:obj service_tier?:str|null system_fingerprint?:str|null
+  kv_transfer_params?:maybe ec_transfer_params?:maybe metrics?:maybe`;
+const PROMPT = 'prompt_logprobs?:[maybe]|null prompt_token_ids?:[int]|null';
 
-const fits =
-  ({ must, may = {} }: Shape): Check =>
-  (value) =>
-    obj(value) && breachesOf({ must, may }, value as Members).length === 0;
+/**
+ * The members of objects, and no others: `?` behind the name of one that may be missing, then the kinds of
+ * its value, `[kind]` for a list of any length, or the value itself in quotes.
+ */
+const SHAPES: Readonly<Record<string, string>> = {
+  'chat chunk': `${CHUNK} object:"chat.completion.chunk" choices:[chat_part] prompt_token_ids?:[int]|null
+    prompt_text?:str|null kv_transfer_params?:maybe system_fingerprint?:str metrics?:obj service_tier?:str|null`,
+  chat_part: `index:int delta:delta logprobs?:logprobs|null finish_reason?:finish ${SAMPLING}
+    weight_versions?:[any]|null`,
+  delta:
+    'role?:str content?:str|null reasoning?:str|null reasoning_content?:str|null tool_calls?:[call_part]',
+  call_part: 'index:int id?:str type?:"function" function?:obj',
+  logprobs: 'content:[obj]|null',
+  'completions chunk': `${CHUNK} object:"text_completion" choices:[text_part] kv_transfer_params?:maybe
+    system_fingerprint?:str metrics?:obj`,
+  text_part: `index:int text:str logprobs?:maybe finish_reason?:finish ${SAMPLING}
+    prompt_token_ids?:[int]|null weight_versions?:[any]|null`,
+  'transcription chunk': `${CHUNK} object:"transcription.chunk" choices:[audio_part]`,
+  audio_part: 'delta:said finish_reason?:finish stop_reason?:int|str|null',
+  said: 'content:str',
+  'error event': 'error:failure',
+  failure: 'message:str type:str param:str|null code:int',
 
-function breachesOf({ must, may = {} }: Shape, value: Members): string[] {
-  const missing = Object.keys(must).filter((name) => !Object.hasOwn(value, name));
-  const wrong = Object.entries(value).filter(([name, item]) => {
-    const check = Object.hasOwn(must, name) ? must[name] : may[name];
-    return check === undefined || !check(item);
+  message_start: 'message:begun',
+  begun: `id:str content:none model:str stop_reason:null stop_sequence:null usage:obj type?:"message"
+    role?:"assistant"`,
+  content_block_start: 'index:int content_block:text|thinking|tool_use',
+  text: 'type:"text" text:""',
+  thinking: 'type:"thinking" thinking:""',
+  tool_use: 'type:"tool_use" id:str name:str input:empty',
+  empty: '',
+  content_block_delta: 'index:int delta:text_delta|thinking_delta|signature_delta|input_json_delta',
+  text_delta: 'type:"text_delta" text:str',
+  thinking_delta: 'type:"thinking_delta" thinking:str',
+  signature_delta: 'type:"signature_delta" signature:str',
+  input_json_delta: 'type:"input_json_delta" partial_json:str',
+  content_block_stop: 'index:int',
+  message_delta: 'delta:stopped usage:obj context_management?:null',
+  stopped: 'stop_reason:str|null stop_sequence?:str|null',
+  message_stop: '',
+  ping: '',
+  error: 'error:message_failure',
+  message_failure: 'type:str message:str',
+
+  chat: `${WHOLE} ${PROMPT} object:"chat.completion" choices:[chat_choice] prompt_text?:str|null`,
+  chat_choice: `index:int message:message logprobs:maybe finish_reason:finish ${SAMPLING}`,
+  message: `role:"assistant" content:str|null refusal?:null annotations?:null audio?:null function_call?:null
+    tool_calls?:[call] reasoning?:str|null reasoning_content?:str|null`,
+  call: 'id:str type:"function" function:called',
+  called: 'name:str arguments:str',
+  completions: `${WHOLE} object:"text_completion" choices:[text_choice]`,
+  text_choice: `index:int text:str logprobs:maybe finish_reason:finish ${SAMPLING} ${PROMPT}`,
+  embeddings: 'object:"list" data:[embedding] model:str|null id:str usage:obj created?:int',
+  embedding: 'index:int object:"embedding" embedding:str|[num]',
+  messages: `id:str type:"message" role:"assistant" content:[obj] model:str stop_reason:str usage:obj
+    stop_sequence?:str kv_transfer_params?:obj ec_transfer_params?:obj`,
+  transcription: 'text:str usage?:obj',
+  verbose_json: 'duration:str|num language:str text:str segments:[obj]|null words:[obj]|null',
+  diarized_json: 'task:"transcribe" text:str segments:[segment] duration?:num usage?:obj',
+  segment: 'type:str id:str start:num end:num text:str speaker:str',
+  element: 'type:str element_id:str text:str metadata:obj',
+};
+
+function fits(kinds: string, value: unknown): boolean {
+  return kinds.split('|').some((kind) => {
+    if (kind.startsWith('"')) return JSON.stringify(value) === kind;
+    if (kind.startsWith('['))
+      return Array.isArray(value) && value.every((each) => fits(kind.slice(1, -1), each));
+    return TYPES[kind]?.(value) ?? (isObject(value) && breachesOf(kind, value).length === 0);
   });
-  return [...missing.map((name) => `${name} is missing`), ...wrong.map(([name]) => `${name} is not its own`)];
 }
 
-const ids = or(nothing, list(int));
-const object = or(nothing, obj);
-const text = or(nothing, str);
-const stopReason = or(nothing, int, str);
-const finishReason = or(nothing, is('stop', 'length', 'tool_calls', 'abort', 'repetition'));
-const sampling = { stop_reason: stopReason, token_ids: ids };
-const weights = {
-  weight_versions: or(
-    nothing,
-    list(() => true),
-  ),
-};
-const usage = { usage: object };
-
-const DELTA: Shape = {
-  must: {},
-  may: {
-    role: str,
-    content: text,
-    reasoning: text,
-    reasoning_content: text,
-    tool_calls: list(fits({ must: { index: int }, may: { id: str, type: is('function'), function: obj } })),
-  },
-};
-
-const CHUNK_CHOICE = {
-  chat: fits({
-    must: { index: int, delta: fits(DELTA) },
-    may: {
-      logprobs: or(nothing, fits({ must: { content: or(nothing, list(obj)) } })),
-      finish_reason: finishReason,
-      ...sampling,
-      ...weights,
-    },
-  }),
-  completions: fits({
-    must: { index: int, text: str },
-    may: {
-      logprobs: object,
-      finish_reason: finishReason,
-      ...sampling,
-      prompt_token_ids: ids,
-      ...weights,
-    },
-  }),
-  transcription: fits({
-    must: { delta: fits({ must: { content: str } }) },
-    may: { finish_reason: finishReason, stop_reason: stopReason },
-  }),
-};
-
-type ChunkEndpoint = keyof typeof CHUNK_CHOICE;
-
-const chunkShape = (endpoint: ChunkEndpoint, name: string, may: Shape['may']): Shape => ({
-  must: { id: str, choices: list(CHUNK_CHOICE[endpoint]), created: int, model: str, object: is(name) },
-  may: { ...usage, ...may },
-});
-
-const CHUNKS: Readonly<Record<ChunkEndpoint, Shape>> = {
-  chat: chunkShape('chat', 'chat.completion.chunk', {
-    prompt_token_ids: ids,
-    prompt_text: text,
-    kv_transfer_params: object,
-    system_fingerprint: str,
-    metrics: obj,
-    service_tier: text,
-  }),
-  completions: chunkShape('completions', 'text_completion', {
-    kv_transfer_params: object,
-    system_fingerprint: str,
-    metrics: obj,
-  }),
-  transcription: chunkShape('transcription', 'transcription.chunk', {}),
-};
-
-const ERROR_EVENT: Shape = {
-  must: { error: fits({ must: { message: str, type: str, param: text, code: int } }) },
-};
+function breachesOf(shape: string, value: Members): string[] {
+  const rules = [...(SHAPES[shape] ?? '').matchAll(/(\w+)(\?)?:(\S+)/g)];
+  const missing = rules.filter(([, name, optional]) => !optional && !Object.hasOwn(value, name!));
+  const wrong = Object.entries(value).filter(([name, item]) => {
+    const rule = rules.find(([, each]) => each === name);
+    return rule === undefined || !fits(rule[3]!, item);
+  });
+  return [
+    ...missing.map(([, name]) => `${name} is missing`),
+    ...wrong.map(([name]) => `${name} is not its own`),
+  ];
+}
 
 const CONSTANTS = ['id', 'created', 'model', 'object'];
 
@@ -140,7 +128,7 @@ export function choicesOf(endpoint: EndpointName, request: Members): number {
 
 /** Chat, completions and transcriptions: chunks, the closing one, the end. */
 function chunkBreaches(
-  endpoint: ChunkEndpoint,
+  endpoint: EndpointName,
   request: Members,
   events: readonly TranscriptEvent[],
 ): string[] {
@@ -153,7 +141,7 @@ function chunkBreaches(
   let state: 'open' | 'closed' | 'failed' | 'ended' = 'open';
 
   function take(chunk: Members): void {
-    found.push(...breachesOf(CHUNKS[endpoint], chunk));
+    found.push(...breachesOf(`${endpoint} chunk`, chunk));
     first ??= chunk;
     for (const name of CONSTANTS) if (chunk[name] !== first[name]) found.push(`${name} changes`);
     if (!Object.hasOwn(chunk, 'usage')) found.push('a chunk without usage');
@@ -184,7 +172,7 @@ function chunkBreaches(
       if (state === 'open') found.push('no closing chunk');
       state = 'ended';
     } else if (Object.hasOwn(data, 'error')) {
-      found.push(...breachesOf(ERROR_EVENT, data));
+      found.push(...breachesOf('error event', data));
       if (state !== 'open') found.push('an error after the closing chunk');
       state = 'failed';
     } else take(data);
@@ -198,58 +186,12 @@ function chunkBreaches(
   return found;
 }
 
-const BLOCKS: Readonly<Record<string, Shape>> = {
-  text: { must: { type: is('text'), text: is('') } },
-  thinking: { must: { type: is('thinking'), thinking: is('') } },
-  tool_use: { must: { type: is('tool_use'), id: str, name: str, input: fits({ must: {} }) } },
-};
-
-const DELTAS: Readonly<Record<string, Shape>> = {
-  text_delta: { must: { type: is('text_delta'), text: str } },
-  thinking_delta: { must: { type: is('thinking_delta'), thinking: str } },
-  signature_delta: { must: { type: is('signature_delta'), signature: str } },
-  input_json_delta: { must: { type: is('input_json_delta'), partial_json: str } },
-};
-
 /** Of which kind of block a delta may be a part. */
 const BLOCK_OF: Readonly<Record<string, string>> = {
   text_delta: 'text',
   thinking_delta: 'thinking',
   signature_delta: 'thinking',
   input_json_delta: 'tool_use',
-};
-
-const oneOf =
-  (shapes: Readonly<Record<string, Shape>>): Check =>
-  (value) =>
-    obj(value) && fits(shapes[String((value as Members)['type'])] ?? { must: { '': str } })(value);
-
-const MESSAGE_EVENTS: Readonly<Record<string, Shape>> = {
-  message_start: {
-    must: {
-      message: fits({
-        must: {
-          id: str,
-          content: (value) => Array.isArray(value) && value.length === 0,
-          model: str,
-          stop_reason: nothing,
-          stop_sequence: nothing,
-          usage: obj,
-        },
-        may: { type: is('message'), role: is('assistant') },
-      }),
-    },
-  },
-  content_block_start: { must: { index: int, content_block: oneOf(BLOCKS) } },
-  content_block_delta: { must: { index: int, delta: oneOf(DELTAS) } },
-  content_block_stop: { must: { index: int } },
-  message_delta: {
-    must: { delta: fits({ must: { stop_reason: text }, may: { stop_sequence: text } }), usage: obj },
-    may: { context_management: nothing },
-  },
-  message_stop: { must: {} },
-  ping: { must: {} },
-  error: { must: { error: fits({ must: { type: str, message: str } }) } },
 };
 
 /** Which event may follow which; pings may stand anywhere. */
@@ -274,9 +216,7 @@ function messageBreaches(events: readonly TranscriptEvent[]): string[] {
     const { type, ...members } = data;
     const name = String(type);
     if (event !== name) found.push('the name of an event is not its type');
-    found.push(
-      ...breachesOf(MESSAGE_EVENTS[name] ?? { must: { '': str } }, members).map((it) => `${name}: ${it}`),
-    );
+    found.push(...breachesOf(name, members).map((breach) => `${name}: ${breach}`));
     if (name === 'ping') continue;
     if (!NEXT[last]?.includes(name)) found.push(`${name} after ${last}`);
     const block = members['content_block'] as Members | undefined;
@@ -294,118 +234,27 @@ function messageBreaches(events: readonly TranscriptEvent[]): string[] {
   return found;
 }
 
-const completion = (name: string, choice: Shape, may: Shape['may']): Shape => ({
-  must: { id: str, choices: list(fits(choice)), created: int, model: str, object: is(name), usage: obj },
-  may: {
-    service_tier: text,
-    system_fingerprint: text,
-    kv_transfer_params: object,
-    ec_transfer_params: object,
-    metrics: object,
-    ...may,
-  },
-});
-
-const prompt = { prompt_logprobs: or(nothing, list(object)), prompt_token_ids: ids };
-
-const MESSAGE: Shape = {
-  must: { role: is('assistant'), content: text },
-  may: {
-    refusal: nothing,
-    annotations: nothing,
-    audio: nothing,
-    function_call: nothing,
-    tool_calls: list(
-      fits({
-        must: { id: str, type: is('function'), function: fits({ must: { name: str, arguments: str } }) },
-      }),
-    ),
-    reasoning: text,
-    reasoning_content: text,
-  },
-};
-
-const finish = { logprobs: object, finish_reason: finishReason };
-
-const transcriptShape = ({ response_format: format }: Members): Shape => {
-  if (format === 'verbose_json') {
-    const objects = or(nothing, list(obj));
-    return { must: { duration: or(str, num), language: str, text: str, segments: objects, words: objects } };
-  }
-  if (format === 'diarized_json') {
-    const segment = fits({ must: { type: str, id: str, start: num, end: num, text: str, speaker: str } });
-    return {
-      must: { task: is('transcribe'), text: str, segments: list(segment) },
-      may: { duration: num, usage: obj },
-    };
-  }
-  return { must: { text: str }, may: { usage: obj } };
-};
-
-const WHOLES: Readonly<Record<Exclude<EndpointName, 'unstructured'>, (request: Members) => Shape>> = {
-  chat: () =>
-    completion(
-      'chat.completion',
-      { must: { index: int, message: fits(MESSAGE), ...finish }, may: sampling },
-      { ...prompt, prompt_text: text },
-    ),
-  completions: () =>
-    completion(
-      'text_completion',
-      { must: { index: int, text: str, ...finish }, may: { ...sampling, ...prompt } },
-      {},
-    ),
-  embeddings: () => ({
-    must: {
-      object: is('list'),
-      data: list(fits({ must: { index: int, object: is('embedding'), embedding: or(str, list(num)) } })),
-      model: text,
-      id: str,
-      usage: obj,
-    },
-    may: { created: int },
-  }),
-  messages: () => ({
-    must: {
-      id: str,
-      type: is('message'),
-      role: is('assistant'),
-      content: list(obj),
-      model: str,
-      stop_reason: str,
-      usage: obj,
-    },
-    may: { stop_sequence: str, kv_transfer_params: obj, ec_transfer_params: obj },
-  }),
-  transcription: transcriptShape,
-};
-
-const ELEMENT = fits({ must: { type: str, element_id: str, text: str, metadata: obj } });
-
 function wholeBreaches(endpoint: EndpointName, request: Members, body: unknown): string[] {
-  if (endpoint === 'unstructured') {
-    return list(or(ELEMENT, list(ELEMENT)))(body) ? [] : ['not the elements of files'];
-  }
-  if (!obj(body)) return ['not an object'];
-  const members = body as Members;
-  const found = breachesOf(WHOLES[endpoint](request), members);
+  if (endpoint === 'unstructured') return fits('[element]|[[element]]', body) ? [] : ['no elements of files'];
+  if (!isObject(body)) return ['not an object'];
+  const format = String(request['response_format']);
+  const found = breachesOf(format.endsWith('_json') ? format : endpoint, body);
   if (endpoint !== 'chat' && endpoint !== 'completions') return found;
-  const indexes = (members['choices'] as readonly Members[]).map(({ index }) => index);
+  const indexes = (body['choices'] as readonly Members[]).map(({ index }) => index);
   const wanted = Array.from({ length: choicesOf(endpoint, request) }, (_, index) => index);
   return indexes.join() === wanted.join() ? found : [...found, 'choices of other indexes'];
 }
 
 function errorBreaches(body: unknown): string[] {
-  if (!obj(body)) return ['not an object'];
-  const { error, detail } = body as Members;
-  return or(str, obj)(error) || or(str, list(obj))(detail) ? [] : ['neither an error nor a detail'];
+  if (!isObject(body)) return ['not an object'];
+  const { error, detail } = body;
+  return fits('str|obj', error) || fits('str|[obj]', detail) ? [] : ['neither an error nor a detail'];
 }
 
 /** What is wrong with a response that was given to that request; empty where it is honest. */
 export function breaches(endpoint: EndpointName, request: Members, response: TranscriptResponse): string[] {
   if (response.kind === 'whole') {
-    const { body: given, status } = response;
-    const body: unknown = typeof given === 'string' ? JSON.parse(given) : given;
+    const { body, status } = response;
     return status >= 400 ? errorBreaches(body) : wholeBreaches(endpoint, request, body);
   }
   if (endpoint === 'messages') return messageBreaches(response.events);

@@ -1,0 +1,83 @@
+/** Reads the body of a service's response as it arrives, within limits. */
+import { Deadline } from '../clock.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { brokenOff, stalled } from '../network/failures.ts';
+import { runtimeLimit } from './control-call.ts';
+import type { ClientConfig } from './read-options.ts';
+import type { FetchAttempt } from './send.ts';
+
+const LONGEST_REST = 64 * 1024; // bytes that are read behind the end of an answer
+const ignore = (): void => {};
+
+/** The body of one attempt. Whoever does not read it to its end has to `leave` or `drain` it. */
+export class ResponseBody {
+  readonly #attempt: FetchAttempt;
+  readonly #config: ClientConfig;
+  readonly #silence: Deadline;
+  #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  #isLate = false;
+
+  constructor(attempt: FetchAttempt, config: ClientConfig) {
+    this.#attempt = attempt;
+    this.#config = config;
+    this.#silence = new Deadline(config.clock);
+  }
+
+  /**
+   * The bytes that come next; undefined after the last. Throws stream_unfinished if the response breaks off,
+   * stream_idle_timeout after streamIdleTimeout of silence (time between two calls does not count), and the
+   * reason of the application's signal.
+   */
+  async next(): Promise<Uint8Array | undefined> {
+    const { response, request } = this.#attempt;
+    // The first call takes it: a runtime ends the connection of a response that nobody holds or reads.
+    this.#reader ??= response.body?.getReader();
+    this.#silence.wait(this.#config.streamIdleTimeout, () => {
+      this.#isLate = true;
+      this.leave();
+    });
+    try {
+      const { value } = (await this.#reader?.read()) ?? {};
+      if (this.#isLate) throw stalled();
+      if (value === undefined) this.#silence.cancel();
+      else this.#silence.rest();
+      return value;
+    } catch (thrown) {
+      this.leave();
+      request.signal.throwIfAborted();
+      throw this.#isLate ? stalled() : (runtimeLimit(thrown) ?? brokenOff(thrown));
+    }
+  }
+
+  /** All bytes that are left. Throws as `next` does, and response_too_large above `most` bytes. */
+  async all(most: number): Promise<Buffer> {
+    const chunks: Uint8Array[] = [];
+    let size = 0;
+    for (let chunk = await this.next(); chunk !== undefined; chunk = await this.next()) {
+      size += chunk.length;
+      if (size > most) {
+        this.leave();
+        throw new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
+      }
+      chunks.push(chunk);
+    }
+    return Buffer.concat(chunks);
+  }
+
+  /** Ends the connection, also that of a fetch which obeys no signal. */
+  leave(): void {
+    this.#silence.cancel();
+    this.#attempt.abort();
+    this.#reader?.cancel().catch(ignore);
+  }
+
+  /**
+   * Reads the rest and drops it, for `upstreamLinger` (lib/times.ts) at most: all that matters has come, and
+   * the connection can be used again.
+   */
+  drain(): void {
+    const { clock } = this.#config;
+    const cancel = clock.after(clock.times.upstreamLinger, () => this.leave());
+    this.all(LONGEST_REST).catch(ignore).finally(cancel);
+  }
+}
