@@ -61,8 +61,6 @@ export interface ScriptedUpstream {
   on(...scripts: readonly Script[]): void;
   /** From now on every request gets that as soon as its body is there. */
   answers(reply: Reply): void;
-  /** Ends all connections, as a service does with idle ones. */
-  drop(): void;
   /** Forgets what was seen. */
   clear(): void;
   close(): Promise<void>;
@@ -156,9 +154,6 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
     },
     answers(reply) {
       scripts = [saying(reply)];
-    },
-    drop() {
-      for (const socket of sockets) socket.end();
     },
     clear() {
       requests = [];
