@@ -127,7 +127,6 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/limits/fair-queue.test.ts',
         names: [
           'the queue of --max-in-flight keeps a sixteenth of 8 or more places, rounded up, free for clients that have nothing running',
-          'the queue of --max-in-flight gives a client with one request at a time a place at once while another client sends hundreds',
         ],
       },
     ],
