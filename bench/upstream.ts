@@ -4,14 +4,13 @@
  * connections close.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { amdKdsRoutes } from '../simulator/collateral/amd-kds.ts';
-import { intelPcsRoutes } from '../simulator/collateral/intel-pcs.ts';
+import { amdKdsRoutes, intelPcsRoutes } from '../simulator/collateral.ts';
 import { createDeployment } from '../simulator/deployment.ts';
 import { hardwareIn, writeManifest, writeTrustAnchors } from '../simulator/directory.ts';
 import { createFaults } from '../simulator/faults.ts';
 import { issueServerCertificate } from '../simulator/pki/tls.ts';
 import { createSecretStore } from '../simulator/secrets.ts';
-import { createConnectionTable, startServer } from '../simulator/server.ts';
+import { startServer } from '../simulator/server.ts';
 import { trustRoutes } from '../simulator/trust-api.ts';
 import {
   DONE,
@@ -69,7 +68,6 @@ const server = await startServer({
   ],
   inference: (request, response) => void infer(request, response),
   faults,
-  connections: createConnectionTable(),
   onRequest: () => {},
 });
 process.once('disconnect', () => process.exit());

@@ -85,7 +85,7 @@ export async function runProcess(clock: Clock, program: string): Promise<void> {
   process.exitCode ||= exitCode;
   // A reader that does not read the log must not keep the program alive: the rest of it is lost a second
   // later. What a command prints waits for its reader, such as a pager. Nothing else ends the program here,
-  // because process.exit() would wait for a disk that does not answer (docs/hazards.md 42).
+  // because process.exit() would wait for a disk that does not answer (docs/architecture.md H42).
   every(clock, clock.times.unreadLog, () => {
     if (stdout.writableLength === 0 && stderr.writableLength > 0) process.exit();
   });

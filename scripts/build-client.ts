@@ -45,7 +45,7 @@ const BUILDS: Readonly<Record<'node' | 'portable', BuildOptions>> = {
 
 /** Pages that go along, and where to; a link from one of them to any other page becomes its words. */
 const PAGES: ReadonlyMap<string, string> = new Map([
-  ['docs/client.md', 'README.md'],
+  ['docs/library.md', 'README.md'],
   ['docs/verify.md', 'docs/verify.md'],
   ['docs/security.md', 'docs/security.md'],
   ['docs/errors.md', 'docs/errors.md'],

@@ -61,16 +61,10 @@ let hasResult = false;
 for (const signal of SIGNALS) process.once(signal, onSignal);
 process.stdout.on('error', () => process.exit(1)); // the reader of the output has gone
 
-interface Wanted {
-  /** Undefined: the default port, or the next free one. */
-  readonly port: number | undefined;
-  readonly once: boolean;
-  readonly agent: string | undefined;
-  /** Arguments for the agent. */
-  readonly rest: readonly string[];
-}
+type Wanted = ReturnType<typeof readFlags>;
 
-function readFlags(): Wanted {
+/** `port` undefined: the default one, or the next that is free. `rest`: arguments for the agent. */
+function readFlags() {
   const { values, positionals: rest } = readOptions(import.meta.filename, {
     options: { port: { type: 'string' }, once: { type: 'boolean' }, agent: { type: 'string' } },
     allowPositionals: true,
@@ -82,15 +76,11 @@ function readFlags(): Wanted {
   return { port: port === undefined ? undefined : Number(port), once, agent, rest };
 }
 
-interface Ending {
-  readonly code: number;
-  readonly thrown?: unknown;
-}
-const finished = demo(readFlags()).then<Ending, Ending>(
-  (code) => ({ code }),
-  (thrown) => ({ code: 1, thrown }),
+const finished = demo(readFlags()).then(
+  (code) => ({ code, thrown: undefined }),
+  (thrown: unknown) => ({ code: 1, thrown }),
 );
-const interrupted = stopped.then<Ending>((signal) => ({ code: hasResult ? 128 + signal : 0 }));
+const interrupted = stopped.then((signal) => ({ code: hasResult ? 128 + signal : 0, thrown: undefined }));
 // What fails because of the signal is not said: it is no failure of the demo.
 const { code, thrown } = await Promise.race([finished, interrupted]);
 stopHolding();
@@ -111,14 +101,21 @@ async function demo(wanted: Wanted): Promise<number> {
   const edits = scratch === undefined ? {} : { edits: scratch };
   const simulator = await open(() => startSimulator({ directory, anyName: false, ...edits }));
   const admin = wanted.once ? undefined : await freePort();
-  const place = { directory, remote: simulator.port, admin, wanted };
-  const proxy = await open(() => startOnFreePort(place));
+  const flags = [
+    ...['--api-endpoint', `localhost:${simulator.port}`],
+    ...['--manifest-path', join(directory, 'manifest.json')],
+    ...['--unsafe-trust-roots', join(directory, 'roots')],
+    ...['--api-key', 'demo', '--listen-address', '127.0.0.1', '--responses-api'],
+    ...['--workspace', join(directory, 'workspace')],
+    ...(admin === undefined ? [] : ['--admin-address', `127.0.0.1:${admin}`]),
+  ];
+  const proxy = await open(() => startOnFreePort(wanted, flags, join(directory, 'ca.pem')));
 
   await proxy.session.acquire({ timeoutMs: 30_000 });
   showVerdict(proxy);
   if (admin !== undefined) say(`\nThe status page: http://127.0.0.1:${admin}/`);
   if (wanted.agent !== undefined && scratch !== undefined) {
-    const code = await runAgent(wanted.agent, proxy, scratch, wanted.rest);
+    const code = await runAgent(wanted.agent, proxy.port, scratch, wanted.rest);
     const { recorder, exchanges } = simulator;
     const requests = exchanges.all().filter(({ method }) => method === 'POST').length;
     const leaked = recorder.containing(ROLE).length;
@@ -161,12 +158,7 @@ function readable(what: string, count: number, requests: number): string {
  * Runs the agent and returns its exit code; log lines wait until then. The agent gets the terminal and its
  * signals; the status page shows the requests.
  */
-function runAgent(
-  agent: string,
-  { port }: RunningProxy,
-  scratch: string,
-  rest: readonly string[],
-): Promise<number> {
+function runAgent(agent: string, port: number, scratch: string, rest: readonly string[]): Promise<number> {
   mkdirSync(scratch);
   process.chdir(scratch);
   for (const signal of SIGNALS) process.off(signal, onSignal);
@@ -183,15 +175,6 @@ function runAgent(
   });
 }
 
-interface Place {
-  readonly directory: string;
-  /** Port of the simulated service. */
-  readonly remote: number;
-  /** Port of the status page, if there is one. */
-  readonly admin: number | undefined;
-  readonly wanted: Wanted;
-}
-
 async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -205,13 +188,23 @@ async function freePort(): Promise<number> {
  * Starts the proxy. A port that the user chose is used or the start fails; the default port gives way to the
  * next free one, and the demo says so.
  */
-async function startOnFreePort(place: Place): Promise<RunningProxy> {
-  const { wanted } = place;
-  if (wanted.port !== undefined) return start(place, wanted.port);
-  if (wanted.once || wanted.agent !== undefined) return start(place, 0);
+async function startOnFreePort(wanted: Wanted, flags: string[], authority: string): Promise<RunningProxy> {
+  // Show warnings, errors and one line per request, which states its outcome. An agent has the terminal to
+  // itself: then, and with --once, show errors only.
+  const isQuiet = wanted.once || wanted.agent !== undefined;
+  const shown = isQuiet ? /level=ERROR/ : /level=(?:ERROR|WARN)|outcome=/;
+  const write = (line: string): unknown =>
+    shown.test(line) && (held?.push(line) ?? process.stderr.write(line));
+  const output = { write, isTTY: process.stderr.isTTY };
+  const start = (port: number): Promise<RunningProxy> =>
+    startProxy(parseConfig([...flags, '--port', String(port)], {}).config, {
+      env: { SSL_CERT_FILE: authority },
+      log: createLogger({ format: 'text', level: 30, output }),
+    });
+  if (wanted.port !== undefined || isQuiet) return start(wanted.port ?? 0);
   for (let port = DEFAULT_PORT; ; port++) {
     try {
-      const proxy = await start(place, port);
+      const proxy = await start(port);
       if (port !== DEFAULT_PORT) {
         say(`\n!! Port ${DEFAULT_PORT} is taken by another program, so the proxy listens on port ${port}.`);
         say(`!! To see which program it is: ${WHO_LISTENS(DEFAULT_PORT)}`);
@@ -222,32 +215,6 @@ async function startOnFreePort(place: Place): Promise<RunningProxy> {
       if (!isTaken || port === DEFAULT_PORT + 20) throw thrown;
     }
   }
-}
-
-function start({ directory, remote, admin, wanted }: Place, port: number): Promise<RunningProxy> {
-  const { config } = parseConfig(
-    [
-      ['--api-endpoint', `localhost:${remote}`],
-      ['--manifest-path', join(directory, 'manifest.json')],
-      ['--unsafe-trust-roots', join(directory, 'roots')],
-      ['--api-key', 'demo'],
-      ['--listen-address', '127.0.0.1'],
-      ['--port', String(port)],
-      ['--responses-api'],
-      ['--workspace', join(directory, 'workspace')],
-      ...(admin === undefined ? [] : [['--admin-address', `127.0.0.1:${admin}`]]),
-    ].flat(),
-    {},
-  );
-  // Show warnings, errors and one line per request, which states its outcome. An agent has the terminal to
-  // itself: then, and with --once, show errors only.
-  const shown = wanted.once || wanted.agent !== undefined ? /level=ERROR/ : /level=(?:ERROR|WARN)|outcome=/;
-  const write = (line: string): unknown =>
-    shown.test(line) && (held?.push(line) ?? process.stderr.write(line));
-  return startProxy(config, {
-    env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
-    log: createLogger({ format: 'text', level: 30, output: { write, isTTY: process.stderr.isTTY } }),
-  });
 }
 
 function reasonOf(thrown: unknown): string {

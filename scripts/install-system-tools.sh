@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the packaging checks take from the system, on Debian and its kin: systemd itself, with RELEASE=true an emulator and the
-# libraries that the arm64 executable needs, what the lines of docs/install.md, docs/team.md and docs/releases.md call, readelf, and
+# libraries that the arm64 executable needs, what the lines of docs/install.md and docs/team.md call, readelf, and
 # the compiler of lib/crypto/ghash.
 # Nothing is done where it is all there.
 set -euo pipefail

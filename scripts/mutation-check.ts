@@ -1,38 +1,21 @@
 /**
- * Whether the tests bite: takes one defence after the other out of the program and expects the tests that
- * name it to go red. `npm run mutation`: all. `-- WORDS`: only the defences with these words. `-- --since
- * REV`: only those of the rooms, and with the tests, that have changed since that commit; all if the rows
- * have. Exit code 1 where a test stays green, is red without the fault, or where a row no longer applies. The
- * rows are in scripts/mutations.
+ * Whether the tests bite: takes one defence after the other out of the program (scripts/mutations.ts), and
+ * expects the test that names it to go red. `npm run mutation`: all; `-- WORDS`: only the defences with these
+ * words. Exit code 1 where a test stays green, is red without the fault, or where a row no longer applies.
  */
-import { execFileSync, spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { spawn } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { MUTATIONS } from './mutations/all.ts';
-import { type Mutation, mutated } from './mutations/mutation.ts';
+import { MUTATIONS, type Mutation, mutated } from './mutations.ts';
 
 const ROOT = join(import.meta.dirname, '..');
-const REPORTER = join(import.meta.dirname, 'mutations/names-reporter.ts');
-const PLANT = join(import.meta.dirname, 'mutations/plant.ts');
-
-/** ms for the tests of one file as they are. */
-const PATIENCE = 120_000;
-/** ms for those with a fault, which may hang: for a file, a test, and a wait of a test. */
-const FAULTY = { file: 20_000, test: 10_000, wait: 5_000 };
-/** ms for a process to end by itself once its tests have. */
-const LINGER = 1_000;
+const REPORTER = join(import.meta.dirname, 'names-reporter.ts');
+const PLANT = join(import.meta.dirname, 'plant.ts');
+/** ms for a test as it is, and with a fault, which may hang. */
+const PATIENCE = { asItIs: 120_000, faulty: 20_000 };
 /** Files at a time: some wait while those of all processors run. */
 const AT_ONCE = availableParallelism() + 2;
-
-/** Full names of the tests that ended. `hung`: their file was ended, so the others never did. */
-interface Outcome {
-  readonly passed: ReadonlySet<string>;
-  readonly failed: ReadonlySet<string>;
-  readonly hung: boolean;
-}
-
 /** The processes whose groups run tests. */
 const running = new Set<number>();
 
@@ -46,15 +29,13 @@ function endGroup(leader: number): void {
   }
 }
 
-/** Runs the named tests of a file, with the fault if there is one. */
-async function runTests(file: string, names: readonly string[], fault?: Mutation): Promise<Outcome> {
-  const patterns = names.map((name) => `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`);
-  const args = [
-    `--test-reporter=${REPORTER}`,
-    ...(fault ? [`--test-timeout=${FAULTY.test}`] : []),
-    ...patterns.map((pattern) => `--test-name-pattern=${pattern}`),
-    file,
-  ];
+/** What became of a test, with the fault if there is one: what a fault hangs never ends. */
+async function outcomeOf(
+  { test, name }: Mutation,
+  fault?: Mutation,
+): Promise<'passed' | 'failed' | 'hung' | 'absent'> {
+  const pattern = `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
+  const args = [`--test-reporter=${REPORTER}`, `--test-name-pattern=${pattern}`, test];
   const env = {
     ...process.env,
     // Most of the time of a unit test is that of compiling what it loads.
@@ -63,8 +44,8 @@ async function runTests(file: string, names: readonly string[], fault?: Mutation
     NODE_TEST_CONTEXT: undefined,
     // Also without a fault: what the hook alone turns red would pass for noticed.
     NODE_OPTIONS: `--import=${PLANT}`,
-    MUTATION: JSON.stringify(fault ?? { file: '', edits: [] }),
-    ...(fault && { TEST_PATIENCE: `${FAULTY.wait}` }),
+    MUTATION: JSON.stringify(fault ?? { file: '' }),
+    ...(fault && { TEST_PATIENCE: '5000' }),
   };
   // A group of its own: what a test has started and not ended would go on.
   const child = spawn(process.execPath, args, {
@@ -76,118 +57,55 @@ async function runTests(file: string, names: readonly string[], fault?: Mutation
   const leader = child.pid as number;
   running.add(leader);
   child.once('exit', () => endGroup(leader));
-  const outcome = { passed: new Set<string>(), failed: new Set<string>(), hung: false };
+  let outcome: 'passed' | 'failed' | 'hung' | 'absent' = 'absent';
   const hangs = setTimeout(
     () => {
-      outcome.hung = true;
+      outcome = 'hung';
       endGroup(leader);
     },
-    fault ? FAULTY.file : PATIENCE,
+    fault ? PATIENCE.faulty : PATIENCE.asItIs,
   );
-  let lingers: NodeJS.Timeout | undefined;
   for await (const line of createInterface({ input: child.stdout })) {
-    if (!/^\["(?:passed|failed)",".*"\]$/.test(line)) continue;
-    const [kind, name] = JSON.parse(line) as ['passed' | 'failed', string];
-    outcome[kind].add(name);
-    // Tests that failed often leave open what keeps their process alive.
-    if (outcome.passed.size + outcome.failed.size === names.length) {
-      lingers = setTimeout(endGroup, LINGER, leader);
-    }
+    const [, kind, found] = /^\["(passed|failed)",(".*")\]$/.exec(line) ?? [];
+    if (kind === undefined || JSON.parse(found as string) !== name) continue;
+    outcome = kind as 'passed' | 'failed';
+    // A test that failed often leaves open what keeps its process alive.
+    setTimeout(endGroup, 1_000, leader).unref();
   }
   clearTimeout(hangs);
-  clearTimeout(lingers);
   return outcome;
 }
 
-/**
- * What is wrong with the tests that should go red. One that a hang kept from passing is red; one that never
- * ran is not.
- */
-const findingsOf = (names: readonly string[], { passed, failed, hung }: Outcome): string[] =>
-  names
-    .filter((name) => !failed.has(name) && !(hung && !passed.has(name)))
-    .map((name) => `${passed.has(name) ? 'stays green' : 'did not run'}: ${name}`);
-
-/** Does the work for all items, some at a time. */
-async function forAll<Item>(
-  left: IterableIterator<Item>,
-  work: (item: Item) => Promise<void>,
-): Promise<void> {
-  const inTurn = async (): Promise<void> => {
-    for (const item of left) await work(item);
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, inTurn));
-}
-
-/** The tests of these rows that are not green as they are, as `file name`. Each file runs once. */
-async function findRed(mutations: readonly Mutation[]): Promise<Set<string>> {
-  const byFile = new Map<string, Set<string>>();
-  for (const { file, names } of mutations.flatMap(({ tests }) => tests)) {
-    byFile.set(file, new Set([...(byFile.get(file) ?? []), ...names]));
-  }
-  const red = new Set<string>();
-  await forAll(byFile.entries(), async ([file, names]) => {
-    const { passed } = await runTests(file, [...names]);
-    for (const name of names) if (!passed.has(name)) red.add(`${file} ${name}`);
-  });
-  return red;
-}
-
-/** What is wrong with a row; empty if its tests bite. */
-async function check(mutation: Mutation, red: ReadonlySet<string>): Promise<string[]> {
-  const { file, tests } = mutation;
-  const before = tests.flatMap((each) => each.names.filter((name) => red.has(`${each.file} ${name}`)));
-  if (before.length > 0) return before.map((name) => `not green without the fault: ${name}`);
+/** What is wrong with a row; undefined if its test bites. */
+async function check(mutation: Mutation): Promise<string | undefined> {
   try {
-    mutated(readFileSync(join(ROOT, file), 'utf8'), mutation);
+    mutated(mutation);
   } catch (error) {
-    return [(error as Error).message];
+    return (error as Error).message;
   }
-  const findings: string[] = [];
-  for (const each of tests) {
-    findings.push(...findingsOf(each.names, await runTests(each.file, each.names, mutation)));
-  }
-  return findings;
+  const before = await outcomeOf(mutation);
+  if (before !== 'passed') return `${before} without the fault: ${mutation.name}`;
+  const after = await outcomeOf(mutation, mutation);
+  return after === 'failed' || after === 'hung' ? undefined : `${after} with the fault: ${mutation.name}`;
 }
 
-/** The room that a file lies in: a folder of lib, or a file that is in none. */
-const roomOf = (file: string): string => /^lib\/[^/]+/.exec(file)?.[0] ?? file;
-
-/** The rows that the command line asks for. */
-function chosen([option, ...rest]: readonly string[]): readonly Mutation[] {
-  if (option !== '--since') {
-    const words = [option, ...rest].join(' ');
-    return MUTATIONS.filter(({ defence }) => defence.includes(words));
-  }
-  const names = ['diff', '--name-only', '--no-renames', rest[0] ?? 'HEAD', '--'];
-  const files = execFileSync('git', names, { cwd: ROOT, encoding: 'utf8' }).split('\n');
-  if (files.some((file) => file.startsWith('scripts/mutation'))) return MUTATIONS;
-  const changed = new Set([...files, ...files.map(roomOf)]);
-  return MUTATIONS.filter(
-    ({ file, tests }) => changed.has(roomOf(file)) || tests.some((test) => changed.has(test.file)),
-  );
-}
-
-async function main(args: readonly string[]): Promise<number> {
-  const mutations = chosen(args);
-  if (mutations.length === 0) {
-    console.log(`No row for ${args.join(' ')}`);
-    return args[0] === '--since' ? 0 : 1;
-  }
+async function main(words: string): Promise<number> {
+  const mutations = MUTATIONS.filter(({ defence }) => defence.includes(words));
+  const left = mutations.values();
   const began = performance.now();
   let missed = 0;
-  const red = await findRed(mutations);
-  await forAll(mutations.values(), async (mutation) => {
-    const start = performance.now();
-    const findings = await check(mutation, red);
-    const ms = `${Math.round(performance.now() - start)}`.padStart(6);
-    if (findings.length > 0) missed += 1;
-    console.log(`${findings.length === 0 ? 'noticed' : 'MISSED '} ${ms} ms  ${mutation.defence}`);
-    for (const finding of findings) console.log(`                    ${finding}`);
-  });
+  async function inTurn(): Promise<void> {
+    for (const mutation of left) {
+      const finding = await check(mutation);
+      if (finding !== undefined) missed += 1;
+      console.log(`${finding === undefined ? 'noticed' : 'MISSED '}  ${mutation.defence}`);
+      if (finding !== undefined) console.log(`         ${finding}`);
+    }
+  }
+  await Promise.all(Array.from({ length: AT_ONCE }, inTurn));
   const seconds = Math.round((performance.now() - began) / 1000);
   console.log(`${mutations.length - missed} of ${mutations.length} faults noticed in ${seconds} s`);
-  return missed === 0 ? 0 : 1;
+  return missed === 0 && mutations.length > 0 ? 0 : 1;
 }
 
 // A group of its own does not hear the terminal.
@@ -195,4 +113,4 @@ process.once('SIGINT', () => {
   for (const leader of running) endGroup(leader);
   process.exit(130);
 });
-process.exitCode = await main(process.argv.slice(2));
+process.exitCode = await main(process.argv.slice(2).join(' '));

@@ -1,7 +1,7 @@
 /**
  * Makes the files of a release from a tag: `npm run release -- --tag v0.1.0 --out DIRECTORY`. Without --tag
  * it is a rehearsal: the same files from the checkout as it stands. It publishes and signs nothing;
- * docs/releases.md has the commands for the owner. The same commit gives the same bytes on machines of one
+ * docs/install.md has the commands for the owner. The same commit gives the same bytes on machines of one
  * architecture. SOURCE_DATE_EPOCH is the time in the files; default: that of the commit.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -173,6 +173,6 @@ if (import.meta.main) {
   await makeRelease({ out, epoch });
   const kind = values.tag === undefined ? 'Rehearsal, without a tag' : `Release ${values.tag}`;
   process.stdout.write(
-    `${kind}: ${out}\n${runtimeNote()}\nMade on ${HOST}: machines of another architecture make other executables.\nNothing is published or signed: docs/releases.md says how.\n`,
+    `${kind}: ${out}\n${runtimeNote()}\nMade on ${HOST}: machines of another architecture make other executables.\nNothing is published or signed: docs/install.md says how.\n`,
   );
 }

@@ -6,16 +6,14 @@
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { seededRandom } from '../bench/stats.ts';
-import { type Simulator, startSimulator } from '../simulator/simulator.ts';
-import { type Finding, judge, type Sample } from '../test/soak/judge.ts';
-import { createLoad } from '../test/soak/load.ts';
-import { createPlan } from '../test/soak/plan.ts';
+import { seededRandom, slope } from '../bench/stats.ts';
+import { startSimulator } from '../simulator/simulator.ts';
+import { createLoad, type Load } from '../test/soak/load.ts';
 import type { Measurement } from '../test/soak/proxy-child.ts';
+import { temporaryDirectory } from '../test/support/processes/temporary-directory.ts';
+import { deploymentFlags } from '../test/support/remote/remote.ts';
 import { readOptions } from './options.ts';
 
 /**
@@ -31,9 +29,21 @@ const TIMES = {
 /** ms between two faults of the trust side; a renewal gets over one of them by itself. */
 const TRUST_FAULT_EVERY = 7_000;
 const TRUST_FAULTS = ['attest-reset', 'secret-reset'] as const;
+/** What they lead to in the log. */
+const TRUST_FAULT_LOGS = [
+  'Attestation or secret exchange failed, trying again',
+  'control_api_failed',
+  'upstream_reset',
+];
 /** ms until what ends by itself has ended. */
 const AFTER_LOAD = 500;
-const TRUST_FAULT_LOGS = 'Attestation or secret exchange failed, trying again';
+
+/** MB a minute that memory may grow by. */
+const STEEPEST = 1;
+/** The control path keeps its connection for a few seconds, and a renewal may be under way. */
+const CONTROL_SOCKETS = 3;
+/** Of each class, what those and the next renewal may need. */
+const OBJECTS = 16;
 
 const { values } = readOptions(import.meta.filename, {
   options: {
@@ -42,38 +52,18 @@ const { values } = readOptions(import.meta.filename, {
     seed: { type: 'string', default: '20261121' },
   },
 });
-const options = {
-  seconds: Number(values.seconds),
-  streams: Number(values.streams),
-  seed: Number(values.seed),
-};
+const [seconds, streams, seed] = [Number(values.seconds), Number(values.streams), Number(values.seed)];
 
-interface Child {
-  readonly url: string;
-  measure(what?: 'measure' | 'close'): Promise<Measurement>;
-  kill(): void;
-}
-
-async function startChild(directory: string, simulator: Simulator): Promise<Child> {
+async function startChild(directory: string, port: number) {
   const flags = [
-    `--api-endpoint=localhost:${simulator.port}`,
-    `--manifest-path=${join(directory, 'manifest.json')}`,
-    `--unsafe-trust-roots=${join(directory, 'roots')}`,
-    `--workspace=${join(directory, 'workspace')}`,
-    '--listen-address=127.0.0.1',
-    '--port=0',
-    '--api-key=soak',
-    '--first-byte-timeout=20s',
-    '--stream-idle-timeout=12s',
+    ...deploymentFlags(port, directory),
+    ...['--port=0', '--api-key=soak', '--first-byte-timeout=20s', '--stream-idle-timeout=12s'],
   ];
+  const env = { PATH: process.env['PATH'], SSL_CERT_FILE: join(directory, 'ca.pem') };
   const child = fork(join(import.meta.dirname, '../test/soak/proxy-child.ts'), flags, {
     execArgv: ['--expose-gc', '--no-warnings'], // they are told in the measurement
     serialization: 'advanced',
-    env: {
-      PATH: process.env['PATH'],
-      SSL_CERT_FILE: join(directory, 'ca.pem'),
-      SOAK_TIMES: JSON.stringify(TIMES),
-    },
+    env: { ...env, SOAK_TIMES: JSON.stringify(TIMES) },
   });
   const gone = once(child, 'exit').then(([code]) => {
     throw new Error(`the proxy ended with ${code}`);
@@ -86,7 +76,7 @@ async function startChild(directory: string, simulator: Simulator): Promise<Chil
   const { url } = await answer<{ url: string }>();
   return {
     url,
-    measure(what = 'measure') {
+    measure(what: 'measure' | 'close' = 'measure') {
       child.send(what);
       return answer<Measurement>();
     },
@@ -94,87 +84,92 @@ async function startChild(directory: string, simulator: Simulator): Promise<Chil
   };
 }
 
-/** Stretches of load, each followed by a measurement at rest. */
-function stretches(seconds: number): number[] {
-  const count = Math.max(Math.min(Math.round(seconds / 12), 20), 4);
-  return Array.from({ length: count }, () => (seconds * 1000) / count);
+/** One measurement at rest, after so many minutes under load. */
+type Sample = Measurement & { readonly minutes: number };
+
+/**
+ * What is wrong, in words. The first third of the samples warms up: code is compiled, pools and caches fill.
+ * `closed` was taken after the proxy had closed.
+ */
+function faultsOf(samples: readonly Sample[], closed: Measurement, load: Load): string[] {
+  const warm = samples.slice(Math.floor(samples.length / 3));
+  const [first, last] = [warm[0] as Sample, warm.at(-1) as Sample];
+  const steep = slope(warm.map(({ minutes, heapUsed }) => [minutes, heapUsed / 1e6]));
+  const { injected, explained } = load;
+  const failures = Object.keys(last.counters).filter((name) => name !== 'renewals');
+  const counted = [...new Set([...injected.keys(), ...failures])];
+  const allowed: readonly (readonly [what: string, found: number, most: number])[] = [
+    ['MB of heap more a minute', steep, STEEPEST],
+    ['requests in flight at rest', Math.max(...samples.map(({ inFlight }) => inFlight)), 0],
+    [
+      'sockets at rest',
+      Math.max(...samples.map(({ resources }) => resources['TCPSocketWrap'] ?? 0)),
+      CONTROL_SOCKETS,
+    ],
+    ['timers at rest', last.resources['Timeout'] ?? 0, first.resources['Timeout'] ?? 0],
+    ['listeners on the process', last.listeners, first.listeners],
+    ...Object.entries(last.objects).map(
+      ([name, count]) => [`${name} objects at rest`, count, (first.objects[name] ?? 0) + OBJECTS] as const,
+    ),
+  ];
+  return [
+    ...load.unexplained,
+    ...last.warnings,
+    ...[...last.logged].filter((label) => !explained.has(label)).map((label) => `logged: ${label}`),
+    ...counted
+      .map((name) => [name, last.counters[name] ?? 0, injected.get(name) ?? 0] as const)
+      .filter(([, found, wanted]) => found !== wanted)
+      .map(([name, found, wanted]) => `${name}: ${found} instead of ${wanted}`),
+    ...allowed
+      .filter(([, found, most]) => found > most)
+      .map(([what, found, most]) => `${what}: ${found}, at most ${most}`),
+    ...Object.entries(closed.resources)
+      .filter(([kind]) => kind !== 'PipeWrap')
+      .map(([kind, count]) => `left after closing: ${count} ${kind}`),
+  ];
 }
 
-function print(findings: readonly Finding[], samples: readonly Sample[]): void {
-  const mb = (bytes: number): string => (bytes / 1e6).toFixed(1);
-  console.log('\nload, min  heap, MB  rss, MB  sockets  requests  renewals');
-  for (const { minutes, measurement } of samples) {
-    const { heapUsed, rss, resources, counters } = measurement;
-    const cells = [
-      minutes.toFixed(2),
-      mb(heapUsed),
-      mb(rss),
-      resources['TCPSocketWrap'] ?? 0,
-      counters['requests'],
-      counters['renewals'],
-    ];
-    console.log(cells.map((cell, i) => String(cell).padStart([9, 8, 7, 7, 8, 8][i] as number)).join('  '));
+const directory = temporaryDirectory('privatemode-soak-');
+const simulator = await startSimulator({
+  directory,
+  secretLifetime: SECRET_LIFETIME,
+  recorded: 0,
+});
+const child = await startChild(directory, simulator.port);
+const random = seededRandom(seed + 1);
+const weather = setInterval(
+  () => simulator.faults.set(TRUST_FAULTS[Math.floor(random() * TRUST_FAULTS.length)]!, 1),
+  TRUST_FAULT_EVERY,
+);
+try {
+  console.log(`${streams} streams for ${seconds} s, seed ${seed}, an epoch every ${TIMES.secretRenew} ms`);
+  const load = createLoad(child.url, streams, seed);
+  for (const line of TRUST_FAULT_LOGS) load.explained.add(line);
+  const samples: Sample[] = [];
+  const stretches = Math.max(Math.min(Math.round(seconds / 12), 20), 4);
+  for (let i = 1; i <= stretches; i++) {
+    await load.run((seconds * 1000) / stretches);
+    // How many connections the pool has at a moment is chance, and each takes memory.
+    simulator.closeIdleConnections();
+    await delay(AFTER_LOAD);
+    const sample = { ...(await child.measure()), minutes: (seconds * i) / stretches / 60 };
+    samples.push(sample);
+    const megabytes = [sample.heapUsed, sample.rss].map((bytes) => (bytes / 1e6).toFixed(1));
+    console.log(`${sample.minutes.toFixed(2)} min: heap ${megabytes[0]} MB, resident ${megabytes[1]} MB`);
   }
-  console.log('');
-  for (const { what, found, allowed, good } of findings) {
-    console.log(`${good ? 'ok    ' : 'FAILED'}  ${what}: ${found} (${allowed})`);
-  }
+  clearInterval(weather);
+  const closed = await child.measure('close');
+  load.unexplained.push(...simulator.exchanges.violations().map(String));
+  const faults = faultsOf(samples, closed, load);
+  const { requests, complete, left } = load;
+  console.log(
+    `${requests} requests: ${complete} answered whole, ${left} left by their clients, ${load.faults} faults that ended as they should, ${samples.at(-1)?.counters['renewals']} epochs`,
+  );
+  for (const line of faults.slice(0, 30)) console.log(`FAILED  ${line}`);
+  console.log(faults.length === 0 ? 'verdict: good' : 'verdict: FAILED');
+  process.exitCode = faults.length === 0 ? 0 : 1;
+} finally {
+  clearInterval(weather);
+  child.kill();
+  await simulator.close();
 }
-
-async function soak(): Promise<number> {
-  const { seconds, streams, seed } = options;
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-soak-'));
-  const simulator = await startSimulator({
-    directory,
-    secretLifetime: SECRET_LIFETIME,
-    recorderLimits: { maxRequests: 0 },
-  });
-  const child = await startChild(directory, simulator);
-  const random = seededRandom(seed + 1);
-  let trustFaults = 0;
-  const weather = setInterval(() => {
-    simulator.faults.set(TRUST_FAULTS[Math.floor(random() * TRUST_FAULTS.length)]!, 1);
-    trustFaults += 1;
-  }, TRUST_FAULT_EVERY);
-  try {
-    console.log(
-      `${streams} streams for ${seconds} s, seed ${seed}, a new epoch every ${TIMES.secretRenew / 1000} s`,
-    );
-    const load = createLoad(child.url, streams, createPlan(seed));
-    load.tally.explained.add(TRUST_FAULT_LOGS).add('control_api_failed').add('upstream_reset');
-    const samples: Sample[] = [];
-    let underLoad = 0;
-    for (const ms of stretches(seconds)) {
-      await load.run(ms);
-      underLoad += ms;
-      // How many connections the pool has at a moment is chance, and each takes memory.
-      simulator.closeIdleConnections();
-      await delay(AFTER_LOAD);
-      samples.push({ minutes: underLoad / 60_000, measurement: await child.measure() });
-    }
-    clearInterval(weather);
-    const closed = await child.measure('close');
-    const { tally } = load;
-    const unexplained = [...tally.unexplained, ...simulator.exchanges.violations()];
-    const findings = judge({ ...tally, samples, closed, unexplained });
-    print(findings, samples);
-    const { requests, complete, left, faults } = tally;
-    console.log(
-      `\n${requests} requests: ${complete} answered whole, ${left} left by their clients, ${faults} faults that ended as they should`,
-    );
-    console.log(
-      `${samples.at(-1)?.measurement.counters['renewals']} epochs, ${trustFaults} faults of the trust side`,
-    );
-    for (const line of unexplained.slice(0, 20)) console.log(`  ${line}`);
-    const good = findings.every((finding) => finding.good);
-    console.log(good ? '\nverdict: good' : '\nverdict: FAILED');
-    return good ? 0 : 1;
-  } finally {
-    clearInterval(weather);
-    child.kill();
-    await simulator.close();
-    rmSync(directory, { recursive: true, force: true });
-  }
-}
-
-process.exitCode = await soak();

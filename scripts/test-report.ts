@@ -24,16 +24,6 @@ export function followNames(): (event: TestEvent) => readonly string[] | undefin
  */
 const LACKS = /NOT CHECKED: ([^\n#]+?) *(?:#|$)/g;
 
-/** Files that run together. */
-export interface TestRun {
-  /** Paths in the tree, as failures name them. */
-  readonly files: readonly string[];
-  /** What failures say behind the path; empty for the plain run. */
-  readonly label: string;
-  /** Whether a test may be skipped for this reason, where the machine lacks nothing. */
-  maySkip(reason: string): boolean;
-}
-
 /** Adds up all runs whose events it passes on. */
 export class TestReport {
   passed = 0;
@@ -42,18 +32,20 @@ export class TestReport {
   readonly failures: string[] = [];
   /** What the machine lacks. */
   readonly missing = new Set<string>();
-  readonly #root: string;
 
-  constructor(root: string) {
-    this.#root = root;
-  }
-
+  /**
+   * `files` are those of the run, below `root`; `label` is what failures say behind them. `maySkip`: whether
+   * a test may be skipped for this reason, where the machine lacks nothing.
+   */
   async *follow(
     events: AsyncIterable<TestEvent>,
-    { files, label, maySkip }: TestRun,
+    root: string,
+    files: readonly string[],
+    label: string,
+    maySkip: (reason: string) => boolean,
   ): AsyncGenerator<TestEvent> {
     const namesOf = followNames();
-    /** Files of which a test passed, or that said what they lack. */
+    /** Files of which a test passed or failed, or that said what they lack. */
     const accounted = new Set<string>();
     const fails = (file: string, what: string): unknown =>
       this.failures.push(`${[file, label].filter(Boolean).join(' ')}: ${what}`);
@@ -65,13 +57,13 @@ export class TestReport {
     for await (const event of events) {
       yield event;
       const { type, data } = event;
-      if (type === 'test:stderr') lacks(relative(this.#root, data.file), data.message);
+      if (type === 'test:stderr') lacks(relative(root, data.file), data.message);
       const names = namesOf(event);
       if (names === undefined || (type !== 'test:pass' && type !== 'test:fail')) continue;
       // The event of a whole file has no entry: where it passes, there was no test; where it fails, the
       // process did.
       const isFile = data.entryFile === undefined;
-      const entry = relative(this.#root, data.entryFile ?? data.file ?? '');
+      const entry = relative(root, data.entryFile ?? data.file ?? '');
       // What shares a process is named by its file (test/together.ts).
       const shares = !files.includes(entry) && !isFile;
       const [file = '', ...rest] = shares ? names : [entry, ...names];

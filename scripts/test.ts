@@ -1,10 +1,9 @@
 /**
  * Runs the tests: `npm test` those that prove the product once, `npm run test:all` also those that repeat it,
  * and the runs through another door or engine (test/suites.ts). `npm test -- WORDS…`: every file whose path
- * contains one of the words; `--door library` and `--engine portable` run these, or without words those of
- * the table, through that door and engine; `--list` prints the files instead. Exit code 1 where a test fails
- * or none passed. A program that a test needs and the machine lacks is named at the end; with CI=true its
- * test fails.
+ * contains one of the words. `TEST_DOOR=library` and `TEST_ENGINE=portable` run these, or without words those
+ * of the table, through that door and engine. Exit code 1 where a test fails or none passed. A program that a
+ * test needs and the machine lacks is named at the end; with CI=true its test fails.
  */
 import { globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
@@ -13,17 +12,16 @@ import { compose } from 'node:stream';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import {
-  ALONE,
+  BY_ITSELF,
   DOORS,
   ENGINES,
   filesOf,
   isIn,
-  isTogether,
   maySkip,
-  optionsOf,
   REPEATED,
   RUNS,
   type Through,
+  variablesOf,
 } from '../test/suites.ts';
 import { readOptions, refuse } from './options.ts';
 import { TestReport } from './test-report.ts';
@@ -39,13 +37,13 @@ interface Pass extends Through {
   readonly files: readonly string[];
 }
 
-/** What to run, by the words and options of the command line. */
+/** What to run, by the words of the command line. */
 function passesFor(words: readonly string[], all: boolean, through: Through): Pass[] {
   const files = globSync('test/**/*.test.ts', { cwd: ROOT }).sort();
   if (words.length > 0)
     return [{ ...through, files: files.filter((file) => words.some((word) => file.includes(word))) }];
-  const isPlain = optionsOf(through) === '';
-  const runs = RUNS.filter((run) => (isPlain ? all : optionsOf(run) === optionsOf(through)));
+  const isPlain = variablesOf(through) === '';
+  const runs = RUNS.filter((run) => (isPlain ? all : variablesOf(run) === variablesOf(through)));
   const repeated = runs.map((run) => ({ ...run, files: filesOf(run, files) }));
   if (!isPlain) return repeated;
   return [{ ...through, files: all ? files : files.filter((file) => !isIn(REPEATED, file)) }, ...repeated];
@@ -59,21 +57,21 @@ function shards(files: readonly string[], directory: string): string[] {
     .sort(([, a], [, b]) => b.length - a.length)
     .map(([room, own]) => {
       const path = join(directory, `${room}.mjs`);
-      const module = JSON.stringify(join(ROOT, 'test/together.ts'));
-      const text = `import { together } from ${module};\ntogether(${JSON.stringify(ROOT)}, ${JSON.stringify(own)});\n`;
-      writeFileSync(path, text);
+      const [module, ...given] = [join(ROOT, 'test/together.ts'), ROOT, own].map((each) =>
+        JSON.stringify(each),
+      );
+      writeFileSync(path, `import { together } from ${module};\ntogether(${given.join(', ')});\n`);
       return path;
     });
 }
 
-/** Runs files of a pass `concurrency` at a time, and prints what Node's own reporter says of them. */
-async function runFiles(pass: Pass, concurrency: number, report: TestReport): Promise<void> {
+/** Runs the files of a pass, and prints what Node's own reporter says of them. */
+async function runFiles(pass: Pass, report: TestReport): Promise<void> {
   const { door, engine, files } = pass;
-  const label = optionsOf(pass);
-  if (files.length === 0) return;
+  const label = variablesOf(pass);
   if (label !== '') console.log(`\n${files.length} files with ${label}`);
   // The library's door replaces the global fetch of its process.
-  const shared = door === 'library' ? [] : files.filter(isTogether);
+  const shared = door === 'library' ? [] : files.filter((file) => !isIn(BY_ITSELF, file));
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-tests-'));
   const tests = run({
     cwd: ROOT,
@@ -81,50 +79,36 @@ async function runFiles(pass: Pass, concurrency: number, report: TestReport): Pr
       ...shards(shared, directory),
       ...files.filter((file) => !shared.includes(file)).map((file) => join(ROOT, file)),
     ],
-    concurrency,
+    concurrency: AT_ONCE,
     timeout: PATIENCE,
     execArgv: engine === 'node' ? [] : [`--conditions=${engine}`],
     env: { ...process.env, TEST_DOOR: door },
   });
-  const followed = report.follow(tests, { files, label, maySkip: (reason) => maySkip(pass, reason) });
+  const followed = report.follow(tests, ROOT, files, label, (reason) => maySkip(pass, reason));
   for await (const text of compose(followed, spec)) process.stdout.write(text);
   rmSync(directory, { recursive: true });
 }
 
-/** The value, if it is one of these. */
-function oneOf<Value extends string>(values: readonly Value[], given: string): Value {
+/** The value of a variable, if it is one of these; the first where it is not set. */
+function variable<Value extends string>(name: string, values: readonly [Value, ...Value[]]): Value {
+  const given = process.env[name] ?? values[0];
   const value = values.find((each) => each === given);
-  return value ?? refuse(`${given} is none of ${values.join(', ')}`);
+  return value ?? refuse(`${name}=${given} is none of ${values.join(', ')}`);
 }
 
 async function main(): Promise<number> {
   const { values, positionals } = readOptions(import.meta.filename, {
     allowPositionals: true,
-    options: {
-      all: { type: 'boolean', default: false },
-      list: { type: 'boolean', default: false },
-      door: { type: 'string', default: 'proxy' },
-      engine: { type: 'string', default: 'node' },
-    },
+    options: { all: { type: 'boolean', default: false } },
   });
-  const through = { door: oneOf(DOORS, values.door), engine: oneOf(ENGINES, values.engine) };
+  const through = { door: variable('TEST_DOOR', DOORS), engine: variable('TEST_ENGINE', ENGINES) };
   const words = positionals.map((path) => relative('.', path));
   const passes = passesFor(words, values.all, through);
-  if (values.list) {
-    for (const pass of passes)
-      for (const file of pass.files) console.log(`${file} ${optionsOf(pass)}`.trim());
-    return 0;
-  }
   process.chdir(ROOT);
   process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled');
   const began = performance.now();
-  const report = new TestReport(ROOT);
-  for (const alone of [false, true]) {
-    for (const pass of passes) {
-      const files = pass.files.filter((file) => isIn(ALONE, file) === alone);
-      await runFiles({ ...pass, files }, alone ? 1 : AT_ONCE, report);
-    }
-  }
+  const report = new TestReport();
+  for (const pass of passes) await runFiles(pass, report);
   const seconds = Math.round((performance.now() - began) / 1000);
   const { passed, skipped, failures, missing } = report;
   console.log(`\n${passes.flatMap(({ files }) => files).length} files in ${seconds} s`);

@@ -1,7 +1,8 @@
-/**
- * The simulated deployment as a client sees it: one manifest, one mesh, a coordinator and a secret service.
- */
-import { randomBytes, randomInt } from 'node:crypto';
+/** The simulated deployment as clients see it: one manifest, one mesh, a coordinator and a secret service. */
+import { randomBytes, randomInt, sign } from 'node:crypto';
+import { KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
+import { AEAD_EXPORT_ONLY, CipherSuite, KDF_HKDF_SHA256 } from 'hpke';
+import { sha256 } from '#crypto';
 import { reportData, transitionDigest } from '../lib/attestation/document.ts';
 import { snpEvidence } from './evidence/snp.ts';
 import { tdxEvidence } from './evidence/tdx.ts';
@@ -9,7 +10,6 @@ import type { Faults } from './faults.ts';
 import type { Hardware } from './hardware.ts';
 import { buildManifest, identityOf, type Manifest } from './manifest.ts';
 import { createMesh, issueWorkload, type Mesh, type WorkloadCertificate } from './pki/mesh.ts';
-import { exchangeSecret, type SecretExchange } from './secret-exchange.ts';
 
 export type Tee = 'snp' | 'tdx';
 
@@ -21,81 +21,61 @@ const EVIDENCE = {
 
 const COORDINATOR_VERSION = 'v1.24.1';
 
-export interface Deployment {
-  /** The active manifest, and its number. */
-  manifest(): Manifest;
-  revision(): number;
-  /**
-   * The attestation document for a nonce of 32 bytes (docs/protocol/attestation.md 2, 19.8).
-   */
-  attest(nonce: Uint8Array): Uint8Array;
-  /** The secret service's response to an HPKE public key; rejects if the bytes are no such key. */
-  exchange(publicKey: Uint8Array): Promise<SecretExchange>;
-  /** A new deployment takes over: new manifest, new mesh. */
-  rotateManifest(): void;
-  /** The coordinator restarts: same manifest, new mesh. */
-  rotateMesh(): void;
-}
-
-export function createDeployment(options: {
+interface Platform {
   readonly hardware: Hardware;
-  /** Number of the first manifest. Default: 0. */
-  readonly revision?: number;
   readonly tee: Tee;
-  /** vCPUs of the SEV-SNP guest, 2 by default. */
+  /** vCPUs of the SEV-SNP guest; its launch digest depends on their number. Default: 2. */
   readonly vcpus?: 1 | 2;
   readonly faults: Faults;
-  /** ms since 1970. */
-  readonly now: () => number;
-}): Deployment {
-  const { hardware, tee, vcpus = 2, faults, now } = options;
+}
+
+export type Deployment = ReturnType<typeof createDeployment>;
+
+/** `revision`: the number of the first manifest, by default 0. `now`: in ms since 1970. */
+export function createDeployment(
+  options: Platform & { readonly revision?: number; readonly now: () => number },
+) {
+  const { hardware, faults, now } = options;
   let { revision = 0 } = options;
   let manifest = buildManifest(hardware, revision);
   let mesh = createMesh(now());
-
   return {
-    manifest: () => manifest,
+    /** The active manifest, and its number. */
+    manifest: (): Manifest => manifest,
     revision: () => revision,
-    attest: (nonce) => attestationDocument({ nonce, manifest, mesh, hardware, tee, vcpus, faults }),
-    exchange: (publicKey) =>
-      exchangeSecret(publicKey, secretService(mesh, faults, now()), faults.get('secret-signature')),
+    /** The attestation document for a nonce of 32 bytes (docs/protocol/attestation.md 2, 19.8). */
+    attest: (nonce: Uint8Array) => attestationDocument(options, manifest, mesh, nonce),
+    /** The secret service's response to an HPKE public key; rejects if the bytes are no such key. */
+    exchange: (publicKey: Uint8Array) =>
+      exchangeSecret(publicKey, secretService(mesh, faults, now()), faults),
+    /** A new deployment takes over: new manifest, new mesh. */
     rotateManifest() {
       revision += 1;
       manifest = buildManifest(hardware, revision);
       mesh = createMesh(now());
     },
+    /** The coordinator restarts: same manifest, new mesh. */
     rotateMesh() {
       mesh = createMesh(now());
     },
   };
 }
 
-function attestationDocument(input: {
-  readonly nonce: Uint8Array;
-  readonly manifest: Manifest;
-  readonly mesh: Mesh;
-  readonly hardware: Hardware;
-  readonly tee: Tee;
-  readonly vcpus: 1 | 2;
-  readonly faults: Faults;
-}): Uint8Array {
-  const { manifest, mesh, hardware, tee, vcpus, faults } = input;
-  const manifests = faults.get('evidence-history')
-    ? [buildManifest(hardware, -1).bytes, manifest.bytes]
-    : [manifest.bytes];
-  const nonce = faults.get('evidence-stale-nonce') ? new Uint8Array(randomBytes(32)) : input.nonce;
+function attestationDocument(
+  { hardware, tee, vcpus = 2, faults }: Platform,
+  manifest: Manifest,
+  mesh: Mesh,
+  asked: Uint8Array,
+): Uint8Array {
+  const manifests = [manifest.bytes];
+  if (faults.get('evidence-history')) manifests.unshift(buildManifest(hardware, -1).bytes);
+  const nonce = faults.get('evidence-stale-nonce') ? new Uint8Array(randomBytes(32)) : asked;
   const [rootCa, meshCa] = [Buffer.from(mesh.rootCaPem), Buffer.from(mesh.meshCaPem)];
   const { type, make } = EVIDENCE[tee];
-  const evidence = make({
-    hardware,
-    reportData: reportData({ nonce, transition: transitionDigest(manifests), rootCa, meshCa }),
-    coordinatorHash: manifest.coordinatorHash,
-    vcpus,
-    faults,
-  });
-  const servedMeshCa = faults.get('evidence-mesh-ca')
-    ? Buffer.from(createMesh(Date.now()).meshCaPem)
-    : meshCa;
+  const bound = reportData({ nonce, transition: transitionDigest(manifests), rootCa, meshCa });
+  const { coordinatorHash } = manifest;
+  const evidence = make({ hardware, reportData: bound, coordinatorHash, vcpus, faults });
+  const otherMesh = faults.get('evidence-mesh-ca') ? createMesh(Date.now()).meshCaPem : undefined;
   const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
   const document = {
     version: COORDINATOR_VERSION,
@@ -104,15 +84,12 @@ function attestationDocument(input: {
     manifests: manifests.map(base64),
     policies: shuffled(manifest.policies).map(base64),
     root_ca: base64(rootCa),
-    mesh_ca: base64(servedMeshCa),
+    mesh_ca: base64(otherMesh === undefined ? meshCa : Buffer.from(otherMesh)),
   };
   return Buffer.from(`${JSON.stringify(document)}\n`, 'utf8');
 }
 
-/**
- * The identity that responds to a secret exchange. Its certificate is new each time, so that it follows the
- * clock and the faults.
- */
+/** Who responds to a secret exchange. Its certificate is new each time, by the clock and the faults. */
 function secretService(mesh: Mesh, faults: Faults, now: number): WorkloadCertificate {
   return issueWorkload(
     faults.get('secret-foreign-ca') ? createMesh(now) : mesh,
@@ -122,12 +99,40 @@ function secretService(mesh: Mesh, faults: Faults, now: number): WorkloadCertifi
   );
 }
 
-/** Fisher and Yates: the coordinator lists its policies in random order (docs/protocol/attestation.md 2). */
+/** The coordinator lists its policies in an order of its own (docs/protocol/attestation.md 2). */
 function shuffled<T>(items: readonly T[]): T[] {
-  const result = [...items];
-  for (let last = result.length - 1; last > 0; last--) {
-    const other = randomInt(last + 1);
-    [result[last], result[other]] = [result[other] as T, result[last] as T];
-  }
-  return result;
+  const first = randomInt(items.length);
+  return [...items.slice(first), ...items.slice(0, first)];
+}
+
+/** Uses the KEM of noble: Node's built-in one would raise an ExperimentalWarning for ML-KEM in WebCrypto. */
+const SUITE = new CipherSuite(KEM_MLKEM768_X25519, KDF_HKDF_SHA256, AEAD_EXPORT_ONLY);
+
+export const HPKE_PUBLIC_KEY_BYTES = 1216;
+const SECRET_BYTES = 32;
+
+/**
+ * The secret service's half of the exchange (docs/protocol/attestation.md 12, docs/protocol/inference.md 10):
+ * encapsulates a secret to the client's public key, exports it, and signs the public key and the encapsulated
+ * key together. Rejects for bytes that are no public key of this KEM.
+ */
+async function exchangeSecret(publicKey: Uint8Array, service: WorkloadCertificate, faults: Faults) {
+  const recipient = await SUITE.DeserializePublicKey(publicKey);
+  const { encapsulatedSecret: encapsulatedKey, exportedSecret: secret } = await SUITE.SendExport(
+    recipient,
+    new Uint8Array(0),
+    SECRET_BYTES,
+  );
+  const signed = [publicKey, encapsulatedKey];
+  if (faults.get('secret-signature')) signed.reverse();
+  return {
+    /** base64(SHA-256(public key)). */
+    id: Buffer.from(sha256(publicKey)).toString('base64'),
+    secret,
+    encapsulatedKey,
+    /** ASN.1 DER ECDSA. */
+    signature: sign('sha256', Buffer.concat(signed), service.key),
+    /** DER. */
+    meshCert: service.certificate,
+  };
 }

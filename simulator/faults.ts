@@ -1,33 +1,10 @@
-/**
- * Every fault of the simulator, as one table: a name, the kind of its value and a line of help. To add a
- * fault, add a row here and read it at the place where it acts.
- */
+/** Every fault of the simulator, as one table. A new one is a row here, and read where it acts. */
 import { PrivatemodeError } from '../lib/errors.ts';
-import { nearest } from '../lib/text.ts';
 
-/**
- * `flag`: on or off. `count`: happens that many times and then stops. `number`, `text`: a value that stays
- * until it is cleared.
- */
+/** `count`: happens so many times. `number`, `text`: a value that stays until it is cleared. */
 type FaultKind = 'flag' | 'count' | 'number' | 'text';
 
-/** What the text of a fault must look like, and how to say so. */
-interface Form {
-  readonly pattern: RegExp;
-  readonly words: string;
-}
-
-interface FaultRow<K extends FaultKind = FaultKind> {
-  readonly kind: K;
-  readonly help: string;
-  readonly form?: Form;
-}
-
-const row = <K extends FaultKind>(kind: K, help: string, form?: Form): FaultRow<K> => ({
-  kind,
-  help,
-  ...(form && { form }),
-});
+const row = <K extends FaultKind>(kind: K, help: string) => ({ kind, help });
 
 export const FAULTS = {
   // The CDN (docs/protocol/inference.md 1).
@@ -66,7 +43,6 @@ export const FAULTS = {
   'minimum-version': row(
     'text',
     'clients that announce less than this version, as v1.46.0, are refused (400)',
-    { pattern: /^v\d+\.\d+\.\d+$/, words: 'a version as v1.46.0' },
   ),
   // The inference endpoints: names and arguments as in inference/faults.ts, `flip_tag:3+gzip`.
   inference: row('text', 'these faults (below), for every inference request: flip_tag:3+gzip'),
@@ -81,97 +57,54 @@ export type CountFault = {
   [N in FaultName]: (typeof FAULTS)[N]['kind'] extends 'count' ? N : never;
 }[FaultName];
 
-/**
- * The faults in force. A simulator has one such object; tests, flags and the control endpoint all change it.
- */
-export interface Faults {
-  /** The value in force; undefined if the fault is off. */
-  get<Name extends FaultName>(name: Name): FaultValue<Name> | undefined;
-  set<Name extends FaultName>(name: Name, value: FaultValue<Name>): void;
-  /**
-   * Sets a fault from text (`--fault name=value`) or JSON. Throws config_invalid for an unknown name or a
-   * wrong value.
-   */
-  parse(name: string, value: unknown): void;
-  /** True this many times after `set(name, n)`. */
-  take(name: CountFault): boolean;
-  delete(name: FaultName): void;
-  clear(): void;
-  entries(): Record<string, boolean | number | string>;
-}
+/** What the text of each kind may be, how to say so, and its value. */
+const KINDS = {
+  flag: { form: /^(true|false|)$/, wanted: 'true or false', read: (text: string) => text !== 'false' },
+  count: { form: /^\d{1,15}$/, wanted: 'a count', read: Number },
+  number: { form: /^\d{1,15}$/, wanted: 'a number', read: Number },
+  text: { form: /^/, wanted: 'a text', read: String },
+} as const;
+const VERSION = { ...KINDS.text, form: /^v\d+\.\d+\.\d+$/, wanted: 'a version as v1.46.0' };
 
-const isFaultName = (name: string): name is FaultName => Object.hasOwn(FAULTS, name);
+/** The faults in force. A simulator has one such object; tests, flags and the control endpoint change it. */
+export type Faults = ReturnType<typeof createFaults>;
 
-/** What to write in place of an unknown name: people write `_` for `-`, and `:` for `=`. */
-function meantFault(name: string): string {
-  const [head = '', value] = name.split(/:(.*)/s, 2);
-  const meant = nearest(head.replaceAll('_', '-'), Object.keys(FAULTS));
-  if (meant === undefined) return '; --help lists them';
-  return `: write ${value === undefined ? meant : `${meant}=${value}`}`;
-}
-
-function parseValue(name: FaultName, value: unknown): boolean | number | string {
-  const { kind, form } = FAULTS[name] as FaultRow;
-  const text = String(value);
-  if (kind === 'flag' && (text === 'true' || text === '')) return true;
-  if (kind === 'flag' && text === 'false') return false;
-  if (kind === 'text' && (form?.pattern.test(text) ?? true)) return text;
-  if ((kind === 'count' || kind === 'number') && /^\d{1,15}$/.test(text)) return Number(text);
-  const wanted = form?.words ?? (kind === 'flag' ? 'true or false' : `a ${kind}`);
-  throw new PrivatemodeError('config_invalid', `fault ${name} takes ${wanted}, not ${JSON.stringify(value)}`);
-}
-
-/**
- * `checkText` must throw config_invalid for a text that names unknown faults of inference; this file does not
- * read the table of those faults.
- */
-export function createFaults(checkText?: (text: string) => void): Faults {
+/** `checkText` throws config_invalid for a text that names unknown faults of inference. */
+export function createFaults(checkText?: (text: string) => void) {
   const values = new Map<FaultName, boolean | number | string>();
 
   const put = (name: FaultName, value: boolean | number | string): void => {
-    const { kind } = FAULTS[name] as FaultRow;
-    if (value === false || (kind === 'count' && value === 0)) values.delete(name);
+    if (value === false || (FAULTS[name].kind === 'count' && value === 0)) values.delete(name);
     else values.set(name, value);
   };
 
-  const isOfInference = (text: string): boolean => {
-    try {
-      checkText?.(text);
-      return checkText !== undefined;
-    } catch {
-      return false;
-    }
-  };
-
   return {
-    get<Name extends FaultName>(name: Name) {
-      return values.get(name) as FaultValue<Name> | undefined;
+    /** The value in force; undefined if the fault is off. */
+    get: <Name extends FaultName>(name: Name) => values.get(name) as FaultValue<Name> | undefined,
+    set: <Name extends FaultName>(name: Name, value: FaultValue<Name>): void => put(name, value),
+    /** Sets a fault from text (`--fault name=value`) or JSON. Throws config_invalid for a name or value. */
+    parse(name: string, value: unknown): void {
+      if (!Object.hasOwn(FAULTS, name))
+        throw new PrivatemodeError('config_invalid', `there is no fault named ${name}; --help lists them`);
+      const known = name as FaultName;
+      const { form, wanted, read } = known === 'minimum-version' ? VERSION : KINDS[FAULTS[known].kind];
+      const text = String(value);
+      if (!form.test(text)) {
+        const words = `fault ${name} takes ${wanted}, not ${JSON.stringify(value)}`;
+        throw new PrivatemodeError('config_invalid', words);
+      }
+      if (name.startsWith('inference')) checkText?.(text);
+      put(known, read(text));
     },
-    set(name, value) {
-      put(name, value);
-    },
-    parse(name, value) {
-      if (!isFaultName(name))
-        throw new PrivatemodeError(
-          'config_invalid',
-          `there is no fault named ${name}${isOfInference(name) ? `, but one of inference: write inference=${name}` : meantFault(name)}`,
-        );
-      const parsed = parseValue(name, value);
-      if (typeof parsed === 'string' && name.startsWith('inference')) checkText?.(parsed);
-      put(name, parsed);
-    },
-    take(name) {
+    /** True this many times after `set(name, n)`. */
+    take(name: CountFault): boolean {
       const left = values.get(name);
       if (typeof left !== 'number') return false;
       put(name, left - 1);
       return true;
     },
-    delete(name) {
-      values.delete(name);
-    },
-    clear() {
-      values.clear();
-    },
-    entries: () => Object.fromEntries(values),
+    delete: (name: FaultName): void => void values.delete(name),
+    clear: (): void => values.clear(),
+    entries: (): Record<string, boolean | number | string> => Object.fromEntries(values),
   };
 }

@@ -7,18 +7,15 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { decodeOneCertificate } from '../lib/crypto/der.ts';
 import { PrivatemodeError } from '../lib/errors.ts';
-import { issueArk, issueAsk } from './pki/amd.ts';
-import { toPem } from './pki/certificate.ts';
-import { issueIntelRoot } from './pki/intel.ts';
+import { arkRequest, askRequest } from './pki/amd.ts';
+import { issueCertificate, toPem } from './pki/certificate.ts';
+import { intelRootRequest } from './pki/intel.ts';
 import { issueTlsCa } from './pki/tls.ts';
 
 const rsa = (modulusLength: number) => ({ type: 'rsa', modulusLength }) as const;
 const ec = (namedCurve: 'P-256' | 'P-384') => ({ type: 'ec', namedCurve }) as const;
 
-/**
- * Every long-lived private key. AMD's two are RSA 4096 (docs/protocol/attestation.md 7); making them takes
- * most of the time.
- */
+/** Every long-lived private key. AMD's two are RSA 4096 (docs/protocol/attestation.md 7) and take longest. */
 const KEYS = {
   ark: rsa(4096),
   ask: rsa(4096),
@@ -28,9 +25,7 @@ const KEYS = {
   intelTcbSigning: ec('P-256'),
   pck: ec('P-256'),
   quotingEnclave: ec('P-256'),
-  /**
-   * These belong to no chip, but must also survive a restart: the TLS CA, and a key that the manifest names.
-   */
+  /** These belong to no chip, but must survive a restart: the TLS CA, and a key that the manifest names. */
   tlsCa: ec('P-256'),
   seedshareOwner: rsa(2048),
 } as const;
@@ -38,14 +33,11 @@ const KEYS = {
 /** The identifiers of the chips, and their lengths in bytes (docs/protocol/attestation.md 7, 10). */
 const IDENTIFIERS = { chipId: 64, ppid: 16, piid: 16 } as const;
 
-/**
- * Certificates that clients pin. They are issued once and kept, because signatures are randomised and a new
- * certificate would differ.
- */
+/** Certificates that clients pin. They are kept: signatures are random, and new certificates would differ. */
 const ROOTS = {
-  ark: (keys: HardwareKeys) => issueArk(keys),
-  ask: (keys: HardwareKeys) => issueAsk(keys),
-  intelRoot: (keys: HardwareKeys) => issueIntelRoot(keys),
+  ark: (keys: HardwareKeys) => issueCertificate(arkRequest(keys)),
+  ask: (keys: HardwareKeys) => issueCertificate(askRequest(keys)),
+  intelRoot: (keys: HardwareKeys) => issueCertificate(intelRootRequest(keys)),
   tlsCa: (keys: HardwareKeys) => issueTlsCa(keys),
 } as const;
 
@@ -73,16 +65,12 @@ async function generateKey(spec: (typeof KEYS)[keyof typeof KEYS]): Promise<KeyO
   return pair.privateKey;
 }
 
-/**
- * Makes new hardware. This takes about a second, mostly for the primes of the RSA keys that `known` lacks.
- */
+/** Makes new hardware, in about a second, mostly for the primes of the RSA keys that `known` lacks. */
 export async function createHardware(known: Partial<HardwareKeys> = {}): Promise<Hardware> {
-  const pending = mapTable(KEYS, async (name) => known[name] ?? generateKey(KEYS[name]));
-  await Promise.all(Object.values(pending));
-  const entries = await Promise.all(
-    Object.entries(pending).map(async ([name, key]) => [name, await key] as const),
-  );
-  const keys = Object.fromEntries(entries) as unknown as HardwareKeys;
+  const made = Object.entries(KEYS).map(async ([name, spec]) => {
+    return [name, known[name as keyof HardwareKeys] ?? (await generateKey(spec))] as const;
+  });
+  const keys = Object.fromEntries(await Promise.all(made)) as HardwareKeys;
   return {
     keys,
     ids: mapTable(IDENTIFIERS, (name) => new Uint8Array(randomBytes(IDENTIFIERS[name]))),
@@ -92,30 +80,18 @@ export async function createHardware(known: Partial<HardwareKeys> = {}): Promise
 
 /** Writes hardware to a file that only its owner can read. */
 export async function saveHardware(path: string, { keys, ids, roots }: Hardware): Promise<void> {
-  const text = JSON.stringify(
-    {
-      keys: mapTable(KEYS, (name) => keys[name].export({ type: 'pkcs8', format: 'pem' })),
-      ids: mapTable(IDENTIFIERS, (name) => Buffer.from(ids[name]).toString('hex')),
-      roots: mapTable(ROOTS, (name) => toPem(roots[name])),
-    },
-    undefined,
-    2,
-  );
-  await writeFile(path, text, { mode: 0o600, flag: 'wx' });
+  const stored = {
+    keys: mapTable(KEYS, (name) => keys[name].export({ type: 'pkcs8', format: 'pem' })),
+    ids: mapTable(IDENTIFIERS, (name) => Buffer.from(ids[name]).toString('hex')),
+    roots: mapTable(ROOTS, (name) => toPem(roots[name])),
+  };
+  await writeFile(path, JSON.stringify(stored, undefined, 2), { mode: 0o600, flag: 'wx' });
 }
 
-/**
- * Reads a file that `saveHardware` wrote; undefined if there is no such file. Throws config_invalid if the
- * file holds something else.
- */
+/** Reads a file of `saveHardware`; undefined if there is none. Throws config_invalid for other content. */
 export async function loadHardware(path: string): Promise<Hardware | undefined> {
-  let text: string;
-  try {
-    text = await readFile(path, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw error;
-  }
+  const text = await readIfThere(path);
+  if (text === undefined) return undefined;
   try {
     const stored = JSON.parse(text) as Record<keyof Hardware, Record<string, string>>;
     return {
@@ -124,8 +100,17 @@ export async function loadHardware(path: string): Promise<Hardware | undefined> 
       roots: mapTable(ROOTS, (name) => decodeOneCertificate(stored.roots[name] as string)),
     };
   } catch (cause) {
-    throw new PrivatemodeError('config_invalid', `${path} does not hold simulator hardware; remove it`, {
-      cause,
-    });
+    const words = `${path} does not hold simulator hardware; remove it`;
+    throw new PrivatemodeError('config_invalid', words, { cause });
+  }
+}
+
+/** The text of a file; undefined if there is none. */
+export async function readIfThere(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
   }
 }

@@ -9,20 +9,16 @@ import type { WorkloadIdentity } from './pki/mesh.ts';
 import { referenceValues } from './reference-values.ts';
 
 const NAMESPACE = 'continuum-simulated';
+const CLUSTER = `${NAMESPACE}.svc.cluster.local`;
 
-interface WorkloadRow extends WorkloadIdentity {
-  readonly role?: 'coordinator';
-}
+type WorkloadRow = WorkloadIdentity & { readonly role?: 'coordinator' };
 
 const inferenceWorkload = (name: string): WorkloadRow => ({
   sans: ['continuum-etcd-client', name, '*'],
   workloadSecretId: `apps/v1/Deployment/${NAMESPACE}/${name}`,
 });
 
-/**
- * The workloads of the deployment. Clients recognise the secret service by its WorkloadSecretID
- * (docs/protocol/attestation.md 19.11).
- */
+/** Clients recognise the secret service by its WorkloadSecretID (docs/protocol/attestation.md 19.11). */
 const WORKLOADS = {
   coordinator: {
     sans: ['coordinator', '*'],
@@ -34,8 +30,8 @@ const WORKLOADS = {
       'root',
       'secret-service',
       '*',
-      `secret-service-internal.${NAMESPACE}.svc.cluster.local`,
-      `*.secret-service-headless.${NAMESPACE}.svc.cluster.local`,
+      `secret-service-internal.${CLUSTER}`,
+      `*.secret-service-headless.${CLUSTER}`,
     ],
     workloadSecretId: `apps/v1/StatefulSet/${NAMESPACE}/secret-service`,
   },
@@ -44,53 +40,37 @@ const WORKLOADS = {
   'unstructured-api': inferenceWorkload('unstructured-api'),
 } as const satisfies Record<string, WorkloadRow>;
 
-export type WorkloadName = keyof typeof WORKLOADS;
-
-export const identityOf = (name: WorkloadName): WorkloadIdentity => WORKLOADS[name];
-
-export interface Manifest {
-  readonly bytes: Uint8Array;
-  /** Lower-case hex. */
-  readonly sha256: string;
-  /** The initdata documents; their hashes are the keys of `Policies`. */
-  readonly policies: readonly Uint8Array[];
-  /** 32 bytes: HOST_DATA of the coordinator (docs/protocol/attestation.md 4.3). */
-  readonly coordinatorHash: Uint8Array;
-}
+export const identityOf = (name: keyof typeof WORKLOADS): WorkloadIdentity => WORKLOADS[name];
 
 const initdata = (name: string, revision: number): Uint8Array =>
   Buffer.from(`# initdata of the simulated ${name}\nversion = "0.1.0"\nrevision = ${revision}\n`, 'utf8');
 
+export type Manifest = ReturnType<typeof buildManifest>;
+
 /** Manifest number `revision` of a deployment on this hardware. */
-export function buildManifest(hardware: Hardware, revision: number): Manifest {
+export function buildManifest(hardware: Hardware, revision: number) {
   const rows = Object.entries<WorkloadRow>(WORKLOADS).map(([name, row]) => {
     const document = initdata(name, revision);
     return { row, document, hash: sha256(document) };
   });
-  const seedshareOwner = createPublicKey(hardware.keys.seedshareOwner).export({
-    type: 'pkcs1',
-    format: 'der',
-  });
+  const owner = createPublicKey(hardware.keys.seedshareOwner).export({ type: 'pkcs1', format: 'der' });
+  const policies = rows.map(({ row: { sans, workloadSecretId, role }, hash }): [string, unknown] => [
+    Buffer.from(hash).toString('hex'),
+    { SANs: sans, WorkloadSecretID: workloadSecretId, ...(role && { Role: role }) },
+  ]);
   const manifest = {
-    Policies: Object.fromEntries(
-      rows
-        .map(({ row, hash }): [string, unknown] => [Buffer.from(hash).toString('hex'), policyEntry(row)])
-        .sort(([a], [b]) => (a < b ? -1 : 1)),
-    ),
+    Policies: Object.fromEntries(policies.sort(([a], [b]) => (a < b ? -1 : 1))),
     ReferenceValues: referenceValues(hardware),
-    SeedshareOwnerPubKeys: [seedshareOwner.toString('hex')],
+    SeedshareOwnerPubKeys: [owner.toString('hex')],
   };
   const bytes = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`, 'utf8');
   return {
-    bytes,
+    bytes: bytes as Uint8Array,
+    /** Lower-case hex. */
     sha256: Buffer.from(sha256(bytes)).toString('hex'),
+    /** The initdata documents; their hashes are the keys of `Policies`. */
     policies: rows.map(({ document }) => document),
+    /** 32 bytes: HOST_DATA of the coordinator (docs/protocol/attestation.md 4.3). */
     coordinatorHash: rows.find(({ row }) => row.role === 'coordinator')?.hash ?? new Uint8Array(32),
   };
 }
-
-const policyEntry = ({ sans, workloadSecretId, role }: WorkloadRow): unknown => ({
-  SANs: sans,
-  WorkloadSecretID: workloadSecretId,
-  ...(role === undefined ? {} : { Role: role }),
-});

@@ -1,6 +1,6 @@
 /**
- * Records every request that reaches the simulator, so that tests can search them for text that must not
- * leave the client in clear.
+ * What the simulator keeps of the requests that reach it: their bytes, which tests search for text that must
+ * not leave the client in clear, and how the inference side handled each.
  */
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
@@ -12,108 +12,119 @@ export interface RecordedRequest {
   readonly path: string;
   /** Names lower-cased; repeated headers joined as Node joins them. */
   readonly headers: Readonly<Record<string, string>>;
-  /** Every header as sent: name, value, name, value … */
-  readonly rawHeaders: readonly string[];
-  /** Body bytes as received, at most `maxBodyBytes` of them. */
+  /** Body bytes as received, at most `MAX_BODY_BYTES` of them. */
   readonly body: Buffer;
   /** How many body bytes were received so far, kept or not. */
   readonly bodyBytes: number;
-  /** Wall clock, ms since 1970. */
-  readonly receivedAt: number;
 }
 
-/**
- * The requests that the service saw. Tests search them for text that must never leave the client in clear.
- */
-export interface Recorder {
-  requests(): readonly RecordedRequest[];
-  /** The requests that contain these bytes in path, headers or body (a string is searched as UTF-8). */
-  containing(needle: string | Uint8Array): readonly RecordedRequest[];
-  clear(): void;
-}
+/** The requests that the service saw. */
+export type Recorder = ReturnType<typeof createRecorder>['recorder'];
 
-export interface RecorderLimits {
-  /** Beyond this many requests, the oldest is dropped. */
-  readonly maxRequests: number;
-  /** Body bytes kept per request. */
-  readonly maxBodyBytes: number;
-  /** Body bytes kept of all requests; beyond them, the oldest requests are dropped. */
-  readonly maxTotalBytes: number;
-}
+/** Body bytes kept of one request. */
+const MAX_BODY_BYTES = 4 * 1024 * 1024;
 
-/** A test must find all requests that it searches, so only the program limits the sum of their bytes. */
-export const RECORDER_LIMITS: RecorderLimits = {
-  maxRequests: 1000,
-  maxBodyBytes: 4 * 1024 * 1024,
-  maxTotalBytes: Infinity,
-};
-
-class Recording implements RecordedRequest {
-  readonly method: string;
-  readonly path: string;
-  readonly headers: Record<string, string>;
-  readonly rawHeaders: readonly string[];
-  readonly receivedAt = Date.now();
-  readonly #chunks: Buffer[] = [];
-  readonly #maxBodyBytes: number;
-  /** Body bytes kept. */
-  kept = 0;
-  bodyBytes = 0;
-
-  constructor(request: IncomingMessage, maxBodyBytes: number) {
-    this.method = request.method ?? '';
-    this.path = request.url ?? '';
-    this.headers = Object.fromEntries(
-      Object.entries(request.headers).map(([name, value]) => [name, String(value)]),
-    );
-    this.rawHeaders = request.rawHeaders;
-    this.#maxBodyBytes = maxBodyBytes;
-  }
-
-  append(chunk: Buffer): void {
-    this.bodyBytes += chunk.length;
-    const room = this.#maxBodyBytes - this.kept;
-    if (room <= 0) return;
-    const kept = chunk.subarray(0, room);
-    this.#chunks.push(kept);
-    this.kept += kept.length;
-  }
-
-  get body(): Buffer {
-    return Buffer.concat(this.#chunks);
-  }
-}
-
-/** Makes a recorder, and the tap that the server puts on every request; handlers need not know of it. */
-export function createRecorder(limits: RecorderLimits = RECORDER_LIMITS): {
-  recorder: Recorder;
-  tap: (request: IncomingMessage) => void;
-} {
-  let recordings: Recording[] = [];
+/** Makes a recorder of the last requests, and the tap that the server puts on each. */
+export function createRecorder(maxRequests = 1000) {
+  let recordings: RecordedRequest[] = [];
   return {
     recorder: {
-      requests: () => [...recordings],
-      containing: (needle) =>
+      requests: (): readonly RecordedRequest[] => [...recordings],
+      /** Those that contain these bytes in path, headers or body (a string is searched as UTF-8). */
+      containing: (needle: string | Uint8Array): readonly RecordedRequest[] =>
         recordings.filter(
-          ({ path, rawHeaders, body }) =>
-            Buffer.from(`${path}\n${rawHeaders.join('\n')}`).includes(needle) || body.includes(needle),
+          ({ path, headers, body }) =>
+            Buffer.from([path, ...Object.entries(headers)].join('\n')).includes(needle) ||
+            body.includes(needle),
         ),
       clear() {
         recordings = [];
       },
     },
-    tap(request) {
-      if (limits.maxRequests === 0) return;
-      const recording = new Recording(request, limits.maxBodyBytes);
+    tap(request: IncomingMessage) {
+      if (maxRequests === 0) return;
+      const { method = '', url = '', headers } = request;
+      const chunks: Buffer[] = [];
+      const recording = {
+        ...{ method, path: url, bodyBytes: 0 },
+        headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)])),
+        get body() {
+          return Buffer.concat(chunks);
+        },
+      };
       recordings.push(recording);
-      if (recordings.length > limits.maxRequests) recordings.shift();
+      if (recordings.length > maxRequests) recordings.shift();
       // Readable's own on('data') would start the flow. EventEmitter's `on` only listens to what the handler
       // reads.
       EventEmitter.prototype.on.call(request, 'data', (chunk: Buffer) => {
-        if (!recordings.includes(recording)) return;
-        recording.append(chunk);
-        while (recordings.reduce((sum, { kept }) => sum + kept, 0) > limits.maxTotalBytes) recordings.shift();
+        const room = MAX_BODY_BYTES - recording.bodyBytes;
+        recording.bodyBytes += chunk.length;
+        if (room > 0 && recordings.includes(recording)) chunks.push(chunk.subarray(0, room));
       });
+    },
+  };
+}
+
+/** How the inference side handled one request. */
+export interface Exchange {
+  readonly method: string;
+  /** Path and query, as sent. */
+  readonly target: string;
+  /** Model that the decrypted body asks for; empty until it is known. */
+  model: string;
+  secretId: string;
+  /** The beginning of the decrypted request (JSON text, or names of form fields): what the model saw. */
+  opened: string;
+  /** Rules of the wire that this request broke, whether it got a response or not. */
+  readonly violations: string[];
+  /** Faults that were armed for it. */
+  readonly faults: string[];
+  /** Status sent; 0 if none was. */
+  status: number;
+  /** Why the model had no whole response although the client was still there; empty if nothing failed. */
+  failure: string;
+  /** How many pieces were written: the events of a stream, or one for a unary response. */
+  written: number;
+  /** When the connection closed before the response was complete, because of the client or a fault; in ms. */
+  closedEarlyAt?: number;
+}
+
+/** Beyond this many exchanges, the oldest is dropped. */
+const MAX_EXCHANGES = 1000;
+
+export type ExchangeLog = ReturnType<typeof createExchangeLog>['log'];
+
+/** Makes a log, and what begins and finishes an exchange in it. */
+export function createExchangeLog() {
+  let exchanges: Exchange[] = [];
+  let running = 0;
+  return {
+    log: {
+      all: (): readonly Exchange[] => [...exchanges],
+      last: (): Exchange | undefined => exchanges.at(-1),
+      /** Every violation so far, each with the request it belongs to. Tests assert that there is none. */
+      violations: (): string[] =>
+        exchanges.flatMap(({ method, target, violations }) =>
+          violations.map((violation) => `${method} ${target}: ${violation}`),
+        ),
+      /** Exchanges not finished yet. */
+      inFlight: () => running,
+      clear() {
+        exchanges = [];
+      },
+    },
+    begin({ method = '', url = '' }: IncomingMessage): Exchange {
+      const exchange: Exchange = {
+        ...{ method, target: url, model: '', secretId: '', opened: '', violations: [], faults: [] },
+        ...{ status: 0, failure: '', written: 0 },
+      };
+      exchanges.push(exchange);
+      if (exchanges.length > MAX_EXCHANGES) exchanges.shift();
+      running++;
+      return exchange;
+    },
+    finish() {
+      running--;
     },
   };
 }

@@ -1,6 +1,6 @@
 /**
  * No method of Node's objects is replaced, and no private member read: subclasses and documented extension
- * points do it. One file alone calls mkdir with `recursive`, which may never return (docs/hazards.md 30).
+ * points do it. One file alone calls the recursive mkdir, which may never return (docs/architecture.md H30).
  */
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';

@@ -1,6 +1,6 @@
 /**
  * Which test files `npm test` leaves to `npm run test:all`, which of them run again through another door or
- * engine, and which run alone: the tables that scripts/test.ts goes by.
+ * engine, and which need a process of their own: the tables that scripts/test.ts goes by.
  */
 
 export const DOORS = ['proxy', 'library'] as const;
@@ -12,9 +12,12 @@ export interface Through {
   readonly engine: (typeof ENGINES)[number];
 }
 
-/** The options of scripts/test.ts that lead there; none for the proxy with the cryptography of Node. */
-export const optionsOf = ({ door, engine }: Through): string =>
-  [door !== 'proxy' && `--door ${door}`, engine !== 'node' && `--engine ${engine}`].filter(Boolean).join(' ');
+/** The variables of scripts/test.ts that lead there; empty for the proxy with the cryptography of Node. */
+export const variablesOf = ({ door, engine }: Through): string =>
+  [
+    ...(door === 'proxy' ? [] : [`TEST_DOOR=${door}`]),
+    ...(engine === 'node' ? [] : [`TEST_ENGINE=${engine}`]),
+  ].join(' ');
 
 /**
  * What only the proxy has, and why nobody can ask the library for it: why tests are skipped behind the
@@ -23,11 +26,8 @@ export const optionsOf = ({ door, engine }: Through): string =>
 export const PROXY_ALONE = {
   'caller keys': 'callers of the library bring no key of their own: its key is an option',
   counters: 'the library keeps no counters and writes no log: it tells its application',
-  limits: 'the library protects no other program from large uploads',
   listener: 'the library listens nowhere, so other processes cannot reach it',
   sockets: 'the fetch below decides whether an answer survives the reset that comes with it',
-  flags: 'the library has an option in place of the flag',
-  origins: 'the library has no listener that foreign web pages could reach',
 } as const;
 
 /** How the reason begins why a test is skipped with the portable engine. */
@@ -44,8 +44,6 @@ export interface Run extends Through {
   readonly proves: string;
   /** Files and directories. */
   readonly paths: readonly string[];
-  /** Files below these directories that would prove nothing more: they do not run. */
-  readonly leftOut?: readonly string[];
 }
 
 /**
@@ -84,21 +82,6 @@ export const RUNS: readonly Run[] = [
     proves:
       'the tests of attestation, cryptography, envelope, session and pipeline pass with the portable engine',
     paths: ['test/attestation/', 'test/crypto/', 'test/envelope/', 'test/pipeline/', 'test/session/'],
-    // They load neither engine, or use neither; the one of the engines compares both already.
-    leftOut: [
-      'test/attestation/protobuf.test.ts',
-      'test/attestation/snp/report.test.ts',
-      'test/attestation/tdx/sgx-extension.test.ts',
-      'test/crypto/der.test.ts',
-      'test/crypto/engines.test.ts',
-      'test/crypto/random.test.ts',
-      'test/pipeline/decrypt-stream.test.ts',
-      'test/pipeline/event-order.test.ts',
-      'test/pipeline/media-urls.test.ts',
-      'test/pipeline/response-grammar.test.ts',
-      'test/pipeline/rewrite-auth.test.ts',
-      'test/session/control-api.test.ts',
-    ],
   },
 ];
 
@@ -108,7 +91,7 @@ export const RUNS: readonly Run[] = [
  */
 export const REPEATED: Readonly<Record<string, string>> = {
   'test/applications/sdk-settings.test.ts':
-    'the settings of docs/sdks.md as they stand there, with the JavaScript and the Python SDKs',
+    'the settings of docs/applications.md as they stand there, with the JavaScript and the Python SDKs',
   'test/e2e/demo.test.ts': 'the demo from its start to its end, by itself, with a signal, and with an agent',
   'test/limits/valkey.test.ts': 'limits shared by several replicas are counted in Valkey as in Redis',
   'test/faults/scenarios.test.ts':
@@ -116,17 +99,9 @@ export const REPEATED: Readonly<Record<string, string>> = {
   'test/client-library/browser.test.ts': 'the client library runs in Chromium',
   'test/e2e/browser.test.ts': 'a web page in Chromium reaches the gateway, by CORS and streams',
   'test/observe/status-page-browser.test.ts':
-    'the status page in Chromium: what it shows, and that it is accessible',
+    'the status page in Chromium does not look verified once nobody says so',
   'test/packaging/':
     'chart, Compose file, units, alert rules and the Dockerfile are valid, and systemd runs the program',
-};
-
-/**
- * Files that measure time: they run one after the other, once all else is done; with what they measure.
- * Memory is measured of a process of its own, so other processes do not change it.
- */
-export const ALONE: Readonly<Record<string, string>> = {
-  'test/e2e/browser.test.ts': 'the pace of a stream in a browser',
 };
 
 /**
@@ -134,16 +109,13 @@ export const ALONE: Readonly<Record<string, string>> = {
  * share one process (test/together.ts).
  */
 export const BY_ITSELF: Readonly<Record<string, string>> = {
-  'test/applications/': 'official clients keep connections, and handlers of the process',
   'test/client-library/browser.test.ts': 'it starts a browser',
   'test/client-library/wire.test.ts': 'it fixes all that is random in its process',
-  'test/docs/suites.test.ts': 'it runs the runner',
   'test/e2e/': 'whole programs, which would wait for each other',
   'test/limits/valkey.test.ts': 'it loads other files at its top level',
   'test/packaging/': 'it runs programs of others',
   'test/gateway/path-cost.test.ts': 'it counts what the process makes',
   'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
-  'test/gateway/time-limits.test.ts': 'it waits',
   'test/config/inherited-socket.test.ts': 'it starts the program',
   'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
   'test/pipeline/event-limits.test.ts': 'it measures memory',
@@ -157,9 +129,6 @@ const covers = (paths: readonly string[], file: string): boolean =>
 export const isIn = (table: Readonly<Record<string, string>>, file: string): boolean =>
   covers(Object.keys(table), file);
 
-/** Whether the file can share a process. */
-export const isTogether = (file: string): boolean => !isIn(BY_ITSELF, file) && !isIn(ALONE, file);
-
 /** Those of the files that a run runs. */
-export const filesOf = ({ paths, leftOut = [] }: Run, files: readonly string[]): string[] =>
-  files.filter((file) => covers(paths, file) && !covers(leftOut, file));
+export const filesOf = ({ paths }: Run, files: readonly string[]): string[] =>
+  files.filter((file) => covers(paths, file));

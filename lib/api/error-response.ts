@@ -43,7 +43,7 @@ export function errorResponse(error: PrivatemodeError, context: ErrorContext) {
     'content-length': String(body.length),
     'cache-control': 'no-store',
     'privatemode-encrypted': 'false', // as in the reference (docs/protocol/inference.md 11)
-    'privatemode-proxy-error': error.code, // the service's own errors have none (docs/decisions.md 18)
+    'privatemode-proxy-error': error.code, // the service's own errors have none (docs/architecture.md D18)
     ...INERT_HEADERS,
     ...requestIdHeader(context),
   };

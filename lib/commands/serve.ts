@@ -102,7 +102,7 @@ export async function run(
 
 /**
  * Ends the process at once, by the signal; no response is finished. process.exit() alone would wait for a
- * disk that does not answer (docs/hazards.md 42).
+ * disk that does not answer (docs/architecture.md H42).
  */
 function endNow(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL', log: Logger, why: string): never {
   log.warn({ signal }, why);

@@ -138,7 +138,7 @@ function sealerOf(head: string, encryption: ReturnType<SecretKey['seal']>) {
 const WORTH_RELEASING = 4 * 1024; // bytes; releasing fewer costs more than it saves
 /**
  * Frees the memory of bytes that nobody reads, nor the network or the disk, which would read freed memory.
- * Left to the garbage collector, it costs a full collection (docs/hazards.md 25).
+ * Left to the garbage collector, it costs a full collection (docs/architecture.md H25).
  */
 export function releaseMemory({ buffer, length }: Uint8Array): void {
   if (length < WORTH_RELEASING || length !== buffer.byteLength) return;

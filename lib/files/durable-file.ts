@@ -97,7 +97,7 @@ export async function openOwnToAppend(path: string): Promise<FileHandle> {
 
 /**
  * Makes a directory, and the missing ones around it; resolves with the outermost of these. The path is made
- * absolute, because Node never returns for one relative to a deleted directory (docs/hazards.md 30).
+ * absolute, because Node never returns for one relative to a deleted directory (docs/architecture.md H30).
  */
 export const makeDirectory = (path: string, mode?: number): Promise<string | undefined> =>
   mkdir(resolve(path), { recursive: true, mode });

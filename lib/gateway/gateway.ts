@@ -25,7 +25,7 @@ export function createGateway(deps: GatewayDeps) {
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
   let settled = (): void => {};
-  // One for all exchanges: signals that derive from `terminate` would stay in memory (docs/hazards.md 25).
+  // One for all exchanges: signals derived from `terminate` would stay in memory (docs/architecture.md H25).
   deps.terminate.addEventListener('abort', () => {
     for (const exchange of running) exchange.abort(deps.terminate.reason);
   });

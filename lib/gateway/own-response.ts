@@ -91,7 +91,7 @@ export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void 
 /** Ends the connection, so that no client can take a part of the response for all of it. */
 export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   // Without chunked framing (HTTP/1.0), an ordinary close would look like the end of the body. Only TCP has a
-  // reset (docs/hazards.md 12); below TLS, the listener does it (lib/listener/connections.ts).
+  // reset (docs/architecture.md H12); below TLS, the listener does it (lib/listener/connections.ts).
   const { socket } = res;
   const isTcp = socket !== null && 'family' in socket.address();
   if (res.inChunks || !isTcp) res.destroy();

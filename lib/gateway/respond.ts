@@ -167,7 +167,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
       });
       events.pipe(res, { end: false });
     });
-    events.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
+    events.removeAllListeners(); // some refer to the exchange (docs/architecture.md H25)
   } finally {
     stats.events = decrypter.events;
     stats.usage = decrypter.usage;

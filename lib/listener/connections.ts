@@ -15,8 +15,8 @@ function sayClose(res: ServerResponse): void {
 }
 
 /**
- * Tracks every connection of `server`, because Node forgets some (docs/hazards.md 28). Must be called before
- * the server gets its request listener. A server with TLS must listen on a TCP port.
+ * Tracks every connection of `server`, because Node forgets some (docs/architecture.md H28). Must be called
+ * before the server gets its request listener. A server with TLS must listen on a TCP port.
  */
 export function trackConnections(server: Server, clock: Clock) {
   const isTls = server instanceof HttpsServer;
@@ -41,10 +41,10 @@ export function trackConnections(server: Server, clock: Clock) {
   function addSecured(socket: Socket): void {
     const addresses = addressesOf(socket);
     const accepted = handshakes.get(addresses);
-    if (accepted === undefined) return void socket.destroy(); // its client has gone (docs/hazards.md 43)
+    if (accepted === undefined) return void socket.destroy(); // its client left (docs/architecture.md H43)
     handshakes.delete(addresses);
     add(socket);
-    socket.on('reset', () => accepted.resetAndDestroy()); // the gateway asks for it (docs/hazards.md 12)
+    socket.on('reset', () => accepted.resetAndDestroy()); // the gateway asks (docs/architecture.md H12)
   }
 
   server.on('connection', isTls ? addHandshake : add);

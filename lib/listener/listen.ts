@@ -79,7 +79,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   const server = createServer(options);
   const connections = trackConnections(server, clock);
   server.on('request', (req, res) => {
-    // Node takes a request line without a version for HTTP/0.9 (docs/hazards.md 27).
+    // Node takes a request line without a version for HTTP/0.9 (docs/architecture.md H27).
     if (req.httpVersionMajor !== 1) return void res.writeHead(505, ERROR).end();
     // Requests may be sent ahead (RFC 9112 9.3.2): a response gets its connection after the one before it.
     if (res.socket !== null) handle(req, res);

@@ -43,7 +43,7 @@ export function refuseMalformed(
     const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: ${code}\r\nConnection: close\r\n`;
     const about = `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`;
     socket.end(head + about + body);
-    const cut = (): unknown => socket.destroy(); // not at once: docs/hazards.md 13
+    const cut = (): unknown => socket.destroy(); // not at once: docs/architecture.md H13
     socket.once('close', clock.after(clock.times.strangerLinger, cut));
   };
 

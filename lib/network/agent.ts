@@ -88,7 +88,7 @@ export class ServiceAgent extends Agent {
       const idle = Math.abs(now - (this.#idleSince.get(socket) as number));
       if (idle < this.#clock.times.warmRenew) continue;
       this.#ahead.delete(socket.destroy());
-      socket.emit('agentRemove'); // docs/hazards.md 32
+      socket.emit('agentRemove'); // docs/architecture.md H32
     }
   }
 

@@ -114,7 +114,7 @@ export function upstreamFailure(thrown: unknown, { host, heard, reused, age, sen
   const known = hasRow || (age === undefined && code !== '') ? code : 'ECONNRESET'; // a connection was there
   let error = describeRefusal(thrown, host) ?? did('the service', known, DONE_TO_REQUEST);
   const whileWriting = code === 'EPIPE' || (code === 'ECONNRESET' && syscall === 'write');
-  // It is chance whether a reset shows while reading or writing. It may hide a response (docs/hazards.md 6).
+  // Chance decides if a reset shows in a read or a write. It may hide a response (docs/architecture.md H6).
   if (whileWriting || (error.code === 'upstream_reset' && age !== undefined && !sent))
     error = new PrivatemodeError('upstream_closed_during_upload', CLOSED);
   if (heard) return new UpstreamFailure(error);

@@ -37,7 +37,7 @@ export interface UpstreamResponse {
 export type Upstream = ReturnType<typeof createUpstream>;
 
 export function createUpstream(options: UpstreamOptions) {
-  delete process.env['FORCE_FETCH_PATH']; // docs/hazards.md 26
+  delete process.env['FORCE_FETCH_PATH']; // docs/architecture.md H26
   const { host, port } = options;
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
@@ -69,7 +69,7 @@ type Sending = ReturnType<typeof beginSending>;
 
 /**
  * One attempt, until the head of its response or the first cause of its failure. http-proxy-3 takes it for an
- * application's request and body: it calls `pipe` before anything is sent (docs/hazards.md 1).
+ * application's request and body: it calls `pipe` before anything is sent (docs/architecture.md H1).
  */
 function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByteTimeout }: UpstreamOptions) {
   const { method, path: url, headers, sent, deadline } = attempt;
@@ -117,11 +117,11 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
   const assigned = (socket: TLSSocket): void => {
     connection = socket;
     readBefore = socket.bytesRead;
-    reused = socket.authorized; // not `reusedSocket` (docs/hazards.md 40)
+    reused = socket.authorized; // not `reusedSocket` (docs/architecture.md H40)
     if (reused) connected();
     else socket.once('secureConnect', connected);
   };
-  // Not the timers of the socket (docs/hazards.md 10).
+  // Not the timers of the socket (docs/architecture.md H10).
   deadline.wait(connectTimeout, () => stop(noConnection()));
 
   return {

@@ -29,7 +29,7 @@ const critical = (title: string, remedy: string): Row => ({ severity: 'critical'
 const ofState = (severity: Severity, state: StateName): Row => ({
   severity,
   title: STANDINGS[state].title,
-  remedy: 'What the error in its reason says.',
+  remedy: 'See its reason.',
   state,
 });
 

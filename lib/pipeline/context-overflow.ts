@@ -1,4 +1,4 @@
-/** Rewrites errors about a full context window into those that agents act on (docs/decisions.md 47). */
+/** Rewrites errors about a full context window into those that agents act on (docs/architecture.md D47). */
 import type { ErrorFormat } from '../api/error-response.ts';
 
 /** The size of the window in vLLM's sentences about a full one: they have no code, and differ by version. */

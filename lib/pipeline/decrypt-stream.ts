@@ -23,7 +23,7 @@ export interface Source {
  * decrypter is `finished`. A stream that errors drops the bytes that it has enqueued. So this one never does:
  * what ends a response early (tampering, reset, stall, missing end, shutdown) is a value, `failure`. It is no
  * Transform: the writable half of one costs a short request as much as the decryption (bench row
- * request_cpu), and keeps what it refers to (docs/hazards.md 25).
+ * request_cpu), and keeps what it refers to (docs/architecture.md H25).
  */
 export class DecryptStream extends Readable {
   failure: PrivatemodeError | undefined; // to be read when the stream has ended

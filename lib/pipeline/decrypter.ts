@@ -3,7 +3,7 @@ import { notAuthentic, type RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 
-/** Decrypts one event stream. Its states are properties, or accessors of a class (docs/hazards.md 25). */
+/** Decrypts one event stream. States are properties, or accessors of a class (docs/architecture.md H25). */
 export interface Decrypter {
   /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */
   feed(chunk: Uint8Array): Uint8Array;

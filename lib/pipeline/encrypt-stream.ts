@@ -30,7 +30,7 @@ class SliceStream extends Readable {
     });
   }
 
-  /** Ends `destination` when all slices have left: an earlier end may hide a reset (docs/hazards.md 3). */
+  /** Ends `destination` when all slices have left: an end before hides resets (docs/architecture.md H3). */
   override pipe<T extends NodeJS.WritableStream>(destination: T): T {
     this.on('data', (slice: Uint8Array) => {
       this.pause();

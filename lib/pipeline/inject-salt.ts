@@ -80,7 +80,7 @@ export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
   const texts = CONTENT_MEMBERS.map((name) => textOf(values, name));
   const tokens = Math.floor(texts.reduce((sum, { length }) => sum + length, 0) / TOKEN_BYTES);
   if (tokens > TOKEN_LIMIT) {
-    // Agents compact at the first words (docs/decisions.md 47). How many are too many is not known here.
+    // Agents compact at the first words (docs/architecture.md D47). How many are too many is not known here.
     const message = `prompt is too long: more than ${TOKEN_LIMIT} tokens, of which a shared prompt cache counts one for each four bytes, images included`;
     throw new PrivatemodeError('context_too_large', message);
   }

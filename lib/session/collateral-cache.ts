@@ -104,7 +104,7 @@ export function createCollateralCache(deps: {
       const help = cause.code === 'upstream_tls_untrusted' ? `. ${cause.remedy}` : '';
       throw unavailable(`${name}: ${cause.message}${help}`, { cause, detail: cause.detail });
     });
-    // No rejection: while AMD's host is disturbed, it answers 404 for known chips too (docs/decisions.md 7).
+    // No rejection: AMD's host answers 404 for known chips while it is disturbed (docs/architecture.md D7).
     if (status !== 200)
       throw unavailable(`${name}: ${host} answered with status ${status}`, { detail: { pause } });
     try {

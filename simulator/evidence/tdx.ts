@@ -14,32 +14,34 @@ import {
   type TdQuoteBody,
 } from '../../lib/attestation/tdx/quote.ts';
 import type { Faults } from '../faults.ts';
-import { toPem } from '../pki/certificate.ts';
-import { issuePck, issuePlatformCa } from '../pki/intel.ts';
-import { sgxExtension } from '../pki/sgx-extension.ts';
-import { TDX_GUEST } from '../reference-values.ts';
-import { TD_QE, TDX_PLATFORM } from '../tdx-platform.ts';
-import type { EvidenceRequest } from './request.ts';
-import { encodeQuoteV4 } from './tdx-message.ts';
+import { issueCertificate, toPem } from '../pki/certificate.ts';
+import { pckRequest, platformCaRequest, sgxExtension } from '../pki/intel.ts';
+import { hex, TD_QE, TDX_GUEST, TDX_PLATFORM } from '../reference-values.ts';
+import { encodeQuoteV4 } from './messages.ts';
+import type { EvidenceRequest } from './snp.ts';
 
 /** SEPT_VE_DISABLE, and in byte 0 the DEBUG bit. */
 const TD_ATTRIBUTES = [0, 0, 0, 0x10, 0, 0, 0, 0];
 const DEBUG = 0x01;
 const SIGNATURE_BYTES = 64;
 
+const zeros = (length: number): Uint8Array => new Uint8Array(length);
+const random = (length: number): Uint8Array => new Uint8Array(randomBytes(length));
+
 /** The raw_attestation_doc: the quote as a message, with the PCK certificate chain. */
 export function tdxEvidence({ hardware, reportData, coordinatorHash, faults }: EvidenceRequest): Uint8Array {
   const { keys, ids, roots } = hardware;
-  const piid = faults.get('evidence-chip') ? new Uint8Array(randomBytes(16)) : ids.piid;
-  const pck = issuePck(keys, sgxExtension({ ppid: ids.ppid, piid }));
-  const chain = Buffer.from([pck, issuePlatformCa(keys), roots.intelRoot].map((der) => toPem(der)).join(''));
+  const piid = faults.get('evidence-chip') ? random(16) : ids.piid;
+  const pck = issueCertificate(pckRequest(keys, sgxExtension({ ppid: ids.ppid, piid })));
+  const chain = [pck, issueCertificate(platformCaRequest(keys)), roots.intelRoot];
 
   const tdQuoteBody = launchedGuest(reportData, coordinatorHash, faults);
   const attestationKey = publicPoint(keys.quotingEnclave);
-  const authData = new Uint8Array(randomBytes(32));
+  const authData = random(32);
   const qeReport = quotingEnclaveReport(attestationKey, authData);
   const signers = { attestation: keys.quotingEnclave, pck: keys.pck };
-  const quote = signedQuote({ header: HEADER, tdQuoteBody, qeReport, authData, chain }, signers);
+  const pem = Buffer.from(chain.map((der) => toPem(der)).join(''));
+  const quote = signedQuote({ header: HEADER, tdQuoteBody, qeReport, authData, chain: pem }, signers);
   const { signature } = quote.signedData;
   if (faults.get('evidence-signature')) signature[0] = (signature[0] as number) ^ 1;
   return encodeQuoteV4(quote);
@@ -49,10 +51,7 @@ const HEADER: QuoteV4['header'] = {
   version: QUOTE_TYPES.version,
   attestationKeyType: QUOTE_TYPES.attestationKey,
   teeType: QUOTE_TYPES.tee,
-  qeSvn: new Uint8Array(2),
-  pceSvn: new Uint8Array(2),
-  qeVendorId: TD_QE.vendorId,
-  userData: new Uint8Array(20),
+  ...{ qeSvn: zeros(2), pceSvn: zeros(2), qeVendorId: TD_QE.vendorId, userData: zeros(20) },
 };
 
 /** The parts of a quote before it is signed. `chain`: PEM of the PCK certificate and its issuers. */
@@ -75,30 +74,27 @@ export function signedQuote(
   { header, tdQuoteBody, qeReport, authData, chain }: UnsignedQuote,
   signers: { readonly attestation: KeyObject; readonly pck: KeyObject },
 ): QuoteV4 {
-  const certificationBytes = QE_REPORT_BYTES + SIGNATURE_BYTES + 2 + authData.length + 6 + chain.length;
+  const size = QE_REPORT_BYTES + SIGNATURE_BYTES + 2 + authData.length + 6 + chain.length;
+  const pck = { certificateDataType: QUOTE_TYPES.pck, size: chain.length, pckCertChain: chain };
   return {
     header,
     tdQuoteBody,
-    signedDataSize: 2 * SIGNATURE_BYTES + 6 + certificationBytes,
+    signedDataSize: 2 * SIGNATURE_BYTES + 6 + size,
     signedData: {
       signature: signRaw(signedQuoteBytes({ header, tdQuoteBody }), signers.attestation),
       ecdsaAttestationKey: publicPoint(signers.attestation),
       certificationData: {
         certificateDataType: QUOTE_TYPES.certification,
-        size: certificationBytes,
+        size,
         qeReportCertificationData: {
           qeReport,
           qeReportSignature: signRaw(qeReportBytes(qeReport), signers.pck),
           qeAuthData: { parsedDataSize: authData.length, data: authData },
-          pckCertificateChainData: {
-            certificateDataType: QUOTE_TYPES.pck,
-            size: chain.length,
-            pckCertChain: chain,
-          },
+          pckCertificateChainData: pck,
         },
       },
     },
-    extraBytes: new Uint8Array(0),
+    extraBytes: zeros(0),
   };
 }
 
@@ -107,40 +103,27 @@ function launchedGuest(reportData: Uint8Array, coordinatorHash: Uint8Array, faul
   const tdAttributes = Uint8Array.from(TD_ATTRIBUTES);
   if (faults.get('evidence-debug')) tdAttributes[0] = DEBUG;
   const { teeTcbSvn, outdatedTeeTcbSvn } = TDX_PLATFORM;
+  const [mrSeam, xfam, mrTd] = [TDX_GUEST.mrSeam, TDX_GUEST.xfam, TDX_GUEST.mrTd].map(hex) as [
+    Uint8Array,
+    Uint8Array,
+    Uint8Array,
+  ];
   return {
     teeTcbSvn: Uint8Array.from(faults.get('evidence-low-tcb') ? outdatedTeeTcbSvn : teeTcbSvn),
-    mrSeam: TDX_GUEST.mrSeam,
-    mrSignerSeam: new Uint8Array(48),
-    seamAttributes: new Uint8Array(8),
-    tdAttributes,
-    xfam: TDX_GUEST.xfam,
-    mrTd: TDX_GUEST.mrTd,
+    ...{ mrSeam, mrSignerSeam: zeros(48), seamAttributes: zeros(8), tdAttributes, xfam, mrTd },
     // Padded with 16 zero bytes (docs/protocol/attestation.md 4.3).
     mrConfigId: new Uint8Array(Buffer.concat([coordinatorHash], 48)),
-    mrOwner: new Uint8Array(48),
-    mrOwnerConfig: new Uint8Array(48),
-    rtmrs: TDX_GUEST.rtmrs,
-    reportData,
+    ...{ mrOwner: zeros(48), mrOwnerConfig: zeros(48), rtmrs: TDX_GUEST.rtmrs.map(hex), reportData },
   };
 }
 
-/**
- * The quoting enclave's own report, which binds the attestation key (docs/protocol/attestation.md 10, rule
- * c).
- */
+/** The quoting enclave's report binds the attestation key (docs/protocol/attestation.md 10, rule c). */
 function quotingEnclaveReport(attestationKey: Uint8Array, authData: Uint8Array): EnclaveReport {
+  const { attributes, mrSigner, isvProdId, isvSvn } = TD_QE;
   return {
-    cpuSvn: TDX_PLATFORM.cpuSvn,
-    miscSelect: 0,
-    reserved1: new Uint8Array(28),
-    attributes: TD_QE.attributes,
-    mrEnclave: new Uint8Array(randomBytes(32)),
-    reserved2: new Uint8Array(32),
-    mrSigner: TD_QE.mrSigner,
-    reserved3: new Uint8Array(96),
-    isvProdId: TD_QE.isvProdId,
-    isvSvn: TD_QE.isvSvn,
-    reserved4: new Uint8Array(60),
+    ...{ cpuSvn: TDX_PLATFORM.cpuSvn, miscSelect: 0, reserved1: zeros(28), attributes },
+    ...{ mrEnclave: random(32), reserved2: zeros(32), mrSigner, reserved3: zeros(96) },
+    ...{ isvProdId, isvSvn, reserved4: zeros(60) },
     reportData: new Uint8Array(Buffer.concat([sha256(attestationKey, authData)], 64)),
   };
 }

@@ -1,32 +1,12 @@
-/**
- * Rules that a decrypted request must meet, and changes that the server makes before the model sees it
- * (docs/protocol/inference.md 5.6, 8).
- */
+/** What a request must meet, and what is changed for the model (docs/protocol/inference.md 5.6, 8). */
 import { skipString, type TopLevel, topLevelOf, valuesAt, withMember } from './json-text.ts';
 import { isAcceptedImageUrl } from './media-url.ts';
 import { Rejection } from './rejection.ts';
-import {
-  type JsonObject,
-  type OpenedBody,
-  type OpenedJson,
-  type OpenedRequest,
-  saltText,
-} from './request.ts';
+import { isObject, type JsonObject, type OpenedBody, type OpenedRequest, saltText } from './request.ts';
 
 const MIN_SALT_BYTES = 32;
 
-const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
-
-function checkSalt(body: OpenedJson): void {
-  if (Buffer.byteLength(saltText(body)) < MIN_SALT_BYTES) {
-    throw new Rejection(500, 'cache_salt must be at least 32 characters long');
-  }
-}
-
-/**
- * Where the value of a member begins. The server reads the first of repeated members, but JSON.parse reads
- * the last, so this searches the text.
- */
+/** Where a member's value begins. The server reads the first of repeated members, JSON.parse the last. */
 const firstOf = ({ kind, spans }: TopLevel, member: string): number | undefined =>
   kind === 'object' ? spans.find(({ name }) => name === member)?.start : undefined;
 
@@ -70,24 +50,15 @@ function checkMedia(text: string, start: number | undefined): void {
 
 /** Refuses the requests that the server refuses. Throws Rejection. */
 export function checkAdmission({ endpoint, body }: OpenedRequest): void {
-  if (endpoint.salted && body.kind === 'json') checkSalt(body);
-  if (body.kind === 'json') checkMedia(body.text, firstOf(topLevelOf(body.text), 'messages'));
+  if (body.kind !== 'json') return;
+  if (endpoint.salted && Buffer.byteLength(saltText(body)) < MIN_SALT_BYTES)
+    throw new Rejection(500, 'cache_salt must be at least 32 characters long');
+  checkMedia(body.text, firstOf(topLevelOf(body.text), 'messages'));
 }
 
-const FORCED_FORM_FIELDS = ['stream_include_usage', 'stream_continuous_usage_stats'];
-
-/**
- * The body for the model server. For streams, usage in every chunk is forced on. A JSON text that needs no
- * change stays the same, byte for byte.
- */
+/** The body for the model. For streams of text, usage in every chunk is forced on; all other bytes stay. */
 export function forModel({ endpoint, body, stream }: OpenedRequest): OpenedBody {
-  if (!stream) return body;
-  if (body.kind === 'form') {
-    const kept = body.parts.filter(({ name }) => !FORCED_FORM_FIELDS.includes(name));
-    const forced = FORCED_FORM_FIELDS.map((name) => ({ name, body: Buffer.from('true') }));
-    return { kind: 'form', parts: [...forced, ...kept] };
-  }
-  if (body.kind !== 'json' || !(endpoint.name === 'chat' || endpoint.name === 'completions')) return body;
+  if (!stream || body.kind !== 'json' || !['chat', 'completions'].includes(endpoint.name)) return body;
   const options = isObject(body.value['stream_options']) ? body.value['stream_options'] : {};
   const forced = JSON.stringify({ ...options, include_usage: true, continuous_usage_stats: true });
   const text = withMember(body.text, 'stream_options', forced);

@@ -1,22 +1,22 @@
 /**
- * Forwards decrypted requests to a real OpenAI-compatible server over HTTP or HTTPS, and reads its
- * responses.
+ * Forwards decrypted requests to a real OpenAI-compatible server over HTTP or HTTPS, and reads its responses.
  */
-import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import { request as httpRequest, type IncomingMessage } from 'node:http';
-import { request as httpsRequest } from 'node:https';
-import { buildForm } from './form.ts';
 import type { ModelEvent, ModelResponse } from './models/response.ts';
 import { Rejection } from './rejection.ts';
 import type { OpenedBody } from './request.ts';
 
-function bodyOf(body: OpenedBody | undefined): { readonly bytes: Buffer; readonly contentType: string } {
-  if (body === undefined) return { bytes: Buffer.alloc(0), contentType: '' };
-  if (body.kind === 'json') return { bytes: Buffer.from(body.text), contentType: 'application/json' };
-  if (body.kind === 'raw') return { bytes: body.bytes, contentType: body.contentType };
-  const boundary = randomUUID();
-  return { bytes: buildForm(body.parts, boundary), contentType: `multipart/form-data; boundary=${boundary}` };
+/** What `fetch` sends; it writes a form, and the content type of one, itself. */
+function contentOf(body: OpenedBody | undefined): RequestInit {
+  if (body === undefined) return {};
+  if (body.kind === 'json') return { body: body.text, headers: { 'content-type': 'application/json' } };
+  if (body.kind === 'raw')
+    return { body: new Uint8Array(body.bytes), headers: { 'content-type': body.contentType } };
+  const form = new FormData();
+  for (const { name, body: bytes, filename, contentType = '' } of body.parts) {
+    if (filename === undefined) form.append(name, bytes.toString('utf8'));
+    else form.append(name, new Blob([new Uint8Array(bytes)], { type: contentType }), filename);
+  }
+  return { body: form };
 }
 
 /** Lines without their line ends (LF or CRLF); an unfinished last line counts. */
@@ -30,10 +30,7 @@ async function* linesOf(source: AsyncIterable<string>): AsyncGenerator<string> {
   if (rest !== '') yield rest;
 }
 
-/**
- * Reads events line by line, as the server does (docs/protocol/inference.md 6.2): an event is a data line and
- * the name line before it.
- */
+/** An event is a data line and the name line before it (docs/protocol/inference.md 6.2). */
 async function* eventsOf(source: AsyncIterable<string>): AsyncGenerator<ModelEvent> {
   let event: string | undefined;
   for await (const line of linesOf(source)) {
@@ -43,12 +40,6 @@ async function* eventsOf(source: AsyncIterable<string>): AsyncGenerator<ModelEve
     yield event === undefined ? { data: value } : { event, data: value };
     event = undefined;
   }
-}
-
-async function textOf(response: IncomingMessage): Promise<string> {
-  let text = '';
-  for await (const chunk of response) text += chunk;
-  return text;
 }
 
 /**
@@ -62,26 +53,17 @@ export async function backendResponse(
   body: OpenedBody | undefined,
   signal: AbortSignal,
 ): Promise<ModelResponse> {
-  const { bytes, contentType } = bodyOf(body);
-  const headers = {
-    'content-length': bytes.length,
-    ...(contentType !== '' && { 'content-type': contentType }),
-  };
-  const url = new URL(target, base);
-  const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
-  const outgoing = send(url, { method, headers, signal, agent: false });
-  outgoing.end(bytes);
-  let response: IncomingMessage;
+  let response: Response;
   try {
-    [response] = (await once(outgoing, 'response')) as [IncomingMessage];
-  } catch (cause) {
+    response = await fetch(new URL(target, base), { method, signal, ...contentOf(body) });
+  } catch (error) {
     signal.throwIfAborted();
-    throw new Rejection(502, 'the backend cannot be reached', { cause });
+    throw new Rejection(502, 'the backend cannot be reached', { cause: (error as Error).cause });
   }
-  response.setEncoding('utf8');
-  const status = response.statusCode ?? 502;
-  if (response.headers['content-type']?.includes('event-stream')) {
-    return { kind: 'stream', status, events: eventsOf(response as AsyncIterable<string>) };
+  const { status } = response;
+  if (response.body !== null && response.headers.get('content-type')?.includes('event-stream')) {
+    const text = response.body.pipeThrough(new TextDecoderStream());
+    return { kind: 'stream', status, events: eventsOf(text) };
   }
-  return { kind: 'unary', status, body: await textOf(response) };
+  return { kind: 'unary', status, body: await response.text() };
 }

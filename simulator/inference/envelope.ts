@@ -2,7 +2,7 @@
  * The server side of the message format, written literally from docs/protocol/inference.md 4 and 5. It shares
  * no code with lib/envelope, because the simulator tests that code.
  */
-import { createCipheriv, createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
+import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { inSequenceOrder, replaceSpans, type Span, topLevelOf } from './json-text.ts';
 import { Rejection } from './rejection.ts';
 
@@ -10,43 +10,33 @@ const NONCE_BYTES = 12;
 const IV_BYTES = 12;
 const TAG_BYTES = 16;
 
-interface Message {
-  readonly secretId: string;
-  readonly nonce: Buffer;
-  readonly iv: Buffer;
-  readonly ciphertext: Buffer;
-  readonly tag: Buffer;
-}
-
 /** The secret and nonce that protect one request and its response. */
 export interface Protection {
   readonly secretId: string;
-  readonly key: Uint8Array;
+  readonly key: Uint8Array | KeyObject;
   readonly nonce: Buffer;
+}
+
+export interface Message extends Omit<Protection, 'key'> {
+  readonly iv: Buffer;
+  /** Ciphertext and tag. */
+  readonly sealed: Buffer;
 }
 
 const fail = (what: string): Rejection => new Rejection(500, `decrypting request: ${what}`);
 
-function hexBytes(text: string, what: string): Buffer {
-  if (text.length % 2 !== 0 || !/^[0-9a-fA-F]*$/.test(text)) throw fail(`${what} is not hex`);
-  return Buffer.from(text, 'hex');
-}
-
 /** `"id:nonce:iv:ciphertext"`, with or without its quotes. Throws Rejection. */
-function parseMessage(text: string): Message {
-  const parts = text.replace(/^"+|"+$/g, '').split(':');
-  const [secretId, nonceHex, ivHex, sealedHex] = parts;
-  if (parts.length !== 4 || !secretId || nonceHex === undefined || ivHex === undefined || !sealedHex) {
-    throw fail('invalid message format');
-  }
-  const nonce = hexBytes(nonceHex, 'nonce');
-  const iv = hexBytes(ivHex, 'iv');
-  const sealed = hexBytes(sealedHex, 'ciphertext');
+export function parseMessage(text: string): Message {
+  const [secretId, ...fields] = text.replace(/^"+|"+$/g, '').split(':');
+  if (!secretId || fields.length !== 3) throw fail('invalid message format');
+  const [nonce, iv, sealed] = fields.map((field) => {
+    if (field.length % 2 !== 0 || !/^[0-9a-fA-F]*$/.test(field)) throw fail('a part is not hex');
+    return Buffer.from(field, 'hex');
+  }) as [Buffer, Buffer, Buffer];
   if (nonce.length !== NONCE_BYTES) throw fail('nonce has the wrong length');
   if (iv.length !== IV_BYTES) throw fail('iv has the wrong length');
   if (sealed.length < TAG_BYTES) throw fail('ciphertext too short');
-  const end = sealed.length - TAG_BYTES;
-  return { secretId, nonce, iv, ciphertext: sealed.subarray(0, end), tag: sealed.subarray(end) };
+  return { secretId, nonce, iv, sealed };
 }
 
 function additionalData(nonce: Uint8Array, sequence: number): Buffer {
@@ -55,27 +45,53 @@ function additionalData(nonce: Uint8Array, sequence: number): Buffer {
   return Buffer.concat([nonce, counter]);
 }
 
-/** Opens the messages of one request, in order. */
-export interface Opener {
-  /** Opens the next message. `text`: the message with its quotes. Throws Rejection. */
-  open(text: string): Buffer;
-  /** Secret and nonce for the response; undefined until a message was opened. */
-  protection(): Protection | undefined;
-  /** Deviations that the server accepts but a good client avoids. */
-  readonly irregularities: readonly string[];
+/** Message number `sequence` of one direction, with its quotes. */
+export function sealMessage(
+  { secretId, key, nonce }: Protection,
+  sequence: number,
+  iv: Uint8Array,
+  plaintext: Uint8Array,
+): string {
+  const cipher = createCipheriv('aes-256-gcm', key, iv);
+  cipher.setAAD(additionalData(nonce, sequence));
+  const sealed = cipher.update(plaintext, undefined, 'hex') + cipher.final('hex');
+  const head = `${secretId}:${nonce.toString('hex')}:${Buffer.from(iv).toString('hex')}`;
+  return `"${head}:${sealed}${cipher.getAuthTag().toString('hex')}"`;
 }
 
+/** Opens message number `sequence`; its own id and nonce do not count. Throws Rejection. */
+export function openMessage(
+  { key, nonce }: Pick<Protection, 'key' | 'nonce'>,
+  sequence: number,
+  { iv, sealed }: Message,
+): Buffer {
+  const decipher = createDecipheriv('aes-256-gcm', key, iv);
+  decipher.setAAD(additionalData(nonce, sequence));
+  decipher.setAuthTag(sealed.subarray(-TAG_BYTES));
+  try {
+    return Buffer.concat([decipher.update(sealed.subarray(0, -TAG_BYTES)), decipher.final()]);
+  } catch {
+    throw fail('cipher: message authentication failed');
+  }
+}
+
+/** Opens the messages of one request, in order. */
+export type Opener = ReturnType<typeof createOpener>;
+
 /** `lookup` finds a secret by its id. The first message decides the secret and the nonce of the exchange. */
-export function createOpener(lookup: (id: string) => Uint8Array | undefined): Opener {
+export function createOpener(lookup: (id: string) => Uint8Array | undefined) {
   let protection: Protection | undefined;
   let sequence = 0;
   const ivs = new Set<string>();
+  /** Deviations that the server accepts but a good client avoids. */
   const irregularities: string[] = [];
 
   return {
-    irregularities,
+    irregularities: irregularities as readonly string[],
+    /** Secret and nonce for the response; undefined until a message was opened. */
     protection: () => protection,
-    open(text) {
+    /** Opens the next message. `text`: the message with its quotes. Throws Rejection. */
+    open(text: string): Buffer {
       const message = parseMessage(text);
       if (protection === undefined) {
         const key = lookup(message.secretId);
@@ -89,15 +105,7 @@ export function createOpener(lookup: (id: string) => Uint8Array | undefined): Op
       const iv = message.iv.toString('hex');
       if (ivs.has(iv)) irregularities.push('an iv used twice in the request');
       ivs.add(iv);
-
-      const decipher = createDecipheriv('aes-256-gcm', protection.key, message.iv);
-      decipher.setAAD(additionalData(protection.nonce, sequence++));
-      decipher.setAuthTag(message.tag);
-      try {
-        return Buffer.concat([decipher.update(message.ciphertext), decipher.final()]);
-      } catch {
-        throw fail('cipher: message authentication failed');
-      }
+      return openMessage(protection, sequence++, message);
     },
   };
 }
@@ -105,24 +113,12 @@ export function createOpener(lookup: (id: string) => Uint8Array | undefined): Op
 /** Seals the next message of one response; returns it with its quotes. */
 export type Sealer = (plaintext: string) => string;
 
-/**
- * Makes the sealer for the response to a request. It uses the request's nonce, its own counter and a fresh iv
- * per message (tests with golden data pass `newIv`).
- */
-export function createSealer(
-  { secretId, key, nonce }: Protection,
-  newIv: () => Uint8Array = () => randomBytes(IV_BYTES),
-): Sealer {
-  const head = `"${secretId}:${nonce.toString('hex')}:`;
-  const secret = createSecretKey(key); // imported once, not for every message
+/** The sealer for the response to a request: its nonce, a counter of its own, a fresh iv per message. */
+export function createSealer(given: Protection): Sealer {
+  const { key } = given; // imported once, not for every message
+  const protection = { ...given, key: key instanceof Uint8Array ? createSecretKey(key) : key };
   let sequence = 0;
-  return (plaintext) => {
-    const iv = newIv();
-    const cipher = createCipheriv('aes-256-gcm', secret, iv);
-    cipher.setAAD(additionalData(nonce, sequence++));
-    const ciphertext = cipher.update(plaintext, 'utf8', 'hex') + cipher.final('hex');
-    return `${head}${Buffer.from(iv).toString('hex')}:${ciphertext}${cipher.getAuthTag().toString('hex')}"`;
-  };
+  return (plaintext) => sealMessage(protection, sequence++, randomBytes(IV_BYTES), Buffer.from(plaintext));
 }
 
 /** Member names that the service's path library misreads (docs/protocol/inference.md 5.4). */
@@ -137,9 +133,7 @@ function utf8(bytes: Uint8Array): string {
   }
 }
 
-/**
- * Opens every member that is not in `plain` and returns the JSON text of the whole body. Throws Rejection.
- */
+/** Opens every member that is not in `plain`; returns the JSON text of the whole body. Throws Rejection. */
 export function openMembers(body: Uint8Array, plain: ReadonlySet<string>, opener: Opener): string {
   const text = utf8(body);
   let top: ReturnType<typeof topLevelOf>;

@@ -6,7 +6,6 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { nearest } from '../../lib/text.ts';
 import type { Faults } from '../faults.ts';
 import type { Endpoint } from './endpoints.ts';
 import { DELIVERY_FAULTS } from './faults/delivery.ts';
@@ -27,12 +26,10 @@ export const INFERENCE_FAULTS = {
 
 export type InferenceFaultName = keyof typeof INFERENCE_FAULTS;
 
-export interface ArmedFault extends Intervention {
+export interface ArmedFault extends Intervention, Pick<FaultRow, 'streams'> {
   /** Name and arguments, as the request or the switch gave them. */
   readonly asked: string;
 }
-
-const isFaultName = (name: string): name is InferenceFaultName => Object.hasOwn(INFERENCE_FAULTS, name);
 
 /** Throws config_invalid if a text such as `flip_tag:3+gzip` names an unknown fault or a wrong argument. */
 export function checkFaults(text: string): void {
@@ -46,49 +43,35 @@ export function checkFaults(text: string): void {
   }
 }
 
-function suggestion(name: string): string {
-  const meant = nearest(name.replaceAll('-', '_'), Object.keys(INFERENCE_FAULTS));
-  return meant === undefined ? '' : `: write ${meant}`;
-}
-
-/** `name` or `name:first,second`. Throws Rejection (400) for an unknown name. */
+/** `name` or `name:first,second`. Throws Rejection (400) for an unknown name or a wrong argument. */
 export function armFault(asked: string): ArmedFault {
   const [name = '', args = ''] = asked.split(/:(.*)/s, 2);
-  if (!isFaultName(name)) throw new Rejection(400, `there is no fault named ${name}${suggestion(name)}`);
-  return { asked, ...INFERENCE_FAULTS[name].arm(argumentsOf(args)) };
+  if (!Object.hasOwn(INFERENCE_FAULTS, name)) throw new Rejection(400, `there is no fault named ${name}`);
+  const { arm, streams } = INFERENCE_FAULTS[name as InferenceFaultName] as FaultRow;
+  return { asked, ...(streams && { streams }), ...arm(argumentsOf(args)) };
 }
 
 /** The model name without the faults that it asks for. */
 export const baseModel = (model: string): string => model.split('+fault', 1)[0]!;
 
-/**
- * The attempts of one request differ only in the attempt number at the end of their ids
- * (docs/protocol/inference.md 2).
- */
-const withoutAttempt = (requestId: string): string => requestId.replace(/_\d+$/, '');
+const listed = (text = ''): string[] => (text === '' ? [] : text.split('+'));
 
-/** How many request ids to remember: enough for all requests whose retry may still come. */
-const REMEMBERED_REQUESTS = 10_000;
+/** Remembers the texts that it is asked about, the last `limit` of them, and tells whether one is new. */
+export function remembering(limit: number): (text: string) => boolean {
+  const seen = new Set<string>();
+  return (text) => {
+    if (seen.has(text)) return false;
+    seen.add(text);
+    if (seen.size > limit) seen.delete(seen.values().next().value!);
+    return true;
+  };
+}
 
-const listed = (text: string | undefined): string[] =>
-  text === undefined || text === '' ? [] : text.split('+');
-
-/**
- * Makes the function that picks the faults of a request. It remembers the requests that have got their `once`
- * faults. The function throws Rejection for an unknown fault.
- */
+/** Makes the function that picks the faults of a request. It throws Rejection for an unknown fault. */
 export function createFaultPicker(
   faults: Faults,
 ): (request: IncomingMessage, endpoint: Endpoint) => ArmedFault[] {
-  const served = new Set<string>();
-
-  const isFirstAttempt = (request: IncomingMessage): boolean => {
-    const id = withoutAttempt(String(request.headers[PROTOCOL_HEADERS.requestId]));
-    if (served.has(id)) return false;
-    served.add(id);
-    if (served.size > REMEMBERED_REQUESTS) served.delete(served.values().next().value!);
-    return true;
-  };
+  const isFirst = remembering(10_000); // enough for all requests whose retry may still come
 
   return (request, endpoint) => {
     const asked = listed(faults.get('inference'));
@@ -97,14 +80,13 @@ export function createFaultPicker(
       asked.push(...listed(faults.get('inference-once')));
       faults.delete('inference-once');
     }
-
-    const model = String(request.headers[PROTOCOL_HEADERS.targetModel] ?? '');
-    const once: string[] = [];
-    for (const item of model.split('+').slice(1)) {
-      if (item.startsWith('fault=')) asked.push(item.slice('fault='.length));
-      if (item.startsWith('fault-once=')) once.push(item.slice('fault-once='.length));
-    }
-    if (once.length > 0 && isFirstAttempt(request)) asked.push(...once);
+    const [, ...named] = String(request.headers[PROTOCOL_HEADERS.targetModel] ?? '').split('+');
+    const those = (prefix: string): string[] =>
+      named.filter((item) => item.startsWith(prefix)).map((item) => item.slice(prefix.length));
+    const once = those('fault-once=');
+    // Attempts of one request differ only in the number at the end of their ids.
+    const id = String(request.headers[PROTOCOL_HEADERS.requestId]).replace(/_\d+$/, '');
+    asked.push(...those('fault='), ...(once.length > 0 && isFirst(id) ? once : []));
     return asked.map(armFault);
   };
 }

@@ -4,10 +4,7 @@
  * it.
  */
 
-/**
- * One value of the top level: `[start, end)` in the text. `name`: the decoded member name, or the array index
- * as text.
- */
+/** One value: `[start, end)` in the text. `name`: the decoded member name, or the array index as text. */
 export interface Span {
   readonly name: string;
   readonly start: number;
@@ -19,19 +16,16 @@ export interface TopLevel {
   readonly spans: readonly Span[];
 }
 
-const isBlank = (character: string | undefined): boolean =>
-  character === ' ' || character === '\n' || character === '\r' || character === '\t';
-
-function skipBlanks(text: string, from: number): number {
-  let at = from;
-  while (isBlank(text[at])) at++;
-  return at;
+/** The index after what the sticky pattern matches at `from`. */
+function after(pattern: RegExp, text: string, from: number): number {
+  pattern.lastIndex = from;
+  pattern.test(text);
+  return pattern.lastIndex;
 }
 
-/**
- * The index after the string that opens at `from`. Uses indexOf for speed, since images are strings of many
- * megabytes.
- */
+const skipBlanks = (text: string, from: number): number => after(/[ \n\r\t]*/y, text, from);
+
+/** The index after the string that opens at `from`. indexOf is fast: images are strings of many megabytes. */
 export function skipString(text: string, from: number): number {
   for (let at = from + 1; ; ) {
     const quote = text.indexOf('"', at);
@@ -44,40 +38,25 @@ export function skipString(text: string, from: number): number {
 
 /** The index after the value that begins at `from`. */
 function skipValue(text: string, from: number): number {
-  const first = text[from];
-  if (first === '"') return skipString(text, from);
-  if (first !== '{' && first !== '[') {
-    let at = from;
-    while (at < text.length && !isBlank(text[at]) && !',]}'.includes(text[at]!)) at++;
-    return at;
-  }
   let depth = 0;
   let at = from;
   do {
     const character = text[at]!;
-    if (character === '"') {
-      at = skipString(text, at);
-      continue;
-    }
-    if (character === '{' || character === '[') depth++;
-    else if (character === '}' || character === ']') depth--;
-    at++;
+    if ('{['.includes(character)) depth++;
+    if ('}]'.includes(character)) depth--;
+    if (character === '"') at = skipString(text, at);
+    else at = depth > 0 || '}]'.includes(character) ? at + 1 : after(/[^ \n\r\t,\]}]+/y, text, at);
   } while (depth > 0);
   return at;
 }
 
-/**
- * The values of the top level in text order, duplicates included. Throws SyntaxError unless the whole text is
- * one JSON value.
- */
+/** The values of the top level in text order, repeated ones too. Throws SyntaxError for other texts. */
 export function topLevelOf(text: string): TopLevel {
   JSON.parse(text); // the walk relies on valid JSON
   return valuesAt(text, skipBlanks(text, 0));
 }
 
-/**
- * As `topLevelOf`, for the value that begins at `open`, anywhere in a text that is known to be valid JSON.
- */
+/** As `topLevelOf`, for the value that begins at `open` in a text that is known to be valid JSON. */
 export function valuesAt(text: string, open: number): TopLevel {
   if (text[open] !== '{' && text[open] !== '[') return { kind: 'scalar', spans: [] };
 
@@ -100,39 +79,23 @@ export function valuesAt(text: string, open: number): TopLevel {
 }
 
 /**
- * A name in the spelling of the service's path library, by which names are sorted (docs/protocol/inference.md
- * 5.2). Index texts stay unchanged.
+ * In the order in which messages are numbered: by the UTF-8 bytes of their names, in which the service's path
+ * library escapes three characters (docs/protocol/inference.md 5.2). Index texts stay unchanged.
  */
-const escapeName = (name: string): string => name.replace(/[.?*]/g, (character) => `\\${character}`);
-
-/**
- * The spans in the order in which messages are numbered: by the UTF-8 bytes of their escaped names
- * (docs/protocol/inference.md 5.2).
- */
-export function inSequenceOrder(spans: readonly Span[]): Span[] {
-  return spans
-    .map((span) => ({ span, key: Buffer.from(escapeName(span.name)) }))
-    .sort((a, b) => Buffer.compare(a.key, b.key))
-    .map(({ span }) => span);
+export function inSequenceOrder<Named extends { readonly name: string }>(items: readonly Named[]): Named[] {
+  const key = ({ name }: Named): Buffer => Buffer.from(name.replace(/[.?*]/g, '\\$&'));
+  return items.toSorted((a, b) => Buffer.compare(key(a), key(b)));
 }
 
 /** The text with the named spans replaced and every other byte kept. */
 export function replaceSpans(text: string, replacements: ReadonlyMap<Span, string>): string {
-  const ordered = [...replacements].sort(([a], [b]) => a.start - b.start);
-  const parts: string[] = [];
-  let copied = 0;
-  for (const [{ start, end }, replacement] of ordered) {
-    parts.push(text.slice(copied, start), replacement);
-    copied = end;
-  }
-  parts.push(text.slice(copied));
-  return parts.join('');
+  let replaced = text;
+  for (const [{ start, end }, replacement] of [...replacements].sort(([a], [b]) => b.start - a.start))
+    replaced = replaced.slice(0, start) + replacement + replaced.slice(end);
+  return replaced;
 }
 
-/**
- * The text of a non-empty object with one member set to `value` (JSON text). All other bytes stay, so that
- * numbers lose no digits.
- */
+/** The text of an object with one member set to `value` (JSON text). All other bytes stay. */
 export function withMember(text: string, name: string, value: string): string {
   const span = topLevelOf(text).spans.find((candidate) => candidate.name === name);
   if (span !== undefined) return replaceSpans(text, new Map([[span, value]]));

@@ -1,7 +1,4 @@
-/**
- * The error with which the server refuses a request. It is sent in clear and marked so
- * (docs/protocol/inference.md 5.6 and 11).
- */
+/** The server's refusal of a request, in clear and marked so (docs/protocol/inference.md 5.6, 11). */
 export class Rejection extends Error {
   override readonly name = 'Rejection';
   readonly status: number;
@@ -12,10 +9,7 @@ export class Rejection extends Error {
   }
 }
 
-/**
- * Escapes `<`, `>` and `&` inside JSON strings, as the server's JSON library does (docs/protocol/inference.md
- * 11).
- */
+/** Escapes `<`, `>` and `&`, as the server's JSON library does (docs/protocol/inference.md 11). */
 const escapeMarkup = (json: string): string =>
   json.replace(/[<>&]/g, (character) => `\\u00${character.charCodeAt(0).toString(16)}`);
 

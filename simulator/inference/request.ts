@@ -1,19 +1,17 @@
-/**
- * Decrypts a request: turns its body from the wire into the plaintext for a model server
- * (docs/protocol/inference.md 4 to 6).
- */
+/** Decrypts a request: its body becomes plaintext for a model (docs/protocol/inference.md 4 to 6). */
 
 import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Endpoint } from './endpoints.ts';
 import { createOpener, type Opener, openMembers, type Protection } from './envelope.ts';
-import { boundaryOf, type FormPart, parseForm } from './form.ts';
 import { topLevelOf } from './json-text.ts';
 import { Rejection } from './rejection.ts';
 import { PROTOCOL_HEADERS } from './wire-rules.ts';
 
 /** A JSON object whose members are not checked yet. */
 export type JsonObject = { readonly [name: string]: unknown };
+
+export const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
 
 export type OpenedJson = { readonly kind: 'json'; readonly text: string; readonly value: JsonObject };
 
@@ -37,26 +35,43 @@ export interface OpenedRequest {
 
 const fail = (what: string): Rejection => new Rejection(500, `decrypting request: ${what}`);
 
+/** One field of a form. */
+export interface FormPart {
+  readonly name: string;
+  readonly body: Buffer;
+  /** Present on file parts only. */
+  readonly filename?: string;
+  readonly contentType?: string;
+}
+
+/** The parts of a form in wire order. Throws Rejection unless it is framed to its last boundary. */
+async function partsOf(body: Buffer, contentType: string): Promise<FormPart[]> {
+  const [, parameters] = /^multipart\/(?:form-data|mixed)\s*;(.*)$/i.exec(contentType) ?? [];
+  const headers = { 'content-type': `multipart/form-data;${parameters}` };
+  try {
+    const form = await new Response(new Uint8Array(body), { headers }).formData();
+    const parts = [...form].map(async ([name, value]): Promise<FormPart> => {
+      if (typeof value === 'string') return { name, body: Buffer.from(value) };
+      return { name, body: Buffer.from(await value.bytes()), filename: value.name, contentType: value.type };
+    });
+    return await Promise.all(parts);
+  } catch {
+    throw fail('reading form: not a multipart body with this boundary');
+  }
+}
+
+const isFile = ({ filename }: FormPart): boolean => filename !== undefined;
 const byBytes = (a: FormPart, b: FormPart): number =>
   Buffer.compare(Buffer.from(a.name), Buffer.from(b.name));
 
-/**
- * Decrypts the fields of a form in the order of the sequence numbers: value fields by name, then file fields
- * by name (docs/protocol/inference.md 6.3).
- */
-function openForm(body: Buffer, contentType: string, plain: ReadonlySet<string>, opener: Opener): FormPart[] {
-  const parts = parseForm(body, boundaryOf(contentType));
-  const isFile = ({ filename }: FormPart): boolean => filename !== undefined;
-  const ordered = [
-    ...parts.filter((part) => !isFile(part)).sort(byBytes),
-    ...parts.filter(isFile).sort(byBytes),
-  ];
-  for (const [index, part] of ordered.entries()) {
-    const next = ordered[index + 1];
-    if (next !== undefined && next.name === part.name && isFile(next) === isFile(part)) {
-      throw fail(`form field ${JSON.stringify(part.name)} occurs twice`);
-    }
-  }
+/** Decrypts a form: value fields by name, then file fields by name (docs/protocol/inference.md 6.3). */
+function openForm(parts: readonly FormPart[], plain: ReadonlySet<string>, opener: Opener): FormPart[] {
+  const ordered = [false, true].flatMap((areFiles) => {
+    const some = parts.filter((part) => isFile(part) === areFiles).sort(byBytes);
+    const twice = some.find(({ name }, index) => some[index + 1]?.name === name);
+    if (twice !== undefined) throw fail(`form field ${JSON.stringify(twice.name)} occurs twice`);
+    return some;
+  });
   return ordered.map((part) =>
     plain.has(part.name) && !isFile(part)
       ? part
@@ -64,14 +79,16 @@ function openForm(body: Buffer, contentType: string, plain: ReadonlySet<string>,
   );
 }
 
-function openBody(endpoint: Endpoint, body: Buffer, contentType: string, opener: Opener): OpenedBody {
-  if (endpoint.body === 'form') {
-    return { kind: 'form', parts: openForm(body, contentType, endpoint.plainRequest, opener) };
-  }
-  if (endpoint.body === 'raw') {
-    return { kind: 'raw', bytes: opener.open(body.toString('latin1')), contentType };
-  }
-  const text = openMembers(body, endpoint.plainRequest, opener);
+async function openBody(
+  { body: kind, plainRequest }: Endpoint,
+  body: Buffer,
+  contentType: string,
+  opener: Opener,
+): Promise<OpenedBody> {
+  if (kind === 'form')
+    return { kind, parts: openForm(await partsOf(body, contentType), plainRequest, opener) };
+  if (kind === 'raw') return { kind, bytes: opener.open(body.toString('latin1')), contentType };
+  const text = openMembers(body, plainRequest, opener);
   return { kind: 'json', text, value: JSON.parse(text) as JsonObject };
 }
 
@@ -79,29 +96,13 @@ function openBody(endpoint: Endpoint, body: Buffer, contentType: string, opener:
 export const formField = (parts: readonly FormPart[], name: string): string | undefined =>
   parts.find((part) => part.name === name && part.filename === undefined)?.body.toString('utf8');
 
-/** The shortest decimal that is read as that number, without an exponent; `+Inf` if it is too large. */
-function plainDecimal(value: number): string {
-  if (!Number.isFinite(value)) return value < 0 ? '-Inf' : '+Inf';
-  const [mantissa, exponent] = value.toExponential().split('e') as [string, string];
-  const sign = mantissa.startsWith('-') ? '-' : '';
-  const figures = mantissa.replace(/[-.]/g, '');
-  const before = Number(exponent) + 1; // figures before the decimal point
-  if (before <= 0) return `${sign}0.${'0'.repeat(-before)}${figures}`;
-  const point = figures.length > before ? '.' : '';
-  return sign + figures.slice(0, before).padEnd(before, '0') + point + figures.slice(before);
-}
-
-/**
- * The text of the cache salt, empty if there is none: integers as they were written, other numbers as plain
- * decimals, values of other kinds but strings raw (docs/protocol/inference.md 8).
- */
+/** The text of the cache salt, empty without one; no string: as written (docs/protocol/inference.md 8). */
 export function saltText({ text, value }: OpenedJson): string {
   const salt = value['cache_salt'];
   if (salt === undefined || salt === null) return '';
   if (typeof salt === 'string') return salt;
   const span = topLevelOf(text).spans.find(({ name }) => name === 'cache_salt');
-  const raw = span === undefined ? '' : text.slice(span.start, span.end);
-  return typeof salt === 'number' && /[.eE]/.test(raw) ? plainDecimal(salt) : raw;
+  return text.slice(span?.start, span?.end);
 }
 
 function modelOf(body: OpenedBody): string {
@@ -119,41 +120,32 @@ const isStream = (body: OpenedBody): boolean =>
   (body.kind === 'form' && /^(true|1)$/i.test(formField(body.parts, 'stream') ?? ''));
 
 /** Decrypts a request. `lookup` finds a secret by its id. Throws Rejection. */
-export function openRequest(
+export async function openRequest(
   endpoint: Endpoint,
   target: string,
   headers: IncomingHttpHeaders,
   body: Buffer,
   lookup: (id: string) => Uint8Array | undefined,
-): OpenedRequest {
+): Promise<OpenedRequest> {
   const opener = createOpener(lookup);
-  const opened = openBody(endpoint, body, headers['content-type'] ?? '', opener);
+  const opened = await openBody(endpoint, body, headers['content-type'] ?? '', opener);
   const protection = opener.protection();
-  // Without a message there is no nonce, and the response could not be encrypted (docs/protocol/inference.md
-  // 4).
+  // Without a message there is no nonce for the response (docs/protocol/inference.md 4).
   if (protection === undefined) throw fail('no encrypted field in the request');
-  return {
-    endpoint,
-    target,
-    model: modelOf(opened),
-    stream: isStream(opened),
-    body: opened,
-    protection,
-    irregularities: opener.irregularities,
-  };
+  const { irregularities } = opener;
+  const read = { model: modelOf(opened), stream: isStream(opened), body: opened };
+  return { endpoint, target, ...read, protection, irregularities };
 }
 
 /** Inconsistencies between head and body that a good client avoids; the server does not check them. */
 export function consistencyViolations(request: OpenedRequest, headers: IncomingHttpHeaders): string[] {
   const { endpoint, model, protection, body } = request;
   const found = [...request.irregularities];
-  if (headers[PROTOCOL_HEADERS.secretId] !== protection.secretId) {
+  if (headers[PROTOCOL_HEADERS.secretId] !== protection.secretId)
     found.push('the secret id of the head is not that of the body');
-  }
   const target = String(headers[PROTOCOL_HEADERS.targetModel] ?? '');
-  if (endpoint.body !== 'raw' && Buffer.from(target, 'latin1').toString('utf8') !== model) {
+  if (endpoint.body !== 'raw' && Buffer.from(target, 'latin1').toString('utf8') !== model)
     found.push('the target model of the head is not that of the body');
-  }
   const shardKey = headers[PROTOCOL_HEADERS.shardKey];
   if (typeof shardKey === 'string' && body.kind === 'json') {
     const salt = createHash('sha256').update(saltText(body)).digest('hex');
@@ -161,11 +153,9 @@ export function consistencyViolations(request: OpenedRequest, headers: IncomingH
       found.push('the shard key does not belong to the cache salt');
   }
   if (body.kind === 'form' && headers[PROTOCOL_HEADERS.client] === 'Proxy') {
-    for (const { name, filename, contentType } of body.parts) {
-      const good =
-        filename === undefined || (filename === name && contentType === 'application/octet-stream');
-      if (!good) found.push(`form file ${name} tells its name or type`);
-    }
+    for (const { name, filename, contentType } of body.parts)
+      if (filename !== undefined && (filename !== name || contentType !== 'application/octet-stream'))
+        found.push(`form file ${name} tells its name or type`);
   }
   return found;
 }

@@ -20,27 +20,17 @@ export const PROTOCOL_HEADERS = {
   requestId: 'privatemode-user-request-id',
 } as const;
 
-/**
- * All other headers that a client may send: content negotiation, the credential, and the documented headers
- * of the two API styles.
- */
-const PLAIN_HEADERS = new Set([
-  'host',
-  'connection',
-  'content-type',
-  'content-length',
-  'accept',
-  'accept-encoding',
-  'accept-language',
-  'authorization',
-  'anthropic-version',
-  'anthropic-beta',
-  'openai-beta',
-]);
+const words = (text: string): ReadonlySet<string> => new Set(text.split(' '));
+
+/** All other headers that a client may send: negotiation, the credential, and those of the two API styles. */
+const PLAIN_HEADERS = words(
+  'host connection content-type content-length accept accept-encoding accept-language authorization ' +
+    'anthropic-version anthropic-beta openai-beta',
+);
 /** Headers that the fetch of every runtime adds by itself; the client library can only use fetch. */
-const FETCH_HEADERS = new Set(['user-agent', 'sec-fetch-mode']);
+const FETCH_HEADERS = words('user-agent sec-fetch-mode');
 /** Headers that fetch also adds if the response could be cached. */
-const UNCACHED_HEADERS = new Set(['pragma', 'cache-control']);
+const UNCACHED_HEADERS = words('pragma cache-control');
 const PROTOCOL_NAMES: ReadonlySet<string> = new Set(Object.values(PROTOCOL_HEADERS));
 
 interface Head {
@@ -50,77 +40,46 @@ interface Head {
   readonly socket: IncomingMessage['socket'];
 }
 
-/** One rule: returns the breaches in a request head. No breach quotes a credential. */
-type Rule = (head: Head) => string | readonly string[] | undefined;
-
-const UUID_V7 = '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
-const GO_OS = /^(linux|darwin|windows|freebsd|openbsd|netbsd|aix|android|illumos|solaris)$/;
-const GO_ARCHITECTURE = /^(amd64|arm64|386|arm|ppc64le|ppc64|s390x|riscv64|loong64|mips64le|mips64)$/;
-
 const isEncrypted = ({ endpoint }: Head): boolean => endpoint.body !== 'none';
 const isProxy = ({ get }: Head): boolean => get(PROTOCOL_HEADERS.client) === 'Proxy';
 
-const isOfFetch = ({ endpoint, get }: Head, name: string): boolean =>
-  get(PROTOCOL_HEADERS.client) === 'SDK' &&
-  (FETCH_HEADERS.has(name) || (endpoint.body === 'none' && UNCACHED_HEADERS.has(name)));
+const isAllowed = ({ endpoint, get }: Head, name: string): boolean =>
+  PLAIN_HEADERS.has(name) ||
+  PROTOCOL_NAMES.has(name) ||
+  (get(PROTOCOL_HEADERS.client) === 'SDK' &&
+    (FETCH_HEADERS.has(name) || (endpoint.body === 'none' && UNCACHED_HEADERS.has(name))));
 
-const unless = (good: boolean, breach: string): string | undefined => (good ? undefined : breach);
+const UUID_V7 = '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
 
-/** A rule for the form of a header's value, if the header is present. */
-const formed =
-  (name: string, form: RegExp): Rule =>
-  ({ get }) =>
-    unless(form.test(get(name) ?? '') || get(name) === undefined, `${name} is malformed: ${get(name)}`);
-
-function apiHosts({ socket }: Head): string[] {
-  const serverName =
-    socket instanceof TLSSocket ? (socket as { servername?: unknown }).servername : undefined;
-  const names =
-    typeof serverName === 'string' && serverName !== ''
-      ? [serverName]
-      : ['localhost', '127.0.0.1', '[::1]', socket.localAddress ?? ''];
-  return names.flatMap((name) => [
-    `${name}:${socket.localPort}`,
-    ...(socket.localPort === 443 ? [name] : []),
-  ]);
+function requestIdForm(head: Head): RegExp {
+  const attempt = isProxy(head) && isEncrypted(head) ? '_[01]' : '';
+  return new RegExp(`^${isProxy(head) ? 'proxy' : '[a-z]+'}_${UUID_V7}${attempt}$`);
 }
 
-const RULES: readonly Rule[] = [
-  (head) =>
-    head.names
-      .filter((name) => !PLAIN_HEADERS.has(name) && !PROTOCOL_NAMES.has(name) && !isOfFetch(head, name))
-      .map((name) => `header ${name} must not reach the service`),
-  ({ names }) =>
-    [...new Set(names.filter((name, index) => names.indexOf(name) !== index))].map(
-      (name) => `header ${name} was sent twice`,
-    ),
-  (head) =>
-    unless(apiHosts(head).includes(head.get('host') ?? ''), `host is not the API host: ${head.get('host')}`),
-  ({ get }) =>
-    unless((get('accept-encoding') ?? 'identity') === 'identity', 'accept-encoding is not identity'),
-  ({ get }) =>
-    unless(/^Bearer \S+$/.test(get('authorization') ?? 'Bearer x'), 'authorization is no bearer token'),
-  formed('connection', /^(keep-alive|close)$/),
-  formed(PROTOCOL_HEADERS.version, /^v1\.(4\d|[5-9]\d|\d{3,})\.\d+$/),
-  formed(PROTOCOL_HEADERS.client, /^(Proxy|App|SDK|ApiGateway)$/),
-  formed(PROTOCOL_HEADERS.os, GO_OS),
-  formed(PROTOCOL_HEADERS.architecture, GO_ARCHITECTURE),
-  formed(PROTOCOL_HEADERS.shardKey, /^[0-9a-f]{16}(-[A-Za-z0-9+/]+)?$/),
-  formed(PROTOCOL_HEADERS.ocspMac, /^[0-9a-f]{64}$/),
-  (head) => {
-    const attempt = isProxy(head) && isEncrypted(head) ? '_[01]' : '';
-    const form = new RegExp(`^${isProxy(head) ? 'proxy' : '[a-z]+'}_${UUID_V7}${attempt}$`);
-    const id = head.get(PROTOCOL_HEADERS.requestId) ?? '';
-    return unless(form.test(id), `${PROTOCOL_HEADERS.requestId} is malformed: ${id}`);
-  },
-  (head) => missingHeaders(head).map((name) => `header ${name} is missing`),
-  (head) => forbiddenHere(head).map((name) => `header ${name} does not belong to ${head.endpoint.name}`),
-];
+/** The form of each header, if it is present. No breach quotes a credential, so it is left out here. */
+const FORMS: Readonly<Record<string, RegExp>> = {
+  'accept-encoding': /^identity$/,
+  connection: /^(keep-alive|close)$/,
+  [PROTOCOL_HEADERS.version]: /^v1\.(4\d|[5-9]\d|\d{3,})\.\d+$/,
+  [PROTOCOL_HEADERS.client]: /^(Proxy|App|SDK|ApiGateway)$/,
+  [PROTOCOL_HEADERS.os]: /^(linux|darwin|windows|freebsd|openbsd|netbsd|aix|android|illumos|solaris)$/,
+  [PROTOCOL_HEADERS.architecture]:
+    /^(amd64|arm64|386|arm|ppc64le|ppc64|s390x|riscv64|loong64|mips64le|mips64)$/,
+  [PROTOCOL_HEADERS.shardKey]: /^[0-9a-f]{16}(-[A-Za-z0-9+/]+)?$/,
+  [PROTOCOL_HEADERS.ocspMac]: /^[0-9a-f]{64}$/,
+};
 
-/**
- * Headers the endpoint needs and the request lacks. The proxy sends more than the client library
- * (docs/protocol/inference.md 2).
- */
+function apiHosts({ socket }: Head): string[] {
+  const named = socket instanceof TLSSocket ? (socket as { servername?: unknown }).servername : undefined;
+  const names =
+    typeof named === 'string' && named !== ''
+      ? [named]
+      : ['localhost', '127.0.0.1', '[::1]', socket.localAddress ?? ''];
+  const port = socket.localPort;
+  return names.flatMap((name) => [`${name}:${port}`, ...(port === 443 ? [name] : [])]);
+}
+
+/** Headers that the endpoint needs and the request lacks; the proxy sends more than the library. */
 function missingHeaders(head: Head): string[] {
   const { version, client, requestId, os, architecture, secretId, targetModel, ocspPolicy, ocspMac } =
     PROTOCOL_HEADERS;
@@ -145,10 +104,7 @@ function headOf(endpoint: Endpoint, request: IncomingMessage): Head {
   return {
     endpoint,
     names: request.rawHeaders.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase()),
-    get: (name) => {
-      const value = request.headers[name];
-      return Array.isArray(value) ? value.join(', ') : value;
-    },
+    get: (name) => request.headers[name]?.toString(),
     socket: request.socket,
   };
 }
@@ -156,7 +112,21 @@ function headOf(endpoint: Endpoint, request: IncomingMessage): Head {
 /** All breaches in a request head; empty for a good client. */
 export function headViolations(endpoint: Endpoint, request: IncomingMessage): string[] {
   const head = headOf(endpoint, request);
-  return RULES.flatMap((rule) => rule(head) ?? []);
+  const { names, get } = head;
+  const forms = { ...FORMS, [PROTOCOL_HEADERS.requestId]: requestIdForm(head) };
+  const malformed = Object.entries(forms).filter(([name, form]) => !form.test(get(name) ?? '') && get(name));
+  const twice = new Set(names.filter((name, index) => names.indexOf(name) !== index));
+  return [
+    ...names
+      .filter((name) => !isAllowed(head, name))
+      .map((name) => `header ${name} must not reach the service`),
+    ...[...twice].map((name) => `header ${name} was sent twice`),
+    ...(apiHosts(head).includes(get('host') ?? '') ? [] : [`host is not the API host: ${get('host')}`]),
+    ...(/^Bearer \S+$/.test(get('authorization') ?? 'Bearer x') ? [] : ['authorization is no bearer token']),
+    ...malformed.map(([name]) => `${name} is malformed: ${get(name)}`),
+    ...missingHeaders(head).map((name) => `header ${name} is missing`),
+    ...forbiddenHere(head).map((name) => `header ${name} does not belong to ${endpoint.name}`),
+  ];
 }
 
 /** Required headers that are missing; without them the server refuses the request. */

@@ -3,13 +3,7 @@
  * list, in the shape of the real ones for Genoa (docs/protocol/attestation.md 7).
  */
 import type { KeyObject } from 'node:crypto';
-import {
-  type CertificateRequest,
-  type Issuer,
-  issueCertificate,
-  issueCrl,
-  type Name,
-} from './certificate.ts';
+import { type CertificateRequest, currentCrl, type Issuer, type Name } from './certificate.ts';
 import { ia5String, integer } from './der.ts';
 import {
   authorityKeyId,
@@ -47,66 +41,40 @@ export const amdName = (commonName: string): Name => [
   ['CN', commonName],
 ];
 
-interface AmdKeys {
-  readonly ark: KeyObject;
-  readonly ask: KeyObject;
-  readonly vcek: KeyObject;
-}
+type AmdKeys = Readonly<Record<'ark' | 'ask' | 'vcek', KeyObject>>;
 
-export const arkIssuer = (keys: Pick<AmdKeys, 'ark'>): Issuer => ({
-  name: amdName(`ARK-${PRODUCT}`),
-  key: keys.ark,
-});
-export const askIssuer = (keys: Pick<AmdKeys, 'ask'>): Issuer => ({
-  name: amdName(`SEV-${PRODUCT}`),
-  key: keys.ask,
-});
+export const arkIssuer = ({ ark: key }: AmdKeys): Issuer => ({ name: amdName(`ARK-${PRODUCT}`), key });
+export const askIssuer = ({ ask: key }: AmdKeys): Issuer => ({ name: amdName(`SEV-${PRODUCT}`), key });
 
 /** The self-signed root. */
-export function arkRequest(keys: AmdKeys): CertificateRequest {
-  const issuer = arkIssuer(keys);
-  return {
-    issuer,
-    subject: issuer.name,
-    key: keys.ark,
-    serial: 0x020000n,
-    ...ROOT_VALIDITY,
-    extensions: [
-      keyUsage('keyCertSign', 'cRLSign'),
-      subjectKeyId(keys.ark),
-      basicConstraints(true),
-      crlDistributionPoint(CRL_URL),
-    ],
-  };
-}
-
-export const issueArk = (keys: AmdKeys): Uint8Array => issueCertificate(arkRequest(keys));
+export const arkRequest = (keys: AmdKeys): CertificateRequest => ({
+  issuer: arkIssuer(keys),
+  subject: arkIssuer(keys).name,
+  key: keys.ark,
+  serial: 0x020000n,
+  ...ROOT_VALIDITY,
+  extensions: [
+    ...[keyUsage('keyCertSign', 'cRLSign'), subjectKeyId(keys.ark), basicConstraints(true)],
+    crlDistributionPoint(CRL_URL),
+  ],
+});
 
 export const ASK_SERIAL = 0x020002n;
 
 /** The intermediate that signs the chips' certificates. */
-export function askRequest(keys: AmdKeys): CertificateRequest {
-  return {
-    issuer: arkIssuer(keys),
-    subject: amdName(`SEV-${PRODUCT}`),
-    key: keys.ask,
-    serial: ASK_SERIAL,
-    ...ROOT_VALIDITY,
-    extensions: [
-      subjectKeyId(keys.ask),
-      authorityKeyId(keys.ark),
-      basicConstraints(true, 0),
-      keyUsage('keyCertSign'),
-      crlDistributionPoint(CRL_URL),
-    ],
-  };
-}
+export const askRequest = (keys: AmdKeys): CertificateRequest => ({
+  issuer: arkIssuer(keys),
+  subject: askIssuer(keys).name,
+  key: keys.ask,
+  serial: ASK_SERIAL,
+  ...ROOT_VALIDITY,
+  extensions: [
+    ...[subjectKeyId(keys.ask), authorityKeyId(keys.ark), basicConstraints(true, 0)],
+    ...[keyUsage('keyCertSign'), crlDistributionPoint(CRL_URL)],
+  ],
+});
 
-export const issueAsk = (keys: AmdKeys): Uint8Array => issueCertificate(askRequest(keys));
-
-/**
- * The certificate of one chip at one TCB. `chipId` has 64 bytes. Serial number 0, as AMD issues them.
- */
+/** The certificate of one chip at one TCB. `chipId` has 64 bytes. Serial number 0, as AMD issues them. */
 export function vcekRequest(keys: AmdKeys, chipId: Uint8Array, tcb: Tcb): CertificateRequest {
   return {
     issuer: askIssuer(keys),
@@ -119,19 +87,13 @@ export function vcekRequest(keys: AmdKeys, chipId: Uint8Array, tcb: Tcb): Certif
   };
 }
 
-export const issueVcek = (keys: AmdKeys, chipId: Uint8Array, tcb: Tcb): Uint8Array =>
-  issueCertificate(vcekRequest(keys, chipId, tcb));
-
 /** AMD's extensions of a chip's certificate as (suffix, DER value) pairs. */
 export const vcekParts = (chipId: Uint8Array, tcb: Tcb): readonly (readonly [string, Uint8Array])[] => [
   ['1', integer(0)], // structVersion
   ['2', ia5String(PRODUCT)],
   ['3.1', integer(tcb.bootloader)],
   ['3.2', integer(tcb.tee)],
-  ['3.4', integer(0)],
-  ['3.5', integer(0)],
-  ['3.6', integer(0)],
-  ['3.7', integer(0)],
+  ...['3.4', '3.5', '3.6', '3.7'].map((reserved) => [reserved, integer(0)] as const),
   ['3.3', integer(tcb.snp)],
   ['3.8', integer(tcb.microcode)],
   ['4', chipId], // hwid: raw bytes, no DER header
@@ -141,13 +103,5 @@ export const amdExtensions = (parts: readonly (readonly [string, Uint8Array])[])
   parts.map(([suffix, value]) => vendorExtension(`1.3.6.1.4.1.3704.1.${suffix}`, value));
 
 /** The ARK's revocation list, DER: current, and empty unless the ASK is revoked. */
-export function issueAmdCrl(keys: AmdKeys, revokeAsk: boolean): Uint8Array {
-  const thisUpdate = new Date(Date.now() - DAY);
-  return issueCrl({
-    issuer: arkIssuer(keys),
-    number: 4,
-    thisUpdate,
-    nextUpdate: new Date(Date.now() + 180 * DAY),
-    revoked: revokeAsk ? [{ serial: ASK_SERIAL, date: thisUpdate }] : [],
-  });
-}
+export const issueAmdCrl = (keys: AmdKeys, revokeAsk: boolean): Uint8Array =>
+  currentCrl(arkIssuer(keys), 4, 180, revokeAsk ? [ASK_SERIAL] : []);

@@ -1,5 +1,5 @@
 /** Issues X.509 v3 certificates and v2 revocation lists (RFC 5280 4.1, 5.1). */
-import { constants, createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto';
+import { constants, type KeyObject, randomBytes, sign } from 'node:crypto';
 import { contextTag } from '../../lib/crypto/der.ts';
 import {
   bitString,
@@ -15,7 +15,7 @@ import {
   time,
   utf8String,
 } from './der.ts';
-import { authorityKeyId, crlNumber, type EncodedExtension } from './extensions.ts';
+import { authorityKeyId, crlNumber, type EncodedExtension, publicOf } from './extensions.ts';
 
 /** A distinguished name: attribute and value, one RDN each, in encoding order. */
 export type Name = readonly (readonly [keyof typeof ATTRIBUTES, string])[];
@@ -61,7 +61,7 @@ export function issueCertificate(request: CertificateRequest): Uint8Array {
       encodeName(issuer.name),
       sequence(time(notBefore), time(notAfter)),
       encodeName(subject),
-      spkiOf(key),
+      publicOf(key).export({ type: 'spki', format: 'der' }),
       element(contextTag(3, true), sequence(...extensions.map(encodeExtension))),
     ),
   );
@@ -94,12 +94,26 @@ export function issueCrl({ issuer, number, thisUpdate, nextUpdate, revoked }: Cr
   );
 }
 
+const DAY = 86_400_000;
+
+/** The DER of a revocation list of yesterday that is current for so many days. */
+export function currentCrl(
+  issuer: Issuer,
+  number: number,
+  days: number,
+  serials: readonly bigint[],
+): Uint8Array {
+  const thisUpdate = new Date(Date.now() - DAY);
+  const nextUpdate = new Date(Date.now() + days * DAY);
+  const revoked = serials.map((serial) => ({ serial, date: thisUpdate }));
+  return issueCrl({ issuer, number, thisUpdate, nextUpdate, revoked });
+}
+
 export function toPem(der: Uint8Array, label = 'CERTIFICATE'): string {
-  const lines =
-    Buffer.from(der)
-      .toString('base64')
-      .match(/.{1,64}/g) ?? [];
-  return `-----BEGIN ${label}-----\n${lines.join('\n')}\n-----END ${label}-----\n`;
+  const lines = Buffer.from(der)
+    .toString('base64')
+    .replace(/.{1,64}/g, '$&\n');
+  return `-----BEGIN ${label}-----\n${lines}-----END ${label}-----\n`;
 }
 
 function signed(key: KeyObject, tbs: Uint8Array): Uint8Array {
@@ -110,10 +124,7 @@ function signed(key: KeyObject, tbs: Uint8Array): Uint8Array {
 const SHA384 = '2.16.840.1.101.3.4.2.2';
 const PSS_SALT_BYTES = 48;
 
-/**
- * RSASSA-PSS with SHA-384, MGF1-SHA-384 and salt 48, as AMD signs (docs/protocol/attestation.md 7; RFC 4055
- * 3.1).
- */
+/** RSASSA-PSS with SHA-384 and salt 48, as AMD signs (docs/protocol/attestation.md 7; RFC 4055 3.1). */
 const RSA_PSS_SHA384 = sequence(
   oid('1.2.840.113549.1.1.10'),
   sequence(
@@ -131,22 +142,13 @@ const ECDSA: Readonly<Record<string, { readonly hash: string; readonly oid: stri
 
 function signatureAlgorithm(key: KeyObject): { identifier: Uint8Array; sign: (data: Uint8Array) => Buffer } {
   if (key.asymmetricKeyType === 'rsa') {
-    const padding = constants.RSA_PKCS1_PSS_PADDING;
-    return {
-      identifier: RSA_PSS_SHA384,
-      sign: (data) => sign('sha384', data, { key, padding, saltLength: PSS_SALT_BYTES }),
-    };
+    const options = { key, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: PSS_SALT_BYTES };
+    return { identifier: RSA_PSS_SHA384, sign: (data) => sign('sha384', data, options) };
   }
   const row = ECDSA[key.asymmetricKeyDetails?.namedCurve ?? ''];
   if (row === undefined)
     throw new TypeError(`no signature algorithm for a key of type ${key.asymmetricKeyType}`);
   return { identifier: sequence(oid(row.oid)), sign: (data) => sign(row.hash, data, key) };
-}
-
-/** The SubjectPublicKeyInfo of a public or private key. */
-export function spkiOf(key: KeyObject): Uint8Array {
-  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
-  return publicKey.export({ type: 'spki', format: 'der' });
 }
 
 function encodeName(name: Name): Uint8Array {

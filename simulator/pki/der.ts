@@ -44,9 +44,8 @@ export function oid(dotted: string): Uint8Array {
 
 function base128(value: number): number[] {
   const digits = [value % 128];
-  for (let rest = Math.floor(value / 128); rest > 0; rest = Math.floor(rest / 128)) {
+  for (let rest = Math.floor(value / 128); rest > 0; rest = Math.floor(rest / 128))
     digits.unshift((rest % 128) | 0x80);
-  }
   return digits;
 }
 

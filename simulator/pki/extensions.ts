@@ -12,18 +12,14 @@ export interface EncodedExtension {
   readonly value: Uint8Array;
 }
 
-const extension = (id: string, value: Uint8Array, critical = false): EncodedExtension => ({
-  oid: id,
-  critical,
-  value,
-});
-
 /** An extension whose DER value the caller has made. */
-export const vendorExtension = (id: string, value: Uint8Array): EncodedExtension => extension(id, value);
+export const vendorExtension = (oid: string, value: Uint8Array, critical = false): EncodedExtension => ({
+  ...{ oid, critical, value },
+});
 
 export function basicConstraints(ca: boolean, pathLength?: number): EncodedExtension {
   const parts = ca ? [boolean(true), ...(pathLength === undefined ? [] : [integer(pathLength)])] : [];
-  return extension(EXTENSION_OID.basicConstraints, sequence(...parts), true);
+  return vendorExtension(EXTENSION_OID.basicConstraints, sequence(...parts), true);
 }
 
 const KEY_USAGE_BIT = { digitalSignature: 0, nonRepudiation: 1, keyCertSign: 5, cRLSign: 6 };
@@ -32,17 +28,26 @@ const KEY_USAGE_BIT = { digitalSignature: 0, nonRepudiation: 1, keyCertSign: 5, 
 export function keyUsage(...usages: readonly (keyof typeof KEY_USAGE_BIT)[]): EncodedExtension {
   const bits = usages.map((usage) => KEY_USAGE_BIT[usage]);
   const octet = bits.reduce((sum, bit) => sum | (0x80 >> bit), 0);
-  return extension(EXTENSION_OID.keyUsage, bitString(Uint8Array.of(octet), 7 - Math.max(...bits)), true);
+  return vendorExtension(
+    EXTENSION_OID.keyUsage,
+    bitString(Uint8Array.of(octet), 7 - Math.max(...bits)),
+    true,
+  );
 }
 
 const PURPOSES = { serverAuth: '1.3.6.1.5.5.7.3.1', clientAuth: '1.3.6.1.5.5.7.3.2' };
 
 export const extendedKeyUsage = (...purposes: readonly (keyof typeof PURPOSES)[]): EncodedExtension =>
-  extension(EXTENSION_OID.extendedKeyUsage, sequence(...purposes.map((purpose) => oid(PURPOSES[purpose]))));
+  vendorExtension(
+    EXTENSION_OID.extendedKeyUsage,
+    sequence(...purposes.map((purpose) => oid(PURPOSES[purpose]))),
+  );
+
+export const publicOf = (key: KeyObject): KeyObject => (key.type === 'private' ? createPublicKey(key) : key);
 
 /** SHA-1 over the bits of the public key (RFC 5280 4.2.1.2, method 1). */
 function keyId(key: KeyObject): Uint8Array {
-  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
+  const publicKey = publicOf(key);
   const bits =
     publicKey.asymmetricKeyType === 'rsa'
       ? publicKey.export({ type: 'pkcs1', format: 'der' })
@@ -56,22 +61,22 @@ function uncompressedPoint(key: KeyObject): Uint8Array {
 }
 
 export const subjectKeyId = (key: KeyObject): EncodedExtension =>
-  extension('2.5.29.14', octetString(keyId(key)));
+  vendorExtension('2.5.29.14', octetString(keyId(key)));
 
 export const authorityKeyId = (issuer: KeyObject): EncodedExtension =>
-  extension(EXTENSION_OID.authorityKeyIdentifier, sequence(element(contextTag(0, false), keyId(issuer))));
+  vendorExtension(
+    EXTENSION_OID.authorityKeyIdentifier,
+    sequence(element(contextTag(0, false), keyId(issuer))),
+  );
 
-/**
- * The names, in the three kinds that the coordinator distinguishes: IP addresses, URIs with a scheme, and DNS
- * names (docs/protocol/attestation.md 4.2).
- */
+/** IP addresses, URIs with a scheme, and DNS names (docs/protocol/attestation.md 4.2). */
 export function subjectAltName(names: readonly string[]): EncodedExtension {
   const general = names.map((name) => {
     if (isIP(name) !== 0) return element(contextTag(7, false), ipBytes(name));
     const tag = /^[a-z][a-z0-9+.-]*:\/\//i.test(name) ? 6 : 2;
     return element(contextTag(tag, false), Buffer.from(name, 'latin1'));
   });
-  return extension(EXTENSION_OID.subjectAltName, sequence(...general));
+  return vendorExtension(EXTENSION_OID.subjectAltName, sequence(...general));
 }
 
 /** The bytes of an IP address; a zone (`fe80::1%eth0`) has no place in them. */
@@ -87,8 +92,8 @@ function ipBytes(address: string): Uint8Array {
 export function crlDistributionPoint(url: string): EncodedExtension {
   const uri = element(contextTag(6, false), Buffer.from(url, 'latin1'));
   const fullName = element(contextTag(0, true), element(contextTag(0, true), uri));
-  return extension(EXTENSION_OID.crlDistributionPoints, sequence(sequence(fullName)));
+  return vendorExtension(EXTENSION_OID.crlDistributionPoints, sequence(sequence(fullName)));
 }
 
 export const crlNumber = (number: number): EncodedExtension =>
-  extension(EXTENSION_OID.crlNumber, integer(number));
+  vendorExtension(EXTENSION_OID.crlNumber, integer(number));

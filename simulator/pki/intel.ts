@@ -3,13 +3,10 @@
  * two revocation lists (docs/protocol/attestation.md 10).
  */
 import type { KeyObject } from 'node:crypto';
-import {
-  type CertificateRequest,
-  type Issuer,
-  issueCertificate,
-  issueCrl,
-  type Name,
-} from './certificate.ts';
+import { SGX_EXTENSION_OID } from '../../lib/attestation/tdx/chain.ts';
+import { TDX_PLATFORM } from '../reference-values.ts';
+import { type CertificateRequest, currentCrl, type Issuer, type Name } from './certificate.ts';
+import { boolean, enumerated, integer, octetString, oid, sequence } from './der.ts';
 import {
   authorityKeyId,
   basicConstraints,
@@ -17,6 +14,7 @@ import {
   type EncodedExtension,
   keyUsage,
   subjectKeyId,
+  vendorExtension,
 } from './extensions.ts';
 
 export const ROOT_CRL_URL = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
@@ -33,123 +31,115 @@ export const intelName = (commonName: string): Name => [
 ];
 
 /** The private keys of these certificates. Each authority holds its own. */
-interface IntelKeys {
-  readonly intelRoot: KeyObject;
-  readonly intelPlatformCa: KeyObject;
-  readonly intelTcbSigning: KeyObject;
-  readonly pck: KeyObject;
-}
+type IntelKeys = Readonly<Record<'intelRoot' | 'intelPlatformCa' | 'intelTcbSigning' | 'pck', KeyObject>>;
 
-export const rootIssuer = ({ intelRoot }: Pick<IntelKeys, 'intelRoot'>): Issuer => ({
-  name: intelName('Intel SGX Root CA'),
-  key: intelRoot,
-});
-export const platformIssuer = ({ intelPlatformCa }: Pick<IntelKeys, 'intelPlatformCa'>): Issuer => ({
-  name: intelName('Intel SGX PCK Platform CA'),
-  key: intelPlatformCa,
-});
+const ROOT = 'Intel SGX Root CA';
+const PLATFORM_CA = 'Intel SGX PCK Platform CA';
+const PLATFORM_NAME = intelName(PLATFORM_CA);
 
-const validFor = (years: number): { notBefore: Date; notAfter: Date } => ({
-  notBefore: new Date(Date.now() - 30 * DAY),
-  notAfter: new Date(Date.now() + years * 365 * DAY),
-});
+export const rootIssuer = ({ intelRoot: key }: IntelKeys): Issuer => ({ name: intelName(ROOT), key });
+export const platformIssuer = ({ intelPlatformCa: key }: IntelKeys): Issuer => ({ name: PLATFORM_NAME, key });
 
-/** The self-signed root. */
-export function intelRootRequest(keys: IntelKeys): CertificateRequest {
-  const issuer = rootIssuer(keys);
+/** An authority's extensions come before those of the kind of certificate, as in Intel's own. */
+function request(
+  issuer: Issuer,
+  commonName: string,
+  key: KeyObject,
+  years: number,
+  extensions: readonly EncodedExtension[],
+): CertificateRequest {
+  const crl = issuer.name === PLATFORM_NAME ? PCK_CRL_URL : ROOT_CRL_URL;
   return {
     issuer,
-    subject: issuer.name,
-    key: keys.intelRoot,
-    notBefore: new Date('2018-05-21T10:45:10Z'),
-    notAfter: new Date('2049-12-31T23:59:59Z'),
-    extensions: [
-      authorityKeyId(keys.intelRoot),
-      crlDistributionPoint(ROOT_CRL_URL),
-      subjectKeyId(keys.intelRoot),
-      keyUsage('keyCertSign', 'cRLSign'),
-      basicConstraints(true, 1),
-    ],
+    subject: intelName(commonName),
+    key,
+    notBefore: new Date(Date.now() - 30 * DAY),
+    notAfter: new Date(Date.now() + years * 365 * DAY),
+    extensions: [authorityKeyId(issuer.key), crlDistributionPoint(crl), subjectKeyId(key), ...extensions],
   };
 }
 
-export const issueIntelRoot = (keys: IntelKeys): Uint8Array => issueCertificate(intelRootRequest(keys));
+const ofAuthority = (pathLength: number): EncodedExtension[] => [
+  keyUsage('keyCertSign', 'cRLSign'),
+  basicConstraints(true, pathLength),
+];
+const OF_SIGNER = [keyUsage('digitalSignature', 'nonRepudiation'), basicConstraints(false)];
+
+/** The self-signed root. */
+export const intelRootRequest = (keys: IntelKeys): CertificateRequest => ({
+  ...request(rootIssuer(keys), ROOT, keys.intelRoot, 0, ofAuthority(1)),
+  notBefore: new Date('2018-05-21T10:45:10Z'),
+  notAfter: new Date('2049-12-31T23:59:59Z'),
+});
 
 /** Fixed, so that a revocation list can name it. */
 const PLATFORM_CA_SERIAL = 0x4a6f2c1d5e8b9370n;
 
 /** The intermediate that signs PCK certificates. */
-export function platformCaRequest(keys: IntelKeys): CertificateRequest {
-  return {
-    issuer: rootIssuer(keys),
-    subject: platformIssuer(keys).name,
-    key: keys.intelPlatformCa,
-    serial: PLATFORM_CA_SERIAL,
-    ...validFor(15),
-    extensions: [
-      authorityKeyId(keys.intelRoot),
-      crlDistributionPoint(ROOT_CRL_URL),
-      subjectKeyId(keys.intelPlatformCa),
-      keyUsage('keyCertSign', 'cRLSign'),
-      basicConstraints(true, 0),
-    ],
-  };
-}
-
-export const issuePlatformCa = (keys: IntelKeys): Uint8Array => issueCertificate(platformCaRequest(keys));
+export const platformCaRequest = (keys: IntelKeys): CertificateRequest => ({
+  ...request(rootIssuer(keys), PLATFORM_CA, keys.intelPlatformCa, 15, ofAuthority(0)),
+  serial: PLATFORM_CA_SERIAL,
+});
 
 /** The certificate that signs TCB info and QE identity. */
-export function tcbSigningRequest(keys: IntelKeys): CertificateRequest {
-  return {
-    issuer: rootIssuer(keys),
-    subject: intelName('Intel SGX TCB Signing'),
-    key: keys.intelTcbSigning,
-    ...validFor(7),
-    extensions: [
-      authorityKeyId(keys.intelRoot),
-      crlDistributionPoint(ROOT_CRL_URL),
-      subjectKeyId(keys.intelTcbSigning),
-      keyUsage('digitalSignature', 'nonRepudiation'),
-      basicConstraints(false),
-    ],
-  };
-}
-
-export const issueTcbSigning = (keys: IntelKeys): Uint8Array => issueCertificate(tcbSigningRequest(keys));
+export const tcbSigningRequest = (keys: IntelKeys): CertificateRequest =>
+  request(rootIssuer(keys), 'Intel SGX TCB Signing', keys.intelTcbSigning, 7, OF_SIGNER);
 
 /** The platform's own certificate; exactly six extensions, the last of them `sgx`. */
-export function pckRequest(keys: IntelKeys, sgx: EncodedExtension): CertificateRequest {
+export const pckRequest = (keys: IntelKeys, sgx: EncodedExtension): CertificateRequest =>
+  request(platformIssuer(keys), 'Intel SGX PCK Certificate', keys.pck, 7, [...OF_SIGNER, sgx]);
+
+/** The platform CA's revocation list (it covers the PCK certificate), DER. */
+export const pckCrl = (keys: IntelKeys): Uint8Array => currentCrl(platformIssuer(keys), 1, 30, []);
+
+/** The root's revocation list, which covers the intermediate and the TCB signing certificate. */
+export const rootCrl = (keys: IntelKeys, isPlatformCaRevoked: boolean): Uint8Array =>
+  currentCrl(rootIssuer(keys), 1, 30, isPlatformCaRevoked ? [PLATFORM_CA_SERIAL] : []);
+
+type Pair = readonly [suffix: string, value: Uint8Array];
+
+/** Intel's extension as (suffix, DER value) pairs; `tcb` and `configuration`: the lists of parts 2 and 7. */
+export interface SgxParts {
+  readonly parts: readonly Pair[];
+  readonly tcb: readonly Pair[];
+  readonly configuration: readonly Pair[];
+}
+
+const pairs = (list: readonly Pair[]): Uint8Array[] =>
+  list.map(([suffix, value]) => sequence(oid(`${SGX_EXTENSION_OID}.${suffix}`), value));
+
+/** The DER value of the extension, its parts in the order of their suffixes. */
+export function encodeSgx({ parts, tcb, configuration }: SgxParts): Uint8Array {
+  const all: Pair[] = [...parts, ['2', sequence(...pairs(tcb))], ['7', sequence(...pairs(configuration))]];
+  return sequence(...pairs(all.toSorted(([a], [b]) => Number(a) - Number(b))));
+}
+
+/** SGX type "scalable". */
+const SGX_TYPE_SCALABLE = 1;
+
+/** The parts for a platform with these ids, 16 bytes each. */
+export function sgxParts(ids: { readonly ppid: Uint8Array; readonly piid: Uint8Array }): SgxParts {
+  const { componentSvns, pceSvn, cpuSvn, pceId, fmspc } = TDX_PLATFORM;
   return {
-    issuer: platformIssuer(keys),
-    subject: intelName('Intel SGX PCK Certificate'),
-    key: keys.pck,
-    ...validFor(7),
-    extensions: [
-      authorityKeyId(keys.intelPlatformCa),
-      crlDistributionPoint(PCK_CRL_URL),
-      subjectKeyId(keys.pck),
-      keyUsage('digitalSignature', 'nonRepudiation'),
-      basicConstraints(false),
-      sgx,
+    parts: [
+      ['1', octetString(ids.ppid)],
+      ['3', octetString(pceId)],
+      ['4', octetString(fmspc)],
+      ['5', enumerated(SGX_TYPE_SCALABLE)],
+      ['6', octetString(ids.piid)],
+    ],
+    tcb: [
+      ...componentSvns.map((svn, index): Pair => [`2.${index + 1}`, integer(svn)]),
+      ['2.17', integer(pceSvn)],
+      ['2.18', octetString(cpuSvn)],
+    ],
+    configuration: [
+      ['7.1', boolean(true)], // dynamic platform
+      ['7.2', boolean(true)], // cached keys
+      ['7.3', boolean(true)], // SMT enabled
     ],
   };
 }
 
-export const issuePck = (keys: IntelKeys, sgx: EncodedExtension): Uint8Array =>
-  issueCertificate(pckRequest(keys, sgx));
-
-const intelCrl = (issuer: Issuer, revoked: readonly bigint[]): Uint8Array =>
-  issueCrl({
-    issuer,
-    number: 1,
-    thisUpdate: new Date(Date.now() - DAY),
-    nextUpdate: new Date(Date.now() + 30 * DAY),
-    revoked: revoked.map((serial) => ({ serial, date: new Date(Date.now() - DAY) })),
-  });
-
-/** The root's revocation list (it covers the intermediate and the TCB signing certificate), DER. */
-export const issueRootCrl = (keys: IntelKeys, revokePlatformCa: boolean): Uint8Array =>
-  intelCrl(rootIssuer(keys), revokePlatformCa ? [PLATFORM_CA_SERIAL] : []);
-
-/** The platform CA's revocation list (it covers the PCK certificate), DER. */
-export const issuePckCrl = (keys: IntelKeys): Uint8Array => intelCrl(platformIssuer(keys), []);
+export const sgxExtension = (ids: Parameters<typeof sgxParts>[0]): EncodedExtension =>
+  vendorExtension(SGX_EXTENSION_OID, encodeSgx(sgxParts(ids)));

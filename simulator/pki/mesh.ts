@@ -19,14 +19,7 @@ const HOUR = 3_600_000;
 const YEAR = 365 * 24 * HOUR;
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
-export interface Mesh {
-  /**
-   * PEM exactly as in the attestation document, with the final newline: the report data covers these bytes.
-   */
-  readonly rootCaPem: string;
-  readonly meshCaPem: string;
-  readonly issuer: Issuer;
-}
+export type Mesh = ReturnType<typeof createMesh>;
 
 /** The identity of a workload, as its manifest entry states it (docs/protocol/attestation.md 4.2). */
 export interface WorkloadIdentity {
@@ -35,10 +28,7 @@ export interface WorkloadIdentity {
 }
 
 /** A workload's key and its certificate, DER. */
-export interface WorkloadCertificate {
-  readonly key: KeyObject;
-  readonly certificate: Uint8Array;
-}
+export type WorkloadCertificate = { readonly key: KeyObject; readonly certificate: Uint8Array };
 
 function issueAuthority(commonName: string, now: number): { issuer: Issuer; pem: string } {
   const { privateKey: key } = generateKeyPairSync('ec', { namedCurve: 'P-384' });
@@ -55,15 +45,14 @@ function issueAuthority(commonName: string, now: number): { issuer: Issuer; pem:
 }
 
 /** Makes new authorities, as a starting coordinator does. `now` in ms since 1970. */
-export function createMesh(now: number): Mesh {
+export function createMesh(now: number) {
   const root = issueAuthority('system:coordinator:root', now);
   const mesh = issueAuthority('system:coordinator:intermediate', now);
+  // PEM as in the attestation document, final newline included: the report data covers these bytes.
   return { rootCaPem: root.pem, meshCaPem: mesh.pem, issuer: mesh.issuer };
 }
 
-/**
- * A workload certificate: P-256, CN from the first SAN, valid from an hour ago for a year unless `expired`.
- */
+/** A workload certificate: P-256, CN from the first SAN, valid from an hour ago unless `expired`. */
 export function issueWorkload(
   { issuer }: Mesh,
   { sans, workloadSecretId }: WorkloadIdentity,
@@ -71,19 +60,15 @@ export function issueWorkload(
   expired = false,
 ): WorkloadCertificate {
   const { privateKey: key } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const notAfter = expired ? now - HOUR / 2 : now + YEAR;
   const certificate = issueCertificate({
     issuer,
     subject: [['CN', sans[0] ?? '']],
     key,
     notBefore: new Date(now - HOUR),
-    notAfter: new Date(notAfter),
+    notAfter: new Date(expired ? now - HOUR / 2 : now + YEAR),
     extensions: [
-      keyUsage('digitalSignature'),
-      basicConstraints(false),
-      extendedKeyUsage('clientAuth', 'serverAuth'),
-      authorityKeyId(issuer.key),
-      subjectAltName(sans),
+      ...[keyUsage('digitalSignature'), basicConstraints(false)],
+      ...[extendedKeyUsage('clientAuth', 'serverAuth'), authorityKeyId(issuer.key), subjectAltName(sans)],
       vendorExtension(WORKLOAD_SECRET_ID, octetString(Buffer.from(workloadSecretId, 'utf8'))),
     ],
   });

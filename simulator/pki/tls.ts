@@ -1,7 +1,4 @@
-/**
- * The ordinary TLS certificate of the simulator's port. Trust does not depend on it
- * (docs/protocol/attestation.md 1).
- */
+/** The simulator's TLS certificate. Trust does not depend on it (docs/protocol/attestation.md 1). */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { issueCertificate, toPem } from './certificate.ts';
 import {
@@ -48,15 +45,10 @@ export function issueServerCertificate(
     notBefore: new Date(Date.now() - 2 * DAY),
     notAfter,
     extensions: [
-      basicConstraints(false),
-      keyUsage('digitalSignature'),
-      extendedKeyUsage('serverAuth'),
-      authorityKeyId(tlsCa),
-      subjectAltName(names),
+      ...[basicConstraints(false), keyUsage('digitalSignature'), extendedKeyUsage('serverAuth')],
+      ...[authorityKeyId(tlsCa), subjectAltName(names)],
     ],
   });
-  return {
-    key: privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),
-    cert: toPem(certificate),
-  };
+  const key = privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
+  return { key, cert: toPem(certificate) };
 }

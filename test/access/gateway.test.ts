@@ -346,21 +346,6 @@ describe('the file of clients, while the gateway runs', () => {
     assert.deepEqual(gateway.changes, [1]);
   });
 
-  it('takes effect once it is written completely: while it is empty or cut short, the old list stays', async (t) => {
-    const gateway = await team(t);
-    const next = JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256(ANN)] }] });
-    for (let length = 0; length < next.length; length++) {
-      writeFileSync(gateway.file, next.slice(0, length));
-      await gateway.clients.reload();
-    }
-    assert.equal(await statusOf(gateway, BOB), 200);
-    writeFileSync(gateway.file, next);
-    await gateway.clients.reload();
-    assert.equal(gateway.clients.sha256(), sha256(next));
-    assert.equal(await statusOf(gateway, BOB), 401);
-    assert.deepEqual(gateway.changes.slice(-2), ['good', 1]);
-  });
-
   it('keeps its last good content in force when it is bad or gone, and an error is reported once', async (t) => {
     const gateway = await team(t);
     const good = readFileSync(gateway.file);

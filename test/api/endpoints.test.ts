@@ -137,6 +137,8 @@ describe('a path that does not exist', () => {
       assert.match(error.remedy, /^Start the proxy with --responses-api/);
       const offered = matchEndpoint('POST', path, ['responses']);
       assert.equal(offered.kind === 'endpoint' && offered.target, '/v1/chat/completions');
+      const other = matchEndpoint('GET', path, ['responses']); // no response is stored
+      assert.equal(other.kind === 'refusal' && other.error.code, 'unknown_path');
     }
   });
 });

@@ -42,7 +42,7 @@ interface TriedAgent {
   readonly files: (other: string) => Files;
   /** Variables that would. */
   readonly env: (other: string) => Readonly<Record<string, string>>;
-  /** Whom it may try to reach without a prompt (docs/run.md). */
+  /** Whom it may try to reach without a prompt (docs/agents.md). */
   readonly mayTry: RegExp;
 }
 

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PROVIDER } from '../../lib/commands/agents/agent.ts';
-import { countPrompt, overflowOf } from '../../simulator/inference/models/window.ts';
+import { countPrompt, overflowOf } from '../../simulator/inference/models/list.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';

@@ -1,6 +1,6 @@
 /**
- * The SDK settings of docs/sdks.md as they are written there; what follows them here asks questions. One
- * program for each SDK tries the lines first, and then the variables.
+ * The SDK settings of docs/applications.md as they are written there; what follows them here asks questions.
+ * One program for each SDK tries the lines first, and then the variables.
  */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -59,7 +59,7 @@ with client.messages.stream(**asked) as stream:
   },
 };
 
-describe('settings of docs/sdks.md', { timeout: 600_000 }, () => {
+describe('settings of docs/applications.md', { timeout: 600_000 }, () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack();

@@ -9,7 +9,7 @@ export interface Place {
   readonly model: string;
 }
 
-const PAGES = ['agents', 'sdks', 'model-names', 'responses-api']
+const PAGES = ['agents', 'applications']
   .map((name) => readFileSync(join(ROOT, `docs/${name}.md`), 'utf8'))
   .join('\n');
 

@@ -155,6 +155,31 @@ describe('a client of the library', { timeout: 600_000 }, () => {
     assert.throws(() => createPrivatemodeFetch({ ...others, fetch }), nested);
   });
 
+  it('translates the Responses API if it may, and no tool call is complete in a stream that was changed', async () => {
+    const fetch = kept(createPrivatemodeFetch({ ...base, responsesApi: true }));
+    const client = new PrivatemodeAI({ fetch, maxRetries: 0 });
+    const asked = { model: 'sim-echo', input: 'hello', tools: [{ type: 'web_search' as const }] };
+    const { data, response } = await client.responses.create(asked).withResponse();
+    assert.deepEqual([data.status, data.output_text.trim()], ['completed', 'hello']);
+    assert.equal(response.headers.get('privatemode-proxy-tools-left-out'), 'web_search');
+    assert.equal(response.headers.get('privatemode-proxy-secret-id'), fetch.protection()?.secretId);
+
+    const tool = { type: 'function', name: 'read', parameters: { type: 'object' } };
+    const changed = { model: 'sim-tools+fault=flip_tag:2', input: 'hello', tools: [tool], stream: true };
+    const { body } = await fetch('/v1/responses', { method: 'POST', body: JSON.stringify(changed) });
+    const decoder = new TextDecoder();
+    let text = '';
+    const read = async (): Promise<void> => {
+      for await (const piece of body!) text += decoder.decode(piece, { stream: true });
+    };
+    await assert.rejects(read(), { code: 'response_not_authentic' });
+    assert.doesNotMatch(text, /response\.(?:output_item\.done|completed|incomplete)|--/);
+    assert.match(text, /event: response\.failed\ndata: .*"message":"response_not_authentic: .*\n\n$/);
+
+    const refused = { status: 400, code: 'not_supported', message: /Set the option responsesApi to true/ };
+    await assert.rejects(open({ fetch: nothing }).responses.create({ model: 'm', input: 'x' }), refused);
+  });
+
   it('shares options and verification with its copies, and refuses a copy with another key, host or manifest', async () => {
     const client = open();
     const copy = client.withOptions({ maxRetries: 1, timeout: 5_000 });

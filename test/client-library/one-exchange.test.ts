@@ -100,13 +100,6 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.equal(upstream.requests.length, 1);
   });
 
-  for (const head of [`500 No\r\n${PLAIN}`, `429 No\r\n${PLAIN}`, '400 No\r\n'])
-    it(`fails with stream_idle_timeout if an error pauses for longer than that: ${head.slice(0, 3)}`, async () => {
-      const begins = answers(`HTTP/1.1 ${head}Content-Length: 100\r\n\r\n{`);
-      const response = await ask(begins, {}, { streamIdleTimeout: 50 });
-      assert.deepEqual([response.status, await codeOf(response)], [504, 'stream_idle_timeout']);
-    });
-
   it('fails with response_too_large if an unencrypted error is longer than 1 MiB', async () => {
     const long = 'x'.repeat(1024 * 1024 + 1);
     const response = await ask(
@@ -118,6 +111,13 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
   it('fails with response_not_encrypted if a success is not encrypted', async () => {
     const response = await ask(answers(`HTTP/1.1 200 OK\r\n${PLAIN}Content-Length: 13\r\n\r\n{"id":"mine"}`));
     assert.deepEqual([response.status, await codeOf(response)], [502, 'response_not_encrypted']);
+  });
+
+  it('fails, and shows nothing, if a success does not authenticate', async () => {
+    const forged = '{"id":"x","choices":"0123"}';
+    const head = `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${forged.length}\r\n\r\n`;
+    const response = await ask(answers(head + forged));
+    assert.deepEqual([response.status, await codeOf(response)], [502, 'response_not_authentic']);
   });
 
   it('is sent once more after a reset, and then fails with upstream_reset', async () => {
@@ -243,15 +243,24 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     });
   });
 
-  it('is sent by a fetch that must not be called as a method, such as window.fetch', async () => {
+  it('is sent by a fetch that is no method, such as window.fetch, without redirects, cookies and referrer', async () => {
     let seen: unknown = 'not called';
-    function fetch(this: unknown): Promise<Response> {
-      seen = this;
+    function fetch(this: unknown, _url: unknown, init: RequestInit = {}): Promise<Response> {
+      seen = [this, init.redirect, init.credentials, init.referrerPolicy];
       const headers = { 'privatemode-encrypted': 'false' };
       return Promise.resolve(new Response('{}', { status: 429, headers }));
     }
     assert.equal((await ask(silent, {}, { fetch })).status, 429);
-    assert.equal(seen, undefined);
+    assert.deepEqual(seen, [undefined, 'manual', 'omit', 'no-referrer']);
+  });
+
+  it('fails with stream_idle_timeout also if the given fetch obeys no signal', async () => {
+    const endless = new Response(new ReadableStream(), { status: 400 });
+    const fetch = (): Promise<Response> => Promise.resolve(endless);
+    assert.equal(
+      await codeOf(await ask(silent, {}, { fetch, streamIdleTimeout: 50 })),
+      'stream_idle_timeout',
+    );
   });
 
   it("says that the runtime stopped waiting if it ends a wait sooner than the library's options", async () => {
@@ -309,23 +318,23 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.deepEqual([rejected, upstream.requests.length], [[EPOCH.secretId], 2]);
   });
 
-  it('gets a sealed error of status 500 whole', async () => {
-    const response = await ask(async ({ body, write }) => {
-      const sealed = sealedAnswers(await body(), PLAIN_MEMBERS.R);
-      await write(http(500, sealed.object({ error: { message: 'no secret for ID' } })));
-    });
-    assert.deepEqual([response.status, upstream.requests.length], [500, 1]);
-    const { error } = (await response.json()) as { error: { message: string } };
-    assert.equal(error.message, 'no secret for ID');
-  });
-
-  it('ends with the abort reason of the application, and without an error event', async () => {
-    const abort = new AbortController();
-    const response = await ask(answers(STREAM_HEAD), { body: STREAMED, signal: abort.signal });
-    const read = assert.rejects(response.text(), (thrown) => thrown === reason);
-    const reason = new Error('enough');
-    abort.abort(reason);
-    await read;
+  it('gets a sealed error of status 500 whole, which proves that the service knows a denied secret', async () => {
+    const proved: string[] = [];
+    const denied = { current: () => undefined, authenticated: (secretId: string) => proved.push(secretId) };
+    const sealed: Script = async ({ body, write }) => {
+      const answer = sealedAnswers(await body(), PLAIN_MEMBERS.R).object({
+        error: { message: 'no secret for ID' },
+      });
+      await write(http(500, answer));
+    };
+    for (const session of [{}, denied]) {
+      const response = await ask(sealed, {}, {}, session);
+      assert.equal(response.status, 500);
+      assert.deepEqual(await response.json(), { error: { message: 'no secret for ID' } });
+    }
+    assert.deepEqual([proved, upstream.requests.length], [[EPOCH.secretId], 2]);
+    await ask(answers(`HTTP/1.1 400 No\r\n${PLAIN}Content-Length: 2\r\n\r\n{}`), {}, {}, denied);
+    assert.equal(proved.length, 1, 'a plain error proves nothing');
   });
 
   /** A stream of which only the head comes, and whether its connection is closed. */
@@ -343,7 +352,7 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     return stream;
   }
 
-  it('ends when the application aborts, even after the Request object was garbage-collected', async () => {
+  it('ends with the abort reason of the application, even after the Request object was garbage-collected', async () => {
     const abort = new AbortController();
     const stream = openStream();
     const response = await ask(stream.script, { body: STREAMED, signal: abort.signal });
@@ -351,9 +360,11 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
       collectGarbage();
       await new Promise((resolve) => setImmediate(resolve));
     }
-    abort.abort();
+    const reason = new Error('enough');
+    const read = assert.rejects(response.text(), (thrown) => thrown === reason); // and no error event comes
+    abort.abort(reason);
     await eventually('the end of the connection', () => stream.isClosed);
-    await assert.rejects(response.text());
+    await read;
   });
 
   it('ends its connection if its response is cancelled', async () => {

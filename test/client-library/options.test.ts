@@ -66,76 +66,41 @@ const SDK: Readonly<Record<string, unknown>> = {
   timeout: 5_000,
   maxRetries: 0,
   organization: 'o',
-  project: 'p',
-  webhookSecret: 'w',
-  defaultQuery: { a: 'b' },
   defaultHeaders: { 'x-mine': '1', authorization: null },
-  dangerouslyAllowBrowser: true,
-  logLevel: 'off',
-  logger: console,
   optionOfTheNextMajor: 1,
 };
 
-/** Values that are wrong, one for each rule and each part of it, and what the error says. */
-const WRONG: Readonly<Record<string, readonly [Record<string, unknown>, RegExp]>> = {
-  'an http endpoint': [{ apiEndpoint: 'http://localhost:1' }, /^apiEndpoint is not an https origin/],
-  'an endpoint with a path': [
-    { apiEndpoint: 'https://localhost:1/v1' },
-    /^apiEndpoint is not an https origin/,
+/** Values that are wrong, for each part of the rule of an option. */
+const WRONG: Readonly<Record<string, readonly unknown[]>> = {
+  apiKey: ['', `${KEY}\n`, `Bearer ${KEY}`, `${KEY}ü`, () => KEY],
+  apiEndpoint: [
+    ...['http://localhost:1', 'https://localhost:1/v1', `https://a:${KEY}@localhost`, `https://x?${KEY}`],
+    ...['localhost', null],
   ],
-  'an endpoint with a password': [{ apiEndpoint: `https://a:${KEY}@localhost` }, /^apiEndpoint is not/],
-  'an endpoint with a query': [{ apiEndpoint: `https://localhost?${KEY}` }, /^apiEndpoint is not/],
-  'an endpoint that is no URL': [{ apiEndpoint: 'localhost' }, /^apiEndpoint is not/],
-  'an endpoint of null': [{ apiEndpoint: null }, /^apiEndpoint is not/],
-  'a manifest host without TLS': [{ cdnBaseUrl: 'http://x' }, /^cdnBaseUrl is not an https URL/],
-  'a collateral host without TLS': [{ collateralUrls: { amd: 'http://x' } }, /^amd is not an https URL/],
-  'a misspelt member': [
-    { gpuPolicy: { allowUnkown: false } },
-    /^allowUnkown .* of gpuPolicy\. Did you mean allowU/,
-  ],
-  'an unknown member': [
-    { collateralUrls: { url: 'https://x' } },
-    /^url is not .* The README lists them all\.$/,
-  ],
-  'a policy of null': [{ gpuPolicy: null }, /^the options of gpuPolicy are not a plain object/],
-  'a policy that is a text': [{ gpuPolicy: { allowUnknown: 'false' } }, /^allowUnknown is not true or false/],
-  'half an hour': [{ gpuPolicy: { gracePeriodHours: 0.5 } }, /^gracePeriodHours is not .* of hours from 0/],
-  'a wait of 0': [{ verificationTimeout: 0 }, /^verificationTimeout is not .* of ms from 1/],
-  'a wait of null': [{ firstByteTimeout: null }, /^firstByteTimeout is not/],
-  'a wait beyond what a timer takes': [{ streamIdleTimeout: 2 ** 31 }, /^streamIdleTimeout is not/],
-  'a text for true': [{ responsesApi: 'yes' }, /^responsesApi is not true or false, without quotes$/],
-  'a fetch that is no function': [{ fetch: {} }, /^fetch is not a function$/],
-  'a listener that is no function': [{ onVerdict: 'log' }, /^onVerdict is not a function$/],
-  'an AbortController': [
-    { signal: new AbortController() },
-    /^signal is not the signal of an AbortController$/,
-  ],
-  'an empty manifest': [{ manifest: '' }, /^manifest is not the JSON text/],
-  'a manifest without a byte': [{ manifest: new Uint8Array() }, /^manifest is not the JSON text/],
-  'a parsed manifest': [{ manifest: { length: 1 } }, /^manifest is not the JSON text/],
-  'a short salt': [
-    { promptCacheSalt: SALT.slice(0, 31) },
-    /^promptCacheSalt is not a text of at least 32 bytes/,
-  ],
-  'a salt with half a character': [{ promptCacheSalt: `${SALT}\ud800` }, /^promptCacheSalt/],
-  'an empty key': [{ apiKey: '' }, /^apiKey is not a key/],
-  'a key with a line end': [{ apiKey: `${KEY}\n` }, /^apiKey is not a key/],
-  'a key with its scheme': [{ apiKey: `Bearer ${KEY}` }, /^apiKey .* without "Bearer"/],
-  'a key with an umlaut': [{ apiKey: `${KEY}ü` }, /^apiKey is not a key/],
-  'a key that is a function': [{ apiKey: () => KEY }, /^apiKey is not a key/],
-  'roots as a path': [
-    { unsafeTrustRoots: '/roots' },
-    /^the options of unsafeTrustRoots are not a plain object/,
-  ],
-  'roots of another product': [
-    { unsafeTrustRoots: { snp: { Turin: {} } } },
-    /^Turin is not an option of snp/,
-  ],
-  'a root that is no text': [
-    { unsafeTrustRoots: { snp: {}, tdx: { root: BYTES } } },
-    /^root is not the PEM text/,
-  ],
+  manifest: ['', new Uint8Array(), { length: 1 }, null, undefined],
+  cdnBaseUrl: ['http://x'],
+  promptCacheSalt: [SALT.slice(0, 31), `${SALT}\ud800`],
+  responsesApi: ['yes'],
+  verificationTimeout: [0, 0.5, null],
+  firstByteTimeout: [Number.POSITIVE_INFINITY],
+  streamIdleTimeout: [2 ** 31],
+  fetch: [{}],
+  signal: [new AbortController()],
+  onVerdict: ['log'],
+  onEpoch: [null],
 };
+
+/** The same inside of options that are objects, and what the error says. */
+const WRONG_INSIDE: readonly (readonly [options: object, message: RegExp])[] = [
+  [{ gpuPolicy: null }, /^the options of gpuPolicy are not a plain object/],
+  [{ gpuPolicy: { allowUnkown: false } }, /^allowUnkown .* of gpuPolicy\. Did you mean allowUnknown\?$/],
+  [{ gpuPolicy: { allowUnknown: 'false' } }, /^allowUnknown is not true or false/],
+  [{ gpuPolicy: { gracePeriodHours: 0.5 } }, /^gracePeriodHours is not .* of hours from 0/],
+  [{ collateralUrls: { amd: 'http://x' } }, /^amd is not an https URL/],
+  [{ collateralUrls: { url: 'https://x' } }, /^url is not .* The README lists them all\.$/],
+  [{ unsafeTrustRoots: { snp: { Turin: {} } } }, /^Turin is not an option of snp/],
+  [{ unsafeTrustRoots: { snp: {}, tdx: { root: BYTES } } }, /^root is not the PEM text/],
+];
 
 /** Hosts of the real service, as somebody could spell them. */
 const PRODUCTION: readonly Partial<PrivatemodeOptions>[] = [
@@ -157,16 +122,18 @@ describe('the options of the client library', () => {
       refuses(given(name, 'https://x/v1'), new RegExp(`^${name} is refused: the only host is apiEndpoint`)));
   }
 
-  for (const [what, [options, message]] of Object.entries(WRONG)) {
-    it(`refuse ${what}, and quote no value`, () => refuses({ ...BASE, ...options }, message));
-  }
-
-  for (const value of [undefined, null]) {
-    it(`refuse a pin that is ${value}, under each name that looks like one`, () => {
-      refuses(given('manifest', value), /^manifest is not the JSON text/);
-      refuses(given('manifestBytes', value), /^manifestBytes is not an option/);
+  for (const [name, values] of Object.entries(WRONG))
+    it(`refuse a wrong ${name}, and quote no value`, () => {
+      for (const value of values) refuses(given(name, value), new RegExp(`^${name} is not `));
     });
-  }
+
+  it('refuse wrong members of options that are objects', () => {
+    for (const [options, message] of WRONG_INSIDE) refuses({ ...BASE, ...options }, message);
+  });
+
+  it('refuse a pin without a value under a name that looks like one', () => {
+    for (const value of [undefined, null]) refuses(given('manifestBytes', value), /^manifestBytes is not/);
+  });
 
   it('leave those of the SDK to the SDK, and refuse them in createPrivatemodeFetch', () => {
     for (const [name, value] of Object.entries(SDK)) {

@@ -14,7 +14,6 @@ import { type ClientConfig, ownOptions, readOptions } from '../../lib/client-lib
 import { createTranslator } from '../../lib/responses-api/translator.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { fakeSession, startGateway, type TestGateway } from '../support/doors/gateway.ts';
-import { formBody } from '../support/remote/forms.ts';
 import {
   type ScriptedUpstream,
   type SeenRequest,
@@ -38,7 +37,6 @@ const bytes = (text: string): Uint8Array<ArrayBuffer> => Uint8Array.from(Buffer.
 const post = (path: string, type: string, body: Uint8Array<ArrayBuffer>): Asked => ({
   ...{ method: 'POST', path, headers: { 'content-type': type }, body },
 });
-const BOUNDARY = 'boundary-of-the-application';
 
 // Requests. What both refuse belongs to them too.
 
@@ -61,23 +59,6 @@ const json = (path: string, members: Readonly<Record<string, fc.Arbitrary<unknow
     .tuple(fc.record(members), fc.constantFrom(0, 2))
     .map(([value, indent]) => post(path, 'application/json', bytes(JSON.stringify(value, null, indent))));
 
-const fields = {
-  model: optional(model),
-  language: optional(fc.constantFrom('en', 'de')),
-  response_format: optional(fc.constantFrom('json', 'verbose_json', 'srt')),
-  stream: optional(fc.constantFrom('true', 'false')),
-};
-const transcription = fc
-  .tuple(fc.record(fields), fc.uint8Array({ maxLength: 3_000 }))
-  .map(([given, file]) => {
-    const parts = Object.entries(given).flatMap(([name, value]) =>
-      value === undefined ? [] : [{ name, body: Buffer.from(value) }],
-    );
-    const audio = { name: 'file', filename: 'a.wav', contentType: 'audio/wav', body: Buffer.from(file) };
-    const form = Uint8Array.from(formBody(BOUNDARY, [...parts, audio]));
-    return post('/v1/audio/transcriptions', `multipart/form-data; boundary=${BOUNDARY}`, form);
-  });
-
 const KINDS: Readonly<Record<string, fc.Arbitrary<Asked>>> = {
   chat: json('/v1/chat/completions', { ...shared, messages, n: optional(fc.integer({ min: 1, max: 4 })) }),
   responses: json('/v1/responses', {
@@ -89,18 +70,10 @@ const KINDS: Readonly<Record<string, fc.Arbitrary<Asked>>> = {
     ),
     metadata: optional(fc.constant({ of: 'the application' })),
   }),
-  completions: json('/v1/completions', {
-    ...shared,
-    prompt: fc.oneof(text, fc.array(text, { maxLength: 3 })),
-  }),
   messages: json('/v1/messages?beta=true&key=1', { ...shared, messages, max_tokens: fc.nat(), system: text }),
-  embeddings: json('/v1/embeddings', { model: optional(model), input: fc.array(text, { maxLength: 3 }) }),
-  transcriptions: transcription,
   unstructured: fc
     .uint8Array({ maxLength: 3_000 })
-    .map((body) =>
-      post('/unstructured/general/v0/general', 'application/octet-stream', Uint8Array.from(body)),
-    ),
+    .map((body) => post('/unstructured/general/v0/general', 'application/pdf', Uint8Array.from(body))),
   models: fc.constant<Asked>({ method: 'GET', path: '/v1/models', headers: {} }),
 };
 
@@ -224,7 +197,7 @@ describe('the proxy and the library', { timeout: 600_000 }, () => {
         { seed: 20261122, numRuns: 40 },
       );
       assert.ok(left.requests >= 10, `only ${left.requests} requests left`);
-      assert.equal(left.salted > 0, ['chat', 'responses', 'completions', 'messages'].includes(kind));
+      assert.equal(left.salted > 0, ['chat', 'responses', 'messages'].includes(kind));
     });
   }
 });

@@ -31,15 +31,3 @@ it('zsh loads the line of bash, and fish gets the same list', async () => {
   const list = / (?:-W|-a) ('.*')/;
   assert.equal(list.exec(await printed('fish'))?.[1], list.exec(bash)?.[1]);
 });
-
-for (const [shell, ...flags] of [
-  ['zsh', '-f'],
-  ['fish', '--no-config'],
-] as const) {
-  it(`${shell}, if installed, reads its script without a complaint`, async () => {
-    const before = shell === 'zsh' ? 'autoload -U compinit; compinit -D -u\n' : '';
-    const input = before + (await printed(shell));
-    const { error, status, stderr } = spawnSync(shell, flags, { input, encoding: 'utf8' });
-    if (error === undefined) assert.deepEqual([status, stderr], [0, '']);
-  });
-}

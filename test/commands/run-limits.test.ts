@@ -69,7 +69,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     });
   }
 
-  for (const listed of [1_000, 10_000_000, '131072', 131_072.5, 999, 10_000_001, -1, null, {}, '{env:X}']) {
+  for (const listed of [1_000, 10_000_000, '131072', 131_072.5, 999, 10_000_001, '{env:X}']) {
     const isCredible = listed === 1_000 || listed === 10_000_000;
     it(`${isCredible ? 'takes' : 'does not take'} a window of ${JSON.stringify(listed)} from the list`, async () => {
       proxy.models = { data: [{ id: 'one', max_model_len: listed }] };

@@ -1,45 +1,16 @@
 /** Which models the user of an agent can change to under `run`, and which one it begins with. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import { runCommand } from '../support/processes/command.ts';
 import { standInAgents } from '../support/processes/stand-in-agents.ts';
 
-/** Ports that `fetch` refuses to use. */
-const FORBIDDEN = [10_080, 6_666, 6_667, 6_668, 6_669, 6_000, 5_060, 5_061, 4_190];
-
 describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   const { proxy, environment, start, started } = standInAgents();
-
-  it('asks a proxy on a port that fetch refuses to use', async (t) => {
-    const server = createServer((req, res) => proxy.answer(req, res));
-    t.after(() => server.close());
-    for (const port of FORBIDDEN) {
-      const listening = once(server, 'listening').catch(() => {}); // another program may have the port
-      server.listen(port, '127.0.0.1');
-      await listening;
-      if (server.listening) break;
-    }
-    const { port } = server.address() as AddressInfo;
-    const { code, stdout, stderr } = await start(['claude', '--model=model-a', `--port=${port}`], {
-      WHAT: 'ask',
-    }).ended;
-    assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
-  });
 
   it('asks the proxy itself where the environment makes fetch use an HTTP proxy', async () => {
     const env = { NODE_USE_ENV_PROXY: '1', http_proxy: 'http://127.0.0.1:1', WHAT: 'ask' };
     const { code, stdout, stderr } = await start(['claude', '--model=model-a'], env).ended;
     assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
-  });
-
-  it('says so in one line if the proxy breaks off the list of models', async () => {
-    proxy.answer = (req, res) => proxy.own(req, res) || res.destroy();
-    const { code, stderr } = await start(['claude']).ended;
-    const line = `Error: the proxy on http://127.0.0.1:${proxy.port} does not answer (socket hang up): start it on this port`;
-    assert.deepEqual([code, stderr.startsWith(line)], [1, true], stderr);
   });
 
   async function run(agent: string, flags: readonly string[] = []) {
@@ -78,11 +49,5 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
       'maker/two:v2': { context: 200_000, output: 32_000 },
     });
     assert.deepEqual(whitelist.toSorted(), Object.keys(models).toSorted());
-  });
-
-  it('offers in opencode at most 100 models, the chosen one first', async () => {
-    proxy.models = { data: Array.from({ length: 5_000 }, (_, i) => ({ id: `m${i}` })) };
-    const { models } = await openCodeConfig(['--model=m50']);
-    assert.deepEqual([Object.keys(models).length, Object.keys(models)[0]], [100, 'm50']);
   });
 });

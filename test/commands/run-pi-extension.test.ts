@@ -75,10 +75,6 @@ describe('the extension that privatemode-proxy run gives to pi', () => {
     assert.deepEqual(told, Array(3).fill('privatemode-proxy run keeps this session on the proxy'));
   });
 
-  it('lets the user change between the models of the proxy', async () => {
-    assert.deepEqual(await select(SECOND, OURS), []);
-  });
-
   it('empties requests to another provider or to none, and leaves requests to the proxy unchanged', () => {
     const request = (model?: Model) =>
       handlers.get('before_provider_request')?.({ payload: { messages: ['secret'] } }, context(model));

@@ -44,13 +44,11 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   for (const [agent, args, named] of [
     ['claude', ['--settings', 'x'], '--settings'],
     ['claude', ['--settings={}', 'x'], '--settings'],
-    ['claude', ['--cloud', 'x'], '--cloud'],
     ['claude', ['--sdk-url', 'ws://x'], '--sdk-url'],
     ['claude', ['--model', '--', '--settings', 'x'], '--settings'],
     ['opencode', ['run', '--attach=http://x'], '--attach'],
     ['pi', ['--provider', 'groq', '-p', 'x'], '--provider'],
     ['pi', ['--model', 'groq/x'], '--model'],
-    ['pi', ['--models=groq/*'], '--models'],
     ['pi', ['--api-key', 'x'], '--api-key'],
     ['codex', ['-c', 'model_provider="evil"', 'x'], '-c=model_provider'],
     ['codex', ['exec', '-c', ' \u0085"otel" = {}', 'x'], '-c= \\u{85}"otel" '],
@@ -60,9 +58,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     ['codex', ['-c', '--config=model_providers.evil={}', 'x'], '--config=model_providers'],
     ['codex', ['-c', '-cotel.exporter="x"', 'x'], '-cotel'],
     ['codex', ['-c', 'profile="evil"'], '-c=profile'],
-    ['codex', ['-c', 'profiles.a.model_provider="evil"'], '-c=profiles'],
     ['codex', ['-c', '--oss', 'x'], '--oss'],
-    ['codex', ['-c', '--remote', 'x'], '--remote'],
   ] as const) {
     it(`starts no ${agent} with ${args.join(' ')}, by which prompts could bypass the proxy`, async () => {
       const { code, stderr } = await run([agent, ...MODEL, '--', ...args]);
@@ -84,24 +80,15 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   });
 
   it('removes from the environment of the agent API keys and variables that would send prompts elsewhere', async () => {
+    const elsewhere = 'http://127.0.0.1:1';
     const others = {
-      ANTHROPIC_API_KEY: REAL_KEY,
-      ANTHROPIC_BEDROCK_BASE_URL: 'http://127.0.0.1:1',
-      CLAUDE_CODE_USE_BEDROCK: '1',
-      CLAUDE_CODE_USE_VERTEX: '1',
-      OPENAI_API_KEY: REAL_KEY,
-      OPENAI_BASE_URL: 'http://127.0.0.1:1',
-      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1',
-      PRIVATEMODE_API_KEY: REAL_KEY,
+      ...{ ANTHROPIC_API_KEY: REAL_KEY, ANTHROPIC_BEDROCK_BASE_URL: elsewhere, CLAUDE_CODE_USE_BEDROCK: '1' },
+      ...{ OPENAI_API_KEY: REAL_KEY, OPENAI_BASE_URL: elsewhere, PRIVATEMODE_API_KEY: REAL_KEY },
+      OTEL_EXPORTER_OTLP_ENDPOINT: elsewhere,
     };
     for (const agent of ['claude', 'opencode', 'codex', 'pi']) {
-      const { code } = await run([agent, ...MODEL], {
-        WHAT: 'ask',
-        ...others,
-        HTTP_PROXY: 'http://127.0.0.1:1',
-        NO_PROXY: 'a.example',
-      });
-      assert.equal(code, 0);
+      const more = { WHAT: 'ask', HTTP_PROXY: elsewhere, NO_PROXY: 'a.example' };
+      assert.equal((await run([agent, ...MODEL], { ...others, ...more })).code, 0);
       const { args, env } = started();
       for (const name of Object.keys(others)) assert.equal(env[name], undefined, name);
       assert.ok(!JSON.stringify({ args, env }).includes(REAL_KEY));
@@ -154,13 +141,6 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.deepEqual(started().args.slice(2), ['-p', "it's"]);
   });
 
-  it('refuses an unknown agent, and says what other clients need', async () => {
-    const url = `http://127.0.0.1:${proxy.port}`;
-    const needs = `Any other client needs the base URL ${url}/v1, or ${url} for the API of Anthropic, and the key "placeholder"`;
-    const words = `Error: run starts claude, opencode, codex, pi, not aider. ${needs}\n`;
-    assert.deepEqual(await run(['aider', '--', 'x']), { code: 1, stdout: '', stderr: words });
-  });
-
   it('warns of a model that is neither in the list of the service nor covered by an alias', async () => {
     proxy.aliases = ['claude-*'];
     const { code, stderr } = await run(['claude', '--model', 'model-c'], { WHAT: 'ask' });
@@ -169,19 +149,6 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.deepEqual([code, stderr.startsWith(warning)], [0, true], stderr);
     const flags = ['--model=claude-x', '--context-window=131072'];
     assert.equal((await run(['claude', ...flags], { WHAT: 'ask' })).stderr, '');
-  });
-
-  it('leaves Claude Code its own model names if an alias covers them and no model was chosen', async () => {
-    proxy.aliases = ['claude-*'];
-    const { code, stderr } = await run(['claude', '--context-window=131072'], { WHAT: 'ask' });
-    assert.deepEqual([code, stderr], [0, '']);
-    const { args, env } = started();
-    assert.match(env['ANTHROPIC_BASE_URL'] as string, /^http:/);
-    assert.equal(env['ANTHROPIC_MODEL'], 'claude-sonnet-4-5', 'not what /model has saved');
-    for (const variables of [env, JSON.parse(args[1] as string).env])
-      assert.ok(!Object.keys(variables).some((name) => /^ANTHROPIC_DEFAULT_/.test(name)));
-    const words = 'Error: choose the model for the agent with --model: model-a, model-b\n';
-    assert.equal((await run(['codex'])).stderr, words);
   });
 
   it('gives Claude Code the model for each family that no alias with * covers', async () => {
@@ -197,24 +164,12 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     }
   });
 
-  it('takes the only model of the service if the list has whole aliases beside it', async () => {
-    proxy.aliases = ['gpt-4o', 'claude-*'];
-    proxy.models = { data: ['only', 'gpt-4o'].map((id) => ({ id, max_model_len: 131_072 })) };
-    for (const agent of ['claude', 'opencode', 'codex', 'pi']) {
-      const { code, stderr } = await run([agent], { WHAT: 'ask' });
-      assert.deepEqual([code, stderr], [0, ''], agent);
-      if (agent === 'claude') assert.equal(started().env['ANTHROPIC_MODEL'], 'only');
-    }
-  });
-
   for (const forged of [
     '{env:GITHUB_TOKEN}',
     '{file:~/.npmrc}',
     '-c',
-    '--settings',
     '__proto__',
     'a b',
-    'a\n',
     'a"b',
     '$(id)',
     'a'.repeat(257),
@@ -276,31 +231,6 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     });
   }
 
-  it('prints a command to resume with the given flags, but without variables', async () => {
-    const env = environment({ WHAT: 'fail' });
-    const flags = [`--port=${proxy.port}`, ...MODEL];
-    const { code, stderr } = await runCommand(['run', 'claude', ...flags, '--', '-p', 'x'], { env });
-    assert.equal(code, 7);
-    const again = `privatemode-proxy run claude --port=${proxy.port} --model=model-a -- --continue`;
-    assert.ok(stderr.includes(`To go on with this conversation: ${again}\n`), stderr);
-  });
-
-  it('says where to write the agent, and arguments for it', async () => {
-    const early = await run(['--port', '18080', 'claude']);
-    assert.match(early.stderr, /^Error: run takes one command before its flags: run AGENT /);
-    const { code, stderr } = await run(['claude', '-p', 'x']);
-    assert.equal(code, 1);
-    assert.match(
-      stderr,
-      /unknown flag: -p; .*; write arguments for the agent after --, as in run claude -- ARGS\n$/,
-    );
-  });
-
-  it('names the models of the service if none was chosen', async () => {
-    const words = 'Error: choose the model for the agent with --model: model-a, model-b\n';
-    assert.deepEqual(await run(['claude']), { code: 1, stdout: '', stderr: words });
-  });
-
   it('starts nothing if no proxy listens, or if the proxy is not ready or asks for a token', async () => {
     const answers: readonly (readonly [answer: RequestListener, words: RegExp])[] = [
       [
@@ -334,17 +264,13 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
 
   for (const [version, shown, output] of [
     ['0.73.1', '0.73.1', '1'],
-    ['0.73.1', '0.73.1', '2'],
-    ['0.84.2', '0.84.2', '1'],
-    ['0.9.0', '0.9.0', '1'],
+    ['0.84.2', '0.84.2', '2'],
     ['pi', 'of an unknown version', '1'],
   ] as const) {
     it(`does not start pi with the version ${version} on output ${output}, which may run extensions of a repository without asking, or change settings`, async () => {
       const { code, stderr } = await run(['pi', ...MODEL], { PI_VERSION: version, PI_OUTPUT: output });
-      const why = `pi ${shown} cannot run: versions before 0.84.3 change your settings, or run the extensions of a repository without asking.`;
-      const instead =
-        'Install a newer one: npm install -g @earendil-works/pi-coding-agent, with Node 22.19 or newer';
-      assert.deepEqual([code, stderr, started()], [1, `Error: ${why} ${instead}\n`, {}]);
+      assert.deepEqual([code, started()], [1, {}]);
+      assert.ok(stderr.startsWith(`Error: pi ${shown} cannot run: versions before 0.84.3 `), stderr);
     });
   }
 
@@ -363,14 +289,6 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.equal(statSync(file).mode & 0o777, 0o600);
   });
 
-  it('does not start pi if its extension file cannot be written, and says to set XDG_STATE_HOME', async () => {
-    const { code, stderr } = await run(['pi', ...MODEL], { XDG_STATE_HOME: '/dev/null' });
-    const words =
-      /Error: \/dev\/null\/privatemode-proxy\/pi-extension\.ts cannot be written \(ENOTDIR.*\): set XDG_STATE_HOME /;
-    assert.match(stderr, words);
-    assert.deepEqual([code, started()], [1, {}]);
-  });
-
   const noToken = '--token goes with an https --url, and not with --print: nobody else may get the token';
   for (const [flags, words] of [
     [['--url=http://a.example'], '--url wants an https URL without a query, not "http://a.example"'],
@@ -384,11 +302,4 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
       assert.deepEqual([code, stderr, proxy.asked], [1, `Error: ${words}\n`, []]);
     });
   }
-
-  it('says how to install an agent that is not there', async () => {
-    const { code, stderr } = await run(['claude', ...MODEL], { PATH: '/usr/bin:/bin' });
-    const words =
-      'claude cannot be started (ENOENT): is it installed, and on the PATH? npm install -g @anthropic-ai/claude-code';
-    assert.deepEqual([code, stderr], [1, `Error: ${words}\n`]);
-  });
 });

@@ -141,51 +141,14 @@ describe('the status for a terminal', () => {
     );
   });
 
-  it('says that a renewal failed while the secret is still good, and the error beside an earlier check', () => {
-    const later = { ...lastError, code: 'upstream_reset', message: 'cut', remedy: 'Repair the network.' };
-    const text = textOf({
-      standing: words('not-renewable'),
-      lastError: later,
-      verification: { ...rejected, verified: true },
-    });
-    assert.match(text, /^! Verified, but the renewal fails\. /);
-    assert.match(
-      text,
-      /What to do +Repair the network\.\n[\s\S]* Found +2\n +✗ Error +cut \[upstream_reset\]\n/,
-    );
-  });
-
   it('never looks verified once the secret has expired, whatever the proxy says', () => {
     const epoch = { ...reported().verification.epoch, expiresAt: iso(NOW - 1) };
     const text = textOf({ verification: { epoch } });
     assert.match(text, /^✗ Not verified\. The attestation has expired\. [\s\S]* Valid until .* expired\n/);
   });
 
-  it('says that the trust roots are custom, not those of AMD and Intel, also while the service cannot be reached', () => {
-    const text = textOf({
-      conditions: [condition('service_failing', 'critical', 't', 'r')],
-      verification: {
-        verdict: { roots: 'custom', failure: null, checks: [] },
-        chain: [link('Hardware', 'pass', 'a'), link('Mesh', 'pass', 'b')],
-      },
-    });
-    assert.match(text, /^! Verified under custom roots\. The roots are not those of AMD and Intel: /);
-    assert.match(text, /\n {2}! Hardware +1 check +What Hardware means\.\n {2}✓ Mesh +1 check /);
-  });
-
   it('is green for a verified service if colours are on', () =>
     assert.match(textOf({}, true), /^\u001b\[32m✓ Verified/));
-
-  it('shows eight rows of a table, the date where it is not of today, and clients only with --clients', () => {
-    const finished = Array.from({ length: 9 }, (_, i) => request({ at: NOW - i * 86_400_000 }));
-    const text = textOf({ traffic: { ...TRAFFIC, finished } });
-    assert.match(text, /Time \(UTC\) +Endpoint +Model +Outcome/);
-    assert.match(text, /\n {2}12:00:00 [\s\S]*\n {2}2026-11-24 12:00:00 .*\n {2}and 1 more\n/);
-    assert.match(
-      textOf({ clientsFile: DIGEST, traffic: { ...TRAFFIC, finished } }),
-      /Model +Client +Outcome/,
-    );
-  });
 
   it('lets no text of the service or of an application steer the terminal', () => {
     const evil = '\u001b]0;title\u0007\u202e\u0000';

@@ -1,17 +1,12 @@
 /** The command `status` against a listener that answers as told, and against nobody. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { STATUS as COMMAND } from '../../lib/commands/status.ts';
 import { parseArgv } from '../../lib/config/argv.ts';
 import { type Ran, runCommand } from '../support/processes/command.ts';
-import { cleanEnvironment } from '../support/processes/program.ts';
-import { ROOT } from '../support/processes/tools.ts';
 import { clockOf } from '../support/remote/fake-clock.ts';
 import { words } from '../support/remote/standing.ts';
 
@@ -77,13 +72,6 @@ describe('the command status', { timeout: 600_000 }, () => {
     });
   }
 
-  it('accepts the flags and the environment variables of the proxy', async () => {
-    await listening(serving(), async (address) => {
-      const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: address.replace('127.0.0.1', '0.0.0.0') };
-      assert.equal((await status(['--port=1', '--api-key=@gone', '--max-in-flight=2'], env)).code, 0);
-    });
-  });
-
   it('prints with --json what the proxy says, with control characters escaped', async () => {
     const evil = { ...REPORT, version: '\u009b31m\u202e' };
     const { code, stdout } = await listening(serving(evil), (address) =>
@@ -108,7 +96,6 @@ describe('the command status', { timeout: 600_000 }, () => {
     /^Error: nothing answers on 127\.0\.0\.1 port \d+ \(\w+\): start the proxy with --admin-address /;
   const hints: readonly (readonly [what: string, listener: RequestListener | undefined, words: RegExp])[] = [
     ['nobody', undefined, nobody],
-    ['something that hangs up', (req) => void req.socket.destroy(), nobody],
     ['the port of the applications', (_req, res) => void res.writeHead(404).end('{}'), other],
     ['something that speaks no JSON', (_req, res) => void res.end('hello'), other],
     [
@@ -130,11 +117,6 @@ describe('the command status', { timeout: 600_000 }, () => {
       assert.match(stderr, words);
     });
   }
-
-  it('names an IPv6 address as --admin-address takes it if nothing listens there', async () => {
-    const { stderr } = await status(['--admin-address', '[::1]:1']);
-    assert.match(stderr, /start the proxy with --admin-address \[::1\]:1,/);
-  });
 
   it('prints colours only to a terminal, and not with NO_COLOR', async () => {
     await listening(serving(), async (address) => {
@@ -170,16 +152,6 @@ describe('status --watch', { timeout: 600_000 }, () => {
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;
 
-  it('repeats the status as plain text if there is no terminal, and ends on Ctrl-C with 0', async () => {
-    const listeners = process.listenerCount('SIGINT');
-    const { code, text } = await listening(serving(REJECTED), (address) =>
-      watch(address, (written) => times(written, '✗ Not verified') === 3),
-    );
-    assert.deepEqual([code, process.listenerCount('SIGINT')], [0, listeners]);
-    assert.ok(!text.includes('\u001b'));
-    assert.ok(text.endsWith('\n\n'));
-  });
-
   it('redraws the status in place on a terminal, with no more lines than fit, and restores the terminal at the end', async () => {
     const { code, text } = await listening(serving(), (address) =>
       watch(address, (written) => times(written, '\u001b[J') === 2, [], { isTTY: true, rows: 4 }),
@@ -206,38 +178,5 @@ describe('status --watch', { timeout: 600_000 }, () => {
       .split('\n')
       .map((line) => Object.keys(JSON.parse(line))[0]);
     assert.deepEqual(lines, ['now', 'error', 'now']);
-  });
-
-  it('ends at once with config_invalid if nothing listens at the beginning', async () => {
-    const address = await listening(
-      () => {},
-      async (open) => open,
-    );
-    await assert.rejects(
-      watch(address, () => false),
-      { code: 'config_invalid' },
-    );
-  });
-
-  it('ends with 0 when the reader of its output is gone', async (t) => {
-    const { code, stderr } = await listening(serving(), async (address) => {
-      const argv = [
-        join(ROOT, 'bin/privatemode-proxy.ts'),
-        'status',
-        '--watch',
-        `--admin-address=${address}`,
-      ];
-      const child = spawn(process.execPath, argv, {
-        env: cleanEnvironment(),
-        stdio: ['ignore', 'pipe', 'pipe'],
-      });
-      t.after(() => child.kill('SIGKILL'));
-      const said = text(child.stderr);
-      await once(child.stdout, 'data');
-      child.stdout.destroy();
-      const [code] = await once(child, 'close', { signal: AbortSignal.timeout(15_000) });
-      return { code, stderr: await said };
-    });
-    assert.deepEqual([code, stderr], [0, '']);
   });
 });

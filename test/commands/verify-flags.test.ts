@@ -54,12 +54,6 @@ describe('the command line of verify', () => {
     assert.equal(request.acceptCustomRoots, false);
     assert.match(request.given.warnings.join(), /--apiKey is deprecated/);
   });
-
-  it('gives no flag of its own the name of a proxy flag', () => {
-    const proxy = FLAGS.flatMap(({ name, aliases }) => [name, ...(aliases ?? []).map((alias) => alias.name)]);
-    const twice = OWN_FLAGS.filter((name) => proxy.includes(name));
-    assert.deepEqual(twice, []);
-  });
 });
 
 describe('verify --help', () => {

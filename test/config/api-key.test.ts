@@ -10,7 +10,6 @@ import { parseConfig } from '../../lib/config/config.ts';
 import type { FileWatch } from '../../lib/watch-files.ts';
 import { parsed, refused } from '../support/doors/config.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { clockOf } from '../support/remote/fake-clock.ts';
 
 describe('the API key', () => {
@@ -24,9 +23,6 @@ describe('the API key', () => {
   ] as const)
     it(`is read from a file with ${name}`, () =>
       assert.equal(parsed(['--api-key=@k'], { k: content }).config.apiKey?.key, 'sk-1'));
-
-  it('may end like base64', () =>
-    assert.equal(parsed(['--api-key=@k'], { k: 'abcd==' }).config.apiKey?.key, 'abcd=='));
 
   const foreign = 'holds quotes, "Bearer", a name, a variable, a flag or other words: give the key alone';
   const odd = 'contains characters that an API key cannot have (one key, plain ASCII)';
@@ -52,15 +48,10 @@ describe('the API key', () => {
       );
     });
 
-  it('is one word in a file', () =>
-    void refused(() => parsed(['--api-key=@k'], { k: 'sk-CANARY old' }), [foreign]));
-
   it('is not taken from a file that cannot be read, and the error names the file and the reason', () =>
     void refused(
       () => parsed(['--api-key=@~/k']),
-      [
-        'failed to read API key file "~/k" of --api-key: ENOENT: no such file or directory; check the path, and in a container what is mounted',
-      ],
+      ['failed to read API key file "~/k" of --api-key: ENOENT'],
     ));
 
   it('is not the name of a file', () =>
@@ -68,14 +59,6 @@ describe('the API key', () => {
       () => parsed([`--api-key=${import.meta.filename}`]),
       [/^--api-key is the name of an existing file, not a key: write @ in front of it$/],
     ));
-});
-
-const NO_PIPE = /it is not a regular file; name one, because it is read again and again$/;
-
-it('--api-key does not wait at a pipe: the start refuses it', () => {
-  const pipe = join(temporaryDirectory('pipe-'), 'pipe');
-  execFileSync('mkfifo', [pipe]);
-  refused(() => parseConfig([`--api-key=@${pipe}`], {}), ['--api-key', NO_PIPE]);
 });
 
 describe('the origin of the API key', () => {
@@ -139,7 +122,8 @@ describe('the watch of the key file', () => {
     rmSync(path); // and no look of the watch between this and the next line
     execFileSync('mkfifo', [path]);
     await watch.reload();
-    assert.match(errors.at(-1) as string, NO_PIPE);
+    assert.match(errors.at(-1) as string, /it is not a regular file/);
+    refused(() => parseConfig([`--api-key=@${path}`], {}), ['--api-key', /it is not a regular file/]);
     assert.deepEqual(keys, []);
   });
 });

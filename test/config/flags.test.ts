@@ -243,12 +243,6 @@ describe('the table of flags', () => {
     assert.deepEqual(untested, []);
   });
 
-  it('no two spellings are the same, and none begins with "no-"', () => {
-    const names = FLAGS.flatMap((flag) => [flag.name, ...(flag.aliases ?? []).map(({ name }) => name)]);
-    assert.equal(new Set(names).size, names.length);
-    assert.ok(!names.some((name) => name.startsWith('no-')));
-  });
-
   it('the configuration is frozen', () => {
     const config = configOf();
     for (const part of [config, config.apiEndpoint, config.corsAllowedOrigins, config.allowedHosts])

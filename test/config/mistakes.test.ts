@@ -1,4 +1,4 @@
-/** The likely mistakes of a first hour: what a person reads on the terminal, word for word. */
+/** The likely mistakes of a first hour: one line on the terminal, which names what is wrong, and no key. */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -24,116 +24,50 @@ describe('a mistake on the command line', () => {
     return stderr.replaceAll(directory, 'DIR');
   }
 
-  /** One line of each kind of message. */
-  const mistakes: [argv: string[], stderr: string][] = [
+  /** What the message names: of each kind one. */
+  const mistakes: [argv: string[], named: string][] = [
     [['--api_key=k'], 'unknown flag: --api_key. Did you mean --api-key?'],
-    [['--nope=x'], 'unknown flag: --nope; --help lists all flags'],
-    [
-      ['-log-level=debug'],
-      '--log-level wants debug, info, warn, error, or a number (-4: debug, 8: error), not "og-level=debug"',
-    ],
-    [['-x'], 'unknown flag: -x; --help lists all flags'],
-    [['--', '--port=1'], 'unexpected argument behind --: every setting is a flag in front of it'],
+    [['--nope=x'], '--nope'],
+    [['-log-level=debug'], 'not "og-level=debug"'],
+    [['--', '--port=1'], 'behind --'],
     [['verfy'], 'unknown command "verfy" for "privatemode-proxy". Did you mean verify?'],
-    [['frobnicate'], 'unknown command "frobnicate" for "privatemode-proxy"; --help lists all commands'],
-    [
-      ['--api-key', 'k', 'run', 'claude'],
-      'unknown command "run" for "privatemode-proxy". A command comes first, and then its flags',
-    ],
-    [
-      ['receipts', 'check'],
-      'receipts takes one command before its flags: receipts verify (see receipts --help)',
-    ],
-    [
-      ['clients', 'revoke'],
-      'clients takes one command before its flags: clients new NAME…, clients list, clients revoke NAME (see clients --help)',
-    ],
-    [['clients', 'revoke', 'a', 'B'], 'unexpected argument: every setting is a flag that starts with --'],
-    [
-      ['clients', 'revoke', 'ann', '--clients=DIR/gone.json'],
-      'failed to read the file of --clients, DIR/gone.json: ENOENT: no such file or directory; check the path, and in a container what is mounted',
-    ],
-    [
-      ['verify', 'proof'],
-      'unexpected argument "proof": every setting is a flag that starts with --; a service is given with --api-endpoint HOST:PORT, and a record with --saved FILE',
-    ],
-    [
-      ['verify', '--save=FILE'],
-      'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a record instead, name it with --saved FILE (see verify --help)',
-    ],
-    [
-      ['verify', '--api-key=k', '--save=~/proof'],
-      '--save begins with ~, which the shell replaces only where a word begins: write $HOME',
-    ],
-    [
-      ['usage', 'a/receipts'],
-      'unexpected argument: every setting is a flag that starts with --; a directory is given as --dir DIR',
-    ],
-    [
-      ['--dump-requests', 'true'],
-      'unexpected argument "true" after --dump-requests: a boolean is written --flag=true',
-    ],
-    [['--dump-requests=yes'], '--dump-requests wants true or false, not "yes"'],
+    [['--api-key', 'k', 'run', 'claude'], 'A command comes first'],
+    [['receipts', 'check'], 'receipts verify'],
+    [['clients', 'revoke', 'ann', '--clients=DIR/gone.json'], 'DIR/gone.json: ENOENT'],
+    [['verify', 'proof'], '--saved FILE'],
+    [['verify', '--save=FILE'], '--api-key @FILE (or PRIVATEMODE_API_KEY)'],
+    [['verify', '--api-key=k', '--save=~/proof'], '$HOME'],
+    [['--dump-requests', 'true'], '--flag=true'],
+    [['--dump-requests=yes'], 'true or false, not "yes"'],
     [['--port'], 'flag needs an argument: --port PORT'],
-    [
-      ['--api-key', '--port', '8080'],
-      'flag needs an argument: --api-key took --port, the next flag, for its value',
-    ],
-    [
-      ['--api-key', 'DIR/key.txt'],
-      '--api-key is the name of an existing file, not a key: write @ in front of it',
-    ],
-    [['--port=8080\n'], '--port wants a port number from 0 to 65535, not "8080\\n"'],
-    [
-      ['--max-body-bytes=10MB'],
-      '--max-body-bytes wants a whole number of at least 1, without a unit, not "10MB"',
-    ],
-    [
-      ['--shutdown-grace=600h'],
-      '--shutdown-grace wants a duration such as 30s, 5m or 1h30m, from 0ms to 576h, not "600h"',
-    ],
-    [
-      ['--listen-address=:9090'],
-      '--listen-address wants a host without port, or unix:/PATH of at most 103 bytes, not ":9090"',
-    ],
-    [
-      ['--admin-address=::1'],
-      '--admin-address wants HOST:PORT without a scheme, such as 127.0.0.1:9090 or [::1]:9090, not "::1"',
-    ],
-    [
-      ['receipts', 'verify', '--since', '2026-02-29'],
-      '--since wants a day such as 2026-12-01, not "2026-02-29"',
-    ],
-    [
-      ['usage', '--until=yesterday'],
-      '--until wants a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z, not "yesterday"',
-    ],
-    [['usage', '--by=endpoint'], '--by wants one of client, model, day, not "endpoint"'],
-    [['status', '--json'], '--watch and --json go with status --admin-address HOST:PORT'],
+    [['--api-key', '--port', '8080'], '--api-key took --port'],
+    [['--api-key', 'DIR/key.txt'], 'write @ in front of it'],
+    [['--port=8080\n'], 'not "8080\\n"'],
+    [['--shutdown-grace=600h'], 'from 0ms to 576h'],
+    [['receipts', 'verify', '--since', '2026-02-29'], '--since wants a day'],
+    [['usage', '--by=endpoint'], 'one of client, model, day'],
+    [['status', '--json'], 'status --admin-address HOST:PORT'],
   ];
-  for (const [argv, message] of mistakes)
-    it(`${argv.join(' ')}: ${message}`, async () => assert.equal(await told(argv), `Error: ${message}\n`));
+  for (const [argv, named] of mistakes)
+    it(`${argv.join(' ')}: the message has ${named}`, async () => {
+      const message = await told(argv);
+      assert.match(message, /^Error: [^\n]*\n$/);
+      assert.ok(message.includes(named), message);
+    });
 
-  /** Where a key may stand by mistake: the message must not repeat it. */
-  const KEY_ASIDE =
-    'unexpected argument: every setting is a flag that starts with --; a key in a file is given as --api-key @FILE';
-  const secrets: [argv: string[], stderr: string][] = [
-    ...[['sk-CANARY'], ['–sk-CANARY'], ['--api-key=', 'sk-CANARY'], ['--dump-requests', 'sk-CANARY']].map(
-      (argv): [string[], string] => [argv, KEY_ASIDE],
-    ),
-    [['--', 'sk-CANARY'], 'unexpected argument behind --: every setting is a flag in front of it'],
-    ...[['-k', 'sk-CANARY'], ['-ksk-CANARY'], ['-k=sk-CANARY']].map((argv): [string[], string] => [
-      argv,
-      'unknown flag: -k; --help lists all flags',
-    ]),
-    [
+  /** Where a key may stand by mistake. */
+  for (const argv of [
+    ...[['sk-CANARY'], ['–sk-CANARY'], ['--api-key=', 'sk-CANARY'], ['--dump-requests', 'sk-CANARY']],
+    ...[
+      ['--', 'sk-CANARY'],
+      ['-k', 'sk-CANARY'],
+      ['-ksk-CANARY'],
+      ['-k=sk-CANARY'],
       ['status', 'sk.CANARY:1'],
-      'unexpected argument: every setting is a flag that starts with --; a proxy is named by its --admin-address, or its --listen-address and --port',
     ],
-  ];
-  for (const [argv, message] of secrets)
+  ])
     it(`${argv.join(' ')}: says what is wrong without the key`, async () =>
-      assert.equal(await told(argv), `Error: ${message}\n`));
+      assert.doesNotMatch(await told(argv), /CANARY/));
 
   it('a flag that is given more than once with several values is told, without them', () => {
     for (const [argv, name] of [

@@ -6,58 +6,29 @@ import { parsed, refused } from '../support/doors/config.ts';
 const SALT = `--prompt-cache-salt=${'s'.repeat(32)}`;
 
 describe('flags that contradict each other', () => {
+  const shared = '--reuse-port needs one TCP port that each instance opens itself';
   const off = '--prompt-cache-salt is set while the shared prompt cache is off';
   // The beginning is that of the reference.
   const ocsp =
     /^unknown OCSP statuses are disallowed \(--gpu-ocsp-allow-unknown=false\), but revoked statuses are allowed for a while: add --gpu-ocsp-revoked-grace-period=0 /;
-  const together = 'TLS certificate and key must be provided together: ';
-  const shared = '--reuse-port needs one TCP port that each instance opens itself';
-  const key = '--reuse-port needs --api-key';
-  const contradictions: [name: string, argv: string[], words: string | RegExp][] = [
-    [
-      'a certificate without its key',
-      ['--tls-cert-path=c'],
-      `${together}--tls-cert-path needs --tls-key-path`,
-    ],
-    [
-      'a key without its certificate',
-      ['--tls-key-path=k'],
-      `${together}--tls-key-path needs --tls-cert-path`,
-    ],
-    [
-      'TLS on a socket file',
-      ['--listen-address=unix:/s', '--tls-cert-path=c', '--tls-key-path=k'],
-      '--listen-address=unix:… stays on this machine and needs no TLS',
-    ],
-    ['a salt while the cache is off', [SALT], off],
-    ['a salt in its older spelling while the cache is off', ['--promptCacheSalt', 'x'.repeat(32)], off],
-    ['GPU certificates: unknown refused, revoked accepted', ['--gpu-ocsp-allow-unknown=false'], ocsp],
-    [
-      'GPU certificates in older spellings: unknown refused, revoked accepted',
-      ['--nvidiaOCSPAllowUnknown=false', '--nvidiaOCSPRevokedGracePeriod=1'],
-      ocsp,
-    ],
-    [
-      'a store for limits that nobody has',
-      ['--limits-store=redis://store'],
-      'only clients have limits: --limits-store needs --clients',
-    ],
-    [
-      'what to do without a store that there is not',
-      ['--clients=c', '--limits-store-failure=open'],
-      'there is no store to fail: --limits-store-failure needs --limits-store',
-    ],
-    ['a shared port without a key, with which it would never open', ['--reuse-port'], key],
-    ['a shared port that is a file', ['--reuse-port', '--api-key=k', '--listen-address=unix:/s'], shared],
-    ['a shared port that is another one each time', ['--reuse-port', '--api-key=k', '--port=0'], shared],
-    [
-      'a shared port and a shared cache whose salt is another one in each instance',
-      ['--reuse-port', '--api-key=k', '--disable-prompt-cache=false'],
-      '--reuse-port with --disable-prompt-cache=false needs the same --prompt-cache-salt in all instances',
-    ],
-  ];
-  for (const [name, argv, words] of contradictions)
-    it(`are refused by an error that names both: ${name}`, () => void refused(() => parsed(argv), [words]));
+  const PORT = '--reuse-port --api-key=k';
+  for (const [name, line, words] of [
+    ['a certificate without its key', '--tls-cert-path=c', '--tls-cert-path needs --tls-key-path'],
+    ['a key without its certificate', '--tls-key-path=k', '--tls-key-path needs --tls-cert-path'],
+    ['TLS on a socket file', '--listen-address=unix:/s --tls-cert-path=c --tls-key-path=k', 'needs no TLS'],
+    ['a salt while the cache is off', SALT, off],
+    ['a salt in its older spelling', `--promptCacheSalt ${'x'.repeat(32)}`, off],
+    ['unknown GPU certificates refused, revoked accepted', '--gpu-ocsp-allow-unknown=false', ocsp],
+    ['the same in older spellings', '--nvidiaOCSPAllowUnknown=false --nvidiaOCSPRevokedGracePeriod=1', ocsp],
+    ['a store for limits that nobody has', '--limits-store=redis://store', '--limits-store needs --clients'],
+    ['no store', '--clients=c --limits-store-failure=open', '--limits-store-failure needs --limits-store'],
+    ['a shared port without a key', '--reuse-port', '--reuse-port needs --api-key'],
+    ['a shared port that is a file', `${PORT} --listen-address=unix:/s`, shared],
+    ['a shared port that is another one each time', `${PORT} --port=0`, shared],
+    ['a salt of each instance', `${PORT} --disable-prompt-cache=false`, 'the same --prompt-cache-salt'],
+  ] as const)
+    it(`are refused by an error that names both: ${name}`, () =>
+      void refused(() => parsed(line.split(' ')), [words]));
 
   it('include a shared port on a socket of systemd, which no other instance could open', () => {
     const inherited = { LISTEN_FDS: '1', LISTEN_PID: String(process.pid) };
@@ -81,7 +52,7 @@ describe('flags that contradict each other', () => {
 
   it('are named by their variables where these set them', () => {
     const env = { PRIVATEMODE_PROXY_TLS_KEY_PATH: 'k' };
-    refused(() => parsed([], {}, env), [`${together}PRIVATEMODE_PROXY_TLS_KEY_PATH needs --tls-cert-path`]);
+    refused(() => parsed([], {}, env), ['PRIVATEMODE_PROXY_TLS_KEY_PATH needs --tls-cert-path']);
   });
 });
 
@@ -89,19 +60,11 @@ describe('warnings about the configuration', () => {
   const cautions: [name: string, argv: string[], words: RegExp][] = [
     ['no API key', [], /^No API key provided\. .* Give one with --api-key or PRIVATEMODE_API_KEY/],
     ['a key that every web page can use', ['--api-key=k', '--cors-allowed-origins=*'], /every web page/],
+    ['limits of each instance', ['--reuse-port', '--api-key=k', '--clients=c'], /--limits-store/],
+    ['another --protocol-version', ['--protocol-version=v1.46.0'], /is an experiment/],
+    ['--dump-requests', ['--dump-requests'], /writes every prompt/],
     [
-      'limits that each instance on a shared port counts for itself',
-      ['--reuse-port', '--api-key=k', '--clients=c'],
-      /each instance counts the limits of --clients for itself.* --limits-store/,
-    ],
-    [
-      'another --protocol-version',
-      ['--protocol-version=v1.46.0'],
-      /--protocol-version is an experiment: .* nothing leaves unsealed/,
-    ],
-    ['--dump-requests', ['--dump-requests'], /--dump-requests writes every prompt/],
-    [
-      '--unsafe-trust-roots',
+      'other roots',
       ['--unsafe-trust-roots=r', '--api-endpoint=localhost:1'],
       /^UNSAFE: --unsafe-trust-roots/,
     ],

@@ -20,7 +20,6 @@ describe('prompt cache salts', () => {
 
   const rejected: [name: string, salt: string, words: string[]][] = [
     ['31 bytes', bytes(31), ['31 bytes', 'at least 32']],
-    ['no bytes', '', ['0 bytes', 'at least 32']],
     ['129 characters', bytes(129), ['129 characters', 'at most 128']],
     ['129 characters beyond the basic plane', '\u{1F600}'.repeat(129), ['129 characters']],
     ['an @', `${bytes(32)}@`, [FORBIDDEN]],
@@ -39,14 +38,9 @@ describe('prompt cache salts', () => {
 
   const files: [name: string, content: string | Uint8Array, salt: string][] = [
     ['unchanged', bytes(40), bytes(40)],
-    ['without a final newline', `${bytes(32)}\n`, bytes(32)],
     ['without white space around it', `\t \r\n\u00a0\u2003${bytes(32)}\u0085\u3000\n\n`, bytes(32)],
     ['with white space inside it', `${bytes(20)} ${bytes(20)}`, `${bytes(20)} ${bytes(20)}`],
-    [
-      'with its byte order mark, as in the reference implementation',
-      `\ufeff${bytes(32)}`,
-      `\ufeff${bytes(32)}`,
-    ],
+    ['with its byte order mark, as the reference does', `\ufeff${bytes(32)}`, `\ufeff${bytes(32)}`],
     ['with U+FFFD if the file has it', `${bytes(32)}\ufffd`, `${bytes(32)}\ufffd`],
   ];
   for (const [name, content, salt] of files) {
@@ -55,15 +49,11 @@ describe('prompt cache salts', () => {
 
   const badFiles: [name: string, content: string | Uint8Array, words: string[]][] = [
     ['that is too short after trimming', ` ${bytes(31)}\n`, ['31 bytes']],
-    ['that is too long', bytes(129), ['129 characters']],
-    ['that is empty', '\n', ['0 bytes']],
     [
       'that is no UTF-8',
       Buffer.concat([Buffer.from(bytes(32)), Buffer.from([0xc3, 0x28])]),
       ['not valid UTF-8'],
     ],
-    ['with an @', `${bytes(32)}@`, [FORBIDDEN]],
-    ['with a NUL', `${bytes(16)}\0${bytes(16)}`, [FORBIDDEN]],
   ];
   for (const [name, content, words] of badFiles) {
     it(`a file ${name} is refused, and the error names the file`, () =>

@@ -112,18 +112,6 @@ describe('AES-256-GCM', () => {
     }
   });
 
-  it('opens together what was sealed one by one, in any number and size, in either engine', () => {
-    fc.assert(
-      fc.property(bytes(32), messages, (secret, all) => {
-        const good = all.map((parts) => sealed(secret, parts));
-        for (const key of [keyOf(secret), new portable.SecretKey(Uint8Array.from(secret))]) {
-          assert.deepEqual(key.open(good), all.map(latin1));
-        }
-      }),
-      { seed: 20261121, numRuns: 300 },
-    );
-  });
-
   it('seals to the same bytes in either engine, in whatever whole blocks the plaintext comes', () => {
     const pieces = fc.array(fc.nat(4), { maxLength: 6 });
     fc.assert(
@@ -156,9 +144,10 @@ describe('AES-256-GCM', () => {
         const at = bit % (8 * values[part]!.length);
         values[part]![at >>> 3]! ^= 1 << (at & 7);
         const flipped = { iv: values[0]!.toString('hex'), aad: values[1]!, body: values[2]!.toString('hex') };
-        const key = keyOf(secret);
-        assert.equal(key.open(good.with(harmed, flipped)), 'not authentic');
-        assert.deepEqual(key.open(good), all.map(latin1));
+        for (const key of [keyOf(secret), new portable.SecretKey(Uint8Array.from(secret))]) {
+          assert.equal(key.open(good.with(harmed, flipped)), 'not authentic');
+          assert.deepEqual(key.open(good), all.map(latin1));
+        }
       }),
       { seed: 20261121, numRuns: 300 },
     );

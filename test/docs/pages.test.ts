@@ -3,11 +3,10 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse as parseYaml } from 'yaml';
-import { ERRORS } from '../../lib/errors.ts';
 import { renderTables } from '../../scripts/tables.ts';
 import { argumentsOf, settings } from '../applications/settings.ts';
 import { blocksOf } from '../packaging/support/install-blocks.ts';
-import { ROOT, run } from '../support/processes/tools.ts';
+import { ROOT } from '../support/processes/tools.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 const DOCS = readdirSync(join(ROOT, 'docs'))
@@ -35,22 +34,19 @@ const anchor = (heading: string): string =>
 
 describe('the pages of docs', () => {
   it('have the tables that the code writes: flags, error codes, notices, metrics, checks', () => {
-    const pages = renderTables();
-    for (const [page, text] of pages) {
+    for (const [page, text] of renderTables())
       assert.equal(read(page), text, `${page}: npx node scripts/tables.ts writes it`);
-    }
-    const errors = pages.get('docs/errors.md') as string;
-    for (const code of Object.keys(ERRORS)) assert.ok(errors.includes(`| \`${code}\` |`), code);
   });
 
   it('have only blocks of installation commands that a check of test/packaging runs', () => {
-    const blocks = read('docs/install.md').match(/^```sh$/gm) ?? [];
-    assert.equal(blocksOf('install.md').size, blocks.length, 'each block has a name');
+    const [installing = ''] = read('docs/install.md').split('\n## Releases');
+    for (const [, before] of installing.matchAll(/^(.*)\n```sh$/gm))
+      assert.match(before as string, /^<!-- block: /);
     const checks = readdirSync(join(ROOT, 'test/packaging'), { recursive: true, encoding: 'utf8' })
       .filter((name) => name.endsWith('.ts') && !name.endsWith('docs.test.ts'))
       .map((name) => read(`test/packaging/${name}`))
       .join('\n');
-    for (const page of ['install.md', 'releases.md', 'simulator.md', 'team.md']) {
+    for (const page of ['install.md', 'simulator.md', 'team.md']) {
       const names = [...blocksOf(page).keys()];
       assert.ok(names.length > 0, page);
       for (const name of names) assert.ok(checks.includes(`'${name}'`), `${page}: ${name}`);
@@ -73,28 +69,6 @@ describe('the pages of docs', () => {
     assert.ok(links > 10, `${links} links`);
   });
 
-  it('lead to what to do about the Node of a release wherever somebody decides to serve TLS', () => {
-    for (const page of ['docs/configuration.md', 'docs/team.md'])
-      assert.match(read(page), /\]\((?:\.\.\/)+SECURITY\.md#the-node-below-it\)/, page);
-    for (const file of [
-      'deploy/chart/values.yaml',
-      'deploy/compose/team.yaml',
-      'deploy/systemd/privatemode-proxy.service.d/team.conf.example',
-    ])
-      assert.match(read(file), /SECURITY\.md/, file);
-    // TLS in front of the proxy, for those that have no other Node
-    assert.match(read('SECURITY.md'), /^- \*\*In front of the proxy\*\*.* image/m);
-  });
-
-  it('publish nothing at npm under a name that is not ours there', () => {
-    const [, foreign] = /^The name `([\w-]+)` on npm is not ours/m.exec(read('docs/client.md'))!;
-    const published = PAGES.flatMap((page) => [...read(page).matchAll(/^npm publish (\S+)-\d/gm)]);
-    assert.deepEqual(
-      published.map(([, name]) => name).filter((name) => name === foreign),
-      [],
-    );
-  });
-
   it('have at most 3,500 words each, except the sheets of the protocol', () => {
     const words = (page: string): number => (read(page).match(/\S*[\p{L}\p{N}]\S*/gu) ?? []).length;
     const long = DOCS.filter((page) => words(page) > 3500);
@@ -108,35 +82,6 @@ describe('the pages of docs', () => {
     assert.deepEqual(linked.sort(), [...DOCS, ...sheets].sort());
   });
 
-  it('describe a first start that writes only files that git ignores', () => {
-    const files = ['key.txt', 'manifests/log.txt', 'collateral/x', 'requests/1/request.json'];
-    for (const { workspace } of [{ workspace: '' }, { workspace: 'workspace/' }]) {
-      for (const file of workspace === '' ? files : files.slice(1)) {
-        const { status } = run('git', ['check-ignore', '--no-index', '--quiet', workspace + file], {
-          cwd: ROOT,
-        });
-        assert.equal(status, 0, workspace + file);
-      }
-    }
-    assert.match(read('README.md'), /> key\.txt\)$/m);
-  });
-
-  it('name for each criterion of a public audit the page or the test that shows it', () => {
-    const [, audits = ''] = read('docs/security.md').split('## Answers to public audits\n');
-    const rows = audits
-      .split('\n')
-      .filter((line) => line.startsWith('| ') && !/^\| (?:---|.* \| shown by \|$)/.test(line));
-    assert.equal(rows.length, 15);
-    for (const row of rows) {
-      const shown = row.split(' | ').at(-1) as string;
-      assert.match(
-        shown,
-        /^(?:\[[^\]]+\]\((?:\.\.\/test\/\S+\.(?:test|check)\.ts|[\w-]+\.md(?:#\S+)?|#\S+)\)(?:, )?)+ \|$/,
-        row,
-      );
-    }
-  });
-
   it('keep WebFetch of Claude Code from asking Anthropic about its hosts', () => {
     const args = argumentsOf('claude', settings('Claude Code', 'sh', { url: '', model: 'm' }));
     const given = JSON.parse(args[args.indexOf('--settings') + 1] as string);
@@ -144,31 +89,11 @@ describe('the pages of docs', () => {
     assert.deepEqual(JSON.parse(settings('Claude Code', 'json', { url: '', model: 'm' })), given);
   });
 
-  it('tell Codex and opencode how large the context window of the model is', () => {
-    const place = { url: '', model: 'm' };
-    const [codex = ''] = settings('Codex CLI', 'toml', place).split('['); // in front of the first table
-    assert.match(codex, /^model_context_window = 131072$/m);
-    const opencode = JSON.parse(settings('opencode', 'json', place));
-    assert.deepEqual(opencode.provider.privatemode.models.m.limit, { context: 131_072, output: 32_000 });
-  });
-
-  it('call a client tested only if the file of its test exists', () => {
-    const rows = [...read('docs/agents.md').matchAll(/^\| .* \| `npm [^`]+` \(`([^`]+)`\) \|$/gm)];
-    assert.ok(rows.length >= 2);
-    for (const [row, file] of rows) assert.ok(existsSync(join(ROOT, file as string)), row);
-  });
-
-  it('say of every recipe that it is not tested, or with which version it was tried once', () => {
-    const rows = [...read('docs/recipes.md').matchAll(/^\| .* \| (.+) \|$/gm)].slice(2);
-    assert.ok(rows.length >= 6);
-    for (const [, tested = ''] of rows)
-      assert.match(tested, /^(?:no: as its makers describe it|once, with \D+ \d+\.\d+\.\d+)$/);
-  });
-
-  it('have recipes whose JSON and YAML parse, and whose URLs are all those of the proxy', () => {
-    const page = read('docs/recipes.md');
-    for (const [, text] of page.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(text as string);
-    for (const [, text] of page.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(text as string);
+  it('have settings whose JSON and YAML parse; those of applications have only URLs of the proxy', () => {
+    const page = read('docs/applications.md');
+    const both = page + read('docs/agents.md');
+    for (const [, text] of both.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(text as string);
+    for (const [, text] of both.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(text as string);
     const urls = [...page.matchAll(/https?:\/\/[^\s"'`)]+/g)].map(([url]) => url);
     assert.ok(urls.length > 10);
     for (const url of urls) {

@@ -1,38 +1,12 @@
-/**
- * The files by which others join: AGENTS.md, the workflow, dependency updates; and how the scripts read their
- * command line.
- */
+/** What the workflow and the updates of dependencies may do. */
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
-import { ROOT, run } from '../support/processes/tools.ts';
+import { ROOT } from '../support/processes/tools.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
-
-describe('AGENTS.md', () => {
-  const page = read('AGENTS.md');
-
-  it('has at most 60 lines, and the file names that it gives exist', () => {
-    assert.ok(page.trimEnd().split('\n').length <= 60);
-    const paths = [...page.matchAll(/`((?:lib|test|simulator|docs)\/[\w./-]*)`/g)].map(
-      ([, path]) => path as string,
-    );
-    assert.ok(paths.length >= 5, paths.join());
-    for (const path of paths) assert.ok(existsSync(join(ROOT, path)), path);
-  });
-
-  it('links CONTRIBUTING.md, and repeats no step of it', () => {
-    assert.ok(page.includes('[CONTRIBUTING.md](CONTRIBUTING.md)'));
-    const own = new Set(page.split('\n').filter((line) => /^(?:\d+\.|- ) /.test(line)));
-    const steps = read('CONTRIBUTING.md').split('\n');
-    assert.deepEqual(
-      steps.filter((line) => own.has(line)),
-      [],
-    );
-  });
-});
 
 interface Workflow {
   readonly permissions: object;
@@ -96,14 +70,6 @@ function daysIn(npmrc: string): number {
 describe('new versions of dependencies', () => {
   it('wait at least seven days before npm installs them, unless .npmrc names a release that fixes a vulnerability, its advisory and the last day of the exception', () => {
     assert.ok(daysIn(read('.npmrc')) >= 0);
-    assert.equal(daysIn('# until 2027-01-31: undici@8.12.5, GHSA-aaaa-bbbb-cccc\nmin-release-age=0\n'), 0);
-    for (const text of [
-      'min-release-age=0\n',
-      '',
-      '# until later: undici@8.12.5, GHSA-aaaa-bbbb-cccc\nmin-release-age=6\n',
-      '#   # until 2027-01-31: NAME@1.2.3, GHSA-xxxx-xxxx-xxxx\nmin-release-age=0\n', // the example
-    ])
-      assert.throws(() => daysIn(text), { code: 'ERR_ASSERTION' }, text);
   });
 
   it('wait seven days before Dependabot proposes them, for npm, GitHub Actions and Docker', () => {
@@ -115,20 +81,4 @@ describe('new versions of dependencies', () => {
       ['npm', 'github-actions', 'docker'].map((name) => [name, { 'default-days': 7 }]),
     );
   });
-});
-
-describe('the scripts', () => {
-  const started = (...command: string[]) => run(process.execPath, command, { cwd: ROOT });
-
-  for (const command of [
-    'build-binary.ts --arch x86',
-    'build-ghash.ts --chek',
-    'release.ts --outt x',
-    'soak.ts --seconds abc',
-    'test.ts --dor library',
-  ])
-    it(`do nothing and end with one line and exit code 2: ${command}`, () => {
-      const { status, stdout, stderr } = started(...`scripts/${command}`.split(' '));
-      assert.deepEqual([status, stdout, stderr.split('\n').length], [2, '', 2], stderr);
-    });
 });

@@ -9,6 +9,7 @@ import { describe, it, type TestContext } from 'node:test';
 import type { Notice } from '../../lib/observe/notices.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
+import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -57,130 +58,82 @@ const isOver = ({ listed }: Scene, id: string): Promise<true> =>
   eventually(`the end of ${id}`, async () => (await listed()).every((condition) => condition.id !== id));
 
 describe('a running proxy', { timeout: 600_000 }, () => {
-  it('has the condition clients_file_unusable or client_key_unusable while the file or a key in it is unusable', async (t) => {
-    const directory = temporaryDirectory('conditions-');
-    const [file, key] = [join(directory, 'clients.json'), join(directory, 'ann.key')];
-    writeFileSync(file, CLIENTS.replace('"maxConcurrent"', '"apiKey":"@ann.key","maxConcurrent"'));
-    writeFileSync(key, 'key-of-ann');
-    const proxy = await scene(t, [`--clients=${file}`]);
-    assert.deepEqual(await proxy.listed(), []);
-    writeFileSync(key, '');
-    await holds(
-      proxy,
-      'client_key_unusable',
-      'warning',
-      /the old key stays: the API key file .*ann\.key.* is empty/,
-    );
-    writeFileSync(key, 'key-of-ann');
-    await isOver(proxy, 'client_key_unusable');
-    renameSync(file, `${file}.away`);
-    await holds(
-      proxy,
-      'clients_file_unusable',
-      'critical',
-      /what was known stays.*: failed to read .*ENOENT/,
-    );
-    renameSync(`${file}.away`, file);
-    await isOver(proxy, 'clients_file_unusable');
-    assert.deepEqual(proxy.logged(), [
-      'WARN client_key_unusable',
-      'over client_key_unusable',
-      'ERROR clients_file_unusable',
-      'over clients_file_unusable',
-    ]);
-  });
-
-  it('has the condition api_key_file_unusable while its API key file is empty', async (t) => {
-    const path = join(temporaryDirectory('conditions-'), 'key');
-    writeFileSync(path, 'first-key');
-    const proxy = await scene(t, [], `@${path}`);
-    writeFileSync(path, '');
-    proxy.stack.proxy.reload();
-    await holds(proxy, 'api_key_file_unusable', 'warning', /the API key file .* is empty/);
-    writeFileSync(path, 'first-key');
-    proxy.stack.proxy.reload();
-    await isOver(proxy, 'api_key_file_unusable');
-    assert.deepEqual(proxy.logged(), ['WARN api_key_file_unusable', 'over api_key_file_unusable']);
-  });
-
-  it('has the condition own_key_rejected until its API key file gets another key', async (t) => {
-    const path = join(temporaryDirectory('conditions-'), 'key');
-    writeFileSync(path, 'first-key');
-    const proxy = await scene(t, [], `@${path}`);
-    const ask = async (): Promise<number> => (await fetch(`${proxy.stack.url}/v1/models`)).status;
-    assert.equal(await ask(), 200);
-    proxy.stack.simulator.setApiKeys(['second-key']);
-    assert.equal(await ask(), 401);
-    await eventually('the condition', async () => (await proxy.listed())[0]?.id === 'own_key_rejected');
-    writeFileSync(path, 'second-key');
-    proxy.stack.proxy.reload();
-    await isOver(proxy, 'own_key_rejected');
-  });
-
-  it('has the condition own_key_rejected until the key file of the client has another key', async (t) => {
-    const directory = temporaryDirectory('conditions-');
-    const [file, key] = [join(directory, 'clients.json'), join(directory, 'ann.key')];
-    const entry = { name: 'ann', tokens: [hash('sha256', 'token-of-ann')], apiKey: '@ann.key' };
-    writeFileSync(file, JSON.stringify({ clients: [entry] }));
-    writeFileSync(key, 'key-of-ann');
-    const proxy = await scene(t, [`--clients=${file}`]);
-    const headers = { authorization: 'Bearer token-of-ann' };
-    const ask = async (): Promise<number> =>
-      (await fetch(`${proxy.stack.url}/v1/models`, { headers })).status;
-    assert.equal(await ask(), 200);
-    proxy.stack.simulator.setApiKeys(['another-key']);
-    assert.equal(await ask(), 400);
-    const condition = await eventually('the condition', async () =>
-      (await proxy.listed()).find(({ id }) => id === 'own_key_rejected'),
-    );
-    assert.match(condition.reason, /401 for the key of the client ann in the file of --clients$/);
-    writeFileSync(key, 'another-key');
-    proxy.stack.proxy.reload();
-    await isOver(proxy, 'own_key_rejected');
-  });
-
-  it('has the condition tls_pair_unusable while its TLS pair is unusable; a metric tells how long the certificate lasts', async (t) => {
-    const directory = temporaryDirectory('conditions-');
-    const path = (name: string): string => join(directory, name);
-    const { cert, key } = createTestAuthority('gateway').issue(['localhost']);
-    const write = (name: string, text: string): void => writeFileSync(path(name), text);
-    write('tls.crt', cert);
-    write('tls.key', key);
-    const proxy = await scene(t, [`--tls-cert-path=${path('tls.crt')}`, `--tls-key-path=${path('tls.key')}`]);
-    const left = /^privatemode_proxy_tls_certificate_expires_seconds (\S+)$/m.exec(
-      await proxy.get('/metrics'),
-    )?.[1];
-    assert.ok(Number(left) > 0, `${left}`);
-    write('tls.key', '');
-    proxy.stack.proxy.reload();
-    const ids = async (): Promise<string[]> => (await proxy.listed()).map(({ id }) => id);
-    await eventually('the condition', async () => (await ids()).length > 0);
-    assert.deepEqual(await ids(), ['tls_pair_unusable']);
-    write('tls.key', key);
-    proxy.stack.proxy.reload();
-    await isOver(proxy, 'tls_pair_unusable');
-    assert.deepEqual(proxy.logged(), ['WARN tls_pair_unusable', 'over tls_pair_unusable']);
-  });
-
-  it('has tls_certificate_expired until an expired certificate is replaced; the log names subject and end of the new one', async (t) => {
+  it('has a condition while a file that it follows is unusable, and the old content stays in force', async (t) => {
     const directory = temporaryDirectory('conditions-');
     const path = (name: string): string => join(directory, name);
     const authority = createTestAuthority('gateway');
-    const old = authority.issue(['localhost'], { notAfter: new Date(Date.now() - 1_000) });
-    writeFileSync(path('tls.crt'), old.cert);
-    writeFileSync(path('tls.key'), old.key);
-    const proxy = await scene(t, [`--tls-cert-path=${path('tls.crt')}`, `--tls-key-path=${path('tls.key')}`]);
-    const [condition] = await proxy.listed();
-    assert.deepEqual([condition?.id, condition?.severity], ['tls_certificate_expired', 'critical']);
-    assert.match(await proxy.get('/metrics'), /^privatemode_proxy_tls_certificate_expires_seconds -\d/m);
     const next = authority.issue(['localhost']);
-    writeFileSync(path('tls.crt'), next.cert);
-    writeFileSync(path('tls.key'), next.key);
+    const good: Record<string, string> = {
+      'clients.json': CLIENTS.replace('"maxConcurrent"', '"apiKey":"@ann.key","maxConcurrent"'),
+      ...{ 'ann.key': 'key-of-ann', 'api.key': 'first-key', 'tls.crt': next.cert, 'tls.key': next.key },
+    };
+    const write = (files: Readonly<Record<string, string>>): void => {
+      for (const [name, text] of Object.entries(files)) writeFileSync(path(name), text);
+    };
+    const expired = authority.issue(['localhost'], { notAfter: new Date(Date.now() - 1_000) });
+    write({ ...good, 'tls.crt': expired.cert, 'tls.key': expired.key });
+    const tls = [`--tls-cert-path=${path('tls.crt')}`, `--tls-key-path=${path('tls.key')}`];
+    const proxy = await scene(t, [`--clients=${path('clients.json')}`, ...tls], `@${path('api.key')}`);
+    const end = async () =>
+      Number(
+        /^privatemode_proxy_tls_certificate_expires_seconds (\S+)$/m.exec(await proxy.get('/metrics'))?.[1],
+      );
+    await holds(proxy, 'tls_certificate_expired', 'critical', /localhost.* expired on/);
+    assert.ok((await end()) < 0);
+    write(good);
     proxy.stack.proxy.reload();
     await isOver(proxy, 'tls_certificate_expired');
-    const replaced =
-      proxy.stack.logLines.find((line) => line.includes('The TLS certificate was replaced')) ?? '';
-    assert.match(replaced, /"subject":"[^"]*localhost[^"]*".*"expires":"\d{4}-/);
+    assert.ok((await end()) > 0);
+    for (const [name, id, severity, words] of [
+      [
+        'ann.key',
+        'client_key_unusable',
+        'warning',
+        /the old key stays: the API key file .*ann\.key.* is empty/,
+      ],
+      [
+        'clients.json',
+        'clients_file_unusable',
+        'critical',
+        /what was known stays.*: --clients: the file is empty/,
+      ],
+      ['api.key', 'api_key_file_unusable', 'warning', /the API key file .* is empty/],
+      ['tls.key', 'tls_pair_unusable', 'warning', /tls\.key/],
+    ] as const) {
+      write({ [name]: '' });
+      proxy.stack.proxy.reload();
+      await holds(proxy, id, severity, words);
+      write(good);
+      proxy.stack.proxy.reload();
+      await isOver(proxy, id);
+      const level = severity === 'critical' ? 'ERROR' : 'WARN';
+      assert.deepEqual(proxy.logged().slice(-2), [`${level} ${id}`, `over ${id}`]);
+    }
+  });
+
+  it("has the condition own_key_rejected, which names a client's key, until its key file has another key; developers learn that it is not their token", async (t) => {
+    const directory = temporaryDirectory('conditions-');
+    const [file, key] = [join(directory, 'clients.json'), join(directory, 'ann.key')];
+    const entry = (name: string) => ({ name, tokens: [hash('sha256', `token-of-${name}`)] });
+    writeFileSync(file, JSON.stringify({ clients: [{ ...entry('ann'), apiKey: '@ann.key' }, entry('bob')] }));
+    writeFileSync(key, 'key-of-ann');
+    const proxy = await scene(t, [`--clients=${file}`]);
+    const ask = async (name: string): Promise<number> =>
+      (await askChat(proxy.stack, { token: `token-of-${name}` })).status;
+    assert.equal(await ask('ann'), 200);
+    proxy.stack.simulator.setApiKeys([CANARY_KEY]);
+    for (let i = 0; i < 3; i++) assert.deepEqual([await ask('ann'), await ask('bob')], [400, 200]);
+    await holds(
+      proxy,
+      'own_key_rejected',
+      'warning',
+      /401 for the key of the client ann in the file of --clients$/,
+    );
+    assert.equal((await fetch(`${proxy.stack.url}/readyz`)).status, 204, 'nothing authenticates that 401');
+    writeFileSync(key, CANARY_KEY);
+    proxy.stack.proxy.reload();
+    await isOver(proxy, 'own_key_rejected');
+    assert.deepEqual(proxy.logged(), ['WARN own_key_rejected', 'over own_key_rejected']);
   });
 
   it('has the condition receipts_unwritten while the disk takes no receipts, and receipts_lost once some were lost', async (t) => {
@@ -261,18 +214,6 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     await isOver(proxy, 'service_failing');
     assert.deepEqual(await probes(), [204, 204, 204, 204]);
     assert.deepEqual(proxy.logged(), ['ERROR service_failing', 'over service_failing']);
-  });
-
-  it('warns at its start if other machines can reach its admin listener, which the log names', async (t) => {
-    const port = await freePort();
-    const stack = await startStack({ flags: [`--admin-address=0.0.0.0:${port}`] });
-    t.after(() => stack.close());
-    const log = stack.logLines.join('');
-    assert.match(
-      log,
-      /"level":"WARN".*"msg":"Other machines reach --admin-address 0\.0\.0\.0, which asks for no key"/,
-    );
-    assert.match(log, new RegExp(`"admin":"http://0\\.0\\.0\\.0:${port}"`));
   });
 });
 

@@ -13,7 +13,7 @@ import {
   attacked,
   type GeneratedAttack,
   generatedAttack,
-  type Recording,
+  laidOut,
   wireTextOf,
 } from '../support/remote/attack-generator.ts';
 import {
@@ -65,12 +65,8 @@ type Row = readonly [
 ];
 
 /** The codes of refusals. */
-const REFUSED = [
-  'response_not_authentic',
-  'response_malformed',
-  'stream_unfinished',
-  'response_not_encrypted',
-];
+const REFUSED =
+  /"code":"(?:response_not_authentic|response_malformed|stream_unfinished|response_not_encrypted)"/;
 
 // What a gateway can do to events.
 
@@ -212,11 +208,9 @@ const generated = ({ edits, reseat, succeeds }: GeneratedAttack, exchange: Hones
     if ('text' in content) return response;
     const events = 'events' in content ? content.events : [{ data: content.body.members }];
     const isArray = 'body' in content && content.body.isArray;
-    const recording: Recording = {
-      ...{ exchange, events, isArray, runs: [sealedIn(...events)], essences: [], request: [] },
-    };
+    const recorded = { exchange, events, isArray, runs: [sealedIn(...events)] };
     const request = messagesOf(body, PLAIN[exchange.api].request);
-    const text = wireTextOf(recording, attacked(recording, { edits, reseat }, request));
+    const text = wireTextOf(recorded, attacked(recorded, { edits, reseat }, request));
     return { ...response, status: succeeds ? 200 : status, content: { text } };
   },
 });
@@ -234,23 +228,15 @@ const FORGED = JSON.stringify(honest('chat-whole').body);
  * a document is one message, which reads like an element.
  */
 function lookAlike(name: string): HonestExchange {
-  const { api, events, body, request, ...rest } = honest(name);
-  const texts = (events ?? [body]).flatMap((object) =>
-    inSequence(parseBody(JSON.stringify(object)).members, PLAIN[api].response).map(({ value }) => value),
-  );
+  const exchange = honest(name);
+  const { api, request } = exchange;
+  const texts = laidOut(exchange).plaintexts;
   const look = texts.map((text, index) => [
     `a${String(index).padStart(3, '0')}`,
     api === 'transcription' ? text : JSON.parse(text),
   ]);
   const asked = api === 'unstructured' ? JSON.parse(texts[0]!) : Object.fromEntries(look);
-  return {
-    ...rest,
-    api,
-    events,
-    body,
-    name: `${name}-look`,
-    request: { ...request, ...asked },
-  } as HonestExchange;
+  return { ...exchange, name: `${name}-look`, request: { ...request, ...asked } };
 }
 const LOOKS = [
   ...['chat-stream', 'messages-stream', 'transcription-stream'],
@@ -269,15 +255,18 @@ const otherRun = (what: 'created' | 'model' | 'id', value: number | string): Hon
 
 // The attacks.
 
-/** Edits of the events of one stream, by name. */
-const streams = (exchange: string, edits: Readonly<Record<string, Edit>>, expected?: Expected): Row[] =>
-  Object.entries(edits).map(([name, edit]) => [name, exchange, onEvents(edit), expected]);
-/** Edits of the members of one whole body, by name. */
-const wholes = (
-  exchange: string,
-  edits: Readonly<Record<string, (members: Members) => Members>>,
-  expected?: Expected,
-): Row[] => Object.entries(edits).map(([name, edit]) => [name, exchange, onMembers(edit), expected]);
+/** Edits by name, where they are not to be refused with what they come to. */
+type Edits<T> = Readonly<Record<string, T | readonly [edit: T, expected: Expected]>>;
+const rowsOf = <T>(exchange: string, edits: Edits<T>, attack: (edit: T) => Attack): Row[] =>
+  Object.entries(edits).map(([name, each]) => {
+    const [edit, expected] = Array.isArray(each) ? each : [each];
+    return [name, exchange, attack(edit), expected];
+  });
+/** Edits of the events of one stream. */
+const streams = (exchange: string, edits: Edits<Edit>): Row[] => rowsOf(exchange, edits, onEvents);
+/** Edits of the members of one whole body. */
+const wholes = (exchange: string, edits: Edits<(members: Members) => Members>): Row[] =>
+  rowsOf(exchange, edits, onMembers);
 /** The same attack on several exchanges. */
 const each = (name: string, exchanges: readonly string[], attack: Attack, expected?: Expected): Row[] =>
   exchanges.map((exchange) => [name, exchange, attack, expected]);
@@ -315,11 +304,9 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       'a delta as ping': labelled(8, 'ping'),
       'two event lines, ping last': labelled(8, ['content_block_delta', 'ping']),
     }),
-    ...streams(
-      'chat-stream',
-      { 'event line error at chunks that have none': every(({ data }) => ({ event: 'error', data })) },
-      'harmless',
-    ),
+    ...streams('chat-stream', {
+      'event line error at every chunk': [every(({ data }) => ({ event: 'error', data })), 'harmless'],
+    }),
   ],
 
   'that changes content blocks of the messages API:': [
@@ -353,15 +340,11 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       'a delta as the start of a block': typed(8, 'content_block_start', rename('delta', 'content_block')),
       'message_delta in the place of message_start': typed(0, 'message_delta', rename('message', 'delta')),
       'an error among other members': typed(8, 'error', rename('delta', 'error')),
+      'pings everywhere': [
+        (events) => events.flatMap((event) => [plainEvent({ type: 'ping' }, 'ping'), event]),
+        'harmless',
+      ],
     }),
-    ...streams(
-      'messages-stream',
-      {
-        'pings everywhere': (events) =>
-          events.flatMap((event) => [plainEvent({ type: 'ping' }, 'ping'), event]),
-      },
-      'harmless',
-    ),
   ],
 
   'that changes members of whole responses:': [
@@ -369,6 +352,8 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       'choices in capitals': rename('choices', 'Choices'),
       'object and all behind it gone': renamedAll('choices', 'created', 'kv_transfer_params', 'model'),
       'choices as error': renamedAll('error', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm'),
+      'another id': [withPlain('id', '"chatcmpl-other"'), 'harmless'],
+      'members in another order': [(members) => members.toReversed(), 'harmless'],
     }),
     ...wholes('messages-whole', {
       'stop_reason under another name': rename('stop_reason', 'stop_sequence'),
@@ -382,8 +367,10 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
         ...['content', 'kodel', 'model', 'role', 'stop_reason'],
       ),
     }),
-    ...wholes('embeddings-whole', { 'created as data': renamedAll('data', 'e', 'model', 'object') }),
-    ...wholes('embeddings-whole', { 'created under another name': rename('created', 'createe') }, 'harmless'),
+    ...wholes('embeddings-whole', {
+      'created as data': renamedAll('data', 'e', 'model', 'object'),
+      'created under another name': [rename('created', 'createe'), 'harmless'],
+    }),
     ...wholes('transcription-verbose', { 'language as text': renamedAll('text', 'u', 'v', 'w') }),
     ...wholes('transcription-whole', { 'text plain': withPlain('text', '"forged"') }),
     ...wholes('unstructured-whole', {
@@ -404,8 +391,6 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
         'another type in clear': withPlain('type', '"forged"'),
       }),
     ),
-    ...wholes('chat-whole', { 'another id': withPlain('id', '"chatcmpl-other"') }, 'harmless'),
-    ...wholes('chat-whole', { 'members in another order': (members) => members.toReversed() }, 'harmless'),
   ],
 
   'that sends fewer or more choices than asked for, or ends a stream early:': [
@@ -519,12 +504,8 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
         ...all,
         { name: 'choices', value: '[]' },
       ]),
+      'another usage': [withMembers(withPlain('usage', '{"total_tokens":1}')), 'harmless'],
     }),
-    ...streams(
-      'chat-stream',
-      { 'another usage': withMembers(withPlain('usage', '{"total_tokens":1}')) },
-      'harmless',
-    ),
   ],
 };
 
@@ -536,9 +517,6 @@ type Honest = readonly (readonly unknown[])[];
 const isBeginning = (items: readonly unknown[], honest: Honest): boolean =>
   honest.some((of) => isDeepStrictEqual(items, of.slice(0, items.length)));
 
-const codeOf = (item: unknown): string =>
-  (item as { error?: { code?: string } } | undefined)?.error?.code ?? 'none';
-
 /**
  * Whole answers: 502, the code in the body; errors keep their status. Streams: the same, or an honest
  * beginning, an error event and a broken connection.
@@ -547,14 +525,14 @@ function assertRefused({ api, events, ...given }: HonestExchange, outcome: Outco
   const { status, text, broken, items } = outcome;
   assertError(given as HonestExchange, outcome, honest);
   if (status === 502 || status === given.status) {
-    assert.match(text, new RegExp(`"code":"(?:${REFUSED.join('|')})"`));
+    assert.match(text, REFUSED);
     assert.deepEqual([items, broken], [[], false]);
     return;
   }
   assert.notEqual(events, undefined, `${status}: ${text}`);
   const read = readStream(api, text).items;
   assert.deepEqual([Math.trunc(status / 100), broken], [2, true], text);
-  assert.ok(REFUSED.includes(codeOf(read.at(-1))), text);
+  assert.match(JSON.stringify(read.at(-1)), REFUSED);
   assert.deepEqual(read.slice(0, -1), items);
 }
 

@@ -1,9 +1,7 @@
 /**
  * Whom the whole proxy calls: the API and the manifest source, and a vendor only where evidence comes without
- * what it needs (docs/protocol/attestation.md 7, 10); and what it does when validation fails under an older
- * manifest.
+ * what it needs (docs/protocol/attestation.md 7, 10).
  */
-
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -120,50 +118,8 @@ describe('complete SEV-SNP evidence', () => {
 
 describe('collateral that evidence lacks', () => {
   const noCrl = { 'evidence-no-crl': true } as const;
-  const noVcek = { 'evidence-no-vcek': true } as const;
-  const fetches: readonly (readonly [
-    what: string,
-    options: SimulatorOptions,
-    fetched: number,
-    again: number,
-    lists: number,
-  ])[] = [
-    ['SEV-SNP without both', { faults: { ...noCrl, ...noVcek } }, 2, 1, 1],
-    ['TDX', { tee: 'tdx' }, 4, 4, 2],
-  ];
-  for (const [what, options, fetched, again, lists] of fetches) {
-    it(`is fetched from the vendor and kept in the workspace; the next start asks for all but certificates again: ${what}`, async () => {
-      await inScene(options, async ({ simulator, connections, start, collateralFiles }) => {
-        const vendor = options.tee === 'tdx' ? '--intel-pcs-url' : '--amd-kds-url';
-        const first = await start(`${vendor}=${simulator.url}`);
-        await first.session.acquire(WAIT);
-        assert.equal(simulator.counts['collateral'], fetched);
-        assert.equal(collateralFiles().length, fetched);
-        await first.close();
-
-        const second = await start(`${vendor}=${simulator.url}`);
-        await second.session.acquire(WAIT);
-        assert.equal(simulator.counts['attest'], 2);
-        assert.equal(simulator.counts['collateral'], fetched + again);
-        assert.deepEqual(connections.targets(), [`localhost:${simulator.port}`]);
-        await second.close();
-
-        // With the vendor gone, what is kept does, and the verdict says so, and how old lists are.
-        simulator.faults.set('collateral-status', 503);
-        const third = await start(`${vendor}=${simulator.url}`);
-        await third.session.acquire(WAIT);
-        const stored = third.session
-          .lastVerdict()
-          ?.checks.filter(({ found }) => /^stored at \S+Z, because .*status 503/.test(found));
-        assert.equal(stored?.length, again);
-        assert.equal(stored?.filter(({ age = 0 }) => age > 0).length, lists);
-      });
-    });
-  }
-
   const refused: readonly (readonly [what: string, options: SimulatorOptions])[] = [
     ['SEV-SNP without a revocation list', { faults: noCrl }],
-    ['SEV-SNP without a VCEK certificate', { faults: noVcek }],
     ['TDX', { tee: 'tdx' }],
   ];
   for (const [what, options] of refused) {
@@ -179,33 +135,4 @@ describe('collateral that evidence lacks', () => {
       });
     });
   }
-});
-
-describe('a deployment that moves to another manifest', () => {
-  it('is followed if the proxy fetches manifests: it fetches the newest one and attests again', async () => {
-    await inScene({}, async ({ simulator, start, lines }) => {
-      const proxy = await start();
-      const old = await proxy.session.acquire(WAIT);
-      await simulator.rotateManifest();
-      const renewed = await proxy.session.renewAfterDenial(old.secretId);
-      assert.notEqual(renewed.manifestSha256, old.manifestSha256);
-      assert.equal(renewed.manifestSha256, simulator.manifestSha256);
-      const { manifest, attest } = simulator.counts;
-      assert.deepEqual([manifest, attest], [2, 3]);
-      const refetched = lines.find(({ msg }) => msg === 'Trying the newest manifest');
-      assert.equal(refetched?.['changed'], true);
-      assert.equal(await complete(proxy), 200);
-    });
-  });
-
-  it('is not followed if --manifest-path gives the manifest', async () => {
-    await inScene({}, async ({ simulator, start }) => {
-      const proxy = await start(`--manifest-path=${join(simulator.directory ?? '', 'manifest.json')}`);
-      const old = await proxy.session.acquire(WAIT);
-      await simulator.rotateManifest(); // rewrites the file too: it was read once, at the start
-      await assert.rejects(proxy.session.renewAfterDenial(old.secretId), { code: 'manifest_mismatch' });
-      const { manifest, secret } = simulator.counts;
-      assert.deepEqual([manifest, secret], [0, 1]);
-    });
-  });
 });

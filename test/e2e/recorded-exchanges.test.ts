@@ -46,7 +46,7 @@ describe('the record of exchanges', () => {
 
   for (const exchange of PLANNED) {
     it(`equals, byte for byte, what upstream and application see now in the exchange "${exchange.name}"`, {
-      timeout: 600_000,
+      timeout: 60_000,
     }, async () => {
       const text = await record(exchange);
       if (RECORDING) recorded.set(exchange.name, text);

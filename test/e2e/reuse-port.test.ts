@@ -7,11 +7,9 @@ import { describe, it } from 'node:test';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { chatBody, post } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
-import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { startRemote } from '../support/remote/remote.ts';
 
 const isOpen = async (port: number): Promise<boolean> => {
@@ -25,32 +23,6 @@ const isOpen = async (port: number): Promise<boolean> => {
 };
 
 describe('an instance with --reuse-port', { timeout: 600_000 }, () => {
-  it('listens only while the service is verified; connections that are open get the reason', async (t) => {
-    const [port, admin] = [Number(await freePort()), Number(await freePort())];
-    const stack = await startStack({
-      flags: ['--reuse-port', `--port=${port}`, `--admin-address=127.0.0.1:${admin}`],
-    });
-    t.after(() => stack.close());
-    const readiness = async (): Promise<string> => (await fetch(`http://127.0.0.1:${admin}/readyz`)).text();
-    await stack.proxy.opened;
-    assert.equal(await readiness(), '');
-    const kept = rawClient(port);
-    t.after(() => kept.socket.destroy());
-    kept.send(post(chatBody()));
-    await kept.until(/^HTTP\/1\.1 200/);
-
-    stack.simulator.faults.set('evidence-debug', true);
-    stack.simulator.secrets.dropAll();
-    kept.send(post(chatBody()));
-    await kept.until(/HTTP\/1\.1 400[\s\S]*attestation_failed/);
-    assert.equal(await isOpen(port), false);
-    assert.match(await readiness(), /attestation_failed/);
-
-    stack.simulator.faults.clear();
-    await eventually('the open port', () => isOpen(port));
-    assert.equal((await askChat({ url: `http://127.0.0.1:${port}` })).status, 200);
-  });
-
   it('ends with 1 and says how to find which program has the port, if that does not share it', async (t) => {
     const occupied = createServer().listen(0, '127.0.0.1');
     t.after(() => occupied.close());
@@ -63,19 +35,6 @@ describe('an instance with --reuse-port', { timeout: 600_000 }, () => {
     await eventually('its end', () => proxy.process.exitCode !== null);
     assert.equal(proxy.process.exitCode, 1);
     assert.match(proxy.log(), /Error: listening on 127\.0\.0\.1 port \d+: EADDRINUSE; another program has/);
-  });
-
-  it('ends with 0 on SIGTERM although it has not listened yet', async (t) => {
-    const proxy = await startProxyProcess(
-      [
-        ...['--reuse-port', `--port=${await freePort()}`, '--listen-address=127.0.0.1', '--api-key=k'],
-        ...['--api-endpoint=localhost:1', `--workspace=${temporaryDirectory('reuse-port-')}`],
-      ],
-      {},
-    );
-    t.after(() => proxy.stop('SIGKILL'));
-    assert.equal(await isOpen(Number(new URL(proxy.url).port)), false);
-    assert.equal(await proxy.stop('SIGTERM'), 0, proxy.log());
   });
 });
 

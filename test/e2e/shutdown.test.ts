@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { closeSync, constants, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import type { Times } from '../../lib/times.ts';
@@ -10,6 +9,7 @@ import { answerTo, post } from '../support/doors/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { serveNobody } from '../support/remote/loopback.ts';
 import { deploymentFlags, type Remote, startRemote } from '../support/remote/remote.ts';
 
 /** A grace period so long that no load on the machine is taken for it. */
@@ -56,14 +56,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   });
 
   it('ends after SIGTERM although the service answers no TLS handshake and nobody reads its log, and exits with 0', async (t) => {
-    const mute = new Set<Socket>();
-    const service = createServer((socket) => mute.add(socket.on('error', () => {})));
-    await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve));
-    t.after(() => {
-      for (const socket of mute) socket.destroy();
-      service.close();
-    });
-    const { port } = service.address() as AddressInfo;
+    const { port, open } = await serveNobody(t);
     const fill = "process.once('SIGTERM', () => process.stderr.write('x'.repeat(2 ** 20)))";
     const proxy = await startProxyProcess(
       [
@@ -74,7 +67,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
       { times: { connectTimeout: 60_000 } },
     );
     t.after(() => proxy.process.kill('SIGKILL'));
-    await eventually('a connection', () => mute.size > 0);
+    await eventually('a connection', () => open.size > 0);
     proxy.process.stderr?.pause();
     proxy.process.kill('SIGTERM');
     await eventually('its end', () => proxy.process.exitCode !== null, WITHOUT_IT);
@@ -111,16 +104,6 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
     );
   });
 
-  it('ends at once after a third SIGTERM, by that signal, if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'third-signal', ['--receipts'], {});
-    for (const sign of ['No response is under way', 'A second signal', 'Another signal']) {
-      proxy.process.kill('SIGTERM');
-      await eventually(sign, () => proxy.log().includes(sign));
-    }
-    await eventually('the end of the process', () => ended(proxy));
-    assert.equal(proxy.process.signalCode, 'SIGTERM', proxy.log());
-  });
-
   /**
    * The program, while its only thread for files reads a pipe that gets no data. As with a disk that does not
    * answer, no receipt can be written, and process.exit() waits for the thread.
@@ -151,20 +134,24 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   }
   const ended = ({ process }: Program): boolean => process.exitCode !== null || process.signalCode !== null;
 
-  it('ends soon after a second SIGTERM also if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'second-signal', ['--receipts'], { lastWork: 500 });
-    proxy.process.kill('SIGTERM');
-    await eventually('the end of the responses', () => proxy.log().includes('No response is under way'));
-    proxy.process.kill('SIGTERM');
-    await eventually('the end of the process', () => ended(proxy));
-    assert.equal(proxy.process.signalCode, 'SIGTERM', proxy.log());
-  });
-
-  it('kills itself a while after --shutdown-grace if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'one-signal', ['--receipts'], { stopMargin: 1_000 });
-    proxy.process.kill('SIGTERM');
-    await eventually('the end of the process', () => ended(proxy), 60_000);
-    assert.equal(proxy.process.signalCode, 'SIGKILL', proxy.log());
-    assert.match(proxy.log(), /level=WARN .*msg="The end takes too long/);
-  });
+  for (const [what, signs, times, signal] of [
+    [
+      'at once after a third SIGTERM, by that signal,',
+      ['No response', 'A second signal', 'Another'],
+      {},
+      'SIGTERM',
+    ],
+    ['soon after a second SIGTERM', ['No response is under way', ''], { lastWork: 500 }, 'SIGTERM'],
+    ['by itself a while after --shutdown-grace', [''], { stopMargin: 1_000 }, 'SIGKILL'],
+  ] as const) {
+    it(`ends ${what} if a disk does not answer`, async (t) => {
+      const proxy = await withHangingDisk(t, what.replaceAll(' ', '-'), ['--receipts'], times);
+      for (const sign of signs) {
+        proxy.process.kill('SIGTERM');
+        await eventually(sign, () => proxy.log().includes(sign));
+      }
+      await eventually('the end of the process', () => ended(proxy));
+      assert.equal(proxy.process.signalCode, signal, proxy.log());
+    });
+  }
 });

@@ -24,31 +24,24 @@ describe('a start that fails', { timeout: 600_000 }, () => {
   });
 
   it('is refused by name if the port is taken, and says how to find which program has it', async () => {
-    await assert.rejects(startStack({ flags: [`--port=${taken}`] }), {
-      code: 'listen_failed',
-      message: `listening on 127.0.0.1 port ${taken}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${taken} -sTCP:LISTEN`,
-    });
+    const message = new RegExp(
+      `^listening on 127\\.0\\.0\\.1 port ${taken}: EADDRINUSE; .* lsof -nP -iTCP:${taken} `,
+    );
+    await assert.rejects(startStack({ flags: [`--port=${taken}`] }), { code: 'listen_failed', message });
   });
 
-  for (const [what, workspace, problem] of [
-    [
-      'is below a file',
-      '/dev/null/work',
-      'created: ENOTDIR: a file or a link stands where a directory is needed',
-    ],
-    // Node's own recursive mkdir never returns here.
-    ['mkdir cannot create', '/proc/work', 'created: ENOENT: no such file or directory'],
-    // Its permissions let root write.
-    ['exists and cannot be written', '/proc', 'written: ENOENT: no such file or directory'],
-    ['is a file', '/dev/null', 'written: ENOTDIR: a file or a link stands where a directory is needed'],
-  ] as const)
-    it(`names the reason if the workspace ${what}`, () =>
+  it('names the directory and the reason if the workspace cannot be created or written', () => {
+    for (const [workspace, problem] of [
+      ['/dev/null/work', 'created: ENOTDIR'], // it is below a file
+      ['/proc/work', 'created: ENOENT'], // Node's own recursive mkdir never returns here
+      ['/proc', 'written: ENOENT'], // its permissions let root write
+      ['/dev/null', 'written: ENOTDIR'], // it is a file
+    ] as const)
       assert.throws(() => prepareWorkspace(workspace), {
         code: 'config_invalid',
-        message: new RegExp(
-          `^the directory "${workspace}" of --workspace cannot be ${problem}; check the path`,
-        ),
-      }));
+        message: new RegExp(`^the directory "${workspace}" of --workspace cannot be ${problem}: `),
+      });
+  });
 });
 
 describe('a start whose service cannot be reached', { timeout: 600_000 }, () => {
@@ -59,21 +52,12 @@ describe('a start whose service cannot be reached', { timeout: 600_000 }, () => 
       const errors = stack.logLines.filter((text) => text.includes('"level":"ERROR"'));
       return errors.length > 1 && errors.map((line) => JSON.parse(line));
     });
-    assert.deepEqual(
-      failed.slice(0, 2).map(({ msg, reason, remedy }) => [msg, reason, remedy]),
-      [
-        [
-          'The service cannot be reached; trying again within 1 second',
-          'localhost:1 refused the connection',
-          undefined,
-        ],
-        [
-          'Not verified: the verification was not completed',
-          'upstream_unreachable: localhost:1 refused the connection',
-          'Check the network, --api-endpoint and the proxy settings.',
-        ],
-      ],
-    );
+    const [first, second] = failed;
+    assert.match(first.msg, /cannot be reached; trying again within 1 second$/);
+    assert.equal(first.reason, 'localhost:1 refused the connection');
+    assert.match(second.msg, /^Not verified: /);
+    assert.match(second.reason, /^upstream_unreachable: localhost:1 /);
+    assert.match(second.remedy, /--api-endpoint/);
     assert.ok(!stack.logLines.join('').includes('Attestation'));
   });
 });

@@ -1,40 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
 import { RequestCipher } from '../../lib/envelope/message-cipher.ts';
-import {
-  countingIvs,
-  EXCHANGE,
-  fixedCipher,
-  hex,
-  inferenceVectors,
-} from '../support/remote/exchange-fixture.ts';
+import { countingIvs, EXCHANGE, fixedCipher, hex } from '../support/remote/exchange-fixture.ts';
 import { literalOpen, literalSeal } from '../support/remote/literal-envelope.ts';
 import { sealedMessages } from '../support/remote/sealing.ts';
+import primitive from '../vectors/inference/message-primitive.json' with { type: 'json' };
 
-interface MessageVectors {
-  readonly vectors: readonly {
-    readonly name: string;
-    readonly plaintextHex: string;
-    readonly sequence: number;
-    readonly ivHex: string;
-    readonly message: string;
-  }[];
-  readonly mustFail: readonly {
-    readonly name: string;
-    readonly sequence: number;
-    readonly requestNonceHex?: string;
-    readonly message: string;
-  }[];
-  readonly upstreamAccepts: readonly {
-    readonly name: string;
-    readonly sequence: number;
-    readonly message: string;
-    readonly plaintextHex: string;
-  }[];
-}
-
-const { vectors, mustFail, upstreamAccepts } = inferenceVectors<MessageVectors>('message-primitive');
+const { vectors, mustFail, upstreamAccepts } = primitive;
 
 const seal = (cipher: RequestCipher, plaintext: Uint8Array): string => sealedMessages(cipher, plaintext)[0]!;
 
@@ -84,31 +56,18 @@ describe('a request cipher refuses as malformed', () => {
   const good = vectors.find(({ name }) => name === 'json string')!.message;
   const [id, nonce, iv, body] = good.slice(1, -1).split(':') as [string, string, string, string];
   const cases: Record<string, string> = {
-    'nothing in it': '',
-    'two parts': `${id}:${nonce}`,
     'three parts': `${id}:${nonce}:${iv}`,
     'less than a tag': `${id}:${nonce}:${iv}:${body.slice(0, 30)}`,
-    'an odd number of hex digits': `${id}:${nonce}:${iv}:${body}0`,
-    'an iv of 13 bytes': `${id}:${nonce}:${iv}00:${body}`,
-    'a blank in the ciphertext': `${id}:${nonce}:${iv}: ${body.slice(1)}`,
     'text behind it': `${good} `,
     // Whoever finds a message by its quotes relies on these.
     'a line end in the id': good.replace(id, `${id.slice(0, 9)}\n${id.slice(9)}`),
     'a control character in the id': good.replace(id, `\x1f${id}`),
-    'no hex at the end': `${id}:${nonce}:${iv}:${body.slice(0, -1)}g`,
   };
   for (const [name, message] of Object.entries(cases)) {
     it(`a message with ${name}`, () => {
       assert.throws(() => open(fixedCipher(), message), { code: 'response_malformed' });
     });
   }
-
-  it('a long message with a character in the middle that is no hex digit', () => {
-    const long = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.alloc(5000));
-    const at = long.length - 4000;
-    const message = `${long.slice(0, at)}g${long.slice(at + 1)}`;
-    assert.throws(() => open(fixedCipher(), message), { code: 'response_malformed' });
-  });
 
   it('a message with one changed character of iv or ciphertext, or else as not authentic', () => {
     const start = good.indexOf(iv);
@@ -143,15 +102,6 @@ describe('the messages of a request', () => {
       }
     });
   }
-
-  it('may be fewer than those of the response', () => {
-    const cipher = fixedCipher();
-    seal(cipher, Buffer.from('q'));
-    for (let i = 0; i < 3; i++) {
-      const response = literalSeal(EXCHANGE, i, Buffer.alloc(12, 7), Buffer.from('a'));
-      assert.equal(openTogether(cipher, [response]).join(''), 'a');
-    }
-  });
 });
 
 describe('a request cipher', () => {
@@ -164,6 +114,15 @@ describe('a request cipher', () => {
       assert.equal(literalOpen(EXCHANGE, i, seal(cipher, Buffer.from(`q${i}`))).toString(), `q${i}`);
     }
     for (let i = 0; i < 3; i++) assert.equal(open(cipher, response(i, `a${i}`)).toString(), `a${i}`);
+  });
+
+  it('seals plaintexts of every size, short and long, as the literal envelope does', () => {
+    const plaintexts = [0, 1, 15, 16, 511, 512, 513, 5_000].map((size) => Buffer.alloc(size, 'x'));
+    const ivs = countingIvs();
+    assert.deepEqual(
+      sealedMessages(fixedCipher({ ivs: countingIvs() }), ...plaintexts),
+      plaintexts.map((each, sequence) => literalSeal(EXCHANGE, sequence, ivs(), each)),
+    );
   });
 
   it('opens messages together only in the order of their numbers', () => {
@@ -187,10 +146,15 @@ describe('a request cipher', () => {
   });
 
   it('refuses everything after a failure', () => {
-    for (const bad of [response(1, 'b'), 'no message']) {
+    const noHex = response(0, 'a').replace(/.."$/, 'gg"');
+    for (const [bad, next] of [
+      [response(1, 'b'), 1],
+      [noHex, 1],
+      ['no message', 0],
+    ] as const) {
       const cipher = fixedCipher();
       assert.throws(() => open(cipher, bad));
-      assert.throws(() => open(cipher, response(0, 'a')), { code: /^response_/ });
+      assert.throws(() => open(cipher, response(next, 'a')), { code: /^response_/ });
     }
   });
 
@@ -219,53 +183,5 @@ describe('a request cipher', () => {
     }
     assert.equal(nonces.size, 50);
     assert.equal(seen.size, 1500);
-  });
-});
-
-describe('a request cipher, compared with the literal envelope', () => {
-  it('seals several plaintexts, short and long, as the literal envelope seals them one by one', () => {
-    const size = fc.oneof(fc.nat({ max: 80 }), fc.integer({ min: 250, max: 530 }), fc.constant(5_000));
-    const all = fc.array(size, { maxLength: 20 });
-    fc.assert(
-      fc.property(all, (sizes) => {
-        const plaintexts = sizes.map((length, k) => Buffer.alloc(length, `${k}`));
-        const ivs = countingIvs();
-        assert.deepEqual(
-          sealedMessages(fixedCipher({ ivs: countingIvs() }), ...plaintexts),
-          plaintexts.map((each, sequence) => literalSeal(EXCHANGE, sequence, ivs(), each)),
-        );
-      }),
-      { seed: 20261124 },
-    );
-  });
-
-  it('opens several messages together, short and long, and refuses all of them if one is wrong', () => {
-    const size = fc.oneof(fc.nat({ max: 80 }), fc.integer({ min: 500, max: 530 }), fc.constant(5_000));
-    const plaintexts = fc
-      .array(size, { minLength: 1, maxLength: 20 })
-      .map((sizes) => sizes.map((length, k) => Buffer.alloc(length, `${k}`)));
-    const harm = fc.option(fc.nat());
-    fc.assert(
-      fc.property(plaintexts, harm, (all, harmed) => {
-        const messages = all.map((plaintext, sequence) =>
-          literalSeal(EXCHANGE, sequence, Buffer.alloc(12, sequence), plaintext),
-        );
-        const together = fixedCipher();
-        if (harmed === null) {
-          assert.deepEqual(openTogether(together, messages), all);
-          assert.throws(() => openTogether(together, messages.slice(0, 1)), {
-            code: 'response_not_authentic',
-          });
-          return;
-        }
-        const at = harmed % messages.length;
-        const wrong = literalSeal(EXCHANGE, at + 1, Buffer.alloc(12), all[at]!);
-        assert.throws(() => openTogether(together, messages.with(at, wrong)), {
-          code: 'response_not_authentic',
-        });
-        assert.throws(() => openTogether(together, messages), { code: 'response_not_authentic' });
-      }),
-      { seed: 20261121 },
-    );
   });
 });

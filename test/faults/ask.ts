@@ -3,7 +3,6 @@
  * that its response shows.
  */
 import { type Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
-import { connect, type Socket } from 'node:net';
 import { DOOR } from '../support/doors/library-door.ts';
 
 export type ApiStyle = 'openai' | 'anthropic';
@@ -101,19 +100,6 @@ function asked(url: string, question: Question): Promise<ChatResponse> {
   });
   req.end(bodyOf(question));
   return promise;
-}
-
-/** The request as bytes on a socket that nobody reads; `part` of its body is sent (1: all of it). */
-export function send(port: number, question: Question, part = 1): Socket {
-  const body = Buffer.from(bodyOf(question));
-  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
-  socket.on('error', () => {});
-  socket.write(
-    `POST ${PATHS[question.style]} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
-      `Content-Length: ${body.length}\r\n\r\n`,
-  );
-  socket.write(body.subarray(0, body.length * part));
-  return socket;
 }
 
 type Head = Pick<IncomingMessage, 'headers' | 'complete'> & { readonly statusCode?: number | undefined };

@@ -30,74 +30,34 @@ export const summary = ({ status, shows, code, ended }: Cell): string =>
 
 type More = Partial<Pick<Cell, 'headers' | 'log' | 'counters' | 'upstream'>>;
 
-const cell = (base: Omit<Cell, 'headers' | 'upstream'>, more: More): Cell => ({
-  headers: {},
-  upstream: 1,
-  ...base,
-  ...more,
-  log: [...(more.log ?? []), ...base.log],
-  counters: { ...base.counters, ...more.counters },
+/** The whole answer, as if nothing had happened; `more` is added to it. */
+export const complete = ({ log = [], ...more }: More = {}): Cell => ({
+  ...{ status: 200, ended: 'clean', shows: 'answer', code: undefined, headers: {}, upstream: 1 },
+  ...{ counters: {}, ...more, log },
 });
 
-/** The whole answer, as if nothing had happened. */
-export const complete = (more: More = {}): Cell =>
-  cell(
-    {
-      status: 200,
-      ended: 'clean',
-      shows: 'answer',
-      code: undefined,
-      log: [],
-      counters: {},
-    },
-    more,
-  );
-
 /** An error of ours in place of an answer; with `status`, the service's own status is kept. */
-export function refused(code: ErrorCode, more: More & { readonly status?: number } = {}): Cell {
-  const { status = ERRORS[code].status, ...rest } = more;
-  return cell(
-    {
-      status,
-      ended: 'clean',
-      shows: 'error',
-      code,
-      log: [code],
-      counters: unopened(code),
-    },
-    rest,
-  );
-}
+export const refused = (code: ErrorCode, more: More & { readonly status?: number } = {}): Cell => ({
+  ...complete(more),
+  ...{ status: more.status ?? ERRORS[code].status, shows: 'error', code },
+  log: [...(more.log ?? []), code],
+  counters: { ...unopened(code), ...more.counters },
+});
 
 /** An error of the service that says of itself that it is not encrypted: shown as it is. */
-export const serviceError = (status: number, more: More = {}): Cell =>
-  cell(
-    {
-      status,
-      ended: 'clean',
-      shows: 'error',
-      code: undefined,
-      log: [`status ${status}`],
-      counters: {},
-    },
-    { headers: { 'privatemode-encrypted': 'false' }, ...more },
-  );
+export const serviceError = (status: number, more: More = {}): Cell => ({
+  ...complete({ headers: { 'privatemode-encrypted': 'false' }, log: [`status ${status}`], ...more }),
+  ...{ status, shows: 'error' },
+});
 
 /**
  * A stream that had begun: an error event in the API style's form, then a connection that is visibly broken.
  */
-export const brokenOff = (code: ErrorCode, more: More = {}): Cell =>
-  cell(
-    {
-      status: 200,
-      ended: 'broken',
-      shows: 'error event',
-      code,
-      log: [code],
-      counters: Object.keys(unopened(code)).length > 0 ? unopened(code) : { truncatedStreams: 1 },
-    },
-    more,
-  );
+export const brokenOff = (code: ErrorCode): Cell => ({
+  ...complete({ log: [code] }),
+  ...{ ended: 'broken', shows: 'error event', code },
+  counters: code.startsWith('response_') ? unopened(code) : { truncatedStreams: 1 },
+});
 
 /** The model server's own error event, which authenticated: passed on, and the stream ends well after it. */
 export const modelError = (): Cell => ({ ...complete(), shows: 'error event' });

@@ -7,14 +7,7 @@ import { DOOR } from '../support/doors/library-door.ts';
 import type { Mode } from './ask.ts';
 import { brokenOff, type Cell, complete, modelError, refused, serviceError } from './cells.ts';
 
-export interface FaultRow {
-  /** The fault as a request asks for it by its model name: `fault=flip_tag:3`. */
-  readonly asks: string;
-  /** What goes wrong, for a reader who does not know the simulator. */
-  readonly does: string;
-  readonly cells: Readonly<Record<Mode, Cell>>;
-  /** What identifies the row, where `asks` does not. */
-  readonly label?: string;
+interface Options {
   /**
    * `impatient`: a proxy with short time-outs. `fresh`: one of its own, for what a session allows but once in
    * a while. `strict`: one that accepts no GPU certificate but a good one.
@@ -26,24 +19,22 @@ export interface FaultRow {
   readonly uploadBytes?: number;
 }
 
+export interface FaultRow extends Options {
+  /** What goes wrong, for a reader who does not know the simulator. */
+  readonly does: string;
+  /** The fault as a request asks for it by its model name: `fault=flip_tag:3`. */
+  readonly asks: string;
+  readonly cells: Readonly<Record<Mode, Cell>>;
+}
+
+type Cells = Cell | readonly [stream: Cell, unary: Cell];
+
 /** The proxies that serve many rows, by what starts them. */
 export const PROXIES = {
   patient: [],
   impatient: ['--first-byte-timeout=400ms', '--stream-idle-timeout=400ms'],
   strict: ['--gpu-ocsp-allow-unknown=false', '--gpu-ocsp-revoked-grace-period=0'],
 } as const satisfies Readonly<Record<string, readonly string[]>>;
-
-type Options = Omit<FaultRow, 'asks' | 'does' | 'cells'>;
-
-const row = (
-  asks: string,
-  does: string,
-  cells: Cell | readonly [stream: Cell, unary: Cell],
-  options: Options = {},
-): FaultRow => {
-  const [stream, unary] = 'status' in cells ? [cells, cells] : cells;
-  return { asks, does, cells: { stream, unary }, ...options };
-};
 
 /** The answer comes, and cannot be opened. */
 const unopened = (code: Parameters<typeof refused>[0]) => [brokenOff(code), refused(code)] as const;
@@ -54,6 +45,8 @@ const CUT_OFF = unopened('stream_unfinished');
 
 /** Shows on event streams only. */
 const onStreams = (stream: Cell) => [stream, complete()] as const;
+const LOST = onStreams(brokenOff('response_not_authentic'));
+const UNFINISHED = onStreams(brokenOff('stream_unfinished'));
 
 const retried = (retry: string) => ({
   log: [`retry ${retry}`],
@@ -68,24 +61,8 @@ const RENEWED = {
   upstream: 2,
 };
 
-const HOUR = 3_600;
-const revokedAt = (hoursAgo: number): number => Math.floor(Date.now() / 1000) - hoursAgo * HOUR;
-
-/**
- * The proxy speaks of its own key itself, without the service's hints; the library's is the application's.
- */
-const REJECTED_KEY =
-  DOOR === 'library' ? serviceError(401) : { ...refused('api_key_rejected'), log: ['status 401'] };
-
-/** Statuses that the service answers, with and without a hint when to come back. */
-const STATUSES: readonly FaultRow[] = [403, 409, 429, 500, 503].flatMap((status) => [
-  row(`fault=status:${status}`, `the service answers ${status}`, serviceError(status)),
-  row(
-    `fault=status:${status},7`,
-    `the service answers ${status} and says when to come back`,
-    serviceError(status, { headers: { 'privatemode-encrypted': 'false', 'retry-after': '7' } }),
-  ),
-]);
+/** Seconds since 1970. */
+const hoursAgo = (hours: number): number => Math.floor(Date.now() / 1000) - hours * 3_600;
 
 /** A gateway's plain text is not shown, but its status and its hint are. It is no failure to decrypt. */
 const gatewayError = (status: number, headers: Record<string, string> = {}): Cell => ({
@@ -93,161 +70,116 @@ const gatewayError = (status: number, headers: Record<string, string> = {}): Cel
   counters: {},
 });
 
-export const MATRIX: readonly FaultRow[] = [
+/**
+ * The proxy speaks of its own key itself, without the service's hints; the library's is the application's.
+ */
+const OWN_KEY = { ...refused('api_key_rejected'), log: ['status 401'] };
+const IMPATIENT = { proxy: 'impatient' } as const;
+const FRESH = { proxy: 'fresh' } as const;
+const NEW = { connection: 'new' } as const;
+const REUSED = { connection: 'reused' } as const;
+const HINT = { 'privatemode-encrypted': 'false', 'retry-after': '7' };
+
+const ROWS: Readonly<Record<string, readonly [asks: string, cells: Cells, options?: Options]>> = {
   // Answers in place of the model's.
-  row('fault=status:401', 'the service rejects the key', REJECTED_KEY),
-  ...STATUSES,
-  row(
-    'fault=gateway_status:401',
-    'a gateway in between rejects the key',
-    DOOR === 'library' ? gatewayError(401) : REJECTED_KEY,
-  ),
-  row('fault=gateway_status:502', 'a gateway in between answers 502 in plain text', gatewayError(502)),
-  row(
+  'the service rejects the key': ['fault=status:401', DOOR === 'library' ? serviceError(401) : OWN_KEY],
+  'the service answers 403': ['fault=status:403', serviceError(403)],
+  'the service answers 429, and when to come back': [
+    'fault=status:429,7',
+    serviceError(429, { headers: HINT }),
+  ],
+  'the service answers 503': ['fault=status:503', serviceError(503)],
+  'a gateway rejects the key': ['fault=gateway_status:401', DOOR === 'library' ? gatewayError(401) : OWN_KEY],
+  'a gateway answers 502 in plain text': ['fault=gateway_status:502', gatewayError(502)],
+  'a gateway answers 429, and when to come back': [
     'fault=gateway_status:429,7',
-    'a gateway in between answers 429 and says when to come back',
     gatewayError(429, { 'retry-after': '7' }),
-  ),
-  row('fault=gateway_status:503', 'a gateway in between answers 503', gatewayError(503)),
-  row('fault=redirect', 'the service redirects', refused('upstream_redirect')),
-  row('fault-once=no_secret', 'the worker does not know the secret', complete(RENEWED), { proxy: 'fresh' }),
-  row('fault=no_secret', 'the worker knows no secret at all', refused('secret_denied', RENEWED), {
-    proxy: 'fresh',
-  }),
-  row('fault=gpu_status:good', "the worker's GPU certificate is good", complete()),
-  row('fault=gpu_status:unknown', "nobody knows the status of the worker's GPU certificate", complete()),
-  row(
+  ],
+  'the service redirects': ['fault=redirect', refused('upstream_redirect')],
+  'the worker does not know the secret': ['fault-once=no_secret', complete(RENEWED), FRESH],
+  'the worker knows no secret at all': ['fault=no_secret', refused('secret_denied', RENEWED), FRESH],
+  "the worker's GPU certificate is good": ['fault=gpu_status:good', complete()],
+  'nobody knows the status of that certificate': ['fault=gpu_status:unknown', complete()],
+  'nobody knows it, and the flags do not allow that': [
     'fault=gpu_status:unknown',
-    "nobody knows the status of the worker's GPU certificate, and the flags do not allow that",
     serviceError(500),
-    {
-      proxy: 'strict',
-    },
-  ),
-  row(
-    `fault=gpu_status:revoked,${revokedAt(47)}`,
-    "the worker's GPU certificate was revoked an hour less ago than the grace period",
-    complete(),
-    {
-      label: 'gpu_status:revoked 47 hours ago',
-    },
-  ),
-  row(
-    `fault=gpu_status:revoked,${revokedAt(49)}`,
-    "the worker's GPU certificate was revoked an hour longer ago than the grace period",
-    serviceError(500),
-    { label: 'gpu_status:revoked 49 hours ago' },
-  ),
-  row('fault=early_413', 'the service answers 413 before the body arrived', serviceError(413)),
-  row('fault=early_413', 'the service answers 413 while a large upload is under way', serviceError(413), {
-    uploadBytes: 4 << 20,
-  }),
-  row('fault=early_413_abrupt', 'the service answers 413 and closes at once', serviceError(413)),
-  row(
+    { proxy: 'strict' },
+  ],
+  'it was revoked within the grace period': [`fault=gpu_status:revoked,${hoursAgo(47)}`, complete()],
+  'it was revoked before that': [`fault=gpu_status:revoked,${hoursAgo(49)}`, serviceError(500)],
+  'the service answers 413 before the body arrived': ['fault=early_413', serviceError(413)],
+  'the service answers 413 while 4 MiB are under way': [
+    'fault=early_413',
+    serviceError(413),
+    { uploadBytes: 4 << 20 },
+  ],
+  'the service answers 413 and closes at once': ['fault=early_413_abrupt', serviceError(413)],
+  'the service closes while 16 MiB are under way, and its answer is lost': [
     'fault=early_413_abrupt',
-    'the service closes while a large upload is under way, and its answer is lost',
     refused('upstream_closed_during_upload'),
     { uploadBytes: 16 << 20 },
-  ),
+  ],
 
   // Delivery: late, in pieces, or not all of it.
-  row('fault=slow_drain', 'the service reads the upload slowly', complete()),
-  row('fault=stall_before', 'the service does not begin to answer', refused('first_byte_timeout'), {
-    proxy: 'impatient',
-  }),
-  row(
+  'the service reads the upload slowly': ['fault=slow_drain', complete()],
+  'the service does not begin to answer': ['fault=stall_before', refused('first_byte_timeout'), IMPATIENT],
+  'a new connection is reset before the answer': ['fault-once=reset_before_headers', complete(RESET), NEW],
+  'a connection that was kept is reset before the answer: it may have been closed meanwhile': [
     'fault-once=reset_before_headers',
-    'a new connection is reset before the answer begins',
-    complete(RESET),
-    {
-      connection: 'new',
-    },
-  ),
-  row(
-    'fault-once=reset_before_headers',
-    'a connection that was kept alive is reset before the answer begins: it may have been closed meanwhile',
     complete(STALE),
-    { connection: 'reused' },
-  ),
-  row(
+    REUSED,
+  ],
+  'every connection is reset before the answer': [
     'fault=reset_before_headers',
-    'every connection is reset before the answer begins',
     refused('upstream_reset', RESET),
-    {
-      connection: 'new',
-    },
-  ),
-  row(
+    NEW,
+  ],
+  'every connection is reset before the answer, the first of which was kept': [
     'fault=reset_before_headers',
-    'every connection is reset before the answer begins, the first of which was kept alive',
     refused('upstream_reset', STALE),
-    {
-      connection: 'reused',
-    },
-  ),
-  row('fault=informational', 'a burst of 1xx answers comes first', complete()),
-  row('fault=reset_after_headers', 'the connection is reset after the head', CUT_OFF),
-  row('fault=reset_mid_event', 'the connection is reset inside an event', CUT_OFF),
-  row('fault=half_close', 'the service closes its side inside an event', CUT_OFF),
-  row('fault=stall_mid', 'the answer stops inside an event', unopened('stream_idle_timeout'), {
-    proxy: 'impatient',
-  }),
-  row('fault=trickle', 'every byte comes on its own', complete()),
-  row('fault=split_events', 'every event comes in two, cut at each place in turn', complete()),
+    REUSED,
+  ],
+  'a burst of 1xx answers comes first': ['fault=informational', complete()],
+  'the connection is reset after the head': ['fault=reset_after_headers', CUT_OFF],
+  'the connection is reset inside an event': ['fault=reset_mid_event', CUT_OFF],
+  'the service closes its side inside an event': ['fault=half_close', CUT_OFF],
+  'the answer stops inside an event': ['fault=stall_mid', unopened('stream_idle_timeout'), IMPATIENT],
+  'every byte comes on its own': ['fault=trickle', complete()],
+  'every event comes in two, cut at each place in turn': ['fault=split_events', complete()],
 
   // Protection: messages altered, marks forged, plaintext where none may be.
-  row('fault=flip_tag', 'one bit of a tag is flipped', FORGED),
-  row('fault=short_iv', 'an iv is a byte too short', MALFORMED),
-  row('fault=plain_member', 'a plaintext stands where a message belongs', MALFORMED),
-  row('fault=wrong_nonce', 'the answer is encrypted under another nonce', FORGED),
-  row(
-    'fault=foreign_labels',
-    'the messages name another secret and nonce, which are only labels',
-    complete(),
-  ),
-  row('fault=plain_unmarked', 'the answer is in clear', FORGED),
-  row(
-    'fault=plain_marked',
-    'the answer is in clear, and marked as such: a forged success',
-    refused('response_not_encrypted'),
-  ),
-  row(
-    'fault=sealed_marked',
-    'the answer is encrypted, and marked as clear',
-    refused('response_not_encrypted'),
-  ),
-  row('fault=gzip', 'the answer is compressed, which was not asked for', refused('response_malformed')),
+  'one bit of a tag is flipped': ['fault=flip_tag', FORGED],
+  'an iv is a byte too short': ['fault=short_iv', MALFORMED],
+  'a plaintext stands where a message belongs': ['fault=plain_member', MALFORMED],
+  'the answer is encrypted under another nonce': ['fault=wrong_nonce', FORGED],
+  'another secret and nonce are named, which are only labels': ['fault=foreign_labels', complete()],
+  'the answer is in clear': ['fault=plain_unmarked', FORGED],
+  'the answer is in clear, and marked as such': ['fault=plain_marked', refused('response_not_encrypted')],
+  'the answer is encrypted, and marked as clear': ['fault=sealed_marked', refused('response_not_encrypted')],
+  'the answer is compressed, unasked': ['fault=gzip', refused('response_malformed')],
 
   // The sequence of events: lost, doubled, swapped, ended too soon, too long, or oddly framed.
-  row('fault=huge_line', 'one event is a line of 10 MiB', complete()),
-  row(
+  'one event is a line of 10 MiB': ['fault=huge_line', complete()],
+  'one event is a line of 40 MiB, beyond the limit': [
     'fault=huge_line:41943040',
-    'one event is a line of 40 MiB, beyond the limit',
     onStreams(brokenOff('response_too_large')),
-  ),
-  row('fault=replay', 'an event comes twice', onStreams(brokenOff('response_not_authentic'))),
-  row('fault=reorder', 'two events are swapped', onStreams(brokenOff('response_not_authentic'))),
-  row('fault=drop', 'an event is left out', onStreams(brokenOff('response_not_authentic'))),
-  row('fault=missing_terminal', 'the terminal event is missing', onStreams(brokenOff('stream_unfinished'))),
-  row('fault=duplicate_terminal', 'the terminal event comes twice', onStreams(complete())),
-  row('fault=truncate', 'the stream ends cleanly in the middle', onStreams(brokenOff('stream_unfinished'))),
-  row(
-    'fault=forged_terminal',
-    'the stream ends in the middle, with a forged terminal event',
-    onStreams(brokenOff('stream_unfinished')),
-  ),
-  row('fault=error_event', 'the model server breaks off with an error event', onStreams(modelError())),
-  row('fault=crlf', 'lines end with CR LF', onStreams(complete())),
-  row('fault=comments', 'comments, ids and retry lines stand between the events', onStreams(complete())),
-];
+  ],
+  'an event comes twice': ['fault=replay', LOST],
+  'two events are swapped': ['fault=reorder', LOST],
+  'an event is left out': ['fault=drop', LOST],
+  'the terminal event is missing': ['fault=missing_terminal', UNFINISHED],
+  'the terminal event comes twice': ['fault=duplicate_terminal', onStreams(complete())],
+  'the stream ends cleanly in the middle': ['fault=truncate', UNFINISHED],
+  'the stream ends in the middle, with a forged terminal event': ['fault=forged_terminal', UNFINISHED],
+  'the model server breaks off with an error event': ['fault=error_event', onStreams(modelError())],
+  'lines end with CR LF': ['fault=crlf', onStreams(complete())],
+  'comments, ids and retry lines stand between the events': ['fault=comments', onStreams(complete())],
+};
 
-/** What the row is called; no two rows have the same name. */
-export function nameOf({ asks, label, proxy, connection, uploadBytes }: FaultRow): string {
-  const fault = label ?? asks.replace(/^fault=/, '').replace(/^fault-once=(.*)/, '$1, once');
-  const large = uploadBytes === undefined ? '' : `, ${uploadBytes >> 20} MiB under way`;
-  const reused = connection === undefined ? '' : `, ${connection} connection`;
-  return `${fault}${large}${reused}${proxy === 'strict' ? ', strict flags' : ''}`;
-}
+export const MATRIX: readonly FaultRow[] = Object.entries(ROWS).map(([does, [asks, cells, options]]) => {
+  const [stream, unary] = 'status' in cells ? [cells, cells] : cells;
+  return { does, asks, cells: { stream, unary }, ...options };
+});
 
 /** The fault's name in the table of the simulator. */
 export const faultName = ({ asks }: Pick<FaultRow, 'asks'>): InferenceFaultName =>

@@ -5,7 +5,6 @@ import fc from 'fast-check';
 import { parseConfig } from '../../lib/config/config.ts';
 import { FLAGS } from '../../lib/config/flags.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { loadTrustStore } from '../../lib/network/outbound.ts';
 import { proxyFromEnvironment } from '../../lib/network/outbound-proxy.ts';
 
 /**
@@ -66,23 +65,6 @@ describe('any environment', () => {
       { seed: 20261121, numRuns: 1_000 },
     );
     assert.ok(rules > 100, `only ${rules} rules`);
-  });
-
-  it('never changes what the flags decide, and yields no authorities from an unreadable file', () => {
-    fc.assert(
-      fc.property(fc.dictionary(anything, anything), anything, (env, path) => {
-        assert.deepEqual(
-          configured(() => parseConfig([], env)),
-          parseConfig([], {}),
-        );
-        if (path !== '')
-          assert.equal(
-            configured(() => loadTrustStore({ SSL_CERT_FILE: `/dev/null/${path}` })),
-            undefined,
-          );
-      }),
-      { seed: 20261121, numRuns: 300 },
-    );
   });
 });
 

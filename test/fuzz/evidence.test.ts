@@ -45,62 +45,26 @@ const READERS: Readonly<Record<string, Reader>> = {
   },
 };
 
-type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
-type Path = readonly (string | number)[];
-
-/** Where the values below `value` stand. */
-function paths(value: Json, path: Path = []): Path[] {
-  if (typeof value !== 'object' || value === null) return [path];
-  const entries: [string | number, Json][] = Array.isArray(value)
-    ? [...value.entries()]
-    : Object.entries(value);
-  return [path, ...entries.flatMap(([name, part]) => paths(part, [...path, name]))];
-}
-
+const NUMBERS = [-1, 1.5, 2 ** 53, 1e300];
 const odd = fc.oneof(
-  fc.jsonValue() as fc.Arbitrary<Json>,
-  fc.constantFrom<Json>(
-    '',
-    '00',
-    -1,
-    1.5,
-    2 ** 53,
-    1e300,
-    [],
-    {},
-    '__proto__',
-    '9999-99-99T00:00:00Z',
-    '\ud800',
-  ),
+  fc.jsonValue(),
+  fc.constantFrom(...NUMBERS, [], {}, '', '00', '__proto__', '9999-99-99T00:00:00Z', '\ud800'),
 );
 const harm = fc.record({
   at: fc.nat(),
   remove: fc.nat(3),
   insert: fc.constantFrom('', '"', '{', ']', ',', '\\', '\0', '\xff', '1'),
 });
-const change = fc.record({
-  at: fc.nat(),
-  to: fc.option(odd, { nil: undefined }),
-  under: fc.option(fc.string()),
-});
+const change = fc.record({ at: fc.nat(), to: fc.option(odd, { nil: undefined }) });
 
-/** With one value replaced, removed, or put under another name. */
-function changed(
-  value: Json,
-  { at, to, under }: { at: number; to: Json | undefined; under: string | null },
-): Json {
-  const all = paths(value);
-  const path = all[at % all.length] as Path;
-  const last = path.at(-1);
-  if (last === undefined) return to ?? null;
-  const copy = structuredClone(value);
-  let owner = copy as Record<string | number, Json>;
-  for (const name of path.slice(0, -1)) owner = owner[name] as Record<string | number, Json>;
-  const name = under !== null && !Array.isArray(owner) ? under : last;
-  if (name !== last || to === undefined) delete owner[last];
-  if (to !== undefined)
-    Object.defineProperty(owner, name, { value: to, enumerable: true, writable: true, configurable: true });
-  return copy;
+/** JSON text with `to` in place of the value that comes at that number, or without that value. */
+function changed(text: string, { at, to }: { at: number; to: unknown }): string {
+  const written = (target?: number) => {
+    let next = 0;
+    const replaced = JSON.stringify(JSON.parse(text), (_, value) => (next++ === target ? to : value));
+    return { replaced: replaced ?? 'null', count: next };
+  };
+  return written(at % written().count).replaced;
 }
 
 describe('evidence as JSON', () => {
@@ -120,8 +84,7 @@ describe('evidence as JSON', () => {
       assert.equal(verdict(Buffer.from(text)), 'read');
       const counts = { read: 0, refused: 0 };
       const ofValues = fc.property(fc.array(change, { minLength: 1, maxLength: 3 }), (changes) => {
-        const json = changes.reduce(changed, JSON.parse(text) as Json);
-        counts[verdict(Buffer.from(JSON.stringify(json)))] += 1;
+        counts[verdict(Buffer.from(changes.reduce(changed, text)))] += 1;
       });
       const ofBytes = fc.property(fc.array(harm, { minLength: 1, maxLength: 3 }), (harms) => {
         const bytes = harms.reduce((all, { at, remove, insert }) => {

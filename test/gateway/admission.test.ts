@@ -1,7 +1,32 @@
+/** What is decided by the head of a request: ambiguous heads, and which web pages may use the proxy. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
-import { checkHead } from '../../lib/gateway/admission.ts';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { after, before, describe, it } from 'node:test';
+import fc from 'fast-check';
+import { admit, checkHead, refuseForeignPage } from '../../lib/gateway/admission.ts';
+import {
+  type CorsPolicy,
+  corsHeaders,
+  foreignPage,
+  ownNames,
+  preflightHeaders,
+  saysBrowser,
+} from '../../lib/gateway/cors.ts';
+import type { GatewayOptions } from '../../lib/gateway/deps.ts';
 import { refused } from '../support/doors/config.ts';
+import {
+  answerTo,
+  assertError,
+  chatBody,
+  gatewayFixture,
+  get,
+  post,
+} from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { completion } from '../support/remote/sealed-answers.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 describe('the head of a request', () => {
   it('may have each header that decides something once, and the error names the header and no value', () => {
@@ -49,4 +74,234 @@ describe('the head of a request', () => {
       assert.equal(words, 'the header host is not one host name with an optional port');
     }
   });
+});
+
+const NAMES = ['gpu-box', 'proxy.example', '*.lab.example', 'web.example:8443', 'plain.example:80'];
+const OFF: CorsPolicy = { allowedOrigins: [], ownNames: NAMES };
+const LIST = { allowedOrigins: ['https://chat.example', 'vscode-webview://abc'], ownNames: NAMES };
+const ANY = { allowedOrigins: ['*'], ownNames: NAMES };
+const CHROMIUM = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0' };
+
+const isRefused = (headers: IncomingHttpHeaders, policy = OFF): boolean =>
+  foreignPage(headers, policy, saysBrowser(headers)) !== undefined;
+
+describe('the gateway', () => {
+  type Row = [name: string, host: string | undefined, origin?: string | undefined, site?: string];
+  const serves: Row[] = [
+    ['a program under any host name', 'proxy.default.svc.cluster.local:8080'],
+    ['its own page', 'localhost:8080', 'http://localhost:8080', 'same-origin'],
+    ['the address bar, under any name', 'evil.example', undefined, 'none'],
+    // Older browsers, and all of them where the page came neither over TLS nor from loopback.
+    ['its own page in another case, in an older browser', 'LocalHost:8080', 'http://localhost:8080'],
+    ['its own page at port 80, which is left out', 'localhost:80', 'http://localhost'],
+    ['the page of an allowed host', 'web.example:8443', 'https://web.example:8443'],
+    ['a page at an IPv4 literal', '192.168.1.5:8080', 'http://192.168.1.5:8080'],
+    ['a page at an IPv6 literal', '[::1]:8080', 'http://[::1]:8080'],
+    ['a page at a name in its certificate', 'proxy.example', 'https://proxy.example', 'same-origin'],
+    ['a page at a name under a wildcard of its certificate', 'a.lab.example', 'https://a.lab.example'],
+  ];
+  const refuses: Row[] = [
+    ['a page of another site', 'localhost:8080', 'https://evil.example', 'cross-site'],
+    ['an unknown Sec-Fetch-Site', 'localhost:8080', undefined, 'nearby'],
+    ['a page on another port, in an older browser', 'localhost:8080', 'http://localhost:3000'],
+    ['a page without Host', undefined, 'http://localhost:8080'],
+    ['an empty Origin', 'localhost:8080', ''],
+    ['an origin that only begins like the host', 'localhost:8080', 'http://localhost:8080.evil.example'],
+    ['an origin with credentials before the host', 'localhost:8080', 'http://x@localhost:8080'],
+    ['a page two labels under a wildcard', 'a.b.lab.example', 'https://a.b.lab.example'],
+    ['a page at the domain of a wildcard', 'lab.example', 'https://lab.example'],
+    // DNS rebinding: the page's own name points at us.
+    ['a rebound name like localhost', 'localhost.evil.example', 'http://localhost.evil.example'],
+  ];
+  for (const [verb, rows] of Object.entries({ serves, refuses })) {
+    it(`${verb} ${rows.length} kinds of pages and programs`, () => {
+      for (const [name, host, origin, site] of rows) {
+        const refusal = foreignPage({ host, origin, 'sec-fetch-site': site }, OFF, false);
+        assert.equal(refusal !== undefined, verb === 'refuses', name);
+        assert.ok(!refusal?.message.includes('evil'), 'the refusal quotes the page');
+      }
+    });
+  }
+
+  it('knows a browser that tells neither header, as of a GET over plain HTTP, by its user agent', () => {
+    const refuses = (headers: IncomingHttpHeaders): boolean => isRefused({ ...CHROMIUM, ...headers });
+    for (const host of ['localhost:8080', 'gpu-box.:8080', 'web.example:8443', 'plain.example'])
+      assert.ok(!refuses({ host }), host);
+    for (const host of ['evil.example:8080', 'web.example', undefined])
+      assert.ok(refuses({ host }), String(host));
+    for (const agent of ['node', 'x Mozilla/5.0'])
+      assert.ok(!refuses({ host: 'p.svc', 'user-agent': agent }));
+  });
+
+  it('serves the origins that are listed, or all of them with *', () => {
+    const asks = (origin: string, host = 'localhost') => ({ host, origin, 'sec-fetch-site': 'cross-site' });
+    for (const origin of ['https://chat.example', 'vscode-webview://abc', 'HTTPS://Chat.Example'])
+      assert.ok(!isRefused(asks(origin, 'evil.example'), LIST), origin);
+    const others = ['http://chat.example', 'https://chat.example:444', 'https://x.chat.example', 'null'];
+    for (const origin of others) {
+      assert.ok(isRefused(asks(origin), LIST), origin);
+      assert.ok(!isRefused(asks(origin), ANY), origin);
+    }
+    assert.ok(isRefused({ host: 'localhost', 'sec-fetch-site': 'cross-site' }, LIST));
+    assert.ok(isRefused({ host: 'evil.example', ...CHROMIUM }, ANY));
+  });
+});
+
+/**
+ * Where a foreign page is, and what its browser tells of it: of a rebound name over plain HTTP, nothing with
+ * a GET.
+ */
+const PAGES = [
+  ...['evil.example', 'EVIL.example.:8080', 'localhost.evil.example'].map((host) => ({ host })),
+  { host: 'evil.example', origin: 'http://evil.example' },
+  { host: 'evil.example', origin: 'https://evil.example', 'sec-fetch-site': 'same-origin' },
+  { host: 'localhost:8080', origin: 'https://evil.example', 'sec-fetch-site': 'cross-site' },
+  { host: '127.0.0.1', origin: 'http://127.0.0.1:3000', 'sec-fetch-site': 'same-site' },
+  { host: 'localhost', 'sec-fetch-site': 'cross-site' },
+  { host: '[::1]', origin: 'null' },
+];
+/** What a page may set: any key and language and, in Firefox, the user agent. */
+const SET = {
+  authorization: fc.constantFrom('Bearer x', 'Bearer placeholder', 'Basic eDp4'),
+  'x-api-key': fc.constantFrom('x', 'placeholder', ''),
+  'accept-language': fc.constantFrom('*', '', '*, en'),
+  'user-agent': fc.constant('curl/8.5.0'),
+};
+
+it('a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, and sets a key or User-Agent', () => {
+  const attack = fc.record({
+    page: fc.constantFrom(...PAGES),
+    set: fc.record(SET, { requiredKeys: [] }),
+    path: fc.constantFrom('/v1/models', '/v1', '/status'),
+    configuredKey: fc.constantFrom('k', undefined),
+    fallback: fc.constantFrom('always' as const, 'if-placeholder' as const, 'never' as const),
+  });
+  const property = fc.property(attack, ({ page, set, path, configuredKey, fallback }) => {
+    const headers = { ...CHROMIUM, 'accept-language': 'en', ...set, ...page };
+    const rawHeaders = Object.entries(headers).flat();
+    const req = { method: 'GET', url: path, httpVersion: '1.1', headers, rawHeaders } as unknown;
+    const key = set.authorization ?? (set['x-api-key'] && `Bearer ${set['x-api-key']}`);
+    const isOurs = fallback === 'always' || (fallback === 'if-placeholder' && key === 'Bearer placeholder');
+    const decides = path === '/v1/models' && Boolean(key) && !(configuredKey !== undefined && isOurs);
+    // A page that tells neither, and that its browser lets pass for a program, is known by nothing.
+    const isSilent = !('origin' in page || 'sec-fetch-site' in page);
+    const poses = isSilent && set['user-agent'] !== undefined;
+    const settings = { apiKeyFallback: fallback } as GatewayOptions;
+    const deps = { cors: () => OFF, key: { value: () => configuredKey }, settings };
+    const { decision } = admit(deps, req as IncomingMessage, []);
+    const refused = decision.kind === 'refusal' && decision.error.code === 'origin_forbidden';
+    assert.equal(refused, !(isSilent && decides) && !poses, 'the gateway');
+    const asksAdmin = (): void => refuseForeignPage(req as IncomingMessage, OFF);
+    if (poses && set['accept-language'] === '*') asksAdmin();
+    else assert.throws(asksAdmin, { code: 'origin_forbidden' });
+  });
+  fc.assert(property, { seed: 20261123, numRuns: 3_000 });
+});
+
+it('CORS headers name a listed origin, with Vary, or every origin with *, and let a page read what the proxy adds', () => {
+  const foreign = 'https://evil.example';
+  assert.deepEqual(corsHeaders('https://chat.example', OFF), {});
+  const { 'access-control-expose-headers': exposed, ...headers } = corsHeaders('https://chat.example', LIST);
+  assert.deepEqual(headers, { 'access-control-allow-origin': 'https://chat.example', vary: 'Origin' });
+  const names = ['Secret-Id', 'Manifest-Sha256', 'Receipt', 'Error', 'Unauthenticated'];
+  for (const name of [...names.map((each) => `Privatemode-Proxy-${each}`), 'Retry-After', 'X-Request-Id'])
+    assert.ok(exposed?.includes(name), name);
+  for (const origin of [foreign, undefined]) {
+    assert.deepEqual(corsHeaders(origin, LIST), { vary: 'Origin' });
+    const { vary, ...any } = corsHeaders(origin, ANY);
+    assert.deepEqual([vary, any['access-control-allow-origin']], [undefined, '*']);
+  }
+});
+
+it('preflights are those of an allowed origin that name a method, and are answered for 24 hours', () => {
+  const asking = { origin: 'https://chat.example', 'access-control-request-method': 'POST' };
+  const wanted = 'authorization, content-type, x-stainless-os';
+  const requested = (names: string) => ({ ...asking, 'access-control-request-headers': names });
+  assert.deepEqual(preflightHeaders('OPTIONS', requested(wanted), LIST), {
+    'access-control-allow-origin': 'https://chat.example',
+    'access-control-allow-methods': 'GET, HEAD, POST, OPTIONS',
+    'access-control-allow-headers': wanted,
+    'access-control-max-age': '86400',
+    vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
+  });
+  assert.equal(preflightHeaders('OPTIONS', asking, ANY)?.['access-control-allow-origin'], '*');
+  const noNames = preflightHeaders('OPTIONS', requested('a\x01<b>'), LIST) ?? {};
+  assert.ok(!('access-control-allow-headers' in noNames));
+  const { origin, 'access-control-request-method': method } = asking;
+  for (const [asked, headers, policy] of [
+    ['OPTIONS', { ...asking, origin: 'https://evil.example' }, LIST],
+    ['OPTIONS', asking, OFF],
+    ['POST', asking, LIST],
+    ['OPTIONS', { 'access-control-request-method': method }, LIST],
+    ['OPTIONS', { origin }, LIST],
+  ] as const)
+    assert.equal(preflightHeaders(asked, headers, policy), undefined);
+});
+
+it("the gateway's own names are its listen address and the DNS names of its certificate", () => {
+  const { cert } = createTestAuthority('test').issue(['Proxy.example', '*.lab.example', '127.0.0.1']);
+  assert.deepEqual(ownNames('GPU-Box'), ['gpu-box']);
+  assert.deepEqual(ownNames('0.0.0.0', cert), ['0.0.0.0', 'proxy.example', '*.lab.example']);
+});
+
+const PAGE = 'https://chat.example';
+const LISTED: CorsPolicy = { allowedOrigins: [PAGE], ownNames: ['127.0.0.1'] };
+const BROWSER = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
+
+it('a web page gets the answer to its preflight, and is served, only from a listed origin, with our CORS headers alone', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t, { cors: LISTED });
+  const preflight = (origin: string) =>
+    get('/v1/chat/completions', [`Origin: ${origin}`, 'Access-Control-Request-Method: POST']).replace(
+      'GET',
+      'OPTIONS',
+    );
+  const allowed = await ask(preflight(PAGE));
+  assert.deepEqual([allowed.status, allowed.headers['access-control-allow-origin']], [204, PAGE]);
+  const refused = await ask(preflight('https://evil.example'));
+  assertError(refused, 403, 'origin_forbidden');
+  assert.ok(!Object.keys(refused.headers).some((header) => header.startsWith('access-control-')));
+  assert.equal(upstream.connections.total, 0);
+
+  const forged = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Allow-Credentials': 'true' };
+  upstream.answers((request) => completion(request, { ...forged, Vary: 'Accept' }));
+  const headers = [`Origin: ${PAGE}`, 'Sec-Fetch-Site: cross-site'];
+  for (const [body, status] of [
+    [chatBody(), 200],
+    ['{', 400],
+  ] as const) {
+    const answer = await ask(post(body, { headers }));
+    assert.deepEqual([answer.status, answer.headers['access-control-allow-origin']], [status, PAGE]);
+    assert.equal(answer.headers['access-control-allow-credentials'], undefined);
+    assert.equal(answer.headers['vary'], 'Origin');
+  }
+});
+
+describe('--allowed-hosts and the names of the program', { timeout: 600_000 }, () => {
+  const rows: [name: string, host: string, headers: string[], served: boolean][] = [
+    ['a browser at an allowed host', 'proxy.lab.example', [BROWSER], true],
+    ['a browser at another host', 'evil.example', [BROWSER, 'X-Api-Key: x', 'Accept-Language: *'], false],
+    ['a page of another origin', '127.0.0.1', ['Origin: http://evil.example'], false],
+    ['a program at another host', 'proxy.default.svc', ['User-Agent: Prometheus/3.1'], true],
+  ];
+  let stack: Stack;
+  let adminPort: number;
+  before(async () => {
+    adminPort = await freePort();
+    const flags = [`--admin-address=127.0.0.1:${adminPort}`, '--allowed-hosts=proxy.lab.example'];
+    stack = await startStack({ flags });
+  });
+  after(() => stack.close());
+
+  for (const [name, host, headers, served] of rows) {
+    it(`${name}: ${served ? 'served' : 'refused'} on both listeners`, async (t) => {
+      for (const path of ['/healthz', '/metrics', '/status']) {
+        const client = rawClient(path === '/healthz' ? Number(new URL(stack.url).port) : adminPort);
+        t.after(() => client.socket.destroy());
+        client.send(get(path, headers).replace('Host: localhost:8080', `Host: ${host}`));
+        const answer = await answerTo(client);
+        assert.equal(answer.status === 200, served, `${path}: status ${answer.status}`);
+        assert.ok(served || !answer.body.includes('privatemode_proxy_'), 'the metrics were shown');
+      }
+    });
+  }
 });

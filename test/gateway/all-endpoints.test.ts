@@ -31,31 +31,17 @@ describe('the gateway', () => {
     });
   const seen = () => stack.simulator.exchanges.last();
 
-  const chats: [path: string, extra: object, text: (json: never) => string][] = [
-    [
-      '/v1/chat/completions',
-      { messages: [USER] },
-      (json: { choices: [{ message: { content: string } }] }) => json.choices[0].message.content,
-    ],
-    [
-      '/v1/completions',
-      { prompt: USER.content },
-      (json: { choices: [{ text: string }] }) => json.choices[0].text,
-    ],
-    [
-      '/v1/messages',
-      { messages: [USER], max_tokens: 9 },
-      (json: { content: [{ text: string }] }) => json.content[0].text,
-    ],
-  ];
-  for (const [path, extra, text] of chats) {
+  for (const [path, extra, end] of [
+    ['/v1/chat/completions', { messages: [USER] }, /data: \[DONE\]\n\n$/],
+    ['/v1/completions', { prompt: USER.content }, /data: \[DONE\]\n\n$/],
+    ['/v1/messages', { messages: [USER], max_tokens: 9 }, /event: message_stop\ndata: .*\n\n$/],
+  ] as const) {
     it(`answers POST ${path} whole or as a stream, and forwards only the documented parameters of its query`, async () => {
       const response = await ask(path, { model: 'sim-echo', ...extra });
-      assert.equal(text((await response.json()) as never).trim(), USER.content);
+      assert.ok((await response.text()).includes(USER.content));
       assert.equal(response.headers.get('privatemode-proxy-manifest-sha256'), stack.simulator.manifestSha256);
       const streamed = await ask(`${path}?beta=true&a=%20`, { model: 'sim-echo', stream: true, ...extra });
       assert.equal(streamed.headers.get('cache-control'), 'no-cache');
-      const end = path === '/v1/messages' ? /event: message_stop\ndata: .*\n\n$/ : /data: \[DONE\]\n\n$/;
       assert.match(await streamed.text(), end);
       assert.equal(seen()?.target, path === '/v1/messages' ? `${path}?beta=true` : path);
     });
@@ -68,21 +54,19 @@ describe('the gateway', () => {
     assert.deepEqual([response.status, data.length], [200, 2]);
   });
 
-  for (const stream of [false, true]) {
-    it(`answers POST /v1/audio/transcriptions with a ${stream ? 'stream' : 'whole body'}`, async () => {
-      const audio = Buffer.from(`${CANARY} is what the audio says`);
+  it('answers POST /v1/audio/transcriptions with a stream or a whole body', async () => {
+    const audio = Buffer.from(`${CANARY} is what the audio says`);
+    for (const stream of [false, true]) {
       const form = new FormData();
       form.set('model', 'sim-whisper');
       form.set('stream', String(stream));
       form.set('file', new Blob([audio]), 'secret-name.wav');
       const response = await ask('/v1/audio/transcriptions', undefined, { body: form, headers: {} });
       const text = await response.text();
-      assert.equal(response.status, 200, text);
-      const digest = createHash('sha256').update(audio).digest('hex');
-      assert.ok(text.includes(digest), text);
-      if (stream) assert.match(text, /data: \[DONE\]\n\n$/);
-    });
-  }
+      assert.ok(text.includes(createHash('sha256').update(audio).digest('hex')), text);
+      assert.equal(/data: \[DONE\]\n\n$/.test(text), stream);
+    }
+  });
 
   it('answers POST /unstructured/… with a body of any type, and forwards nothing of its query', async () => {
     const body = `${CANARY}, in any form`;
@@ -119,25 +103,22 @@ describe('the gateway', () => {
       200,
       /^\{"name":"privatemode-proxy","version":"[^"]+","endpoints":\["POST \/v1\/chat\/completions",/,
     ],
-    ['GET /v1/chat/completions', 405, /POST/],
     ['DELETE /v1/models', 405, /GET, HEAD/],
-    ['GET /v1/files', 404, /no such endpoint/],
     ['POST /privatemode/v1/secret', 404, /no such endpoint/],
     ['POST /v1/responses', 400, /"message":"[^"]*\/v1\/chat\/completions/],
-    ['GET /v1/messages/count_tokens', 405, /^\{"type":"error","error":\{"type":"invalid_request_error"/],
   ];
-  for (const [request, status, body] of local) {
-    it(`answers ${request} itself, with ${status}`, async () => {
-      const before = stack.simulator.counts['inference'];
+  it('answers by itself what the service does not get', async () => {
+    const before = stack.simulator.counts['inference'];
+    for (const [request, status, body] of local) {
       const [method = '', path = ''] = request.split(' ');
       const response = await fetch(`${stack.url}${path}`, { method });
-      assert.equal(response.status, status);
+      assert.equal(response.status, status, request);
       assert.match(await response.text(), body);
       assert.equal(response.headers.has('allow'), status === 405);
       assert.equal(response.headers.has('privatemode-proxy-error'), status >= 400);
       assert.equal(response.headers.get('x-content-type-options'), 'nosniff');
       assert.equal(response.headers.get('content-security-policy'), 'sandbox');
-      assert.equal(stack.simulator.counts['inference'], before);
-    });
-  }
+    }
+    assert.equal(stack.simulator.counts['inference'], before);
+  });
 });

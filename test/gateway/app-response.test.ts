@@ -30,10 +30,6 @@ async function bytesOf(answer: Answer, head: string, Response: typeof ServerResp
 const later = (): Promise<void> => new Promise((done) => setImmediate(done));
 
 const ANSWERS: Readonly<Record<string, Answer>> = {
-  'one piece': (response) => {
-    response.write('whole');
-    response.end();
-  },
   'pieces, each at a turn of its own, a large one among them': async (response) => {
     for (const piece of ['a', 'bb', 'x'.repeat(300_000)]) {
       response.write(Buffer.from(piece));

@@ -16,12 +16,10 @@ import {
   get,
   post,
 } from '../support/doors/gateway-fixture.ts';
-import { eventually } from '../support/processes/eventually.ts';
 import { completion, http, openedRequest } from '../support/remote/sealed-answers.ts';
 
 const settings = { maxBodyBytes: 100_000 };
 const times = { discardWait: 300 };
-const TOO_LARGE = chatBody({ user: 'x'.repeat(3_000_000) });
 
 describe('refusals before the end of the upload', { concurrency: true }, () => {
   it('a declared body over the limit is refused at once, and nothing is sent', async (t) => {
@@ -32,12 +30,6 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal(answer.headers['connection'], 'close');
     assert.equal(await asking.ended, 'end');
     assert.equal(upstream.connections.total, 0);
-  });
-
-  it('a body of exactly the limit passes', async (t) => {
-    const { ask } = await gatewayFixture(t, { answers: completion, settings });
-    const padding = settings.maxBodyBytes - chatBody({ user: '' }).length;
-    assert.equal((await ask(post(chatBody({ user: 'x'.repeat(padding) })))).status, 200);
   });
 
   it('a chunked body is refused with 413 as soon as it exceeds the limit', async (t) => {
@@ -60,39 +52,22 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     }
   });
 
-  it('a request with Expect within the limit gets its 100 before the body', async (t) => {
+  it('a body of exactly the limit passes, and gets its 100 before, if it is announced with Expect', async (t) => {
     const { sending } = await gatewayFixture(t, { answers: completion, settings });
-    const asking = sending(
-      post('', { headers: [`Content-Length: ${chatBody().length}`, 'Expect: 100-continue'] }),
-    );
+    const body = chatBody({ user: 'x'.repeat(settings.maxBodyBytes - chatBody({ user: '' }).length) });
+    const asking = sending(post('', { headers: [`Content-Length: ${body.length}`, 'Expect: 100-continue'] }));
     await asking.until(/^HTTP\/1\.1 100 Continue\r\n\r\n/);
-    asking.send(chatBody());
+    asking.send(body);
     assert.equal((await answerTo(asking)).status, 200);
-  });
-
-  it('a client that goes on sending a refused body still reads the refusal', async (t) => {
-    const { sending } = await gatewayFixture(t, { settings });
-    const asking = sending(
-      post(TOO_LARGE.slice(0, 900_000), { headers: [`Content-Length: ${TOO_LARGE.length}`] }),
-    );
-    const answer = await answerTo(asking);
-    assert.equal(answer.status, 413);
-    assert.equal(await asking.ended, 'end');
-  });
-
-  it('the rest of a refused body is thrown away for a bounded time', async (t) => {
-    const { gateway, sending } = await gatewayFixture(t, { settings, times });
-    const asking = sending(post('{', { headers: ['Content-Length: 100001'] }));
-    assert.equal(await asking.ended, 'end');
-    await eventually('the end of the exchange', () => gateway.active() === 0);
   });
 
   it('the rest of a refused body is thrown away up to a bounded length', async (t) => {
     const { sending } = await gatewayFixture(t, { settings, times: { discardWait: 600_000 } });
-    const asking = sending(post('{', { headers: ['Content-Length: 1000000000'] }));
+    const asking = sending(post('{', { headers: ['Content-Length: 200000000'] }));
     const timer = setInterval(() => asking.socket.writable && asking.send(Buffer.alloc(300_000)), 20);
     t.after(() => clearInterval(timer));
     await asking.ended; // long before the time is over
+    assert.ok(asking.socket.bytesWritten < 100_000_000, `${asking.socket.bytesWritten} bytes`);
   });
 
   it('a request to a service that is not verified gets 503 not_ready before the rest of the body has arrived', async (t) => {
@@ -121,20 +96,15 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal(upstream.requests[0]?.body.length, 0);
   });
 
-  for (const [what, body, header] of [
-    ['a compressed body', chatBody(), 'Content-Encoding: gzip'],
-    [
-      'a body with Transfer-Encoding: gzip, chunked',
-      '1\r\n{\r\n0\r\n\r\n',
-      'Transfer-Encoding: gzip, chunked',
-    ],
-  ] as const) {
-    it(`${what} is refused`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, { answers: completion });
+  it('a compressed body is refused, whichever header says so', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    for (const [body, header] of [
+      [chatBody(), 'Content-Encoding: gzip'],
+      ['1\r\n{\r\n0\r\n\r\n', 'Transfer-Encoding: gzip, chunked'],
+    ] as const)
       assertError(await ask(post(body, { headers: [header] })), 415, 'unsupported_encoding');
-      assert.equal(upstream.connections.total, 0);
-    });
-  }
+    assert.equal(upstream.connections.total, 0);
+  });
 
   /** How each of these, and others, is read: test/json/scan.test.ts, test/pipeline/request-body.test.ts. */
   it('a body that cannot be sealed is refused without being quoted, and nothing is sent', async (t) => {

@@ -6,11 +6,12 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { aliasIn, listWithAliases } from '../../lib/api/model-aliases.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
-import { CANARY, gatewayFixture } from '../support/doors/gateway-fixture.ts';
+import { CANARY, gatewayFixture, get } from '../support/doors/gateway-fixture.ts';
 import { DOOR } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { http } from '../support/remote/sealed-answers.ts';
 
 const LIBRARY = { skip: DOOR === 'library' && 'the gateway only', timeout: 600_000 };
 const ALIASES = '--model-alias=gpt-4o=sim-echo,claude-*=sim-echo,sim-20x50=sim-echo,b=sim-tools';
@@ -78,12 +79,9 @@ describe('--model-alias', LIBRARY, () => {
       [1024 * 1024, 200],
       [1024 * 1024 + 1, 502],
     ] as const) {
-      const head = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${size}\r\n\r\n`;
-      const answers = head + '{"object":"list","data":[]}'.padEnd(size);
-      const { gateway } = await gatewayFixture(t, { deps: { aliases: new Map([['a', 'b']]) }, answers });
-      const response = await fetch(`http://127.0.0.1:${gateway.port}/v1/models`);
-      await response.text();
-      assert.equal(response.status, status);
+      const answers = http(200, '{"object":"list","data":[]}'.padEnd(size));
+      const { ask } = await gatewayFixture(t, { deps: { aliases: new Map([['a', 'b']]) }, answers });
+      assert.equal((await ask(get('/v1/models'))).status, status);
     }
   });
 });

@@ -4,11 +4,10 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
-import { PrivatemodeError } from '../../lib/errors.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { clientOf } from '../support/doors/clients.ts';
-import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
+import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import {
   assertError,
   chatBody,
@@ -90,16 +89,6 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
       const whose = { client: apiKey && 'ann', key: apiKey ?? CANARY_KEY };
       assert.deepEqual(events, Array(3).fill({ type: 'refused', ...whose }));
     }
-  });
-
-  it('makes a request 400 under --clients also if the session fails with api_key_rejected', async (t) => {
-    const acquire = () =>
-      Promise.reject(
-        new PrivatemodeError('api_key_rejected', 'the service rejects the API key: unauthorized'),
-      );
-    const { ask } = await gatewayTo(t, '', { deps: withClient(), session: fakeSession({ acquire }) });
-    const answer = await ask(post());
-    assertError(answer, 400, 'service_key_rejected');
   });
 
   it('makes a request 401 api_key_rejected without --clients', async (t) => {
@@ -186,12 +175,5 @@ describe('a service that wants a newer client', { concurrency: true }, () => {
       assert.equal(JSON.parse((await ask(anthropic())).body).error.type, 'policy_blocked');
       assert.deepEqual([told, [...gateway.counters.decryptFailures]], [[], []]);
     }
-  });
-
-  it('does not prevent the retry for an unknown secret', async (t) => {
-    const { ask, gateway } = await gatewayTo(t, plainError(500, `no secret for ID "x"; ${TEXT}`));
-    const answer = await ask(post());
-    assert.equal(codeOf(answer), 'secret_denied');
-    assert.equal(gateway.counters.upstreamRetries.get('no_secret'), 1);
   });
 });

@@ -1,21 +1,15 @@
-/**
- * POST /v1/responses with --responses-api, through the whole program to the simulated service, by the
- * official client.
- */
+/** POST /v1/responses with --responses-api, through the whole program to the simulated service. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
-import { get } from 'node:http';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
-import OpenAI from 'openai';
-import { CANARY } from '../support/doors/gateway-fixture.ts';
+import { answerTo, CANARY, codeOf, get } from '../support/doors/gateway-fixture.ts';
 import { DOOR, proxyAlone } from '../support/doors/library-door.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-
-type Call = OpenAI.Responses.ResponseFunctionToolCall;
 
 interface Receipt {
   readonly id: string;
@@ -36,12 +30,10 @@ const TOOL = {
 
 describe('POST /v1/responses', { timeout: 600_000 }, () => {
   let stack: Stack;
-  let client: OpenAI;
   let admin: string;
   before(async () => {
     admin = `127.0.0.1:${await freePort()}`;
     stack = await startStack({ flags: ['--responses-api', '--receipts', `--admin-address=${admin}`] });
-    client = new OpenAI({ baseURL: `${stack.url}/v1`, apiKey: 'placeholder', maxRetries: 0 });
   });
   after(() => stack.close());
   afterEach(() => {
@@ -69,45 +61,23 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     );
   };
 
-  it('answers with a whole body and its Content-Length, or a stream of numbered events', async () => {
-    const response = await client.responses
-      .create({ model: 'sim-echo', input: PROMPT, instructions: 'Say it.', store: true })
-      .asResponse();
+  it('answers with a whole body and its Content-Length, and is an endpoint of its own in log, metrics and receipts', {
+    skip: proxyAlone('counters'),
+  }, async () => {
+    const asked = JSON.stringify({ model: 'sim-echo', input: PROMPT, store: true });
+    const response = await post(asked);
     const text = await response.text();
-    if (DOOR === 'proxy')
-      assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(text)));
+    assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(text)));
     const { object, status, output, store } = JSON.parse(text);
     assert.deepEqual([object, status, store], ['response', 'completed', false]);
     assert.equal(output[0].content[0].text.trim(), PROMPT);
-    const stream = client.responses.stream({ model: 'sim-echo', input: PROMPT });
-    const numbers: number[] = [];
-    stream.on('event', ({ sequence_number: number }) => numbers.push(number));
-    const final = await stream.finalResponse();
-    assert.deepEqual([final.status, final.output_text.trim()], ['completed', PROMPT]);
-    assert.deepEqual(numbers, [...numbers.keys()]);
+    const id = response.headers.get('privatemode-proxy-request-id') as string;
+    assert.ok(stack.logLines.some((line) => line.includes(id) && line.includes('"path":"/v1/responses"')));
+    const digest = createHash('sha256').update(asked).digest('hex');
+    assert.equal((await receiptOf(({ request }) => request?.sha256 === digest)).endpoint, 'responses');
+    const metrics = await fetch(`http://${admin}/metrics`, { headers: { connection: 'close' } });
+    assert.match(await metrics.text(), /requests_total\{route="responses",method="POST",code="200"/);
   });
-
-  for (const mode of ['whole', 'streamed'] as const) {
-    it(`gives the client a tool call, ${mode}, and takes the output of the tool back`, async () => {
-      const asking = { model: 'sim-tools', tools: [TOOL] };
-      const ask = (input: OpenAI.Responses.ResponseInput) =>
-        mode === 'whole'
-          ? client.responses.create({ ...asking, input })
-          : client.responses.stream({ ...asking, input }).finalResponse();
-      const question = { role: 'user', content: PROMPT } as const;
-      const { output } = await ask([question]);
-      const call = output.find(({ type }) => type === 'function_call') as Call | undefined;
-      assert.ok(call !== undefined);
-      assert.equal(call.name, 'read_file');
-      assert.equal(typeof JSON.parse(call.arguments).path, 'string');
-      const result = { type: 'function_call_output', call_id: call.call_id, output: 'done' } as const;
-      const second = await ask([question, call, result]);
-      assert.deepEqual(
-        second.output.map(({ type }) => type),
-        ['message'],
-      );
-    });
-  }
 
   /** What comes of a stream, whether or not its connection is broken. */
   async function textOf({ body }: Response): Promise<{ text: string; isBroken: boolean }> {
@@ -179,57 +149,22 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
       assert.ok(stack.logLines.some((line) => line.includes('"toolsLeftOut":"web_search, other"')));
   });
 
-  it('is an endpoint of its own in log, metrics and receipts, with the digest of the received bytes', {
-    skip: proxyAlone('counters'),
-  }, async () => {
-    const body = JSON.stringify({ model: 'sim-echo', input: PROMPT });
-    const response = await post(body);
-    await response.text();
-    const id = response.headers.get('privatemode-proxy-request-id') as string;
-    assert.ok(stack.logLines.some((line) => line.includes(id) && line.includes('"path":"/v1/responses"')));
-    const digest = createHash('sha256').update(body).digest('hex');
-    assert.equal((await receiptOf(({ request }) => request?.sha256 === digest)).endpoint, 'responses');
-    const metrics = await fetch(`http://${admin}/metrics`, { headers: { connection: 'close' } });
-    assert.match(await metrics.text(), /requests_total\{route="responses",method="POST",code="200"/);
-  });
-
   it('answers 426 to a WebSocket, and says to send it over HTTP', {
     skip: proxyAlone('listener'),
-  }, async () => {
-    for (const path of ['/v1/responses', '/responses']) {
-      const { status, code, to, body } = await upgrade(stack.url, path);
-      assert.deepEqual([status, code, to], [426, 'websocket_unsupported', 'HTTP/1.1']);
-      assert.match(body, /"message":"[^"]*Send POST \/v1\/responses over HTTP/);
-    }
-    assert.equal((await upgrade(stack.url, '/v1/chat/completions')).status, 405);
-  });
-
-  it('gives 404 for other methods and for paths below it', async () => {
-    for (const request of ['GET ', 'DELETE ', 'GET /resp_1', 'POST /resp_1/cancel']) {
-      const [method = '', path] = request.split(' ');
-      const headers = { accept: 'text/event-stream' };
-      const stored = await fetch(`${stack.url}/v1/responses${path}`, { method, headers });
-      const type = stored.headers.get('content-type');
-      assert.deepEqual([stored.status, type], [404, 'application/json'], request);
+  }, async (t) => {
+    const headers = ['Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13'];
+    for (const [path, status] of [
+      ['/v1/responses', 426],
+      ['/v1/chat/completions', 405],
+    ] as const) {
+      const client = rawClient(Number(new URL(stack.url).port));
+      t.after(() => client.socket.destroy());
+      client.send(get(path, headers));
+      const answer = await answerTo(client);
+      assert.equal(answer.status, status);
+      if (status === 405) continue;
+      assert.deepEqual([codeOf(answer), answer.headers['upgrade']], ['websocket_unsupported', 'HTTP/1.1']);
+      assert.match(answer.body, /Send POST \/v1\/responses over HTTP/);
     }
   });
 });
-
-/** Upgrades to a WebSocket at that path; the status, the headers and the body of what comes instead. */
-function upgrade(
-  url: string,
-  path: string,
-): Promise<{ status: number; code: unknown; to: unknown; body: string }> {
-  const headers = { connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-version': '13' };
-  return new Promise((resolve, reject) => {
-    const asked = get(`${url}${path}`, {
-      headers: { ...headers, 'sec-websocket-key': 'AAAA' },
-      agent: false,
-    });
-    asked.on('error', reject).on('response', async (response) => {
-      const body = Buffer.concat(await response.toArray()).toString();
-      const { statusCode: status = 0, headers: told } = response;
-      resolve({ status, code: told['privatemode-proxy-error'], to: told.upgrade, body });
-    });
-  });
-}

@@ -1,22 +1,101 @@
 /**
- * The retry table (docs/protocol/inference.md section 10): what is sent a second time, and what never is. Its
- * rows for connections are tested in upstream-request.test.ts and stale-connections.test.ts.
+ * The upstream request: nothing is sent before its body can be attached, a body that fails takes it down; and
+ * the retry table (docs/protocol/inference.md section 10): what is sent a second time, and what never is.
  */
 import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH, NEXT_SECRET } from '../support/doors/gateway.ts';
-import { assertError, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { assertError, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
-import { type Reply, saying } from '../support/remote/scripted-upstream.ts';
+import { type Reply, type Script, type Scripted, saying } from '../support/remote/scripted-upstream.ts';
 import {
   COMPLETION,
   completion,
   exchangeOf,
   http,
+  openedRequest,
   plainError,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
+
+it('simultaneous requests are sent each with its own head and body', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t, { answers: completion });
+  const names = Array.from({ length: 20 }, (_, i) => `model-${i}`);
+  await Promise.all(names.map((model) => ask(post(chatBody({ model, user: model })))));
+  const seen = upstream.requests.map(({ headers, body }) => [
+    headers['privatemode-target-model'],
+    JSON.parse(openedRequest(body).get('user')!),
+  ]);
+  assert.deepEqual(seen.toSorted(), names.map((name) => [name, name]).toSorted());
+});
+
+it('a request whose body cannot be sealed to its end is cut off, and the client gets 500 internal', async (t) => {
+  const headSeen = Promise.withResolvers<void>();
+  async function* failing(): AsyncGenerator<Buffer> {
+    yield Buffer.alloc(100, 'x');
+    await headSeen.promise;
+    throw new PrivatemodeError('internal', 'the seal broke');
+  }
+  const { upstream, ask } = await gatewayFixture(t, {
+    wrapUpstream: (real) => ({
+      ...real,
+      send: (res, attempt) => real.send(res, { ...attempt, body: Readable.from(failing()) }),
+    }),
+  });
+  upstream.on(() => headSeen.resolve());
+  assertError(await ask(post()), 500, 'internal');
+  await eventually('the end of the connection', () => upstream.connections.open === 0);
+  assert.deepEqual(
+    upstream.requests.map(({ complete }) => complete),
+    [false],
+  );
+});
+
+const ANSWERING = saying(completion);
+const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
+const settings = { maxBodyBytes: 10_000_000 };
+describe('a second attempt', { concurrency: true }, () => {
+  it('follows a reset before any answer, on a new connection and with a new nonce', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      scripted.reset();
+    }, ANSWERING);
+    const answer = await ask(post());
+    assert.equal(JSON.parse(answer.body).choices[0].message.content, 'hello', 'not opened with its nonce');
+    assert.deepEqual([...gateway.counters.upstreamRetries], [['connection_reset', 1]]);
+
+    const [first, second, more] = upstream.requests;
+    assert.equal(more, undefined);
+    assert.notEqual(second?.connection, first?.connection);
+    assert.notDeepEqual(exchangeOf(second?.body as Buffer).nonce, exchangeOf(first?.body as Buffer).nonce);
+    const ids = [first, second].map((request) => request?.headers['privatemode-user-request-id']);
+    assert.equal(ids[0]?.replace(/0$/, '1'), ids[1]);
+  });
+
+  it('does not follow a clean close before any answer, nor a reset during the upload', async (t) => {
+    for (const [script, body, code] of [
+      [(scripted: Scripted) => scripted.end(), chatBody(), 'upstream_reset'],
+      [(scripted: Scripted) => scripted.reset(), LARGE, 'upstream_closed_during_upload'],
+    ] as const) {
+      const { upstream, ask } = await gatewayFixture(t, { settings });
+      upstream.on(async (scripted) => {
+        if (body !== LARGE) await scripted.body();
+        else {
+          scripted.pause();
+          await delay(200); // the upload fills what buffers there are
+        }
+        script(scripted);
+      });
+      assertError(await ask(post(body)), 502, code);
+      assert.equal(upstream.requests.length, 1);
+    }
+  });
+});
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const NO_SECRET = 'getting secret for OCSP verification: no secret for ID "x"';
@@ -143,4 +222,59 @@ it('a response is reported to the session as authentic only if something in it w
     await ask(request);
     assert.deepEqual(authenticated, told);
   }
+});
+
+describe('stale keep-alive connections', { concurrency: true }, () => {
+  const ways: [name: string, close: (scripted: Scripted) => void][] = [
+    ['closed', (scripted) => scripted.end()],
+    ['reset', (scripted) => scripted.reset()],
+  ];
+  for (const [name, close] of ways) {
+    it(`a request on a connection that was kept or opened ahead, and is ${name} without an answer, is sent again on a new one`, async (t) => {
+      for (const warmConnections of [0, 1]) {
+        const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { warmConnections } });
+        if (warmConnections === 0) {
+          upstream.on(ANSWERING);
+          assert.equal((await ask(post())).status, 200);
+        } else await eventually('a connection opened ahead', () => upstream.connections.secure === 1);
+        upstream.on(close, ANSWERING);
+        assert.equal((await ask(post())).status, 200);
+        const [stale, fresh] = upstream.requests.slice(-2);
+        assert.equal(stale?.connection, 0);
+        assert.notEqual(fresh?.connection, 0);
+        const ids = [stale, fresh].map((request) => request?.headers['privatemode-user-request-id']);
+        assert.equal(ids[0]?.replace(/0$/, '1'), ids[1]);
+        assert.deepEqual([...gateway.counters.upstreamRetries], [['stale_connection', 1]]);
+      }
+    });
+  }
+
+  it('the retry does not use another kept connection', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const both = Promise.withResolvers<void>();
+    const together: Script = async (scripted) => {
+      const body = await scripted.body();
+      if (upstream.requests.length === 2) both.resolve();
+      await both.promise;
+      await scripted.write(completion(body));
+    };
+    upstream.on(together, together, (scripted) =>
+      scripted.request.connection < 2 ? scripted.end() : ANSWERING(scripted),
+    );
+    await Promise.all([ask(post()), ask(post())]);
+    assert.equal((await ask(post())).status, 200);
+    assert.equal(upstream.requests.at(-1)?.connection, 2);
+  });
+
+  it('a connection that closes long after the request does not count as stale', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { times: { staleWithin: 50 } });
+    upstream.on(ANSWERING, async (scripted) => {
+      await scripted.body();
+      await delay(100);
+      scripted.end();
+    });
+    await ask(post());
+    assert.equal((await ask(post())).status, 502);
+    assert.equal(upstream.requests.length, 2);
+  });
 });

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
-import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
   assertError,
@@ -197,7 +197,14 @@ async function takenIn({ port }: Fixture['gateway']): Promise<void> {
   later.socket.destroy();
 }
 
-describe('the signal of a shutdown', { concurrency: true }, () => {
+describe('the signal of a shutdown', () => {
+  it('keeps a request from being sent that comes after it', async (t) => {
+    const terminate = AbortSignal.abort(SHUTDOWN);
+    const { upstream, ask } = await gatewayFixture(t, { answers: completion, deps: { terminate } });
+    for (const request of [post(), get('/v1/models')]) assertError(await ask(request), 503, 'shutting_down');
+    assert.equal(upstream.requests.length, 0);
+  });
+
   it('ends a stream if the shutdown fires while its response begins', async (t) => {
     const terminate = new AbortController();
     const { ask } = await gatewayFixture(t, {
@@ -213,19 +220,6 @@ describe('the signal of a shutdown', { concurrency: true }, () => {
       }),
     });
     assert.match((await ask(post(STREAMING))).body, /"code":"shutting_down"/);
-  });
-
-  it('keeps a request from being sent if the shutdown fires before', async (t) => {
-    const terminate = new AbortController();
-    const session = fakeSession({
-      async acquire() {
-        terminate.abort(SHUTDOWN);
-        return EPOCH;
-      },
-    });
-    const { upstream, ask } = await gatewayFixture(t, { session, deps: { terminate: terminate.signal } });
-    assertError(await ask(get('/v1/models')), 503, 'shutting_down');
-    assert.equal(upstream.requests.length, 0);
   });
 });
 

@@ -115,13 +115,4 @@ describe('--stream-keepalive', { concurrency: true, timeout: 600_000 }, () => {
       );
     }
   });
-
-  it('is off by default', async (t) => {
-    const { clock, asking, sealed, say } = await scene(t, 0);
-    await say(STREAM_HEAD);
-    await asking.until(/\r\n\r\n$/);
-    await clock.advance(5 * INTERVAL);
-    await say(chunked(sealed.chunk('hello', 'stop')), DONE);
-    assert.doesNotMatch((await answerTo(asking)).body, /keepalive/);
-  });
 });

@@ -11,13 +11,10 @@ import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { systemClock } from '../../lib/clock.ts';
 import { claimSocket, listen } from '../../lib/listener/listen.ts';
-import { program as foreign, runBeside, waitFor } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { ROOT } from '../support/processes/tools.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
-const ACTIVATE = foreign('systemd-socket-activate', { from: 'scripts/install-system-tools.sh' });
 const QUESTION = JSON.stringify({
   model: 'sim-echo',
   messages: [{ role: 'user', content: 'through a file' }],
@@ -73,18 +70,6 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     assert.equal(statSync(victim).mode & 0o777, 0o600);
     await listener.drain();
     for (const left of [path, victim, `${path}.moved`]) rmSync(left, { force: true });
-  });
-
-  it('uses a socket file that systemd opened, and does not remove it', { skip: ACTIVATE.skip }, async (t) => {
-    const environment = Object.entries(remote.env).map(([name, value]) => `--setenv=${name}=${value}`);
-    const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...remote.flags];
-    const service = runBeside(t, ACTIVATE, [`--listen=${path}`, ...environment, ...program]);
-    await waitFor('systemd', () => service.output().includes('Listening on'), service);
-    assert.equal(await asked(path), 'through a file');
-    assert.match(service.output(), /endpoint=unix:\n/);
-    await service.stop();
-    assert.ok(statSync(path).isSocket());
-    rmSync(path); // the next test begins without it
   });
 
   it('is refused a path on which another program answers, of another file or of a link, and keeps what is there', async (t) => {

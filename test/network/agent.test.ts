@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer as createHttpsServer, request as httpsRequest } from 'node:https';
-import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net';
+import type { Server } from 'node:net';
 import { before, describe, it, type TestContext } from 'node:test';
 import type { TLSSocket } from 'node:tls';
 import { type Clock, systemClock } from '../../lib/clock.ts';
@@ -13,7 +13,7 @@ import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import type { Through } from '../../lib/network/outbound-proxy.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock, type FakeClock, settle } from '../support/remote/fake-clock.ts';
-import { serveConnectProxy } from '../support/remote/loopback.ts';
+import { type Listening, listening, serveNobody } from '../support/remote/loopback.ts';
 import {
   createTestAuthority,
   type ServerCertificate,
@@ -28,41 +28,12 @@ before(() => {
   genuine = authority.issue(['localhost', 'api.example']);
 });
 
-interface Service {
-  readonly port: number;
-  readonly open: ReadonlySet<Socket>;
-  /** TCP connections so far. */
-  readonly total: () => number;
+interface Service extends Listening {
   /** TLS connections it accepted, in order. */
   readonly accepted: TLSSocket[];
   readonly paths: (string | undefined)[];
   readonly server: Server;
 }
-
-/** Listens on a free port of 127.0.0.1 until the test ends. */
-async function listening(t: TestContext, server: Server): Promise<Pick<Service, 'port' | 'open' | 'total'>> {
-  const open = new Set<Socket>();
-  let total = 0;
-  server.on('connection', (socket: Socket) => {
-    total++;
-    open.add(socket);
-    socket.on('error', () => {}).once('close', () => open.delete(socket));
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => {
-    for (const socket of open) socket.destroy();
-    server.close();
-  });
-  return { port: (server.address() as AddressInfo).port, open, total: () => total };
-}
-
-/** A server that accepts connections and says nothing. */
-const mute = (t: TestContext) =>
-  listening(
-    t,
-    createTcpServer((socket) => socket.resume()),
-  );
 
 /** Answers 'ok' to everything; /close ends the connection. */
 async function service(t: TestContext, certificate: ServerCertificate): Promise<Service> {
@@ -137,18 +108,6 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     await eventually('their end', () => remote.open.size === 0);
     await clock.advance(120_000);
     assert.equal(remote.total(), 6);
-  });
-
-  it('go through the HTTP proxy', async (t) => {
-    const remote = await service(t, genuine);
-    const proxy = await serveConnectProxy(t, { route: () => remote });
-    const out = outbound(t, { https_proxy: `http://127.0.0.1:${proxy.port}` });
-    const agent = ready(out, 8443, 1, 'api.example');
-    agent.keep(true);
-    await eventually('a connection', () => remote.accepted.length === 1);
-    await settle(64);
-    assert.deepEqual(await get(agent, 8443, '/', 'api.example'), WAITED);
-    assert.equal(proxy.seen[0]?.target, 'api.example:8443');
   });
 
   it('go to the service, whatever a request says', async (t) => {
@@ -239,7 +198,7 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
   }
 
   it('are closed at the end, in whatever stage they are', async (t) => {
-    const [remote, silent, proxy] = [await service(t, genuine), await mute(t), await mute(t)];
+    const [remote, silent, proxy] = [await service(t, genuine), await serveNobody(t), await serveNobody(t)];
     const env = { https_proxy: `http://127.0.0.1:${proxy.port}` };
     const [open, opening, tunnelled] = [outbound(t), outbound(t), outbound(t, env)];
     ready(open, remote.port, 1).keep(true);
@@ -250,17 +209,5 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
     await Promise.all([open.close(), opening.close(), tunnelled.close()]);
     await eventually('their end', () => a.size + b.size + c.size === 0);
     assert.equal(remote.total(), 1);
-  });
-
-  it('are given up like old ones if their handshake does not end', async (t) => {
-    const clock = createFakeClock();
-    const silent = await mute(t);
-    ready(outbound(t, {}, clock), silent.port, 1).keep(true);
-    await eventually('an attempt', () => silent.open.size === 1);
-    await clock.advance(47_000);
-    await eventually(
-      'another, and the end of the first',
-      () => silent.total() === 2 && silent.open.size === 1,
-    );
   });
 });

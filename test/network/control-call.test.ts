@@ -70,12 +70,6 @@ async function refusal(promise: Promise<unknown>, code: string): Promise<Private
 }
 
 describe('http call', () => {
-  it('returns status, headers and the whole body, whatever the status', async (t) => {
-    const { call } = await calling(t, (_, res) => res.writeHead(503, { 'X-Test': 'yes' }).end('busy'));
-    const { status, headers, body } = await call();
-    assert.deepEqual([status, headers['x-test'], Buffer.from(body).toString()], [503, 'yes', 'busy']);
-  });
-
   it('follows no redirect', async (t) => {
     for (const status of [301, 308]) {
       const head = { Location: '/elsewhere' };

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { AgentOptions } from 'node:https';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { createServer } from 'node:net';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { Deadline, systemClock } from '../../lib/clock.ts';
@@ -15,6 +15,7 @@ import { createOutbound } from '../../lib/network/outbound.ts';
 import { createUpstream, type UpstreamResponse } from '../../lib/network/upstream.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { keptOfEach } from '../support/processes/kept.ts';
+import { listening } from '../support/remote/loopback.ts';
 import { type Script, startScriptedUpstream } from '../support/remote/scripted-upstream.ts';
 
 const REASON = new PrivatemodeError('shutting_down', 'the proxy was shut down');
@@ -161,53 +162,29 @@ describe('a short upload', () => {
   });
 });
 
-describe('an attempt through an outbound proxy', { timeout: 600_000 }, () => {
-  /** A proxy, which opens tunnels when `ready` resolves, and calls `handshake` when that of TLS begins. */
-  async function behindProxy(t: TestContext, handshake: (socket: Socket) => void, ready?: Promise<void>) {
-    const sockets: Socket[] = [];
-    const proxy = createServer((socket) => {
-      sockets.push(socket.on('error', () => {}));
-      socket.once('data', async () => {
-        await ready;
-        socket.write('HTTP/1.1 200 Connection established\r\n\r\n');
-        socket.once('data', () => handshake(socket));
-      });
-    });
-    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
-    const { port } = proxy.address() as AddressInfo;
-    const outbound = createOutbound(
-      { https_proxy: `http://127.0.0.1:${port}` },
-      { connectTimeout: 10_000, clock: systemClock },
-    );
-    t.after(() => {
-      for (const socket of sockets) socket.destroy();
-      proxy.close();
-      return outbound.close();
-    });
-    const place = { host: 'api.example', port: 443 };
-    const agent = outbound.agent({ keepAlive: true }, { ...place, count: 0 });
-    return { sockets, agent, service: { ...place, agent } };
-  }
-
-  it('fails by the time limit of the connection if the TLS handshake is not answered', async (t) => {
-    const { service } = await behindProxy(t, () => {});
-    const { code } = await failureWith(service);
-    assert.equal(code, 'upstream_connect_timeout');
-  });
-
-  it('fails by the time limit of the connection if it gets one that a client abandoned before the TLS handshake', async (t) => {
-    const ready = Promise.withResolvers<void>();
-    const { service, agent, sockets } = await behindProxy(t, () => {}, ready.promise);
-    const response = new EventEmitter();
-    const abandoned = failureWith(service, response);
-    await eventually('a tunnel that is asked for', () => sockets.length === 1);
-    response.emit('close'); // the client has left
-    ready.resolve();
-    await abandoned;
-    await eventually('the connection in the agent', () => Object.keys(agent.freeSockets).length === 1);
-    const { code, retry } = await failureWith(service);
-    assert.deepEqual([code, retry, sockets.length], ['upstream_connect_timeout', undefined, 1]);
-  });
+it('an attempt fails by the time limit of the connection if it gets one through an HTTP proxy that a client abandoned before the TLS handshake', async (t) => {
+  const ready = Promise.withResolvers<void>();
+  const proxy = createServer((socket) =>
+    socket.once('data', async () => {
+      await ready.promise;
+      socket.write('HTTP/1.1 200 Connection established\r\n\r\n');
+    }),
+  );
+  const { port, total } = await listening(t, proxy);
+  const env = { https_proxy: `http://127.0.0.1:${port}` };
+  const outbound = createOutbound(env, { connectTimeout: 10_000, clock: systemClock });
+  t.after(() => outbound.close());
+  const place = { host: 'api.example', port: 443 };
+  const agent = outbound.agent({ keepAlive: true }, { ...place, count: 0 });
+  const response = new EventEmitter();
+  const abandoned = failureWith({ ...place, agent }, response);
+  await eventually('a tunnel that is asked for', () => total() === 1);
+  response.emit('close'); // the client has left
+  ready.resolve();
+  await abandoned;
+  await eventually('the connection in the agent', () => Object.keys(agent.freeSockets).length === 1);
+  const { code, retry } = await failureWith({ ...place, agent });
+  assert.deepEqual([code, retry, total()], ['upstream_connect_timeout', undefined, 1]);
 });
 
 it('an attempt that http-proxy-3 does not begin fails, and releases its body', async (t) => {

@@ -16,31 +16,11 @@ import { standing, words } from '../support/remote/standing.ts';
 
 describe('the probes of the proxy', () => {
   const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');
-  const rows: [name: string, standing: Standing, status: number, body: string][] = [
-    [
-      'while a key is awaited, even in the state rejected',
-      { ...standing('rejected', failure), ready: true },
-      204,
-      '',
-    ],
-    ['while starting', standing('starting'), 503, 'starting: the remote is being verified\n'],
-    [
-      'while the service is rejected',
-      standing('rejected', failure),
-      503,
-      'rejected: manifest_mismatch: the manifest is another one\n',
-    ],
-    ['once the proxy was told to stop', standing('ended'), 503, 'ended: the proxy was told to stop\n'],
-  ];
-  for (const [name, found, status, body] of rows) {
-    it(`/readyz answers ${status} ${name}`, () => {
-      const answer = readyzResponse(found);
-      const otherwise = found.state === 'ended' ? 'shutting_down' : status === 503 ? 'not_ready' : undefined;
-      const code = /^\w+: (\w+): /.exec(body)?.[1] ?? otherwise;
-      assert.equal(answer.headers['privatemode-proxy-error'], code);
-      assert.deepEqual([answer.status, answer.body], [status, body]);
-    });
-  }
+  it('/readyz answers 204 while a key is awaited, even in the state rejected, and 503 shutting_down at the end', () => {
+    assert.equal(readyzResponse({ ...standing('rejected', failure), ready: true }).status, 204);
+    const ended = readyzResponse(standing('ended'));
+    assert.deepEqual([ended.status, ended.headers['privatemode-proxy-error']], [503, 'shutting_down']);
+  });
   it('/readyz has "privatemode-proxy-state: awaiting-key" while a key is awaited, and no such header once verified', () => {
     const awaiting = readyzResponse(standing('awaiting-key'));
     assert.equal(awaiting.headers['privatemode-proxy-state'], 'awaiting-key');
@@ -62,13 +42,10 @@ describe('the probes of the proxy', () => {
     assert.deepEqual([status, body], [503, 'verified: The service cannot be reached: refused\n']);
     assert.equal(headers['privatemode-proxy-error'], 'not_ready');
     assert.equal(readyzResponse({ ...standing('verified'), notServing: false }).status, 204);
-    for (const [target, asks] of [
-      ['/readyz?serving', true],
-      ['/readyz?a=b&serving=1', true],
-      ['/readyz?x=serving', false],
-      ['/readyz', false],
-    ] as const)
-      assert.equal(asksServing(target), asks, target);
+    assert.deepEqual(
+      ['?serving', '?a=b&serving=1', '?x=serving', ''].map((query) => asksServing(`/readyz${query}`)),
+      [true, true, false, false],
+    );
   });
   it('/healthz answers 200, whether the proxy is ready or not', () =>
     assert.equal(healthzResponse().status, 200));
@@ -142,10 +119,6 @@ describe('the listener of --admin-address', () => {
         [response.status, response.headers.get('privatemode-proxy-error')],
         [404, 'unknown_path'],
       );
-      assert.match(
-        await response.text(),
-        /^unknown_path: --admin-address has \/, \/status, \/verification, /,
-      );
     }
     const post = await ask('/metrics', 'POST');
     assert.deepEqual([post.status, post.headers.get('allow')], [405, 'GET, HEAD']);
@@ -166,24 +139,14 @@ describe('the listener of --admin-address', () => {
         assert.equal(response.headers['x-content-type-options'], 'nosniff');
       }
   });
-  it('fails to start with listen_failed and the address if its port is taken', async () => {
-    await assert.rejects(start({ port: admin.port }), {
-      code: 'listen_failed',
-      message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
-    });
-  });
   it('has no page, status or verification document as the listener of --metrics-address', async () => {
     await admin.close();
     admin = await start({ flag: 'metrics-address' });
     assert.match(await (await ask('/metrics')).text(), /^# HELP privatemode_proxy_/);
     assert.deepEqual([(await ask('/healthz')).status, (await ask('/readyz')).status], [200, 503]);
     for (const path of ['/', '/status', '/verification']) {
-      const response = await ask(path);
-      assert.equal(response.status, 404);
-      assert.match(
-        await response.text(),
-        /^unknown_path: --metrics-address has \/metrics, \/healthz, \/readyz;/,
-      );
+      const { status } = await ask(path);
+      assert.equal(status, 404, path);
     }
   });
 });

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createLogger, type Logger, statusLine } from '../../lib/observe/log.ts';
+import { createLogger, statusLine } from '../../lib/observe/log.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 
 const ESCAPE = '\x1b';
@@ -15,46 +15,13 @@ function logger(format: 'text' | 'json' = 'text', { level = 30, isTTY = false } 
   return { log: createLogger({ format, level, output }), lines };
 }
 
-const withoutTime = (line: string | undefined): string => (line ?? '').replace(/^time=\S+ /, '');
-
 describe('text logs', () => {
-  it('are lines of time, level, message and fields', () => {
-    const { log, lines } = logger();
-    log.info({ requestId: 'proxy_1', status: 200, cached: false }, 'Forwarding finished');
-    assert.match(
-      lines[0] ?? '',
-      /^time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=INFO msg="Forwarding finished" /,
-    );
-    assert.equal(
-      withoutTime(lines[0]),
-      'level=INFO msg="Forwarding finished" requestId=proxy_1 status=200 cached=false\n',
-    );
-  });
-
   it('quote what could be mistaken for another field or another line', () => {
     const { log, lines } = logger();
     log.warn({ reason: 'a=b "c"\nlevel=ERROR', empty: '', plain: 'a-b/c:d' }, 'x\ny');
-    assert.equal(
-      withoutTime(lines[0]),
-      'level=WARN msg="x\\ny" reason="a=b \\"c\\"\\nlevel=ERROR" empty="" plain=a-b/c:d\n',
-    );
-    assert.equal(lines[0]?.split('\n').length, 2);
-  });
-
-  it('have colours on a terminal and nowhere else, and none with NO_COLOR', (t) => {
-    const { NO_COLOR = '' } = process.env;
-    t.after(() => Object.assign(process.env, { NO_COLOR }));
-    for (const [isTTY, without, coloured] of [
-      [true, '', true],
-      [false, '', false],
-      [true, '1', false],
-    ] as const) {
-      process.env['NO_COLOR'] = without;
-      const { log, lines } = logger('text', { isTTY });
-      log.error('x');
-      assert.equal(lines[0]?.includes(`${ESCAPE}[31mlevel=ERROR`), coloured);
-      assert.equal(lines[0]?.includes(ESCAPE), coloured);
-    }
+    const [, time, rest] = /^time=(\S+) (.*)$/s.exec(lines[0] ?? '') ?? [];
+    assert.equal(new Date(time ?? '').toISOString(), time);
+    assert.equal(rest, 'level=WARN msg="x\\ny" reason="a=b \\"c\\"\\nlevel=ERROR" empty="" plain=a-b/c:d\n');
   });
 
   it('show no control characters that a remote could send to a terminal', () => {
@@ -74,21 +41,16 @@ describe('text from others in a log', () => {
     ...[0x61c, 0x200b, 0x200e, 0x200f, 0x202a, 0x202b, 0x202c, 0x202d, 0x202e],
     ...[0x2028, 0x2029, 0x2060, 0x2066, 0x2067, 0x2068, 0x2069, 0xfeff, 0xd800, 0xe000, 0xe0041],
   ];
-  const isShown = (text: string, code: number): boolean => text.includes(String.fromCodePoint(code));
-  /** In each place that a text of others can take. */
-  const logged = (log: Logger, text: string): void => {
-    log.info({ reason: text, [`a${text}`]: 1 }, `b${text}c`);
-    log.error({ err: new PrivatemodeError('internal', text) }, 'x');
-  };
-
   it('has what a terminal obeys or hides escaped in both formats, and JSON parses to the original text', () => {
     for (const code of steering) {
-      const text = `a${String.fromCodePoint(code)}b`;
+      const sign = String.fromCodePoint(code);
+      const text = `a${sign}b`;
       for (const format of ['text', 'json'] as const) {
         const { log, lines } = logger(format);
-        logged(log, text);
+        log.info({ reason: text, [`a${text}`]: 1 }, `b${text}c`);
+        log.error({ err: new PrivatemodeError('internal', text) }, 'x');
         assert.equal(lines.length, 2);
-        assert.ok(!lines.some((line) => isShown(line, code)), `U+${code.toString(16)} in ${format}`);
+        assert.ok(!lines.some((line) => line.includes(sign)), `U+${code.toString(16)} in ${format}`);
         if (format === 'json') assert.equal(JSON.parse(lines[0] as string).reason, text);
       }
     }
@@ -98,12 +60,6 @@ describe('text from others in a log', () => {
     const { log, lines } = logger();
     log.info({ name: 'Müller', other: '株式会社', both: 'é ü' }, '✓');
     assert.match(lines[0] ?? '', /msg=✓ .*name=Müller other=株式会社 both="é ü"/);
-  });
-
-  it('is escaped in the text format in the notation of JSON', () => {
-    const { log, lines } = logger();
-    log.info({ a: 'x\u009b31my', b: 'x\u{e0041}' }, 'm');
-    assert.match(lines[0] ?? '', /a="x\\u009b31my" b="x\\udb40\\udc41"/);
   });
 
   it('is escaped in the status line of a terminal', () => {
@@ -210,11 +166,6 @@ describe('errors in a log', () => {
       lines[0]?.['err'],
       'upstream_unreachable: the service cannot be reached <- ECONNREFUSED: connect ECONNREFUSED 127.0.0.1:1',
     );
-  });
-  it('show the place where the program failed', () => {
-    const { log, lines } = recordingLogger();
-    log.error({ err: new RangeError('x') }, 'x');
-    assert.match(String(lines[0]?.['err']), /^RangeError at .*log\.test\.ts/);
   });
   it('are complete even if an error is its own cause', () => {
     const { log, lines } = recordingLogger();

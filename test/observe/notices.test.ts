@@ -6,7 +6,6 @@ import { createNotices, NOTICES, type NoticeId } from '../../lib/observe/notices
 import type { StateName } from '../../lib/session/standing.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
-import { fails, sessionScene } from '../support/remote/fake-remote.ts';
 import { standing } from '../support/remote/standing.ts';
 
 const AWAY = 'limits_store_away';
@@ -114,20 +113,6 @@ describe('the state of the session among the notices', () => {
         over('service_rejected'),
       ],
     ],
-    [
-      'is logged by its headline if it needs nobody and is not verified',
-      ['key-refused', 'awaiting-key', 'verified'],
-      [
-        titled('ERROR', 'key_refused'),
-        'INFO Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.',
-        over('key_refused'),
-      ],
-    ],
-    [
-      'is not over because the proxy is told to stop',
-      ['rejected', 'ended'],
-      [titled('ERROR', 'service_rejected')],
-    ],
   ] as const)
     it(what, () => assert.deepEqual(passing(...states), expected));
 
@@ -144,43 +129,4 @@ describe('the state of the session among the notices', () => {
     clock.jump(500);
     assert.deepEqual(listed(), ['service_rejected 1500']);
   });
-
-  for (const [what, cdn, expected] of [
-    ['is not logged while a renewal finds the service under a newer manifest', () => {}, []],
-    [
-      'is logged if a renewal does not get the newest manifest',
-      fails('manifest_unavailable'),
-      [titled('WARN', 'renewal_fails')],
-    ],
-  ] as const)
-    it(what, async () => {
-      const { log, lines } = recordingLogger();
-      const { session, remote, clock } = sessionScene();
-      const notices = createNotices(log, clock, session.standing);
-      await clock.advance(44 * 60_000);
-      Object.assign(remote, { deployed: 'B', published: 'B', onManifest: cdn });
-      for (const call of ['onAttest', 'onManifest', 'onSecret', 'onRecord'] as const) {
-        const answer = remote[call] as () => void;
-        remote[call] = () => {
-          notices.look();
-          answer();
-        };
-      }
-      await clock.advance(60_000);
-      notices.look();
-      assert.deepEqual(
-        lines.map(({ level, msg }) => `${level} ${msg}`),
-        expected,
-      );
-      assert.ok(remote.calls.includes('verify A') && remote.calls.includes('manifest'));
-      session.close();
-    });
-});
-
-it('the table of notices has words for what is wrong and what to do', () => {
-  for (const [id, { title, remedy }] of Object.entries(NOTICES)) {
-    assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
-    assert.match(title, /^[A-Z].*[^.]$/, id);
-    assert.match(remedy, /^[A-Z].*\.$/, id);
-  }
 });

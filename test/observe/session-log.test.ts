@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { reportStart, sessionLog } from '../../lib/observe/session-log.ts';
@@ -10,17 +9,7 @@ import { createFakeClock } from '../support/remote/fake-clock.ts';
 import { type FakeRemote, sessionScene } from '../support/remote/fake-remote.ts';
 
 const STEP: SessionEvent = { type: 'step', message: 'Waiting for the evidence of the service' };
-const EPOCH: SessionEvent = {
-  type: 'epoch',
-  message: 'Secret updated successfully',
-  secretId: 'secret-1',
-  expiresAt: 0,
-};
-const ATTESTED = {
-  type: 'attested',
-  message: 'Coordinator manifest fetched successfully',
-  verdict: { manifestSha256: 'ab12', tee: 'snp' },
-} as SessionEvent;
+const EPOCH: SessionEvent = { type: 'epoch', message: 'Secret updated', secretId: 's', expiresAt: 0 };
 
 function scene() {
   const clock = createFakeClock();
@@ -40,34 +29,19 @@ describe('the log line that says ready', () => {
   const withoutTime = ({ time: _, ...rest }: Record<string, unknown>): object => rest;
 
   it('comes once, when the remote is verified and the port is open, in either order', () => {
-    for (const order of ['verified first', 'listening first']) {
+    for (const isVerifiedFirst of [true, false]) {
       const { lines, report } = scene();
+      const verify = (): void => [STEP, EPOCH].forEach(report.observe);
       const listen = (): void => report.listening('http://0.0.0.0:8080', { awaitsKey: false });
-      if (order === 'listening first') listen();
-      for (const event of [STEP, ATTESTED, EPOCH]) report.observe(event);
-      if (order === 'verified first') {
-        assert.deepEqual(lines, []);
-        listen();
-      }
-      for (const event of [STEP, ATTESTED, EPOCH]) report.observe(event);
-      assert.deepEqual(lines.map(withoutTime), [READY], order);
+      if (isVerifiedFirst) verify();
+      else listen();
+      assert.deepEqual(lines, []);
+      if (isVerifiedFirst) listen();
+      verify();
+      assert.deepEqual(lines.map(withoutTime), [READY]);
       report.close();
     }
   });
-});
-
-it('a failed renewal is logged with its reason, and without what to do: its notice says that', () => {
-  const { log, lines } = recordingLogger();
-  const error = new PrivatemodeError('upstream_unreachable', 'no route');
-  sessionLog(
-    log,
-    createCounters(),
-  )({
-    ...{ type: 'update-failed', message: 'it failed', error, permanent: false },
-  });
-  const [{ time: _, ...line } = {}] = lines;
-  const why = { code: 'upstream_unreachable', reason: 'no route' };
-  assert.deepEqual(line, { level: 'ERROR', component: 'session', ...why, msg: 'it failed' });
 });
 
 describe('the count of attestations', () => {

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { verificationDocument } from '../../lib/observe/verification-document.ts';
 import type { Epoch } from '../../lib/session/session.ts';
@@ -25,16 +24,6 @@ describe('the verification document', () => {
     assert.equal(documentIn('verified').epoch?.secretId, 'of the epoch');
     const { verified, epoch } = documentIn('ended');
     assert.deepEqual([verified, epoch], [false, null]);
-  });
-
-  it('has the members that docs/verify.md lists, in its order', () => {
-    const page = readFileSync(new URL('../../docs/verify.md', import.meta.url), 'utf8');
-    const [, section = ''] = page.split('**A running proxy**');
-    const [table = ''] = section.split('\n## ');
-    const listed = [...table.matchAll(/^\| (`.*?`) \|/gm)].flatMap(([, cell]) =>
-      [...(cell as string).matchAll(/`(\w+)`/g)].map(([, name]) => name),
-    );
-    assert.deepEqual(Object.keys(documentIn('verified')), listed);
   });
 
   it('has of the epoch only its id, digests and times, and not its key', () => {

@@ -14,7 +14,6 @@ const REFUSED: readonly (readonly [values: Values, ...words: string[]])[] = [
   [{ client: { existingSecret: 'privatemode-clients' } }, "'client' not allowed"],
   [{ clients: { secretName: 'c' } }, "/clients'", "'secretName' not allowed"],
   [{ limits: { maxInflight: 1 } }, "/limits'", "'maxInflight' not allowed"],
-  [{ networkpolicy: { enabled: true } }, "'networkpolicy' not allowed"],
   [config({ apikey: {} }), "/config'", 'apikey', 'not allowed'],
   [config({ tls: { enable: true } }), '/config/tls', "'enable' not allowed"],
   [config({ tls: { enabled: 'yes' } }), '/config/tls/enabled', 'want boolean'],

@@ -13,7 +13,6 @@ import {
   type Cluster,
   HELM,
   KUBECTL_VALIDATE,
-  type KubernetesObject,
   refusal,
   render,
   type Values,
@@ -21,33 +20,17 @@ import {
 } from './support/helm.ts';
 import { installBlock } from './support/install-blocks.ts';
 
-/** As much of a pod as is looked at. */
-interface Pod {
-  readonly containers: readonly [
-    {
-      readonly image: string;
-      readonly args: readonly string[];
-      readonly env?: readonly { readonly name: string; readonly value?: string }[];
-      readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[];
-      readonly securityContext: object;
-    } & Readonly<
-      Record<`${'readiness' | 'liveness' | 'startup'}Probe`, { httpGet: { path: string; scheme: string } }>
-    >,
-  ];
-  readonly volumes: readonly Readonly<Record<string, unknown>>[];
-  readonly securityContext: Readonly<Record<string, unknown>>;
-  readonly automountServiceAccountToken: boolean;
-  readonly terminationGracePeriodSeconds: number;
-}
-
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+type Named = { readonly name: string; readonly value?: string };
+type Egress = { readonly ports: readonly { readonly port: number }[] };
+const nameOf = ({ name }: Named): string => name;
+
 const MONITORED = { apiVersions: ['monitoring.coreos.com/v1'] } as const;
 const OWN = { 'app.kubernetes.io/name': 'privatemode-proxy', 'app.kubernetes.io/instance': 'my-release' };
 
-const objectOf = (kind: string, values: Values = {}, cluster: Cluster = {}): KubernetesObject =>
+const objectOf = (kind: string, values: Values = {}, cluster: Cluster = {}) =>
   render(values, cluster).objects.find((object) => object.kind === kind) ?? assert.fail(`no ${kind}`);
-const podOf = (values: Values): Pod =>
-  (objectOf('Deployment', values).spec['template'] as { spec: Pod }).spec;
+const podOf = (values: Values) => objectOf('Deployment', values).spec.template.spec;
 const argsOf = (values: Values): readonly string[] => podOf(values).containers[0].args;
 const config = (values: Values): Values => ({ config: values });
 
@@ -171,12 +154,11 @@ if (HELM.skip === false) {
       it(`gives the proxy what it accepts with ${JSON.stringify(values)}`, () => {
         const { containers, volumes } = podOf(values);
         const [{ args, env = [], volumeMounts }] = containers;
-        const all = [...args, ...env.map(({ name, value }) => `${name}=${value}`)];
+        const all = [...args, ...env.map(({ name, value }: Named) => `${name}=${value}`)];
         for (const flag of flags) assert.ok(all.includes(flag), `${flag} of ${all}`);
         parsed(args, MOUNTED);
-        const names = volumes.map(({ name }) => name);
-        assert.deepEqual(volumeMounts.map(({ name }) => name).sort(), names.sort());
-        const sources = volumes.map(({ name: _, ...source }) => JSON.stringify(source));
+        assert.deepEqual(volumeMounts.map(nameOf).sort(), volumes.map(nameOf).sort());
+        const sources = volumes.map(({ name: _, ...source }: Named) => JSON.stringify(source));
         if (mounted !== undefined) assert.ok(sources.includes(JSON.stringify(mounted)), sources.join('\n'));
       });
     }
@@ -195,23 +177,15 @@ if (HELM.skip === false) {
     });
 
     it('lets the applications bring their own keys', () => {
-      const pod = podOf(config({ apiKey: { enabled: false } }));
-      assert.deepEqual(
-        pod.containers[0].args.filter((arg) => arg.includes('api-key')),
-        [],
-      );
-      assert.deepEqual(
-        pod.volumes.map(({ name }) => name),
-        ['workspace'],
-      );
+      const { containers, volumes } = podOf(config({ apiKey: { enabled: false } }));
+      assert.doesNotMatch(containers[0].args.join(), /api-key/);
+      assert.deepEqual(volumes.map(nameOf), ['workspace']);
     });
 
     it('fits the restricted Pod Security Standard, and runs on a read-only root', () => {
       const { securityContext, containers, automountServiceAccountToken } = podOf({});
-      assert.deepEqual(
-        [securityContext['runAsNonRoot'], securityContext['seccompProfile']],
-        [true, { type: 'RuntimeDefault' }],
-      );
+      assert.equal(securityContext.runAsNonRoot, true);
+      assert.deepEqual(securityContext.seccompProfile, { type: 'RuntimeDefault' });
       const locked = {
         allowPrivilegeEscalation: false,
         readOnlyRootFilesystem: true,
@@ -227,14 +201,14 @@ if (HELM.skip === false) {
           probes: { startup: { enabled: true } },
           ...config({ tls: { enabled } }),
         }).containers;
-        const probes = (['startup', 'readiness', 'liveness'] as const).map(
-          (name) => container[`${name}Probe`].httpGet,
-        );
-        assert.deepEqual(
-          probes.map(({ path }) => path),
-          ['/readyz', '/readyz', '/healthz'],
-        );
-        for (const { scheme } of probes) assert.equal(scheme, enabled ? 'HTTPS' : 'HTTP');
+        for (const [probe, path] of [
+          ['startupProbe', '/readyz'],
+          ['readinessProbe', '/readyz'],
+          ['livenessProbe', '/healthz'],
+        ] as const) {
+          const { httpGet } = container[probe];
+          assert.deepEqual([httpGet.path, httpGet.scheme], [path, enabled ? 'HTTPS' : 'HTTP']);
+        }
       }
     });
 
@@ -247,7 +221,7 @@ if (HELM.skip === false) {
 
     it('has the strategy Recreate with a claim that only one pod can mount, and else RollingUpdate', () => {
       const strategy = (workspace: object) =>
-        (objectOf('Deployment', config({ workspace })).spec['strategy'] as { type: string }).type;
+        objectOf('Deployment', config({ workspace })).spec.strategy.type;
       assert.equal(strategy({ enabled: true }), 'Recreate');
       assert.equal(strategy({ enabled: true, accessMode: 'ReadWriteMany' }), 'RollingUpdate');
       assert.equal(strategy({ enabled: false }), 'RollingUpdate');
@@ -273,32 +247,29 @@ if (HELM.skip === false) {
     });
 
     it('names the image by digest rather than tag, and without either by the version of the program', () => {
-      const image = (values: object) => podOf({ image: { repository: 'r', ...values } }).containers[0].image;
       const digest = `sha256:${'a'.repeat(64)}`;
-      assert.deepEqual(
-        [
-          image({}),
-          image({ tag: 'latest' }),
-          image({ tag: 'latest', digest }),
-          image({ digest, image: 'whole:1' }),
-        ],
-        [`r:${VERSION}`, 'r:latest', `r@${digest}`, 'whole:1'],
-      );
+      for (const [values, image] of [
+        [{}, `r:${VERSION}`],
+        [{ tag: 'latest' }, 'r:latest'],
+        [{ tag: 'latest', digest }, `r@${digest}`],
+        [{ digest, image: 'whole:1' }, 'whole:1'],
+      ] as const)
+        assert.equal(podOf({ image: { repository: 'r', ...values } }).containers[0].image, image);
     });
   });
 
   describe('the chart in a cluster', () => {
     it('derives a valid host name from any release name', () => {
-      const nameOf = (cluster: Cluster, values: Values = {}) =>
+      const hostOf = (cluster: Cluster, values: Values = {}): string =>
         objectOf('Service', values, cluster).metadata.name;
-      assert.equal(nameOf({}), 'privatemode-proxy-my-release');
-      assert.equal(nameOf({ release: 'a.b' }), 'privatemode-proxy-a-b');
+      assert.equal(hostOf({}), 'privatemode-proxy-my-release');
+      assert.equal(hostOf({ release: 'a.b' }), 'privatemode-proxy-a-b');
       assert.match(
-        nameOf({ release: `${'r'.repeat(50)}-xy` }),
+        hostOf({ release: `${'r'.repeat(50)}-xy` }),
         /^privatemode-proxy-[a-z0-9-]{1,44}[a-z0-9]$/,
       );
-      assert.equal(nameOf({}, { nameOverride: 'gate' }), 'gate-my-release');
-      assert.equal(nameOf({}, { fullnameOverride: 'gate' }), 'gate');
+      assert.equal(hostOf({}, { nameOverride: 'gate' }), 'gate-my-release');
+      assert.equal(hostOf({}, { fullnameOverride: 'gate' }), 'gate');
     });
 
     it('selects its own pods, and serves metrics in a separate ClusterIP service', () => {
@@ -308,15 +279,13 @@ if (HELM.skip === false) {
       });
       const specs = (kind: string) =>
         objects.filter((object) => object.kind === kind).map(({ spec }) => spec);
-      for (const service of specs('Service')) assert.deepEqual(service['selector'], OWN);
-      assert.deepEqual(
-        specs('Service')
-          .map(({ type }) => type)
-          .sort(),
-        ['ClusterIP', 'LoadBalancer'],
-      );
-      assert.deepEqual(specs('PodDisruptionBudget')[0]?.['selector'], { matchLabels: OWN });
-      assert.deepEqual(specs('NetworkPolicy')[0]?.['podSelector'], { matchLabels: OWN });
+      const types = specs('Service').map(({ selector, type }) => {
+        assert.deepEqual(selector, OWN);
+        return type;
+      });
+      assert.deepEqual(types.sort(), ['ClusterIP', 'LoadBalancer']);
+      assert.deepEqual(specs('PodDisruptionBudget')[0].selector, { matchLabels: OWN });
+      assert.deepEqual(specs('NetworkPolicy')[0].podSelector, { matchLabels: OWN });
       assert.ok(argsOf({ metrics: { enabled: true } }).includes('--metrics-address=0.0.0.0:9090'));
       assert.doesNotMatch(JSON.stringify(objects), /--admin-address/);
     });
@@ -324,7 +293,6 @@ if (HELM.skip === false) {
     for (const [kubeVersion, budget] of [
       ['1.16.0', 'policy/v1beta1'],
       ['1.21.5-gke.1300', 'policy/v1'],
-      ['1.30.2+k3s1', 'policy/v1'],
     ] as const) {
       it(`speaks the API of Kubernetes ${kubeVersion}`, () => {
         const values = {
@@ -359,7 +327,7 @@ if (HELM.skip === false) {
           networkPolicy: { enabled: true },
           ...config(values),
         }).spec;
-        return (egress as { ports: { port: number }[] }[]).map((rule) => rule.ports.map(({ port }) => port));
+        return egress.map(({ ports: of }: Egress) => of.map(({ port }) => port));
       };
       const proxy = (value: string) => ({ extraEnv: [{ name: 'https_proxy', value }] });
       assert.deepEqual(ports({}), [[53, 53], [443]]);
@@ -387,24 +355,9 @@ if (HELM.skip === false) {
       }
     });
 
-    it('documents at networkPolicy.egressCIDRs every host that the proxy connects to', () => {
-      const hosts = FLAGS.filter(({ name }) => name === 'api-endpoint' || name.endsWith('-url'));
-      const words = read('deploy/chart/values.yaml').split('egressCIDRs:')[0]!.slice(-600);
-      // the root's revocation list lies elsewhere (docs/protocol/attestation.md 10)
-      for (const host of [
-        ...hosts.map(({ default: url }) => `${url}`),
-        'certificates.trustedservices.intel.com',
-      ])
-        assert.ok(words.includes(host.replace(/^https:\/\/|:443$/g, '')), host);
-    });
-
     it('contains the dashboard, and the alerts with runbook links that begin with runbookPrefix', () => {
-      const map = objectOf('ConfigMap', {
-        metrics: { enabled: true, dashboard: { enabled: true } },
-      }) as KubernetesObject & {
-        readonly data: object;
-      };
-      assert.equal(map.metadata.labels['grafana_dashboard'], '1');
+      const map = objectOf('ConfigMap', { metrics: { enabled: true, dashboard: { enabled: true } } });
+      assert.equal(map.metadata.labels.grafana_dashboard, '1');
       assert.deepEqual(map.data, { 'privatemode-proxy.json': read('deploy/chart/files/dashboard.json') });
       const rule = (values: object) =>
         objectOf(
@@ -461,10 +414,6 @@ if (HELM.skip === false) {
 
     it('prints after the installation the URL of the proxy, and hints that fit its values', async (t) => {
       const { url } = await serveCluster(t, new Map());
-      assert.match(
-        await install(url, {}),
-        /http:\/\/privatemode-proxy-my-release\.ai\.svc\.cluster\.local:8080\/v1/,
-      );
       const team = await install(url, {
         service: { port: 9000 },
         clients: { existingSecret: 'my-team' },

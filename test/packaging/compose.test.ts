@@ -16,38 +16,17 @@ const IMAGE = parseDockerfile(readFileSync(join(ROOT, 'Dockerfile'), 'utf8')).st
 const said = (name: string): string => IMAGE.instructions.find((each) => each.name === name)!.text;
 const KEY = '/run/secrets/api-key';
 
-interface Compose {
-  readonly services: Readonly<Record<string, Service>>;
-  readonly secrets: Readonly<Record<string, { readonly file: string }>>;
-  readonly volumes: object;
-}
-
-interface Service {
-  readonly build: string;
-  readonly command: readonly string[];
-  readonly ports: readonly string[];
-  readonly secrets: readonly string[];
-  readonly volumes: readonly string[];
-  readonly read_only?: boolean;
-  readonly cap_drop?: readonly string[];
-  readonly security_opt?: readonly string[];
-  readonly healthcheck: { readonly test: readonly string[] };
-  readonly stop_grace_period: string;
-  readonly user?: string;
-}
-
 /** A file of the directory; what else it says, such as `!override`, is not looked at. */
-const compose = (name: string): Compose =>
-  parse(readFileSync(join(DIRECTORY, name), 'utf8'), { logLevel: 'error' });
+const compose = (name: string) => parse(readFileSync(join(DIRECTORY, name), 'utf8'), { logLevel: 'error' });
 
 describe('deploy/compose/compose.yaml', () => {
   const { secrets, services, volumes } = compose('compose.yaml');
-  const service = services['privatemode-proxy']!;
+  const service = services['privatemode-proxy'];
 
   it('builds from the root of the checkout, and gives the key as a secret from the file of docs/install.md alone', () => {
     assert.ok(existsSync(resolve(DIRECTORY, service.build, 'Dockerfile')));
     assert.deepEqual([Object.keys(secrets), service.secrets], [['api-key'], ['api-key']]);
-    assert.equal(resolve(DIRECTORY, secrets['api-key']!.file), join(ROOT, 'key.txt'));
+    assert.equal(resolve(DIRECTORY, secrets['api-key'].file), join(ROOT, 'key.txt'));
     assert.equal(parsed(service.command, { [KEY]: 'key' }).config.apiKey?.path, KEY);
     assert.doesNotMatch(Object.keys(service).join(), /env/);
   });
@@ -55,9 +34,9 @@ describe('deploy/compose/compose.yaml', () => {
   it('opens the port to this machine only, on a read-only root, with no capability and no new privileges', () => {
     assert.deepEqual(service.ports, [`127.0.0.1:${said('EXPOSE')}:${said('EXPOSE')}`]);
     assert.deepEqual([service.read_only, service.cap_drop], [true, ['ALL']]);
-    assert.ok(service.security_opt?.includes('no-new-privileges:true'));
+    assert.ok(service.security_opt.includes('no-new-privileges:true'));
     assert.doesNotMatch(Object.keys(service).join(), /privileged|cap_add|devices|pid|network_mode/);
-    for (const [name, at] of service.volumes.map((volume) => volume.split(':')))
+    for (const [name, at] of service.volumes.map((volume: string) => volume.split(':')))
       assert.deepEqual([Object.hasOwn(volumes, name!), at], [true, said('VOLUME')]);
   });
 
@@ -78,7 +57,7 @@ describe('deploy/compose/compose.yaml', () => {
 
 describe('deploy/compose/team.yaml', () => {
   const team = compose('team.yaml');
-  const service = team.services['privatemode-proxy']!;
+  const service = team.services['privatemode-proxy'];
 
   it('declares each secret that it mounts, and mounts each that its flags name', () => {
     assert.deepEqual(Object.keys(team.secrets).sort(), [...service.secrets].sort());
@@ -99,7 +78,7 @@ describe('deploy/compose/team.yaml', () => {
   });
 
   it('runs Valkey without a published port, capabilities and root, and with a volume for its counts', () => {
-    const valkey = team.services['valkey']!;
+    const valkey = team.services.valkey;
     assert.deepEqual(
       [valkey.ports, valkey.read_only, valkey.cap_drop, valkey.user, valkey.volumes],
       [undefined, true, ['ALL'], '999:999', ['counts:/data']],

@@ -4,40 +4,14 @@ import fc from 'fast-check';
 import type { PrivatemodeError } from '../../lib/errors.ts';
 import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import type { RequestFacts } from '../../lib/pipeline/decrypter.ts';
-import {
-  ASKED,
-  countingIvs,
-  EXCHANGE,
-  fixedCipher,
-  inferenceVectors,
-} from '../support/remote/exchange-fixture.ts';
+import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
+import { PLAIN } from '../support/remote/honest-exchanges.ts';
 import { literalSeal, literalSealObject } from '../support/remote/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { sealedStream } from '../support/remote/sealed-stream.ts';
+import unary from '../vectors/inference/unary-responses.json' with { type: 'json' };
 
-interface UnaryVector {
-  readonly name: string;
-  readonly plainFields: readonly (readonly [string])[];
-  readonly wire: string;
-  readonly expected?: string;
-  readonly expect?: string;
-}
+const { vectors, special } = unary;
 
-const { vectors, special } = inferenceVectors<{
-  readonly vectors: readonly UnaryVector[];
-  readonly special: readonly UnaryVector[];
-}>('unary-responses');
-
-/** The plain members of each endpoint's responses. */
-const { R, MR, TR, NONE } = PLAIN_MEMBERS;
-const PLAIN = {
-  chat: R,
-  completions: R,
-  messages: MR,
-  embeddings: R,
-  transcription: TR,
-  unstructured: NONE,
-} as const;
 type EndpointId = keyof typeof PLAIN;
 
 async function run(id: EndpointId, asked: RequestFacts | undefined, wire: string) {
@@ -52,7 +26,7 @@ async function run(id: EndpointId, asked: RequestFacts | undefined, wire: string
 /** As an error, which may hold anything that is sealed, of an endpoint with those plain members. */
 function open(wire: string, plain: readonly string[] = ['id', 'usage']) {
   const ids = Object.keys(PLAIN) as EndpointId[];
-  const id = ids.find((each) => [...PLAIN[each]].sort().join() === [...plain].sort().join());
+  const id = ids.find((each) => [...PLAIN[each].response].sort().join() === [...plain].sort().join());
   assert.ok(id);
   return run(id, undefined, wire);
 }
@@ -63,7 +37,7 @@ const NO_ERRORS: readonly string[] = ['messages', 'transcription-verbose'];
 describe('a whole response of the vectors', () => {
   for (const { name, plainFields, wire, expected } of vectors) {
     it(`is opened, or refused if nothing in it is sealed: ${name}`, async () => {
-      const plain = plainFields.map(([member]) => member);
+      const plain = plainFields.map(([member]) => member!);
       // Blanks between members are not passed on.
       const text = name === 'pretty-printed' ? '{"id":"x","choices":[ ]}' : expected;
       const shown = { text, failure: undefined };
@@ -78,7 +52,7 @@ describe('a whole response of the vectors', () => {
   for (const { name, plainFields, wire, expect } of special) {
     if (expect !== 'error') continue; // the header decides before any body is decrypted
     it(`is refused: ${name}`, async () => {
-      const plain = plainFields.map(([member]) => member);
+      const plain = plainFields.map(([member]) => member!);
       assert.match(String((await open(wire, plain)).failure), /^response_(malformed|not_authentic)$/);
     });
   }
@@ -146,7 +120,7 @@ describe('the grammar of whole responses', () => {
     return Array.isArray(value) ? stream.array(value) : stream.object({ ...value });
   };
   const code = async (id: EndpointId, value: object, asked: { choices?: number; format?: string } = {}) =>
-    (await run(id, { ...ASKED, ...asked }, sealed(value, PLAIN[id]))).failure;
+    (await run(id, { ...ASKED, ...asked }, sealed(value, PLAIN[id].response))).failure;
   const without = (value: object, name: string): object =>
     Object.fromEntries(Object.entries(value).filter(([each]) => each !== name));
   const idOf = (bytes: number) => 'x'.repeat(bytes - 2); // the quotes count
@@ -247,7 +221,7 @@ describe('the grammar of whole responses', () => {
   for (const [id, error, failure] of usages) {
     const shown = JSON.stringify(error).slice(0, 80);
     it(`${failure === undefined ? 'passes' : 'refuses'} an error of ${id}: ${shown}`, async () => {
-      assert.equal((await run(id, undefined, sealed(error, PLAIN[id]))).failure, failure);
+      assert.equal((await run(id, undefined, sealed(error, PLAIN[id].response))).failure, failure);
     });
   }
 
@@ -304,14 +278,16 @@ describe('a whole response', () => {
   });
 
   it('comes out with any values as they were sealed, in the order of its members', async () => {
-    const name = fc.stringMatching(/^[a-zA-Z._-]{1,5}$/).filter((each) => !R.has(each));
+    const name = fc
+      .stringMatching(/^[a-zA-Z._-]{1,5}$/)
+      .filter((each) => !PLAIN.chat.response.includes(each));
     const rows = fc.uniqueArray(fc.tuple(name, fc.json({ maxDepth: 2, stringUnit: 'grapheme' })), {
       selector: ([each]) => each,
       minLength: 1,
     });
     const property = fc.asyncProperty(rows, async (pairs) => {
       const members = pairs.map(([each, raw]) => ({ name: each, raw, writtenName: JSON.stringify(each) }));
-      const opened = await open(literalSealObject(EXCHANGE, members, [...R], countingIvs()));
+      const opened = await open(literalSealObject(EXCHANGE, members, PLAIN.chat.response, countingIvs()));
       const text = members.map(({ writtenName, raw }) => `${writtenName}:${raw}`).join();
       assert.deepEqual(opened, { text: `{${text}}`, failure: undefined });
     });

@@ -120,28 +120,20 @@ describe('the idle time-out of a response', () => {
 
 describe('the reports of the stream of a response', () => {
   it('are the size of each received piece, and the size of each decrypted piece', async () => {
-    const pieces = ['', 'de', '', 'crypted'];
+    const pieces = ['', 'de', 'crypted'];
     const seen: unknown[] = [];
     const { remote, ended } = decrypting({
       more: { feed: () => Buffer.from(pieces.shift() ?? '') },
-      heard: (bytes) => seen.push(['heard', bytes]),
-      decrypted: (bytes) => seen.push(['decrypted', bytes]),
-      failed: () => seen.push('failed'),
+      heard: (bytes) => seen.push('heard', bytes),
+      decrypted: (bytes) => seen.push('decrypted', bytes),
     });
-    for (const piece of ['12345', '678', '9', '0123']) {
+    for (const piece of ['12345', '678', '9']) {
       remote.push(piece);
       await settle();
     }
     remote.push(null);
     await ended;
-    assert.deepEqual(seen, [
-      ['heard', 5],
-      ['heard', 3],
-      ['decrypted', 2],
-      ['heard', 1],
-      ['heard', 4],
-      ['decrypted', 7],
-    ]);
+    assert.deepEqual(seen, ['heard', 5, 'heard', 3, 'decrypted', 2, 'heard', 1, 'decrypted', 7]);
   });
 
   it('end the response with the error that they throw', async () => {

@@ -8,25 +8,17 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
-import { encryptionOrder } from '../../lib/json/names.ts';
 import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
-import {
-  countingIvs,
-  EXCHANGE,
-  fixedCipher,
-  hex,
-  inferenceVectors,
-  listedIvs,
-} from '../support/remote/exchange-fixture.ts';
+import { countingIvs, EXCHANGE, fixedCipher, hex, listedIvs } from '../support/remote/exchange-fixture.ts';
+import { PLAIN } from '../support/remote/honest-exchanges.ts';
 import {
   type LiteralMember,
   literalSealObject,
   literalText,
   literalUnsealObject,
 } from '../support/remote/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import {
   bytesOf,
   jsonBody,
@@ -36,40 +28,16 @@ import {
   sealText,
   watched,
 } from '../support/remote/sealing.ts';
+import requests from '../vectors/inference/field-encryption-requests.json' with { type: 'json' };
+import forms from '../vectors/inference/multipart-and-raw.json' with { type: 'json' };
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
-const { vectors } = inferenceVectors<{
-  readonly vectors: readonly {
-    readonly name: string;
-    readonly endpoint: 'chat' | 'completions' | 'messages' | 'embeddings';
-    readonly plainFields: readonly (readonly [string])[];
-    readonly input: string;
-    readonly ivsHex: readonly string[];
-    readonly expected: string;
-  }[];
-}>('field-encryption-requests');
-const LISTS = {
-  chat: PLAIN_MEMBERS.C,
-  completions: PLAIN_MEMBERS.C,
-  messages: PLAIN_MEMBERS.M,
-  embeddings: PLAIN_MEMBERS.E,
-};
+const { vectors } = requests;
 const numbered = () => fixedCipher({ ivs: countingIvs() });
 /** A body with a value of a MiB. */
 const largeBody = (): SaltedBody => prepare(jsonBody(), `{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`);
-
-describe('member order', () => {
-  it('sorts by the bytes of the escaped name', () => {
-    const sorted = ['a', 'aZ', 'a*', 'a.b', 'a.b.c', 'a?', 'é', '\uffff', '😀'];
-    const items = [...sorted].reverse().map((name) => ({ name }));
-    assert.deepEqual(
-      encryptionOrder(items).map(({ name }) => name),
-      sorted,
-    );
-  });
-});
 
 describe('a JSON body of the vectors', () => {
   const refused: Readonly<Record<string, string>> = {
@@ -78,7 +46,7 @@ describe('a JSON body of the vectors', () => {
     'chat-punctuation-keys': 'unsupported_member_name',
   };
   for (const { name, endpoint, plainFields, input, ivsHex, expected } of vectors) {
-    const plain = LISTS[endpoint];
+    const plain = new Set(PLAIN[endpoint as keyof typeof PLAIN].request);
     const code = refused[name];
     if (code !== undefined) {
       it(`is refused, although the reference forwards it: ${name}`, () => {
@@ -96,14 +64,7 @@ describe('a JSON body of the vectors', () => {
   }
 });
 
-const { rawBody } = inferenceVectors<{
-  readonly rawBody: readonly {
-    readonly name: string;
-    readonly inputHex: string;
-    readonly ivHex: string;
-    readonly expectedBody: string;
-  }[];
-}>('multipart-and-raw');
+const { rawBody } = forms;
 
 describe('a raw body of the vectors', () => {
   for (const { name, inputHex, ivHex, expectedBody } of rawBody) {

@@ -4,35 +4,14 @@ import { describe, it } from 'node:test';
 import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { formContent, type FormPart as Part } from '../../lib/pipeline/form.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
-import {
-  EXCHANGE,
-  fixedCipher,
-  hex,
-  inferenceVectors,
-  listedIvs,
-} from '../support/remote/exchange-fixture.ts';
+import { EXCHANGE, fixedCipher, hex, listedIvs } from '../support/remote/exchange-fixture.ts';
 import { type FormPart, formBody, literalParts } from '../support/remote/forms.ts';
 import { literalOpen } from '../support/remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { formBodyOf, prepare } from '../support/remote/sealing.ts';
+import forms from '../vectors/inference/multipart-and-raw.json' with { type: 'json' };
 
-interface FormVectors {
-  readonly multipart: readonly {
-    readonly name: string;
-    readonly inputFields: readonly { readonly name: string; readonly valueHex: string }[];
-    readonly inputFiles: readonly {
-      readonly name: string;
-      readonly filename: string;
-      readonly contentType: string;
-      readonly contentHex: string;
-    }[];
-    readonly plainFields: readonly (readonly [string])[];
-    readonly ivsHex: readonly string[];
-    readonly expectedBodyHex: string;
-  }[];
-}
-
-const { multipart } = inferenceVectors<FormVectors>('multipart-and-raw');
+const { multipart } = forms;
 const plain = PLAIN_MEMBERS.T;
 const BOUNDARY = 'x-client-boundary';
 const contentType = `multipart/form-data; boundary=${BOUNDARY}`;

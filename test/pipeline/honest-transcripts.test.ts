@@ -12,7 +12,7 @@ import { CALLERS, isIterable } from '../support/doors/sdk-outcome.ts';
 import { fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { formBody } from '../support/remote/forms.ts';
 import { PLAIN } from '../support/remote/honest-exchanges.ts';
-import { DONE, sealedStream } from '../support/remote/sealed-stream.ts';
+import { DONE, openEvent, sealedStream } from '../support/remote/sealed-stream.ts';
 import { takeIn } from '../support/remote/sealing.ts';
 import { breaches } from '../support/remote/transcripts/grammar.ts';
 import {
@@ -43,33 +43,21 @@ function askedBy({ endpoint, request }: Transcript) {
   return takeIn(bodyReader(rules, 'multipart/form-data; boundary=B')!, form);
 }
 
-/** The text of the response, with each object written by `write`. */
-const textOf = (
-  response: TranscriptResponse,
-  write: (value: object, event?: string) => string,
-  end: string,
-): string =>
-  response.kind === 'whole'
-    ? write(response.body as object)
-    : response.events.map(({ event, data }) => (data === '[DONE]' ? end : write(data, event))).join('');
-
 const inClear = (response: TranscriptResponse): string =>
-  textOf(
-    response,
-    (value, event) => {
-      if (response.kind === 'whole') return JSON.stringify(value);
-      return `${event === undefined ? '' : `event: ${event}\n`}data: ${JSON.stringify(value)}\n\n`;
-    },
-    DONE,
-  );
+  response.kind === 'whole'
+    ? JSON.stringify(response.body)
+    : response.events.map(({ event, data }) => (data === '[DONE]' ? DONE : openEvent(data, event))).join('');
 
 function sealed({ endpoint, response }: Transcript): Buffer {
   const stream = sealedStream(PLAIN[endpoint].response);
-  const write = (value: object, event?: string): string => {
-    if (Array.isArray(value)) return stream.array(value);
-    return response.kind === 'whole' ? stream.object({ ...value }) : stream.event({ ...value }, event);
-  };
-  return Buffer.from(textOf(response, write, DONE));
+  if (response.kind === 'whole') {
+    const { body } = response;
+    return Buffer.from(Array.isArray(body) ? stream.array(body) : stream.object(body as Members));
+  }
+  const events = response.events.map(({ event, data }) =>
+    data === '[DONE]' ? DONE : stream.event(data, event),
+  );
+  return Buffer.from(events.join(''));
 }
 
 /** The response as the application gets it. Throws what ends it. */

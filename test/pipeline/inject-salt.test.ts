@@ -1,19 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/remote/exchange-fixture.ts';
+import { EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
+import salts from '../vectors/inference/cache-salt-injection.json' with { type: 'json' };
 
-interface SaltVectors {
-  readonly vectors: readonly {
-    readonly input: string;
-    readonly output: string | null;
-    readonly error: string | null;
-  }[];
-}
-
-const { vectors } = inferenceVectors<SaltVectors>('cache-salt-injection');
+const { vectors } = salts;
 const SALT = 'S'.repeat(32);
 const plain = PLAIN_MEMBERS.C;
 

@@ -125,9 +125,3 @@ describe('the members of a chunk', () => {
     }
   }
 });
-
-describe('endpoints', () => {
-  it('have no grammar if they encrypt nothing', () => {
-    assert.throws(() => grammarOf({ id: 'models' }), { code: 'internal' });
-  });
-});

@@ -359,4 +359,17 @@ describe('receipts of several days', () => {
     fs.rmSync(path(third));
     assert.deepEqual(await found(), ['✗ . 0: there are no receipts']);
   });
+
+  it('cannot be hidden from --since in a file of an earlier day', async () => {
+    const [first, second, third] = await threeDays();
+    const atEnd = linesOf(second).length + 1;
+    store(second, [...linesOf(second), ...linesOf(third)]);
+    fs.rmSync(path(third));
+    const late = `✗ ${second} ${atEnd}: is of 2026-12-03T12:00:00.000Z, after the day of its file`;
+    assert.deepEqual(await failing(), [late]);
+    for (const file of [first, second]) fs.rmSync(path(file));
+    const alone = await fourReceipts();
+    fs.renameSync(path(alone), path(alone.replace('2026-12-01', '2026-11-30')));
+    assert.equal((await failing()).length, 1);
+  });
 });

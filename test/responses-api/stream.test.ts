@@ -347,11 +347,19 @@ describe('a Responses stream', () => {
       assert.deepEqual(customCall([...args]), ['', 'stream_unfinished']));
   }
 
-  it('fails with response_too_large with more than 16 Mi characters', () => {
-    const { events, failure } = run(chatEvents(Array(17).fill({ content: 'x'.repeat(1024 * 1024) })));
-    assert.equal(failure?.code, 'response_too_large');
-    assert.equal(lastOf(events)['type'], 'response.failed');
-  });
+  const LONG = 'x'.repeat(1024 * 1024);
+  for (const [what, deltas] of Object.entries({
+    'more than 16 Mi characters': Array(17).fill({ content: LONG }),
+    'calls whose names have more': Array.from({ length: 17 }, (_, k) => callPiece(k, '', `c${k}`, LONG)),
+    'more than a million pieces': [
+      { tool_calls: Array(1024 * 1024).fill({ index: 0, function: { name: 'f' } }) },
+    ],
+  }))
+    it(`fails with response_too_large with ${what}`, () => {
+      const { events, failure } = run(chatEvents(deltas));
+      assert.equal(failure?.code, 'response_too_large');
+      assert.equal(lastOf(events)['type'], 'response.failed');
+    });
 
   it('ends in response.failed, without a done event, if its last events cannot be written', (t) => {
     const write = JSON.stringify;

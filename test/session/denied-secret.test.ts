@@ -1,6 +1,6 @@
 /**
  * A secret that the service denies ("no secret for ID") is marked: nothing says "verified" any more. It is
- * not dropped, since anybody on the way can write a denial (docs/decisions.md 14).
+ * not dropped, since anybody on the way can write a denial (docs/architecture.md D14).
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';

@@ -9,11 +9,10 @@ const MAX_DIMENSIONS = 4096;
 
 /** A unit vector of float32 values, derived from the text by SHA-256 in counter mode. */
 export function vectorOf(text: string, dimensions: number): Float32Array {
-  const vector = new Float32Array(dimensions);
-  for (let index = 0; index < dimensions; index++) {
+  const vector = Float32Array.from({ length: dimensions }, (_, index) => {
     const digest = createHash('sha256').update(`${index}:`).update(text).digest();
-    vector[index] = digest.readInt32LE(0) / 2 ** 31;
-  }
+    return digest.readInt32LE(0) / 2 ** 31;
+  });
   const length = Math.hypot(...vector);
   return vector.map((value) => value / length);
 }
@@ -30,19 +29,14 @@ const encoded = (vector: Float32Array, format: unknown): string | number[] =>
   format === 'base64' ? Buffer.from(vector.buffer).toString('base64') : [...vector];
 
 export function embeddingsResponse(request: JsonObject, now: () => number): ModelResponse {
+  const { input, model, encoding_format: format } = request;
   const asked = Number(request['dimensions'] ?? DEFAULT_DIMENSIONS);
   const dimensions = Math.min(Math.max(Math.trunc(asked) || DEFAULT_DIMENSIONS, 1), MAX_DIMENSIONS);
-  const tokens = countTokens(request['input']);
-  return unary(200, {
-    id: newId('embd-'),
-    object: 'list',
-    created: Math.floor(now() / 1000),
-    model: request['model'],
-    data: inputsOf(request['input']).map((text, index) => ({
-      index,
-      object: 'embedding',
-      embedding: encoded(vectorOf(text, dimensions), request['encoding_format']),
-    })),
-    usage: { prompt_tokens: tokens, total_tokens: tokens, completion_tokens: 0 },
+  const tokens = countTokens(input);
+  const data = inputsOf(input).map((text, index) => {
+    return { index, object: 'embedding', embedding: encoded(vectorOf(text, dimensions), format) };
   });
+  const usage = { prompt_tokens: tokens, total_tokens: tokens, completion_tokens: 0 };
+  const created = Math.floor(now() / 1000);
+  return unary(200, { id: newId('embd-'), object: 'list', created, model, data, usage });
 }

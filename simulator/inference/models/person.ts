@@ -4,14 +4,12 @@
  */
 import { join } from 'node:path';
 import { shellWord } from '../../../lib/text.ts';
-import type { JsonObject } from '../request.ts';
-import { callOf, hasToolResult, isObject, type ToolCall, toolsOf } from './tools.ts';
+import { isObject, type JsonObject } from '../request.ts';
+import { callOf, hasToolResult, type ToolCall, toolsOf } from './tools.ts';
 
 const WHO_I_AM = 'I am a simulated model: I understand nothing, and only repeat what you say.';
 
-/**
- * Blocks that agents add to the text of a person: `<system-reminder>`, `<environment_context>` and the like.
- */
+/** Blocks that agents add to a person's text: `<system-reminder>`, `<environment_context>` and the like. */
 const OF_AN_AGENT = /<([a-z]+[-_][a-z_-]+)>.*?<\/\1>/gs;
 /** Most characters that it repeats. */
 const LONGEST = 200;
@@ -27,17 +25,11 @@ export function answerTo(text: string): string {
   return `You said: ${said}${/[.!?…]$/.test(said) ? '' : '.'} ${WHO_I_AM}`;
 }
 
-/**
- * Matches "Write TEXT to FILE", where FILE is a plain name: no path and no hidden file. `opencode run` puts
- * quotes around a prompt.
- */
+/** "Write TEXT to FILE": no path, no hidden file. `opencode run` puts quotes around a prompt. */
 const EDIT =
   /^(?<around>"?)write (?<quote>["'`]?)(?<text>[^\n]{1,200}?)\k<quote> (?:in)?to (?<mark>["'`]?)(?<file>\w[\w-]*(?:\.\w[\w-]*)*)\k<mark>[.!]?\k<around>$/i;
 
-/**
- * The arguments with which the tool of a known agent writes a file; undefined for other tools. Claude Code,
- * opencode and pi have a tool `write`; Codex has a shell.
- */
+/** The arguments with which a known agent's tool writes a file: `write`, or the shell of Codex. */
 function argumentsFor(
   { name, schema }: { readonly name: string; readonly schema: unknown },
   path: string,

@@ -1,8 +1,6 @@
 /** The response of a model server before it is encrypted. Models and backend make it; sealing takes it. */
 
-/**
- * One event of a stream: `data` is JSON text, or `[DONE]`; `event` is the name line of the Anthropic style.
- */
+/** One event: `data` is JSON text, or `[DONE]`; `event` is the name line of the Anthropic style. */
 export interface ModelEvent {
   readonly event?: string;
   readonly data: string;

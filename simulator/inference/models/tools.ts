@@ -1,8 +1,5 @@
-/**
- * Tools in a request, and the call that `sim-tools` makes: of the first tool, with arguments that fit its
- * schema.
- */
-import type { JsonObject } from '../request.ts';
+/** Tools in a request, and the call of `sim-tools`: of the first, with arguments that fit its schema. */
+import { isObject, type JsonObject } from '../request.ts';
 
 export interface ToolCall {
   readonly name: string;
@@ -11,42 +8,25 @@ export interface ToolCall {
   readonly pieces: readonly string[];
 }
 
-export const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
-
-const SAMPLES: Readonly<Record<string, unknown>> = {
-  string: 'sim',
-  integer: 1,
-  number: 1.5,
-  boolean: true,
-  array: [],
-  object: {},
-  null: null,
-};
+const SAMPLES: JsonObject = { integer: 1, number: 1.5, boolean: true, array: [], object: {}, null: null };
 
 function sampleOf(schema: unknown): unknown {
-  if (!isObject(schema)) return SAMPLES['string'];
-  const { enum: choices, type } = schema as { enum?: unknown; type?: unknown };
+  const { enum: choices, type } = (isObject(schema) ? schema : {}) as { enum?: unknown[]; type?: string };
   if (Array.isArray(choices)) return choices[0];
-  return SAMPLES[String(type)] ?? SAMPLES['string'];
+  return Object.hasOwn(SAMPLES, String(type)) ? SAMPLES[String(type)] : 'sim';
 }
 
 function sampleArguments(schema: unknown): JsonObject {
-  const { properties, required } = (isObject(schema) ? schema : {}) as {
-    properties?: unknown;
-    required?: unknown;
-  };
+  const { properties, required }: JsonObject = isObject(schema) ? schema : {};
   if (!isObject(properties)) return {};
   const names = Array.isArray(required) ? required.map(String) : Object.keys(properties);
   return Object.fromEntries(names.map((name) => [name, sampleOf(properties[name])]));
 }
 
-/**
- * How many tools' results a message holds. OpenAI: a message of role `tool` is one; Anthropic: each content
- * block `tool_result` is one.
- */
+/** How many tools' results a message holds: OpenAI has a message for each, Anthropic a content block. */
 function resultsIn(message: unknown): number {
   if (!isObject(message)) return 0;
-  const { role, content } = message as { role?: unknown; content?: unknown };
+  const { role, content } = message;
   if (role === 'tool') return 1;
   return Array.isArray(content)
     ? content.filter((part) => isObject(part) && part['type'] === 'tool_result').length
@@ -61,26 +41,17 @@ export const countToolResults = (messages: unknown): number =>
 export const hasToolResult = (messages: unknown): boolean =>
   Array.isArray(messages) && resultsIn(messages.at(-1)) > 0;
 
-interface Tool {
-  readonly name: string;
-  /** JSON schema of its arguments. */
-  readonly schema: unknown;
-}
+/** `schema`: the JSON schema of its arguments. */
+type Tool = { readonly name: string; readonly schema: unknown };
 
-/**
- * The tools that a request offers. OpenAI wraps a tool in `function` and names the schema `parameters`;
- * Anthropic names it `input_schema`.
- */
+/** The tools that a request offers; OpenAI calls a schema `parameters`, Anthropic `input_schema`. */
 export const toolsOf = (tools: unknown): readonly Tool[] =>
   (Array.isArray(tools) ? tools : []).filter(isObject).map((offered) => {
     const tool = isObject(offered['function']) ? offered['function'] : offered;
     return { name: String(tool['name']), schema: tool['parameters'] ?? tool['input_schema'] };
   });
 
-const WITHOUT_TOOLS: Tool = {
-  name: 'get_weather',
-  schema: { properties: { city: { type: 'string' } } },
-};
+const WITHOUT_TOOLS: Tool = { name: 'get_weather', schema: { properties: { city: {} } } };
 
 /** A call with these arguments, streamed in pieces. */
 export const callOf = (name: string, values: JsonObject): ToolCall => ({

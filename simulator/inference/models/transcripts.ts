@@ -4,16 +4,15 @@
  *     { "my-model": { "events": [ { "delayMs": 5, "event": "ping", "data": { … } }, { "data": "[DONE]" } ],
  *                     "unary":  { "status": 200, "delayMs": 5, "body": { … } } } }
  *
- * `events` is the response to a streaming request, `unary` to any other. `data` that is a text goes out as it
- * is. In place of both, `"turns": [ … ]` holds a list of such responses, for conversations with tools: the
- * first is used before any tool has responded, each result takes the next, and the last serves all further
- * requests.
+ * `events` answers a streaming request, `unary` any other; `"turns": [ … ]` in place of both holds one of
+ * these for each answer of a tool. `data` that is a text goes out as it is.
  */
 import { readFileSync } from 'node:fs';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { reasonOf } from '../../../lib/files/path-refusal.ts';
 import { pause } from '../pacing.ts';
-import type { JsonObject } from '../request.ts';
+import { isObject, type JsonObject } from '../request.ts';
+import { openaiError } from './openai.ts';
 import { type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
 import { countToolResults } from './tools.ts';
 
@@ -23,23 +22,20 @@ interface ScriptedEvent {
   readonly data: unknown;
 }
 
-export interface Transcript {
+interface Transcript {
   readonly turns?: readonly Transcript[];
   readonly events?: readonly ScriptedEvent[];
   readonly unary?: { readonly status?: number; readonly delayMs?: number; readonly body: unknown };
 }
 
-const isObject = (value: unknown): value is JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
+const isTable = (value: unknown): value is JsonObject => isObject(value) && !Array.isArray(value);
 
 function isTranscript(value: unknown): value is Transcript {
-  if (!isObject(value)) return false;
-  const { events, unary: whole, turns } = value as { events?: unknown; unary?: unknown; turns?: unknown };
+  if (!isTable(value)) return false;
+  const { events = [], unary: whole = { body: '' }, turns } = value;
   if (turns !== undefined) return Array.isArray(turns) && turns.length > 0 && turns.every(isTranscript);
-  const goodEvents = Array.isArray(events) && events.every((item) => isObject(item) && 'data' in item);
-  return (
-    (goodEvents || events === undefined) && (whole === undefined || (isObject(whole) && 'body' in whole))
-  );
+  const areEvents = Array.isArray(events) && events.every((item) => isTable(item) && 'data' in item);
+  return areEvents && isTable(whole) && 'body' in whole;
 }
 
 /** Reads the file; without a path there are no transcripts. Throws config_invalid. */
@@ -52,47 +48,38 @@ export function loadTranscripts(path: string | undefined): ReadonlyMap<string, T
     const why = cause instanceof SyntaxError ? 'it is no JSON' : reasonOf(cause);
     throw new PrivatemodeError('config_invalid', `cannot read the transcripts in ${path}: ${why}`, { cause });
   }
-  if (!isObject(parsed)) throw new PrivatemodeError('config_invalid', `${path} is not a map of transcripts`);
-  const transcripts = new Map<string, Transcript>();
-  for (const [model, value] of Object.entries(parsed)) {
-    if (!isTranscript(value)) {
+  const models = isTable(parsed) ? Object.entries(parsed) : [['file', undefined] as const];
+  return new Map(
+    models.map(([model, value]) => {
+      if (isTranscript(value)) return [model, value];
       throw new PrivatemodeError('config_invalid', `${path}: the transcript of ${model} is malformed`);
-    }
-    transcripts.set(model, value);
-  }
-  return transcripts;
+    }),
+  );
 }
 
 async function* replay(events: readonly ScriptedEvent[], signal: AbortSignal): AsyncGenerator<ModelEvent> {
   for (const { delayMs, event, data } of events) {
     if (delayMs !== undefined && delayMs > 0) await pause(delayMs, signal);
     signal.throwIfAborted();
-    yield {
-      ...(event !== undefined && { event }),
-      data: typeof data === 'string' ? data : JSON.stringify(data),
-    };
+    const text = typeof data === 'string' ? data : JSON.stringify(data);
+    yield { ...(event !== undefined && { event }), data: text };
   }
 }
 
-/** The recorded response to a request, chosen by how many tools have responded in its messages. */
-export function turnIn(transcript: Transcript, request: JsonObject): Transcript {
-  const { turns = [] } = transcript;
-  return turns[Math.min(countToolResults(request['messages']), turns.length - 1)] ?? transcript;
-}
-
-/** The recorded response. If the transcript lacks the kind asked for, the model server responds with 404. */
+/**
+ * The recorded response to a request, chosen by how many tools have responded in its messages. If the
+ * transcript lacks the kind asked for, the model server responds with 404.
+ */
 export async function transcriptResponse(
-  transcript: Transcript,
+  { turns = [], ...only }: Transcript,
+  request: JsonObject,
   streaming: boolean,
   signal: AbortSignal,
 ): Promise<ModelResponse> {
-  if (streaming && transcript.events !== undefined) return stream(replay(transcript.events, signal));
-  const whole = transcript.unary;
-  if (whole === undefined) {
-    return unary(404, {
-      error: { message: 'this transcript has no such answer', type: 'NotFoundError', code: 404 },
-    });
-  }
+  const answered = countToolResults(request['messages']);
+  const { events, unary: whole } = turns[Math.min(answered, turns.length - 1)] ?? only;
+  if (streaming && events !== undefined) return stream(replay(events, signal));
+  if (whole === undefined) return unary(404, openaiError(404, 'this transcript has no such answer'));
   if (whole.delayMs !== undefined) await pause(whole.delayMs, signal);
   return unary(whole.status ?? 200, whole.body);
 }

@@ -1,8 +1,9 @@
 /** What the built-in models do in one turn of a conversation, before an API style gives it a shape. */
 import { randomBytes } from 'node:crypto';
-import type { JsonObject } from '../request.ts';
+import { paced } from '../pacing.ts';
+import { isObject, type JsonObject } from '../request.ts';
 import { AFTER_A_TOOL, answerTo, editFor } from './person.ts';
-import { hasToolResult, isObject, type ToolCall, toolCallFor } from './tools.ts';
+import { hasToolResult, type ToolCall, toolCallFor } from './tools.ts';
 
 export interface TextTurn {
   readonly kind: 'text';
@@ -27,10 +28,27 @@ export interface ErrorTurn {
 
 export type Turn = TextTurn | ToolTurn | ErrorTurn;
 
-/**
- * Tokens that contain their position, so that a lost or swapped token is visible. Each choice iterates over
- * them on its own.
- */
+/** ms between the pieces of a turn. */
+export const intervalOf = (turn: Turn | undefined): number => (turn?.kind === 'text' ? turn.intervalMs : 0);
+
+/** The tokens of a text, or the pieces of a call, at their pace. */
+export const piecesOf = (turn: TextTurn | ToolTurn, signal: AbortSignal): AsyncGenerator<string> =>
+  paced(turn.kind === 'text' ? turn.tokens : turn.call.pieces, intervalOf(turn), signal);
+
+/** As `piecesOf`, once all would have been streamed. */
+export async function collected(turn: TextTurn | ToolTurn, signal: AbortSignal): Promise<string[]> {
+  const pieces: string[] = [];
+  for await (const piece of piecesOf(turn, signal)) pieces.push(piece);
+  return pieces;
+}
+
+const textTurn = (tokens: Iterable<string>, intervalMs = 0) => ({
+  kind: 'text' as const,
+  tokens,
+  intervalMs,
+});
+
+/** Tokens that contain their position: a lost or swapped one is visible. Each choice iterates on its own. */
 const numbered = (count: number): Iterable<string> => ({
   *[Symbol.iterator]() {
     for (let index = 0; index < count; index++) yield index === 0 ? 't0' : ` t${index}`;
@@ -69,99 +87,56 @@ function textOf(content: unknown): string {
 }
 
 /** The text of the user's last message; for legacy completions, the prompt. */
-export function lastUserText(request: JsonObject): string {
-  const { messages, prompt } = request as { messages?: unknown; prompt?: unknown };
+function lastUserText({ messages, prompt }: JsonObject): string {
   if (!Array.isArray(messages)) return Array.isArray(prompt) ? prompt.join(' ') : String(prompt ?? '');
   const last = messages.findLast((message) => isObject(message) && message['role'] === 'user');
   return textOf((last as JsonObject | undefined)?.['content']);
 }
 
-interface ModelRow {
-  readonly name: RegExp;
-  readonly does: string;
-  /** `edits`: the directory of `ModelOptions`. */
-  readonly turn: (match: RegExpExecArray, request: JsonObject, edits: string | undefined) => Turn;
-}
-
 /** ms between the words of `sim-chat`, slow enough for a person to watch. */
 const READING_PACE = 15;
 
-const echo = (_: RegExpExecArray, request: JsonObject): Turn => ({
-  kind: 'text',
-  tokens: wordsOf(lastUserText(request)),
-  intervalMs: 0,
-});
+type Behaviour = (match: RegExpExecArray, request: JsonObject, edits: string | undefined) => Turn;
 
-/** The built-in models. A name that fits no row behaves like `sim-echo`, if it is served at all. */
-export const MODELS: readonly ModelRow[] = [
-  {
-    name: /^sim-(\d{1,7})x(\d{1,6})$/,
-    does: 'sim-<N>x<ms>: N tokens, ms apart; 0 is as fast as it goes',
-    turn: ([, count, interval]) => ({
-      kind: 'text',
-      tokens: numbered(Number(count)),
-      intervalMs: Number(interval),
-    }),
-  },
-  {
-    name: /^sim-tools$/,
-    does: 'sim-tools: calls the first tool offered, and answers in words once it has a result',
-    turn: (_, request) => {
+/** The built-in models: the form of their names, and what they do. The last one has every other name. */
+const MODELS: readonly (readonly [name: RegExp, does: Behaviour])[] = [
+  [/^sim-(\d{1,7})x(\d{1,6})$/, ([, count, interval]) => textTurn(numbered(Number(count)), Number(interval))],
+  [
+    /^sim-tools$/,
+    (_, request) => {
       const call = toolCallFor(request);
-      return call === undefined
-        ? { kind: 'text', tokens: wordsOf('The tool has answered.'), intervalMs: 0 }
-        : { kind: 'tool', call };
+      return call === undefined ? textTurn(wordsOf('The tool has answered.')) : { kind: 'tool', call };
     },
-  },
-  {
-    name: /^sim-error-([45]\d\d)$/,
-    does: 'sim-error-<status>: an encrypted error of the model server',
-    turn: ([, status]) => ({ kind: 'error', status: Number(status) }),
-  },
-  {
-    name: /^(?:sim-chat|gpt-oss-120b)$/,
-    does: 'sim-chat: says back what a person said; also by the name gpt-oss-120b, for which the examples ask, with a window of 131,072 tokens',
-    turn: (_, request, edits) => {
+  ],
+  [/^sim-error-([45]\d\d)$/, ([, status]) => ({ kind: 'error', status: Number(status) })],
+  [
+    /^(?:sim-chat|gpt-oss-120b)$/,
+    (_, request, edits) => {
       const text = lastUserText(request);
       const call = edits === undefined ? undefined : editFor(text, request, edits);
       if (call !== undefined) return { kind: 'tool', call };
       const said = hasToolResult(request['messages']) ? AFTER_A_TOOL : answerTo(text);
-      return { kind: 'text', tokens: wordsOf(said), intervalMs: READING_PACE };
+      return textTurn(wordsOf(said), READING_PACE);
     },
-  },
-  {
-    name: /^sim-(?:64k|128k)$/,
-    does: 'sim-64k, sim-128k: as sim-echo, and refuse what exceeds 65,536 or 131,072 tokens as vLLM does',
-    turn: echo,
-  },
-  { name: /^/, does: 'sim-echo: the last user message, word by word', turn: echo },
+  ],
+  [/^/, (_, request) => textTurn(wordsOf(lastUserText(request)))],
 ];
 
-/** What the model of that name (without faults) does with the request. */
+/** What the model of that name, without faults, does with the request. `edits`: as in `ModelOptions`. */
 export function turnOf(model: string, request: JsonObject, edits?: string): Turn {
-  for (const { name, turn } of MODELS) {
+  for (const [name, does] of MODELS) {
     const match = name.exec(model);
-    if (match !== null) return turn(match, request, edits);
+    if (match !== null) return does(match, request, edits);
   }
   throw new Error('the last row fits every name');
 }
 
-/**
- * The prompts of a legacy completions request. A text or an array of token numbers is one prompt; any other
- * array holds one prompt per item. Prompts given as embeddings come first.
- */
-function promptsOf({ prompt, prompt_embeds: embeds }: JsonObject): readonly unknown[] {
-  const ofEmbeds = Array.isArray(embeds) ? embeds : typeof embeds === 'string' ? [embeds] : [];
+/** As `turnOf`, for each prompt of a legacy request: token numbers are one, another array is many. */
+export function turnsOf(model: string, request: JsonObject): readonly Turn[] {
+  const { prompt } = request;
   const isBatch = Array.isArray(prompt) && !prompt.every((item) => typeof item === 'number');
-  const ofPrompt = isBatch ? prompt : [prompt];
-  return ofEmbeds.length > 0 && (prompt === undefined || prompt === null)
-    ? ofEmbeds
-    : [...ofEmbeds, ...ofPrompt];
+  return (isBatch ? prompt : [prompt]).map((each) => turnOf(model, { ...request, prompt: each }));
 }
-
-/** As `turnOf`, for each prompt of a legacy completions request. */
-export const turnsOf = (model: string, request: JsonObject): readonly Turn[] =>
-  promptsOf(request).map((prompt) => turnOf(model, { ...request, prompt }));
 
 /** A random identifier in the form that both API styles use. */
 export const newId = (prefix: string): string => `${prefix}${randomBytes(12).toString('hex')}`;

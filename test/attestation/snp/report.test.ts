@@ -10,8 +10,8 @@ import {
   tcbValue,
 } from '../../../lib/attestation/snp/packed-fields.ts';
 import { decodeSnpAttestation, serializeReport } from '../../../lib/attestation/snp/report.ts';
-import { encodeSnpAttestation } from '../../../simulator/evidence/snp-message.ts';
-import * as wire from '../../../simulator/evidence/wire-fields.ts';
+import * as wire from '../../../simulator/evidence/messages.ts';
+import { encodeSnpAttestation } from '../../../simulator/evidence/messages.ts';
 import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
 import { malformed } from '../../support/evidence/readers.ts';
 import { parseReport } from '../../support/evidence/snp-report.ts';

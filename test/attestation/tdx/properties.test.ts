@@ -14,7 +14,7 @@ import { readSignedJson } from '../../../lib/attestation/tdx/tcb-info.ts';
 import { parseCertificate, parseCrl } from '../../../lib/attestation/x509.ts';
 import { decodeCertificates } from '../../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
-import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
+import { encodeQuoteV4 } from '../../../simulator/evidence/messages.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';
 import { vectorBytes } from '../../support/evidence/attestation-vectors.ts';
 import { judgeTdx, TDX_ROWS } from '../../support/evidence/stages.ts';

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { decodeQuoteV4, type QuoteV4, signedQuoteBytes } from '../../../lib/attestation/tdx/quote.ts';
-import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
-import { bytesField } from '../../../simulator/evidence/wire-fields.ts';
+import { bytesField, encodeQuoteV4 } from '../../../simulator/evidence/messages.ts';
 import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
 
 const MALFORMED = { name: 'PrivatemodeError', code: 'evidence_malformed' };

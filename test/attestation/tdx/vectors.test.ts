@@ -8,7 +8,7 @@ import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.
 import { readSignedJson, readTcbInfo } from '../../../lib/attestation/tdx/tcb-info.ts';
 import { verify } from '../../../lib/attestation/verify-evidence.ts';
 import { parseCrl, verifySignedBy } from '../../../lib/attestation/x509.ts';
-import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
+import { encodeQuoteV4 } from '../../../simulator/evidence/messages.ts';
 import { failed } from '../../support/evidence/cases.ts';
 import { judgeTdx, TDX_ROWS } from '../../support/evidence/stages.ts';
 import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';

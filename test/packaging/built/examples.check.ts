@@ -52,9 +52,9 @@ async function chat(url: string): Promise<string> {
     .trim();
 }
 
-/** The first date that docs/client.md allows: workers of an earlier one refuse an option of fetch. */
+/** The first date that docs/library.md allows: workers of an earlier one refuse an option of fetch. */
 const [, COMPATIBILITY_DATE = assert.fail('the page names no date')] =
-  /compatibility date must be (\d{4}-\d\d-\d\d) or later/.exec(read('docs/client.md')) ?? [];
+  /compatibility date must be (\d{4}-\d\d-\d\d) or later/.exec(read('docs/library.md')) ?? [];
 
 /** The configuration of workerd for the worker that was bundled beside it. */
 const workerdConfig = ({ port, caPem }: { readonly port: number; readonly caPem: string }): string => `
@@ -75,8 +75,8 @@ const main :Workerd.Worker = (
 );
 `;
 
-/** The blocks of docs/client.md. */
-const BLOCKS = [...read('docs/client.md').matchAll(/^```(\w+)\n(.*?\n)```$/gms)].map(
+/** The blocks of docs/library.md. */
+const BLOCKS = [...read('docs/library.md').matchAll(/^```(\w+)\n(.*?\n)```$/gms)].map(
   ([, language, text]) => [language, text] as [string, string],
 );
 const VERSION = (JSON.parse(read('package.json')) as { version: string }).version;
@@ -253,7 +253,7 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
 
   it('tell people to install the tarball that was built, never the package privatemode-ai from npm', () => {
     const install = /npm (?:install|i|add) [^\n`]*/g;
-    const told = ['docs/client.md', 'examples/README.md'].flatMap((page) =>
+    const told = ['docs/library.md', 'examples/README.md'].flatMap((page) =>
       [
         ...read(page)
           .replace(/^The name .*$/gm, '')
@@ -266,7 +266,7 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
     assert.equal(packed.tarball.split('/').at(-1), `privatemode-ai-${VERSION}.tgz`);
   });
 
-  it('include the code blocks of docs/client.md, which run against a simulator', async () => {
+  it('include the code blocks of docs/library.md, which run against a simulator', async () => {
     assert.deepEqual(
       BLOCKS.map(([language]) => language),
       ['js', 'sh', 'js', 'js', 'sh', 'js', 'js'],

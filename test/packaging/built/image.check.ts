@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {
   chmodSync,
@@ -151,11 +150,6 @@ describe('container image', { timeout: 600_000 }, () => {
     assert.deepEqual(await gone, [0, null]);
   });
 
-  it('holds the same executable that npm run build:binary makes', () => {
-    const digest = (path: string): string => createHash('sha256').update(readFileSync(path)).digest('hex');
-    assert.equal(digest(join(root, 'bin/privatemode-proxy')), digest(binary(HOST)));
-  });
-
   /** Runs a block of docs/install.md in `place`; returns what it asked of the engine, call by call. */
   const ask = (block: string, place: string): string[][] => {
     writeFileSync(join(place, 'docker'), DOCKER, { mode: 0o755 });
@@ -177,20 +171,13 @@ describe('container image', { timeout: 600_000 }, () => {
       ...['run', '--detach', '--name', 'privatemode-proxy', '--read-only', '--stop-timeout', '45'],
       ...['--publish', `127.0.0.1:${port}:${port}`, '--volume', `${scratch}/key.txt:${KEY}:ro`],
       ...['--volume', `privatemode-proxy:${said('VOLUME')}`, 'privatemode-proxy', '--api-key', `@${KEY}`],
-      ...['--api-key-fallback', 'always'],
     ]);
   });
 
   it('yields its executable by the commands of docs/install.md', () => {
     const place = mkdtempSync(join(scratch, 'extracted-'));
-    const [create, , remove] = ask('extract', place) as [string[], string[], string[]];
-    assert.deepEqual(
-      [create, remove],
-      [
-        ['create', 'privatemode-proxy'],
-        ['rm', '0123456789ab'],
-      ],
-    );
+    const [create, , remove] = ask('extract', place).map((words) => words.join(' '));
+    assert.deepEqual([create, remove], ['create privatemode-proxy', 'rm 0123456789ab']);
     assert.match(run(join(place, 'privatemode-proxy'), ['--version']).stdout, /^privatemode-proxy version v/);
   });
 

@@ -223,8 +223,9 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     assert.match(await systemctl('show', '--property=StatusText', SERVICE), /listening on/);
     await machine.run('sh', '-c', `echo next-key > ${own}/api-key`);
     await systemctl('reload', SERVICE);
-    await delay(4_000); // by itself it looks every five seconds
-    assert.match(await machine.run('cat', `${USER.runtime}/proxy.log`), /The API key file was read again/);
+    const readAgain = async (): Promise<boolean> =>
+      (await machine.run('cat', `${USER.runtime}/proxy.log`)).includes('The API key file was read again');
+    await eventually('the new key', readAgain, 4_000, 100); // by itself it looks every five seconds
     assert.deepEqual(await streams(PORTS.user), { complete: 3 });
     // systemd moved the state of users to another directory in version 254
     const history = await machine.run('sh', '-c', `cat $(find ${USER.home} -name log.txt)`);

@@ -61,11 +61,11 @@ describe('release', { timeout: 600_000 }, () => {
     assert.equal(status, 0, stdout);
   });
 
-  it('is verified by the commands of docs/releases.md: one download, with its bill of materials', () => {
+  it('is verified by the commands of docs/install.md: one download, with its bill of materials', () => {
     const place = temporaryDirectory('download-');
     const name = 'privatemode-proxy-linux-amd64';
     for (const file of ['SHA256SUMS', name, `${name}.cdx.json`]) cpSync(join(out, file), join(place, file));
-    const lines = (block: string) => run('bash', ['-euc', blockOf('releases.md', block)], { cwd: place });
+    const lines = (block: string) => run('bash', ['-euc', blockOf('install.md', block)], { cwd: place });
     assert.deepEqual(lines('digests').stdout.trim().split('\n'), [`${name}: OK`, `${name}.cdx.json: OK`]);
     assert.equal(lines('bill').stdout, `${digest(name)}\n${digest(name)}  ${name}\n`);
     appendFileSync(join(place, name), 'more');

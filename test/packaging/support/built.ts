@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import type { Architecture } from '../../../scripts/node-runtime.ts';
 import { ROOT } from '../../support/processes/tools.ts';
 
-export const DIST = join(ROOT, 'dist/bin/privatemode-proxy.js');
 export const HOST: Architecture = process.arch === 'arm64' ? 'arm64' : 'amd64';
 
 /** Path of the single executable. */

@@ -11,13 +11,6 @@ const FROM = { from: 'scripts/install-chart-tools.sh' };
 export const HELM = program('helm', FROM);
 export const KUBECTL_VALIDATE = program('kubectl-validate', FROM);
 
-export interface KubernetesObject {
-  readonly apiVersion: string;
-  readonly kind: string;
-  readonly metadata: { readonly name: string; readonly labels: Readonly<Record<string, string>> };
-  readonly spec: Readonly<Record<string, unknown>>;
-}
-
 export type Values = Readonly<Record<string, unknown>>;
 
 export interface Cluster {
@@ -41,7 +34,7 @@ export function render(values: Values = {}, cluster: Cluster = {}) {
   if (status !== 0) throw new Error(`helm template: ${stderr}`);
   const objects = parseAllDocuments(stdout).map((document) => {
     if (document.errors.length > 0) throw document.errors[0];
-    return document.toJSON() as KubernetesObject;
+    return document.toJSON();
   });
   return { text: stdout, objects };
 }

@@ -18,8 +18,6 @@ export interface Page {
   navigate(url: string): Promise<void>;
   /** Resolves with the document's title once it fits. */
   titleLike(pattern: RegExp): Promise<string>;
-  /** What the page looks like, as a PNG, at this size and in this colour scheme. */
-  screenshot(look: { width: number; height: number; scheme: 'light' | 'dark' }): Promise<Buffer>;
   /** Closes the tab. */
   close(): Promise<void>;
 }
@@ -180,17 +178,6 @@ function pageOf(send: (method: string, params?: Record<string, unknown>) => Retu
         await delay(20);
       }
       throw new Error(`the title stayed ${JSON.stringify(title)}`);
-    },
-    async screenshot({ width, height, scheme }) {
-      await send('Emulation.setDeviceMetricsOverride', {
-        ...{ width, height, deviceScaleFactor: 1, mobile: width < 600 },
-      });
-      await send('Emulation.setEmulatedMedia', {
-        features: [{ name: 'prefers-color-scheme', value: scheme }],
-      });
-      await evaluate('scrollTo(0, 0)');
-      const { data } = await send('Page.captureScreenshot', { format: 'png' });
-      return Buffer.from(String(data), 'base64');
     },
     async close() {
       await send('Page.close');

@@ -96,7 +96,7 @@ export async function serveClientPages(): Promise<ClientPages> {
 }
 
 /** Presses a button of the page and resolves when what it started is over. Rejects after 20 s. */
-export const press = (page: Page, button: 'verify' | 'send'): Promise<void> =>
+const press = (page: Page, button: 'verify' | 'send'): Promise<void> =>
   page.evaluate(`new Promise((resolve, reject) => {
     const { dataset } = document.documentElement;
     const before = dataset.done;

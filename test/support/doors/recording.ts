@@ -25,14 +25,12 @@ export interface PlannedExchange {
 
 /** Characters of a body that are written out; of more, and of what is no text, the record has the hash. */
 const MOST_TEXT = 6_000;
-/** ms for anything to happen. */
-const PATIENCE = 60_000;
 /** Asked on a connection that was left open, to see that it still serves. */
 const PROBE = Buffer.from('GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
 /** The date that upstreams of the recordings give; the gateway's own is replaced. */
 export const UPSTREAM_DATE = 'Thu, 01 Jan 2026 00:00:00 GMT';
 
-/** Runs the exchange on a gateway and an upstream of its own. Throws where it does not end in time. */
+/** Runs the exchange on a gateway and an upstream of its own. Whoever calls it waits only so long. */
 export async function record(planned: PlannedExchange): Promise<string> {
   const upstream = await startScriptedUpstream();
   upstream.on(...(planned.upstream ?? [() => {}]));
@@ -45,7 +43,7 @@ export async function record(planned: PlannedExchange): Promise<string> {
       const answer = await ask(client, request, answers.join('').length);
       answers.push(answer.text);
       if (answer.open) end = i === planned.requests.length - 1 ? await probe(client, answers) : '';
-      else end = await inTime(client.ended, 'the end of the connection');
+      else end = await client.ended;
       if (!answer.open) break;
     }
     if (upstream.violations.length > 0) throw new Error(upstream.violations.join('; '));
@@ -79,7 +77,6 @@ async function ask(
   void client.ended.then(() => {
     ended = true;
   });
-  const started = performance.now();
   for (;;) {
     const over = ended; // before the bytes are looked at: none come after it
     const text = client.received().slice(offset);
@@ -89,7 +86,6 @@ async function ask(
       return { text, open: answer.headers['connection'] !== 'close' };
     }
     if (over) return { text, open: false };
-    if (performance.now() - started > PATIENCE) throw new Error(`no answer in time: ${text.slice(-500)}`);
     await nextTurn();
   }
 }
@@ -103,16 +99,10 @@ function headOnly(text: string): RawAnswer | undefined {
 /** Whether a connection that was left open still serves. */
 async function probe(client: RawClient, answers: readonly string[]): Promise<string> {
   client.send(PROBE);
-  const end = await inTime(client.ended, 'the answer of the probe');
+  const end = await client.ended;
   const rest = client.received().slice(answers.join('').length);
   const served = end === 'end' && rest.startsWith('HTTP/1.1 200 OK\r\n') && rest.endsWith('\r\n\r\nok\n');
   return served ? 'none, it serves the next request' : `the next request got ${end} ${JSON.stringify(rest)}`;
-}
-
-async function inTime<T>(promise: Promise<T>, what: string): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`${what} did not come in time`)), PATIENCE);
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
 /** Every request that reached the upstream, one after the other as they lie in its bytes. */
@@ -166,7 +156,7 @@ function bodyText(body: Buffer, message: string): string[] {
   if (body.length === 0) return [];
   const text = body.toString('utf8');
   if (body.length <= MOST_TEXT && Buffer.from(text).equals(body)) {
-    return visible(withoutVersion(text)).split('\n');
+    return visible(text).split('\n');
   }
   // Where a long body is cut into chunks is the network's doing.
   const { body: joined, complete, rest } = readAnswer(message) as RawAnswer;
@@ -175,7 +165,3 @@ function bodyText(body: Buffer, message: string): string[] {
     `${joined.length} bytes${complete ? '' : ', unfinished'}, ${rest.length} behind them, SHA-256 ${digest}`,
   ];
 }
-
-/** The proxy's own version changes with every release, and with it nothing else. */
-const withoutVersion = (text: string): string =>
-  text.replace(/(privatemode-proxy v|"name":"privatemode-proxy","version":")\d+\.\d+\.\d+/, '$1VERSION');

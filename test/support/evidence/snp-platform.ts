@@ -9,8 +9,8 @@ import { idKeyDigest } from '../../../lib/attestation/snp/launch-digest.ts';
 import { type TcbParts, tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import type { SnpReport } from '../../../lib/attestation/snp/report.ts';
 import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
+import { encodeSnpAttestation } from '../../../simulator/evidence/messages.ts';
 import { signReport as signedBy } from '../../../simulator/evidence/snp.ts';
-import { encodeSnpAttestation } from '../../../simulator/evidence/snp-message.ts';
 import {
   ASK_SERIAL,
   amdExtensions,

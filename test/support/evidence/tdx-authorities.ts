@@ -8,6 +8,7 @@ import { type CertificateRequest, issueCertificate } from '../../../simulator/pk
 import { boolean, enumerated } from '../../../simulator/pki/der.ts';
 import { vendorExtension } from '../../../simulator/pki/extensions.ts';
 import {
+  encodeSgx,
   intelName,
   intelRootRequest,
   pckRequest,
@@ -15,10 +16,11 @@ import {
   platformIssuer,
   ROOT_CRL_URL,
   rootIssuer,
+  type SgxParts,
+  sgxParts,
   tcbSigningRequest,
 } from '../../../simulator/pki/intel.ts';
-import { encodeSgx, type SgxParts, sgxParts } from '../../../simulator/pki/sgx-extension.ts';
-import { TDX_PLATFORM } from '../../../simulator/tdx-platform.ts';
+import { TDX_PLATFORM } from '../../../simulator/reference-values.ts';
 
 export { encodeSgx, intelName, ROOT_CRL_URL, type SgxParts };
 

@@ -7,7 +7,7 @@ import type { EvidenceContext } from '../../../lib/attestation/collateral.ts';
 import type { TdxReferenceValues } from '../../../lib/attestation/manifest.ts';
 import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../../lib/attestation/tdx/quote.ts';
 import type { CollateralSource } from '../../../lib/attestation/verify-evidence.ts';
-import { signedJson } from '../../../simulator/collateral/intel-pcs.ts';
+import { signedJson } from '../../../simulator/collateral.ts';
 import { publicPoint, signedQuote } from '../../../simulator/evidence/tdx.ts';
 import { type CrlRequest, issueCrl, toPem } from '../../../simulator/pki/certificate.ts';
 import {

@@ -1,6 +1,6 @@
 /**
  * How much of something that is over V8 keeps until a full collection, for which every stream would wait
- * (docs/hazards.md 25).
+ * (docs/architecture.md H25).
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';

@@ -50,17 +50,25 @@ export function childrenOf(pid: number | undefined): number[] {
 /**
  * Starts the proxy; resolves once it listens, rejects where it ends before that or takes longer than
  * `withinMs`. Signals go to it alone; `signalsToGroup`: to its process group, as the keys of a terminal send
- * them.
+ * them. `socket`: the descriptor of one that it gets as a service manager hands it over (sd_listen_fds(3)).
  */
 export async function startProgram(
   command: readonly string[],
   env: Readonly<Record<string, string>>,
-  { withinMs = 120_000, signalsToGroup = false } = {},
+  {
+    withinMs = 120_000,
+    signalsToGroup = false,
+    socket,
+  }: { readonly withinMs?: number; readonly signalsToGroup?: boolean; readonly socket?: number } = {},
 ): Promise<Program> {
-  const [program, ...args] = command as [string, ...string[]];
+  const shell = ['sh', '-c', 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', 'sh'];
+  const [program, ...args] = (socket === undefined ? command : [...shell, ...command]) as [
+    string,
+    ...string[],
+  ];
   const child = spawn(program, args, {
     env: cleanEnvironment(env),
-    stdio: ['ignore', 'ignore', 'pipe'],
+    stdio: ['ignore', 'ignore', 'pipe', ...(socket === undefined ? [] : [socket])],
     detached: signalsToGroup,
   });
   let told = false;

@@ -20,8 +20,8 @@ import {
   writeEvents,
 } from './wire-text.ts';
 
-/** One exchange as it was on the wire, and other runs of it. */
-export interface Recording {
+/** One exchange as it was on the wire. */
+interface Recorded {
   readonly exchange: HonestExchange;
   /**
    * The events of the stream, or one that is the whole body; sealed messages are empty strings until
@@ -31,6 +31,9 @@ export interface Recording {
   readonly isArray: boolean;
   /** The messages of each run in the order of their sequence; the first is the run that was recorded. */
   readonly runs: readonly (readonly string[])[];
+}
+
+export interface Recording extends Recorded {
   /** What a client reads of each run. */
   readonly essences: readonly (readonly unknown[])[];
   /** Plaintexts of the request, each of which reads like the response's message of the same number. */
@@ -46,12 +49,8 @@ const UNSEATED = `"${EXCHANGE.id}:${'0'.repeat(24)}:${'0'.repeat(24)}:${'0'.repe
 type Plain = readonly string[];
 const DONE: WireEvent = { data: '[DONE]' };
 
-/** Layout and plaintexts of an exchange. */
-function laidOut(exchange: HonestExchange): {
-  readonly events: readonly WireEvent[];
-  readonly plaintexts: readonly string[];
-} {
-  const { api, events, body } = exchange;
+/** The events of an exchange with no message in its place yet, and the plaintexts in their sequence. */
+export function laidOut({ api, events, body }: HonestExchange) {
   const plain = PLAIN[api].response;
   const plaintexts: string[] = [];
   const lay = (value: unknown, event?: string): WireEvent => {
@@ -271,7 +270,7 @@ function seated(events: readonly WireEvent[], messages: readonly string[], plain
  * so.
  */
 function messagesFor(
-  { events, runs, exchange }: Recording,
+  { events, runs, exchange }: Recorded,
   edits: readonly Edit[],
   request: readonly string[],
 ): string[] {
@@ -408,7 +407,7 @@ const renumbered = (events: Events, most: number): WireEvent[] =>
  * had.
  */
 export function attacked(
-  recording: Recording,
+  recording: Recorded,
   { edits, reseat }: Pick<GeneratedAttack, 'edits' | 'reseat'>,
   request: readonly string[],
 ): readonly WireEvent[] {
@@ -420,12 +419,8 @@ export function attacked(
   return reseat ? seated(named, messages, plain) : named;
 }
 
-/** The response that nobody attacked. */
-export const unattacked = (recording: Recording): readonly WireEvent[] =>
-  attacked(recording, { edits: [], reseat: false }, []);
-
 /** A response as it stands on the wire. */
-export const wireTextOf = ({ exchange, isArray }: Recording, events: readonly WireEvent[]): string =>
+export const wireTextOf = ({ exchange, isArray }: Recorded, events: readonly WireEvent[]): string =>
   exchange.events === undefined
     ? events.map((event) => writeBody({ isArray, members: membersOf(event) })).join('')
     : writeEvents(events);

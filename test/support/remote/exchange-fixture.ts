@@ -1,6 +1,4 @@
 /** A secret, a nonce and ivs for tests, as the vectors and the property tests need them. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import type { SecretKey } from '#crypto';
 import { RequestCipher } from '../../../lib/envelope/message-cipher.ts';
 import type { RequestFacts } from '../../../lib/pipeline/decrypter.ts';
@@ -8,13 +6,6 @@ import { keyOf } from '../evidence/engine.ts';
 import type { LiteralExchange } from './literal-envelope.ts';
 
 export const hex = (text: string): Buffer => Buffer.from(text, 'hex');
-
-/** A file of test/vectors/inference, parsed. */
-export function inferenceVectors<T>(name: string): T {
-  return JSON.parse(
-    readFileSync(join(import.meta.dirname, '../../vectors/inference', `${name}.json`), 'utf8'),
-  ) as T;
-}
 
 const SECRET = hex('000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f');
 

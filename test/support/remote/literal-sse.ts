@@ -47,30 +47,23 @@ export function literalOpenStream(
   let sequence = 0;
   let finished = false;
   for (const each of literalData(Buffer.from(wire).toString('utf8'))) {
-    if (each === '') continue; // a heartbeat without data: it means nothing and goes
-    if (each.toUpperCase() === '[DONE]') {
-      if (terminal !== '[DONE]') continue; // no part of this API: it means nothing and goes
-      if (finished) data.push(each);
-      return { data, complete: finished };
-    }
+    // A heartbeat without data, or an end that is no part of this API, means nothing and goes.
+    const isDone = each.toUpperCase() === '[DONE]';
+    if (each === '' || (isDone && terminal !== '[DONE]')) continue;
+    if (isDone) return { data: finished ? [...data, each] : data, complete: finished };
     try {
-      const members = JSON.parse(each.replace(LABELS, '"id:nonce:')) as Members;
+      const members = JSON.parse(each.replace(LABELS, `"id:${'0'.repeat(24)}:`)) as Members;
       const names = literalOrder(Object.keys(members), plain);
-      const opened = new Map<string, string>();
       for (const name of names) {
         const message = members[name];
         if (typeof message !== 'string') throw new Error('not encrypted');
-        opened.set(name, literalOpen(exchange, sequence, `"${message}"`).toString());
-        sequence += 1;
+        members[name] = JSON.parse(literalOpen(exchange, sequence++, message).toString());
       }
       const isEnd = terminal === 'message_stop' && members['type'] === 'message_stop' && names.length === 0;
       if (isEnd && !finished) return { data, complete: false };
-      const whole = Object.entries(members).map(
-        ([name, value]) => [name, opened.has(name) ? JSON.parse(opened.get(name) as string) : value] as const,
-      );
-      data.push(JSON.stringify(Object.fromEntries(whole)));
+      data.push(JSON.stringify(members));
       if (isEnd) return { data, complete: true };
-      if (isFinish(Object.fromEntries(whole))) finished = true;
+      if (isFinish(members)) finished = true;
     } catch {
       return { data, complete: false };
     }
@@ -79,15 +72,8 @@ export function literalOpenStream(
 }
 
 /** A reason to stop, in either dialect, or an error of the model server. */
-function isFinish(event: Members): boolean {
-  const { choices, delta, error } = event as {
-    choices?: readonly { finish_reason?: unknown }[];
-    delta?: { stop_reason?: unknown };
-    error?: unknown;
-  };
-  const reasons = [
-    delta?.stop_reason,
-    ...(Array.isArray(choices) ? choices.map((c) => c?.finish_reason) : []),
-  ];
-  return (error ?? null) !== null || reasons.some((reason) => (reason ?? null) !== null);
+function isFinish({ choices, delta, error }: Members): boolean {
+  const list = Array.isArray(choices) ? (choices as ({ finish_reason?: unknown } | null)[]) : [];
+  const { stop_reason } = (delta ?? {}) as { stop_reason?: unknown };
+  return [error, stop_reason, ...list.map((choice) => choice?.finish_reason)].some((each) => each != null);
 }

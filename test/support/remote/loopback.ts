@@ -1,27 +1,49 @@
 /** Servers on loopback, and their end: each of these registers its own clean-up with the running test. */
 import { createServer as createHttpServer, type RequestListener } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
-import { type AddressInfo, connect, type Server, type Socket } from 'node:net';
+import {
+  type AddressInfo,
+  connect,
+  createServer as createTcpServer,
+  type Server,
+  type Socket,
+} from 'node:net';
 import type { TestContext } from 'node:test';
 import type { ServerCertificate } from './tls-authority.ts';
 
 type Cleanup = Pick<TestContext, 'after'>;
 
-async function listen(server: Server, t: Cleanup): Promise<number> {
-  const sockets = new Set<Socket>();
-  const keep = (socket: Socket): void => {
-    sockets.add(socket);
-    socket.on('error', () => {});
-    socket.once('close', () => sockets.delete(socket));
-  };
-  server.on('connection', keep);
+/** A server that listens on a free port until the test ends. */
+export interface Listening {
+  readonly port: number;
+  /** The TCP connections to it. */
+  readonly open: ReadonlySet<Socket>;
+  /** How many there have been. */
+  total(): number;
+}
+
+export async function listening(t: Cleanup, server: Server): Promise<Listening> {
+  const open = new Set<Socket>();
+  let total = 0;
+  server.on('connection', (socket: Socket) => {
+    total++;
+    open.add(socket);
+    socket.on('error', () => {}).once('close', () => open.delete(socket));
+  });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.after(() => {
-    for (const socket of sockets) socket.destroy();
+    for (const socket of open) socket.destroy();
     return new Promise((resolve) => server.close(resolve));
   });
-  return (server.address() as AddressInfo).port;
+  return { port: (server.address() as AddressInfo).port, open, total: () => total };
 }
+
+/** A server that accepts connections and says nothing. */
+export const serveNobody = (t: Cleanup): Promise<Listening> =>
+  listening(
+    t,
+    createTcpServer((socket) => socket.resume()),
+  );
 
 export interface HttpsServer {
   readonly port: number;
@@ -41,7 +63,8 @@ export async function serveHttps(
     if (socket.isSessionReused()) connections.resumed++;
   });
   server.on('tlsClientError', () => {});
-  return { port: await listen(server, t), connections };
+  const { port } = await listening(t, server);
+  return { port, connections };
 }
 
 export interface ConnectProxy {
@@ -82,5 +105,6 @@ export async function serveConnectProxy(
     socket.on('error', () => onward.destroy());
     socket.on('close', () => onward.destroy());
   });
-  return { port: await listen(server, t), seen };
+  const { port } = await listening(t, server);
+  return { port, seen };
 }

@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { Agent, createServer, request as httpsRequest } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { parseConfig } from '../../../lib/config/config.ts';
 import { createLogger } from '../../../lib/observe/log.ts';
@@ -55,7 +55,6 @@ export interface Attack {
 }
 
 export interface HostileStack {
-  readonly simulator: Simulator;
   /** http://127.0.0.1:PORT of the proxy, or the URL of the library's door. */
   readonly url: string;
   /** What is done to every inference request from now on; undefined: nothing. */
@@ -87,12 +86,6 @@ function contentOf(contentType: string, text: string): WireResponse['content'] {
   return contentType.includes('json') && text !== '' ? { body: parseBody(text) } : { text };
 }
 
-/** The content as it goes out: a stream event by event. */
-function piecesOf(content: WireResponse['content']): string[] {
-  if ('events' in content) return content.events.map(writeEvent);
-  return ['body' in content ? writeBody(content.body) : content.text];
-}
-
 /** Asks the server at that port of localhost. */
 function asker(port: number, ca: string): { readonly ask: Ask; close(): void } {
   const agent = new Agent({ keepAlive: true, ca });
@@ -113,8 +106,6 @@ function asker(port: number, ca: string): { readonly ask: Ask; close(): void } {
   return { ask, close: () => agent.destroy() };
 }
 
-const isResponse = (value: WireRequest | WireResponse): value is WireResponse => 'status' in value;
-
 /** What the proxy gets in answer to `request`. */
 async function attacked(
   { onRequest, onResponse }: Attack,
@@ -122,7 +113,7 @@ async function attacked(
   ask: Ask,
 ): Promise<WireResponse> {
   const next = (await onRequest?.(request, ask)) ?? request;
-  const response = isResponse(next) ? next : await ask(next);
+  const response = 'status' in next ? next : await ask(next);
   return onResponse?.(response, request) ?? response;
 }
 
@@ -145,20 +136,13 @@ async function serveHostileGateway(
     };
     const current = isInference(request.path) ? attack() : undefined;
     const { status, headers, content } = await attacked(current ?? {}, request, ask);
-    const pieces = piecesOf(content).map((text) => Buffer.from(text, 'latin1'));
-    const framing = 'events' in content ? {} : { 'content-length': pieces[0]?.length };
-    outgoing.writeHead(status, { ...headers, ...framing });
-    for (const piece of pieces) outgoing.write(piece);
+    outgoing.writeHead(status, headers);
+    if ('events' in content) for (const event of content.events) outgoing.write(writeEvent(event), 'latin1');
+    else outgoing.write('body' in content ? writeBody(content.body) : content.text, 'latin1');
     outgoing.end();
   };
-  const sockets = new Set<Socket>();
   const server = createServer(authority.issue(['localhost']), (incoming, outgoing) => {
     answer(incoming, outgoing).catch(() => incoming.destroy());
-  });
-  server.on('connection', (socket) => {
-    sockets.add(socket);
-    socket.on('error', () => {});
-    socket.once('close', () => sockets.delete(socket));
   });
   await new Promise<void>((resolve) => server.listen(0, 'localhost', resolve));
   return {
@@ -166,7 +150,7 @@ async function serveHostileGateway(
     caPem: authority.pem,
     close() {
       close();
-      for (const socket of sockets) socket.destroy();
+      server.closeAllConnections();
       return new Promise((resolve) => server.close(() => resolve()));
     },
   };
@@ -179,8 +163,6 @@ function transcriptOf({ events, status = 200, body, api }: HonestExchange): obje
   return { events: api === 'messages' ? named : [...named, { data: '[DONE]' }] };
 }
 
-const isScripted = ({ api }: HonestExchange): boolean => api !== 'unstructured';
-
 /**
  * The real program (or the library, as TEST_DOOR says), a simulated deployment, and the hostile gateway
  * between them. The model server answers with these exchanges, by the name of the model; unstructured
@@ -189,8 +171,9 @@ const isScripted = ({ api }: HonestExchange): boolean => api !== 'unstructured';
 export async function startHostileStack(exchanges: readonly HonestExchange[]): Promise<HostileStack> {
   const directory = temporaryDirectory('privatemode-hostile-');
   const transcripts = join(directory, 'transcripts.json');
-  const scripted = exchanges.filter(isScripted);
-  const byModel = scripted.map((exchange) => [exchange.request['model'], transcriptOf(exchange)]);
+  const byModel = exchanges
+    .filter(({ api }) => api !== 'unstructured')
+    .map((exchange) => [exchange.request['model'], transcriptOf(exchange)]);
   writeFileSync(transcripts, JSON.stringify(Object.fromEntries(byModel)));
   const simulator = await startSimulator({ directory, hardware: await sharedHardware(), transcripts });
   const stack = { attack: undefined as Attack | undefined };
@@ -205,7 +188,6 @@ export async function startHostileStack(exchanges: readonly HonestExchange[]): P
         })
       : await startBehind(gateway.port, directory, ca);
   return Object.assign(stack, {
-    simulator,
     url: door.url,
     async close() {
       await door.close();
@@ -255,17 +237,10 @@ export const onMembers = (
 export const onPlain = (values: Readonly<Record<string, string>>): Attack => ({
   onRequest: async (request) => {
     if (!request.body.startsWith('{')) return withFields(request, values);
-    const members = parseBody(request.body).members.map(({ name, value }) => ({
-      name,
-      value: values[name] ?? value,
-    }));
-    const known = new Set(members.map(({ name }) => name));
-    const added = Object.entries(values).filter(([name]) => !known.has(name));
-    const all = [...members, ...added.map(([name, value]) => ({ name, value }))];
-    return {
-      ...withModel(request, values),
-      body: writeBody({ isArray: false, members: all }),
-    };
+    const members = new Map(parseBody(request.body).members.map(({ name, value }) => [name, value]));
+    for (const [name, value] of Object.entries(values)) members.set(name, value);
+    const all = [...members].map(([name, value]) => ({ name, value }));
+    return { ...withModel(request, values), body: writeBody({ isArray: false, members: all }) };
   },
 });
 

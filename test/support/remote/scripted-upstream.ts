@@ -179,14 +179,7 @@ interface ReaderOptions {
   readonly violated: (words: string) => void;
 }
 
-interface MutableRequest {
-  method: string;
-  target: string;
-  headers: Record<string, string>;
-  body: Buffer;
-  complete: boolean;
-  connection: number;
-}
+type MutableRequest = { -readonly [Member in keyof SeenRequest]: SeenRequest[Member] };
 
 /** Reads requests one after the other: a head, then exactly as many bytes as Content-Length says. */
 function createStrictReader({ connection, begun, violated }: ReaderOptions): (chunk: Buffer) => void {
@@ -254,14 +247,9 @@ function parseHead(
   if (headers['transfer-encoding'] !== undefined) violated('a Transfer-Encoding');
   if (length !== undefined && !/^(0|[1-9]\d*)$/.test(length)) violated(`a Content-Length of ${length}`);
   if (start?.[1] === 'POST' && length === undefined) violated('a POST without Content-Length');
+  const [, method = '', target = ''] = start ?? [];
   return {
-    request: {
-      method: start?.[1] ?? '',
-      target: start?.[2] ?? '',
-      headers,
-      body: Buffer.alloc(0),
-      complete: false,
-    },
+    request: { method, target, headers, body: Buffer.alloc(0), complete: false },
     contentLength: Number(length ?? 0),
   };
 }

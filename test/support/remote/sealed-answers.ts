@@ -1,7 +1,6 @@
 /** The server's side of one request: answers sealed for the nonce it came with, by the literal envelope. */
-import type { CipherKey } from 'node:crypto';
 import { EXCHANGE } from './exchange-fixture.ts';
-import { type LiteralExchange, literalOpen, literalUnsealObject } from './literal-envelope.ts';
+import { type LiteralExchange, literalUnsealObject } from './literal-envelope.ts';
 import { PLAIN_MEMBERS } from './plain-members.ts';
 import type { Script } from './scripted-upstream.ts';
 import { DONE, type SealedStream, sealedStream } from './sealed-stream.ts';
@@ -11,7 +10,7 @@ export { DONE } from './sealed-stream.ts';
 /**
  * Which secret and nonce a sealed request uses; reads the first message it finds. Throws where there is none.
  */
-export function exchangeOf(body: Buffer, secret: CipherKey = EXCHANGE.secret): LiteralExchange {
+export function exchangeOf(body: Buffer, secret = EXCHANGE.secret): LiteralExchange {
   const match = /([A-Za-z0-9+/]{43}=):([0-9a-f]{24}):[0-9a-f]{24}:/.exec(body.toString('latin1'));
   if (match === null) throw new Error('the request holds no sealed message');
   return { id: match[1] as string, secret, nonce: Buffer.from(match[2] as string, 'hex') };
@@ -26,14 +25,11 @@ export const openedRequest = (
   plain: ReadonlySet<string> = PLAIN_MEMBERS.C,
 ): Map<string, string> => literalUnsealObject(exchangeOf(body), body.toString('utf8'), [...plain]);
 
-/** A whole raw request (the unstructured endpoint), opened. */
-export const openedRaw = (body: Buffer): Buffer => literalOpen(exchangeOf(body), 0, body.toString('latin1'));
-
 /** Answers to a sealed request. `plain`: the members that stay plain in them. */
 export const sealedAnswers = (
   request: Buffer,
   plain: Iterable<string> = PLAIN_MEMBERS.R,
-  secret?: CipherKey,
+  secret?: LiteralExchange['secret'],
 ): SealedStream => sealedStream(plain, exchangeOf(request, secret));
 
 export const COMPLETION = {

@@ -5,42 +5,28 @@ import { injectSalt, type SaltedBody } from '../../../lib/pipeline/inject-salt.t
 import { type BodyReader, bodyReader, type ParsedBody } from '../../../lib/pipeline/request-body.ts';
 import { PLAIN_MEMBERS } from './plain-members.ts';
 
-export interface JsonEndpoint {
-  /** Default those of chat and completions. */
-  readonly plain?: ReadonlySet<string>;
-  readonly id?: 'chat' | 'completions' | 'messages';
-  /** Default false. */
-  readonly salted?: boolean;
-}
-
-/** Reads the body of an endpoint that takes JSON objects. */
-export function jsonBody({
-  plain = PLAIN_MEMBERS.C,
-  id = 'chat',
+/** Reads the body of an endpoint that takes JSON objects; by default that of chat, without a salt. */
+export const jsonBody = ({
+  plain: requestPlain = PLAIN_MEMBERS.C as ReadonlySet<string>,
+  id = 'chat' as 'chat' | 'completions' | 'messages',
   salted = false,
-}: JsonEndpoint = {}): BodyReader {
-  return bodyReader({ id, codec: 'json', requestPlain: plain, salted }, undefined)!;
-}
+} = {}): BodyReader => bodyReader({ id, codec: 'json', requestPlain, salted }, undefined)!;
+
+export type JsonEndpoint = NonNullable<Parameters<typeof jsonBody>[0]>;
 
 /** What takes in a transcription form of that content type. */
-export function formBodyOf(
+export const formBodyOf = (
   contentType: string | undefined,
-  plain: ReadonlySet<string> = PLAIN_MEMBERS.T,
-): BodyReader {
-  const endpoint = { id: 'transcription', codec: 'multipart', requestPlain: plain, salted: false } as const;
-  return bodyReader(endpoint, contentType)!;
-}
+  requestPlain: ReadonlySet<string> = PLAIN_MEMBERS.T,
+): BodyReader =>
+  bodyReader({ id: 'transcription', codec: 'multipart', requestPlain, salted: false }, contentType)!;
 
 /** What takes in a body of any kind. */
-export function rawBodyOf(): BodyReader {
-  const endpoint = {
-    id: 'unstructured',
-    codec: 'raw',
-    requestPlain: new Set<string>(),
-    salted: false,
-  } as const;
-  return bodyReader(endpoint, undefined)!;
-}
+export const rawBodyOf = (): BodyReader =>
+  bodyReader(
+    { id: 'unstructured', codec: 'raw', requestPlain: PLAIN_MEMBERS.NONE, salted: false },
+    undefined,
+  )!;
 
 /** The first step at once. */
 export function takeIn(read: BodyReader, text: string | Uint8Array): ParsedBody {

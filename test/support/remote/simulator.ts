@@ -1,5 +1,5 @@
 /** Simulated deployments for tests, and a plain HTTPS client to talk to them. */
-import type { IncomingHttpHeaders } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { TrustRoots } from '../../../lib/attestation/verify-evidence.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
@@ -34,47 +34,52 @@ export interface Answer {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
+  /** 1xx answers before the head. */
+  readonly informational: number;
+  /** The code of the error with which the body broke off; undefined if it is whole. */
+  readonly broken: string | undefined;
   json(): unknown;
 }
 
-/** One request on a connection of its own, with the certificate checked against the simulator's CA. */
+/**
+ * One request on a connection of its own, with the certificate checked against the simulator's CA. Rejects
+ * where no head comes.
+ */
 export function call(
   { port, caPem }: Pick<Simulator, 'port' | 'caPem'>,
   method: string,
   path: string,
   options: { readonly headers?: Record<string, string>; readonly body?: string | Uint8Array } = {},
 ): Promise<Answer> {
+  const { headers = {}, body: sent } = options;
   return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let informational = 0;
+    let response: IncomingMessage | undefined;
+    const settle = (error?: NodeJS.ErrnoException): void => {
+      if (response === undefined) return void reject(error);
+      const { statusCode: status = 0, headers: got } = response;
+      const body = Buffer.concat(chunks);
+      const json = (): unknown => JSON.parse(body.toString('utf8'));
+      resolve({ status, headers: got, body, informational, broken: error?.code, json });
+    };
     const outgoing = httpsRequest(
       {
-        host: '127.0.0.1',
-        servername: 'localhost',
-        port,
-        method,
-        path,
-        ca: caPem,
-        agent: false,
-        timeout: 120_000,
-        headers: options.headers ?? {},
+        ...{ host: '127.0.0.1', servername: 'localhost', port, method, path, ca: caPem },
+        ...{ agent: false, timeout: 120_000, headers },
       },
       (incoming) => {
-        const chunks: Buffer[] = [];
+        response = incoming;
         incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
-        incoming.on('error', reject);
-        incoming.on('end', () => {
-          const body = Buffer.concat(chunks);
-          resolve({
-            status: incoming.statusCode ?? 0,
-            headers: incoming.headers,
-            body,
-            json: () => JSON.parse(body.toString('utf8')),
-          });
-        });
+        incoming.on('error', settle);
+        incoming.on('end', () => settle());
       },
     );
+    outgoing.on('information', () => informational++);
     outgoing.on('timeout', () => outgoing.destroy(new Error('the simulator did not answer')));
-    outgoing.on('error', reject);
-    outgoing.end(options.body);
+    outgoing.on('error', settle);
+    // As text it would be written with the head, and the head then be UTF-8 too.
+    outgoing.end(sent === undefined ? undefined : Buffer.from(sent));
   });
 }
 

@@ -1,36 +1,76 @@
-/** A scenario that needs a process of its own: signals, limits of the system, memory. */
+/** A deployment and the program in front of it, watched to their end. */
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import type { Times } from '../../lib/times.ts';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { type Canaries, newCanaries } from '../support/doors/canaries.ts';
-import { assertClean, assertReturned, resources } from '../support/doors/invariants.ts';
-import { sharedHardware } from '../support/evidence/hardware.ts';
+import { assertClean, assertReturned, type Guard, guard, resources } from '../support/doors/invariants.ts';
+import { type Stack, sharedHardware, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { startRemote } from '../support/remote/remote.ts';
 import { ask, type ChatResponse, type Question } from './ask.ts';
-import { question } from './scenario.ts';
+
+/** Asks for a stream in the OpenAI API style; the prompt is the canary, several times over. */
+const question = ({ prompt }: Canaries): Question => ({
+  style: 'openai',
+  mode: 'stream',
+  model: 'sim-echo',
+  prompt: Array.from({ length: 12 }, (_, i) => `${prompt}-${i}`).join(' '),
+});
+
+export interface Scene {
+  readonly stack: Stack;
+  ask(overrides?: Partial<Question>): Promise<ChatResponse>;
+  /** Status of /readyz. */
+  ready(): Promise<number>;
+  /** Every invariant, with this many requests at the service; then nothing may be left of the scene. */
+  finish(expected: Parameters<Guard['verify']>[0]): Promise<void>;
+}
+
+/** A stack in this process, that ends with the test at the latest. */
+export async function scene(t: TestContext, options: Parameters<typeof startStack>[0] = {}): Promise<Scene> {
+  const canaries = newCanaries();
+  await sharedHardware(); // made once, and no part of what has to be returned
+  const before = resources();
+  const stack = await startStack({ apiKey: canaries.key, managedManifest: true, ...options });
+  let closed: Promise<void> | undefined;
+  const close = (): Promise<void> => {
+    closed ??= stack.close();
+    return closed;
+  };
+  t.after(close);
+  const watched = await guard(stack, canaries, [stack.directory]);
+  return {
+    stack,
+    ask: (overrides) => ask(stack.url, { ...question(canaries), ...overrides }),
+    async ready() {
+      const { status, body } = await fetch(`${stack.url}/readyz`, { headers: { connection: 'close' } });
+      await body?.cancel();
+      return status;
+    },
+    async finish(expected) {
+      await watched.verify(expected);
+      await close();
+      await assertReturned(before);
+    },
+  };
+}
 
 export interface ProcessScene {
   readonly simulator: Simulator;
   readonly proxy: Program;
   readonly canaries: Canaries;
-  readonly url: string;
   /** The simulator's files, and the proxy's workspace. */
   readonly directory: string;
-  log(): string;
-  /** Resolves when the remote has been verified. */
-  ready(): Promise<unknown>;
+  /** Resolves once the log says this. */
+  logs(words: string): Promise<unknown>;
   ask(overrides?: Partial<Question>): Promise<ChatResponse>;
   /** SIGTERM unless it has ended already, exit code 0, and every invariant that shows from outside. */
   finish(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
 }
 
-/**
- * A simulated deployment here, and the program in front of it in a process that ends with the test at the
- * latest.
- */
+/** The program in a process of its own, for signals, limits of the system, memory. */
 export async function processScene(
   t: TestContext,
   options: {
@@ -43,16 +83,13 @@ export async function processScene(
   } = {},
 ): Promise<ProcessScene> {
   const canaries = newCanaries();
-  await sharedHardware(); // made once, and no part of what has to be returned
+  await sharedHardware();
   const before = resources();
   const key = options.keyFile?.(canaries);
   const apiKey = key === undefined ? canaries.key : `@${key}`;
   const { simulator, directory, flags, env } = await startRemote({ ...options.simulator, apiKey });
-  const proxy = await startProxyProcess(
-    [...flags, '--port=0', '--log-level=debug', ...(options.flags ?? [])],
-    env,
-    options,
-  );
+  const more = ['--port=0', '--log-level=debug', ...(options.flags ?? [])];
+  const proxy = await startProxyProcess([...flags, ...more], env, options);
   t.after(async () => {
     await proxy.stop('SIGKILL');
     await simulator.close();
@@ -61,13 +98,11 @@ export async function processScene(
     simulator,
     proxy,
     canaries,
-    url: proxy.url,
     directory,
-    log: proxy.log,
-    ready: () =>
+    logs: (words) =>
       eventually(
-        () => `the secret in ${proxy.log()}`,
-        () => proxy.log().includes('Secret updated'),
+        () => `${words} in ${proxy.log()}`,
+        () => proxy.log().includes(words),
       ),
     ask: (overrides) => ask(proxy.url, { ...question(canaries), ...overrides }),
     async finish({ upstream, shown = [] }) {
@@ -76,9 +111,8 @@ export async function processScene(
       assert.deepEqual(simulator.exchanges.violations(), [], 'rules of the wire');
       assert.equal(simulator.recorder.containing(canaries.prompt).length, 0, 'plaintext on the wire');
       assert.equal(await proxy.stop(), 0, proxy.log());
-      for (const text of [proxy.log(), ...shown]) {
+      for (const text of [proxy.log(), ...shown])
         assert.ok(!text.includes(canaries.prompt) && !text.includes(canaries.key), 'a canary was shown');
-      }
       assert.doesNotMatch(proxy.log(), /Warning|uncaught|unhandled/i);
       assertClean(directory, [canaries.prompt, canaries.key]);
       await simulator.close();

@@ -3,7 +3,7 @@
  * `["failed", …]`, whatever the tests themselves write beside it.
  */
 import type { TestEvent } from 'node:test/reporters';
-import { followNames } from '../test-report.ts';
+import { followNames } from './test-report.ts';
 
 export default async function* namesReporter(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const namesOf = followNames();
