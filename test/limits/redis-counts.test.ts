@@ -251,9 +251,7 @@ describe('a client with a key in Redis that holds no count', { skip: REDIS.skip,
   const server = redisOfSuite();
   for (const [what, key, command, ...values] of [
     ['tokens that are a list', 'tokens', 'LPUSH', 'x'],
-    ['tokens that are a word', 'tokens', 'SET', 'many'],
     ['a window that is a string', 'window', 'SET', 'x'],
-    ['running requests that are a hash', 'running', 'HSET', 'a', 'b'],
   ] as const) {
     it(`is refused until the key is deleted, while others are counted (${what})`, async () => {
       const counts = await server.replica();

@@ -120,11 +120,6 @@ describe('a Responses request whose lists are long', () => {
     assert.throws(() => translated({ tools: [fn(name), fn('a.b')] }), RequestRefusal);
   });
 
-  it('may name the same tools as often as it likes', () => {
-    const again = Array.from({ length: 5 }, () => ({ type: 'additional_tools', tools: names.map(fn) }));
-    assert.equal(translated({ input: [...again, user] }).context.origins.size, 1_024);
-  });
-
   const LONG: Readonly<Record<string, (name: string) => Json>> = {
     'a name': (name) => ({ tools: [fn(name)] }),
     'a namespace': (name) => ({ tools: [{ ...namespaced([fn('f')]), name }] }),
