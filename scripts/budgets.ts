@@ -38,13 +38,13 @@ const budgetsOf = (page: string): Sizes =>
   new Map([...page.matchAll(ROW)].map(([, , name = '', , most]) => [name, numberOf(most)]));
 
 /** The lines of each room. `lib`: its files, by their path in it. */
-export function roomSizes(lib: Files): Sizes {
+function roomSizes(lib: Files): Sizes {
   const rooms = Map.groupBy(lib, ([path]) => path.split(/[/.]/)[0] as string);
   return new Map([...rooms].map(([room, files]) => [room, total(files, lines)]));
 }
 
 /** What is above its budget, or has none, or has one and is not there: a sentence each. */
-export function aboveBudget(sizes: Sizes, page: string): string[] {
+function aboveBudget(sizes: Sizes, page: string): string[] {
   const budgets = budgetsOf(page);
   return [...new Set([...sizes.keys(), ...budgets.keys()])].flatMap((name) => {
     const [size, most] = [sizes.get(name), budgets.get(name)];
@@ -58,7 +58,7 @@ export function aboveBudget(sizes: Sizes, page: string): string[] {
  * Which rooms explain too little. The files that stand alone in lib are judged together, because a file that
  * only connects rooms has little to explain.
  */
-export function tooFewComments(lib: Files): string[] {
+function tooFewComments(lib: Files): string[] {
   const sources = lib.filter(([path]) => path.endsWith('.ts'));
   const rooms = Map.groupBy(sources, ([path]) => /^[^/]+(?=\/)/.exec(path)?.[0] ?? 'files alone in lib');
   return [...rooms]
@@ -68,7 +68,7 @@ export function tooFewComments(lib: Files): string[] {
 }
 
 /** Which budgets are higher than in an earlier state of the page, or new. */
-export function raises(before: string, page: string): string[] {
+function raises(before: string, page: string): string[] {
   const earlier = budgetsOf(before);
   return [...budgetsOf(page)].flatMap(([name, most]) => {
     const was = earlier.get(name) ?? 0;

@@ -1,7 +1,6 @@
 /**
  * The architecture as a test: imports point down the table or sideways inside a room, never up.
- * It lexes the import statements itself, asserts that it saw the edges that must exist, and is shown to
- * go red on a planted one.
+ * It lexes the import statements itself, and finds each edge that the table allows.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -232,13 +231,6 @@ function circles(edges: readonly Edge[]): string[][] {
 describe('layering', () => {
   it('has no circle of imports, types included', () => {
     assert.deepEqual(circles(edgesOf(readLib())), []);
-    const planted = new Map([
-      ['a/a.ts', "import type { B } from '../b/b.ts';"],
-      ['b/b.ts', "import { c } from './c.ts';"],
-      ['b/c.ts', "import { a } from '../a/a.ts';"],
-      ['b/d.ts', "import { c } from './c.ts';"],
-    ]);
-    assert.deepEqual(circles(edgesOf(planted)), [['a/a.ts', 'b/b.ts', 'b/c.ts']]);
   });
 
   it('keeps every import pointing down or sideways', () => {
@@ -281,24 +273,15 @@ describe('layering', () => {
     assert.ok(loadedBy('session/session.ts', files).has('attestation/verify-evidence.ts'));
     assert.ok(impure('proxy.ts').includes('undici'), 'is the lexer blind?');
   });
-
-  it('reports each planted import that the table does not allow', () => {
-    const planted = new Map([
-      ['pipeline/a.ts', "import { x } from '../gateway/server.ts';"],
-      ['envelope/b.ts', "import type {\n  Y,\n} from '../session/session.ts';"],
-      ['attestation/c.ts', "import http from 'node:http';"],
-      ['session/d.ts', "const z = await import('../proxy.ts');"],
-    ]);
-    assert.equal(violations(edgesOf(planted)).length, 4);
-  });
 });
 
 describe('object literals', () => {
   it('are not spread into others in lib, because the compiler then overlooks members that do not exist', () => {
-    const spread = (files: ReadonlyMap<string, string>) =>
-      [...files].filter(([, source]) => source.includes('...{ ')).map(([file]) => file);
-    assert.deepEqual(spread(readLib()), []);
-    assert.deepEqual(spread(new Map([['a/a.ts', 'open({ ...{ url, cas }, name });']])), ['a/a.ts']);
+    const spread = [...readLib()].filter(([, source]) => source.includes('...{ '));
+    assert.deepEqual(
+      spread.map(([file]) => file),
+      [],
+    );
   });
 });
 
@@ -307,41 +290,26 @@ const TWINS = /^crypto\/(?:node|portable)\.ts$/;
 
 describe('exported names', () => {
   it('stand for one type each in lib; only the two engines of cryptography may both export the same name', () => {
-    const named = (files: ReadonlyMap<string, string>) =>
-      [...files]
-        .filter(([file]) => !TWINS.test(file))
-        .flatMap(([file, source]) =>
-          [...source.matchAll(/^export (?:type|interface|class|enum) (\w+)/gm)].map(([, name]) => ({
-            name,
-            file,
-          })),
-        );
-    const twice = (files: ReadonlyMap<string, string>) =>
-      [...Map.groupBy(named(files), ({ name }) => name)]
-        .filter(([, places]) => places.length > 1)
-        .map(([name]) => name);
-    assert.deepEqual(twice(readLib()), []);
+    const TYPE = /^export (?:type|interface|class|enum) (\w+)/gm;
+    const names = [...readLib()]
+      .filter(([file]) => !TWINS.test(file))
+      .flatMap(([, source]) => [...source.matchAll(TYPE)].map(([, name]) => name));
+    assert.ok(names.length > 100);
     assert.deepEqual(
-      twice(
-        new Map([
-          ['a/a.ts', 'export type Row = 1;'],
-          ['b/b.ts', 'export interface Row {}'],
-        ]),
-      ),
-      ['Row'],
+      names.filter((name, at) => names.indexOf(name) !== at),
+      [],
     );
   });
 
   it('keep to the vocabulary of docs/architecture.md', () => {
     const EXPORTED = /^export (?:async )?(?:const|function\*?|class|interface|type|let) (\w+)/gm;
-    const foreign = (files: ReadonlyMap<string, string>) =>
-      [...files].flatMap(([file, source]) =>
-        [...source.matchAll(EXPORTED)]
-          .map(([, name = '']) => name)
-          .filter((name) => /answer|reply|dialect|tally|surroundings|world|proof/i.test(name))
-          .map((name) => `${file} ${name}`),
-      );
-    assert.deepEqual(foreign(readLib()), []);
-    assert.deepEqual(foreign(new Map([['a/a.ts', 'export const readAnswer = 1;']])), ['a/a.ts readAnswer']);
+    const names = [...readLib().values()].flatMap((source) =>
+      [...source.matchAll(EXPORTED)].map(([, name = '']) => name),
+    );
+    assert.ok(names.length > 500);
+    assert.deepEqual(
+      names.filter((name) => /answer|reply|dialect|tally|surroundings|world|proof/i.test(name)),
+      [],
+    );
   });
 });

@@ -100,38 +100,4 @@ describe('sentences in messages', () => {
     assert.deepEqual(parsedIn(sources()), Object.keys(OTHERS).sort());
     assert.ok(Object.keys(OTHERS).length <= 5);
   });
-
-  const one = (source: string) => new Map([['planted/b.ts', source]]);
-
-  it('are found by this test where code parses them', () => {
-    const rows: [files: Map<string, string>, pattern: string][] = [
-      [one("if (message.startsWith('nothing listens')) return;"), "'nothing listens'"],
-      [one("const isTwice = error?.message?.endsWith('twice');"), "'twice'"],
-      [one('if (message === NEEDS_TLS) throw invalid();'), 'NEEDS_TLS'],
-      [one("if ('not so' !== check.found) return;"), "'not so'"],
-      [one('const early = found.includes(NOT_YET);'), 'NOT_YET'],
-      [one('const MISSING = /no root for/;\nconst [root] = MISSING.exec(message) ?? [];'), 'MISSING'],
-      [one('switch (error.reason) {\n}'), 'switch'],
-      [one('return reason.replace(/at character (\\d+)$/, withLine);'), '/at character (\\d+)$/'],
-      [one('const shown = /msg="(?:Request ended)/;\nconst f = (line) => shown.test(line);'), 'shown'],
-      [one("const isOurs = owner.startsWith('program: alias of ');"), "'program: alias of '"],
-    ];
-    for (const [files, pattern] of rows)
-      assert.deepEqual(parsedIn(files), [`planted/b.ts ${pattern}`], `${files.get('planted/b.ts')}`);
-  });
-
-  it('may be written, cut and compared with each other, and codes and formats may be compared', () => {
-    for (const source of [
-      'if (error.message !== lastFailure) failed(error);',
-      "if (reason === 'ENOENT' || reason === undefined) return;",
-      "if (typeof message === 'string') return;",
-      "const text = /[.!?]$/.test(message) ? message : message + '.';",
-      "const message = found === undefined ? 'nothing was found' : shown(found);",
-      "// if (message.includes('a sentence')) return;",
-      "const swapped = pem.includes('-----BEGIN PRIVATE KEY-----');",
-      "const isStream = type.includes('event-stream');",
-      'const cut = message.slice(0, LONGEST);',
-    ])
-      assert.deepEqual(parsedIn(one(source)), [], source);
-  });
 });

@@ -112,17 +112,13 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/client-library/browser.test.ts': 'it starts a browser',
   'test/client-library/wire.test.ts': 'it fixes all that is random in its process',
   'test/e2e/': 'whole programs, which would wait for each other',
-  'test/budgets.test.ts': 'it loads a script that waits at its top level',
   'test/limits/valkey.test.ts': 'it loads other files at its top level',
-  'test/manifest-log.test.ts': 'it changes the time zone',
   'test/packaging/': 'it runs programs of others',
   'test/gateway/path-cost.test.ts': 'it counts what the process makes',
   'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
   'test/config/inherited-socket.test.ts': 'it starts the program',
   'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
   'test/pipeline/event-limits.test.ts': 'it measures memory',
-  'test/session/simulated-deployment.test.ts': 'it listens, and waits',
-  'test/session/session.test.ts': 'it looks for what the garbage collector keeps',
 };
 
 /** Whether one of the paths is the file, or a directory above it. */

@@ -181,7 +181,7 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     const id = randomBytes(12).toString('base64url');
     const asked = run(name, 'admit', id, times.storeLease, tokensPerDay, requestsPerMinute, maxConcurrent);
     const reply = await asked.catch(({ message }: Error) => {
-      if (options.onFailure === 'open') return options.uncounted();
+      if (options.onFailure === 'open') return void options.uncounted();
       const reason = `the store of the limits cannot be used: ${message}`;
       throw new PrivatemodeError('limits_unavailable', reason, { retryAfter: 2 });
     });

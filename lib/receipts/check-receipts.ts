@@ -93,9 +93,11 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
         isSound = false;
         continue;
       }
+      const isInItsDay = line.time.slice(0, 10) <= file; // else --since would leave it out
       if (isSound && !follows)
         fail(at, 'does not follow the line before: a line is missing, changed or moved');
-      isSound &&= follows;
+      else if (isSound && !isInItsDay) fail(at, `is of ${line.time}, after the day of its file`);
+      isSound &&= follows && isInItsDay;
       chains.set(instance, { key, at, last: line, digest });
       lines++;
       if (line.type === 'lost') gap(at, `${line.count} receipts before it were not written`);

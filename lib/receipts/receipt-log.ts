@@ -82,9 +82,10 @@ async function begin(options: ReceiptLogOptions) {
     prev = receipts.sha256(line);
     pending.push({ file, line, type: record.type, exchange });
   }
-  /** Goes to the file of today; to no earlier one, if the clock was set back. */
-  function goToToday(): void {
-    const day = time().slice(0, 10);
+  /** Goes to the file of today, or of a line of a later day; to no earlier one if the clock was set back. */
+  function goToDay(timeOfLine = ''): void {
+    const now = time();
+    const day = (timeOfLine > now ? timeOfLine : now).slice(0, 10);
     if (file >= day) return;
     const found = file === '' ? ends : { [file]: prev };
     [file, epochs] = [`${day}.${instance}.jsonl`, new Set()];
@@ -92,7 +93,7 @@ async function begin(options: ReceiptLogOptions) {
   }
   function reportLost(): void {
     if (lost === 0) return;
-    goToToday();
+    goToDay();
     sign({ type: 'lost', time: time(), count: lost });
     lost = 0;
     onLost();
@@ -136,7 +137,7 @@ async function begin(options: ReceiptLogOptions) {
     return writing;
   }
 
-  goToToday();
+  goToDay();
   await writePending();
   return {
     instance,
@@ -153,7 +154,7 @@ async function begin(options: ReceiptLogOptions) {
         if (lost++ === 0) onLost();
         return;
       }
-      goToToday();
+      goToDay(facts.time);
       if (epoch !== null && !epochs.has(epoch.secretId)) {
         const { secretId, manifestSha256, attestedAt, exchangeSha256: record = null, exchange } = epoch;
         const attested = { time: new Date(attestedAt).toISOString(), secretId, manifestSha256 };
@@ -166,7 +167,7 @@ async function begin(options: ReceiptLogOptions) {
     /** Writes what waits, and the last line of the instance. What cannot be written now is lost. */
     async close(): Promise<void> {
       reportLost();
-      goToToday();
+      goToDay();
       sign({ type: 'closed', time: time() });
       await flush();
       cancelTimer?.();

@@ -18,8 +18,10 @@ import {
   textItem,
 } from './response-object.ts';
 
-/** Characters of texts and arguments that one response may have: they are kept for its last events. */
+/** Characters of texts, arguments and items that one response may have: they are kept for its last events. */
 const MOST_TEXT = 16 * 1024 * 1024;
+/** Characters that each piece counts beside its own: V8 keeps the pieces of a text that grows. */
+const PIECE = 16;
 
 const tooLarge = () =>
   new PrivatemodeError('response_too_large', 'the response is too large for a translation');
@@ -58,7 +60,7 @@ export class ChatTranslation implements EventSink {
   events = 0;
   #out = ''; // written since the last take
   #isOver = false;
-  #size = 0; // see MOST_TEXT
+  size = 0; // characters that are kept; see MOST_TEXT
   #asJson: ReturnType<typeof responseWriter> | undefined; // undefined: nothing has been written
   readonly #items: (TextItem | Call)[] = []; // by output_index
   readonly #texts: { reasoning?: TextItem | undefined; message?: TextItem } = {}; // to which pieces are added
@@ -121,6 +123,7 @@ export class ChatTranslation implements EventSink {
   }
 
   #add<Item extends TextItem | Call>(item: Item, shown: object): Item {
+    this.#hold(JSON.stringify(shown)); // the service chooses how many there are, and the names of calls
     this.#event('response.output_item.added', { output_index: item.index, item: shown });
     this.#items.push(item);
     return item;
@@ -133,8 +136,8 @@ export class ChatTranslation implements EventSink {
   }
 
   #hold(text: string): void {
-    this.#size += text.length;
-    if (this.#size > MOST_TEXT) throw tooLarge();
+    this.size += text.length + PIECE;
+    if (this.size > MOST_TEXT) throw tooLarge();
   }
 
   #text(type: Part['type'], delta: string): void {

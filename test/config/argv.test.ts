@@ -121,9 +121,3 @@ describe('any command line', () => {
     );
   });
 });
-
-it('a table of flags with one more flag is read by the same rules', () => {
-  const table = [...FLAGS, { name: 'json', type: 'boolean', help: 'Print JSON.' } as const];
-  const { values } = parseArgv(['--json=F', '--apiKey', 'k', '-l4'], table);
-  assert.deepEqual(Object.fromEntries(values), { json: 'false', 'api-key': 'k', 'log-level': '4' });
-});

@@ -104,14 +104,15 @@ it('the head of a stream reaches the client before there is any event', async (t
 it('the connection to the service is closed during a refused answer that never ends', async (t) => {
   const { upstream, ask } = await gatewayFixture(t);
   const ok = 'HTTP/1.1 200 OK\r\n';
-  for (const [head, code] of [
-    ['HTTP/1.1 308 Moved\r\nLocation: /x\r\n', 'upstream_redirect'],
-    [`${ok}Content-Encoding: gzip\r\n`, 'response_malformed'],
-    [`${ok}Privatemode-Encrypted: false\r\n`, 'response_not_encrypted'],
-    [`${ok}Content-Type: text/event-stream\r\n`, 'response_malformed'],
+  for (const [head, status, code] of [
+    ['HTTP/1.1 308 Moved\r\nLocation: /x\r\n', 502, 'upstream_redirect'],
+    [`${ok}Content-Encoding: gzip\r\n`, 502, 'response_malformed'],
+    [`${ok}Privatemode-Encrypted: false\r\n`, 502, 'response_not_encrypted'],
+    [`${ok}Content-Type: text/event-stream\r\n`, 502, 'response_malformed'],
+    ['HTTP/1.1 429 No\r\nContent-Encoding: gzip\r\n', 429, 'response_malformed'],
   ] as const) {
     upstream.answers(`${head}Transfer-Encoding: chunked\r\n\r\n1\r\n.\r\n`);
-    assertError(await ask(post()), 502, code);
+    assertError(await ask(post()), status, code);
     await eventually('its end', () => upstream.connections.open === 0);
   }
 });

@@ -198,6 +198,13 @@ async function takenIn({ port }: Fixture['gateway']): Promise<void> {
 }
 
 describe('the signal of a shutdown', () => {
+  it('keeps a request from being sent that comes after it', async (t) => {
+    const terminate = AbortSignal.abort(SHUTDOWN);
+    const { upstream, ask } = await gatewayFixture(t, { answers: completion, deps: { terminate } });
+    for (const request of [post(), get('/v1/models')]) assertError(await ask(request), 503, 'shutting_down');
+    assert.equal(upstream.requests.length, 0);
+  });
+
   it('ends a stream if the shutdown fires while its response begins', async (t) => {
     const terminate = new AbortController();
     const { ask } = await gatewayFixture(t, {

@@ -69,15 +69,6 @@ describe('the limit requestsPerMinute', () => {
     assert.equal(ask(limits), 'requests_per_minute_reached 20');
   });
 
-  it('counts each client separately, and names itself in a refusal', () => {
-    const { ask, admit } = scene();
-    const limits = { requestsPerMinute: 1 };
-    assert.equal(ask(limits), 'admitted');
-    assert.equal(ask(limits, { name: 'bob' }), 'admitted');
-    const message = 'this client has reached its limit of requests per minute: 1';
-    assert.throws(() => admit(limits), { message });
-  });
-
   it('can be changed at any time; Retry-After is then the time until the new value allows a request', () => {
     const { ask, pass } = scene();
     for (let i = 0; i < 4; i++) {

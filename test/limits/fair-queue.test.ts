@@ -111,20 +111,6 @@ describe('the queue of --max-in-flight', { timeout: 600_000 }, () => {
     assert.equal(events.length, 16, 'without --clients there are no others');
   });
 
-  it('gives a client with one request at a time a place at once while another client sends hundreds', async () => {
-    const { ask, end, events } = scene(8);
-    for (let i = 0; i < 208; i++) ask('flooder');
-    for (let i = 0; i < 50; i++) {
-      events.length = 0;
-      ask('victim');
-      assert.deepEqual(events, ['victim'], `at its request ${i}`);
-      await end('flooder');
-      assert.deepEqual(events, ['victim'], 'the flooder pays for the place it has given up');
-      await end('victim');
-      assert.deepEqual(events, ['victim', 'flooder']);
-    }
-  });
-
   it('gives the next place to a client with nothing running even when the places kept free are taken', async () => {
     const { ask, end, events, queue } = scene(8);
     for (let i = 0; i < 200; i++) ask('flooder');

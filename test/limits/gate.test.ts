@@ -218,19 +218,6 @@ describe('the permit of a request is released once, with its count of tokens', {
     await eventually('nothing was released', () => released.length > 0);
     assert.deepEqual(released, [0]);
   });
-
-  it('after the client left before the gate gave the permit: 0 tokens', async (t) => {
-    const waiting = Promise.withResolvers<void>();
-    const { gate, entered, released } = recordingGate((_, permit) => waiting.promise.then(() => permit));
-    const { sending, gateway, upstream } = await scene(t, gate);
-    const asking = sending(post());
-    await eventually('the gate was not asked', () => entered.length === 1);
-    asking.socket.destroy();
-    await eventually('the exchange never ended', () => gateway.active() === 0);
-    waiting.resolve();
-    await eventually('nothing was released', () => released.length > 0);
-    assert.deepEqual([released, upstream.connections.total], [[0], 0]);
-  });
 });
 
 describe('the queue of --max-in-flight before a gateway', { timeout: 600_000 }, () => {

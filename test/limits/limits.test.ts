@@ -50,12 +50,6 @@ describe('a gateway with clients', { timeout: 600_000 }, () => {
     assert.equal(await again.ask(), LIMITED);
   });
 
-  it('admits no request once the tokens of one are counted with tokensPerDay 1', async (t) => {
-    const { ask } = await scene(t, { tokensPerDay: 1 }, temporaryDirectory('limits-'));
-    assert.equal(await ask(), '200');
-    await eventually('the count', async () => (await ask()) === '429 tokens_per_day_reached');
-  });
-
   for (const { policy, told, counts } of [
     { policy: 'closed', told: '503 limits_unavailable', counts: 0 },
     { policy: 'open', told: '200', counts: 3 },

@@ -16,23 +16,11 @@ import { standing, words } from '../support/remote/standing.ts';
 
 describe('the probes of the proxy', () => {
   const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');
-  const rows: [name: string, standing: Standing, status: number, body: string][] = [
-    [
-      'while a key is awaited, even in the state rejected',
-      { ...standing('rejected', failure), ready: true },
-      204,
-      '',
-    ],
-    ['once the proxy was told to stop', standing('ended'), 503, 'ended: the proxy was told to stop\n'],
-  ];
-  for (const [name, found, status, body] of rows) {
-    it(`/readyz answers ${status} ${name}`, () => {
-      const answer = readyzResponse(found);
-      const code = status === 503 ? 'shutting_down' : undefined;
-      assert.equal(answer.headers['privatemode-proxy-error'], code);
-      assert.deepEqual([answer.status, answer.body], [status, body]);
-    });
-  }
+  it('/readyz answers 204 while a key is awaited, even in the state rejected, and 503 shutting_down at the end', () => {
+    assert.equal(readyzResponse({ ...standing('rejected', failure), ready: true }).status, 204);
+    const ended = readyzResponse(standing('ended'));
+    assert.deepEqual([ended.status, ended.headers['privatemode-proxy-error']], [503, 'shutting_down']);
+  });
   it('/readyz has "privatemode-proxy-state: awaiting-key" while a key is awaited, and no such header once verified', () => {
     const awaiting = readyzResponse(standing('awaiting-key'));
     assert.equal(awaiting.headers['privatemode-proxy-state'], 'awaiting-key');

@@ -24,22 +24,6 @@ describe('text logs', () => {
     assert.equal(rest, 'level=WARN msg="x\\ny" reason="a=b \\"c\\"\\nlevel=ERROR" empty="" plain=a-b/c:d\n');
   });
 
-  it('have colours on a terminal and nowhere else, and none with NO_COLOR', (t) => {
-    const { NO_COLOR = '' } = process.env;
-    t.after(() => Object.assign(process.env, { NO_COLOR }));
-    for (const [isTTY, without, coloured] of [
-      [true, '', true],
-      [false, '', false],
-      [true, '1', false],
-    ] as const) {
-      process.env['NO_COLOR'] = without;
-      const { log, lines } = logger('text', { isTTY });
-      log.error('x');
-      assert.equal(lines[0]?.includes(`${ESCAPE}[31mlevel=ERROR`), coloured);
-      assert.equal(lines[0]?.includes(ESCAPE), coloured);
-    }
-  });
-
   it('show no control characters that a remote could send to a terminal', () => {
     const { log, lines } = logger('text', { isTTY: true });
     log.info({ reason: `${ESCAPE}[2Jgone` }, `${ESCAPE}]0;title`);

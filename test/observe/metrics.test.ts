@@ -100,11 +100,6 @@ describe('metrics of requests', () => {
     ['counts named gen_ai_* without inference', { endpoint: 'models', operation: null }, /^gen_ai.*_count/],
     ['token usage for a response that has none', NO_TOKENS, /token_usage_count/],
     ['count of a request that was refused before its endpoint was known', { endpoint: 'none' }, /none/],
-    [
-      'added time for a request that was not sent',
-      { addedMs: null },
-      /added_first_byte_seconds_bucket.* [1-9]/,
-    ],
   ] as const)
     it(`have no ${what}`, async () =>
       assert.deepEqual(
@@ -129,15 +124,9 @@ describe('metrics of requests', () => {
     new Set(names.flatMap((name) => /gen_ai_request_model="([^"]*)"/.exec(name)?.[1] ?? []));
 
   it('count a model name for which the service never answered under the label "other"', async () => {
-    const junk: Partial<Finished>[] = [
-      { status: 404, outcome: 'service_error' },
-      { status: 502, outcome: 'failed', code: 'upstream_reset' },
-      { outcome: 'broken_off', code: 'upstream_reset' },
-      { outcome: 'client_aborted' },
-      { outcome: 'client_aborted', status: null },
-    ];
+    const outcomes = ['service_error', 'failed', 'broken_off', 'client_aborted'] as const;
     const names = await namesOf(
-      ...Array.from({ length: 200 }, (_, i) => finished({ ...junk[i % junk.length], model: `junk-${i}` })),
+      ...outcomes.map((outcome) => finished({ outcome, model: `junk-${outcome}` })),
       finished({ model: 'real' }),
       finished({ status: 502, outcome: 'failed', code: 'upstream_reset', model: 'real' }),
     );

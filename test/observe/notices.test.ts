@@ -113,15 +113,6 @@ describe('the state of the session among the notices', () => {
         over('service_rejected'),
       ],
     ],
-    [
-      'is logged by its headline if it needs nobody and is not verified',
-      ['key-refused', 'awaiting-key', 'verified'],
-      [
-        titled('ERROR', 'key_refused'),
-        'INFO Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.',
-        over('key_refused'),
-      ],
-    ],
   ] as const)
     it(what, () => assert.deepEqual(passing(...states), expected));
 

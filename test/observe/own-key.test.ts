@@ -54,25 +54,21 @@ describe('an API key of the proxy that the service rejects', () => {
 });
 
 describe('an API key that replaces a rejected one', () => {
-  for (const [what, client] of [
-    ['of --api-key', undefined],
-    ['of a client', 'ann'],
-  ] as const) {
-    it(`${what} ends the condition, and is judged by requests that were sent with it only`, () => {
+  for (const client of [undefined, 'ann']) {
+    it(`of ${client ?? '--api-key'} ends the condition, and is judged by requests that were sent with it only`, () => {
       const { notices, keys, lines, observe, ownKeys } = scene();
       const count = (): number => notices.list().length;
-      keys.set(client, 'old');
-      observe('refused', client, 'old');
+      observe('refused', client, 'k');
       assert.equal(count(), 1);
       keys.set(client, 'new');
       ownKeys.replaced();
       assert.deepEqual(notices.list(), []);
       assert.equal(lines.at(-1)?.['msg'], 'Over: The service rejects an API key of this proxy');
-      observe('refused', client, 'old');
+      observe('refused', client, 'k');
       assert.deepEqual(notices.list(), []);
       observe('refused', client, 'new');
       assert.equal(count(), 1);
-      observe('answered', client, 'old');
+      observe('answered', client, 'k');
       ownKeys.replaced();
       assert.equal(count(), 1);
       observe('answered', client, 'new');

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { reportStart, sessionLog } from '../../lib/observe/session-log.ts';
@@ -43,20 +42,6 @@ describe('the log line that says ready', () => {
       report.close();
     }
   });
-});
-
-it('a failed renewal is logged with its reason, and without what to do: its notice says that', () => {
-  const { log, lines } = recordingLogger();
-  const error = new PrivatemodeError('upstream_unreachable', 'no route');
-  sessionLog(
-    log,
-    createCounters(),
-  )({
-    ...{ type: 'update-failed', message: 'it failed', error, permanent: false },
-  });
-  const [{ time: _, ...line } = {}] = lines;
-  const why = { code: 'upstream_unreachable', reason: 'no route' };
-  assert.deepEqual(line, { level: 'ERROR', component: 'session', ...why, msg: 'it failed' });
 });
 
 describe('the count of attestations', () => {

@@ -12,7 +12,6 @@ const IN_MESSAGES = (prompt: number): string =>
 const TOO_LARGE = `'max_tokens' or 'max_completion_tokens' is too large: 32000. ${LIMIT} and your request has 40000 input tokens (32000 > 65536 - 40000).`;
 const REDUCE = 'Please reduce the length of the input prompt or the number of requested output tokens.';
 const COUNTED = `${LIMIT}. However, you requested 32000 output tokens and your prompt contains 40000 input tokens, for a total of 72000 tokens. ${REDUCE}`;
-const CHARACTERS = `${LIMIT}. However, you requested 32000 output tokens and your prompt contains 9000000 characters (more than 4292608 characters, which is the upper bound for 33536 input tokens). ${REDUCE}`;
 const ANY_CHARACTERS = `${LIMIT}. However, you requested 65536 output tokens and your prompt contains 31800 characters (more than 0 characters, which is the upper bound for 0 input tokens). ${REDUCE}`;
 const PASSED = (output: number): string =>
   `You passed ${65_537 - output} input tokens and requested ${output} output tokens. However, the model's context length is only 65536 tokens, resulting in a maximum input length of ${65_536 - output} tokens. Please reduce the length of the input prompt.`;
@@ -43,7 +42,6 @@ const ROWS: readonly [what: string, said: string, shown: string | undefined][] =
   ['the size of an output that is too large', TOO_LARGE, exceeds('40000 + 32000')],
   ['the size of a prompt that does not fit', PROMPT_ALONE, undefined],
   ['the size of the whole prompt, and of an output', COUNTED, exceeds('40000 + 32000')],
-  ['the characters of a prompt, which are too many for any tokens', CHARACTERS, undefined],
   ['the characters of a prompt, for which no token was left', ANY_CHARACTERS, exceeds('32768 + 65536')],
   ['the tokens that were passed, up to which it counted', PASSED(32_000), exceeds('49536 + 32000')],
   ['the characters that were passed', PASSED_CHARACTERS, undefined],

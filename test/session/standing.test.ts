@@ -2,10 +2,9 @@
  * The states of the proxy (docs/operating.md). The tests of the session reach them.
  */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { STANDINGS, type StateName, standingOf } from '../../lib/session/standing.ts';
+import { type StateName, standingOf } from '../../lib/session/standing.ts';
 import { newState, type SessionState } from '../../lib/session/state.ts';
 
 const NOW = { now: 1_000, monotonic: 1_000 };
@@ -62,16 +61,5 @@ describe('the state of the proxy', () => {
     const facts = { ...rejection('manifest_invalid', false) };
     assert.equal(standingOf({ ...newState(false), ...facts }, NOW).state, 'rejected-once');
     assert.equal(standingOf({ ...newState(true), ...facts }, NOW).state, 'manifest-not-understood');
-  });
-
-  it('stands in the table of docs/operating.md, with its headline and its /readyz', () => {
-    const page = readFileSync(new URL('../../docs/operating.md', import.meta.url), 'utf8');
-    const row = /^\| `([a-z-]+)` \| ([^|]+) \| [^|]+ \| [^|]+ \| (204|503) \| [^|]+ \|$/gm;
-    assert.deepEqual(
-      [...page.matchAll(row)].map(([, ...cells]) => cells),
-      Object.entries(STANDINGS).map(([state, { title, verified }]) => [
-        ...[state, title, verified || state === 'awaiting-key' ? '204' : '503'],
-      ]),
-    );
   });
 });

@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { eventually } from '../support/processes/eventually.ts';
 import {
   Attempt,
   clientOf,
@@ -46,23 +45,6 @@ describe('the simulated service', () => {
     const raw = { headers: goodHeaders(simulator.port, secret), body: new Attempt(secret).seal('body') };
     assert.match(refusal(await call(simulator, 'POST', '/unstructured/x', raw), 500), /no secret for ID/);
   });
-
-  for (const [what, model, stream] of [
-    ['breaks a stream', 'sim-60x100', true],
-    ['refuses a whole answer', 'sim-1x1500', false],
-  ] as const) {
-    it(`${what} once it no longer has the secret`, async () => {
-      const { id, bytes } = client.secret;
-      const asked = client.ask('chat', membersOf('chat', model, 'x', stream));
-      const last = () => simulator.exchanges.last();
-      await eventually('the model', () => last()?.model === model && last()!.written >= (stream ? 3 : 0));
-      simulator.secrets.dropAll();
-      const { answer } = await asked;
-      simulator.secrets.put(id, bytes);
-      if (stream) assert.deepEqual([answer.status, answer.broken], [200, 'ECONNRESET']);
-      else assert.match(refusal(answer, 500), /^encrypting response: getting secret: no secret for ID/);
-    });
-  }
 
   it('refuses an altered policy or a wrong MAC, and names the expected one as the real server does', async () => {
     const wrong = { 'privatemode-nvidia-ocsp-policy-mac': '0'.repeat(64) };
@@ -154,12 +136,6 @@ describe('the simulated service', () => {
     refusal(await client.send('chat', '{}', { authorization: undefined }), 401);
   });
 
-  it('refuses a large upload only after it has drained it, so that the refusal is not lost', async () => {
-    const body = Buffer.alloc(4 * 1024 * 1024);
-    refusal(await client.send('chat', body, { 'privatemode-version': undefined }), 400);
-    assert.equal(simulator.recorder.requests().at(-1)?.bodyBytes, body.length);
-  });
-
   it('refuses other methods and other paths', async () => {
     const asked = { headers: goodHeaders(simulator.port, client.secret, 'm'), body: '{}' };
     refusal(await call(simulator, 'PUT', '/v1/chat/completions', asked), 405);
@@ -200,23 +176,18 @@ describe('the exchange log of the simulated service', () => {
 
   const heads: [string, Record<string, string | string[]>, RegExp][] = [
     ['cookies', { cookie: 'a=b' }, /header cookie must not/],
-    ['an API key of another vendor', { 'x-api-key': 'k' }, /header x-api-key must not/],
-    ['the user agent', { 'user-agent': 'x' }, /header user-agent must not/],
     ['unknown protocol headers', { 'privatemode-foo': '1' }, /header privatemode-foo must not/],
-    ['compression', { 'accept-encoding': 'gzip' }, /accept-encoding is malformed/],
     ['another host', { host: 'localhost:8080' }, /host is not the API host/],
     ['a key that is no bearer token', { authorization: 'Basic key' }, /no bearer token/],
     ['repeated headers', { 'anthropic-beta': ['a', 'b'] }, /anthropic-beta was sent twice/],
     ['chunked bodies', { 'transfer-encoding': 'chunked' }, /transfer-encoding must not/],
     ['a version before 1.40', { 'privatemode-version': 'v1.39.9' }, /version is malformed/],
     ["Node's names for systems", { 'privatemode-os': 'win32' }, /os is malformed/],
-    ["Node's names for processors", { 'privatemode-architecture': 'x64' }, /architecture is malformed/],
     [
       'a request id without its attempt',
       { 'privatemode-user-request-id': 'proxy_0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b' },
       /id is malformed/,
     ],
-    ['a malformed shard key', { 'privatemode-shard-key': 'XYZ' }, /shard-key is malformed/],
     ['a shard key of another salt', { 'privatemode-shard-key': '0123456789abcdef' }, /to the cache salt/],
     ['another secret id in the head', { 'privatemode-secret-id': 'other' }, /secret id of the head/],
     ['another model in the head', { 'privatemode-target-model': 'other' }, /target model of the head/],

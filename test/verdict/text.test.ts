@@ -1,20 +1,12 @@
 /** How a verdict is told: to a person, and to a program. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { MESH_ROWS, SECRET_ROWS } from '../../lib/attestation/mesh.ts';
 import { type Check, ROWS_OF, verify } from '../../lib/attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { evidenceVerdict } from '../../lib/verdict/judge.ts';
 import { type Report, renderText } from '../../lib/verdict/text.ts';
-import {
-  failedCheck,
-  failureOf,
-  OUTCOMES,
-  USAGE_EXIT_CODE,
-  type Verdict,
-  verdictText,
-} from '../../lib/verdict/verdict.ts';
+import { failedCheck, failureOf, type Verdict, verdictText } from '../../lib/verdict/verdict.ts';
 import { attestedBy } from '../support/evidence/snp-platform.ts';
 import { recordOf, savedFlags, verifyCommand } from '../support/evidence/verify.ts';
 
@@ -58,58 +50,25 @@ describe('the verdict for a person', () => {
     assert.ok(open?.some((line) => /GPU/.test(line)));
   });
 
-  it('says what it does not prove, depending on roots and time, only for accepted evidence', () => {
-    const open = (told: Verdict, report: Partial<Report> = {}): string[] =>
-      shown(told, report).split('This does not prove\n').slice(1);
-    const [vendor, custom, offline] = [
-      open(judgement([])),
-      open(judgement([], { roots: 'custom' })),
-      open(judgement([]), { mode: 'record' }),
-    ].map(([text = '']) => text);
-    assert.doesNotMatch(`${vendor}`, /real hardware|when the evidence was made/);
-    assert.match(`${custom}`, /^ {2}- anything about real hardware/);
-    assert.match(`${offline}`, /when the evidence was made/);
-    for (const outcome of ['rejected', 'unsupported', 'malformed', 'unavailable'] as const)
-      assert.deepEqual(open(judgement([], { outcome })), [], outcome);
+  it('says that it proves nothing about real hardware, under custom roots', () => {
+    const open = (change: Partial<Verdict>): string | undefined =>
+      shown(judgement([], change)).split('This does not prove\n')[1];
+    assert.match(open({ roots: 'custom' }) ?? '', /^ {2}- anything about real hardware/);
+    assert.doesNotMatch(open({}) ?? 'missing', /real hardware|missing/);
+    assert.equal(open({ outcome: 'rejected' }), undefined);
   });
 
-  it('says what the failed check is, what to do and why it matters before it shows any value', () => {
-    const text = shown(
-      judgement([
-        check('nonce.length', 'pass', '32 bytes'),
-        check('snp.policy.debug', 'fail', 'set'),
-        check('snp.chip_id.allowed', 'not-applicable', 'the manifest names none'),
-      ]),
-    );
-    const [first = '', failed = ''] = text.split('\n\n');
-    assert.match(
-      first,
-      /^✗ REJECTED: a check failed\.\n3 checks: 1 pass, 1 fail, 1 not-applicable\.\nDo not trust the remote;/,
-    );
-    assert.match(
-      failed,
-      /^✗ Guest policy: DEBUG\n {2}why it matters {2}Not established: The program that the hardware measured .*\n {2}expected {8}what should be\n {2}found {11}set\n {2}check {11}snp\.policy\.debug \(attestation\.md 8\) \[attestation_failed\]$/,
-    );
-    assert.match(text, /^ {4}✓ Nonce +32 bytes$/m);
-    assert.match(text, /^ {4}✗ Guest policy: DEBUG +expected what should be; found set$/m);
-    assert.match(text, /^ {4}– Allowed chips +the manifest names none/m);
+  it('says what the failed check is and why it matters before it shows any value', () => {
+    const checks = [check('nonce.length', 'pass', '32 bytes'), check('snp.policy.debug', 'fail', 'set')];
+    const [first = '', failed = ''] = shown(judgement(checks)).split('\n\n');
+    assert.match(first, /^✗ REJECTED: .*\n.*\nDo not trust the remote;/);
+    for (const words of [
+      /^✗ Guest policy: DEBUG\n {2}why it matters/,
+      /\n {2}expected +what should be\n {2}found +set\n/,
+      /check +snp\.policy\.debug \(attestation\.md 8\) \[attestation_failed\]$/,
+    ])
+      assert.match(failed, words);
   });
-
-  const DISTRUST = 'Do not trust any deployment on this evidence.';
-  for (const [code, mode, advice] of [
-    ['attestation_failed', 'static', 'Do not trust the remote; report it with the proof'],
-    ['attestation_failed', 'record', DISTRUST],
-    ['manifest_mismatch', 'static', 'Find out what changed, and who says so'],
-    ['manifest_mismatch', 'managed', 'The service publishes one manifest and runs under another.'],
-    ['manifest_mismatch', 'record', DISTRUST],
-    ['manifest_unsupported', 'record', 'Update privatemode-proxy '],
-    ['collateral_unavailable', 'static', 'Check that the collateral hosts of AMD or Intel can be reached.'],
-  ] as const) {
-    it(`says what to do after ${code}: ${mode}`, () => {
-      const text = shown(judgement([{ ...check('x.y', 'fail', 'set'), code }]), { mode });
-      assert.ok(text.includes(`\n1 check: 1 fail.\n${advice}`), text);
-    });
-  }
 
   it('asks to check the clock of this machine first, but only about the live service', () => {
     const failed = { ...check('x.y', 'fail', 'early'), detail: { clock: 'early' } } as const;
@@ -124,18 +83,6 @@ describe('the verdict for a person', () => {
     assert.deepEqual([verdict.outcome, verdict.failure?.id], ['rejected', 'snp.report.version']);
     for (const mode of ['managed', 'record'] as const)
       assert.match(shown(verdict, { mode }), /^Update this program to its latest version, .* do not trust/m);
-  });
-
-  it('says what accepted evidence means, depending on manifest and time', () => {
-    for (const [mode, words] of [
-      ['static', /^A proxy started with the same flags encrypts for this deployment and for no other\./m],
-      ['managed', /^A proxy .* under the manifest that the publisher then names; .* use --manifest-path\.$/m],
-      ['record', /^What the deployment ran is what the manifest names: compare its SHA-256 /m],
-    ] as const) {
-      const text = shown(judgement([]), { mode });
-      assert.match(text, words);
-      assert.equal(text.includes('and for no other'), mode === 'static');
-    }
   });
 
   it('uses colours on a terminal, and nowhere else', async () => {
@@ -212,26 +159,5 @@ describe('the verdict for a program', () => {
     const text = verdictText(judgement([check('mesh.identity.common_name', 'pass', HOSTILE)]));
     assert.doesNotMatch(text, /[\u001b\u009b\u202e\u2028\u0007\r]/);
     assert.equal((JSON.parse(text) as { checks: { found: string }[] }).checks[0]?.found, HOSTILE);
-  });
-});
-
-describe('docs/verify.md', () => {
-  const text = readFileSync(new URL('../../docs/verify.md', import.meta.url), 'utf8');
-
-  it('lists every outcome with its exit code', () => {
-    for (const [outcome, { exitCode }] of Object.entries(OUTCOMES)) {
-      assert.match(text, new RegExp(`^\\| ${exitCode} \\| \`${outcome}\` \\|`, 'm'));
-    }
-    assert.match(text, new RegExp(`^\\| ${USAGE_EXIT_CODE} \\|`, 'm'));
-    assert.match(text, /^\| 35 \| `accepted` \|/m);
-  });
-  it('shows the members of the JSON verdict', () => {
-    const shown = /```json\n([\s\S]+?)```/.exec(text)?.[1] ?? '';
-    const example = JSON.parse(shown) as Record<string, unknown>;
-    const real = jsonVerdict(judgement([check('snp.policy.debug', 'fail', 'set')]));
-    assert.deepEqual(Object.keys(example), Object.keys(real));
-    assert.deepEqual(Object.keys(example['failure'] as object), Object.keys(real.failure ?? {}));
-    const [row = {}] = example['checks'] as object[];
-    assert.deepEqual(Object.keys(row), Object.keys(real.checks[0] ?? {}));
   });
 });

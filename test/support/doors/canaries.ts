@@ -43,20 +43,13 @@ export function writtenForms(text: string): string[] {
   return [...new Set([text, ...spelled, ...upper, ...base64, ...url])];
 }
 
-const FORMS: ReadonlyMap<string, readonly string[]> = new Map(
-  [MARK, KEY_MARK].map((mark) => [mark, writtenForms(mark)]),
-);
+const FORMS = writtenForms(MARK);
 
-/** Where in `bytes` a canary is in whichever form; -1 where there is none. `mark` is one of the two. */
-export function canaryIn(bytes: Uint8Array, mark = MARK): number {
-  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Math.max(...FORMS.get(mark)!.map((form) => buffer.indexOf(form, 0, 'latin1')));
-}
-
-/** Asserts that what was logged holds no canary. The failure does not print it either. */
-export function assertNoCanary(log: string, whose: string): void {
-  const at = canaryIn(Buffer.from(log));
-  const line = Buffer.from(log).subarray(0, Math.max(at, 0)).toString('utf8').split('\n').at(-1) ?? '';
+/** Asserts that what was logged holds no canary, in whichever form. The failure does not print it either. */
+function assertNoCanary(log: string, whose: string): void {
+  const bytes = Buffer.from(log);
+  const at = Math.max(...FORMS.map((form) => bytes.indexOf(form, 0, 'latin1')));
+  const line = bytes.subarray(0, Math.max(at, 0)).toString('utf8').split('\n').at(-1) ?? '';
   assert.ok(at < 0, `a prompt or a key in the log of ${whose}, after: ${line.slice(-200)}`);
 }
 

@@ -44,13 +44,16 @@ export function receipt(id: string, more: Partial<RequestReceipt> = {}): Request
   };
 }
 
+/** Writes at once, and waits for the disk of a busy machine. */
+const clockAt = (now: () => number) => clockOf({ now, batchPause: 1, diskPatience: 600_000 });
+
 /** Begins an instance whose clock stands at noon, and which fails the test where it cannot write. */
 export function openReceipts(workspace: string, more: Partial<ReceiptLogOptions> = {}) {
   return openReceiptLog({
     workspace,
     version: '1.2.3',
     roots: 'vendor',
-    clock: clockOf({ now: () => NOON, batchPause: 1 }),
+    clock: clockAt(() => NOON),
     counters: { written: 0, lost: 0 },
     onFailure: (reason) => assert.fail(reason),
     onWritten: () => {},
@@ -67,7 +70,7 @@ export function receiptsOfEachTest() {
     /** A file of the receipts, or their directory. */
     path: (...names: readonly string[]): string => join(here.workspace, 'receipts', ...names),
     open: (more: Partial<ReceiptLogOptions> = {}) =>
-      openReceipts(here.workspace, { clock: clockOf({ now: () => here.now, batchPause: 1 }), ...more }),
+      openReceipts(here.workspace, { clock: clockAt(() => here.now), ...more }),
     /** The files of receipts, by day. */
     files: (): string[] =>
       readdirSync(here.path())

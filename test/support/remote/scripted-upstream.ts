@@ -133,10 +133,6 @@ export async function startScriptedUpstream() {
     answers(reply: Reply): void {
       scripts = [saying(reply)];
     },
-    /** Ends all connections, as a service does with idle ones. */
-    drop(): void {
-      for (const socket of listener.open) socket.end();
-    },
     /** Forgets what was seen. */
     clear(): void {
       requests = [];
