@@ -137,8 +137,8 @@ function parsed(data: string): Json {
 
 /**
  * Reads the text of an opened stream, LF only, as the official client of that API does: it throws an error,
- * here `{ error }`, and reads no further. `done`: `[DONE]` came, which the messages API has not. An OpenAI-style event with a name is an item of its own, which
- * no honest stream has.
+ * here `{ error }`, and reads no further. `done`: `[DONE]` came, which the messages API has not. An
+ * OpenAI-style event with a name is an item of its own, which no honest stream has.
  */
 export function readStream(api: EndpointName, text: string) {
   const items: unknown[] = [];
