@@ -13,7 +13,6 @@ import {
   type Epoch,
   type SessionDeps,
 } from '../../../lib/session/session.ts';
-import type { Times } from '../../../lib/times.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
 
 export const MINUTE = 60_000;
@@ -92,11 +91,10 @@ export function sessionScene(
     /** By default `key`; undefined: clients bring their own. */
     apiKey?: string | undefined;
     kind?: ManifestSource['kind'];
-    times?: Times;
     prepare?: Partial<FakeRemote>;
   } = {},
 ): SessionScene {
-  const clock = createFakeClock(undefined, options.times);
+  const clock = createFakeClock();
   const events: SessionEvent[] = [];
   const permanent: PrivatemodeError[] = [];
   const nothing = (): void => {};

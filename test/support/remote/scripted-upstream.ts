@@ -3,9 +3,9 @@
  * every byte it was sent and reads requests strictly; what is not one well-formed request of this proxy is a
  * violation.
  */
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { createServer } from 'node:net';
 import { createSecureContext, TLSSocket } from 'node:tls';
+import { opened } from './loopback.ts';
 import { createTestAuthority } from './tls-authority.ts';
 
 export interface SeenRequest {
@@ -80,23 +80,18 @@ export const saying =
 /** Starts one on a free port of 127.0.0.1. Requests without a script are left unanswered. */
 export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
   const secureContext = createSecureContext(certificate);
-  const sockets = new Set<Socket>();
   let scripts: Script[] = [];
   let requests: SeenRequest[] = [];
   let violations: string[] = [];
   let received: Buffer[] = [];
-  let total = 0;
   let secure = 0;
 
-  const server = createServer((raw) => {
-    const connection = total++;
-    sockets.add(raw);
-    raw.on('error', () => {});
+  const server = createServer();
+  const listener = await opened(server);
+  server.on('connection', (raw) => {
+    const connection = listener.total() - 1;
     const { promise: closed, resolve: closes } = Promise.withResolvers<void>();
-    raw.once('close', () => {
-      sockets.delete(raw);
-      closes();
-    });
+    raw.once('close', () => closes());
     const tls = new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols: ['http/1.1'] });
     tls.on('error', () => {});
     tls.once('secure', () => {
@@ -133,11 +128,8 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
       reader(chunk);
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-
   return {
-    port: (server.address() as AddressInfo).port,
+    port: listener.port,
     ca: authority.pem,
     get requests() {
       return requests;
@@ -146,7 +138,7 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
       return violations;
     },
     get connections() {
-      return { total, secure, open: sockets.size };
+      return { total: listener.total(), secure, open: listener.open.size };
     },
     received: () => Buffer.concat(received),
     on(...next) {
@@ -160,11 +152,7 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
       violations = [];
       received = [];
     },
-    async close() {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-      await once(server, 'close');
-    },
+    close: listener.close,
   };
 }
 
