@@ -13,7 +13,7 @@ import {
   type Epoch,
   type SessionDeps,
 } from '../../../lib/session/session.ts';
-import { createFakeClock, type FakeClock } from './fake-clock.ts';
+import { createFakeClock } from './fake-clock.ts';
 
 export const MINUTE = 60_000;
 export const WAIT = { timeoutMs: 30_000 };
@@ -60,16 +60,6 @@ export interface FakeRemote {
   distrusted: number;
 }
 
-export interface SessionScene {
-  readonly remote: FakeRemote;
-  readonly clock: FakeClock;
-  readonly events: SessionEvent[];
-  readonly permanent: PrivatemodeError[];
-  readonly session: TestSession;
-  /** How many calls there were of this kind. */
-  count(kind: string): number;
-}
-
 export const fails =
   (code: ErrorCode, words = `${code} on purpose`) =>
   (): never => {
@@ -93,7 +83,7 @@ export function sessionScene(
     kind?: ManifestSource['kind'];
     prepare?: Partial<FakeRemote>;
   } = {},
-): SessionScene {
+) {
   const clock = createFakeClock();
   const events: SessionEvent[] = [];
   const permanent: PrivatemodeError[] = [];
@@ -158,9 +148,12 @@ export function sessionScene(
     }),
   );
   session.updateConfiguredKey('apiKey' in options ? options.apiKey : 'key');
+  /** How many calls there were of this kind. */
   const count = (kind: string): number => remote.calls.filter((call) => call.startsWith(kind)).length;
   return { remote, clock, events, permanent, session, count };
 }
+
+export type SessionScene = ReturnType<typeof sessionScene>;
 
 function abortable(work: void | Promise<void>, signal: AbortSignal | undefined): Promise<void> {
   const aborted = new Promise<never>((_, reject) => {

@@ -46,26 +46,6 @@ export type Script = (scripted: Scripted) => unknown;
 /** Bytes (latin1), or what makes them of the body of the request. */
 export type Reply = string | ((request: Buffer) => string);
 
-export interface ScriptedUpstream {
-  readonly port: number;
-  /** PEM of the authority to trust. */
-  readonly ca: string;
-  readonly requests: readonly SeenRequest[];
-  /** What no strict server would have accepted, in words. */
-  readonly violations: readonly string[];
-  /** TCP connections accepted so far, how many of them came through the handshake, and those still open. */
-  readonly connections: { readonly total: number; readonly secure: number; readonly open: number };
-  /** Every decrypted byte of every connection. */
-  received(): Buffer;
-  /** What happens to the next requests, in order; the last script stays. */
-  on(...scripts: readonly Script[]): void;
-  /** From now on every request gets that as soon as its body is there. */
-  answers(reply: Reply): void;
-  /** Forgets what was seen. */
-  clear(): void;
-  close(): Promise<void>;
-}
-
 const authority = createTestAuthority('scripted upstream');
 const certificate = authority.issue(['localhost', '127.0.0.1']);
 
@@ -78,7 +58,7 @@ export const saying =
   };
 
 /** Starts one on a free port of 127.0.0.1. Requests without a script are left unanswered. */
-export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
+export async function startScriptedUpstream() {
   const secureContext = createSecureContext(certificate);
   let scripts: Script[] = [];
   let requests: SeenRequest[] = [];
@@ -130,24 +110,31 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
   });
   return {
     port: listener.port,
+    /** PEM of the authority to trust. */
     ca: authority.pem,
-    get requests() {
+    get requests(): readonly SeenRequest[] {
       return requests;
     },
-    get violations() {
+    /** What no strict server would have accepted, in words. */
+    get violations(): readonly string[] {
       return violations;
     },
+    /** TCP connections accepted so far, how many of them came through the handshake, and those still open. */
     get connections() {
       return { total: listener.total(), secure, open: listener.open.size };
     },
-    received: () => Buffer.concat(received),
-    on(...next) {
+    /** Every decrypted byte of every connection. */
+    received: (): Buffer => Buffer.concat(received),
+    /** What happens to the next requests, in order; the last script stays. */
+    on(...next: readonly Script[]): void {
       scripts = [...next];
     },
-    answers(reply) {
+    /** From now on every request gets that as soon as its body is there. */
+    answers(reply: Reply): void {
       scripts = [saying(reply)];
     },
-    clear() {
+    /** Forgets what was seen. */
+    clear(): void {
       requests = [];
       violations = [];
       received = [];
@@ -155,6 +142,8 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
     close: listener.close,
   };
 }
+
+export type ScriptedUpstream = Awaited<ReturnType<typeof startScriptedUpstream>>;
 
 interface ReaderOptions {
   readonly connection: number;
