@@ -142,10 +142,10 @@ describe('a manifest', () => {
     ['CXLAllowed true', '"CXLAllowed": false', '"CXLAllowed": true'],
     ['an APEIP that is no hex', '"0080b004"', '"0x80b004"'],
     ['28.0 as an SVN', '"SNPVersion": 28', '"SNPVersion": 28.0'],
-    ['a missing SVN', /"TEEVersion": 0,\s*/, ''],
     ['a missing MinimumTCB', /"MinimumTCB": \{[^}]*\},\s*/, ''],
     ['a null where a text belongs', '"APEIP": "0080b004"', '"APEIP": null'],
     ['smt for SMT', '"SMT"', '"smt"'],
+    ['ſMT for SMT, as Go would fold it', '"SMT"', '"ſMT"'],
     ['policies in lower case', '"Policies"', '"policies"'],
     ['a repeated key', '"TEEVersion": 0', '"TEEVersion": 0, "TEEVersion": 0'],
     ['an insecure platform', 'Metal-QEMU-SNP-GPU', 'Insecure-QEMU'],
@@ -153,13 +153,13 @@ describe('a manifest', () => {
     ['a number of CPUs in quotes', '"APEIP"', '"CPUs": "8", "APEIP"'],
     ['a flag that is no boolean', '"Debug": false', '"Debug": 0'],
     ['a policy hash of another length', '"0a5f7f9949f37547', '"5f7f9949f37547'],
+    ['a policy hash that is no hex', '"0a5f7f9949f37547', '"0g5f7f9949f37547'],
     ['the same policy in two cases', '"Policies": {', `"Policies": { "${UPPER_CASE}": {},`],
     ['no coordinator', '"Role": "coordinator"', '"Role": ""'],
     ['three RTMRs', /"Rtmrs": \[\s*"[0-9a-f]*",/, '"Rtmrs": ['],
     ['five RTMRs', '"Rtmrs": [', `"Rtmrs": ["${'00'.repeat(48)}",`],
     ['an owner key that is no hex', '"ReferenceValues"', '"WorkloadOwnerPubKeys": ["0"], "ReferenceValues"'],
     ['a seedshare owner key that is no hex', '"SeedshareOwnerPubKeys": [', '"SeedshareOwnerPubKeys": [ "x",'],
-    ['no text at all', /^[\s\S]*$/, ''],
   ];
   for (const [what, from, to] of cases) {
     it(`is refused as manifest_invalid with ${what}`, () => {
