@@ -14,9 +14,10 @@ describe('verification of evidence', () => {
   ] as const) {
     const rows = ROWS_OF[tee] as unknown as readonly (CheckRow<never> & { judge: () => unknown })[];
     const slowly = (t: TestContext, outcome: (id: string) => boolean): void => {
-      for (const [index, row] of rows.entries()) {
+      for (const row of rows) {
         t.mock.method(row, 'judge', async () => {
-          if (index % 12 === 0) await settle();
+          // One that fails takes longer than all others together.
+          await settle(outcome(row.id) ? 1 : 500);
           return finding(outcome(row.id), `the finding of ${row.id}`);
         });
       }
