@@ -33,6 +33,7 @@ export function createManifestLog(workspace: string) {
     const last = LOG_LINE.exec(lines.at(-1) ?? '')?.[2]; // undefined if the line is cut off
     const logged = last === undefined ? last : await unless('ENOENT', readFile(join(directory, last)));
     const appended = last === undefined || !logged?.equals(manifest);
+    if (appended) own = undefined; // another process may have logged since, so this one must log anew
     const path = appended ? await appendLine(text, lines.length, manifest, at) : join(directory, last);
     own = { manifest: Buffer.from(manifest), path };
     return { appended, path };

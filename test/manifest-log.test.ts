@@ -90,6 +90,17 @@ describe('manifest log', () => {
     await assert.rejects(log.record(B, AT), logFailed(/ENOTDIR|EEXIST/));
   });
 
+  it('enforces no manifest of its own anew, unlogged, after another process has logged one', async (t) => {
+    const space = workspace();
+    const log = createManifestLog(space);
+    await log.record(A, AT);
+    await createManifestLog(space).record(B, AT);
+    breakFs(t, 'link', async () => {
+      throw errno('ENOSPC');
+    });
+    await assert.rejects(log.record(A, AT), logFailed(/ENOSPC/));
+  });
+
   it('refuses to begin a history beside manifests whose log is gone, and advises to keep them', async () => {
     const space = workspace();
     await logAll(space, A);

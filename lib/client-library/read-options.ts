@@ -137,7 +137,7 @@ const PLAIN: readonly unknown[] = [Object.prototype, null];
 /** Whether an option is the SDK's. To its copies it hands some that lead elsewhere, with no such value. */
 function isTheirs(name: string, value: unknown): boolean {
   if (leadsElsewhere(name)) return value === null || value === BASE_URL;
-  return name === 'timeout' || meantBy(name, TOP) === undefined;
+  return name === 'timeout' || (!/^(?:cdn|pin)/i.test(name) && meantBy(name, TOP) === undefined);
 }
 
 /** The name that was probably meant: it differs in case, underscores and two letters, or holds the other. */

@@ -18,7 +18,8 @@ export const invalid = (message: string, cause?: unknown): PrivatemodeError =>
 
 /** The error for a wrong value, which it quotes: not for flags that may hold a key. */
 export function wants(flag: string, wanted: string, text: string): PrivatemodeError {
-  const quoted = JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+  const shown = text.replace(/\/\/[^/]*@/, '//…@'); // without a password
+  const quoted = JSON.stringify(shown.length > 80 ? `${shown.slice(0, 80)}…` : shown);
   return invalid(`${flag} wants ${wanted}, not ${quoted}`);
 }
 

@@ -124,7 +124,7 @@ function askedBy(exchange: ForwardedExchange, body: ParsedBody | undefined): Req
   if (translator !== undefined) {
     exchange.toolsLeftOut = translator.leftOut();
     Object.assign(exchange.headers, leftOutHeader(exchange.toolsLeftOut));
-    exchange.responseRoom.grow(translator.held()); // the response repeats parts of the request
+    exchange.responseRoom.growTo(translator.held()); // the response repeats parts of the request
   }
   return { streaming, choices, format, usage };
 }

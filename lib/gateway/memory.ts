@@ -50,6 +50,11 @@ export class Room {
     return taken;
   }
 
+  /** Grows to that many bytes, if it has fewer. Throws as `grow` does. */
+  growTo(bytes: number): void {
+    if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
+  }
+
   /** Gives all bytes back, for good. */
   release(): void {
     this.#isOver = true;

@@ -145,6 +145,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
     idleTimeout: deps.settings.streamIdleTimeout,
     heard: (bytes) => {
       stats.bytes.fromRemote += bytes;
+      if (translator !== undefined) exchange.responseRoom.growTo(translator.held());
     },
     decrypted: (bytes) => exchange.decrypted(bytes),
     failed: (failure) => {

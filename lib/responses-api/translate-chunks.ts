@@ -60,7 +60,7 @@ export class ChatTranslation implements EventSink {
   events = 0;
   #out = ''; // written since the last take
   #isOver = false;
-  #size = 0; // see MOST_TEXT
+  size = 0; // characters that are kept; see MOST_TEXT
   #asJson: ReturnType<typeof responseWriter> | undefined; // undefined: nothing has been written
   readonly #items: (TextItem | Call)[] = []; // by output_index
   readonly #texts: { reasoning?: TextItem | undefined; message?: TextItem } = {}; // to which pieces are added
@@ -136,8 +136,8 @@ export class ChatTranslation implements EventSink {
   }
 
   #hold(text: string): void {
-    this.#size += text.length + PIECE;
-    if (this.#size > MOST_TEXT) throw tooLarge();
+    this.size += text.length + PIECE;
+    if (this.size > MOST_TEXT) throw tooLarge();
   }
 
   #text(type: Part['type'], delta: string): void {

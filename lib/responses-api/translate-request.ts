@@ -19,6 +19,9 @@ export interface TranslatedRequest {
   readonly hosted: readonly string[];
 }
 
+/** Bytes of the members beside `input`. The Response repeats them, in one go and in several events. */
+const MOST_BESIDE_INPUT = 16 * 1024 * 1024;
+
 /**
  * Translates the body of a request. Yields wherever other exchanges may have their turn: after each item of
  * `input`, each tool and each other member. Throws invalid_json, duplicate_member, unsupported_member_name
@@ -32,8 +35,12 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
   const numbers = new ExactNumbers();
   const members: Record<string, unknown> = {};
   let items: Buffer | undefined; // they are parsed one by one
+  let beside = 0;
   for (const member of scanned.members.filter(isTaken)) {
     const { name, kind, start, end } = member;
+    beside += name === 'input' ? 0 : end - start;
+    if (beside > MOST_BESIDE_INPUT)
+      throw tooLarge('request', `more than ${MOST_BESIDE_INPUT} bytes beside input`);
     if (name === 'input' && kind === 'array') items = body.subarray(start, end);
     else members[name] = numbers.parse(name, body, member);
     yield;

@@ -9,8 +9,8 @@ import { type TranslatedRequest, translateRequest } from './translate-request.ts
 
 export type Translator = ReturnType<typeof createTranslator>;
 
-/** Copies in memory at a time: of the request by its translation, and of what the Response repeats of it. */
-const COPIES = { request: 4, echo: 3 };
+/** Copies in memory at a time: of the request, of what the Response repeats of it, and of what it says. */
+const COPIES = { request: 4, echo: 3, text: 4 };
 
 /** Hosted tools that a header may name. Any other type is the client's own word, and is not repeated. */
 const HOSTED =
@@ -43,8 +43,9 @@ export function createTranslator(requestId: string) {
       const words = request!.hosted.map((type) => HOSTED.exec(type)?.[0] ?? 'other');
       return [...new Set(words)].join(', ') || undefined;
     },
-    /** Bytes that the response holds of the request until it has ended. */
-    held: (): number => COPIES.echo * Buffer.byteLength(request!.context.echo),
+    /** Bytes that the response holds of the request and of its own text until it has ended. */
+    held: (): number =>
+      COPIES.echo * Buffer.byteLength(request!.context.echo) + COPIES.text * (stream?.size ?? 0),
     /** What writes the events of a Response in place of those of the chat. */
     stream(): EventSink {
       stream = new ChatTranslation(request!.context);

@@ -53,13 +53,13 @@ export async function backendResponse(
   body: OpenedBody | undefined,
   signal: AbortSignal,
 ): Promise<ModelResponse> {
-  let response: Response;
-  try {
-    response = await fetch(new URL(target, base), { method, signal, ...contentOf(body) });
-  } catch (error) {
+  const request = new Request(new URL(target, base), { method, signal, ...contentOf(body) });
+  // A server may close an idle connection just when the next request takes it.
+  request.headers.set('connection', 'close');
+  const response = await fetch(request).catch((error: Error) => {
     signal.throwIfAborted();
-    throw new Rejection(502, 'the backend cannot be reached', { cause: (error as Error).cause });
-  }
+    throw new Rejection(502, 'the backend cannot be reached', { cause: error.cause });
+  });
   const { status } = response;
   if (response.body !== null && response.headers.get('content-type')?.includes('event-stream')) {
     const text = response.body.pipeThrough(new TextDecoderStream());

@@ -133,6 +133,8 @@ describe('the options of the client library', () => {
 
   it('refuse a pin without a value under a name that looks like one', () => {
     for (const value of [undefined, null]) refuses(given('manifestBytes', value), /^manifestBytes is not/);
+    for (const name of ['pin', 'pinnedManifest', 'cdnUrl'])
+      refuses(given(name, 'x'), new RegExp(`^${name} is not`));
   });
 
   it('leave those of the SDK to the SDK, and refuse them in createPrivatemodeFetch', () => {

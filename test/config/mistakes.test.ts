@@ -46,6 +46,10 @@ describe('a mistake on the command line', () => {
     [['--shutdown-grace=600h'], 'from 0ms to 576h'],
     [['receipts', 'verify', '--since', '2026-02-29'], '--since wants a day'],
     [['usage', '--by=endpoint'], 'one of client, model, day'],
+    [
+      ['--cdn-base-url=ftp://me:password@cdn.example'],
+      '--cdn-base-url wants an https URL without a query, not "ftp://…@cdn.example"',
+    ],
     [['status', '--json'], 'status --admin-address HOST:PORT'],
   ];
   for (const [argv, named] of mistakes)

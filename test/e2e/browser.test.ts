@@ -7,10 +7,11 @@ import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { type Browser, launchBrowser, type Page } from '../support/doors/browser.ts';
-import { CHAT_PAGE, type PageServer, servePage } from '../support/doors/chat-page.ts';
+import { CHAT_PAGE, servePage } from '../support/doors/chat-page.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { program } from '../support/processes/foreign-programs.ts';
+import type { Listening } from '../support/remote/loopback.ts';
 
 const CHROMIUM = program('chromium');
 const CANARY = 'canary-browser-e4d9 shown in a page';
@@ -30,7 +31,7 @@ const shown = (page: Page): Promise<string> => page.evaluate(`document.querySele
 
 describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
   let browser: Browser;
-  let pages: PageServer;
+  let pages: Listening;
   let stack: Stack;
   let chat: string;
   before(async () => {

@@ -59,15 +59,7 @@ describe('the head of a request', () => {
       checkHead(['Host', host], '1.1');
     for (const host of [
       ...['', ':8080', 'a,b', 'localhost:8080, evil.example', 'user@localhost', 'local host', 'localhost\t'],
-      ...[
-        'localhost/v1',
-        'http://localhost',
-        'localhost?x',
-        'a#b',
-        'a\\b',
-        'localhost:8080:1',
-        'localhost:x',
-      ],
+      ...['localhost/v1', 'http://localhost', 'localhost?x', 'a#b', 'a\\b', 'localhost:1:2', 'localhost:x'],
       ...['localhost:123456', '[::1', '::1', '[]', '[::1]x', 'b\xfccher'],
     ]) {
       const words = refused(() => checkHead(['Host', host]), ['host'], 'invalid_host');

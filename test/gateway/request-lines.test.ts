@@ -156,24 +156,6 @@ describe('the line of a request', { concurrency: true, timeout: 600_000 }, () =>
     });
   }
 
-  it('tells of a stream that a shutdown broke off', async (t) => {
-    const { gateway, sending } = await gatewayFixture(t, { answers: beginning });
-    const asking = sending(post(STREAMING));
-    await asking.until(/"hel"/);
-    await gateway.drain(10);
-    await eventually('the line in the log', () => atInfo(gateway).length === 2);
-    const lines = parsed(gateway).filter(({ level }) => level === 'INFO');
-    assert.deepEqual(
-      lines.map(({ msg, unfinished, graceSeconds }) => [msg, unfinished, graceSeconds]),
-      [
-        ['Waiting for responses to end; a second signal ends them now', 1, 0.01],
-        ['Request ended', undefined, undefined],
-      ],
-    );
-    const { outcome, code } = lines[1] as Line;
-    assert.deepEqual([outcome, code], ['broken_off', 'shutting_down']);
-  });
-
   it('is at level debug if a probe asked about the proxy itself', async (t) => {
     const { gateway, ask } = await gatewayFixture(t);
     for (const path of ['/healthz', '/readyz', '/']) await ask(get(path));

@@ -54,6 +54,12 @@ describe('a Responses request is refused with 413 beyond', () => {
     assert.throws(() => translated({ input: 'x'.repeat(32 * MIB) }), refusal('input'));
   });
 
+  it('16 MiB in all members beside input', () => {
+    const long = (count: number) => ({ instructions: 'x'.repeat(8 * MIB - 2), user: 'x'.repeat(count - 2) });
+    assert.doesNotThrow(() => translated(long(8 * MIB - '"m"'.length)));
+    assert.throws(() => translated(long(8 * MIB)), tooLarge);
+  });
+
   it('20,000 numbers that no double holds', () => {
     const translate = (count: number) => () => [...translateRequest(Buffer.from(numbers(count)))];
     assert.doesNotThrow(translate(20_000));

@@ -129,9 +129,11 @@ describe('the simulated model that answers a person', () => {
 });
 
 describe('a model server behind the simulator', () => {
-  it('gets the decrypted request without its faults, with usage in every chunk of a stream', async (t) => {
+  it('gets the decrypted request without its faults, with usage in every chunk of a stream, over a connection of its own', async (t) => {
     const asked: AskedModel[] = [];
+    const connections: unknown[] = [];
     const server = modelServer(asked, () => ({ say: 'so it is' }));
+    server.on('request', ({ headers }) => connections.push(headers.connection));
     t.after(() => server.close());
     const { ask, client } = await asking(t, { backend: await listen(server) });
     const members = membersOf('chat', 'llama+fault=informational:1', 'hello', true);
@@ -139,6 +141,7 @@ describe('a model server behind the simulator', () => {
     const usage = { include_usage: true, continuous_usage_stats: true };
     assert.deepEqual(asked[0]?.request, { ...members, model: 'llama', stream_options: usage });
     assert.match((await client.models()).body.toString(), /"scripted"/);
+    assert.deepEqual(connections, ['close', 'close']);
   });
 
   it('becomes a bare 502 in clear if it cannot be reached', async (t) => {

@@ -91,9 +91,7 @@ describe('single executable', { timeout: 600_000 }, () => {
       });
 
       it('serves streams, and ends with 0 on SIGTERM', async () => {
-        const proxy = await startProgram([...command(), ...remote.flags, '--port=0'], remote.env, {
-          withinMs: 120_000,
-        });
+        const proxy = await startProgram([...command(), ...remote.flags, '--port=0'], remote.env);
         try {
           const port = Number(new URL(proxy.url).port);
           const fates = await streamsUnderLoad({ port, count: 3, everyMs: 10, model: 'sim-5x10' });

@@ -79,7 +79,6 @@ const main :Workerd.Worker = (
 const BLOCKS = [...read('docs/library.md').matchAll(/^```(\w+)\n(.*?\n)```$/gms)].map(
   ([, language, text]) => [language, text] as [string, string],
 );
-const VERSION = (JSON.parse(read('package.json')) as { version: string }).version;
 
 describe('the examples of the client library', { timeout: 900_000 }, () => {
   let packed: PackedClient;
@@ -252,18 +251,11 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
   });
 
   it('tell people to install the tarball that was built, never the package privatemode-ai from npm', () => {
-    const install = /npm (?:install|i|add) [^\n`]*/g;
-    const told = ['docs/library.md', 'examples/README.md'].flatMap((page) =>
-      [
-        ...read(page)
-          .replace(/^The name .*$/gm, '')
-          .matchAll(install),
-      ].map(([line]) => line.trim()),
-    );
-    for (const line of told) assert.doesNotMatch(line, /privatemode-ai(?!-\S*\.tgz)/, line);
-    assert.ok(told.some((line) => line.includes('./privatemode-ai-*.tgz')));
-    assert.ok(told.some((line) => line.includes(`/privatemode-ai-${VERSION}.tgz`)));
-    assert.equal(packed.tarball.split('/').at(-1), `privatemode-ai-${VERSION}.tgz`);
+    const text = [read('docs/library.md'), read('examples/README.md')]
+      .join('\n')
+      .replace(/^The name .*$/gm, '');
+    for (const [line] of text.matchAll(/npm (?:install|i|add) [^\n`]*/g))
+      assert.doesNotMatch(line, /privatemode-ai(?!-\S*\.tgz)/, line);
   });
 
   it('include the code blocks of docs/library.md, which run against a simulator', async () => {
@@ -271,15 +263,9 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
       BLOCKS.map(([language]) => language),
       ['js', 'sh', 'js', 'js', 'sh', 'js', 'js'],
     );
-    const [chat, , sdk, verdict, , against, patient] = BLOCKS.map(([, text]) => text) as [
-      string,
-      string,
-      string,
-      string,
-      string,
-      string,
-      string,
-    ];
+    const [chat = '', , sdk = '', verdict = '', , against = '', patient = ''] = BLOCKS.map(
+      ([, text]) => text,
+    );
     const settings = "import { options } from './service.mjs';\n";
     const block = (text: string, more = ''): Promise<string> => {
       const simulated = text

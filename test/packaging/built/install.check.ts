@@ -55,7 +55,7 @@ describe('docs/install.md', { timeout: 900_000 }, () => {
       const proxy = await startProgram(
         ['bash', '-euc', command],
         { ...remote.env, PATH: global.PATH },
-        { withinMs: 60_000, signalsToGroup: true },
+        { signalsToGroup: true },
       );
       try {
         assert.equal(new URL(proxy.url).hostname, '127.0.0.1');

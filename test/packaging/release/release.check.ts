@@ -12,19 +12,10 @@ import { blockOf } from '../support/install-blocks.ts';
 
 const EPOCH = 1_790_000_000;
 
-interface Sbom {
-  readonly bomFormat: string;
-  readonly specVersion: string;
-  readonly serialNumber: string;
-  readonly metadata: {
-    readonly timestamp: string;
-    readonly component: { readonly hashes: readonly { readonly content: string }[] };
-  };
-  readonly components: readonly {
-    readonly name: string;
-    readonly version?: string;
-    readonly purl?: string;
-  }[];
+interface Part {
+  readonly name: string;
+  readonly version?: string;
+  readonly purl?: string;
 }
 
 describe('release', { timeout: 600_000 }, () => {
@@ -39,7 +30,7 @@ describe('release', { timeout: 600_000 }, () => {
   });
   const bytes = (name: string): Buffer => readFileSync(join(out, name));
   const digest = (name: string): string => createHash('sha256').update(bytes(name)).digest('hex');
-  const sbom = (name: string): Sbom => JSON.parse(bytes(`${name}.cdx.json`).toString()) as Sbom;
+  const sbom = (name: string) => JSON.parse(bytes(`${name}.cdx.json`).toString());
   const artefacts = (): string[] =>
     readdirSync(out).filter((name) => !/\.cdx\.json$|^SHA256SUMS$/.test(name));
 
@@ -78,7 +69,7 @@ describe('release', { timeout: 600_000 }, () => {
     const serials = artefacts().map((name) => {
       const { bomFormat, specVersion, serialNumber, metadata } = sbom(name);
       assert.deepEqual([bomFormat, specVersion], ['CycloneDX', '1.6']);
-      assert.equal(metadata.component.hashes[0]?.content, digest(name));
+      assert.equal(metadata.component.hashes[0].content, digest(name));
       assert.equal(metadata.timestamp, '2026-09-21T14:13:20Z');
       assert.match(
         serialNumber,
@@ -99,7 +90,7 @@ describe('release', { timeout: 600_000 }, () => {
         .map((directory) => readFileSync(join(ROOT, directory, 'licences.txt'), 'utf8'))
         .join('\n');
       const shipped = [...licences.matchAll(/^={78}\n(\S+)(?: \(Rust\))? (\d\S*)(?: \(.*\))?\n={78}$/gm)];
-      const listed = sbom(file).components.map((part) => `${part.name} ${part.version}`);
+      const listed: string[] = sbom(file).components.map((part: Part) => `${part.name} ${part.version}`);
       assert.ok(listed.length > 5, file);
       assert.deepEqual(
         listed.toSorted(),
@@ -111,7 +102,7 @@ describe('release', { timeout: 600_000 }, () => {
 
   it('lists Node and its OpenSSL for every artefact that contains Node', () => {
     for (const name of artefacts().filter((artefact) => /linux-|^image/.test(artefact))) {
-      const parts = sbom(name).components;
+      const parts: readonly Part[] = sbom(name).components;
       assert.ok(
         parts.some(({ purl }) => purl === `pkg:generic/node@${RUNTIME_VERSION}`),
         name,

@@ -3,8 +3,8 @@
  * it looks up.
  */
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
+import { listening } from '../../support/remote/loopback.ts';
 
 const KINDS: Readonly<Record<string, readonly string[]>> = {
   v1: ['Service', 'Secret', 'ConfigMap'],
@@ -21,12 +21,8 @@ export async function serveCluster(t: Pick<TestContext, 'after'>, objects: Reado
     res.writeHead(answer === undefined ? 404 : 200, { 'content-type': 'application/json' });
     res.end(JSON.stringify(answer ?? { kind: 'Status', apiVersion: 'v1', reason: 'NotFound', code: 404 }));
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.after(() => {
-    server.closeAllConnections();
-    return new Promise((resolve) => server.close(resolve));
-  });
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+  const { port } = await listening(t, server);
+  return { url: `http://127.0.0.1:${port}` };
 }
 
 function answerTo(path: string, objects: ReadonlyMap<string, number>): object | undefined {

@@ -1,6 +1,6 @@
 /** Many streamed completions, each on a connection of its own, and what became of each of them. */
-import { request } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
+import { askChat } from '../../support/doors/ask-chat.ts';
 
 /** `complete`: an answer of status 200 to its last event; otherwise what went wrong. */
 export type StreamFate = 'complete' | (string & {});
@@ -20,27 +20,15 @@ export async function streamsUnderLoad(options: {
   return Promise.all(fates);
 }
 
-function stream(port: number, model: string): Promise<StreamFate> {
-  const body = JSON.stringify({ model, stream: true, messages: [{ role: 'user', content: 'hello' }] });
-  const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
-  return new Promise((resolve) => {
-    const req = request(
-      { port, host: '127.0.0.1', method: 'POST', path: '/v1/chat/completions', headers, agent: false },
-      (res) => {
-        let text = '';
-        res.setEncoding('utf8').on('data', (chunk: string) => {
-          text += chunk;
-        });
-        res.on('error', (error) => resolve(`broken: ${error.message}`));
-        res.on('end', () => {
-          if (res.statusCode !== 200) resolve(`status ${res.statusCode}: ${text.slice(0, 200)}`);
-          else resolve(text.endsWith('data: [DONE]\n\n') ? 'complete' : `ended early: ${text.slice(-200)}`);
-        });
-      },
-    );
-    req.on('error', (error: NodeJS.ErrnoException) => resolve(`refused: ${error.code ?? error.message}`));
-    req.end(body);
-  });
+async function stream(port: number, model: string): Promise<StreamFate> {
+  try {
+    const response = await askChat({ url: `http://127.0.0.1:${port}` }, { model, stream: true });
+    const text = await response.text();
+    if (response.status !== 200) return `status ${response.status}: ${text.slice(0, 200)}`;
+    return text.endsWith('data: [DONE]\n\n') ? 'complete' : `ended early: ${text.slice(-200)}`;
+  } catch (error) {
+    return `broken: ${(error as Error).cause ?? error}`;
+  }
 }
 
 /** How often each fate occurred. */

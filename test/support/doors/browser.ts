@@ -9,13 +9,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from '../processes/eventually.ts';
 import type { Program } from '../processes/foreign-programs.ts';
 import { cleanEnvironment } from '../processes/program.ts';
 
 export interface Page {
   /** Value of an expression, awaited where it is a promise; has to be JSON. */
   evaluate<Value>(expression: string): Promise<Value>;
-  navigate(url: string): Promise<void>;
   /** Resolves with the document's title once it fits. */
   titleLike(pattern: RegExp): Promise<string>;
   /** Closes the tab. */
@@ -98,9 +98,7 @@ export async function launchBrowser(
     async open(url) {
       const { targetId } = await send('Target.createTarget', { url: 'about:blank' });
       const { sessionId } = await send('Target.attachToTarget', { targetId, flatten: true });
-      const page = pageOf((method, params) => send(method, params, String(sessionId)));
-      await page.navigate(url);
-      return page;
+      return openedPage((method, params) => send(method, params, String(sessionId)), url);
     },
     async close() {
       if (child.pid !== undefined && child.exitCode === null && child.signalCode === null) {
@@ -148,36 +146,31 @@ function protocol(commands: Writable, answers: Readable, context: () => string):
   };
 }
 
-function pageOf(send: (method: string, params?: Record<string, unknown>) => ReturnType<Send>): Page {
+/** The page of that tab once it has loaded. */
+async function openedPage(
+  send: (method: string, params?: Record<string, unknown>) => ReturnType<Send>,
+  url: string,
+): Promise<Page> {
   const evaluate = async <Value>(expression: string): Promise<Value> => {
-    const { result, exceptionDetails } = await send('Runtime.evaluate', {
-      expression,
-      awaitPromise: true,
-      returnByValue: true,
-    });
+    const given = { expression, awaitPromise: true, returnByValue: true };
+    const { result, exceptionDetails } = await send('Runtime.evaluate', given);
     if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails));
     return (result as { value: Value }).value;
   };
+  const { errorText } = await send('Page.navigate', { url });
+  if (errorText !== undefined) throw new Error(`${url}: ${errorText}`);
+  const loaded = `document.readyState === 'complete' && location.href !== 'about:blank'`;
+  await eventually(`${url} to load`, () => evaluate<boolean>(loaded), ANSWER_WITHIN, 20);
   return {
     evaluate,
-    async navigate(url) {
-      const { errorText } = await send('Page.navigate', { url });
-      if (errorText !== undefined) throw new Error(`${url}: ${errorText}`);
-      for (let waited = 0; waited < ANSWER_WITHIN; waited += 20) {
-        const [href, state] = await evaluate<[string, string]>('[location.href, document.readyState]');
-        if (state === 'complete' && (href !== 'about:blank' || url === href)) return;
-        await delay(20);
-      }
-      throw new Error(`${url} did not load`);
-    },
     async titleLike(pattern) {
       let title = '';
-      for (let waited = 0; waited < ANSWER_WITHIN; waited += 20) {
+      const isLike = async (): Promise<boolean> => {
         title = await evaluate<string>('document.title');
-        if (pattern.test(title)) return title;
-        await delay(20);
-      }
-      throw new Error(`the title stayed ${JSON.stringify(title)}`);
+        return pattern.test(title);
+      };
+      await eventually(() => `a title like ${pattern}, not ${title}`, isLike, ANSWER_WITHIN, 20);
+      return title;
     },
     async close() {
       await send('Page.close');

@@ -1,6 +1,6 @@
 /** A web page with a chat in it, and servers that deliver it under any origin. */
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type Listening, opened } from '../remote/loopback.ts';
 
 /**
  * The page asks nothing by itself. `ask(url, options)` streams a completion into the element `answer`; the
@@ -49,23 +49,11 @@ export const CHAT_PAGE = `<!doctype html>
 </script>
 `;
 
-export interface PageServer {
-  readonly port: number;
-  close(): Promise<void>;
-}
-
 /** Serves the page for every path. */
-export async function servePage(): Promise<PageServer> {
-  const server = createServer((request, response) => {
-    request.resume();
-    response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end(CHAT_PAGE);
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return {
-    port: (server.address() as AddressInfo).port,
-    close() {
-      server.closeAllConnections();
-      return new Promise((resolve) => server.close(() => resolve()));
-    },
-  };
-}
+export const servePage = (): Promise<Listening> =>
+  opened(
+    createServer((request, response) => {
+      request.resume();
+      response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end(CHAT_PAGE);
+    }),
+  );

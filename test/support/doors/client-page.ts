@@ -4,10 +4,10 @@
  */
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { build } from 'esbuild';
 import type { Simulator } from '../../../simulator/simulator.ts';
+import { opened } from '../remote/loopback.ts';
 import type { Browser, Page } from './browser.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
@@ -74,8 +74,7 @@ export async function serveClientPages(): Promise<ClientPages> {
       response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end(page);
     } else response.writeHead(404).end();
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
+  const { port, close } = await opened(server);
   return {
     async open(browser, simulator, model = 'sim-echo') {
       const deployment = deployments.push(simulator) - 1;
@@ -88,28 +87,20 @@ export async function serveClientPages(): Promise<ClientPages> {
       );
       return page;
     },
-    close() {
-      server.closeAllConnections();
-      return new Promise((resolve) => server.close(() => resolve()));
-    },
+    close,
   };
 }
 
-/** Presses a button of the page and resolves when what it started is over. Rejects after 20 s. */
-const press = (page: Page, button: 'verify' | 'send'): Promise<void> =>
+/** Asks a question on the page and resolves when the answer is whole. Rejects after 19 s. */
+export const askPage = (page: Page, prompt: string): Promise<void> =>
   page.evaluate(`new Promise((resolve, reject) => {
     const { dataset } = document.documentElement;
     const before = dataset.done;
     setTimeout(() => reject(new Error('the page is still busy')), 19_000);
     new MutationObserver(() => dataset.done !== before && resolve()).observe(document.documentElement, { attributes: true });
-    document.getElementById('${button}').click();
+    document.getElementById('prompt').value = ${JSON.stringify(prompt)};
+    document.getElementById('send').click();
   })`);
-
-/** Asks a question on the page and resolves when the answer is whole. */
-export async function askPage(page: Page, prompt: string): Promise<void> {
-  await page.evaluate(`void (document.getElementById('prompt').value = ${JSON.stringify(prompt)})`);
-  await press(page, 'send');
-}
 
 /** The text that elements show. */
 export const shown = (page: Page, selector: string): Promise<string> =>

@@ -8,25 +8,14 @@ import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Upstream } from '../../../lib/network/upstream.ts';
 import { eventually } from '../processes/eventually.ts';
-import { type Reply, type ScriptedUpstream, startScriptedUpstream } from '../remote/scripted-upstream.ts';
+import { type Reply, startScriptedUpstream } from '../remote/scripted-upstream.ts';
 import { MARK } from './canaries.ts';
-import { fakeSession, startGateway, type TestGateway, type TestGatewayOptions } from './gateway.ts';
+import { fakeSession, startGateway, type TestGatewayOptions } from './gateway.ts';
 import { watchScene } from './left-behind.ts';
 import { type RawAnswer, type RawClient, rawClient, readAnswer } from './raw-client.ts';
 
 /** Part of every prompt; must not appear where it has no business. */
 export const CANARY = `${MARK}prompt-5d1f9`;
-
-export interface Fixture {
-  readonly upstream: ScriptedUpstream;
-  readonly gateway: TestGateway;
-  /** A new connection; gone when the test ends. */
-  client(): RawClient;
-  /** One that has sent this. */
-  sending(request: string | Uint8Array): RawClient;
-  /** One request on a connection of its own, and its answer. */
-  ask(request: string | Uint8Array): Promise<RawAnswer>;
-}
 
 /**
  * Starts both; `answers` is what the remote answers until a test says otherwise. When the test ends, nothing
@@ -36,7 +25,7 @@ export interface Fixture {
 export async function gatewayFixture(
   t: Pick<TestContext, 'after'>,
   { answers, ...options }: Omit<TestGatewayOptions, 'upstream'> & { readonly answers?: Reply } = {},
-): Promise<Fixture> {
+) {
   const upstream = await startScriptedUpstream();
   if (answers !== undefined) upstream.answers(answers);
   const scene = watchScene();
@@ -45,11 +34,12 @@ export async function gatewayFixture(
     startGateway({
       upstream,
       ...options,
-      session: session,
+      session,
       wrapUpstream: (inner) => wrapUpstream(scene.upstream(inner)),
     }),
   );
   const clients: RawClient[] = [];
+  /** A new connection; gone when the test ends. */
   const client = (): RawClient => {
     const opened = rawClient(gateway.port);
     clients.push(opened);
@@ -70,13 +60,18 @@ export async function gatewayFixture(
       await nothingLeft(scene.timers, 500); // less than any of them waits
     }
   });
+  /** One that has sent this. */
   const sending = (request: string | Uint8Array): RawClient => {
     const opened = client();
     opened.send(request);
     return opened;
   };
-  return { upstream, gateway, client, sending, ask: (request) => answerTo(sending(request)) };
+  /** One request on a connection of its own, and its answer. */
+  const ask = (request: string | Uint8Array): Promise<RawAnswer> => answerTo(sending(request));
+  return { upstream, gateway, client, sending, ask };
 }
+
+export type Fixture = Awaited<ReturnType<typeof gatewayFixture>>;
 
 /** ms; an answer that is complete may linger for five seconds. */
 const LINGER = 20_000;

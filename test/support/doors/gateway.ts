@@ -6,14 +6,14 @@ import { type Clock, clockWith } from '../../../lib/clock.ts';
 import { AppResponse } from '../../../lib/gateway/app-response.ts';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
-import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
+import { createGateway } from '../../../lib/gateway/gateway.ts';
 import { createDump } from '../../../lib/gateway/request-dump.ts';
 import { connectUpstream } from '../../../lib/gateway-server.ts';
 import { listen } from '../../../lib/listener/listen.ts';
 import { drain } from '../../../lib/listener/serving.ts';
 import { createOutbound } from '../../../lib/network/outbound.ts';
 import type { Upstream } from '../../../lib/network/upstream.ts';
-import { type Counters, createCounters } from '../../../lib/observe/counters.ts';
+import { createCounters } from '../../../lib/observe/counters.ts';
 import { createLogger } from '../../../lib/observe/log.ts';
 import type { Finished } from '../../../lib/observe/status-report.ts';
 import type { Epoch, Session } from '../../../lib/session/session.ts';
@@ -46,21 +46,15 @@ export const NEXT_EPOCH: Epoch = {
   attestedAt: Date.UTC(2026, 0, 2),
 };
 
-export interface FakeSession extends Session {
-  /** The keys that requests offered. */
-  readonly offered: (string | undefined)[];
-  /** The secret ids that were rejected. */
-  readonly rejected: string[];
-}
-
-/** A session without attestation; `overrides` replace what a test wants otherwise. */
-export function fakeSession(overrides: Partial<Session> = {}): FakeSession {
+/**
+ * A session without attestation; `overrides` replace what a test wants otherwise. `offered`: the keys that
+ * requests offered, `rejected`: the secret ids that were rejected.
+ */
+export function fakeSession(overrides: Partial<Session> = {}) {
   const offered: (string | undefined)[] = [];
   const rejected: string[] = [];
   let epoch = EPOCH;
-  return {
-    offered,
-    rejected,
+  const session: Session = {
     current: () => epoch,
     held: () => epoch,
     acquire({ offeredKey }) {
@@ -77,28 +71,10 @@ export function fakeSession(overrides: Partial<Session> = {}): FakeSession {
     close() {},
     ...overrides,
   };
+  return { ...session, offered, rejected };
 }
 
-export interface TestGateway {
-  readonly port: number;
-  /** http://127.0.0.1:PORT */
-  readonly url: string;
-  readonly counters: Counters;
-  /** Memory that whole responses take. */
-  readonly heldResponses: { readonly bufferedBytes: number };
-  readonly observations: readonly Finished[];
-  /** Everything that was logged, at level debug, one JSON object per line. */
-  readonly logLines: readonly string[];
-  readonly session: Session;
-  readonly active: Gateway['active'];
-  readonly events: Gateway['events'];
-  /** Aborts when the grace of a shutdown is over. */
-  readonly terminate: AbortSignal;
-  readonly directory: string;
-  /** Stops as SIGTERM does, with this grace in ms. */
-  drain(grace: number): Promise<void>;
-  close(): Promise<void>;
-}
+export type FakeSession = ReturnType<typeof fakeSession>;
 
 const SETTINGS = {
   protocolVersion: 'v1.40.0',
@@ -134,7 +110,7 @@ export interface TestGatewayOptions {
 }
 
 /** Opens a gateway on a free port of 127.0.0.1. */
-export async function startGateway(options: TestGatewayOptions): Promise<TestGateway> {
+export async function startGateway(options: TestGatewayOptions) {
   const directory = temporaryDirectory('privatemode-gateway-');
   const caFile = join(directory, 'ca.pem');
   writeFileSync(caFile, options.upstream.ca);
@@ -184,16 +160,20 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     port: listener.port,
     url: `http://127.0.0.1:${listener.port}`,
     counters,
+    /** Memory that whole responses take. */
     heldResponses,
     observations,
+    /** Everything that was logged, at level debug, one JSON object per line. */
     logLines,
     session,
     active: gateway.active,
     events: gateway.events,
+    /** Aborts when the grace of a shutdown is over. */
     terminate: options.deps?.terminate ?? terminate.signal,
     directory,
-    drain: (grace) => drain(listener, { ...gateway, grace, terminate, log, clock }),
-    async close() {
+    /** Stops as SIGTERM does, with this grace in ms. */
+    drain: (grace: number): Promise<void> => drain(listener, { ...gateway, grace, terminate, log, clock }),
+    async close(): Promise<void> {
       listener.destroy();
       await drain(listener, { ...gateway, grace: 0, terminate, log, clock });
       await outbound.close();
@@ -201,3 +181,5 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     },
   };
 }
+
+export type TestGateway = Awaited<ReturnType<typeof startGateway>>;

@@ -6,19 +6,6 @@ import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { Readable } from 'node:stream';
 import type { Upstream, UpstreamResponse } from '../../../lib/network/upstream.ts';
 
-export interface SceneWatch {
-  /** Sees what passes through it. */
-  upstream(upstream: Upstream): Upstream;
-  /** Runs it; timers that are set in it, and in what it starts, are of this scene. */
-  run<T>(start: () => Promise<T>): Promise<T>;
-  /**
-   * What is left of the requests, in words; empty where all is gone. To be asked while the gateway is open.
-   */
-  ofRequests(): string[];
-  /** Where the timers were set that are still waiting. */
-  timers(): string[];
-}
-
 interface SetTimer {
   readonly timer: WeakRef<{ readonly _destroyed: boolean }>;
   readonly where: string;
@@ -36,13 +23,14 @@ const hook = createHook({
   },
 });
 
-export function watchScene(): SceneWatch {
+export function watchScene() {
   hook.enable();
   const bodies: Readable[] = [];
   const answers: UpstreamResponse[] = [];
   const timers: SetTimer[] = [];
   return {
-    upstream: ({ authority, send }) => ({
+    /** Sees what passes through it. */
+    upstream: ({ authority, send }: Upstream): Upstream => ({
       authority,
       send(res, attempt) {
         if (attempt.body instanceof Readable) bodies.push(attempt.body);
@@ -54,14 +42,17 @@ export function watchScene(): SceneWatch {
         return sending;
       },
     }),
-    run: (start) => scenes.run(timers, start),
-    ofRequests: () => [
+    /** Runs it; timers that are set in it, and in what it starts, are of this scene. */
+    run: <T>(start: () => Promise<T>): Promise<T> => scenes.run(timers, start),
+    /** What is left of the requests, in words. To be asked while the gateway is open. */
+    ofRequests: (): string[] => [
       ...bodies.filter(({ destroyed }) => !destroyed).map(() => 'a sealed body'),
       ...answers
         .filter(({ response }) => !response.destroyed && !response.readableEnded)
         .map(() => 'an answer of the remote'),
     ],
-    timers: () =>
+    /** Where the timers were set that are still waiting. */
+    timers: (): string[] =>
       timers
         .filter(({ timer }) => timer.deref()?._destroyed === false)
         .map(({ where }) => `a timer of ${where}`),

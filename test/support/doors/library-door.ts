@@ -21,13 +21,6 @@ export const proxyAlone = (part: keyof typeof PROXY_ALONE): string | false =>
 /** How request ids begin behind this door. */
 export const CLIENT = DOOR === 'library' ? 'sdk' : 'proxy';
 
-export interface LibraryDoor {
-  /** http://library-N.invalid: the global fetch takes it to the library. */
-  readonly url: string;
-  readonly fetch: PrivatemodeFetch;
-  close(): Promise<void>;
-}
-
 /** The options of a client for this deployment; `port` and `ca` where something stands in front of it. */
 export function clientOptions(
   simulator: Simulator,
@@ -72,15 +65,16 @@ function install(): void {
 export function openLibraryDoor(
   { network, ...options }: ReturnType<typeof clientOptions>,
   times?: Partial<Times>,
-): LibraryDoor {
+) {
   install();
   const url = `http://library-${doors.size + 1}.invalid`;
   const door = fetchWith(options, times);
   doors.set(url, door);
   return {
+    /** http://library-N.invalid: the global fetch takes it to the library. */
     url,
     fetch: door,
-    async close() {
+    async close(): Promise<void> {
       door.close();
       await network.destroy();
     },

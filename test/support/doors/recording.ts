@@ -8,9 +8,6 @@ import { type Script, startScriptedUpstream } from '../remote/scripted-upstream.
 import { startGateway, type TestGatewayOptions } from './gateway.ts';
 import { type RawAnswer, type RawClient, rawClient, readAnswer } from './raw-client.ts';
 
-/** One request: its bytes, or several pieces of them that arrive one after the other. */
-export type Sent = Buffer | readonly Buffer[];
-
 export interface PlannedExchange {
   readonly name: string;
   readonly gateway?: Omit<TestGatewayOptions, 'upstream'>;
@@ -19,8 +16,8 @@ export interface PlannedExchange {
    * silent.
    */
   readonly upstream?: readonly Script[];
-  /** Requests on one connection, each sent when the one before has its answer. */
-  readonly requests: readonly Sent[];
+  /** Its bytes, or several pieces of them that arrive one after the other. */
+  readonly request: Buffer | readonly Buffer[];
 }
 
 /** Characters of a body that are written out; of more, and of what is no text, the record has the hash. */
@@ -37,20 +34,12 @@ export async function record(planned: PlannedExchange): Promise<string> {
   const gateway = await startGateway({ upstream, ...planned.gateway });
   const client = rawClient(gateway.port);
   try {
-    const answers: string[] = [];
-    let end = '';
-    for (const [i, request] of planned.requests.entries()) {
-      const answer = await ask(client, request, answers.join('').length);
-      answers.push(answer.text);
-      if (answer.open) end = i === planned.requests.length - 1 ? await probe(client, answers) : '';
-      else end = await client.ended;
-      if (!answer.open) break;
-    }
+    const answer = await ask(client, planned.request);
+    const end = answer.open ? await probe(client, answer.text) : await client.ended;
     if (upstream.violations.length > 0) throw new Error(upstream.violations.join('; '));
-    const left = upstreamText(upstream.received(), upstream.requests);
     const text = [
-      ...left,
-      ...answers.flatMap((answer, i) => messageText(`answer ${i + 1} to the application`, '<', answer)),
+      ...upstreamText(upstream.received(), upstream.requests),
+      ...messageText('answer 1 to the application', '<', answer.text),
       `end of the connection: ${end}`,
     ].join('\n');
     return text.replaceAll(`localhost:${upstream.port}`, 'localhost:UPSTREAM');
@@ -61,14 +50,9 @@ export async function record(planned: PlannedExchange): Promise<string> {
   }
 }
 
-/** Sends a request and waits for its answer, which begins at that offset of what is received. */
-async function ask(
-  client: RawClient,
-  request: Sent,
-  offset: number,
-): Promise<{ readonly text: string; readonly open: boolean }> {
+/** Sends a request and waits for its answer; `open`: the connection stays open after it. */
+async function ask(client: RawClient, request: PlannedExchange['request']) {
   const pieces = Buffer.isBuffer(request) ? [request] : request;
-  const toHead = pieces[0]?.subarray(0, 5).toString() === 'HEAD ';
   for (const piece of pieces) {
     client.send(piece);
     if (pieces.length > 1) for (let turn = 0; turn < 4; turn++) await nextTurn();
@@ -79,8 +63,8 @@ async function ask(
   });
   for (;;) {
     const over = ended; // before the bytes are looked at: none come after it
-    const text = client.received().slice(offset);
-    const answer = toHead ? headOnly(text) : readAnswer(text);
+    const text = client.received();
+    const answer = readAnswer(text);
     if (answer?.complete === true) {
       if (answer.rest !== '') throw new Error(`more than an answer: ${answer.rest.slice(0, 200)}`);
       return { text, open: answer.headers['connection'] !== 'close' };
@@ -90,17 +74,11 @@ async function ask(
   }
 }
 
-/** An answer to HEAD has no body, whatever its framing says. */
-function headOnly(text: string): RawAnswer | undefined {
-  const answer = readAnswer(text);
-  return answer && { ...answer, body: '', complete: true, rest: text.slice(text.indexOf('\r\n\r\n') + 4) };
-}
-
 /** Whether a connection that was left open still serves. */
-async function probe(client: RawClient, answers: readonly string[]): Promise<string> {
+async function probe(client: RawClient, answer: string): Promise<string> {
   client.send(PROBE);
   const end = await client.ended;
-  const rest = client.received().slice(answers.join('').length);
+  const rest = client.received().slice(answer.length);
   const served = end === 'end' && rest.startsWith('HTTP/1.1 200 OK\r\n') && rest.endsWith('\r\n\r\nok\n');
   return served ? 'none, it serves the next request' : `the next request got ${end} ${JSON.stringify(rest)}`;
 }
@@ -121,10 +99,7 @@ function upstreamText(
   return at === received.length ? lines : [...lines, `and ${received.length - at} more bytes`];
 }
 
-/**
- * A message in latin1: its head line by line, and its body as text or as a hash. Informational answers stand
- * before the final one.
- */
+/** A message in latin1: its head line by line, and its body as text or as a hash. */
 function messageText(title: string, mark: string, message: string): string[] {
   const end = message.indexOf('\r\n\r\n');
   const head = message.slice(0, Math.max(end, 0)).split('\r\n').map(normalised);
@@ -132,9 +107,7 @@ function messageText(title: string, mark: string, message: string): string[] {
   return [
     `--- ${title}`,
     ...head.map((line) => `${mark} ${visible(line)}`),
-    ...(message.startsWith('HTTP/1.1 1')
-      ? messageText('and after it', mark, rest)
-      : bodyText(Buffer.from(rest, 'latin1'), message).map((line) => `${mark}|${line}`)),
+    ...bodyText(Buffer.from(rest, 'latin1'), message).map((line) => `${mark}|${line}`),
   ];
 }
 

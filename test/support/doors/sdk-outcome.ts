@@ -6,7 +6,15 @@ import { type EndpointName, PATHS } from '../remote/transcripts/transcript.ts';
 
 type Json = Record<string, unknown>;
 
-export interface Outcome {
+/** The response below the client; status 0 where there was none. */
+interface Seen {
+  readonly status: number;
+  readonly text: string;
+  /** Whether the connection broke before the framing said that the body was over. */
+  readonly broken: boolean;
+}
+
+export interface Outcome extends Seen {
   /**
    * What the client gave to the application, reduced to what matters: the items of a stream, or the whole
    * answer as the only one.
@@ -14,17 +22,6 @@ export interface Outcome {
   readonly items: readonly unknown[];
   /** What the client threw. */
   readonly error: unknown;
-  /** The response below the client; status 0 where there was none. */
-  readonly status: number;
-  readonly text: string;
-  /** Whether the connection broke before the framing said that the body was over. */
-  readonly broken: boolean;
-}
-
-interface Seen {
-  readonly status: number;
-  readonly text: string;
-  readonly broken: boolean;
 }
 
 /**

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { clockWith } from '../../../lib/clock.ts';
 import { type Config, parseConfig } from '../../../lib/config/config.ts';
@@ -41,6 +41,10 @@ export async function startStack(
     /** Rows of lib/times.ts that are other ones here, beside QUICK_PAUSES. */
     readonly times?: Partial<Times>;
     readonly workspace?: string;
+    /** Serves what stands in front of the simulator, under a certificate of an authority of its own. */
+    readonly inFront?: (
+      simulator: Simulator,
+    ) => Promise<{ readonly port: number; readonly caPem: string; close(): Promise<void> }>;
   } = {},
 ): Promise<Stack> {
   const directory = temporaryDirectory('privatemode-test-');
@@ -49,12 +53,20 @@ export async function startStack(
     hardware: await sharedHardware(),
     ...options.simulator,
   });
+  const front = await options.inFront?.(simulator);
+  const at = { port: front?.port ?? simulator.port, ca: `${simulator.caPem}\n${front?.caPem ?? ''}` };
+  const caFile = join(directory, 'authorities.pem');
+  writeFileSync(caFile, at.ca);
+  const closeService = async (): Promise<void> => {
+    await front?.close();
+    await simulator.close();
+  };
   const logLines: string[] = [];
   const apiKey = options.apiKey === undefined ? CANARY_KEY : options.apiKey;
   const configured = () =>
     parseConfig(
       [
-        ...deploymentFlags(simulator.port, directory).filter(
+        ...deploymentFlags(at.port, directory).filter(
           (flag) => options.managedManifest !== true || !flag.startsWith('--manifest-path'),
         ),
         ...(options.managedManifest === true ? [`--cdn-base-url=${simulator.url}`] : []),
@@ -69,17 +81,32 @@ export async function startStack(
   try {
     config = configured();
   } catch (refused) {
-    await simulator.close();
+    await closeService();
     throw refused;
   }
-  if (DOOR === 'library') return openedStack(simulator, directory, config, options);
+  if (DOOR === 'library') {
+    const door = openedDoor(clientOptions(simulator, at), directory, config, options);
+    return {
+      simulator,
+      get proxy(): RunningProxy {
+        throw new Error('no proxy runs behind the door of the library');
+      },
+      url: door.url,
+      directory,
+      logLines,
+      async close() {
+        await door.close();
+        await closeService();
+      },
+    };
+  }
   const proxy = await startProxy(config, {
-    env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    env: { SSL_CERT_FILE: caFile },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
     clock: clockWith({ ...TIMES, ...QUICK_PAUSES, ...options.times }),
     warmConnections: 0, // what is opened ahead would be counted as left behind
   }).catch(async (refused: unknown) => {
-    await simulator.close();
+    await closeService();
     throw refused;
   });
   return {
@@ -90,22 +117,22 @@ export async function startStack(
     logLines,
     async close() {
       await proxy.close();
-      await simulator.close();
+      await closeService();
       searchLog(logLines.join(''), 'the proxy');
     },
   };
 }
 
-/** The same with the client library in place of the proxy: what flags say of requests, its options say. */
-function openedStack(
-  simulator: Simulator,
+/** The client library in place of the proxy: what flags say of requests, its options say. */
+const openedDoor = (
+  deployment: ReturnType<typeof clientOptions>,
   directory: string,
   config: Config,
   { apiKey, managedManifest, times }: Parameters<typeof startStack>[0] & object,
-): Stack {
-  const door = openLibraryDoor(
+) =>
+  openLibraryDoor(
     {
-      ...clientOptions(simulator),
+      ...deployment,
       ...(apiKey === null ? {} : { apiKey: apiKey ?? CANARY_KEY }),
       ...(managedManifest === true ? {} : { manifest: readFileSync(join(directory, 'manifest.json')) }),
       gpuPolicy: {
@@ -118,17 +145,3 @@ function openedStack(
     },
     times,
   );
-  return {
-    simulator,
-    get proxy(): RunningProxy {
-      throw new Error('no proxy runs behind the door of the library');
-    },
-    url: door.url,
-    directory,
-    logLines: [],
-    async close() {
-      await door.close();
-      await simulator.close();
-    },
-  };
-}

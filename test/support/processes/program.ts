@@ -48,18 +48,14 @@ export function childrenOf(pid: number | undefined): number[] {
 }
 
 /**
- * Starts the proxy; resolves once it listens, rejects where it ends before that or takes longer than
- * `withinMs`. Signals go to it alone; `signalsToGroup`: to its process group, as the keys of a terminal send
- * them. `socket`: the descriptor of one that it gets as a service manager hands it over (sd_listen_fds(3)).
+ * Starts the proxy; resolves once it listens, rejects where it ends before that or takes too long. Signals go
+ * to it alone; `signalsToGroup`: to its process group, as the keys of a terminal send them. `socket`: the
+ * descriptor of one that it gets as a service manager hands it over (sd_listen_fds(3)).
  */
 export async function startProgram(
   command: readonly string[],
   env: Readonly<Record<string, string>>,
-  {
-    withinMs = 120_000,
-    signalsToGroup = false,
-    socket,
-  }: { readonly withinMs?: number; readonly signalsToGroup?: boolean; readonly socket?: number } = {},
+  { signalsToGroup = false, socket }: { readonly signalsToGroup?: boolean; readonly socket?: number } = {},
 ): Promise<Program> {
   const shell = ['sh', '-c', 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', 'sh'];
   const [program, ...args] = (socket === undefined ? command : [...shell, ...command]) as [
@@ -87,12 +83,11 @@ export async function startProgram(
     if (child.exitCode !== null) throw new Error(`the proxy did not start (${child.exitCode}):\n${log}`);
     return /server.*endpoint="?((?:https?:\/\/|unix:)[^\s"]+)/.exec(log)?.[1];
   };
-  const url = await eventually(() => `the start of the proxy:\n${log}`, endpoint, withinMs, 20).catch(
-    (error) => {
-      if (child.exitCode === null) child.kill('SIGKILL');
-      throw error;
-    },
-  );
+  const starts = (): string => `the start of the proxy:\n${log}`;
+  const url = await eventually(starts, endpoint).catch((error) => {
+    if (child.exitCode === null) child.kill('SIGKILL');
+    throw error;
+  });
   return {
     process: child,
     url,

@@ -5,9 +5,9 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { createServer, type RequestListener } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, beforeEach } from 'node:test';
+import { type Listening, opened } from '../remote/loopback.ts';
 import { type Ran, runCommand } from './command.ts';
 import { cleanEnvironment } from './program.ts';
 import { temporaryDirectory } from './temporary-directory.ts';
@@ -41,6 +41,7 @@ export function standInAgents() {
     proxy.asked.push(`${req.method} ${req.url}`);
     proxy.answer(req, res);
   });
+  let listener: Listening;
   const proxy = {
     port: 0,
     asked: [] as string[],
@@ -62,14 +63,10 @@ export function standInAgents() {
   before(async () => {
     mkdirSync(programs);
     for (const name of AGENTS) symlinkSync(STAND_IN, join(programs, name));
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    proxy.port = (server.address() as AddressInfo).port;
+    listener = await opened(server);
+    proxy.port = listener.port;
   });
-  after(() => {
-    server.closeAllConnections();
-    server.close();
-  });
+  after(() => listener.close());
   beforeEach(() => {
     proxy.asked.length = 0;
     proxy.aliases = [];

@@ -13,8 +13,7 @@ import {
   type Epoch,
   type SessionDeps,
 } from '../../../lib/session/session.ts';
-import type { Times } from '../../../lib/times.ts';
-import { createFakeClock, type FakeClock } from './fake-clock.ts';
+import { createFakeClock } from './fake-clock.ts';
 
 export const MINUTE = 60_000;
 export const WAIT = { timeoutMs: 30_000 };
@@ -61,16 +60,6 @@ export interface FakeRemote {
   distrusted: number;
 }
 
-export interface SessionScene {
-  readonly remote: FakeRemote;
-  readonly clock: FakeClock;
-  readonly events: SessionEvent[];
-  readonly permanent: PrivatemodeError[];
-  readonly session: TestSession;
-  /** How many calls there were of this kind. */
-  count(kind: string): number;
-}
-
 export const fails =
   (code: ErrorCode, words = `${code} on purpose`) =>
   (): never => {
@@ -92,11 +81,10 @@ export function sessionScene(
     /** By default `key`; undefined: clients bring their own. */
     apiKey?: string | undefined;
     kind?: ManifestSource['kind'];
-    times?: Times;
     prepare?: Partial<FakeRemote>;
   } = {},
-): SessionScene {
-  const clock = createFakeClock(undefined, options.times);
+) {
+  const clock = createFakeClock();
   const events: SessionEvent[] = [];
   const permanent: PrivatemodeError[] = [];
   const nothing = (): void => {};
@@ -160,9 +148,12 @@ export function sessionScene(
     }),
   );
   session.updateConfiguredKey('apiKey' in options ? options.apiKey : 'key');
+  /** How many calls there were of this kind. */
   const count = (kind: string): number => remote.calls.filter((call) => call.startsWith(kind)).length;
   return { remote, clock, events, permanent, session, count };
 }
+
+export type SessionScene = ReturnType<typeof sessionScene>;
 
 function abortable(work: void | Promise<void>, signal: AbortSignal | undefined): Promise<void> {
   const aborted = new Promise<never>((_, reject) => {

@@ -13,16 +13,18 @@ import type { ServerCertificate } from './tls-authority.ts';
 
 type Cleanup = Pick<TestContext, 'after'>;
 
-/** A server that listens on a free port until the test ends. */
+/** A server that listens on a free port. */
 export interface Listening {
   readonly port: number;
   /** The TCP connections to it. */
   readonly open: ReadonlySet<Socket>;
   /** How many there have been. */
   total(): number;
+  /** Ends it, and all connections. */
+  close(): Promise<void>;
 }
 
-export async function listening(t: Cleanup, server: Server): Promise<Listening> {
+export async function opened(server: Server, host = '127.0.0.1'): Promise<Listening> {
   const open = new Set<Socket>();
   let total = 0;
   server.on('connection', (socket: Socket) => {
@@ -30,12 +32,23 @@ export async function listening(t: Cleanup, server: Server): Promise<Listening> 
     open.add(socket);
     socket.on('error', () => {}).once('close', () => open.delete(socket));
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.after(() => {
-    for (const socket of open) socket.destroy();
-    return new Promise((resolve) => server.close(resolve));
-  });
-  return { port: (server.address() as AddressInfo).port, open, total: () => total };
+  await new Promise<void>((resolve) => server.listen(0, host, resolve));
+  return {
+    port: (server.address() as AddressInfo).port,
+    open,
+    total: () => total,
+    close() {
+      for (const socket of open) socket.destroy();
+      return new Promise((resolve) => server.close(() => resolve()));
+    },
+  };
+}
+
+/** The same until the test ends. */
+export async function listening(t: Cleanup, server: Server): Promise<Listening> {
+  const listener = await opened(server);
+  t.after(() => listener.close());
+  return listener;
 }
 
 /** A server that accepts connections and says nothing. */
@@ -45,17 +58,8 @@ export const serveNobody = (t: Cleanup): Promise<Listening> =>
     createTcpServer((socket) => socket.resume()),
   );
 
-export interface HttpsServer {
-  readonly port: number;
-  /** TLS connections accepted, and how many of them resumed a session. */
-  readonly connections: { total: number; resumed: number };
-}
-
-export async function serveHttps(
-  t: Cleanup,
-  certificate: ServerCertificate,
-  listener: RequestListener,
-): Promise<HttpsServer> {
+/** `connections`: TLS connections accepted, and how many of them resumed a session. */
+export async function serveHttps(t: Cleanup, certificate: ServerCertificate, listener: RequestListener) {
   const server = createHttpsServer(certificate, listener);
   const connections = { total: 0, resumed: 0 };
   server.on('secureConnection', (socket) => {
@@ -67,15 +71,10 @@ export async function serveHttps(
   return { port, connections };
 }
 
-export interface ConnectProxy {
-  readonly port: number;
-  /** Every CONNECT: its target and credentials. */
-  readonly seen: { readonly target: string; readonly authorization: string | undefined }[];
-}
-
 /**
  * An HTTP proxy that only knows CONNECT. `route` says on which loopback port a target really is (default: the
  * target's own), or which status refuses it; `undefined` leaves the client waiting.
+ * `seen`: every CONNECT.
  */
 export async function serveConnectProxy(
   t: Cleanup,
@@ -83,7 +82,7 @@ export async function serveConnectProxy(
     readonly certificate?: ServerCertificate;
     readonly route?: (target: string) => { port: number } | { status: number } | undefined;
   } = {},
-): Promise<ConnectProxy> {
+) {
   const server = options.certificate ? createHttpsServer(options.certificate) : createHttpServer();
   const seen: { target: string; authorization: string | undefined }[] = [];
   server.on('connect', (request, socket: Socket, head) => {

@@ -2,20 +2,15 @@
  * The service's own gateway, turned hostile: it terminates TLS between the proxy and the attested worker, has
  * no key, and edits what it likes. Attestation passes through it untouched.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { Agent, createServer, request as httpsRequest } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { parseConfig } from '../../../lib/config/config.ts';
-import { createLogger } from '../../../lib/observe/log.ts';
-import { startProxy } from '../../../lib/proxy.ts';
-import { type Simulator, startSimulator } from '../../../simulator/simulator.ts';
-import { clientOptions, DOOR, openLibraryDoor } from '../doors/library-door.ts';
-import { sharedHardware } from '../doors/stack.ts';
+import type { Simulator } from '../../../simulator/simulator.ts';
+import { startStack } from '../doors/stack.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import type { HonestExchange } from './honest-exchanges.ts';
-import { deploymentFlags } from './remote.ts';
+import { opened } from './loopback.ts';
 import { createTestAuthority } from './tls-authority.ts';
 import { PATHS } from './transcripts/transcript.ts';
 import { parseBody, parseEvents, type WireBody, type WireEvent, writeBody, writeEvent } from './wire-text.ts';
@@ -144,14 +139,13 @@ async function serveHostileGateway(
   const server = createServer(authority.issue(['localhost']), (incoming, outgoing) => {
     answer(incoming, outgoing).catch(() => incoming.destroy());
   });
-  await new Promise<void>((resolve) => server.listen(0, 'localhost', resolve));
+  const { port, close: end } = await opened(server, 'localhost');
   return {
-    port: (server.address() as AddressInfo).port,
+    port,
     caPem: authority.pem,
     close() {
       close();
-      server.closeAllConnections();
-      return new Promise((resolve) => server.close(() => resolve()));
+      return end();
     },
   };
 }
@@ -169,47 +163,17 @@ function transcriptOf({ events, status = 200, body, api }: HonestExchange): obje
  * requests have none and get what the simulator makes of them.
  */
 export async function startHostileStack(exchanges: readonly HonestExchange[]): Promise<HostileStack> {
-  const directory = temporaryDirectory('privatemode-hostile-');
-  const transcripts = join(directory, 'transcripts.json');
+  const transcripts = join(temporaryDirectory('privatemode-hostile-'), 'transcripts.json');
   const byModel = exchanges
     .filter(({ api }) => api !== 'unstructured')
     .map((exchange) => [exchange.request['model'], transcriptOf(exchange)]);
   writeFileSync(transcripts, JSON.stringify(Object.fromEntries(byModel)));
-  const simulator = await startSimulator({ directory, hardware: await sharedHardware(), transcripts });
-  const stack = { attack: undefined as Attack | undefined };
-  const gateway = await serveHostileGateway(simulator, () => stack.attack);
-  const ca = `${simulator.caPem}\n${gateway.caPem}`;
-  const door =
-    DOOR === 'library'
-      ? openLibraryDoor({
-          ...clientOptions(simulator, { port: gateway.port, ca }),
-          manifest: readFileSync(join(directory, 'manifest.json')),
-          gpuPolicy: { allowUnknown: true, gracePeriodHours: 48 }, // as the proxy has it by default
-        })
-      : await startBehind(gateway.port, directory, ca);
-  return Object.assign(stack, {
-    url: door.url,
-    async close() {
-      await door.close();
-      await gateway.close();
-      await simulator.close();
-    },
+  const hostile = { attack: undefined as Attack | undefined };
+  const { url, close } = await startStack({
+    simulator: { transcripts },
+    inFront: (simulator) => serveHostileGateway(simulator, () => hostile.attack),
   });
-}
-
-function startBehind(
-  port: number,
-  directory: string,
-  ca: string,
-): Promise<{ readonly url: string; close(): Promise<unknown> }> {
-  const bundle = join(directory, 'bundle.pem');
-  writeFileSync(bundle, ca);
-  const { config } = parseConfig([...deploymentFlags(port, directory), ...['--port=0', '--api-key=k']], {});
-  return startProxy(config, {
-    env: { SSL_CERT_FILE: bundle },
-    log: createLogger({ format: 'json', level: 50, output: { write: () => {} } }),
-    warmConnections: 0,
-  });
+  return Object.assign(hostile, { url, close });
 }
 
 /** Edits events of streams alone. */

@@ -3,28 +3,12 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { parseConfig } from '../../../lib/config/config.ts';
-import { type RunningProxy, startProxy } from '../../../lib/proxy.ts';
-import type { Simulator, SimulatorOptions } from '../../../simulator/simulator.ts';
+import { startProxy } from '../../../lib/proxy.ts';
+import type { SimulatorOptions } from '../../../simulator/simulator.ts';
+import { askChat } from '../doors/ask-chat.ts';
 import { recordingLogger } from '../doors/logger.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { startTestSimulator } from './simulator.ts';
-
-type Lines = Record<string, unknown>[];
-
-export interface OutboundScene {
-  readonly simulator: Simulator;
-  readonly directory: string;
-  /** PEM texts as a file for SSL_CERT_FILE. */
-  bundle(...pems: readonly string[]): string;
-  /**
-   * A proxy that gets a key, a workspace of its own and these flags; `env` is all it knows of its
-   * environment.
-   */
-  start(
-    env: Readonly<Record<string, string>>,
-    flags: readonly string[],
-  ): Promise<{ readonly proxy: RunningProxy; readonly lines: Lines }>;
-}
 
 /** Flags that send the three paths to three authorities `HOST[:PORT]`. */
 export const hostsAt = (api: string, cdn: string, vendor: string): string[] => [
@@ -37,7 +21,7 @@ export const hostsAt = (api: string, cdn: string, vendor: string): string[] => [
  * Evidence comes without a revocation list unless told otherwise, so that the vendor has to be asked. Cleans
  * up after `t`.
  */
-export async function outboundScene(t: TestContext, options: SimulatorOptions = {}): Promise<OutboundScene> {
+export async function outboundScene(t: TestContext, options: SimulatorOptions = {}) {
   const directory = temporaryDirectory('outbound-');
   const simulator = await startTestSimulator({ directory, faults: { 'evidence-no-crl': true }, ...options });
   t.after(() => simulator.close());
@@ -45,12 +29,14 @@ export async function outboundScene(t: TestContext, options: SimulatorOptions = 
   return {
     simulator,
     directory,
-    bundle(...pems) {
+    /** PEM texts as a file for SSL_CERT_FILE. */
+    bundle(...pems: readonly string[]): string {
       const path = join(directory, `bundle-${files++}.pem`);
       writeFileSync(path, pems.join('\n'));
       return path;
     },
-    async start(env, flags) {
+    /** A proxy with a key, a workspace of its own and these flags; `env` is its whole environment. */
+    async start(env: Readonly<Record<string, string>>, flags: readonly string[]) {
       const { log, lines } = recordingLogger();
       const { config } = parseConfig(
         [
@@ -72,14 +58,7 @@ export async function outboundScene(t: TestContext, options: SimulatorOptions = 
 }
 
 /** A chat completion in a stream; resolves with the status and the whole text of the answer. */
-export async function streamChat(
-  { url }: { readonly url: string },
-  content: string,
-  model = 'sim-echo',
-): Promise<{ readonly status: number; readonly text: string }> {
-  const response = await fetch(`${url}/v1/chat/completions`, {
-    method: 'POST',
-    body: JSON.stringify({ model, stream: true, messages: [{ role: 'user', content }] }),
-  });
+export async function streamChat(proxy: { readonly url: string }, content: string) {
+  const response = await askChat(proxy, { content, stream: true });
   return { status: response.status, text: await response.text() };
 }

@@ -3,19 +3,10 @@
  * it.
  */
 import { join } from 'node:path';
-import { type Simulator, type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
+import { type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
 import { CANARY_KEY } from '../doors/canaries.ts';
 import { sharedHardware } from '../evidence/hardware.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
-
-export interface Remote {
-  readonly simulator: Simulator;
-  readonly directory: string;
-  /** For the proxy. */
-  readonly flags: readonly string[];
-  readonly env: Readonly<Record<string, string>>;
-  close(): Promise<void>;
-}
 
 /** Whom to ask at that port, what to trust, and where to write: all of it in the directory of a simulator. */
 export const deploymentFlags = (port: number, directory: string, workspace = 'workspace'): string[] => [
@@ -26,11 +17,11 @@ export const deploymentFlags = (port: number, directory: string, workspace = 'wo
   '--listen-address=127.0.0.1',
 ];
 
-/** `apiKey`: that of the proxy, null for none. */
+/** `apiKey`: that of the proxy, null for none. Gives the flags and the environment for that proxy. */
 export async function startRemote({
   apiKey = CANARY_KEY,
   ...options
-}: Omit<SimulatorOptions, 'apiKey'> & { readonly apiKey?: string | null } = {}): Promise<Remote> {
+}: Omit<SimulatorOptions, 'apiKey'> & { readonly apiKey?: string | null } = {}) {
   const directory = temporaryDirectory('privatemode-remote-');
   const simulator = await startSimulator({ directory, hardware: await sharedHardware(), ...options });
   return {
@@ -44,3 +35,5 @@ export async function startRemote({
     close: () => simulator.close(),
   };
 }
+
+export type Remote = Awaited<ReturnType<typeof startRemote>>;

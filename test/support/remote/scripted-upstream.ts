@@ -3,9 +3,9 @@
  * every byte it was sent and reads requests strictly; what is not one well-formed request of this proxy is a
  * violation.
  */
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { createServer } from 'node:net';
 import { createSecureContext, TLSSocket } from 'node:tls';
+import { opened } from './loopback.ts';
 import { createTestAuthority } from './tls-authority.ts';
 
 export interface SeenRequest {
@@ -46,28 +46,6 @@ export type Script = (scripted: Scripted) => unknown;
 /** Bytes (latin1), or what makes them of the body of the request. */
 export type Reply = string | ((request: Buffer) => string);
 
-export interface ScriptedUpstream {
-  readonly port: number;
-  /** PEM of the authority to trust. */
-  readonly ca: string;
-  readonly requests: readonly SeenRequest[];
-  /** What no strict server would have accepted, in words. */
-  readonly violations: readonly string[];
-  /** TCP connections accepted so far, how many of them came through the handshake, and those still open. */
-  readonly connections: { readonly total: number; readonly secure: number; readonly open: number };
-  /** Every decrypted byte of every connection. */
-  received(): Buffer;
-  /** What happens to the next requests, in order; the last script stays. */
-  on(...scripts: readonly Script[]): void;
-  /** From now on every request gets that as soon as its body is there. */
-  answers(reply: Reply): void;
-  /** Ends all connections, as a service does with idle ones. */
-  drop(): void;
-  /** Forgets what was seen. */
-  clear(): void;
-  close(): Promise<void>;
-}
-
 const authority = createTestAuthority('scripted upstream');
 const certificate = authority.issue(['localhost', '127.0.0.1']);
 
@@ -80,25 +58,20 @@ export const saying =
   };
 
 /** Starts one on a free port of 127.0.0.1. Requests without a script are left unanswered. */
-export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
+export async function startScriptedUpstream() {
   const secureContext = createSecureContext(certificate);
-  const sockets = new Set<Socket>();
   let scripts: Script[] = [];
   let requests: SeenRequest[] = [];
   let violations: string[] = [];
   let received: Buffer[] = [];
-  let total = 0;
   let secure = 0;
 
-  const server = createServer((raw) => {
-    const connection = total++;
-    sockets.add(raw);
-    raw.on('error', () => {});
+  const server = createServer();
+  const listener = await opened(server);
+  server.on('connection', (raw) => {
+    const connection = listener.total() - 1;
     const { promise: closed, resolve: closes } = Promise.withResolvers<void>();
-    raw.once('close', () => {
-      sockets.delete(raw);
-      closes();
-    });
+    raw.once('close', () => closes());
     const tls = new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols: ['http/1.1'] });
     tls.on('error', () => {});
     tls.once('secure', () => {
@@ -135,43 +108,42 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
       reader(chunk);
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-
   return {
-    port: (server.address() as AddressInfo).port,
+    port: listener.port,
+    /** PEM of the authority to trust. */
     ca: authority.pem,
-    get requests() {
+    get requests(): readonly SeenRequest[] {
       return requests;
     },
-    get violations() {
+    /** What no strict server would have accepted, in words. */
+    get violations(): readonly string[] {
       return violations;
     },
+    /** TCP connections accepted so far, how many of them came through the handshake, and those still open. */
     get connections() {
-      return { total, secure, open: sockets.size };
+      return { total: listener.total(), secure, open: listener.open.size };
     },
-    received: () => Buffer.concat(received),
-    on(...next) {
+    /** Every decrypted byte of every connection. */
+    received: (): Buffer => Buffer.concat(received),
+    /** What happens to the next requests, in order; the last script stays. */
+    on(...next: readonly Script[]): void {
       scripts = [...next];
     },
-    answers(reply) {
+    /** From now on every request gets that as soon as its body is there. */
+    answers(reply: Reply): void {
       scripts = [saying(reply)];
     },
-    drop() {
-      for (const socket of sockets) socket.end();
-    },
-    clear() {
+    /** Forgets what was seen. */
+    clear(): void {
       requests = [];
       violations = [];
       received = [];
     },
-    async close() {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-      await once(server, 'close');
-    },
+    close: listener.close,
   };
 }
+
+export type ScriptedUpstream = Awaited<ReturnType<typeof startScriptedUpstream>>;
 
 interface ReaderOptions {
   readonly connection: number;

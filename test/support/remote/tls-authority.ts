@@ -8,20 +8,18 @@ import { temporaryDirectory } from '../processes/temporary-directory.ts';
 
 export type { ServerCertificate };
 
-export interface TestAuthority {
-  /** PEM of the authority's own certificate. */
-  readonly pem: string;
-  /** A certificate for these host names and IP addresses; `notAfter` defaults to a year from now. */
-  issue(names: readonly string[], options?: { notAfter?: Date }): ServerCertificate;
-}
-
-export function createTestAuthority(commonName: string): TestAuthority {
+export function createTestAuthority(commonName: string) {
   const keys = { tlsCa: generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey };
   return {
+    /** PEM of the authority's own certificate. */
     pem: toPem(issueTlsCa(keys, commonName)),
-    issue: (names, options = {}) => issueServerCertificate(keys, names, { commonName, ...options }),
+    /** A certificate for these host names and IP addresses; `notAfter` defaults to a year from now. */
+    issue: (names: readonly string[], options: { notAfter?: Date } = {}): ServerCertificate =>
+      issueServerCertificate(keys, names, { commonName, ...options }),
   };
 }
+
+export type TestAuthority = ReturnType<typeof createTestAuthority>;
 
 /** The path of a file with these certificates, and text between them. */
 export function caFile(...pems: readonly string[]): string {
