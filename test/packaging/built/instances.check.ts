@@ -76,7 +76,7 @@ describe('instances on one port under systemd', { timeout: 600_000 }, () => {
     const processes = new Set<string>();
     for (const { unit } of [...INSTANCES, ...INSTANCES]) {
       processes.add(await machine.property(unit, 'MainPID'));
-      await delay(500);
+      await delay(300);
       await machine.run('systemctl', 'restart', unit);
     }
     assert.deepEqual(tally(await load), { complete: 120 }, await logs());

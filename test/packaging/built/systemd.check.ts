@@ -130,7 +130,7 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     const load = streamsUnderLoad({ port: PORTS.system, count: 200, everyMs: 30, model: 'sim-20x50' });
     const processes = new Set([await mainProcess()]);
     for (let i = 0; i < 3; i++) {
-      await delay(500);
+      await delay(300);
       await machine.run('systemctl', 'restart', SERVICE);
       processes.add(await mainProcess());
     }
@@ -140,7 +140,7 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
 
   it('has the time of --shutdown-grace to stop, longer than TimeoutStopSec of the unit', async () => {
     const load = streamsUnderLoad({ port: PORTS.system, count: 1, everyMs: 2_000, model: 'sim-20x1000' });
-    await delay(2_000);
+    await delay(300);
     await machine.run('systemctl', 'restart', SERVICE);
     assert.deepEqual(tally(await load), { complete: 1 });
   });
