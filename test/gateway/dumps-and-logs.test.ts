@@ -44,7 +44,8 @@ describe('request dumps', { concurrency: true }, () => {
     const folder = join(gateway.directory, 'requests');
     const read = (end: string): string => {
       const names = readdirSync(folder, { recursive: true, encoding: 'utf8' });
-      return readFileSync(join(folder, names.find((name) => name.endsWith(end)) ?? ''), 'utf8');
+      const name = names.find((one) => one.endsWith(end));
+      return name === undefined ? '' : readFileSync(join(folder, name), 'utf8');
     };
     return eventually('whole dumps', () => {
       if (gateway.active() > 0) return undefined;
