@@ -7,16 +7,16 @@ import { nextTurn } from '../clock.ts';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';
 
-/** The description of a check, as documentation shows it. */
+/** The description of a check that documentation shows. */
 export interface CheckDescription {
-  /** The id, such as `snp.report.signature`. It never changes. */
+  /** The id of a check, such as `snp.report.signature`, which never changes. */
   readonly id: string;
   readonly title: string;
   /** The section of docs/protocol/attestation.md that states the rule. */
   readonly source: string;
   /** What must hold for the check to pass. A finding may replace this text by a more precise one. */
   readonly expected: string;
-  /** The error code of a failure. Without this member, it is `attestation_failed`. */
+  /** The error code of a failure. Without this member, the code is `attestation_failed`. */
   readonly code?: ErrorCode;
   /** Whether the check may be `not-applicable` in an accepted verdict. Every other check must pass. */
   readonly conditional?: true;
@@ -29,7 +29,7 @@ export interface Finding {
   readonly expected?: string;
   /** The error code of a failure. A finding that passes has none. */
   readonly code?: ErrorCode | undefined;
-  /** Facts about a failure, beyond the error code, on which callers decide. */
+  /** Facts about a failure, beyond its error code, by which callers decide. */
   readonly detail?: FailureDetail | undefined;
   /** The age of a revocation list: seconds since its issuer signed it. Other findings have no age. */
   readonly age?: number | undefined;
@@ -48,7 +48,7 @@ export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
 /** A row of a table of checks. All rows of one table judge the same type of subject. */
 export interface CheckRow<Subject> extends CheckDescription {
-  /** Judges a subject. If it throws a PrivatemodeError, the check fails with that error's code and detail. */
+  /** A PrivatemodeError that `judge` throws makes the check fail with its code, message and detail. */
   readonly judge: (subject: Subject) => Finding | Promise<Finding>;
 }
 
@@ -74,14 +74,14 @@ export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Arra
   return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
 }
 
-/** The bytes in lower-case hex. `sha256Hex` returns the SHA-256 digest of the bytes in the same form. */
+/** The bytes in lower-case hex. `sha256Hex` returns the SHA-256 digest of the bytes in the same way. */
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 export const sha256Hex = (bytes: Uint8Array): string => hex(sha256(bytes));
 
-/** A finding that the check does not apply. `why`: why manifest or evidence does not call for it. */
+/** A finding that the check does not apply. `why` says why manifest or evidence does not ask for it. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
 
-/** Returns the value of `read`, or the PrivatemodeError that `read` throws. Other errors are rethrown. */
+/** Returns the value of `read`, or the PrivatemodeError that `read` throws. Rethrows any other error. */
 export function attempt<T>(read: () => T): { readonly value?: T; readonly error?: PrivatemodeError } {
   try {
     return { value: read() };
@@ -135,7 +135,7 @@ export class Checks {
     return !rows.some(({ id }) => this.#made.get(id)?.outcome === 'fail');
   }
 
-  /** Reads or fetches a value. If that fails, the check `id` fails, and the value is undefined. */
+  /** Reads or fetches a value. On a failure, the check `id` fails, and the value is undefined. */
   async read<T>(id: string, read: () => T | Promise<T>): Promise<T | undefined> {
     await nextTurn();
     try {
@@ -178,7 +178,7 @@ export class Checks {
     return rows.map((row) => this.#made.get(row.id) ?? checkOf(row, undefined));
   }
 
-  /** Counts the checks that hold. An entry that only lacks collateral ranks first, as it may be right. */
+  /** Counts the checks that hold. An entry that lacks only collateral comes first, as it may be valid. */
   #closeness(): number {
     const checks = [...this.#made.values()];
     const held = checks.filter(({ outcome }) => outcome !== 'fail').length;
@@ -196,8 +196,8 @@ const isRefuted = ({ outcome, code }: Check): boolean =>
 
 /**
  * Returns the check that decides against acceptance: the first one that failed for good, else the first one
- * that lacked collateral, else the first one that was not made. Missing collateral ranks lower, because a
- * forger can leave out what has to be fetched, and must not get the verdict "nothing is proved either way".
+ * that lacked collateral, else the first one that was not made. A check that lacks collateral ranks lower,
+ * because a forger can leave out what has to be fetched, and must not get "nothing is proved either way".
  */
 export const decisive = (checks: readonly Check[]): Check | undefined =>
   checks.find(isRefuted) ?? firstFailure(checks) ?? checks.find(({ outcome }) => outcome === 'not-evaluated');

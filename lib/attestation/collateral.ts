@@ -12,7 +12,7 @@ import { type Crl, parseCrl } from './x509.ts';
 
 /** Every method rejects only with the error collateral_unavailable. */
 export interface CollateralSource {
-  /** Returns the VCEK in DER. TCB parts are decimal SPLs of REPORTED_TCB; `chipId` is lower-case hex. */
+  /** Returns the VCEK in DER. TCB parts are decimal patch levels of REPORTED_TCB, `chipId` lower-case hex. */
   amdVcek(
     query: { product: Product; chipId: string } & Record<'bootloader' | 'tee' | 'snp' | 'microcode', number>,
   ): Promise<Uint8Array>;
@@ -30,7 +30,7 @@ export interface CollateralSource {
 
 /** The inputs of a verification, the same for both kinds of evidence. */
 export interface EvidenceContext {
-  /** The report data that the document must have, 64 bytes (docs/protocol/attestation.md 3.2). */
+  /** The report data for the document's own manifests, 64 bytes (docs/protocol/attestation.md 3.2). */
   readonly expectedReportData: Uint8Array;
   /** The policy hashes of all coordinators in the expected manifest, 32 bytes each (4.3, 19.12 rule 11). */
   readonly coordinatorHashes: readonly Uint8Array[];
@@ -41,7 +41,7 @@ export interface EvidenceContext {
 
 /** Whether collateral was fetched now, or is a stored copy. */
 export interface Obtained {
-  /** Set for a stored copy: when it was fetched (ms since 1970), and why it could not be fetched now. */
+  /** For a stored copy: when it was fetched (ms since 1970), and why no newer one could be fetched now. */
   readonly stored?: { readonly fetchedAt: number; readonly because: string } | undefined;
 }
 
@@ -58,10 +58,10 @@ export interface SignedCollateral extends Obtained {
 
 type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
 
-/** In bytes. No check accepts a longer response from a vendor's host, so fetching may stop here. */
+/** The most bytes that a check accepts from a vendor's host, so nobody needs to fetch more. */
 export const MAX_FETCHED_BYTES = 256 * 1024;
 
-/** Throws evidence_malformed if the list has more than `maxBytes` bytes, or is no revocation list in DER. */
+/** Reads a revocation list. Throws evidence_malformed for more than `maxBytes` bytes, and for wrong DER. */
 export function readRevocationList({ crl, stored }: RevocationList, maxBytes = MAX_FETCHED_BYTES) {
   if (crl.length > maxBytes) throw malformed('the CRL is too large');
   return { crl: parseCrl(crl), stored };
@@ -81,7 +81,7 @@ export function asCollateral<T>(what: string, read: () => T): T {
   }
 }
 
-/** Returns `origin`. For a stored copy, tells when it was fetched, and why no newer one could be fetched. */
+/** Returns `origin`. For a stored copy, returns when it was fetched and why it could not be fetched now. */
 export function howObtained({ stored }: Obtained, origin: string): string {
   if (stored === undefined) return origin;
   const at = new Date(stored.fetchedAt).toISOString();

@@ -21,7 +21,7 @@ export interface ReadSubject {
   readonly evidence: Evidence;
 }
 
-/** Checks that everything can be read. The expected manifest comes first, before data from the service. */
+/** Checks that manifest, document and evidence can be read. The expected manifest is checked first. */
 export const READING_ROWS: Rows<ReadSubject> = [
   row('manifest.valid', 'Validity of the manifest', '4, 19.11, 19.12', {
     expected: 'a manifest that this version understands completely',

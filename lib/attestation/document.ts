@@ -20,10 +20,10 @@ const LIMITS = { depth: 8, values: 10_000 };
 const BYTES = base64(1);
 
 /**
- * Reads a document. Ignores unknown members, as the reference proxy does. Throws evidence_malformed for: more
- * than 16 MiB, 8 levels or 10,000 values; a member that appears twice; a known member in another letter case,
- * because decoders treat that differently; a missing or mistyped member; base64 that is empty or not
- * canonical; a list of more than 256 items.
+ * Reads a document. Ignores unknown members, as the reference proxy does. Throws evidence_malformed for more
+ * than 16 MiB, 8 levels or 10,000 values, and for a list of more than 256 items. Throws it for a missing,
+ * mistyped or repeated member, and for a known member in another letter case, because decoders differ there.
+ * Throws it for base64 that is empty or not canonical.
  */
 export function parseDocument(bytes: Uint8Array) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');
@@ -37,7 +37,7 @@ export function parseDocument(bytes: Uint8Array) {
     version: typeof version === 'string' ? version : undefined,
     /** The protobuf message that holds the evidence, of SEV-SNP or of TDX. */
     rawAttestation: document.get('raw_attestation_doc', BYTES),
-    /** The stated kind of evidence, a dotted OID, undefined if absent. The report data do not cover it. */
+    /** The stated kind of evidence, a dotted OID, or undefined. The report data do not cover this OID. */
     attestationType: readObjectIdentifier(document.members.get('attestation_type')),
     /** The whole history of manifests, the oldest first. */
     manifests: readList(document, 'manifests'),

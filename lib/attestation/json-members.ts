@@ -3,7 +3,7 @@ import { JsonNumber, JsonObject, type JsonValue, parseStrictJson, pathText } fro
 
 type Path = Parameters<typeof pathText>[0];
 
-/** A type of value. `expected` names it in errors. `read` returns undefined for a value of another type. */
+/** A type of value. `expected` names the type in errors. `read` returns undefined for any other type. */
 interface Kind<T> {
   readonly expected: string;
   readonly read: (value: JsonValue | undefined) => T | undefined;
@@ -40,7 +40,7 @@ export const hex = (length?: number): Kind<Uint8Array> =>
     return new Uint8Array(Buffer.from(value, 'hex'));
   });
 
-/** Bytes in base64 with padding, in its one canonical form (RFC 4648 section 4): `least` to `most` bytes. */
+/** Bytes in base64 with padding, in the one canonical form of RFC 4648 section 4: `least` to `most` bytes. */
 export const base64 = (least: number, most = Number.POSITIVE_INFINITY): Kind<Uint8Array> =>
   kind('base64 with padding', (value) => {
     const bytes = new Uint8Array(Buffer.from(String(value), 'base64'));

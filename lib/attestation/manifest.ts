@@ -19,7 +19,7 @@ const HASH = hex(32);
 const UINT64 = bigInteger(2n ** 64n - 1n);
 const BYTE = integer(255);
 
-/** Keys of owners, of which only the form is checked (docs/protocol/attestation.md 4.1, 19.3). */
+/** The keys of owners: only their form is checked (docs/protocol/attestation.md 4.1, 19.3). */
 const OWNERS = { WorkloadOwnerKeyDigests: HASH, WorkloadOwnerPubKeys: hex(), SeedshareOwnerPubKeys: hex() };
 /** The members that each object of a manifest may have. */
 const KEYS = {
@@ -39,7 +39,7 @@ const KEYS = {
 const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'] as const;
 const LIMITS = { depth: 16, values: 20_000 };
 
-/** Reads a manifest by the 17 rules of docs/protocol/attestation.md 19.12. Its errors name the JSON path. */
+/** Reads a manifest by the 17 rules of docs/protocol/attestation.md 19.12. The errors name the JSON path. */
 export function parseManifest(bytes: Uint8Array) {
   const json = parseStrictJson(bytes, LIMITS, notValid);
   const top = onlyKnown(new JsonMembers(json, [], misplaced), KEYS.top);
@@ -52,11 +52,11 @@ export function parseManifest(bytes: Uint8Array) {
   const tdx = entries('tdx').map(readTdx);
   if (snp.length + tdx.length === 0) throw invalid(values.path, 'no reference value at all');
   for (const [key, kind] of Object.entries(OWNERS)) top.list(key, kind, []);
-  return { /** By the SHA-256 of each policy document, in lower-case hex. */ policies, snp, tdx };
+  return { /** Policies by the SHA-256 of their documents, in lower-case hex. */ policies, snp, tdx };
 }
 
 /**
- * Returns why these bytes cannot be a manifest, undefined if they may be one. Without this check, an error
+ * Returns why these bytes cannot be a manifest, or undefined if they may be one. Without this check, an error
  * page would look like another manifest of the service. parseManifest refuses a wrong letter case.
  */
 export function whyNoManifest(bytes: Uint8Array): string | undefined {
@@ -97,9 +97,9 @@ export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
 }
 
 /**
- * Finds the entry of the secret service (docs/protocol/attestation.md 19.11). Its WorkloadSecretID contains
- * `secret-service`; its first SAN, which becomes the CN of the certificate, is `root`. Throws
- * manifest_unsupported unless exactly one entry matches and no other entry has the same WorkloadSecretID.
+ * Finds the entry of the secret service (docs/protocol/attestation.md 19.11). The WorkloadSecretID of this
+ * entry contains `secret-service`; its first SAN, which becomes the CN of the certificate, is `root`. Throws
+ * manifest_unsupported unless exactly one entry matches and no other entry has its WorkloadSecretID.
  */
 export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   const entries = [...policies.values()];
@@ -131,7 +131,7 @@ function readSnp(entry: JsonMembers) {
     product,
     /** The launch digest. If `apeip` is set, this is the digest of a guest with one vCPU. */
     trustedMeasurement: entry.get('TrustedMeasurement', hex(48)),
-    /** The reset address of application processors. If undefined, only the measurement itself matches. */
+    /** Reset address of application processors. Without an address, the measurement must match exactly. */
     apeip: readApeip(entry),
     minimumTcb: {
       bootloader: tcb.get('BootloaderVersion', BYTE),
@@ -147,7 +147,7 @@ function readSnp(entry: JsonMembers) {
   };
 }
 
-/** Reads APEIP, four bytes, big-endian. Absent or empty: only the measurement itself matches (rule 10). */
+/** Reads APEIP, four bytes, big-endian. Absent or empty, it demands the exact measurement (rule 10). */
 function readApeip(entry: JsonMembers): number | undefined {
   const text = entry.get('APEIP', TEXT, '');
   return text === '' ? undefined : new DataView(entry.get('APEIP', hex(4)).buffer).getUint32(0);
@@ -161,7 +161,7 @@ function readGuestPolicy(entry: JsonMembers) {
   return { ABIMinor, ABIMajor, ...flags };
 }
 
-/** Reads the flags of the object `key`, which may be absent. `others` are further members it may have. */
+/** Reads the flags of the object `key`, which may be absent. `others` names its other members. */
 function readFlags<Table extends readonly packed.BitFlag[]>(
   entry: JsonMembers,
   key: string,
@@ -189,7 +189,7 @@ function readTdx(entry: JsonMembers) {
     rtmr0Alternatives: entry.list('Rtmr0Alternatives', hex(48), []),
     /** The bytes of XFAM in the order that the quote has. */
     xfam: entry.get('Xfam', hex(8)),
-    /** The platform instances that are allowed. If the list is empty, any is allowed. */
+    /** The platform instances that are allowed. If the list is empty, any instance is allowed. */
     allowedPiids: entry.list('AllowedPIIDs', hex(16), []),
     memoryIntegrity: entry.get('MemoryIntegrity', FLAG, false),
     smtDisabled: entry.get('SMTDisabled', FLAG, false),
@@ -207,7 +207,7 @@ const invalid = (path: Path, reason: string): PrivatemodeError =>
 const misplaced = (value: JsonValue | undefined, path: Path, { expected }: { expected: string }) =>
   invalid(path, `${valueText(value)} where ${expected} belongs`);
 
-/** Makes the error manifest_unsupported. By rule (19.12), its message has the word "unmarshaling". */
+/** Makes the error manifest_unsupported, whose message must have the word "unmarshaling" (by 19.12). */
 function unsupported(path: Path, value: string): PrivatemodeError {
   const what = `${pathText(path)}: ${value} is not understood by this version; update privatemode-proxy`;
   return new PrivatemodeError('manifest_unsupported', printable(`unmarshaling manifest: ${what}`));

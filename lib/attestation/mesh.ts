@@ -11,7 +11,7 @@ import * as x509 from './x509.ts';
 
 /** The request and the response of a secret exchange. */
 export interface SecretMessages {
-  /** The HPKE public key that was sent (1216 bytes), and the key that was encapsulated for it (1120). */
+  /** The HPKE public key that was sent (1216 bytes), and the key encapsulated for it (1120 bytes). */
   readonly publicKey: Uint8Array;
   readonly encapsulatedKey: Uint8Array;
   /** The ECDSA signature in ASN.1 DER, and the certificate of the signing key in DER. */
@@ -19,7 +19,7 @@ export interface SecretMessages {
   readonly meshCert: Uint8Array;
 }
 
-/** The messages of a secret exchange, and what their checks need beside them. */
+/** The messages of a secret exchange, with the other inputs of its checks. */
 export interface SecretResponseInput extends SecretMessages {
   /** The mesh CA from an accepted verdict, in PEM. */
   readonly meshCaPem: string;
@@ -55,7 +55,7 @@ export async function judgeMeshCa(pem: string, now: Date) {
   if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
   const critical = x509.unhandledCritical(meshCa.extensions, basicConstraints, keyUsage);
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
-  // Refuse a CA that is limited to some purposes or names: only who set the limit knows what it allows.
+  // Refuse a CA that is limited to some purposes or names: this program cannot tell what it may sign.
   if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
   if (meshCa.extensions.has(nameConstraints)) return finding(false, `${name} is limited to some names`);
   const validity = inForce(now, meshCa);

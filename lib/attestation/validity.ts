@@ -5,8 +5,8 @@ import { type Certificate, type Name, type Signed, sameName, verifySignedBy } fr
 type Period = Readonly<Record<'notBefore' | 'notAfter', Date>>;
 
 /**
- * In ms. AMD signs a VCEK when somebody asks for it, which is after the moment by which all dates are judged.
- * So a certificate counts as begun if it begins within this time after that moment.
+ * A tolerance in ms. AMD signs a VCEK when somebody asks for it, after the moment by which all dates are
+ * judged. So a certificate that begins within this time after that moment counts as begun.
  */
 const GRACE = 60_000;
 

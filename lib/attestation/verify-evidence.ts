@@ -32,7 +32,7 @@ export const CHECK_SECTIONS: readonly { title: string; rows: Rows }[] = [
 const inOrder = ({ signer, later }: Readonly<Record<'signer' | 'later', Rows>>): Rows =>
   [READING_ROWS, signer, MANIFEST_ROWS, later].flat();
 
-/** The checks for each kind of evidence, stage by stage. In an accepted verdict, none of them failed. */
+/** The checks for each kind of evidence, stage by stage. In an accepted verdict, no check failed. */
 export const ROWS_OF = { snp: inOrder(SNP_ROWS), tdx: inOrder(TDX_ROWS) };
 
 /** The verdict on evidence alone, before a secret exchange (lib/verdict/judge.ts). */
@@ -44,9 +44,9 @@ export interface EvidenceVerdict {
   readonly at: Date;
   /** Every check, in order. After a stage with a failure, the checks of later stages were not made. */
   readonly checks: readonly Check[];
-  /** The check that decided against the evidence. Its `code` is the error to report. */
+  /** The check that decided against the evidence. The `code` of this check is the error to report. */
   readonly failure: Check | undefined;
-  /** The mesh CA certificate in PEM, which the report data bind. Undefined unless the verdict accepts. */
+  /** The mesh CA certificate in PEM, undefined unless the verdict accepts. The report data bind it. */
   readonly meshCaPem: string | undefined;
 }
 

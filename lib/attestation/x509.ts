@@ -7,7 +7,7 @@ import { malformed } from '../crypto/der.ts';
 import { type EcdsaHash, publicKeyFromSpki, verifyEcdsa, verifyRsaPssSha384 } from '../crypto/signature.ts';
 import { hex } from './check.ts';
 
-/** SHA-384, MGF1 with SHA-384, a salt of 48 bytes (RFC 4055 3.1; docs/protocol/attestation.md 7). */
+/** PSS with SHA-384, MGF1 with SHA-384, a 48-byte salt (RFC 4055 3.1; docs/protocol/attestation.md 7). */
 const PSS =
   'a00f300d06096086480165030402020500a11c301a06092a864886f70d010108300d06096086480165030402020500a203020130';
 /**
@@ -36,7 +36,7 @@ export type Signed = Readonly<ReturnType<typeof readSigned>>;
 
 /**
  * Reads the form that certificates and lists share: signed part, algorithm, signature. `read` reads all
- * elements of the signed part. It calls `takeAlgorithm` where that part must name the same algorithm again.
+ * elements of the signed part, and calls `takeAlgorithm` where this part must name the same algorithm again.
  */
 function readSigned<T>(der: Uint8Array, read: (cursor: asn1.DerCursor, takeAlgorithm: () => void) => T) {
   const { tbs, algorithm, signature } = asn1.readSequence(asn1.parseDer(der), (cursor) => ({
@@ -55,8 +55,8 @@ function readSigned<T>(der: Uint8Array, read: (cursor: asn1.DerCursor, takeAlgor
 }
 
 /**
- * Whether the issuer's key made the signature with the algorithm that the object names. Unknown algorithms
- * give false. Names, dates, CA flags and key usage are left to other checks.
+ * Whether the issuer's key made the signature with the algorithm that the object names. With an unknown
+ * algorithm, no signature verifies. Names, dates, CA flags and key usage are left to other checks.
  */
 export async function verifySignedBy(
   { tbs: data, signatureAlgorithm, signature }: Signed,
@@ -69,7 +69,7 @@ export async function verifySignedBy(
 
 export type Certificate = Readonly<ReturnType<typeof parseCertificate>>;
 
-/** In bytes. Real certificates have under 4 KB. The limit bounds the work before any signature is checked. */
+/** A limit in bytes, as reading takes time before any signature check. Real certificates have under 4 KB. */
 const MAX_BYTES = 64 * 1024;
 
 /**
@@ -109,7 +109,7 @@ export function parseCertificate(der: Uint8Array) {
       extensions,
       basicConstraints: read(EXTENSION_OID.basicConstraints, readBasicConstraints),
       keyUsage: read(EXTENSION_OID.keyUsage, readKeyUsage),
-      /** The purposes as OIDs, at least one. */
+      /** The purposes of the key as OIDs, at least one. */
       extendedKeyUsage: read(EXTENSION_OID.extendedKeyUsage, readExtendedKeyUsage),
     };
   });
@@ -122,7 +122,7 @@ export const certificateIn = (pem: string): Certificate => parseCertificate(asn1
 export const certificatesIn = (pem: string): Certificate[] =>
   asn1.decodeCertificates(pem).map(parseCertificate);
 
-/** Whether a certificate has the CA flag and, if it states a key usage, keyCertSign. */
+/** Whether the certificate has the CA flag and, if it states a key usage, the usage keyCertSign. */
 export const maySignCertificates = ({ basicConstraints, keyUsage }: Certificate): boolean =>
   basicConstraints?.ca === true && keyUsage?.has('keyCertSign') !== false;
 
@@ -162,7 +162,7 @@ const takeExtensions = (cursor: asn1.DerCursor, n: number): Extensions =>
   cursor.optional(asn1.contextTag(n, true), (wrapper) => readExtensions(asn1.onlyChild(wrapper))) ??
   new Map();
 
-/** The OID of a critical extension that the caller does not handle. Undefined if there is none. */
+/** The OID of a critical extension that the caller does not handle, or undefined. */
 export const unhandledCritical = (extensions: Extensions, ...handled: readonly string[]) =>
   [...extensions].find(([oid, { critical }]) => critical && !handled.includes(oid))?.[0];
 
@@ -208,8 +208,8 @@ const SHORT_NAMES: Readonly<Record<string, string>> = {
 };
 
 /**
- * The encoded name, and its attributes in the order in which they appear. Their `type` is the short name
- * (`CN`, `O` …) or the OID (RFC 5280 4.1.2.4).
+ * The encoded name, and its attributes in the order in which they appear. The `type` of an attribute is the
+ * short name (`CN`, `O` …) or the OID (RFC 5280 4.1.2.4).
  */
 function readName(element: asn1.Der) {
   const attributes = asn1.children(asn1.expectTag(element, asn1.TAG.sequence)).flatMap((rdn) => {
@@ -225,10 +225,10 @@ function readAttribute(cursor: asn1.DerCursor) {
   return { type: SHORT_NAMES[oid] ?? oid, value: asn1.readText(cursor.take()) };
 }
 
-/** Whether both names have the same encoding. The issuers met here encode equal names identically. */
+/** Whether both names have the same encoding. All issuers that occur here encode equal names identically. */
 export const sameName = (a: Name, b: Name): boolean => hex(a.der) === hex(b.der);
 
-/** The common name. Undefined if the name has no common name, or more than one. */
+/** The common name, or undefined if the name has none or more than one. */
 export function commonName({ attributes }: Name): string | undefined {
   const [name, ...others] = attributes.filter(({ type }) => type === 'CN');
   return others.length === 0 ? name?.value : undefined;

@@ -1,8 +1,8 @@
 /**
- * The hardware roots that the product trusts, in PEM as their vendors serve them. AMD:
- * `https://kdsintf.amd.com/vcek/v1/<product>/cert_chain`; Intel:
- * `https://certificates.trustedservices.intel.com/`. docs/protocol/attestation.md 15 lists the fingerprints.
- * Only the flag --unsafe-trust-roots replaces these roots, and the log warns of it.
+ * The hardware roots that the product trusts, in PEM as AMD serves them at
+ * `https://kdsintf.amd.com/vcek/v1/<product>/cert_chain` and Intel at
+ * `https://certificates.trustedservices.intel.com/`. docs/protocol/attestation.md 15 lists their
+ * fingerprints. Only the flag --unsafe-trust-roots replaces these roots, and the log warns of it.
  */
 import type { Product } from '../snp/packed-fields.ts';
 import roots from './production.json' with { type: 'json' };

@@ -14,7 +14,7 @@ import type { SnpReport } from './report.ts';
 
 export type Roots = Readonly<ReturnType<typeof readRoots>>;
 
-/** Throws attestation_failed if no roots are pinned for `product`, evidence_malformed if unreadable. */
+/** Throws attestation_failed if `product` has no pinned roots, evidence_malformed if they are unreadable. */
 export function readRoots(roots: TrustRoots, product: string) {
   const pair = Object.hasOwn(roots.snp, product) ? roots.snp[product as Product] : undefined;
   if (pair === undefined) {
@@ -41,7 +41,7 @@ const AMD = '1.3.6.1.4.1.3704.1';
 const LEVELS = ['bootloader', 'tee', 'snp', 'spl4', 'spl5', 'spl6', 'spl7', 'microcode'] as const;
 const SUFFIXES = ['1', '2', '4', ...LEVELS.map((_, index) => `3.${index + 1}`)];
 
-/** Demands all of AMD's extensions, and allows no other one but the authority key identifier. */
+/** Demands all of AMD's extensions. Of other extensions, only the authority key identifier is allowed. */
 export function readVcekExtensions({ extensions }: Certificate) {
   const known = [EXTENSION_OID.authorityKeyIdentifier, ...SUFFIXES.map((suffix) => `${AMD}.${suffix}`)];
   const foreign = [...extensions.keys()].find((oid) => !known.includes(oid));
@@ -60,14 +60,14 @@ export function readVcekExtensions({ extensions }: Certificate) {
     /** The name of the product, such as `Milan-B0` or `Genoa`. */
     productName: readText(parseDer(value('2'), TAG.ia5String)),
     tcb: Object.fromEntries(LEVELS.map((part, index) => [part, byte(`3.${index + 1}`)])) as TcbParts,
-    /** The chip, 64 bytes. The extension holds them raw, or in an OCTET STRING. */
+    /** The id of the chip, 64 bytes. The VCEK has these bytes raw, or in an OCTET STRING. */
     hwid,
   };
 }
 
 /**
- * In bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is lower
- * than for a list from AMD's host, because the sender of the evidence chose this list.
+ * A limit in bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is
+ * lower than for a list from AMD's host, because the sender of the evidence chose this list.
  */
 const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 
@@ -85,7 +85,7 @@ export async function obtainArkCrl(
 ) {
   const read = crl && attempt(() => collateral.readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)).value;
   const current = read && collateral.currentList(read.crl, now);
-  // At the very time nextUpdate, the next list is already due (docs/protocol/attestation.md 7, CRL no. 1).
+  // At the moment of nextUpdate, the next list is already due (docs/protocol/attestation.md 7, CRL no. 1).
   const isDue = (read?.crl.nextUpdate ?? now) <= now;
   if (read && current?.outcome === 'pass' && !isDue) return { ...read, embedded: true };
   try {

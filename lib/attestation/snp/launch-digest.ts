@@ -1,8 +1,8 @@
 /**
  * Computes what the report must contain after a launch that the manifest describes. One value is the
  * measurement, into which each further vCPU is hashed as one VMSA page (docs/protocol/attestation.md 18,
- * 19.4). The other is the digest of the ID key (5). Contrast signs each ID block with the constant signature
- * (r, s) = (2, 1), so the block determines the key under which that signature is valid.
+ * 19.4). The other value is the digest of the ID key (5). Contrast signs each ID block with the constant
+ * signature (r, s) = (2, 1), so the block determines the key under which that signature is valid.
  */
 import { p384 } from '@noble/curves/nist.js';
 import { multiplyBaseP384, sha384 } from '#crypto';
@@ -11,7 +11,7 @@ import type { SnpReferenceValues } from '../manifest.ts';
 import { littleEndian } from '../protobuf.ts';
 import { PRODUCTS, type Product } from './packed-fields.ts';
 
-/** A segment register of selector and attributes. Every limit is FFFFh; every base is 0, but for CS. */
+/** The value of a segment register. Every limit is FFFFh; every base is 0, except the base of CS. */
 const segment = (selector: bigint, attributes: bigint): bigint =>
   selector | (attributes << 16n) | (0xffffn << 32n);
 
@@ -50,7 +50,7 @@ export function apVmsaPage(apeip: number, product: Product): Uint8Array {
 /** The end of PAGE_INFO, after two digests: length 112, page type VMSA, the guest-physical address. */
 const PAGE_INFO_TAIL = Uint8Array.from([0x70, 0, 2, 0, 0, 0, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0, 0]);
 
-/** The measurements for 1 to 220 vCPUs. `seed` is the one for 1 vCPU; each further vCPU adds one `page`. */
+/** The measurements for 1 to 220 vCPUs. `seed` is the first of them; each further vCPU adds one `page`. */
 export function measurements(seed: Uint8Array, page: Uint8Array): readonly Uint8Array[] {
   const pageHash = sha384(page);
   const all = [seed];

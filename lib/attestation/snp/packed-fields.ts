@@ -18,7 +18,7 @@ export type Product = keyof typeof PRODUCTS;
 export const PRODUCT_NAMES = Object.keys(PRODUCTS) as readonly Product[];
 export const isProduct = (name: string): name is Product => Object.hasOwn(PRODUCTS, name);
 
-/** Products that are never accepted. They are listed only so that a failed check can name them. */
+/** Products that are not accepted, listed only so that a failed check can name them. */
 const NOT_ACCEPTED = { Turin: { family: 0x1a, model: 0x02 } } as const;
 
 /** Splits CPUID(1).EAX into family, model and stepping. */
@@ -27,7 +27,7 @@ export function familyModelStepping(eax: number) {
   return { family: bits(20, 8) + bits(8, 4), model: (bits(16, 4) << 4) | bits(4, 4), stepping: bits(0, 4) };
 }
 
-/** The product with these CPUID(1).EAX bits, for any stepping. Undefined for an unknown product. */
+/** The product with these CPUID(1).EAX bits, or undefined. The stepping does not matter. */
 export function productOf(eax: number): string | undefined {
   const { family, model } = familyModelStepping(eax);
   const known = Object.entries({ ...PRODUCTS, ...NOT_ACCEPTED });
@@ -52,7 +52,7 @@ export const tcbValue = (parts: TcbParts): bigint =>
 export const tcbAtMost = (low: Partial<TcbParts>, high: TcbParts): boolean =>
   TCB_PARTS.every((part) => (low[part] ?? 0) <= high[part]);
 
-/** As text: `bootloader 12, tee 0, snp 28, microcode 88`, and each spl part that is not zero. */
+/** The TCB as text: `bootloader 12, tee 0, snp 28, microcode 88`, and each spl part that is not zero. */
 export function tcbText(parts: Partial<TcbParts>): string {
   const shown = TCB_PARTS.filter((part) => !part.startsWith('spl') || (parts[part] ?? 0) !== 0);
   return shown.map((part) => `${part} ${parts[part] ?? 0}`).join(', ');
@@ -62,7 +62,7 @@ export function tcbText(parts: Partial<TcbParts>): string {
 export interface BitFlag {
   readonly bit: number;
   readonly name: string;
-  /** `forbidden`: set only if the manifest allows the bit. `required`: set if the manifest demands it. */
+  /** `forbidden`: the manifest must allow the bit. `required`: the bit must be set if the manifest asks. */
   readonly direction: 'forbidden' | 'required';
   readonly member: string;
 }

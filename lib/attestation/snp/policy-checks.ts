@@ -15,7 +15,7 @@ export interface PolicySubject {
   /** The stepping of the CPU, which the message may state beside the report. */
   readonly machineStepping: number | undefined;
   readonly entry: SnpReferenceValues;
-  /** What the VCEK says. Undefined while the VCEK is unknown; the checks then assume that it fits. */
+  /** What the VCEK says, or undefined while no VCEK is known. The checks then assume that it will fit. */
   readonly signer: { readonly product: packed.Product; readonly productName: string } | undefined;
   readonly coordinatorHashes: readonly Uint8Array[];
 }
@@ -47,7 +47,7 @@ function flagRows(
   });
 }
 
-/** Reports of version 2 do not name the product, so the VCEK decides. A stated stepping must match, too. */
+/** Reports of version 2 name no product, so the VCEK decides about it. A stated stepping must match, too. */
 function judgeProductByVcek(productName: string | undefined, product: packed.Product, stepping?: number) {
   const all = packed.PRODUCTS[product].steppings.map((digit) => `${product}-B${digit}`);
   const expected = all.filter((name) => stepping === undefined || name === `${product}-B${stepping}`);

@@ -10,7 +10,7 @@ export const SNP_REPORT_BYTES = 1184;
 /** The signature covers the first 0x2A0 bytes of the report. */
 export const SNP_SIGNED_BYTES = 0x2a0;
 
-/** CPUID(1).EAX is one number in the message, 0 in version 2. In the report it takes three bytes. */
+/** CPUID(1).EAX is one number in the message, 0 in version 2, and three separate bytes in the report. */
 export const REPORT_LAYOUT = {
   version: [1, 'u32', 0x000],
   guestSvn: [2, 'u32', 0x004],
@@ -74,14 +74,14 @@ export type SnpAttestation = Readonly<ReturnType<typeof decodeSnpAttestation>>;
 /** The key under which the extras of the certificate chain hold the CRL of the ARK, in DER. */
 export const SNP_EXTRA_CRL = '00569ee4-e480-4fba-bbf4-45b629901180';
 
-/** Throws evidence_malformed: no report, wrong length, number too large, singular field twice. */
+/** Throws evidence_malformed for: no report, a wrong length, a too large number, a singular field twice. */
 export function decodeSnpAttestation(message: Uint8Array) {
   const fields = protobuf.readWireFields(message);
   const report = protobuf.messageField(fields, 1);
   if (report === undefined) throw malformed('the message holds no SEV-SNP report');
   const chain = protobuf.messageField(fields, 2) ?? new Map();
   const product = protobuf.messageField(fields, 3) ?? new Map();
-  // ASK, ARK, VLEK and the product name are not used, but a wrong type of field is refused here, too.
+  // ASK, ARK, VLEK and product name are not used, but fields of a wrong type are refused.
   for (const number of [2, 3, 6]) protobuf.bytesField(chain, number);
   protobuf.uintField(product, 1, 32);
   const stepping = protobuf.messageField(product, 3);

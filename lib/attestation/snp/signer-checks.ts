@@ -10,7 +10,7 @@ import type { Roots, readVcekExtensions } from './endorsement.ts';
 import { tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from './report.ts';
 
-/** By SIGNING_KEY, bits 4:2 of SIGNER_INFO. Bit 0 is AUTHOR_KEY_EN, bit 1 MASK_CHIP_KEY, others reserved. */
+/** SIGNING_KEY is bits 4:2 of SIGNER_INFO. Bit 0: AUTHOR_KEY_EN; bit 1: MASK_CHIP_KEY; others: reserved. */
 const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
 
 /** Checks of the report's form. For a report of another form, the checks of other tables mean nothing. */

@@ -15,10 +15,10 @@ import { POLICY_ROWS, type PolicySubject } from './policy-checks.ts';
 import type { SnpAttestation, SnpReport } from './report.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
-/** `signer`: the checks of who signed the report. `later`: those that follow the checks of the document. */
+/** `signer`: the checks of who signed the report. `later`: the checks after those of the document. */
 export const SNP_ROWS = { signer: [...REPORT_ROWS, ...SIGNER_ROWS], later: [...POLICY_ROWS, ...CRL_ROWS] };
 
-/** Returns whether all checks hold. In between, `documentHolds` makes the checks of the document. */
+/** Returns whether all checks hold. Calls `documentHolds` in between, for the checks of the document. */
 export async function verifySnp(
   checks: Checks,
   message: SnpAttestation,
@@ -37,7 +37,7 @@ export async function verifySnp(
   const vcek = await checks.read('snp.vcek.available', async () => {
     if (embedded.length > 0) return readVcek(embedded);
     // Nobody knows yet who signed the report. So all comparisons that need no certificate come first, with
-    // the product line of the manifest. If one fails, AMD is not asked for a VCEK.
+    // the product line of the manifest. If a comparison fails, AMD is not asked for a VCEK.
     const compared = new Checks(POLICY_ROWS);
     const holds = await documentHolds(compared);
     const entry = await findEntry(compared, undefined);

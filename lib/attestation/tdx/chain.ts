@@ -18,7 +18,7 @@ const SIGNER_CHAIN = ['Intel SGX TCB Signing', 'Intel SGX Root CA'];
 
 export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
 const HANDLED_CRITICAL = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage, SGX_EXTENSION_OID];
-/** In bytes. Real chains have under 4 KB. */
+/** A limit in bytes. Real chains have under 4 KB. */
 const MAX_CHAIN_BYTES = 32 * 1024;
 const AFTER_LAST_BLOCK = /-----END CERTIFICATE-----(?:\r?\n)?\0?$/;
 
@@ -51,13 +51,13 @@ export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
 
 type Defect = string | false;
 
-/** Passes with the text `held` if there are no defects, and fails with all of their texts otherwise. */
+/** Passes with the text `held` if there are no defects. Otherwise fails, and names all defects. */
 export function noDefects(defects: readonly Defect[], held: string): Finding {
   const found = defects.filter((defect) => defect !== false);
   return finding(found.length === 0, found.join('; ') || held);
 }
 
-/** Expects X.509 v3, ECDSA P-256 with SHA-256, each name in its place, no unknown critical extension. */
+/** Expects X.509 v3, ECDSA P-256 with SHA-256, the right names, and no unknown critical extension. */
 const profileDefects = (chain: readonly Certificate[], names: readonly string[]): readonly Defect[] =>
   chain.flatMap(({ version, signatureAlgorithm, publicKey, subject, extensions }, place) => {
     const name = names[place] ?? 'a certificate too many';
@@ -72,20 +72,21 @@ const profileDefects = (chain: readonly Certificate[], names: readonly string[])
   });
 
 /**
- * Expects that each certificate was issued by the next one, and the last one by the pinned root. The last one
- * needs the name and key of that root, but may be a reissue: Intel issued its root again with the same key.
+ * Expects that each certificate was issued by the next one, and the last one by the pinned root. The last
+ * certificate needs the name and key of the pinned root, but may differ otherwise, because Intel reissued its
+ * root.
  */
 async function pathDefects(chain: readonly Certificate[], pinned: Certificate): Promise<readonly Defect[]> {
   const root = chain.at(-1);
   const same =
     root && x509.sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
-  // `below`: the CAs between an issuer and the leaf; a root does not count itself (RFC 5280 4.2.1.9).
+  // `below` counts the CAs between an issuer and the leaf; a root does not count itself (RFC 5280 4.2.1.9).
   const below = (place: number): number => Math.min(place, chain.length - 2);
   const links = chain.map((child, place) => linkDefects(child, chain[place + 1] ?? pinned, below(place)));
   return [!same && 'the root is not the trusted one', ...(await Promise.all(links)).flat()];
 }
 
-/** Expects that `issuer` issued `child`, and is a CA that may have `below` CAs under it. */
+/** Expects that `issuer` issued `child`, and is a CA that may have `below` further CAs under itself. */
 async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<Defect[]> {
   const { outcome, found } = await issuedBy(child, issuer);
   const mayIssue =
@@ -132,8 +133,8 @@ export const CHAIN_ROWS: Rows<ChainSubject> = [
 export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
 
 /**
- * Reads the extension as Intel's platform CA writes it. Every part must be there once, with its length, and
- * nothing else. Only the configuration flags may be absent. Throws evidence_malformed.
+ * Reads Intel's extension of a PCK certificate, as the platform CA writes it. Every part must be there once,
+ * with its length, and nothing else. Only configuration flags may be absent. Throws evidence_malformed.
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);

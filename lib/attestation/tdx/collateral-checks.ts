@@ -57,7 +57,7 @@ const documentRows = (prefix: string, name: string, id: string, version: number)
 
 const UP_TO_DATE = 'UpToDate';
 
-/** Refuses other levels than `UpToDate`. `SWHardeningNeeded`, for one, needs work that nobody can verify. */
+/** Accepts only `UpToDate`. A level such as `SWHardeningNeeded` asks for work that nobody can verify. */
 const judgeLevel = (level: { readonly status: string } | undefined): Finding =>
   finding(level?.status === UP_TO_DATE, level?.status ?? 'no level is reached');
 

@@ -76,11 +76,11 @@ export type QuoteV4 = protobuf.MessageOf<typeof QUOTE_V4>;
 export type TdQuoteBody = protobuf.MessageOf<typeof TD_QUOTE_BODY>;
 export type EnclaveReport = protobuf.MessageOf<typeof ENCLAVE_REPORT>;
 
-/** Key type 2: ECDSA P-256. Certification data of type 6: a QE report, and within it type 5: a PCK chain. */
+/** Key type 2 is ECDSA P-256. Certification data of type 6 is a QE report with a PCK chain (type 5) in it. */
 export const QUOTE_TYPES = { version: 4, attestationKey: 2, tee: 0x81, certification: 6, pck: 5 } as const;
 export const QE_REPORT_BYTES = 384;
 
-/** In bytes. A quote has about 5 KB. Contrast adds `extra_bytes` of 70 to 86 KB, which may grow. */
+/** A limit in bytes. A quote has about 5 KB. Contrast adds `extra_bytes` of 70 to 86 KB, which may grow. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 /**

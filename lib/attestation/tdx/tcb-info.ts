@@ -74,7 +74,7 @@ export function readTcbInfo(info: JsonMembers) {
 export function readQeIdentity(identity: JsonMembers) {
   return {
     ...readIssue(identity),
-    /** The bytes are little-endian, as in the enclave report. */
+    /** MISCSELECT and its mask, little-endian, as in the enclave report. */
     miscSelect: {
       attributes: identity.get('miscselect', hex(4)),
       attributesMask: identity.get('miscselectMask', hex(4)),

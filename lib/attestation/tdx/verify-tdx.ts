@@ -11,16 +11,16 @@ import { POLICY_ROWS } from './policy-checks.ts';
 import { type QuoteV4, quoteParts } from './quote.ts';
 import { FORM_ROWS, SIGNATURE_ROWS } from './quote-checks.ts';
 
-/** `signer`: the checks of who signed the quote. `later`: those that follow the checks of the document. */
+/** `signer`: the checks of who signed the quote. `later`: the checks after those of the document. */
 export const TDX_ROWS = {
   signer: [...FORM_ROWS, ...CHAIN_ROWS, ...SIGNATURE_ROWS],
   later: [...POLICY_ROWS, ...COLLATERAL_ROWS],
 };
 
 /**
- * Returns whether all checks hold. One reference value must hold in all checks of software and platform. In
- * between, `documentHolds` makes the checks of the document. Nothing is fetched before it is known that an
- * enclave under the pinned root signed the quote.
+ * Returns whether all checks hold. One reference value must satisfy all checks of software and platform.
+ * Calls `documentHolds` in between, for the checks of the document. Fetches nothing before it is known that
+ * an enclave under the pinned root signed the quote.
  */
 export async function verifyTdx(
   checks: Checks,
