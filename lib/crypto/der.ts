@@ -1,12 +1,12 @@
 /**
- * A strict reader for DER (ITU-T X.690). It demands definite lengths in their shortest form, single-byte
- * tags, no trailing bytes and bounded depth. It returns views into the input and copies nothing. Readers for
- * the values of primitive elements follow, and for the PEM text (RFC 7468) of certificates. Every function
- * throws PrivatemodeError('evidence_malformed') and nothing else.
+ * A strict reader for DER (ITU-T X.690). The reader demands definite lengths in their shortest form,
+ * single-byte tags, no trailing bytes and bounded depth. It returns views into the input and copies nothing.
+ * This file also reads values of primitive elements, and the PEM text (RFC 7468) of certificates. Every
+ * function throws PrivatemodeError('evidence_malformed') and nothing else.
  */
 import { PrivatemodeError } from '../errors.ts';
 
-/** Universal tags as the identifier octet has them. SEQUENCE and SET include the constructed bit. */
+/** ASN.1 universal tags as the identifier octet has them. SEQUENCE and SET include the constructed bit. */
 export const TAG = {
   boolean: 0x01,
   integer: 0x02,
@@ -47,7 +47,7 @@ function readElement(bytes: Uint8Array, start: number, depth: number) {
   if (contentStart > bytes.length) throw malformed('DER ends inside a length');
   const digits = bytes.subarray(start + 2, contentStart);
   const length = isLong ? digits.reduce((sum, byte) => sum * 256 + byte, 0) : first;
-  // An indefinite length has no digits. It counts as 0, which the long form may not state, so it is refused.
+  // An indefinite length has no digits, so it counts as 0, which the long form may not state.
   if (isLong && length < Math.max(0x80, 256 ** (digits.length - 1)))
     throw malformed('DER uses a length that is indefinite, or not in its shortest form');
   const end = contentStart + length;
@@ -109,7 +109,7 @@ export class DerCursor {
     return expectTag(this.#elements.shift(), tag);
   }
 
-  /** Reads the next element with `read` if it has this tag. Otherwise leaves it and returns undefined. */
+  /** Reads the next element with `read` if its tag is `tag`; else takes nothing and returns undefined. */
   optional<T>(tag: number, read: (element: Der) => T): T | undefined {
     return this.#elements[0]?.tag === tag ? read(this.take()) : undefined;
   }
@@ -179,7 +179,7 @@ export function readBitString(element: Der, most: number): Uint8Array {
   const { content } = expectTag(element, TAG.bitString);
   const [unused = 8] = content;
   const bytes = content.subarray(1);
-  // If there is no last byte, none of its bits can be unused.
+  // A BIT STRING without data bytes cannot have unused bits.
   const last = bytes.at(-1) ?? 0xff;
   if (unused > most || (last & ((1 << unused) - 1)) !== 0) throw malformed('bad BIT STRING');
   return bytes;
@@ -222,7 +222,7 @@ const BLOCK = /-----BEGIN CERTIFICATE-----\r?\n([A-Za-z0-9+/=\r\n]*?)\r?\n?-----
 
 /**
  * Decodes the CERTIFICATE blocks of a PEM text, at least one. Only white space may stand between the blocks
- * and around them. Their base64 must be canonical.
+ * and around them. The base64 of each block must be canonical.
  */
 export function decodeCertificates(text: string): Uint8Array[] {
   const blocks = [...text.matchAll(BLOCK)];

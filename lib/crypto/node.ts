@@ -17,7 +17,7 @@ import ghashModule from './ghash/module.json' with { type: 'json' };
 export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 const BLOCK = 16; // bytes of an AES block, and of the AAD of a short message
-const IV_AT = BLOCK - IV_BYTES; // where the iv is in the block that then takes the AAD
+const IV_AT = BLOCK - IV_BYTES; // offset of the iv in its block, which the AAD overwrites later
 /** The most bytes of a short ciphertext. For a longer one, an OpenSSL context costs less than this GHASH. */
 const SHORT_BYTES = 512;
 const TOGETHER = 14; // short messages opened in one call: the module's memory has room for so many
@@ -37,13 +37,13 @@ export const sha384 = (...parts: Uint8Array[]): Uint8Array =>
 /** SHA-256 as 32 characters, one per byte. The shard key needs it once every few tokens of a prompt. */
 export const sha256Latin1 = (bytes: Uint8Array): string => openssl.hash('sha256', bytes, 'latin1');
 
-/** Whether both hold the same bytes. The time that this takes depends on the lengths only. */
+/** Compares the bytes. The time of a comparison depends on the lengths only. */
 export const constantTimeEqual = (a: Uint8Array, b: Uint8Array): boolean =>
   a.length === b.length && openssl.timingSafeEqual(a, b);
 
 /**
- * `scalar` times the base point of P-384, as 0x04 || x || y (SEC 1 2.3.3), 97 bytes. For public data only
- * (FIPS 186-5, SP 800-186 3.2.1.4). Throws unless 0 < scalar < order. Takes 1 ms; JavaScript takes 4 ms.
+ * `scalar` times the base point of P-384, as 0x04 || x || y (SEC 1 2.3.3), 97 bytes. Use it for public data
+ * only (FIPS 186-5, SP 800-186 3.2.1.4). Throws unless 0 < scalar < order. Takes 1 ms; JavaScript takes 4.
  */
 export function multiplyBaseP384(scalar: bigint): Uint8Array {
   const ecdh = openssl.createECDH('secp384r1');
@@ -81,22 +81,22 @@ const TEXTS_AT = HASH_AT + BLOCK;
 const subkeyInUse = Buffer.from(memory.buffer, SUBKEY_AT, BLOCK);
 const hashed = Buffer.from(memory.buffer, HASH_AT, BLOCK);
 
-/** For each short message: AAD, ciphertext, tag. Zeros and the block of lengths later replace the tag. */
+/** Holds AAD, ciphertext and tag of each short message. Zeros and lengths later replace the tag. */
 const texts = Buffer.from(memory.buffer, TEXTS_AT, TOGETHER * (BLOCK + SHORT_BYTES + TAG_BYTES));
-/** At the same offsets, for each message: J0 in place of the AAD, then the counter blocks. */
+/** Holds for each message, at its offsets in `texts`: J0 in place of the AAD, then the counter blocks. */
 const counters = Buffer.alloc(texts.length);
 
 /** Rounds `size` up to whole blocks. */
 const padded = (size: number): number => (size + BLOCK - 1) & -BLOCK;
-/** The bytes of a ciphertext, without its tag, that was received as hex. */
+/** The number of bytes of a ciphertext, without its tag. `body` is in hex. */
 const sizeOf = (body: string): number => body.length / 2 - TAG_BYTES;
-/** The bytes that a message takes in `texts`. */
+/** The number of bytes that a message takes in `texts`. */
 const spanOf = (body: string): number => BLOCK + padded(body.length / 2);
 const isShort = ({ aad, body }: SealedParts): boolean => aad.length === BLOCK && sizeOf(body) <= SHORT_BYTES;
 
 /**
- * Whether the tag is right, in constant time: T ^ CIPH(J0) must be the GHASH of AAD and ciphertext, each
- * padded with zeros to whole blocks, and of both lengths in bits (7.2, steps 5 to 8). Overwrites the tag.
+ * Whether the tag is right, in constant time (7.2, steps 5 to 8). T ^ CIPH(J0) must be the GHASH of AAD and
+ * ciphertext, each padded with zeros to whole blocks, and of both lengths in bits. Overwrites the tag.
  */
 function isAuthentic(at: number, size: number, stream: Buffer): boolean {
   const tagAt = at + BLOCK + size;

@@ -51,8 +51,8 @@ export class SecretKey {
   }
 
   /**
-   * noble seals whole messages only, so this combines its CTR and GHASH (NIST SP 800-38D 7.1). Throws
-   * `internal` also for a piece after one that ends within a block, because key stream would be used twice.
+   * noble seals whole messages only, so this code combines noble's CTR and GHASH (NIST SP 800-38D 7.1).
+   * Throws `internal` also for a piece after one that ends within a block, as key stream would be used twice.
    */
   seal(iv: Uint8Array, aad: Uint8Array) {
     if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');

@@ -12,9 +12,9 @@ export type EcdsaHash = 'sha256' | 'sha384';
 
 /** A public key, with the facts that decide which signatures it may verify. */
 export interface PublicKey {
-  /** Keys of type `other` verify nothing here. A key that is bound to PSS (RFC 4055 3.1) is one of them. */
+  /** Keys of type `other`, such as a key that is bound to PSS (RFC 4055 3.1), verify nothing here. */
   readonly algorithm: 'ec' | 'rsa' | 'other';
-  /** The curve. Undefined for other curves, on which nothing verifies. `point` is 0x04 || x || y. */
+  /** The curve, undefined for any other curve, on which nothing verifies. `point` is 0x04 || x || y. */
   readonly curve?: EcCurve | undefined;
   readonly point?: Uint8Array;
   readonly rsa?: { readonly modulusBits: number; readonly exponent: bigint };
@@ -124,7 +124,7 @@ export async function verifyRsaPssSha384(
   data: Uint8Array,
   signature: Uint8Array,
 ): Promise<boolean> {
-  // RFC 8017 8.1.2, step 1. Some engines skip this step and accept a signature without its leading zeros.
+  // Step 1 of RFC 8017 8.1.2. Some engines skip step 1 and accept a signature without its leading zeros.
   if (imported === undefined || 8 * signature.length !== rsa?.modulusBits) return false;
   try {
     const pss = { name: 'RSA-PSS', saltLength: 48 };
