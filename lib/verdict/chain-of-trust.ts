@@ -6,7 +6,7 @@ import { CHECK_SECTIONS } from '../attestation/verify-evidence.ts';
 import { type Paint, plural } from '../text.ts';
 import type { Verdict } from './verdict.ts';
 
-/** One link of the chain. The verdict has its checks under the same ids. The texts are for a person. */
+/** One link of the chain of trust, with texts for a person. The verdict has the checks by the same ids. */
 export interface ChainLink {
   readonly id: 'hardware' | 'manifest' | 'coordinator' | 'mesh' | 'secret';
   readonly title: string;
@@ -76,7 +76,7 @@ export function chainOfTrust({ checks, roots }: Pick<Verdict, 'checks' | 'roots'
   });
 }
 
-/** How an outcome is displayed. `custom`: passed, but under other roots than those of AMD and Intel. */
+/** How an outcome looks. `custom` stands for a pass under other roots than those of AMD and Intel. */
 export const MARKS = {
   pass: ['good', '✓'],
   custom: ['caution', '!'],

@@ -8,9 +8,9 @@ import { failedCheck, failureOf, outcomeOfError, type Verdict } from './verdict.
 
 /** A recorded exchange with the service, to be judged. */
 export interface Subject extends Omit<VerifyInput, 'secretFollows'> {
-  /** The messages of the secret exchange. Undefined if no secret exchange was completed. */
+  /** The messages of the secret exchange, or undefined if none was completed. */
   readonly secret: SecretMessages | undefined;
-  /** The error, not one of a check, that ended the attestation. */
+  /** The error outside the checks that ended the attestation, if there was one. */
   readonly ended: PrivatemodeError | undefined;
 }
 
@@ -27,8 +27,8 @@ export async function judge({ secret, ended, ...input }: Subject): Promise<Verdi
 const NO_SECRET = new PrivatemodeError('verify_input_invalid', 'there is no secret exchange');
 
 /**
- * The verdict on evidence that was checked under these roots. It is `unavailable` if nothing failed but the
- * fetching of collateral.
+ * The verdict on evidence that was checked under these roots. The verdict is `unavailable` if nothing failed
+ * but the fetching of collateral.
  */
 export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verdict {
   const { tee = null, manifestSha256, at, checks } = found;

@@ -1,6 +1,6 @@
 /**
- * The record: one exchange with the service as a JSON file. It has the messages and all by which they were
- * judged, so that anybody can judge them again offline (docs/verify.md). It holds no key and no secret.
+ * The record: one exchange with the service as a JSON file. A record has the messages and the inputs of their
+ * checks, so that anybody can judge them again offline (docs/verify.md). A record has no key and no secret.
  */
 import { sha256Hex } from '../attestation/check.ts';
 import { base64, integer, type JsonMembers, OBJECT, readMembers, TEXT } from '../attestation/json-members.ts';
@@ -17,7 +17,7 @@ export type JudgedExchange = Pick<Subject, 'nonce' | 'document' | 'manifest' | '
 /** The text of a record, and the SHA-256 of the text in lower-case hex, which names the record. */
 export type ExchangeRecord = Readonly<Record<'sha256' | 'text', string>>;
 
-/** Records one attestation of the service at `host` (https://HOST:PORT). Collateral comes from `source`. */
+/** Records one attestation of `host` (https://HOST:PORT), which must get its collateral from `source`. */
 export function recordExchange(collateral: CollateralSource, host: string) {
   const answers = new Map<string, object>();
   const source = sourceOf(async (ask, name, query) => {
@@ -41,7 +41,7 @@ export function recordExchange(collateral: CollateralSource, host: string) {
 
 /**
  * Reads a record so that `judge` can judge it again. Nothing vouches for `time`, `host`, `version` and the
- * verdict `stated`: they are only what the writer of the record says. Throws what `refuse` makes of a defect.
+ * verdict `stated`: they are only what the writer of the record says. Throws the error that `refuse` makes.
  */
 export function readRecord(file: Uint8Array, refuse: (defect: string) => Error) {
   // A member that appears twice is refused, because two readers may read it differently.
@@ -85,12 +85,12 @@ const ANSWERS: Readonly<Record<Question, Shape>> = {
   intelPckCrl: { ...LIST, issuerChain: TEXT },
   intelRootCrl: LIST,
 };
-/** The member of a stored copy of collateral, which was used because fetching had failed. */
+/** The members that tell of a stored copy of collateral, which was used because a fetch failed. */
 const STORED = { fetchedAt: integer(8_640_000_000_000_000), because: TEXT };
 
 type Shape = Readonly<Record<string, Parameters<JsonMembers['get']>[1]>>;
 
-/** Reads the members that `shape` lists, each as the type that it states. */
+/** Reads the members that `shape` lists, each as the type that `shape` states. */
 const read = <Wanted extends Shape>(from: JsonMembers, shape: Wanted) =>
   Object.fromEntries(Object.entries(shape).map(([name, kind]) => [name, from.get(name, kind)])) as {
     [Name in keyof Wanted]: NonNullable<ReturnType<Wanted[Name]['read']>>;
@@ -112,7 +112,7 @@ function rootsIn(roots: JsonMembers): TrustRoots {
   return { snp: Object.fromEntries(pairs), tdx: readIfThere(roots, 'tdx', { root: TEXT }) };
 }
 
-/** The error outside the checks that the verdict states. It may be believed: no error accepts evidence. */
+/** The error outside the checks that the verdict states. Believing it is safe: no error accepts evidence. */
 function errorIn({ failure }: Json): PrivatemodeError | undefined {
   const { id, code, found } = (failure ?? {}) as Json;
   if (id !== null || typeof code !== 'string' || typeof found !== 'string') return undefined;
@@ -121,7 +121,7 @@ function errorIn({ failure }: Json): PrivatemodeError | undefined {
 
 const missing = (why: string) => new PrivatemodeError('collateral_unavailable', why);
 
-/** A source of collateral. It asks `answer`, as in `amdCrl {"product":"Genoa"}`, and throws its errors. */
+/** A source of collateral, which asks `answer`, as in `amdCrl {"product":"Genoa"}`, and throws its errors. */
 const sourceOf = (answer: (ask: string, name: Question, query: unknown) => unknown): CollateralSource =>
   Object.fromEntries(
     Object.keys(ANSWERS).map((name) => [

@@ -6,9 +6,9 @@ import { type Paint, painter, plural, printable } from '../text.ts';
 import { chainOfTrust, linkLine, MARKS, titleOf } from './chain-of-trust.ts';
 import { errorOf, OUTCOMES, type Verdict } from './verdict.ts';
 
-/** The circumstances of a verification that its text tells. */
+/** The circumstances of a verification, which its text tells. */
 export interface Report {
-  /** A live service under the `managed` manifest that it publishes or a `static` one, or a `record`. */
+  /** `managed`: the manifest that a live service publishes. `static`: a given manifest. `record`: a file. */
   readonly mode: 'managed' | 'static' | 'record';
   /** What was verified. `manifest` says where the expected manifest comes from. */
   readonly subject: string;
@@ -112,7 +112,7 @@ function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): 
     .join('\n');
 }
 
-/** The five links, each with its meaning. With `verbose`, the checks of a link stand below the link. */
+/** The five links of the chain of trust. With `verbose`, the checks of a link stand below the link. */
 function chain(verdict: Verdict, verbose: boolean, paint: Paint): string {
   const made = verdict.checks.filter(({ outcome }) => outcome !== 'not-evaluated');
   if (verdict.checks.length === 0) return '';

@@ -6,7 +6,7 @@ import type { Check, Outcome } from '../attestation/check.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { safeJson } from '../text.ts';
 
-/** A verdict in its JSON form. Receipts name its hash; GET /verification shows it. Members are only added. */
+/** A verdict as JSON. Receipts name its hash; GET /verification shows it. New versions only add members. */
 export interface Verdict {
   /**
    * `accepted`: the service is what the manifest says. With any other outcome, the service is not trusted.
@@ -14,9 +14,9 @@ export interface Verdict {
    * so nothing is proved either way.
    */
   readonly outcome: Outcome | 'unavailable';
-  /** The processor that signed the evidence: AMD SEV-SNP or Intel TDX. Null if there was no evidence. */
+  /** The processor that signed the evidence: AMD SEV-SNP or Intel TDX, or null if there was no evidence. */
   readonly tee: 'snp' | 'tdx' | null;
-  /** SHA-256 of the text of the expected manifest, lower-case hex. Null if there was no manifest. */
+  /** SHA-256 of the text of the expected manifest, lower-case hex, or null if there was no manifest. */
   readonly manifestSha256: string | null;
   /** The moment with which all dates were compared, RFC 3339 in UTC. */
   readonly at: string;
@@ -24,17 +24,17 @@ export interface Verdict {
   readonly roots: 'vendor' | 'custom';
   /** Every check of the verification, in order, with what was expected and what was found. */
   readonly checks: readonly Omit<Check, 'detail'>[];
-  /** What decided against the service. Null exactly if the service was accepted. */
+  /** What decided against the service; null exactly if the service was accepted. */
   readonly failure: {
-    /** The check that failed. Null for an error outside the checks, such as a host that does not respond. */
+    /** The check that failed, or null for another error, such as a host that does not respond. */
     readonly id: string | null;
     /** The code of the failure, one of the codes in `ERRORS`. */
     readonly code: string;
-    /** What would have been right. Null if no check failed. */
+    /** What would have been right, or null if no check failed. */
     readonly expected: string | null;
     /** What was found instead, as text for a person. */
     readonly found: string;
-    /** The section of docs/protocol/attestation.md that states the rule. Null if no check failed. */
+    /** The section of docs/protocol/attestation.md that states the rule, or null if no check failed. */
     readonly source: string | null;
   } | null;
 }
@@ -44,10 +44,10 @@ type Failure = NonNullable<Verdict['failure']>;
 /** The text of a verdict, safe to show on a terminal. Receipts hold the SHA-256 of this text. */
 export const verdictText = (verdict: Verdict): string => `${safeJson(verdict, 2)}\n`;
 
-/** The error of each failure. It has facts that the JSON of the verdict does not hold. */
+/** The error of each failure, with facts that the JSON of the verdict does not hold. */
 const ERROR_OF = new WeakMap<Failure, PrivatemodeError>();
 
-/** Makes the failure for an error: one of `check`, or without `check` one outside the checks. */
+/** Makes the failure for an error. Without `check`, the error arose outside the checks. */
 export function failureOf(error: PrivatemodeError, check?: Check): Failure {
   const { id = null, expected = null, found = error.message, source = null } = check ?? {};
   const failure = { id, code: error.code, expected, found, source };
@@ -58,7 +58,7 @@ export function failureOf(error: PrivatemodeError, check?: Check): Failure {
 const NEWER_REMEDY =
   'Update this program to its latest version, which may understand this evidence; do not trust the remote before it does.';
 
-/** The failure that a check decided. Undefined: no check failed, but the evidence is not accepted. */
+/** The failure of the check that decided. Without `check`, no check failed, but none accepted either. */
 export function failedCheck(check: Check | undefined): Failure {
   if (check === undefined)
     return failureOf(new PrivatemodeError('attestation_failed', 'the evidence was not accepted'));
@@ -98,7 +98,7 @@ export const CUSTOM_ROOTS_EXIT_CODE = 35;
 /** Exit code for wrong flags and for anything else that prevents a verification. stderr has `Error: …`. */
 export const USAGE_EXIT_CODE = 1;
 
-/** secret_exchange_failed belongs here: it means that the secret service's response cannot be read. */
+/** secret_exchange_failed means here that the response of the secret service cannot be read. */
 const MALFORMED: readonly string[] = ['verify_input_invalid', 'evidence_malformed', 'secret_exchange_failed'];
 
 /** The outcome of a verdict for an error outside the checks. */
