@@ -3,17 +3,17 @@ import { TIMES, type Times } from './times.ts';
 
 export interface Clock {
   readonly times: Times;
-  /** Wall clock, ms since 1970. It goes on while the machine sleeps. */
+  /** The wall clock, in ms since 1970, which goes on while the machine sleeps. */
   now(): number;
   /**
-   * Monotonic clock, in ms since a moment that is the same for all processes of this machine. Nobody can set
-   * this clock, but it stands still while the machine sleeps.
+   * The monotonic clock, in ms since a moment that is the same for all processes of this machine. Nobody can
+   * set this clock, but it stands still while the machine sleeps.
    */
   monotonic(): number;
   /**
    * Runs `then` once, at the earliest after `ms`. Returns a function that cancels the timer. A timer that is
-   * `waiting` keeps the process alive, because somebody waits for it. Other timers do not, because nobody
-   * needs them once everything else has ended.
+   * `waiting` keeps the process alive, because somebody waits for it. Other timers do not keep the process
+   * alive: nobody needs them once everything else has ended.
    */
   after(ms: number, then: () => void, waiting?: 'waiting'): () => void;
 }
@@ -37,7 +37,7 @@ export const presentOf = (clock: Pick<Clock, 'now' | 'monotonic' | 'times'>): Pr
   times: clock.times,
 });
 
-/** The clock of the operating system, with these lengths of waits. */
+/** The clock of the operating system, with the waits in `times`. */
 export const clockWith = (times: Times): Clock => ({
   times,
   now: () => Date.now(),
@@ -73,16 +73,16 @@ export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void)
 const ignore = (): void => {};
 
 /**
- * One wait at a time: calls `late` if `ms` pass without `refresh`. A refresh sets no timer. A new wait sets
- * one only if the current timer would fire too late. So both are cheap enough for each piece of a stream.
+ * One wait at a time: calls `late` if `ms` pass without `refresh`. A refresh sets no timer; a new wait sets
+ * one only if the current timer would fire too late. So both calls are cheap for each piece of a stream.
  */
 export class Deadline {
   readonly #clock: Pick<Clock, 'monotonic' | 'after'>;
   #late = ignore;
   #ms = 0;
-  /** When the wait ends, by the monotonic clock. Infinity if nobody waits. */
+  /** When the wait ends, by the monotonic clock; Infinity if nobody waits. */
   #due = Number.POSITIVE_INFINITY;
-  /** When the timer fires next, by the monotonic clock. Infinity if no timer is set. */
+  /** When the timer fires next, by the monotonic clock; Infinity if no timer is set. */
   #looksAt = Number.POSITIVE_INFINITY;
   #cancelTimer = ignore;
 
@@ -193,7 +193,7 @@ export class Alarm {
   readonly #clock: Clock;
   readonly #ring: () => void;
   #cancel = (): void => {};
-  /** The time of the alarm: wall clock, ms since 1970. Infinity before the first `set`. */
+  /** The time of the alarm, wall clock, ms since 1970; Infinity before the first `set`. */
   due = Number.POSITIVE_INFINITY;
 
   constructor(clock: Clock, ring: () => void) {

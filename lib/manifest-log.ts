@@ -10,7 +10,7 @@ import { inTime, makeDirectory, publish, syncDirectory, unless, writeAll } from 
 
 export type ManifestLog = ReturnType<typeof createManifestLog>;
 
-/** `appended`: whether a line was added. If the last manifest in the log was this one, none was added. */
+/** `appended`: whether a line was added, because the last manifest in the log was not this one. */
 export type ManifestRecord = Readonly<{ appended: boolean; path: string }>;
 
 /** The time and the name of the manifest's file. The file lies beside the log, whatever its path says. */

@@ -11,7 +11,7 @@ export function printable(text: string, limit = 1000): string {
 
 export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
 
-/** Escapes what JSON leaves unprintable, as in `\u009b`. Line ends stay: they only separate values. */
+/** Escapes unprintable characters in JSON, as in `\u009b`. Line ends stay, as they only separate values. */
 export const printableJson = (json: string): string =>
   json.replace(UNPRINTABLE, (character) =>
     character.replace(/[^\n]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
@@ -28,7 +28,7 @@ export const shellWord = (word: string): string =>
 /** The count with its noun, as in `1 check`, `2 checks`. */
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
-/** Whether an output is a terminal with colours, unless the user refused them (https://no-color.org). */
+/** Whether an output is a terminal with colours that the user has not refused (https://no-color.org). */
 export const hasColours = ({ isTTY }: { isTTY?: boolean | undefined }, env: NodeJS.ProcessEnv): boolean =>
   isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
 

@@ -7,7 +7,7 @@ export const TIMES = Object.freeze({
   // The secret (lib/session)
   /**
    * A secret is renewed this long after its exchange, at three quarters of the hour for which the service
-   * keeps it (docs/protocol/inference.md 10). The reference proxy makes requests wait then.
+   * keeps it (docs/protocol/inference.md 10). In the reference proxy, requests wait at that time.
    */
   secretRenew: 2_700_000,
   /** How much earlier, at random, a renewal may come: proxies started together must not renew together. */
@@ -20,9 +20,9 @@ export const TIMES = Object.freeze({
   /** How long a request waits for a verified service: during its upload, after it, and before a retry. */
   epochWait: 30_000,
   /**
-   * How long after the first rejection of the service a second one counts, because anybody on the way can
-   * cause one. A waiting request may begin an attempt this long after the last attempt began, and may try a
-   * denied secret this long after the last try.
+   * A second rejection of the service counts only this long after the first, because anybody on the way can
+   * send one. A waiting request begins an attempt no earlier than this after the last one began. It tries a
+   * denied secret no earlier than this after the last try.
    */
   confirmAfter: 6_000,
   /** How long a request waits for a renewal while the service is refused, as it may have been repaired. */
@@ -36,7 +36,7 @@ export const TIMES = Object.freeze({
   longestBackoff: 60_000,
   /** How long a key that the service refused is not tried again. */
   refusedKeyKept: 30_000,
-  /** The longest timer of an alarm, which then reads the wall clock again, because that may have jumped. */
+  /** The longest timer of an alarm, which then reads the wall clock again, since that clock may jump. */
   alarmLook: 30_000,
 
   // Calls that the session makes
@@ -47,8 +47,8 @@ export const TIMES = Object.freeze({
   collateralTimeout: 20_000,
   collateralAgainTimeout: 5_000,
   /**
-   * A host that sends 429 without Retry-After gets no such call for this long: AMD allows about one identical
-   * request in that time.
+   * A host that sends 429 without Retry-After gets no identical request for this long, because AMD allows
+   * about one in that time.
    */
   usualPause: 10_000,
   /** The longest pause that a host can demand, because a hostile host may demand any. */
@@ -62,7 +62,7 @@ export const TIMES = Object.freeze({
    * routers before them, keep idle connections for longer.
    */
   warmRenew: 45_000,
-  /** For this long no connection is opened ahead, after one could not be opened or was closed. */
+  /** How long no connection is opened ahead after one could not be opened, or was closed. */
   warmPause: 10_000,
   /** The interval between looks at the connections that are kept ready. */
   warmLook: 1_000,
@@ -73,7 +73,7 @@ export const TIMES = Object.freeze({
   staleWithin: 2_000,
   /** The pause before a request that met a reset connection is sent again. */
   resetPause: 50,
-  /** How long the rest of a complete response may take to come, so that its connection can be used again. */
+  /** How long the rest of a complete response may take, so that its connection can be used again. */
   upstreamLinger: 5_000,
   /** The idle time after which the operating system probes a connection to the service. */
   keepAliveProbe: 1_000,
@@ -81,7 +81,7 @@ export const TIMES = Object.freeze({
   // One request of an application (lib/gateway)
   /** The span over which the rate of an upload is measured, again and again. */
   uploadSpan: 10_000,
-  /** A client that reads nothing of a response that waits for it loses its connection after this time. */
+  /** A client that reads nothing of its response for this long loses its connection. */
   readerWait: 600_000,
   /** How long the rest of an upload is still read once its response is complete. */
   discardWait: 1_000,
@@ -107,7 +107,7 @@ export const TIMES = Object.freeze({
   /** The least pause between log lines about clients that use http in place of https, or the reverse. */
   wrongSchemePause: 60_000,
   certificateLook: 10_000,
-  /** How long before a certificate expires a notice says so. */
+  /** How long before the end of a certificate a notice about its expiry appears. */
   expirySoon: 14 * 86_400_000,
   /** The time limit for a message to the service manager, systemd. */
   managerTimeout: 10_000,
@@ -117,11 +117,11 @@ export const TIMES = Object.freeze({
   standingLook: 10_000,
   /** How long error events, receipts and log have to finish after a second signal to stop. */
   lastWork: 5_000,
-  /** How long after the grace period of its responses the process ends itself. */
+  /** The process ends itself this long after the grace period for its last responses. */
   stopMargin: 15_000,
   /** How long the ended program stays alive to write a log that nobody reads. */
   unreadLog: 1_000,
-  /** How long the start waits for the service before the log says so; the interval at a terminal. */
+  /** How long the start waits for the service in silence, and how often a terminal shows the wait. */
   startPatience: 3_000,
   startLook: 1_000,
 
@@ -158,7 +158,7 @@ export const TIMES = Object.freeze({
   adminTimeout: 10_000,
   /** Failures in a row, all within this span, say that the service cannot be reached. */
   failuresWithin: 60_000,
-  /** How long after such a failure load balancers should send requests again, to try the service. */
+  /** How long after a failure load balancers should send requests again, to try the service. */
   servingAgain: 30_000,
   /** The interval between samples of the traffic. */
   trafficSample: 1_000,

@@ -8,8 +8,8 @@ import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
 export type FileWatch = ReturnType<typeof watchFiles>;
 
 export interface Follower<T> {
-  readonly changed: (next: T) => void; // gets the new content, if it is not as before
-  /** Gets, at each look, why the file cannot be used. The content from before stays in force. */
+  readonly changed: (next: T) => void; // gets the content of the file, if that has changed
+  /** Gets, at each look, why the file cannot be used. The earlier content of the file stays in force. */
   readonly failed: (error: PrivatemodeError) => void;
   readonly usable?: () => void; // called at each look at a file that can be used, before `changed`
   readonly clock: Clock;
