@@ -62,7 +62,7 @@ export const TIMES = Object.freeze({
    * routers before them, keep idle connections for longer.
    */
   warmRenew: 45_000,
-  /** How long no connection is opened ahead after one could not be opened, or was closed. */
+  /** After a connection could not be opened ahead, or was closed, none is opened ahead for this long. */
   warmPause: 10_000,
   /** The interval between looks at the connections that are kept ready. */
   warmLook: 1_000,
@@ -98,11 +98,11 @@ export const TIMES = Object.freeze({
   /** The interval at which Node looks for connections whose request head is late. */
   headLook: 1_000,
   keepAliveTimeout: 75_000,
-  /** How long the error event of a response that a shutdown ends has to reach its client. */
+  /** When a shutdown ends a response, its error event has this long to reach the client. */
   farewell: 2_000,
   /** How long a connection without a request has to send one while the listener drains. */
   firstRequest: 1_000,
-  /** How long the end of a connection that does not speak HTTP may take. */
+  /** How long closing a connection that does not speak HTTP may take. */
   strangerLinger: 1_000,
   /** The least pause between log lines about clients that use http in place of https, or the reverse. */
   wrongSchemePause: 60_000,

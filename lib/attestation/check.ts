@@ -78,7 +78,7 @@ export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Arra
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 export const sha256Hex = (bytes: Uint8Array): string => hex(sha256(bytes));
 
-/** A finding that the check does not apply. `why` says why manifest or evidence does not ask for it. */
+/** The finding for a check that does not apply. `why` says why manifest or evidence does not ask for it. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
 
 /** Returns the value of `read`, or the PrivatemodeError that `read` throws. Rethrows any other error. */

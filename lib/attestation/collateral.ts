@@ -41,7 +41,7 @@ export interface EvidenceContext {
 
 /** Whether collateral was fetched now, or is a stored copy. */
 export interface Obtained {
-  /** For a stored copy: when it was fetched (ms since 1970), and why no newer one could be fetched now. */
+  /** When a stored copy was fetched (ms since 1970), and why no newer one could be fetched now. */
   readonly stored?: { readonly fetchedAt: number; readonly because: string } | undefined;
 }
 

@@ -42,8 +42,8 @@ export const constantTimeEqual = (a: Uint8Array, b: Uint8Array): boolean =>
   a.length === b.length && openssl.timingSafeEqual(a, b);
 
 /**
- * `scalar` times the base point of P-384, as 0x04 || x || y (SEC 1 2.3.3), 97 bytes. Use it for public data
- * only (FIPS 186-5, SP 800-186 3.2.1.4). Throws unless 0 < scalar < order. Takes 1 ms; JavaScript takes 4.
+ * `scalar` times the base point of P-384, as 0x04 || x || y (SEC 1 2.3.3), 97 bytes. `scalar` must be public
+ * (FIPS 186-5, SP 800-186 3.2.1.4). Throws unless 0 < scalar < order. Takes 1 ms; JavaScript takes 4 ms.
  */
 export function multiplyBaseP384(scalar: bigint): Uint8Array {
   const ecdh = openssl.createECDH('secp384r1');
