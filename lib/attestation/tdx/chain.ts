@@ -133,9 +133,8 @@ export const CHAIN_ROWS: Rows<ChainSubject> = [
 export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
 
 /**
- * Reads Intel's extension of a PCK certificate, as the platform CA writes it. Every part must be present
- * once, with its exact length, and no other part. Only configuration flags may be absent. Throws
- * evidence_malformed.
+ * Reads Intel's extension of a PCK certificate, as the platform CA writes it. Each part must be there once,
+ * with its length, and no other part. Only configuration flags may be absent. Throws evidence_malformed.
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);
