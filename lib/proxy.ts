@@ -41,7 +41,7 @@ interface ProxyEnvironment {
 }
 
 /**
- * Starts the proxy. The promise resolves when the port is open; with --reuse-port `opened` does so. Throws
+ * Starts the proxy. The promise, or with --reuse-port `opened`, resolves when the port is open. Throws
  * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed, what givenManifest throws.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment) {

@@ -62,7 +62,7 @@ function shown(error: PrivatemodeError, context: ErrorContext): [contentType: st
   const { format, accept } = context;
   if (format === 'plain') return ['text/plain; charset=utf-8', `${sentence(error, context)}\n`];
   const json = jsonOf(error, context);
-  // Only this exact Accept gets an error event, except in the Responses API (docs/protocol/inference.md 11).
+  // An error event needs exactly this Accept; the Responses API has none (docs/protocol/inference.md 11).
   if (accept !== 'text/event-stream' || format === 'responses') return ['application/json', json];
   return ['text/event-stream', `event: error\ndata: ${json}\n\n`];
 }

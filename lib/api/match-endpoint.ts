@@ -18,8 +18,8 @@ export type Refusal = Match<'refusal'> & {
 };
 
 /**
- * Decides what a request line means. `rawTarget`: as it came over the wire. `offered`: the optional rows that
- * are served. `upgrade`: the header. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
+ * Decides what a request line means. `rawTarget`: as received. `offered`: the optional rows that are served.
+ * `upgrade`: the header Upgrade. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
  */
 export function matchEndpoint(
   method: string,

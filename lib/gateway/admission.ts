@@ -41,7 +41,7 @@ export function admit(
     const isOpen = found.kind === 'refusal' || (found.kind === 'local' && OPEN.has(found.id));
     const needsClient = deps.clients !== undefined && !isOpen;
     // A foreign page that DNS rebinding leads here has no valid key. So a request with a key is a program's,
-    // if somebody checks the key: we (--clients) or the service. Nobody checks a replaced key.
+    // if we (--clients) or the service check the key. Nobody checks a key that the configured key replaces.
     const { apiKeyFallback: fallback } = deps.settings;
     const leaves =
       found.kind === 'endpoint' && !isReplaced({ ...sent, configuredKey: deps.key.value(), fallback });

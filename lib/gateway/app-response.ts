@@ -31,7 +31,7 @@ type Method<Result> = (...args: unknown[]) => Result;
  * as one buffer, a token costs 7 % less (`stream_cpu_per_token`). Node writes the head. Strings are UTF-8.
  */
 export class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
-  readonly observers: ResponseObserver[] = []; // they see all that is written after they were added
+  readonly observers: ResponseObserver[] = []; // observers see all that is written after they were added
   inChunks = false; // whether the head announced chunked framing, which shows the end of the body
 
   override writeHead(...args: unknown[]): this {

@@ -18,8 +18,8 @@ export const saysBrowser = (headers: IncomingHttpHeaders): boolean =>
  * Returns origin_forbidden for a web page that may not spend our key. Programs, which send neither Origin nor
  * Sec-Fetch-Site, and pages of allowed origins pass. Of other pages only our own pass: Sec-Fetch-Site is
  * `same-origin` or `none` (the address bar) or, without it, Origin equals Host. DNS rebinding makes a foreign
- * page look like our own, so the host must be localhost, an IP literal or a known name of ours. Under other
- * names, a same-origin GET over plain HTTP has neither header: `looksLikeBrowser` tells who sent it.
+ * page look like our own, so the host must be localhost, an IP literal or a known name of ours. Such a page
+ * sends neither header with a GET over plain HTTP: `looksLikeBrowser` tells it from a program.
  */
 export function foreignPage(headers: IncomingHttpHeaders, policy: CorsPolicy, looksLikeBrowser: boolean) {
   const { origin, host, 'sec-fetch-site': site } = headers;
@@ -51,7 +51,7 @@ export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Rec
   return { 'access-control-allow-origin': origin, ...exposed, vary };
 }
 
-/** The headers of the response to a preflight. Undefined: the request is none, or has no allowed origin. */
+/** The headers of the response to a preflight. Undefined: no preflight, or an origin that is not allowed. */
 export function preflightHeaders(method: string, requested: IncomingHttpHeaders, policy: CorsPolicy) {
   const { origin, 'access-control-request-headers': wanted } = requested;
   const isPreflight = method === 'OPTIONS' && requested['access-control-request-method'] !== undefined;

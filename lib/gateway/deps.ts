@@ -25,7 +25,7 @@ export interface GatewayOptions {
   readonly streamKeepalive: number;
   readonly protocolVersion: string;
   readonly gpuOcspAllowUnknown: boolean;
-  readonly gpuOcspRevokedGracePeriod: number; // hours
+  readonly gpuOcspRevokedGracePeriod: number; // the grace period in hours
 }
 
 type Text = () => string | undefined;
@@ -45,7 +45,7 @@ export interface GatewayDeps {
   readonly aliases?: AliasTable | undefined;
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;
   readonly cors: () => CorsPolicy;
-  /** Undefined: everybody who reaches the gateway may use it. */
+  /** The known clients; undefined: everybody who reaches the gateway may use it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
   readonly gate?: RequestGate | undefined;
   readonly memory: Readonly<Record<MemoryBudget['of'], MemoryBudget>>;

@@ -140,7 +140,7 @@ const ORIGIN =
 /** A plain word or a version number, but nothing that could be an id, a key or a text. */
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
 
-/** The path of the row without a query; without a row its first segment, if that is a word (`/openai/*`). */
+/** The path for the log, without a query: that of the row, else the first segment if it is a plain word. */
 export function pathForLog(rawTarget: string): string {
   const read = readTarget(rawTarget);
   if (typeof read === 'string') return 'unknown';

@@ -44,7 +44,7 @@ export class Exchange {
   readonly req: IncomingMessage;
   readonly res: AppResponse;
   readonly decision: Admission;
-  /** Undefined: the proxy responds by itself. */
+  /** The endpoint and the target of the request; undefined: the proxy responds by itself. */
   readonly match: EndpointMatch | undefined;
   readonly client: Client | undefined;
   readonly format: Admission['format'];
@@ -173,7 +173,7 @@ export class Exchange {
     this.log('error', { code, status, reason: message, remedy, err }, 'Request failed');
   }
 
-  /** Called when a response has been read to its end. If it was encrypted, the service accepts the key. */
+  /** Called when a response has been read to its end. If it was encrypted, the service accepted the key. */
   authentic(): void {
     const { deps, operatorKey } = this;
     const { cipher } = this.attempt as SentAttempt;

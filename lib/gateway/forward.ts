@@ -129,7 +129,7 @@ function askedBy(exchange: ForwardedExchange, body: ParsedBody | undefined): Req
   return { streaming, choices, format, usage };
 }
 
-/** Resolves with the head of the response, or rejects with UpstreamFailure. `retry`: the second attempt's. */
+/** Resolves with the head of the response, or rejects with UpstreamFailure. `retry`: why this is a retry. */
 function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedBody, retry?: RetryRow) {
   const { deps, req, res, match, authorization, requestId, stats } = exchange;
   const { secretId, key } = epoch;

@@ -16,7 +16,7 @@ const FOR_LARGE = 7 / 8;
 export interface MemoryBudget {
   readonly of: keyof typeof REFUSALS;
   readonly limit: number; // bytes that all bodies may hold together
-  readonly used: { bufferedBytes: number }; // the bytes of the budget in use
+  readonly used: { bufferedBytes: number }; // bytes of the budget that are in use
 }
 
 /** The part of a budget that one request or response has. A body for which no room is left is refused. */

@@ -15,7 +15,7 @@ export const LONGEST_PLAIN = 1024 * 1024;
 /**
  * Collects the request body and reads it with `read`. Rejects with body_too_large, upload_too_slow,
  * too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone, and the reason for which the
- * exchange ends early. `release` frees the memory of the body, and its room.
+ * exchange ends early. `release` frees the memory of the body, and its share of the budget.
  */
 export async function receive<T extends object>(exchange: Exchange, read: BodyReader<T>) {
   const { deps, req, res, stats, deadline, requestRoom } = exchange;

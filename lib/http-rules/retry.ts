@@ -63,7 +63,7 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
   throw new PrivatemodeError('secret_denied', denied);
 }
 
-/** Whether a response may ask for a retry. The header that marks plain errors is ignored as unauthentic. */
+/** Whether a response may ask for a retry. The mark of plain errors is ignored: nothing authenticates it. */
 export const mayAskForRetry = (status: number): boolean => status === 500;
 
 const isDenial = (body: Uint8Array | undefined): boolean =>

@@ -4,7 +4,7 @@ import { BACKSLASH, invalidJson, refusal } from './tokens.ts';
 // The service's JSON path library takes these names for path syntax (docs/protocol/inference.md 5.4).
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
-const MAX_MEMBERS = 1000; // of an object; each costs a cipher context, and no API has a hundred members
+const MAX_MEMBERS = 1000; // members of an object; each costs a cipher context, and no API has a hundred
 const MAX_NAME_BYTES = 4096; // bytes as written; decoding a longer name would hold up other requests
 
 /**

@@ -32,7 +32,7 @@ export function overflowBody(body: Uint8Array, status: number, format: ErrorForm
   return error && Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
-/** Does the same for a parsed `error`. A stream never asks for less output: that works only at status 400. */
+/** Replaces a parsed `error`. A stream never asks for less output: that works only at status 400. */
 export function overflowError(error: unknown, format: ErrorFormat, inStream = true): object | undefined {
   const { message } = (error ?? {}) as { message?: unknown };
   if (typeof message !== 'string' || message.length > LONGEST) return undefined;

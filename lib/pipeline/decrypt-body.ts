@@ -74,7 +74,7 @@ function* openBody(
       }
     }
   }
-  // This check comes last: if a message has opened, a wrong error has been altered, and is not a stranger's.
+  // Checked last, because only opened messages tell an altered error from the error of a stranger.
   if (asked === undefined) checkError(body);
   const written = isArray ? `[${values.join()}]` : objectText(body.layout, values);
   return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(body.usage) };

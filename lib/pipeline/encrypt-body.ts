@@ -22,7 +22,7 @@ export interface Value {
 const SLICE_BYTES = 512 * 1024; // with slices of 64 KiB, TLS takes twice as long
 const STEP_BYTES = 32 * 1024; // bytes sealed in one go; larger results stay in memory until a full collection
 
-type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSealer]; // sealed, or else copied
+type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSealer];
 
 /**
  * Encrypts the body for one attempt; docs/protocol/inference.md 5.2 and 6.3 number the messages. Returns the

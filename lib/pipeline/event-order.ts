@@ -2,9 +2,9 @@
 import { isObject, type Members, notAuthentic } from './decrypter.ts';
 
 /**
- * Takes the next event: its type and, if the event has them, its parsed content (choices or delta) and
- * `index`. Returns whether the response is complete. Before that `[DONE]` and `message_stop` do not count:
- * anybody could forge these plain texts. Throws response_not_authentic if the event cannot come now.
+ * Takes the next event: its type and, if it has them, its parsed content (choices or delta) and `index`.
+ * Returns whether the response is complete. In an incomplete response `[DONE]` and `message_stop` do not
+ * count: anybody could forge these plain texts. Throws response_not_authentic if the event cannot come now.
  */
 export type EventOrder = (type: string, content: unknown, index: unknown) => boolean;
 

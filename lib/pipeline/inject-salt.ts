@@ -73,7 +73,7 @@ const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/
 const DIGEST_BYTES = 32;
 const TOKEN_BYTES = 4;
 const TOKEN_LIMIT = 1_000_000;
-/** How many tokens the link of the hash chain covers that begins at this token. */
+/** How many tokens one link of the hash chain covers, if the link begins at `token`. */
 const linkFrom = (token: number): number => (token >= 100_096 ? 512 : token >= 1024 ? 128 : 16);
 
 /** The shard key of a prompt under a salt (UTF-8). Throws context_too_large beyond a million tokens. */

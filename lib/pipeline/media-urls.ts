@@ -67,7 +67,7 @@ const PARTS = /^(https|data):(?:\/\/([^/?#]*))?([^?#]*)(?:\?[^#]*)?(#.*)?$/is;
 const CONTROL = /[\x00-\x1f\x7f]/;
 const CUT_ESCAPE = /%(?![\dA-Fa-f]{2})/;
 
-/** Accepts what Go 1.26's net/url accepts: escapes may be cut off in queries and in URLs without a slash. */
+/** Parses as Go 1.26's net/url: escapes may be cut off in a query, and in a path that begins without `/`. */
 function isAcceptedImage(url: string): boolean {
   const [, scheme, authority, path = '', fragment = ''] = PARTS.exec(url) ?? [];
   // A lone surrogate is refused, because some parsers read it together with the escape behind it.

@@ -37,7 +37,7 @@ const KINDS = {
   text_deltas: listOf(({ text }) => isText(text)),
   error: objectOf(({ message }) => isText(message)),
   blocks: listOf(({ type }) => isText(type)),
-  // These members tell a message from the delta of a block, which a gateway could put in its place.
+  // `id`, `model` and `content` tell a message from a block's delta, which a gateway could put in its place.
   message: objectOf(
     ({ id, model, content }) => isText(id) && isText(model) && Array.isArray(content) && content.length === 0,
   ),

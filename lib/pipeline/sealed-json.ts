@@ -7,10 +7,10 @@
 import { encryptionOrder } from '../json/names.ts';
 import { jsonOf, type Members, malformed, notAuthentic } from './decrypter.ts';
 
-const MAX_MEMBERS = 64; // of an object; honest objects have about fifteen
+const MAX_MEMBERS = 64; // members of an object; honest objects have about fifteen
 const MAX_BETWEEN = 600; // bytes between two values; a match of MEMBER is shorter
-const MAX_ELEMENTS = 100_000; // of an array: a document has some dozens of elements per page
-const MAX_PLAIN_BYTES = 16 * 1024; // of a plain member; honest plain members are counts and short names
+const MAX_ELEMENTS = 100_000; // elements of an array; a document has some dozens per page
+const MAX_PLAIN_BYTES = 16 * 1024; // bytes of a plain member; honest plain members are counts and short names
 const MAX_LAYOUTS = 64; // layouts kept; a stream has about four, but a gateway could make more by its blanks
 
 /** A member without its value. APIs have plain words as names; some decoders fold or split other names. */

@@ -2,8 +2,8 @@
 import { inTurns, isParsable, type Pause, scanInTurns } from '../json/scan.ts';
 import { memberIn, modelNamed } from './plain-members.ts';
 
-// Bytes per token (o200k_base): program text and prose in Latin script 3.9 to 4.8, other scripts up to 7.9,
-// JSON 2.5, digits 1.7. Too high an estimate makes agents compact early, too low a one overruns the context.
+// Bytes per token (o200k_base): text and programs in Latin script 3.9 to 4.8, other scripts up to 7.9, JSON
+// 2.5, digits 1.7. Too high an estimate makes agents compact early, too low an estimate overruns the window.
 const BYTES_PER_TOKEN = 3.5;
 /** The most tokens that Anthropic's rule (width × height ÷ 750, after scaling down) gives for one image. */
 const TOKENS_PER_MEDIUM = 1_600;
