@@ -17,7 +17,7 @@ import { receive } from './receive.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
-/** `handle` listens for requests, and never throws. `active` counts what is not responded to at once. */
+/** `handle` takes requests, and never throws. `active` counts running exchanges that did not end at once. */
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
   const offered: Offered[] = [];
@@ -25,17 +25,17 @@ export function createGateway(deps: GatewayDeps) {
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
   let settled = (): void => {};
-  // One for all exchanges: signals derived from `terminate` would stay in memory (docs/architecture.md H25).
+  // One listener for all: signals derived from `terminate` would stay in memory (docs/architecture.md H25).
   deps.terminate.addEventListener('abort', () => {
     for (const exchange of running) exchange.abort(deps.terminate.reason);
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
-    const exchange = new Exchange(deps, req, res as AppResponse, offered); // the listener makes no others
+    const exchange = new Exchange(deps, req, res as AppResponse, offered); // the listener makes AppResponses
     open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
-    let isConcluded = false; // how the exchange ended is known when the response has been closed, too
+    let isConcluded = false; // the outcome is known only when the response has been closed, too
     const over = (): void => {
       isConcluded = true;
       if (res.closed) end(exchange);
@@ -82,12 +82,11 @@ export function createGateway(deps: GatewayDeps) {
         if (open.size === 0) resolve();
         else settled = resolve;
       }),
-    /** How many events of streams the running exchanges have sent so far. */
     events: (): number => [...running].reduce((sum, { decrypter }) => sum + (decrypter?.events ?? 0), 0),
   };
 }
 
-/** Called after `readerWait`: a client that takes nothing of what waits for it loses its place. */
+/** Called after `readerWait`. Breaks off a response of which the client took nothing in all that time. */
 function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   if (writableLength === 0) return;
   const message = 'the client has taken nothing of its response for too long';
@@ -95,7 +94,7 @@ function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   breakConnection(exchange);
 }
 
-/** Throws, or rejects with, the failure. */
+/** Starts the response; returns undefined once it is written. Throws, or rejects with, the failure. */
 function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<void> | undefined {
   const { deps, decision } = exchange;
   switch (decision.kind) {
@@ -121,7 +120,6 @@ const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-sto
 
 type Page = (exchange: Exchange, offered: readonly Offered[]) => HealthResponse | Promise<HealthResponse>;
 
-/** What the proxy answers by itself. */
 const PAGES: Readonly<Record<LocalId, Page>> = {
   root: () => ({
     ...healthzResponse(),
@@ -135,7 +133,7 @@ const PAGES: Readonly<Record<LocalId, Page>> = {
   healthz: healthzResponse,
   readyz: ({ deps: { session, service }, req }) =>
     readyzResponse({ ...session.standing(), notServing: asksServing(req.url) && service?.notServing() }),
-  /** The service counts no tokens, and agents need a number to decide when to compact a conversation. */
+  /** The service counts no tokens, but agents need a number to decide when to compact a conversation. */
   async count_tokens(exchange) {
     await enterGate(exchange);
     const { tokens, release } = await receive(exchange, tokenEstimateReader);
