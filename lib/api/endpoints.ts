@@ -1,13 +1,9 @@
 /** The endpoint table: which paths are forwarded or answered here, and how. match-endpoint.ts reads it. */
 
-/** Paths that are served only if the caller of `matchEndpoint` offers them. */
-export type Offered = 'responses';
-
 export interface PathRow {
   /** The exact path. `/*` at the end stands for every path below, `/{id}` for any id. */
   readonly path: string;
   readonly methods: readonly string[];
-  readonly optional?: Offered;
 }
 
 const POST = ['POST'];
@@ -52,7 +48,7 @@ const LISTING = { ...INFERENCE, methods: GET, codec: 'none' } as const;
 /** The forwarded endpoints. Nothing else is ever forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
   CHAT,
-  { ...CHAT, id: 'responses', path: '/v1/responses', optional: 'responses', translatedTo: CHAT.path },
+  { ...CHAT, id: 'responses', path: '/v1/responses', translatedTo: CHAT.path },
   { ...GENERATION, id: 'completions', path: '/v1/completions', operation: 'text_completion' },
   {
     ...GENERATION,
@@ -89,7 +85,7 @@ export const LOCAL: readonly (PathRow & { readonly id: LocalId })[] = [
 ];
 
 /** The endpoints that applications may use, as texts for people: `POST /v1/messages`. */
-export const served = (offered: readonly Offered[]): readonly string[] =>
+export const served = (responsesApi: boolean): readonly string[] =>
   [...ENDPOINTS, ...LOCAL.filter(({ id }) => id === 'count_tokens')]
-    .filter(({ optional }) => optional === undefined || offered.includes(optional))
+    .filter(({ id }) => id !== 'responses' || responsesApi)
     .map(({ methods, path }) => `${methods[0]} ${path}`);

@@ -1,6 +1,6 @@
 /** Finds the row of the endpoint table for a request, or says why there is none. Reads bearer tokens. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, type Offered, served } from './endpoints.ts';
+import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, served } from './endpoints.ts';
 import type { ErrorFormat } from './error-response.ts';
 
 type Match<Kind> = { readonly kind: Kind; readonly format: ErrorFormat };
@@ -18,28 +18,27 @@ export type Refusal = Match<'refusal'> & {
 };
 
 /**
- * Decides what a request line means. `rawTarget`: as received. `offered`: the optional rows that are served.
- * `upgrade`: the header Upgrade. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
+ * Decides what a request line means. `rawTarget`: as received. `responsesApi`: whether the Responses
+ * API is served. `upgrade`: the header Upgrade. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
  */
 export function matchEndpoint(
   method: string,
   rawTarget: string,
-  offered: readonly Offered[] = [],
+  responsesApi = false,
   upgrade?: string,
 ): EndpointMatch | LocalMatch | Refusal {
   const read = readTarget(rawTarget);
   if (typeof read === 'string') return refuse('plain', 'invalid_path', read);
   const { row, path, query } = read;
   const format = formatOf(path);
-  const isOffered = row?.optional === undefined || offered.includes(row.optional);
   const hasMethod = row?.methods.includes(method);
-  if (row?.id === 'responses' && !isOffered)
+  if (row?.id === 'responses' && !responsesApi)
     return refuse(format, 'not_supported', 'the service has no Responses API');
   if (row?.id === 'responses' && !hasMethod && upgrade?.toLowerCase() === 'websocket')
     return refuse(format, 'websocket_unsupported', 'responses do not come over a WebSocket here');
   // The Responses API has other methods for stored responses. None is stored here, so the path is unknown.
-  if (row === undefined || !isOffered || (row.id === 'responses' && !hasMethod)) {
-    const remedy = `Use one of these: ${served(offered).join(', ')}.`;
+  if (row === undefined || (row.id === 'responses' && !hasMethod)) {
+    const remedy = `Use one of these: ${served(responsesApi).join(', ')}.`;
     return refuse(format, 'unknown_path', 'there is no such endpoint here', remedy);
   }
   if (!hasMethod) {

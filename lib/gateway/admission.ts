@@ -1,7 +1,7 @@
 /** Decides from the head of a request what the request is, before anything is done for it. */
 import type { IncomingMessage } from 'node:http';
 import { type Client, requireEndpoint } from '../access/authenticate.ts';
-import type { LocalId, Offered } from '../api/endpoints.ts';
+import type { LocalId } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-response.ts';
 import { matchEndpoint } from '../api/match-endpoint.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
@@ -19,12 +19,11 @@ const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'healthz', 'readyz'
 /**
  * Checks in this order: an ambiguous head, a preflight, a foreign web page, an unknown client, a client that
  * may not use the endpoint. `client` is set even if its request is refused. `cors`: headers of responses.
- * `offered`: the optional paths that are served. Never throws: a fault of the program becomes a refusal.
+ * Never throws: a fault of the program becomes a refusal.
  */
 export function admit(
-  deps: Pick<GatewayDeps, 'cors' | 'clients' | 'key' | 'settings'>,
+  deps: Pick<GatewayDeps, 'cors' | 'clients' | 'key' | 'settings' | 'createTranslator'>,
   { method = '', url = '', headers, rawHeaders, httpVersion }: IncomingMessage,
-  offered: readonly Offered[],
 ) {
   let decision: Admission;
   let format: ErrorFormat = 'plain';
@@ -33,7 +32,7 @@ export function admit(
   try {
     const policy = deps.cors();
     cors = corsHeaders(headers.origin, policy);
-    const found = matchEndpoint(method, url, offered, headers.upgrade);
+    const found = matchEndpoint(method, url, deps.createTranslator !== undefined, headers.upgrade);
     decision = found;
     format = found.format;
     const { 'x-api-key': apiKeyHeader, authorization } = headers;

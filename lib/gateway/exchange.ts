@@ -1,7 +1,6 @@
 /** One exchange: a request of an application with its whole response. */
 import type { IncomingMessage } from 'node:http';
 import type { Client } from '../access/authenticate.ts';
-import type { Offered } from '../api/endpoints.ts';
 import { newRequestId } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { Deadline } from '../clock.ts';
@@ -81,11 +80,11 @@ export class Exchange {
    * Decides whether the request is admitted; never throws. The response repeats the application's own id from
    * `x-request-id`. The id never goes to the service, because it may name a person or a session.
    */
-  constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse, offered: readonly Offered[]) {
+  constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse) {
     this.deps = deps;
     this.req = req;
     this.res = res;
-    const { decision, client, cors } = admit(deps, req, offered);
+    const { decision, client, cors } = admit(deps, req);
     this.decision = decision;
     this.client = client;
     this.match = decision.kind === 'endpoint' ? decision : undefined;

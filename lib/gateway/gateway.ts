@@ -1,7 +1,7 @@
 /** Handles every request of an application: responds here or forwards it, and reports it when it is over. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { type LocalId, type Offered, served } from '../api/endpoints.ts';
+import { type LocalId, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-response.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { asksServing, type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
@@ -15,13 +15,9 @@ import { enterGate, forward } from './forward.ts';
 import { breakConnection, concludeFailed, noteBroken, respondWhole } from './own-response.ts';
 import { receive } from './receive.ts';
 
-export type Gateway = ReturnType<typeof createGateway>;
-
 /** `handle` takes requests, and never throws. `active` counts running exchanges that did not end at once. */
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
-  const offered: Offered[] = [];
-  if (deps.createTranslator !== undefined) offered.push('responses');
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
   let settled = (): void => {};
@@ -31,7 +27,7 @@ export function createGateway(deps: GatewayDeps) {
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
-    const exchange = new Exchange(deps, req, res as AppResponse, offered); // the listener makes AppResponses
+    const exchange = new Exchange(deps, req, res as AppResponse); // the listener makes AppResponses
     open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
@@ -49,7 +45,7 @@ export function createGateway(deps: GatewayDeps) {
       over();
     };
     try {
-      const responded = respondTo(exchange, offered);
+      const responded = respondTo(exchange);
       if (responded === undefined) return void over();
       running.add(exchange);
       counters.inFlight = running.size;
@@ -95,7 +91,7 @@ function endUnread(exchange: Exchange, { writableLength }: Socket): void {
 }
 
 /** Starts the response; returns undefined once it is written. Throws, or rejects with, the failure. */
-function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<void> | undefined {
+function respondTo(exchange: Exchange): Promise<void> | undefined {
   const { deps, decision } = exchange;
   switch (decision.kind) {
     case 'endpoint':
@@ -106,7 +102,7 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
         const headers = { ...page.headers, ...INERT_HEADERS, ...exchange.headers };
         respondWhole(exchange, { ...page, headers });
       };
-      const page = PAGES[decision.id](exchange, offered);
+      const page = PAGES[decision.id](exchange);
       return page instanceof Promise ? page.then(give) : void give(page);
     }
     case 'preflight':
@@ -118,15 +114,16 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
 
 const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 
-type Page = (exchange: Exchange, offered: readonly Offered[]) => HealthResponse | Promise<HealthResponse>;
+type Page = (exchange: Exchange) => HealthResponse | Promise<HealthResponse>;
 
 const PAGES: Readonly<Record<LocalId, Page>> = {
   root: () => ({
     ...healthzResponse(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
   }),
-  api({ deps: { aliases } }, offered) {
-    const own = { name: 'privatemode-proxy', version: VERSION, endpoints: served(offered) };
+  api({ deps: { aliases, createTranslator } }) {
+    const endpoints = served(createTranslator !== undefined);
+    const own = { name: 'privatemode-proxy', version: VERSION, endpoints };
     const about = aliases === undefined ? own : { ...own, model_aliases: [...aliases.keys()] };
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
