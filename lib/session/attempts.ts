@@ -1,10 +1,10 @@
-/** The API keys that attest the service: one attempt per key, eight at a time, none with a refused key. */
+/** Decides which API keys attest the service: one attempt per key, eight at a time, no refused key. */
 import { SecretKey } from '#crypto';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** An attempt to get a secret. `began`: its start (monotonic clock), or undefined while it waits. */
+/** An attempt to get a secret. `began`: when it started (monotonic clock); undefined while it waits. */
 export interface Attempt {
   readonly apiKey: string;
   readonly abort: AbortController;
@@ -17,20 +17,20 @@ const MAX_RUNNING = 8;
 const MAX_WAITING = 64;
 const MAX_REMEMBERED = 1024;
 
-/** `run` is called once for each attempt, when its turn has come. `shares`: requests share attempts. */
+/** `run` is called once per attempt, when its turn has come. `shares`: whether requests share attempts. */
 export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock, shares: boolean) {
-  /** The attempts that have not ended. Empty if requests share none: nobody may report their ends. */
+  /** The attempts that have not ended. Unshared attempts are left out: nobody may report their end. */
   const open = new Set<Attempt>();
   /** API key → the attempt that further requests with this key join, in the order of arrival. */
   const joinable = new Map<string, Attempt>();
-  /** Keyed hashes of the keys that the service refused (oldest first), and of those that made a secret. */
+  /** Keyed hashes of API keys: of refused keys, oldest first, and of keys that led to a secret. */
   const refused = new Map<string, { readonly at: number; readonly error: PrivatemodeError }>();
   const good = new Set<string>();
   let configuredKey: string | undefined;
   const hashKey = new SecretKey(randomBytes(32));
   const hashOf = (apiKey: string): string => hashKey.hmacSha256(apiKey);
 
-  /** Whether the key is the operator's, or has made a secret before. */
+  /** Whether the key is the operator's, or has led to a secret before. */
   const isTrusted = (apiKey: string): boolean => apiKey === configuredKey || good.has(hashOf(apiKey));
 
   function beginNext(): void {
@@ -66,14 +66,14 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     of: (apiKey: string) => joinable.get(apiKey),
     isTrusted,
     /**
-     * Whether this key may renew the secret in force. One renewal runs at a time. Beside a late renewal a
-     * trusted key may start another, so that it need not wait until strangers have tried their keys.
+     * Whether this key may renew the secret in force. One renewal runs at a time. If that renewal is late, a
+     * trusted key may start another, instead of waiting until strangers have tried their keys.
      */
     mayRenew: (apiKey: string, isLate: boolean) =>
       joinable.size === 0 || (isLate && joinable.size < MAX_RUNNING && isTrusted(apiKey)),
     /**
-     * The key with which a request attests: the configured key, or else the key that the request brings. If
-     * the service has just refused that key, its error is returned.
+     * Returns the key with which a request attests: the configured key, or else the key that the request
+     * brings. If the service has just refused this key, returns the error of that refusal.
      */
     keyOf(offeredKey: string | undefined): string | PrivatemodeError | undefined {
       if (configuredKey !== undefined || offeredKey === undefined) return configuredKey;
@@ -114,7 +114,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
       if (refused.size >= MAX_REMEMBERED) refused.delete(refused.keys().next().value as string);
       refused.set(hash, { at: clock.monotonic(), error });
     },
-    /** Notes that the key made a secret. */
+    /** Notes that the key led to a secret. */
     praise(apiKey: string): void {
       if (good.size < MAX_REMEMBERED) good.add(hashOf(apiKey));
     },

@@ -2,7 +2,7 @@
  * Fetches the collateral that AMD and Intel publish about a platform (docs/protocol/attestation.md 7, 10). A
  * chip's certificate (VCEK) is kept until it expires. All else is fetched each time, because keys are
  * revoked, and firmware becomes outdated, long before the last answer expires. If a fetch fails, the kept
- * answer is used. The verifier judges both alike, so the cache checks only form and date.
+ * answer is used. The verifier judges kept and fetched answers alike, so the cache checks only form and date.
  */
 import {
   type CollateralSource,
@@ -26,12 +26,12 @@ type Found = Collateral & Obtained;
 
 interface Kind {
   readonly name: string;
-  /** When the item expires; undefined if it names no time. Throws if the verifier cannot read it. */
+  /** When the fetched item expires; undefined if it names no time. Throws if the verifier cannot read it. */
   readonly expiry: (fetched: Collateral) => Date | undefined;
   readonly chainHeader?: string; // the response header with the certificate chain of the body's signer
 }
 
-/** These give revocation lists and signed documents the shape that the verifier expects. */
+/** Functions that give lists and documents the shape in which the verifier takes them. */
 const asList = ({ body: crl, issuerChain, stored }: Found) => ({ crl, issuerChain, stored });
 const asSigned = ({ body, issuerChain, stored }: Found) => ({ body: textOf(body), issuerChain, stored });
 const textOf = (body: Uint8Array): string => Buffer.from(body).toString('utf8');
@@ -54,7 +54,7 @@ const unavailable = (message: string, about?: { cause?: unknown; detail?: Failur
   new PrivatemodeError('collateral_unavailable', message, about);
 
 /**
- * Every method rejects with collateral_unavailable. The URLs are `https://kdsintf.amd.com` and
+ * Every method may reject with collateral_unavailable. The URLs are `https://kdsintf.amd.com` and
  * `https://api.trustedservices.intel.com`, or those of a simulator, which serves the root's CRL, too.
  */
 export function createCollateralCache(deps: {
@@ -86,7 +86,7 @@ export function createCollateralCache(deps: {
       const fetched = await fetchNow(url, kind, timeout);
       if (isCurrent(fetched, kind)) await store.set(url, fetched);
       else if (kept !== undefined) throw unavailable(`${kind.name}: the fetched one has expired`);
-      return fetched; // the verifier reports an expired one
+      return fetched; // the verifier reports an expired answer
     } catch (thrown) {
       if (kept === undefined) throw thrown;
       const because = asPrivatemodeError(thrown).message;
@@ -100,11 +100,11 @@ export function createCollateralCache(deps: {
     const asked = call({ method: 'GET', url, maxBytes: MAX_FETCHED_BYTES, timeout });
     const { status, headers, body, pause } = await asked.catch((thrown: unknown) => {
       const cause = asPrivatemodeError(thrown);
-      // This error becomes an error of the attestation with another remedy, so its message has this remedy.
+      // The message carries the remedy, because the error of the attestation has another remedy.
       const help = cause.code === 'upstream_tls_untrusted' ? `. ${cause.remedy}` : '';
       throw unavailable(`${name}: ${cause.message}${help}`, { cause, detail: cause.detail });
     });
-    // A 404 rejects no chip: AMD's host has sent it for genuine chips, too (docs/architecture.md D7).
+    // A 404 rejects no chip, because AMD's host has sent 404 for genuine chips (docs/architecture.md D7).
     if (status !== 200)
       throw unavailable(`${name}: ${host} answered with status ${status}`, { detail: { pause } });
     try {
@@ -118,7 +118,7 @@ export function createCollateralCache(deps: {
     }
   }
 
-  /** Allows Intel's host only, because the distribution point comes from a certificate not yet verified. */
+  /** Only Intel's host is allowed, because the distribution point comes from an unverified certificate. */
   function rootCrlUrl(distributionPoint: string): string {
     // Node 22.0, on which the client library may run, has no URL.parse.
     const url = URL.canParse(distributionPoint) ? new URL(distributionPoint) : undefined;
@@ -128,8 +128,8 @@ export function createCollateralCache(deps: {
   }
 
   /**
-   * The cache as the collateral source of one verdict. If the verdict rejects, `distrust` forgets its
-   * collateral: otherwise forged collateral would spoil all verdicts until the expiry that it states.
+   * The cache as the collateral source of one verdict. If the verdict rejects the service, `distrust` forgets
+   * the verdict's collateral. Otherwise forged collateral would spoil all verdicts until its stated expiry.
    */
   function forVerdict() {
     const asked = new Set<string>();

@@ -20,9 +20,10 @@ const BYTES = base64(1);
 const refused = (message: string) => new PrivatemodeError('api_key_rejected', message);
 
 /**
- * Both requests throw client_too_old if an error response asks for a newer client, api_key_rejected for a 401
- * or a key that no header can hold, control_api_failed for other statuses than 200, and the errors of
- * `ControlCall`. `protocolVersion`: the generation that this program speaks.
+ * Both requests throw client_too_old if an error response asks for a newer client. They throw
+ * api_key_rejected for a 401, and for a key that no header can hold. They throw control_api_failed for other
+ * statuses than 200, and the errors of `ControlCall`. `protocolVersion`: the generation that this program
+ * speaks.
  */
 export function createControlApi(deps: {
   readonly call: ControlCall;
@@ -33,7 +34,7 @@ export function createControlApi(deps: {
   const { call, endpoint, protocolVersion, clock } = deps;
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
 
-  /** Returns the members of the response; unknown ones are allowed. `code`: the error for a bad response. */
+  /** Returns the members of the response, also unknown ones. `code`: the error for a bad response. */
   async function post(name: string, apiKey: string, body: object, code: ErrorCode, signal?: AbortSignal) {
     if (!/^[\x21-\x7e]+$/.test(apiKey))
       throw refused('the API key is empty or holds characters that no key has');
@@ -95,7 +96,7 @@ function excerpt(body: Uint8Array, apiKey: string): string {
 export interface ManifestSource {
   /** `static`: the user gives the manifest, and may replace it. `managed`: the service publishes it. */
   readonly kind: 'static' | 'managed';
-  /** The bytes. Throws manifest_unavailable, upstream_tls_untrusted, or the signal's reason. */
+  /** The manifest's bytes. Throws manifest_unavailable, upstream_tls_untrusted, or the signal's reason. */
   newest(signal?: AbortSignal): Promise<Uint8Array>;
 }
 
@@ -103,7 +104,7 @@ const MOST_OF_MANIFEST = 1024 * 1024; // bytes; a real manifest has about 6 KB
 
 /**
  * Fetches the manifest from `cdnBaseUrl`, such as `https://cdn.confidential.cloud`, with or without
- * `/privatemode/v2`. The query holds the time, so that no cache responds (docs/protocol/inference.md 1).
+ * `/privatemode/v2`. The query holds the time, so that no cache can respond (docs/protocol/inference.md 1).
  */
 export function managedManifest(deps: {
   readonly call: ControlCall;

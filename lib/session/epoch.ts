@@ -61,8 +61,8 @@ export interface AttestDeps {
 }
 
 /**
- * One verdict of an attestation. The first is about the evidence, before a secret is asked for
- * (`unavailable`: collateral is missing). The second is about evidence and secret exchange together.
+ * An attestation has two verdicts. The first verdict judges the evidence, before a secret is asked for
+ * (`unavailable`: collateral is missing). The second verdict judges evidence and secret exchange together.
  * `askedAt`: when this process asked the service for that part, ms on the monotonic clock.
  */
 export interface Judged {
@@ -72,7 +72,7 @@ export interface Judged {
   readonly exchange: JudgedExchange;
 }
 
-/** An error that one of these functions throws ends the attestation. */
+/** An error that `onStep` or `onVerdict` throws ends the attestation. */
 export interface AttestHooks {
   readonly onStep: (step: Step) => void;
   onVerdict(judged: Judged): unknown;
@@ -86,11 +86,11 @@ export interface AttestInput {
 }
 
 /**
- * Attests the service once, from nonce to secret (docs/protocol/attestation.md 1.3, 12). It judges the
- * evidence against `manifest`, and exchanges a secret under the attested mesh CA. The lifetime of the secret
- * counts from `began` and `beganMonotonic`, just before it was asked for. The command `verify` does the same.
- * Throws the error of a rejecting verdict, secret_exchange_failed, the signal's reason, and the errors of
- * `control`.
+ * Attests the service once, from nonce to secret (docs/protocol/attestation.md 1.3, 12): judges the evidence
+ * against `manifest`, and exchanges a secret under the attested mesh CA. The lifetime of the secret counts
+ * from `began` and `beganMonotonic`, just before it was asked for. The command `verify` uses this function,
+ * too. Throws the error of a rejecting verdict, secret_exchange_failed, the signal's reason, and the errors
+ * of `control`.
  */
 export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: AttestInput) {
   const { control, roots, collateral, clock } = deps;
@@ -131,7 +131,7 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
 /** One attested secret with its manifest and times. Immutable; each attempt of a request uses one epoch. */
 export interface Epoch extends Term {
   readonly key: SecretKey; // AES-256
-  /** The record that `exchangeSha256` names. Absent if it is too long: the service padded its evidence. */
+  /** The record that `exchangeSha256` names. Absent if padding in the evidence made the record too long. */
   readonly exchange?: string | undefined;
 }
 
@@ -155,8 +155,8 @@ export type Made =
   | (Failure & { readonly epoch?: never; readonly verdict?: Verdict | undefined });
 
 /**
- * The error of a rejection, if the newest manifest could not be fetched. A newer manifest may end a mismatch,
- * so the remedy of a mismatch is the remedy of the failed fetch.
+ * The error of a rejection, if the newest manifest could not be fetched. The newest manifest may cure a
+ * mismatch, so a mismatch gets the remedy of the failed fetch.
  */
 function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): PrivatemodeError {
   const { code, detail } = error;
@@ -172,8 +172,8 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
 /**
  * Returns a function that makes one attempt to get an epoch with an API key. The function never rejects. It
  * attests against the manifest that the operator gives, or else against the manifest enforced last, so that
- * renewals do not depend on the CDN. If a verdict rejects the evidence under a managed manifest, it fetches
- * the newest manifest, once, and attests again. `accepted` is called whenever evidence was accepted.
+ * renewals do not depend on the CDN. If a verdict rejects the evidence under a managed manifest, the function
+ * fetches the newest manifest, once, and attests again. `accepted` is called whenever evidence was accepted.
  */
 export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
   const { manifests, collateral, manifestLog, clock, random, observe } = deps;
@@ -227,7 +227,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
         exchangeSha256: record?.sha256,
         exchange: record && record.text.length <= LONGEST_RECORD ? record.text : undefined,
         attestedAt,
-        // These times count from before the request for the secret, so that none is too late.
+        // The times of a secret count from before its request, so that no secret is used for too long.
         renewAt: Math.floor(began + secretRenew - random() * secretJitter),
         expiresAt: Math.floor(began + secretUsable),
         expiresMonotonic: Math.floor(beganMonotonic + secretUsable),
@@ -254,7 +254,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       const message = 'Trying the newest manifest';
       observe({ type: 'manifest-refetched', message, error, changed });
       const again = await under({ apiKey, signal, manifest: published }, true);
-      return again.epoch || again.rejected || again.isAccepted ? again : made; // the first verdict stands
+      return again.epoch || again.rejected || again.isAccepted ? again : made; // the retry proved nothing
     } catch (thrown) {
       return { error: asPrivatemodeError(thrown) };
     }

@@ -21,8 +21,8 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
   let privateKey: Key | undefined = pair.privateKey;
 
   /**
-   * Derives the secret from the encapsulated key. All checks of its response must have passed, and the list
-   * must not be empty: each check applies to any signature (docs/protocol/attestation.md 12, 13). Works once,
+   * Derives the secret from the encapsulated key. All checks of the response must have passed. An empty list
+   * of checks fails, because every response has checks (docs/protocol/attestation.md 12, 13). Works once,
    * because it drops the private key. Throws secret_exchange_failed.
    */
   async function complete(encapsulatedKey: Uint8Array, checks: readonly Check[]) {
@@ -32,7 +32,7 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
     if (checks.length === 0 || checks.some(({ outcome }) => outcome !== 'pass'))
       throw failed('the secret does not come from the attested deployment');
     const opened = SUITE.ReceiveExport(recipient, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
-    // `SecretKey` wipes these bytes, the copy that HPKE hands out, and alone holds the secret.
+    // `SecretKey` wipes the bytes that HPKE hands out, so that no other copy of the secret remains.
     const bytes = await opened.catch((cause: unknown) => {
       throw failed('the encapsulated key cannot be opened', cause);
     });

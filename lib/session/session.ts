@@ -17,16 +17,17 @@ export interface AcquireOptions {
   readonly offeredKey?: string | undefined;
   readonly timeoutMs: number;
   /**
-   * While the service denies the secret, a request waits for its turn to try it. `early`: it gets the epoch
-   * at once, since it asks again before it sends anything. `never`: no turn, since it is not encrypted.
+   * While the service denies the secret, a request waits for its turn to try the secret. `early`: the request
+   * gets the epoch at once, because it asks again before it sends anything. `never`: the request gets no
+   * turn, because it is not encrypted.
    */
   readonly trial?: 'early' | 'never' | undefined;
-  /** Its signal ends the wait. The signal is read only if the request has to wait: reading may create it. */
+  /** The signal that ends the wait. It is read only if the request has to wait: reading may create it. */
   readonly waiter?: { readonly signal: AbortSignal } | undefined;
 }
 
 export interface SessionDeps extends EpochDeps {
-  readonly host?: string | undefined; // of the service, for messages
+  readonly host?: string | undefined; // the host name of the service, for messages
   /** Whether to renew only while requests come, as for a library that may be dropped without being closed. */
   readonly onDemand?: boolean | undefined;
   /** Whether requests share attempts. Cloudflare's workers cannot: there an attempt ends with its request. */
@@ -54,7 +55,7 @@ export function createSession(deps: SessionDeps) {
   let due = Number.POSITIVE_INFINITY; // when the next attempt is due: wall clock
   let triedAt = Number.NEGATIVE_INFINITY; // when a request last got a denied secret to try: monotonic clock
   const attempts = createAttempts(run, clock, shares);
-  /** Begins the attempts that are due. Set only if a key is configured. */
+  /** Begins each attempt that is due. The alarm is set only if a key is configured. */
   const alarm = new Alarm(clock, () => attempts.begin(attempts.keyOf(undefined) as string));
 
   const present = (): Present => presentOf(clock);
@@ -70,7 +71,7 @@ export function createSession(deps: SessionDeps) {
     for (const each of waiting) each();
   }
 
-  /** Without the operator's key, or with `onDemand`, there is no timer: requests find that `due` is over. */
+  /** Without the operator's key, or with `onDemand`, no timer runs: a request sees that `due` is over. */
   function renewAt(time: number): void {
     due = time;
     if (state.hasKey && !onDemand) alarm.set(time);
@@ -82,7 +83,7 @@ export function createSession(deps: SessionDeps) {
     // While this client's key waited for its turn, the key of another client may have brought a secret.
     const isNeeded = state.hasKey || current() === undefined || clock.now() >= due;
     const made = isNeeded ? await makeEpoch(attempt.apiKey, signal) : undefined;
-    // An attempt changes nothing if it was given up (it has a successor), or if the session has ended.
+    // The result is dropped if the session has ended, or if a later attempt has replaced this one.
     if (signal.aborted || closed !== undefined) return;
     if (made !== undefined) conclude(attempt, made);
     attempts.end(attempt);
@@ -94,7 +95,7 @@ export function createSession(deps: SessionDeps) {
     const isSilent = made.epoch === undefined && made.rejected === undefined;
     if (!isOld && !(isSilent && state.rejection)) verdict = made.verdict ?? verdict;
     if (made.epoch === undefined) return fail(apiKey, began, made, isOld);
-    if (isOld) return; // another key has made a secret meanwhile
+    if (isOld) return; // another key has led to a secret meanwhile
     epoch = made.epoch;
     attempts.praise(apiKey);
     const { key: _, exchange: __, ...term } = epoch;
@@ -128,7 +129,7 @@ export function createSession(deps: SessionDeps) {
     const isLate = clock.now() >= expiresAt - (expiresAt - attestedAt) / 5; // the last fifth of the term
     if (!attempts.mayRenew(apiKey, isLate)) return;
     attempts.begin(apiKey);
-    if (!shares) due = clock.now() + times.deniedPause; // nobody may report the end of this attempt
+    if (!shares) due = clock.now() + times.deniedPause; // this attempt may end without a report
   }
 
   /** Resolves at the next change of the session, when `signal` is aborted, or after `ms`. */
@@ -137,19 +138,19 @@ export function createSession(deps: SessionDeps) {
     const wakeUp = (): void => resolve();
     waiting.add(wakeUp);
     signal?.addEventListener('abort', wakeUp);
-    const cancel = clock.after(Math.max(0, ms), wakeUp, 'waiting'); // the time may have passed meanwhile
+    const cancel = clock.after(Math.max(0, ms), wakeUp, 'waiting'); // negative if its time has passed
     await promise;
     cancel();
     signal?.removeEventListener('abort', wakeUp);
     waiting.delete(wakeUp);
   }
 
-  /** The attempt that a request waits for next. `own`: its last one. Undefined: none may begin yet. */
+  /** The attempt that a request waits for next; undefined if none may begin yet. `own`: its last attempt. */
   function nextAttempt(apiKey: string, own: Attempt | undefined, isRefused: boolean): Attempt | undefined {
     const joined = own === undefined || own.isOver ? attempts.of(apiKey) : own;
     const now = clock.monotonic();
     if (joined !== undefined) {
-      // While the service is refused, somebody on the way may hold an attempt back, so another begins.
+      // While the service is refused, somebody on the way may hold an attempt back: another one begins.
       if (!isRefused || now - (joined.began ?? now) < times.confirmAfter) return joined;
       attempts.pass(joined);
     } else if (clock.now() < due && now < states.soonest(state, present())) return undefined;
@@ -215,11 +216,11 @@ export function createSession(deps: SessionDeps) {
   return {
     /** The epoch in force: it has not expired, and the service has not denied its secret. */
     current,
-    /** The epoch that has not expired, even if its secret is denied: it takes requests to try the secret. */
+    /** The unexpired epoch, even if its secret is denied: some request has to try the secret. */
     held,
     /**
      * Returns the epoch in force, or waits for the next one. While the service denies the secret, one request
-     * at a time gets its epoch, to try the secret. Never throws at once. Rejects with not_ready after
+     * at a time gets its epoch, to try the secret. Never throws synchronously. Rejects with not_ready after
      * `timeoutMs`, api_key_missing, api_key_rejected, and the error for which the service is refused.
      */
     acquire(options: AcquireOptions): Epoch | Promise<Epoch> {

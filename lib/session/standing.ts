@@ -71,8 +71,8 @@ function nameOf(state: SessionState, isGood: boolean): StateName {
 }
 
 /**
- * The state at this moment: no event reports the end of a secret. `ready`: what `GET /readyz` reports. A
- * proxy that awaits a key is ready, so that probes do not keep away the client that brings the key.
+ * Computes the state anew, because no event reports the end of a secret. `ready`: what `GET /readyz` reports.
+ * A proxy that awaits a key is ready: probes must not keep away the client that brings the key.
  */
 export function standingOf(state: SessionState, at: Moment) {
   const name = nameOf(state, isInForce(state, at));

@@ -53,7 +53,7 @@ interface Rejection {
   readonly part: 'evidence' | 'secret';
   readonly error: PrivatemodeError;
   readonly first: number | undefined; // when a rejection first came that may count: monotonic clock
-  readonly counts: boolean; // requests are refused because of it
+  readonly counts: boolean; // whether requests are refused because of this rejection
 }
 
 const NEVER = Number.NEGATIVE_INFINITY;
@@ -69,15 +69,15 @@ export const newState = (isPinned: boolean): SessionState => ({
   began: NEVER,
 });
 
-/** `isTrusted`: the key is the operator's, or has made a secret before. `began`: on the monotonic clock. */
+/** `isTrusted`: the key is the operator's, or has led to a secret before. `began`: on the monotonic clock. */
 type Failed = Failure & { readonly type: 'failed'; readonly began: number; readonly isTrusted: boolean };
 
 export type Happening =
-  /** `key`: the operator's key is there, or was replaced. `accepted`: evidence was accepted. */
+  /** `key`: the operator gave or replaced the key. `accepted`: evidence was accepted. */
   | { readonly type: 'key' | 'accepted' | 'ending' }
   | { readonly type: 'made'; readonly term: Term }
   | Failed
-  /** The service denied the secret of a request, or a response authenticated under the secret. */
+  /** The service denied a secret, or a response authenticated under it. `secretId` names this secret. */
   | { readonly type: 'denied' | 'authenticated'; readonly secretId: string };
 
 export function next(state: SessionState, happening: Happening, at: Present): SessionState {
@@ -135,12 +135,12 @@ export const isInForce = (state: SessionState, at: Moment): boolean => !state.is
 
 /**
  * Whether there is an unexpired secret, denied or not, that was made after `began` (monotonic). An attempt
- * that began at `began` heard of the service before that secret was made, so its failure does not count.
+ * that began at `began` is older than this secret, so its failure does not count.
  */
 export const isOvertaken = (state: SessionState, began: number, at: Moment): boolean =>
   began < state.madeAt && isHeld(state, at);
 
-/** Error codes that the secret service itself answers. Other errors may come from hosts before it. */
+/** Error codes that mean an answer of the secret service. Other errors may come from hosts before it. */
 const ANSWERS: readonly ErrorCode[] = ['api_key_rejected', 'client_too_old', 'secret_exchange_failed'];
 
 /**
@@ -160,9 +160,9 @@ function afterFailure(before: SessionState, failed: Failed, at: Present): Sessio
 
 /**
  * Two rejections refuse the service if they are `confirmAfter` (lib/times.ts) apart and the second is under
- * the newest manifest. Closer ones may show the same moment of a deployment that is being replaced. A fault
- * of the manifest itself refuses the service at once. A mismatch with a fetched manifest never does, because
- * service and CDN may differ for a moment.
+ * the newest manifest. Closer rejections may show the same moment of a deployment that is being replaced. A
+ * fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest refuses
+ * nothing, because service and CDN may differ for a moment.
  */
 function rejectionAfter(
   { rejection: before, isPinned }: SessionState,
@@ -208,8 +208,8 @@ export const soonest = ({ began }: SessionState, { times }: Present): number => 
 
 /**
  * ms from the last failure to the next attempt: 1 s, doubling up to 60 s, or 60 s at once where waiting does
- * not help. Its upper half is random (0 ≤ x < 1). It is no shorter than a host asks for. It ends early when a
- * rejection can be confirmed, because clients wait for that verdict.
+ * not help. The upper half of the pause is random (0 ≤ x < 1). It is no shorter than a host asks for. The
+ * pause ends early when a rejection can be confirmed, because clients wait for that verdict.
  */
 export function pauseAfter(state: SessionState, random: number, { monotonic, times }: Present) {
   const { failures, error, rejection, began } = state;
