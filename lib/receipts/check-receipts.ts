@@ -19,10 +19,10 @@ type Chain = Readonly<{ key: KeyObject; at: Place; last: receipts.ReceiptLine; d
 
 /**
  * Checks the receipts of a directory, from the files of the day `since` on (YYYY-MM-DD, UTC). With
- * `publicKeyFiles` (PEM) only chains of these keys are accepted, otherwise each chain with the key that it
- * names. `strict`: gaps count as failures. Resolves with the findings. `ok`: no finding is a failure.
- * `publicKeys`: the SHA-256 of the SubjectPublicKeyInfo of each key that signed. `lines`: signed lines.
- * `hasCustomRoots`: other roots than those of AMD and Intel were trusted. Throws receipts_unreadable.
+ * `publicKeyFiles` (PEM) only chains of these keys are accepted. Otherwise each chain is checked with the key
+ * that it names. `strict`: gaps count as failures. Resolves with the findings. `ok`: no finding is a failure.
+ * `publicKeys`: the SHA-256 of the SubjectPublicKeyInfo of each key that signed. `lines`: how many lines are
+ * signed. `hasCustomRoots`: other roots than those of AMD and Intel were trusted. Throws receipts_unreadable.
  */
 export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
   check(directory, options).catch((cause: unknown): never => {
@@ -32,7 +32,7 @@ export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
 async function check(directory: string, { since = '', publicKeyFiles = [], strict = false }: CheckOptions) {
   const findings: (Place & Readonly<{ message: string; fails: boolean }>)[] = [];
   const fail = (at: Place, message: string): void => void findings.push({ ...at, message, fails: true });
-  /** Notes a gap: it may arise without tampering, by a killed proxy, a full disk, or missing files. */
+  /** Notes a gap, which may arise without tampering: a killed proxy, a full disk, missing files. */
   const gap = (at: Place, message: string): void => void findings.push({ ...at, message, fails: strict });
   const given = new Set(await Promise.all(publicKeyFiles.map(readKeyName)));
   /** File → the key that its first line names, if this key is accepted. */
@@ -91,7 +91,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
         isSound = false;
         continue;
       }
-      const isInItsDay = line.time.slice(0, 10) <= file; // in an older file, --since would miss it
+      const isInItsDay = line.time.slice(0, 10) <= file; // --since would miss a line in an older file
       if (isSound && !follows)
         fail(at, 'does not follow the line before: a line is missing, changed or moved');
       else if (isSound && !isInItsDay) fail(at, `is of ${line.time}, after the day of its file`);
@@ -112,7 +112,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
     }
   }
 
-  /** Comes last, because the proxy stores manifests and records before the lines that name them. */
+  /** Checked last, because the proxy stores manifests and records before the lines that name them. */
   async function checkReferences(): Promise<void> {
     const logged = new Set((await digestsIn(join(dirname(resolve(directory)), 'manifests'))).values());
     for (const [digest, at] of manifests)
@@ -132,7 +132,7 @@ async function digestsIn(directory: string): Promise<Map<string, string>> {
   const digests = new Map<string, string>();
   for (const name of (await unless('ENOENT', readdir(directory))) ?? []) {
     if (!name.endsWith('.json')) continue;
-    await using file = await unless('ENOENT', openToRead(join(directory, name))); // old records go
+    await using file = await unless('ENOENT', openToRead(join(directory, name))); // old records are removed
     if (file !== undefined) digests.set(name, receipts.sha256(await file.readFile()));
   }
   return digests;

@@ -39,8 +39,8 @@ export const MOST_RECORDS = 1_000;
 const MOST_WAITING = 20;
 
 /**
- * Begins the chain of a new instance. Its first line is on disk when this resolves. Makes a key if there is
- * none. Throws receipts_unavailable.
+ * Begins the chain of a new instance. The first line of the chain is on disk when the promise resolves. Makes
+ * a key if there is none. Throws receipts_unavailable.
  */
 export const openReceiptLog = (options: ReceiptLogOptions) =>
   begin(options).catch((cause: NodeJS.ErrnoException): never => {
@@ -115,7 +115,7 @@ async function begin(options: ReceiptLogOptions) {
       const { file } = first;
       const batch = pending.filter((each) => each.file === file);
       await append(batch, join(directory, file));
-      whole = undefined; // only now: a network disk may fail when the file is closed
+      whole = undefined; // kept until here, because closing a file may fail on a network disk
       pending = pending.slice(batch.length);
       counters.written += requestsIn(batch);
       reportLost();
@@ -141,11 +141,12 @@ async function begin(options: ReceiptLogOptions) {
   await writePending();
   return {
     instance,
-    /** SubjectPublicKeyInfo in base64. */
+    /** The public key of the chain: SubjectPublicKeyInfo in base64. */
     publicKey,
     /**
-     * Signs a line for a request, which is written a moment later. Never throws, and waits for nothing. The
-     * first line under an epoch brings its record, so that unused epochs push no records out (D6).
+     * Signs a line for a request; the line is written a moment later. Never throws, and waits for nothing.
+     * The first line under an epoch brings the epoch's record. Thus epochs that no request used push no
+     * records out (docs/architecture.md D6).
      */
     add({ epoch, ...facts }: receipts.RequestReceipt): void {
       later();
@@ -192,8 +193,8 @@ async function lastLineOf(path: string): Promise<string> {
 }
 
 /**
- * The SHA-256 of the last line of each file, unless a first line that `key` (public) has signed names it
- * already. Otherwise every first line would name all files, and grow with each start.
+ * The SHA-256 of the last line of each file, unless a first line that `key` (public) has signed names this
+ * last line already. Otherwise every first line would name all files, and grow with each start.
  */
 async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<string, string>> {
   const ends = new Map<string, string>();
@@ -226,7 +227,7 @@ async function prune(directory: string): Promise<void> {
 const SETGID = 0o2000;
 
 /**
- * Reads the private key of the workspace (Ed25519) from `key.pem`, or makes one. Two processes that begin at
+ * Reads the private key of the workspace (Ed25519) from `key.pem`, or makes it. Two processes that begin at
  * once agree on one key. Stores the public key in `public.pem`. Throws receipts_unavailable, also if other
  * users have a permission for `key.pem`. Only the group of a setgid directory may have permissions, because
  * the fsGroup of a Kubernetes pod shares files in this way.
@@ -249,7 +250,7 @@ async function readOrMakeKey(directory: string): Promise<KeyObject> {
   let key: KeyObject | undefined;
   try {
     key = createPrivateKey(pem);
-  } catch {} // is reported below
+  } catch {} // the next check reports it
   if (key?.asymmetricKeyType !== 'ed25519')
     throw refuse(
       'is no Ed25519 private key in PEM',

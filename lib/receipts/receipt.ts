@@ -1,6 +1,6 @@
 /**
  * A receipt: one line of JSON that says what protected one request, without any of its content. The lines of
- * an instance form a chain. docs/receipts.md shows how to check it with jq, sha256sum and openssl only.
+ * an instance form a chain. docs/receipts.md shows how to check a chain with jq, sha256sum and openssl only.
  *
  * A line is a compact JSON object. Its last member `sig` is an Ed25519 signature (RFC 8032), in base64, over
  * the line without the text `,"sig":"…"`. `prev` is the SHA-256 of the line before, without its line feed; in
@@ -26,7 +26,7 @@ export type ReceiptOutcome = (typeof RECEIPT_OUTCOMES)[number];
 /** The SHA-256 of one body in lower-case hex, and its number of bytes. */
 export type BodyDigest = Readonly<{ sha256: string; bytes: number }>;
 
-/** What is known of a request when it is over. A member is null if the request ended before it was known. */
+/** What is known of a request when it is over. A member is null if the request ended too early for it. */
 export interface RequestReceipt {
   readonly id: string;
   /** When the head of the request arrived: RFC 3339 in UTC, with milliseconds. */
@@ -41,7 +41,7 @@ export interface RequestReceipt {
   readonly request: BodyDigest;
   /** The body as handed to the application's connection, with the number of events of a stream. */
   readonly response: BodyDigest & { readonly events: number };
-  /** Counts of the service, not authenticated. `cached`: the tokens of `in` that came from its cache. */
+  /** Token counts of the service, unauthenticated. `cached`: how many of `in` came from its cache. */
   readonly tokens: Readonly<Record<'in' | 'out' | 'cached', number | null>> | null;
   /** The epoch of the attempt that led to the response; null if nothing encrypted was sent. */
   readonly epoch: Omit<Epoch, 'key' | 'verdictSha256' | 'renewAt' | 'expiresAt' | 'expiresMonotonic'> | null;
@@ -54,9 +54,9 @@ export interface RequestReceipt {
  * What a line records. `opened`: the first line of each file, with the public key of the chain
  * (SubjectPublicKeyInfo in base64). `found`: other files, each with the SHA-256 of its last line, so that the
  * check notices a removed file. `epoch`: stands in a file before the first request that this epoch protected.
- * Requests name the epoch by its secret. `time` is the time of its attestation, `record` the SHA-256 of the
- * record from which anybody can repeat it. `roots`: whether those of AMD and Intel were trusted. `lost`:
- * `count` receipts were not written. `closed`: the instance ended in good order.
+ * Requests name the epoch by its secret. `time` is the time of the epoch's attestation, and `record` the
+ * SHA-256 of the record from which anybody can repeat the attestation. `roots`: whether the roots of AMD and
+ * Intel were trusted. `lost`: `count` receipts were not written. `closed`: the instance ended in good order.
  */
 export type ReceiptRecord = { readonly time: string } & Readonly<
   | { type: 'opened'; version: string; key: string; found: Readonly<Record<string, string>> }
@@ -134,7 +134,7 @@ function asFirst(text: string) {
     const isSigned = signer.asymmetricKeyType === 'ed25519' && readLine(text, signer) !== undefined;
     return { signer: isSigned ? signer : undefined, found };
   } catch {
-    return { signer: undefined, found }; // `key` holds no key
+    return { signer: undefined, found }; // `key` is no public key
   }
 }
 

@@ -52,7 +52,7 @@ export async function sumUsage(
     for (const sums of [row, total]) addTo(sums, line);
   }
   const found: { readonly directory: string; readonly file: string }[] = [];
-  let directory = ''; // the one that is read, for the error
+  let directory = ''; // the directory that is being read, for the error
   try {
     for (directory of directories)
       for (const file of await receipts.receiptFiles(directory))
