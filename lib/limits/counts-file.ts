@@ -23,9 +23,9 @@ export type CountsAt = (now: number) => readonly ClientCounts[];
 /**
  * Reads the file, and replaces it at most once a second when counts have changed, and at the end. A kill or a
  * power cut loses the counts of the last second. Two gateways on one workspace notice each other by the time
- * of the file; a lock would outlive a crash. Calls `tell` with a reason whenever counts may not survive a
- * restart, and without a reason whenever counts were written. Throws config_invalid if the file cannot be
- * read.
+ * of the file; there is no lock, because it would outlive a crash. Calls `tell` with a reason whenever counts
+ * may not survive a restart, and without a reason whenever counts were written. Throws config_invalid if the
+ * file cannot be read.
  */
 export async function openCountsFile(workspace: string, clock: Clock, tell: (reason?: Error) => void) {
   const path = join(workspace, 'limits.json');

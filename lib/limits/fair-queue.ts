@@ -10,16 +10,16 @@ export type FairQueue = ReturnType<typeof createFairQueue>;
 
 interface Queue {
   running: number;
-  /** Lets a waiting request in, in order of arrival. */
+  /** Functions that let the waiting requests in, in order of arrival. */
   readonly waiting: Set<() => void>;
 }
 
 /** `limit`: the most requests that run at the same time. */
 export function createFairQueue(limit: number, clock: Clock) {
   const late = `no place became free within ${clock.times.placeWait / 1000} s`;
-  /** With 8 places or more, one in 16, rounded up, is kept for clients that have no running request. */
+  /** With 8 places or more, one place in 16, rounded up, is kept for clients that run no request. */
   const kept = limit < 8 ? 0 : Math.ceil(limit / 16);
-  /** Client name (undefined: one more client) → queue. Who was given a place last comes last. */
+  /** Client name (undefined: one more client) → queue. The client that got a place last comes last. */
   const queues = new Map<string | undefined, Queue>();
   let running = 0;
   let waiting = 0;
@@ -44,7 +44,7 @@ export function createFairQueue(limit: number, clock: Clock) {
   function letNextIn(): void {
     const lines = [...queues].filter(([, queue]) => queue.waiting.size > 0);
     const [next] = lines.sort(([, one], [, other]) => one.running - other.running);
-    if (next === undefined || !hasPlaceFor(...next)) return; // clients with more running find no place either
+    if (next === undefined || !hasPlaceFor(...next)) return; // clients that run more find no place either
     const [enter] = next[1].waiting;
     enter?.();
   }
@@ -70,11 +70,11 @@ export function createFairQueue(limit: number, clock: Clock) {
 
   return {
     /**
-     * Gives the client a place, at once or when a place becomes free. Returns a function that gives it back,
-     * to call once. A free place goes to the client with the fewest running requests, among equals in turn,
-     * and within a client in order of arrival. Throws, or rejects with, max_in_flight_reached after 10 s, or
-     * if 256 requests of the client or 1,024 in all wait already. Rejects with the reason of `signal`, which
-     * has not aborted yet.
+     * Gives the client a place, at once or when a place becomes free. Returns a function that gives the place
+     * back, to call once. A free place goes to the client with the fewest running requests, among equals in
+     * turn, and within a client in order of arrival. Throws, or rejects with, max_in_flight_reached after 10
+     * s, or if 256 requests of the client or 1,024 in all wait already. Rejects with the reason of `signal`,
+     * which has not aborted yet.
      */
     enter(name: string | undefined, signal: AbortSignal): (() => void) | Promise<() => void> {
       const queue = queues.get(name) ?? { running: 0, waiting: new Set() };

@@ -11,7 +11,7 @@ export interface RedisCountsOptions {
   readonly ca: readonly string[]; // certificates for rediss://, in PEM
   readonly onFailure: 'closed' | 'open';
   readonly uncounted: () => void;
-  readonly failed: (reason: string) => void; // the store cannot be used; `reason` quotes nothing of the URL
+  readonly failed: (reason: string) => void; // the store fails; `reason` quotes nothing of the URL
   readonly usable: () => void; // called when a test of the store succeeds
   readonly clock: Clock;
 }
@@ -84,14 +84,14 @@ const isReply = (reply: unknown): reply is Reply =>
 const NOT_COUNTED: Permit = { release() {} };
 
 /**
- * Counts requests and tokens in a store. This function resolves even if the store cannot be reached, and
- * tries it again for ever. What the store misses meanwhile is lost: the lease of a running request ends after
- * a minute, and its tokens are not counted.
+ * Counts requests and tokens in a store. This function resolves even if the store cannot be reached; the
+ * store is then tried again for ever. What the store misses meanwhile is lost: the lease of a running request
+ * ends after a minute, and its tokens are not counted.
  */
 export async function openRedisCounts(options: RedisCountsOptions) {
   const { clock, failed, url } = options;
   const { times } = clock;
-  // Loaded here, so that only gateways that count in Redis pay for its client.
+  // The client of Redis is loaded only here, so that other gateways do not pay for it.
   const redis = await import('@redis/client');
   /** Id of each request that runs here → its client. */
   const running = new Map<string, string>();
@@ -116,11 +116,11 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     disableClientInfo: true,
     maintNotifications: 'disabled',
     commandsQueueMaxLength: 10_000,
-    commandOptions: { timeout: 0 }, // that limit would cover the wait to be sent, not the wait for the reply
+    commandOptions: { timeout: 0 }, // it covers the wait to be sent, not the wait for a reply
     scripts: { count },
   });
 
-  /** Uses our own words: errors of servers repeat commands, and a command may hold the password. */
+  /** The reason in our own words: errors of servers repeat commands, which may hold the password. */
   function reasonOf(thrown: unknown): string {
     const { message, code } = thrown as NodeJS.ErrnoException;
     if (thrown instanceof redis.ErrorReply)
@@ -163,10 +163,10 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     if (!store.isReady) return;
     for (const [id, client] of running) tell(client, 'renew', id, times.storeLease);
     try {
-      await run('', 'renew', 'look', 1); // short enough for a server to answer it with "password required"
+      await run('', 'renew', 'look', 1); // a server that wants a password says so only to short commands
       options.usable();
     } catch (thrown) {
-      if (store.isReady) failed((thrown as Error).message); // the lost connection was reported
+      if (store.isReady) failed((thrown as Error).message); // otherwise the lost connection was reported
     }
   }
 
@@ -177,7 +177,7 @@ export async function openRedisCounts(options: RedisCountsOptions) {
 
   async function admit({ name, limits }: LimitedClient): Promise<Permit> {
     const { tokensPerDay = -1, requestsPerMinute = -1, maxConcurrent = -1 } = limits;
-    if (Math.max(tokensPerDay, requestsPerMinute, maxConcurrent) < 0) return NOT_COUNTED; // nothing to count
+    if (Math.max(tokensPerDay, requestsPerMinute, maxConcurrent) < 0) return NOT_COUNTED; // no limit is set
     const id = randomBytes(12).toString('base64url');
     const asked = run(name, 'admit', id, times.storeLease, tokensPerDay, requestsPerMinute, maxConcurrent);
     const reply = await asked.catch(({ message }: Error) => {
