@@ -9,7 +9,7 @@ import type { ClientEntry } from './clients-file.ts';
 export interface Client extends Omit<ClientEntry, 'apiKeyFile' | 'cacheSalt'> {
   /** The API key of the service for requests of this client; undefined: the configured key. */
   readonly apiKey: string | undefined;
-  /** The salt for requests that bring none; undefined: each such request gets a salt of its own. */
+  /** The salt for requests that bring no salt; undefined: each such request gets a salt of its own. */
   readonly sharedSalt: string | undefined;
   /** Makes a salt that replaces the salt of a request; undefined: the request keeps its salt. */
   readonly mixSalt: ((own: Uint8Array) => string) | undefined;
@@ -32,8 +32,8 @@ export type ClientsByToken = ReadonlyMap<string, Client>;
 export function authenticate(sent: Credentials, clients: ClientsByToken, now: number): Client {
   const { authorization, apiKeyHeader } = sent;
   const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
-  // The time of the look-up may reveal parts of a digest. They help nobody to find a token of 256 random
-  // bits.
+  // The time of the look-up may reveal parts of a digest, but nobody finds a token of 256 random bits from
+  // its digest.
   const client = token === undefined ? undefined : clients.get(digestOf(token));
   if (client === undefined) throw new PrivatemodeError('client_unknown', whyUnknown(token, sent));
   if (client.expires !== undefined && now >= client.expires)
@@ -43,7 +43,7 @@ export function authenticate(sent: Credentials, clients: ClientsByToken, now: nu
   return client;
 }
 
-/** The SHA-256 of a token, in Latin-1, as Node reads headers. */
+/** The SHA-256 of a token's Latin-1 bytes, because Node reads headers as Latin-1. */
 const digestOf = (token: string): string => createHash('sha256').update(token, 'latin1').digest('hex');
 
 /**

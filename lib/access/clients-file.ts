@@ -21,7 +21,7 @@ export const TOKEN_PREFIX = 'pmp_';
 /** The most tokens of a file, more than a team needs. It bounds the table that each process holds. */
 const MOST_TOKENS = 4096;
 
-/** Greatest value of a limit. A greater one limits nothing, and counts beyond 2^53 are not exact. */
+/** The greatest value of a limit. A greater value limits nothing; counts beyond 2^53 are not exact. */
 const MOST_OF_A_LIMIT = 2 ** 31;
 
 type Read<T> = (value: JsonValue, at: Path) => T;
@@ -74,16 +74,16 @@ const time: Read<number> = (value, at) =>
   (typeof value === 'string' ? momentIn(value) : undefined)?.getTime() ??
   refuse(at, 'a time such as 2027-01-31T00:00:00Z (RFC 3339), not a day alone');
 
-/** The members that a client may have, and how each is read. All others are refused. */
+/** The members that a client may have, and how each is read. All other members are refused. */
 const MEMBERS = {
   /** No two clients have the same name. */
   name: matching(
     CLIENT_NAME,
     'a name of at most 64 letters, digits and . _ @ -, beginning with a letter or digit',
   ),
-  /** SHA-256 of each token of the client, in lower-case hex. No two clients share one. */
+  /** SHA-256 of each token of the client, in lower-case hex. No two clients share a token. */
   tokens: listOf(digest, 'a list of at least one digest; to lock a client out, remove its whole entry'),
-  /** ms since 1970. From then on the client is refused. */
+  /** When the client expires: ms since 1970. From then on it is refused. */
   expires: optional(time),
   /** The models that the client may use; undefined: all. */
   models: optional(

@@ -60,7 +60,7 @@ export async function openClients(options: ClientsOptions) {
      * SHA-256 of the file that the command wrote.
      */
     sha256: (): string => createHash('sha256').update(state.bytes).digest('hex'),
-    /** The current key of the client itself; undefined if the client has none, or does not exist. */
+    /** The client's own API key as it is now; undefined if it has none, or if there is no such client. */
     keyOf: (name: string): string | undefined => clients.byName.get(name)?.apiKey,
     reload: watch.reload,
     close: watch.close,
