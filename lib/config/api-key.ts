@@ -10,7 +10,7 @@ export interface ApiKey {
   readonly key: string;
   /** The file that holds the key; undefined: the setting itself holds the key. */
   readonly path: string | undefined;
-  /** The flag or environment variable that set it. */
+  /** The flag or environment variable that set the key. */
   readonly setting: string;
 }
 
@@ -28,7 +28,7 @@ export function parseApiKey(setting: string, text: string, files: ReadFile = rea
   return { key: usableKey(text, setting), path: undefined, setting };
 }
 
-/** Reads the key in a file. `whose`: for messages. Throws config_invalid, which does not quote the key. */
+/** Reads the key in a file. `whose`: its owner, for messages. Throws config_invalid, without the key. */
 export async function readKeyFile(path: string, whose: string): Promise<string> {
   const bytes = await readSmall(path).catch((thrown: unknown) => {
     throw fileUnreadable(`${keyFile(path)} of ${whose}`, thrown);

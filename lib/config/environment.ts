@@ -13,14 +13,14 @@ const API_KEY = 'PRIVATEMODE_API_KEY';
 
 /**
  * Whether a variable with our prefix is no setting. PRIVATEMODE_PROXY_URL tells applications where the proxy
- * is. The others are set by Kubernetes, in every container, for a Service whose name begins like ours.
+ * is. The other ones are set by Kubernetes, in every container, for a Service whose name begins like ours.
  */
 const isOfOthers = (variable: string, text: string): boolean =>
   variable === 'PRIVATEMODE_PROXY_URL' ||
   /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?$/.test(variable) ||
   (variable.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(text));
 
-/** `--listen-address` → `PRIVATEMODE_PROXY_LISTEN_ADDRESS`. */
+/** The variable of a flag: `--listen-address` → `PRIVATEMODE_PROXY_LISTEN_ADDRESS`. */
 export const variableOf = (flag: string): string => `${PREFIX}${flag.toUpperCase().replaceAll('-', '_')}`;
 
 /** Variable → its flag. Of several variables of one flag, the first that is set wins. */
@@ -32,7 +32,7 @@ const VARIABLES: ReadonlyMap<string, Flag> = new Map([
   [API_KEY, FLAGS.find(({ name }) => name === 'api-key') as Flag] as const,
 ]);
 
-/** Whether the log is JSON. Reads a wrong command line too, because the report of the mistake needs it. */
+/** Whether to log in JSON. Also reads a wrong command line, because its mistake is logged in JSON, too. */
 export function wantsJson(argv: readonly string[], env: Environment): boolean {
   const [, format] = /.*\0--log-format[=\0]([^\0]*)/s.exec(`\0${argv.join('\0')}`) ?? [];
   return (format ?? env[variableOf('log-format')]) === 'json';

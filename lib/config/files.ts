@@ -7,7 +7,7 @@ import { fileUnreadable, readNamed, reasonOf } from '../files/path-refusal.ts';
 import { type FileWatch, type Follower, readSmall, watchFiles } from '../watch-files.ts';
 import { invalid, type ReadFile } from './values.ts';
 
-/** Returns the result of `action`. If it throws, throws the error that `refuse` makes of the thrown one. */
+/** Returns the result of `action`. If `action` throws, `refuse` makes the error that is thrown instead. */
 export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error): T {
   try {
     return action();
@@ -33,7 +33,7 @@ export function parseSalt(flag: string, text: string, files?: ReadFile): string 
   // become equal.
   if (!text.startsWith('@')) return validSalt(text, text.isWellFormed() && !text.includes('\ufffd'), flag);
   const { name, bytes } = fileOf(flag, 'salt', text, files);
-  // A byte order mark stays, as in the reference: instances with one salt file need the same salt.
+  // A byte order mark stays, as in the reference proxy: instances that share a file need one salt.
   const salt = bytes.toString().replace(/^\p{White_Space}+|\p{White_Space}+$/gu, '');
   return validSalt(salt, isUtf8(bytes), name);
 }
@@ -65,7 +65,7 @@ export function parseStoreUrl(flag: string, text: string, files?: ReadFile): str
   return url;
 }
 
-/** Throws some error if this is no URL of a store. */
+/** Throws an error of any kind unless the URL is that of a store. */
 function requireStore({ protocol, hostname, port, pathname, search, hash, username, password }: URL): void {
   decodeURIComponent(username + password); // throws for a % that begins no escape
   const isStore =
@@ -77,9 +77,9 @@ function requireStore({ protocol, hostname, port, pathname, search, hash, userna
 }
 
 /**
- * The manifest in the file of --manifest-path. `current` returns it, and follows the file once `watch` was
- * called. If the file comes to hold no valid manifest, the old one stays. Throws config_invalid,
- * manifest_unsupported and manifest_invalid.
+ * The manifest in the file of --manifest-path. `current` returns the manifest, and follows the file once
+ * `watch` was called. While the file holds no valid manifest, the last valid one stays. Throws
+ * config_invalid, manifest_unsupported and manifest_invalid.
  */
 export async function givenManifest(path: string) {
   const what = `the file ${JSON.stringify(path)} of --manifest-path`;
@@ -119,7 +119,7 @@ export function prepareWorkspace(workspace: string): void {
   };
   orRefuse(() => makeDirectories(workspace), refuse('created'));
   if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
-  // Writes, because a file system may refuse what the permissions allow, as /proc does even for root.
+  // Tries to write: a file system may refuse what permissions allow, as /proc does even for root.
   orRefuse(() => rmdirSync(mkdtempSync(join(workspace, '.write-check-'))), refuse('written'));
 }
 

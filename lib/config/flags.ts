@@ -13,10 +13,10 @@ const retired = (name: string, why: string): Flag => ({ name, type: 'string', he
 /** The bytes that this process may use: the memory of the machine, or the limit of its control group. */
 const MEMORY = Math.min(totalmem(), process.constrainedMemory() || totalmem());
 
-/** This message is the reference's, word for word. */
+/** The message of the reference proxy, word for word. */
 const TOGETHER = 'TLS certificate and key must be provided together';
 
-/** Flags that print something, instead of a start of the proxy. */
+/** Flags that print something; the proxy then does not start. */
 const PRINTS = { type: 'boolean', commandLineOnly: true } as const;
 
 const GROUPS = {

@@ -60,7 +60,7 @@ function flagTerm(flag: Flag): Term {
   return [`${short}--${flag.name}${value}`, flag.help + fallback];
 }
 
-/** Wraps the text of `helpPage` for a terminal of that many columns; undefined if the width is unknown. */
+/** Wraps the text of `helpPage` for a terminal of so many columns; undefined if the width is unknown. */
 export function fitHelp(text: string, columns: number = MOST): string {
   const width = Math.min(Math.max(columns, FEWEST), MOST);
   const fit = (line: string): string => {

@@ -21,7 +21,7 @@ const CONTRADICTIONS: readonly Rule<Facts>[] = [
     '--prompt-cache-salt is set while the shared prompt cache is off: add --disable-prompt-cache=false, or drop the salt',
   ],
   [
-    // Only both flags together accept nothing but "good". The reference also refuses one without the other.
+    // Only both flags together accept nothing but "good". The reference proxy refuses one alone, too.
     ({ gpuOcspAllowUnknown: unknown, gpuOcspRevokedGracePeriod: grace }) => !unknown && grace > 0,
     'unknown OCSP statuses are disallowed (--gpu-ocsp-allow-unknown=false), but revoked statuses are allowed for a while: ' +
       'add --gpu-ocsp-revoked-grace-period=0 to accept good certificates only, or allow unknown ones',

@@ -94,7 +94,7 @@ export const durationFrom = (leastMs: number): Parse<number> =>
     return ms >= leastMs && ms <= MAX_DURATION_MS ? ms : undefined;
   });
 
-/** From least to most severe. In Go's slog their numbers are -4, 0, 4 and 8; in pino 20, 30, 40 and 50. */
+/** Log levels, the least severe first: -4, 0, 4 and 8 in Go's slog; 20, 30, 40 and 50 in pino. */
 const LEVELS = ['debug', 'info', 'warn', 'error'];
 
 /** Reads a level: a name, or a number of slog (above 8 counts as 8). Returns the number of pino. */
