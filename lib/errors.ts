@@ -34,7 +34,7 @@ interface ErrorRow {
   readonly remedies: Remedies;
 }
 type Texts = Remedies & Pick<ErrorRow, 'title'>;
-/** When a client may send the request again. Response headers tell agents and SDKs. */
+/** When a client may send the request again. Response headers say this to agents and SDKs. */
 type Repetition = Pick<ErrorRow, 'retryAfter' | 'isFinal'>;
 
 const ANYTIME: Repetition = {};
