@@ -110,9 +110,8 @@ async function report(thrown: unknown, isJson: boolean, { stderr }: Io): Promise
 }
 
 /**
- * The licences of the program and its parts: the single executable contains them, and the built program has
- * them beside it (scripts/build.ts). Run from source it shows its own; each dependency has one beside its
- * code.
+ * The licences of the program and its parts. The single executable contains them; the built program has them
+ * beside it (scripts/build.ts). From source it shows its own; each dependency has one beside its code.
  */
 function licences(): string {
   if (isSea()) return getAsset('licences', 'utf8');
