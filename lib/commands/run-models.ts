@@ -82,7 +82,7 @@ async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, ti
   );
 }
 
-/** How many models an agent is told at most. More would not fit into an environment variable. */
+/** The most models that an agent is told: honest services list fewer, and a variable holds no more. */
 const MOST_MODELS = 100;
 
 /** The most tokens of a response. Claude Code and opencode ask for this many if nobody sets a limit. */

@@ -20,7 +20,7 @@ export async function startRelay(reached: Reached, clock: Clock) {
   const { url, headers, ca } = reached;
   let prompts = 0;
   let failed = 0;
-  /** A gateway gets a random key, so that no other program of this machine can use the owner's token. */
+  /** In front of a gateway the key is random, so that no other program here can use the owner's token. */
   const key = ca === undefined ? KEY : randomUUID();
   const isAgents = ({ headers: { authorization, 'x-api-key': given } }: IncomingMessage): boolean =>
     authorization === `Bearer ${key}` || given === key;
@@ -48,8 +48,8 @@ export async function startRelay(reached: Reached, clock: Clock) {
   function refuse(req: IncomingMessage, res: ServerResponse, message: string): void {
     failed += 1;
     req.resume();
-    // Codex waits this long between its attempts. Only Codex gets the header: opencode would give up earlier
-    // with it.
+    // The header tells Codex how long to wait between attempts. Other agents do not get the header, because
+    // opencode would give up earlier.
     const waits = req.url === '/v1/responses' && { 'retry-after': '5' };
     res.writeHead(503, { 'content-type': 'application/json', ...waits });
     res.end(JSON.stringify({ type: 'error', error: { type: 'api_error', message } }));

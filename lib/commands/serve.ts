@@ -101,8 +101,8 @@ export async function run(
 }
 
 /**
- * Ends the process at once, by the signal; no response is finished. process.exit() alone would wait for a
- * disk that does not answer (docs/architecture.md H42).
+ * Ends the process at once, by sending it the signal; running responses are cut off. process.exit() alone
+ * would wait for a disk that does not answer (docs/architecture.md H42).
  */
 function endNow(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL', log: Logger, why: string): never {
   log.warn({ signal }, why);

@@ -43,7 +43,7 @@ export const STATUS: Command = {
 /** The exit code of `healthcheck` is 0 or 1 whatever else is set, as containers expect. */
 export const HEALTHCHECK: Command = { ...STATUS, run: showReadiness };
 
-/** Prints whether the proxy is ready. Returns 0 if it is; 1 if it is not, or cannot be asked. */
+/** Prints whether the proxy is ready. Returns 0 if it is ready; 1 if it is not, or cannot be asked. */
 async function showReadiness({ given, io: { stdout, stderr, clock } }: Invocation): Promise<number> {
   const { listenAddress, port, tlsCertPath, watch, json } = valuesOf(SETTINGS, given);
   if (watch || json) throw invalid('--watch and --json go with status --admin-address HOST:PORT');
@@ -104,7 +104,7 @@ async function showStatus(asked: Invocation): Promise<number> {
     if (stdout.isTTY && !json) stdout.write(redrawn(text, stdout.rows));
     else stdout.write(json ? text : `${text}\n`);
     await pause(clock, clock.times.statusInterval, ended.signal, 'waiting').catch(() => {});
-    // Keep asking while the proxy restarts.
+    // Asking goes on while the proxy restarts.
     if (!ended.signal.aborted) ({ text } = await look().catch(failed));
   }
   process.off('SIGINT', end);

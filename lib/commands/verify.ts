@@ -1,4 +1,4 @@
-/** `privatemode-proxy verify`: prints the verdict, and exits with a code by its outcome. */
+/** `privatemode-proxy verify`: prints the verdict, and exits with the exit code of the verdict's outcome. */
 import { hasColours } from '../text.ts';
 import { foreignRoots, renderText } from '../verdict/text.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, verdictText } from '../verdict/verdict.ts';

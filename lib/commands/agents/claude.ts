@@ -21,11 +21,11 @@ const coversAll = (alias: string, start: string): boolean =>
 const claudeVariables = (place: Place) => ({
   ANTHROPIC_BASE_URL: place.url,
   ANTHROPIC_AUTH_TOKEN: place.key,
-  ANTHROPIC_MODEL: place.model.name, // wins over the default that /model saved
+  ANTHROPIC_MODEL: place.model.name, // wins over the default model that /model has saved
   ...familyVariables(place),
-  CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1', // /model offers aliases of models: claude-…
+  CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1', // /model then offers aliases with names like claude-…
   ...(place.model.limits !== undefined && {
-    CLAUDE_CODE_MAX_CONTEXT_TOKENS: `${place.model.limits.context}`, // otherwise 200,000 or a million
+    CLAUDE_CODE_MAX_CONTEXT_TOKENS: `${place.model.limits.context}`, // by default 200,000 or a million
     CLAUDE_CODE_MAX_OUTPUT_TOKENS: `${place.model.limits.output}`,
   }),
   CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // this header differs in each request, which spoils a prompt cache
@@ -55,7 +55,7 @@ export const CLAUDE: Agent = {
   // CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST makes Claude Code ignore what settings files say about providers,
   // base URLs and keys.
   env: (place) => ({ ...claudeVariables(place), CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '1' }),
-  // Versions that do not know this variable let these settings win over the files.
+  // In versions that do not know this variable, these settings win over the files.
   args: (place) => [
     '--settings',
     literal({
