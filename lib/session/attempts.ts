@@ -19,7 +19,7 @@ const MAX_REMEMBERED = 1024;
 
 /** `run` is called once per attempt, when its turn has come. `shares`: whether requests share attempts. */
 export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock, shares: boolean) {
-  /** The attempts that have not ended. Unshared attempts are left out: nobody may report their end. */
+  /** The attempts that have not ended, if requests share attempts. Others may end without a report. */
   const open = new Set<Attempt>();
   /** API key → the attempt that further requests with this key join, in the order of arrival. */
   const joinable = new Map<string, Attempt>();

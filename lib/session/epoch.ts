@@ -63,7 +63,7 @@ export interface AttestDeps {
 /**
  * An attestation has two verdicts. The first verdict judges the evidence, before a secret is asked for
  * (`unavailable`: collateral is missing). The second verdict judges evidence and secret exchange together.
- * `askedAt`: when this process asked the service for that part, ms on the monotonic clock.
+ * `askedAt`: when this process sent the request for the judged part, ms on the monotonic clock.
  */
 export interface Judged {
   readonly part: 'evidence' | 'secret';
@@ -143,7 +143,7 @@ export interface EpochDeps extends AttestDeps {
   readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
   readonly clock: Clock;
-  readonly random: () => number; // 0 ≤ x < 1
+  readonly random: () => number; // a random number: 0 ≤ x < 1
   readonly observe: Observer;
   /** Records the exchange of each epoch, so that it can be verified again. Undefined: nothing is recorded. */
   readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;

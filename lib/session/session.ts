@@ -30,7 +30,7 @@ export interface SessionDeps extends EpochDeps {
   readonly host?: string | undefined; // the host name of the service, for messages
   /** Whether to renew only while requests come, as for a library that may be dropped without being closed. */
   readonly onDemand?: boolean | undefined;
-  /** Whether requests share attempts. Cloudflare's workers cannot: there an attempt ends with its request. */
+  /** Whether requests share attempts: not in Cloudflare's workers, where an attempt ends with its request. */
   readonly shares?: boolean | undefined;
   /** Called once, if waiting does not help and there was no secret yet (docs/operating.md). */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;

@@ -12,8 +12,8 @@ export interface Term {
   readonly verdictSha256: string; // lower-case hex, of the verdict, as `verdictText` writes it
   readonly exchangeSha256?: string | undefined; // names the record of the exchange, if there is one
   readonly attestedAt: number; // wall clock, ms since 1970
-  readonly renewAt: number; // from then on the session renews the secret
-  readonly expiresAt: number; // from then on no request may use the secret
+  readonly renewAt: number; // from this time on the session renews the secret
+  readonly expiresAt: number; // from this time on no request may use the secret
   readonly expiresMonotonic: number; // `expiresAt` on the monotonic clock, which nobody can set back
 }
 
@@ -31,9 +31,9 @@ export interface Failure {
 }
 
 export interface SessionState {
-  readonly isPinned: boolean; // the operator gave the manifest
-  readonly hasKey: boolean; // the operator gave a key; otherwise requests bring their own
-  readonly isEnding: boolean; // the proxy was told to stop; it takes requests until it is closed
+  readonly isPinned: boolean; // whether the operator gave the manifest
+  readonly hasKey: boolean; // whether the operator gave a key; otherwise requests bring their own
+  readonly isEnding: boolean; // whether the proxy was told to stop; it takes requests until it is closed
   readonly term?: Term | undefined;
   readonly madeAt: number; // when the secret of `term` was made: monotonic clock
   /** Whether the service denied the secret. A denial is not authenticated, so it only marks the secret. */
@@ -140,7 +140,7 @@ export const isInForce = (state: SessionState, at: Moment): boolean => !state.is
 export const isOvertaken = (state: SessionState, began: number, at: Moment): boolean =>
   began < state.madeAt && isHeld(state, at);
 
-/** Error codes that mean an answer of the secret service. Other errors may come from hosts before it. */
+/** Error codes that the secret service answers with. Other errors may come from hosts in front of it. */
 const ANSWERS: readonly ErrorCode[] = ['api_key_rejected', 'client_too_old', 'secret_exchange_failed'];
 
 /**
