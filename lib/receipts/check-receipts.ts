@@ -112,7 +112,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
     }
   }
 
-  /** Checked last, because the proxy stores manifests and records before the lines that name them. */
+  /** Runs last, because the proxy stores manifests and records before the lines that name them. */
   async function checkReferences(): Promise<void> {
     const logged = new Set((await digestsIn(join(dirname(resolve(directory)), 'manifests'))).values());
     for (const [digest, at] of manifests)

@@ -145,8 +145,8 @@ async function begin(options: ReceiptLogOptions) {
     publicKey,
     /**
      * Signs a line for a request; the line is written a moment later. Never throws, and waits for nothing.
-     * The first line under an epoch brings the epoch's record. Thus epochs that no request used push no
-     * records out (docs/architecture.md D6).
+     * The first line under an epoch brings the epoch's record. An epoch that no request used stores no
+     * record, and so displaces none (docs/architecture.md D6).
      */
     add({ epoch, ...facts }: receipts.RequestReceipt): void {
       later();
@@ -213,7 +213,7 @@ async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<st
 async function keep(directory: string, text: string): Promise<void> {
   await files.makeDirectory(directory, 0o700);
   await files.publish(join(directory, `${receipts.sha256(text)}.json`), text, 0o600);
-  await prune(directory).catch(() => {}); // tried again with the next record
+  await prune(directory).catch(() => {}); // pruning is tried again with the next record
 }
 
 async function prune(directory: string): Promise<void> {
@@ -250,7 +250,7 @@ async function readOrMakeKey(directory: string): Promise<KeyObject> {
   let key: KeyObject | undefined;
   try {
     key = createPrivateKey(pem);
-  } catch {} // the next check reports it
+  } catch {} // the check below reports a bad key
   if (key?.asymmetricKeyType !== 'ed25519')
     throw refuse(
       'is no Ed25519 private key in PEM',

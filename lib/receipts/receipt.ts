@@ -18,7 +18,7 @@ import type { Epoch } from '../session/session.ts';
 /**
  * How a request ended. `complete`: the proxy handed the whole response to the connection. `aborted`: the
  * client left earlier. `truncated`: the response had begun, and was visibly broken off. `refused`: the proxy
- * responded that the request was wrong. `failed`: the service failed, or the connection to it.
+ * responded that the request was wrong. `failed`: the service, or the connection to it, failed.
  */
 export const RECEIPT_OUTCOMES = ['complete', 'refused', 'failed', 'truncated', 'aborted'] as const;
 export type ReceiptOutcome = (typeof RECEIPT_OUTCOMES)[number];
@@ -144,7 +144,7 @@ export function receiptsDirectory(directory: string): string {
   return existsSync(inWorkspace) ? inWorkspace : directory;
 }
 
-/** The error receipts_unreadable about a directory, from what was thrown while it was read. */
+/** Makes the error receipts_unreadable, from what was thrown while the directory was read. */
 export function receiptsUnreadable(directory: string, cause: unknown): PrivatemodeError {
   const { path = directory } = cause as NodeJS.ErrnoException;
   const why = path === directory ? reasonOf(cause) : `${path}: ${reasonOf(cause)}`;
