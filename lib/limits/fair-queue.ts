@@ -44,7 +44,7 @@ export function createFairQueue(limit: number, clock: Clock) {
   function letNextIn(): void {
     const lines = [...queues].filter(([, queue]) => queue.waiting.size > 0);
     const [next] = lines.sort(([, one], [, other]) => one.running - other.running);
-    if (next === undefined || !hasPlaceFor(...next)) return; // clients that run more find no place either
+    if (next === undefined || !hasPlaceFor(...next)) return; // clients with more requests find no place
     const [enter] = next[1].waiting;
     enter?.();
   }

@@ -77,7 +77,7 @@ const REACHED = [undefined, 'tokensPerDay', 'requestsPerMinute', 'maxConcurrent'
 
 type Reply = readonly [reached: number, seconds: number];
 
-/** Whether the reply has the script's form. Other replies may come from a proxy or another server. */
+/** Whether the script can have given this reply. Others may come from a proxy or another server. */
 const isReply = (reply: unknown): reply is Reply =>
   Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length;
 
@@ -91,7 +91,7 @@ const NOT_COUNTED: Permit = { release() {} };
 export async function openRedisCounts(options: RedisCountsOptions) {
   const { clock, failed, url } = options;
   const { times } = clock;
-  // The client of Redis is loaded only here, so that other gateways do not pay for it.
+  // The Redis client is loaded here, so that a gateway without Redis does not pay for it.
   const redis = await import('@redis/client');
   /** Id of each request that runs here → its client. */
   const running = new Map<string, string>();
