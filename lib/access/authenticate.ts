@@ -47,8 +47,8 @@ export function authenticate(sent: Credentials, clients: ClientsByToken, now: nu
 const digestOf = (token: string): string => createHash('sha256').update(token, 'latin1').digest('hex');
 
 /**
- * What the message says about an unknown token, by the form of that token. Only the form decides, so a client
- * that guesses learns nothing.
+ * The form of an unknown token → what the error says about the token. Only the form decides, so a client that
+ * guesses learns nothing.
  */
 const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
   [

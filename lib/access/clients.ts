@@ -11,7 +11,7 @@ import { authenticate, type Client, type Credentials } from './authenticate.ts';
 import { type ClientEntry, parseClientsFile } from './clients-file.ts';
 
 export interface ClientsOptions {
-  /** The path of the file. The paths of key files in it are relative to its directory. */
+  /** The path of the clients file. Paths of key files in this file are relative to its directory. */
   readonly path: string;
   /** Whether each client must have a key file, because no key is configured. */
   readonly needsKeys: boolean;
