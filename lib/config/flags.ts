@@ -1,4 +1,4 @@
-/** Every flag of the proxy, once: command line, environment, --help and tables in docs follow from here. */
+/** The table of all flags. Command line, environment, --help and tables in docs are made from this table. */
 import { totalmem } from 'node:os';
 import { parseApiKey } from './api-key.ts';
 import { parseSalt, parseStoreUrl } from './files.ts';

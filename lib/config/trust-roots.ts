@@ -24,7 +24,7 @@ const NAMES = [...PRODUCT_NAMES.flatMap((product) => [`ARK-${product}`, `SEV-${p
 /**
  * The hardware roots to trust: the vendors', or those of --unsafe-trust-roots, which are for simulators only.
  * Throws unsafe_roots_refused if the API, or the CDN that a manifest would come from, belongs to the real
- * service: anybody could impersonate the service. Also throws as `readTrustRoots` does.
+ * service: anybody could impersonate the service. Also throws the errors of `readTrustRoots`.
  */
 export function trustRoots(
   config: Pick<Config, 'unsafeTrustRoots' | 'apiEndpoint' | 'cdnBaseUrl' | 'manifestPath'>,

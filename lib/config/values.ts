@@ -44,7 +44,7 @@ export const parseBoolean = parser('true or false', (text) => {
   return word === undefined ? undefined : no === undefined;
 });
 
-/** Reads a whole number of that range; otherwise undefined. A Number is exact up to 15 digits. */
+/** Reads a whole number from `least` to `most`; else undefined. A Number is exact up to 15 digits. */
 function wholeNumber(text: string, least: number, most: number): number | undefined {
   const value = /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
   return value >= least && value <= most ? value : undefined;
