@@ -9,7 +9,7 @@ export type Blame = 'client' | 'operator' | 'upstream' | 'network' | 'attestatio
 
 /** What the reader should do next, as one sentence. */
 export interface Remedies {
-  /** For whoever runs the proxy: its flags, files and network. */
+  /** The remedy for whoever runs the proxy: its flags, files and network. */
   readonly operator: string;
   /** For an application of the client library: its options and runtime. Undefined: the operator's remedy. */
   readonly application?: string;
@@ -22,7 +22,7 @@ interface ErrorRow {
   readonly status: number;
   /** Whose fault the error is, which tells who can mend it. */
   readonly blame: Blame;
-  /** Seconds after which to try again (`retry-after`), unless the code that throws the error gives others. */
+  /** Seconds after which to try again (`retry-after`), unless the thrown error itself has a number. */
   readonly retryAfter?: number;
   /**
    * Whether repeating the request cannot help. The response then has `x-should-retry: false`: otherwise the
@@ -67,7 +67,7 @@ function rows<Code extends string>(
 }
 
 export const ERRORS = {
-  // The application's request (docs/protocol/inference.md 5.4 and 11).
+  // Errors of the application's request (docs/protocol/inference.md 5.4 and 11).
   ...rows(400, 'client', ANYTIME, {
     invalid_json: 'Send one JSON object as the request body.',
     duplicate_member: 'Send each member of the request body once.',
@@ -211,7 +211,7 @@ export const ERRORS = {
     limits_unavailable: 'Try again; if it persists, have the store of the limits checked (--limits-store).',
   }),
 
-  // The attested session (docs/protocol/attestation.md).
+  // Errors of the attested session (docs/protocol/attestation.md).
   ...rows(503, 'attestation', after(2), {
     not_ready: {
       operator: 'Try again in a moment; the remote is still being verified.',
@@ -314,7 +314,7 @@ export const ERRORS = {
     secret_denied: 'Try again in a moment; if it persists, have it reported to the operator of the service.',
   }),
 
-  // Start-up and configuration: exit code 1, never an HTTP response.
+  // Errors of start-up and configuration: exit code 1, never an HTTP response.
   ...rows(0, 'operator', ANYTIME, {
     config_invalid: {
       operator: 'See privatemode-proxy --help.',
