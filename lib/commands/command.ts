@@ -42,8 +42,8 @@ export interface Command {
   /** Whether environment variables set the command's flags, as they set those of the proxy. */
   readonly takesEnvironment?: true;
   /**
-   * The forms of words that may follow the command's name. A word in capitals stands for any word; with …
-   * behind it, for one or more words.
+   * The forms of words that may follow the command's name. A word in capitals stands for any word, and a word
+   * with … for one or more words.
    */
   readonly words?: readonly (readonly string[])[];
   /** Whether arguments after `--` are for another program. */

@@ -1,6 +1,6 @@
 /**
- * The questions that `run` asks the proxy: who listens there, which API it serves, which models, and how
- * large their context windows are.
+ * The questions that `run` asks the proxy: which program listens, which API it serves, which models it has,
+ * and how large their context windows are.
  */
 import { urlToHttpOptions } from 'node:url';
 import { aliasIn } from '../api/model-aliases.ts';
@@ -85,7 +85,7 @@ async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, ti
 /** The most models that an agent is told: honest services list fewer, and a variable holds no more. */
 const MOST_MODELS = 100;
 
-/** The most tokens of a response. Claude Code and opencode ask for this many if nobody sets a limit. */
+/** The most tokens of a response: Claude Code and opencode ask for 32,000 if nobody sets a limit. */
 const LONGEST_OUTPUT = 32_000;
 
 /** A response may fill a quarter of the context window, and at most 32,000 tokens. */

@@ -45,7 +45,7 @@ export interface Agent {
    * Like `args`, these variables win over the agent's own files.
    */
   readonly env: (place: Place) => Readonly<Record<string, string>>;
-  /** Arguments that the agent gets in front of ARGS. */
+  /** Arguments that the agent gets in front of the user's own arguments (ARGS). */
   readonly args: (place: Place) => readonly string[];
   /** Matches the beginning of arguments that would undo these settings; their values follow `=`. */
   readonly refused: RegExp;

@@ -60,7 +60,7 @@ export const CLAUDE: Agent = {
     '--settings',
     literal({
       apiKeyHelper: '',
-      permissions: { deny: ['WebSearch'] }, // the service has no such tool, and refuses requests with it
+      permissions: { deny: ['WebSearch'] }, // the service has no WebSearch, and refuses requests with it
       skipWebFetchPreflight: true, // WebFetch would ask api.anthropic.com about each host first
       env: {
         ...claudeVariables(place),
