@@ -22,8 +22,8 @@ const refused = (message: string) => new PrivatemodeError('api_key_rejected', me
 /**
  * Both requests throw client_too_old if an error response asks for a newer client. They throw
  * api_key_rejected for a 401, and for a key that no header can hold. They throw control_api_failed for other
- * statuses than 200, and the errors of `ControlCall`. `protocolVersion`: the generation that this program
- * speaks.
+ * statuses than 200, and the errors of `ControlCall`. `protocolVersion`: the protocol's generation that this
+ * program speaks.
  */
 export function createControlApi(deps: {
   readonly call: ControlCall;
@@ -34,7 +34,7 @@ export function createControlApi(deps: {
   const { call, endpoint, protocolVersion, clock } = deps;
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
 
-  /** Returns the members of the response, also unknown ones. `code`: the error for a bad response. */
+  /** Returns the response's members; unknown ones do no harm. `code`: the error code for a bad response. */
   async function post(name: string, apiKey: string, body: object, code: ErrorCode, signal?: AbortSignal) {
     if (!/^[\x21-\x7e]+$/.test(apiKey))
       throw refused('the API key is empty or holds characters that no key has');

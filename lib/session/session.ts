@@ -138,7 +138,7 @@ export function createSession(deps: SessionDeps) {
     const wakeUp = (): void => resolve();
     waiting.add(wakeUp);
     signal?.addEventListener('abort', wakeUp);
-    const cancel = clock.after(Math.max(0, ms), wakeUp, 'waiting'); // negative if its time has passed
+    const cancel = clock.after(Math.max(0, ms), wakeUp, 'waiting'); // negative if the time has passed
     await promise;
     cancel();
     signal?.removeEventListener('abort', wakeUp);

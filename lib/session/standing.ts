@@ -7,7 +7,7 @@ import { ERRORS, type PrivatemodeError } from '../errors.ts';
 import { plural } from '../text.ts';
 import { isHeld, isInForce, isOwnFault, problemOf, type SessionState } from './state.ts';
 
-/** The colour of a state. `good`, `warn`: a secret is in force. `plain`: nothing is proved either way. */
+/** `good`, `warn`: a secret is in force. `plain`: nothing is proved for or against the service. */
 type Tone = 'good' | 'warn' | 'bad' | 'plain';
 
 /**

@@ -145,8 +145,8 @@ const ANSWERS: readonly ErrorCode[] = ['api_key_rejected', 'client_too_old', 'se
 
 /**
  * A denied secret is dropped by a rejecting verdict, or by an answer of the secret service to a trusted key.
- * An untrusted key does not count, because a stranger with a wrong key could switch off everybody's secret. A
- * 401 for the key of a client concerns that client alone.
+ * Without that trust, a stranger with a wrong key could switch off everybody's secret. A 401 for the key of a
+ * client concerns that client alone.
  */
 function afterFailure(before: SessionState, failed: Failed, at: Present): SessionState {
   const { error, rejected, isAccepted, began, isTrusted } = failed;
