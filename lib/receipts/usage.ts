@@ -91,7 +91,7 @@ function addTo(sums: UsageSums, { time, durationMs, tokens, secretId, outcome }:
   if (sums.last === null || time > sums.last) sums.last = time;
 }
 
-/** Whether the members that are summed have the right form: nobody has checked the signature of the line. */
+/** Whether the members that are summed have the right form, since nobody has checked the signature. */
 function isSummable(line: receipts.ReceiptLine): boolean {
   const isAmount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
   if (line.type === 'lost') return isAmount(line.count);
