@@ -8,7 +8,7 @@ const DAY_MS = 86_400_000;
 
 /** What one client has used. */
 interface Used {
-  /** When its requests of the last minute were admitted, oldest first, on the monotonic clock. */
+  /** When the client's requests of the last minute were admitted (monotonic clock), the oldest first. */
   readonly times: number[];
   /** The UTC day to which `tokens` belong, in days since 1970. */
   day: number;

@@ -13,7 +13,7 @@ export interface ClientCounts {
   readonly name: string;
   /** The tokens of the current day (UTC). */
   readonly tokens: number;
-  /** When its requests of the last minute were admitted: ms since 1970, the oldest first. */
+  /** When the client's requests of the last minute were admitted: ms since 1970, the oldest first. */
   readonly admissions: readonly number[];
 }
 

@@ -40,7 +40,7 @@ export function createFairQueue(limit: number, clock: Clock) {
   const hasPlaceFor = (name: string | undefined, queue: Queue): boolean =>
     running < (name === undefined || queue.running === 0 ? limit : limit - kept);
 
-  /** Admits a request of the client with the fewest running ones, or of the one whose turn is longest ago. */
+  /** Next is the client with the fewest running requests; among equals, whoever got a place longest ago. */
   function letNextIn(): void {
     const lines = [...queues].filter(([, queue]) => queue.waiting.size > 0);
     const [next] = lines.sort(([, one], [, other]) => one.running - other.running);
@@ -71,10 +71,10 @@ export function createFairQueue(limit: number, clock: Clock) {
   return {
     /**
      * Gives the client a place, at once or when a place becomes free. Returns a function that gives the place
-     * back, to call once. A free place goes to the client with the fewest running requests, among equals in
-     * turn, and within a client in order of arrival. Throws, or rejects with, max_in_flight_reached after 10
-     * s, or if 256 requests of the client or 1,024 in all wait already. Rejects with the reason of `signal`,
-     * which has not aborted yet.
+     * back, to call once. A free place goes to the client with the fewest running requests, to each in turn
+     * among equals, and within a client in order of arrival. Throws, or rejects with, max_in_flight_reached
+     * after 10 s, or if 256 requests of the client or 1,024 in all wait already. Rejects with the reason of
+     * `signal`, which has not aborted yet.
      */
     enter(name: string | undefined, signal: AbortSignal): (() => void) | Promise<() => void> {
       const queue = queues.get(name) ?? { running: 0, waiting: new Set() };

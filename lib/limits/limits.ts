@@ -18,8 +18,8 @@ export interface RequestCounts {
   /**
    * Counts a request and gives it a place; returns the permit at once if no store has to be asked. Throws, or
    * rejects with, requests_per_minute_reached, tokens_per_day_reached and max_concurrent_reached, each with
-   * the seconds after which a retry is worthwhile, and limits_unavailable if no counter works. A refused
-   * request is not counted.
+   * the seconds after which a retry is worthwhile, and limits_unavailable if the store cannot be used. A
+   * refused request is not counted.
    */
   admit(client: LimitedClient): Permit | Promise<Permit>;
 }

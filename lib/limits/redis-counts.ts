@@ -25,9 +25,9 @@ const keysOf = (client: string): readonly string[] =>
   ['tokens', 'window', 'running'].map((key) => `privatemode-proxy:{${client}}:${key}`);
 
 /**
- * Counting is one script, so that a server runs all of it or nothing. It replies with the number of the
- * reached limit, as in REACHED, or 0, and with the seconds to wait. It uses the clock of the store, so that
- * replicas with different clocks agree. All times are in ms. Arguments:
+ * One script has all actions, so that a server knows all of them or none. The script replies with the number
+ * of the reached limit, as in REACHED, or 0, and with the seconds to wait. It uses the clock of the store, so
+ * that replicas with different clocks agree. All times are in ms. Arguments:
  * - `release`, id, tokens: gives a place back, and counts the tokens for the current day.
  * - `renew`, id, lease: renews the lease of a running request, or restores a lease that the store has lost.
  * - `admit`, id, lease, tokens per day, requests per minute, most at a time (-1: no limit).
@@ -128,7 +128,7 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     return code === undefined ? 'the connection was lost' : `the connection failed (${code})`;
   }
 
-  /** Connects, and tries again until it succeeds. The event `error` has the reason of each failure. */
+  /** Connects, and tries again until the connection stands. The event `error` has each failure's reason. */
   const connect = (): Promise<unknown> => store.connect().catch(() => {});
 
   /** Drops the connection: replies come in order, so all requests behind a late reply would wait with it. */

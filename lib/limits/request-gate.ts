@@ -6,7 +6,7 @@ import type { FairQueue } from './fair-queue.ts';
 import type { LimitedClient, Permit, RequestCounts } from './limits.ts';
 
 export interface Entering {
-  /** Undefined without --clients. */
+  /** The client of the request; undefined without --clients. */
   readonly client: LimitedClient | undefined;
   /** Aborted if the request ends before it has its permit. */
   readonly signal: AbortSignal;
