@@ -95,8 +95,8 @@ const MEMBERS = {
   apiKey: optional(matching(/^@[^\0]+$/s, '@ and the path of a file; keys do not belong into this file')),
   /**
    * Which prompt cache the client uses. `client`: a cache of its own, even if its requests bring a salt.
-   * `own`: the cache of the salt that a request brings; without a salt, a cache of its own. `shared`: the
-   * same cache as without --clients.
+   * `own`: the cache of the salt that a request brings, or the client's own cache for a request without a
+   * salt. `shared`: the same cache as without --clients.
    */
   cacheSalt: optional(oneOf(['client', 'shared', 'own'])),
   /** How many requests are admitted within any 60 s. */

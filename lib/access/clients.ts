@@ -112,7 +112,7 @@ function tablesOf({ entries, keys }: State, { sharedSalt }: ClientsOptions) {
   };
 }
 
-/** A part of each derivation. A later rule gets another label, so that it gives other salts. */
+/** A part of each derivation. A later rule for salts gets another label, so that it gives other salts. */
 const LABEL = 'privatemode-proxy cache salt v1';
 const SALT_BYTES = 32;
 
