@@ -91,10 +91,11 @@ const isSpent = ({ apiKey, clients, apiKeyFallback }: Config): boolean =>
   apiKey !== undefined && clients === undefined && apiKeyFallback !== 'never';
 
 /**
- * Logs who else can use the proxy, once it listens. It warns of a port that other machines reach without TLS,
- * if tokens cross the network, or if others can spend the configured key. It does not warn if clients send
- * keys of their own, because the reference does not. An open admin listener is logged, because it asks for no
- * key. `inherited`: the address of a socket of systemd, which counts in place of --listen-address.
+ * Logs who else can use the proxy, once it listens. It warns if other machines reach the port without TLS,
+ * and tokens would cross the network or others can spend the configured key. It does not warn if clients send
+ * keys of their own, because the reference proxy does not warn either. An open admin listener is logged,
+ * because it asks for no key. `inherited`: the address of a socket of systemd, which counts in place of
+ * --listen-address.
  */
 export function tellReach(
   config: Config,
