@@ -72,7 +72,10 @@ export async function startRelay(reached: Reached, clock: Clock) {
      * from others.
      */
     prompts: () => prompts,
-    /** How many requests got no response. Broken responses do not count: the service may be the cause. */
+    /**
+     * How many requests got no response. A response that broke off does not count: the service may be the
+     * cause.
+     */
     failed: () => failed,
     close(): void {
       server.close();
