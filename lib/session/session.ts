@@ -28,7 +28,7 @@ export interface AcquireOptions {
 
 export interface SessionDeps extends EpochDeps {
   readonly host?: string | undefined; // the host name of the service, for messages
-  /** Whether to renew only while requests come, as for a library that may be dropped without being closed. */
+  /** Whether to renew only while requests come: a library may be dropped without being closed. */
   readonly onDemand?: boolean | undefined;
   /** Whether requests share attempts: not in Cloudflare's workers, where an attempt ends with its request. */
   readonly shares?: boolean | undefined;

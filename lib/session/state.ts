@@ -208,8 +208,8 @@ export const soonest = ({ began }: SessionState, { times }: Present): number => 
 
 /**
  * ms from the last failure to the next attempt: 1 s, doubling up to 60 s, or 60 s at once where waiting does
- * not help. The upper half of the pause is random (0 ≤ x < 1). It is no shorter than a host asks for. The
- * pause ends early when a rejection can be confirmed, because clients wait for that verdict.
+ * not help. The upper half of the pause is random (0 ≤ x < 1). The pause is no shorter than a host asks for.
+ * It ends early when a rejection can be confirmed, because clients wait for that verdict.
  */
 export function pauseAfter(state: SessionState, random: number, { monotonic, times }: Present) {
   const { failures, error, rejection, began } = state;
