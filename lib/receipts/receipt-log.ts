@@ -27,7 +27,7 @@ export interface ReceiptLogOptions {
   readonly onWritten: () => void;
   /** Called when the first receipt is lost, and again when the number of lost receipts is known. */
   readonly onLost: () => void;
-  /** The log counts here the requests whose receipts it wrote or lost. */
+  /** The log counts in this object the requests whose receipts it wrote or lost. */
   readonly counters: { written: number; lost: number };
   /** How many lines may wait for the disk. Further receipts are lost. */
   readonly mostPending?: number;
