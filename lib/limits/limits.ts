@@ -17,9 +17,9 @@ export interface Permit {
 export interface RequestCounts {
   /**
    * Counts a request and gives it a place; returns the permit at once if no store has to be asked. Throws, or
-   * rejects with, requests_per_minute_reached, tokens_per_day_reached and max_concurrent_reached, each with
-   * the seconds after which a retry is worthwhile, and limits_unavailable if the store cannot be used. A
-   * refused request is not counted.
+   * rejects with, requests_per_minute_reached, tokens_per_day_reached or max_concurrent_reached: these errors
+   * hold the seconds after which a retry is worthwhile. If the store cannot be used, the error is
+   * limits_unavailable. A refused request is not counted.
    */
   admit(client: LimitedClient): Permit | Promise<Permit>;
 }
