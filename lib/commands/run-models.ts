@@ -112,8 +112,8 @@ export const isCovered = (aliases: readonly string[], model: string): boolean =>
 export const shown = (models: readonly Model[]): string => models.map(({ name }) => name).join(', ');
 
 /**
- * The name of the model to use if none was chosen: the only model of the service, or else the agent's own
- * name if an alias covers it. Throws config_invalid with the names of all models.
+ * The model to use if none was chosen: the only model of the service, or else the agent's own model if an
+ * alias stands for it. Throws config_invalid with the names of all models.
  */
 export function nameFor({ ownModel }: Agent, { models, aliases }: Offer): string {
   const [only, ...others] = models.filter(({ name }) => !aliases.includes(name));
