@@ -116,9 +116,9 @@ describe('--unsafe-trust-roots', () => {
     ['localhost.example.com', 'attestation_failed', false],
   ] as const)
     it(`the remedy ${hinted ? 'names' : 'does not name'} what a simulator needs if ${host} fails with ${code}`, () => {
-      const error = new PrivatemodeError(code, 'message', { detail: { missingRoot: 'tdx' } });
+      const error = new PrivatemodeError(code, 'message', { detail: { clock: 'late' } });
       const { message, remedy, detail } = withSimulatorHint(error, { apiEndpoint: { host, port: 9443 } });
-      assert.deepEqual([message, detail], ['message', { missingRoot: 'tdx' }]);
+      assert.deepEqual([message, detail], ['message', { clock: 'late' }]);
       assert.equal(/^If the service is a simulator, give --unsafe-trust-roots DIR/.test(remedy), hinted);
       assert.ok(remedy.endsWith(error.remedy));
     });
