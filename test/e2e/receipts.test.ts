@@ -11,7 +11,6 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
-import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { program } from '../support/processes/foreign-programs.ts';
 
@@ -175,16 +174,12 @@ describe('receipts', { timeout: 600_000 }, () => {
     assert.equal(linesIn(directory).length, known + 1);
   });
 
-  it('make receipts verify exit with 35 (custom roots), and contain no text of a prompt or an answer', async () => {
+  it('hold when they are checked, and contain no text of a prompt or an answer', async () => {
     const { ok, findings, requests } = await checkReceipts(directory);
     assert.deepEqual([ok, findings.length, requests], [true, 1, requestsIn(directory).length]);
     assert.match(findings[0]?.message ?? '', /^is the last line: its instance runs still/);
     const text = JSON.stringify(linesIn(directory));
     assert.ok(!text.includes('a prompt that is nowhere') && !text.includes('content'));
-    const { code, stdout } = await runCommand(['receipts', 'verify', '--dir', directory]);
-    assert.equal(code, 35);
-    assert.match(stdout, /\n! Every signature and chain holds, but under custom roots .*\n$/);
-    assert.doesNotMatch(stdout, /✓/);
   });
 
   describe('can be checked with the commands of docs/receipts.md, which', {

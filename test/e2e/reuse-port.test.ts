@@ -1,7 +1,7 @@
-/** Instances that share one port (--reuse-port): when each listens, and the end of one under load. */
+/** Instances that share one port (--reuse-port). */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { askChat } from '../support/doors/ask-chat.ts';
@@ -21,22 +21,6 @@ const isOpen = async (port: number): Promise<boolean> => {
   socket.destroy();
   return opened;
 };
-
-describe('an instance with --reuse-port', { timeout: 600_000 }, () => {
-  it('ends with 1 and says how to find which program has the port, if that does not share it', async (t) => {
-    const occupied = createServer().listen(0, '127.0.0.1');
-    t.after(() => occupied.close());
-    await once(occupied, 'listening');
-    const { port } = occupied.address() as AddressInfo;
-    const remote = await startRemote();
-    t.after(() => remote.close());
-    const proxy = await startProxyProcess([...remote.flags, '--reuse-port', `--port=${port}`], remote.env);
-    t.after(() => proxy.stop('SIGKILL'));
-    await eventually('its end', () => proxy.process.exitCode !== null);
-    assert.equal(proxy.process.exitCode, 1);
-    assert.match(proxy.log(), /Error: listening on 127\.0\.0\.1 port \d+: EADDRINUSE; another program has/);
-  });
-});
 
 describe('two instances on one port', { timeout: 600_000 }, () => {
   it('both serve; one that is told to stop closes its port at once, and its streams end as they should', async (t) => {

@@ -1,11 +1,10 @@
 /** A deployment and the program in front of it, watched to their end. */
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
-import type { Times } from '../../lib/times.ts';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { type Canaries, newCanaries } from '../support/doors/canaries.ts';
-import { assertClean, assertReturned, type Guard, guard, resources } from '../support/doors/invariants.ts';
-import { type Stack, sharedHardware, startStack } from '../support/doors/stack.ts';
+import { assertClean, assertReturned, resources } from '../support/doors/invariants.ts';
+import { sharedHardware } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { startRemote } from '../support/remote/remote.ts';
@@ -19,50 +18,10 @@ const question = ({ prompt }: Canaries): Question => ({
   prompt: Array.from({ length: 12 }, (_, i) => `${prompt}-${i}`).join(' '),
 });
 
-export interface Scene {
-  readonly stack: Stack;
-  ask(overrides?: Partial<Question>): Promise<ChatResponse>;
-  /** Status of /readyz. */
-  ready(): Promise<number>;
-  /** Every invariant, with this many requests at the service; then nothing may be left of the scene. */
-  finish(expected: Parameters<Guard['verify']>[0]): Promise<void>;
-}
-
-/** A stack in this process, that ends with the test at the latest. */
-export async function scene(t: TestContext, options: Parameters<typeof startStack>[0] = {}): Promise<Scene> {
-  const canaries = newCanaries();
-  await sharedHardware(); // made once, and no part of what has to be returned
-  const before = resources();
-  const stack = await startStack({ apiKey: canaries.key, managedManifest: true, ...options });
-  let closed: Promise<void> | undefined;
-  const close = (): Promise<void> => {
-    closed ??= stack.close();
-    return closed;
-  };
-  t.after(close);
-  const watched = await guard(stack, canaries, [stack.directory]);
-  return {
-    stack,
-    ask: (overrides) => ask(stack.url, { ...question(canaries), ...overrides }),
-    async ready() {
-      const { status, body } = await fetch(`${stack.url}/readyz`, { headers: { connection: 'close' } });
-      await body?.cancel();
-      return status;
-    },
-    async finish(expected) {
-      await watched.verify(expected);
-      await close();
-      await assertReturned(before);
-    },
-  };
-}
-
 export interface ProcessScene {
   readonly simulator: Simulator;
   readonly proxy: Program;
   readonly canaries: Canaries;
-  /** The simulator's files, and the proxy's workspace. */
-  readonly directory: string;
   /** Resolves once the log says this. */
   logs(words: string): Promise<unknown>;
   ask(overrides?: Partial<Question>): Promise<ChatResponse>;
@@ -70,26 +29,22 @@ export interface ProcessScene {
   finish(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
 }
 
-/** The program in a process of its own, for signals, limits of the system, memory. */
+/** The program in a process of its own, for limits of the system and memory. */
 export async function processScene(
   t: TestContext,
   options: {
-    readonly flags?: readonly string[];
     readonly limits?: string;
-    readonly times?: Partial<Times>;
-    /** Where the API key is; default: on the command line. */
-    readonly keyFile?: (canaries: Canaries) => string;
     readonly simulator?: SimulatorOptions;
   } = {},
 ): Promise<ProcessScene> {
   const canaries = newCanaries();
   await sharedHardware();
   const before = resources();
-  const key = options.keyFile?.(canaries);
-  const apiKey = key === undefined ? canaries.key : `@${key}`;
-  const { simulator, directory, flags, env } = await startRemote({ ...options.simulator, apiKey });
-  const more = ['--port=0', '--log-level=debug', ...(options.flags ?? [])];
-  const proxy = await startProxyProcess([...flags, ...more], env, options);
+  const { simulator, directory, flags, env } = await startRemote({
+    ...options.simulator,
+    apiKey: canaries.key,
+  });
+  const proxy = await startProxyProcess([...flags, '--port=0', '--log-level=debug'], env, options);
   t.after(async () => {
     await proxy.stop('SIGKILL');
     await simulator.close();
@@ -98,7 +53,6 @@ export async function processScene(
     simulator,
     proxy,
     canaries,
-    directory,
     logs: (words) =>
       eventually(
         () => `${words} in ${proxy.log()}`,
