@@ -85,6 +85,16 @@ describe('verify of a live service', () => {
     });
   }
 
+  it('counts collateral as missing that a record lacks: nothing is proved', async () => {
+    const saved = join(directory, 'saved-tdx');
+    assert.equal((await verify('tdx', '--save', saved)).code, 0);
+    writeFileSync(saved, JSON.stringify({ ...recordIn(saved), collateral: [] }));
+    const { code, json } = await verifyAgain(saved);
+    const { outcome, failure } = json();
+    assert.deepEqual([code, outcome, failure?.code], [40, 'unavailable', 'collateral_unavailable']);
+    assert.match(failure?.found ?? '', /the record has no answer to intel/);
+  });
+
   it('saves one file for its owner only, with the manifest byte for byte, and without the API key and the secret', async () => {
     const { secrets, manifest } = simulators.snp;
     const saved = join(directory, 'saved-once');
