@@ -68,13 +68,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   }
 
   it('starts codex with harmless settings and a prompt that resemble those that could bypass the proxy', async () => {
-    const args = [
-      'exec',
-      '-c',
-      'model_reasoning_effort="low"',
-      '--config=tools.otel=1',
-      'model_provider = x?',
-    ];
+    const settings = ['-c', 'model_reasoning_effort="low"', '--config=tools.otel=1'];
+    const args = ['exec', ...settings, 'model_provider = x?'];
     assert.equal((await run(['codex', ...MODEL, '--', ...args], { WHAT: 'ask' })).code, 0);
     assert.deepEqual(started().args.slice(-args.length), args);
   });
@@ -164,16 +159,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     }
   });
 
-  for (const forged of [
-    '{env:GITHUB_TOKEN}',
-    '{file:~/.npmrc}',
-    '-c',
-    '__proto__',
-    'a b',
-    'a"b',
-    '$(id)',
-    'a'.repeat(257),
-  ]) {
+  for (const forged of ['{env:GITHUB_TOKEN}', '-c', '__proto__', 'a b', '$(id)', 'a'.repeat(257)]) {
     it(`does not take a model named ${printable(forged, 20)} from the list`, async () => {
       proxy.models = { data: [{ id: forged }] };
       const { code, stderr } = await run(['claude']);
