@@ -3,11 +3,80 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
+import type { SimulatorOptions } from '../../simulator/simulator.ts';
+import { type Canaries, newCanaries } from '../support/doors/canaries.ts';
+import { assertClean, assertReturned, resources } from '../support/doors/invariants.ts';
+import { sharedHardware } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { startProxyProcess } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { bodyOf } from './ask.ts';
-import { type ProcessScene, processScene } from './scenes.ts';
+import { startRemote } from '../support/remote/remote.ts';
+import { ask, bodyOf, type Question } from './ask.ts';
+
+/** Asks for a stream in the OpenAI API style; the prompt is the canary, several times over. */
+const question = ({ prompt }: Canaries): Question => ({
+  style: 'openai',
+  mode: 'stream',
+  model: 'sim-echo',
+  prompt: Array.from({ length: 12 }, (_, i) => `${prompt}-${i}`).join(' '),
+});
+
+/** The program in a process of its own, for limits of the system and memory. */
+async function processScene(
+  t: TestContext,
+  options: {
+    readonly limits?: string;
+    readonly simulator?: SimulatorOptions;
+  } = {},
+) {
+  const canaries = newCanaries();
+  await sharedHardware();
+  const before = resources();
+  const { simulator, directory, flags, env } = await startRemote({
+    ...options.simulator,
+    apiKey: canaries.key,
+  });
+  const proxy = await startProxyProcess([...flags, '--port=0', '--log-level=debug'], env, options);
+  t.after(async () => {
+    await proxy.stop('SIGKILL');
+    await simulator.close();
+  });
+  return {
+    simulator,
+    proxy,
+    canaries,
+    /** Resolves once the log says this. */
+    logs: (words: string) =>
+      eventually(
+        () => `${words} in ${proxy.log()}`,
+        () => proxy.log().includes(words),
+      ),
+    ask: (overrides: Partial<Question> = {}) => ask(proxy.url, { ...question(canaries), ...overrides }),
+    /** SIGTERM, exit code 0, and every invariant that shows from outside. */
+    async finish({
+      upstream,
+      shown = [],
+    }: {
+      readonly upstream: number;
+      readonly shown?: readonly string[];
+    }) {
+      await eventually('requests at rest', () => simulator.exchanges.inFlight() === 0);
+      assert.equal(simulator.counts['inference'], upstream, 'requests that reached the service');
+      assert.deepEqual(simulator.exchanges.violations(), [], 'rules of the wire');
+      assert.equal(simulator.recorder.containing(canaries.prompt).length, 0, 'plaintext on the wire');
+      assert.equal(await proxy.stop(), 0, proxy.log());
+      for (const text of [proxy.log(), ...shown])
+        assert.ok(!text.includes(canaries.prompt) && !text.includes(canaries.key), 'a canary was shown');
+      assert.doesNotMatch(proxy.log(), /Warning|uncaught|unhandled/i);
+      assertClean(directory, [canaries.prompt, canaries.key]);
+      await simulator.close();
+      await assertReturned(before);
+    },
+  };
+}
+
+type ProcessScene = Awaited<ReturnType<typeof processScene>>;
 
 describe('the process', { timeout: 600_000 }, () => {
   it('closes connections when no file descriptor is left, and recovers when they have ended', async (t) => {

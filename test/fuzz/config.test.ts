@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { parseConfig } from '../../lib/config/config.ts';
-import { FLAGS } from '../../lib/config/flags.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { proxyFromEnvironment } from '../../lib/network/outbound-proxy.ts';
 
@@ -92,28 +91,5 @@ describe('any file or value of a flag', () => {
       { seed: 20261121, numRuns: 1_000 },
     );
     assert.ok(accepted > 50, `only ${accepted} were accepted`);
-  });
-
-  it('gives a configuration whose numbers are finite, or a typed error', () => {
-    const names = FLAGS.map(({ name }) => name).filter((name) => name !== 'unsafe-trust-roots');
-    const value = fc.oneof(
-      anything,
-      fc.double().map(String),
-      fc
-        .tuple(fc.double({ min: 0, max: 1e9 }), fc.constantFrom('ms', 's', 'm', 'h', 'd'))
-        .map((pair) => pair.join('')),
-      fc.bigInt().map(String),
-      fc.tuple(host, fc.nat(99_999)).map((pair) => pair.join(':')),
-      fc.webUrl(),
-    );
-    fc.assert(
-      fc.property(fc.constantFrom(...names), value, (name, given) => {
-        const parsed = configured(() => parseConfig([`--${name}=${given}`], {}, () => Buffer.alloc(40, 'k')));
-        for (const [setting, read] of Object.entries(parsed?.config ?? {})) {
-          if (typeof read === 'number') assert.ok(Number.isFinite(read), `${setting} is ${read}`);
-        }
-      }),
-      { seed: 20261121, numRuns: 1_000 },
-    );
   });
 });
