@@ -218,10 +218,8 @@ describe("the Responses API, by OpenAI's client", () => {
       const response = { ...whole, status: 'completed' };
       note({ type: 'response.completed', sequence_number: 0, response });
       const events = await all(await client.responses.create({ ...asked, stream: true }));
-      assert.deepEqual(
-        events.map(({ sequence_number: number }) => number),
-        [...events.keys()],
-      );
+      const numbers = events.map(({ sequence_number: number }) => number);
+      assert.deepEqual(numbers, [...events.keys()]);
       const done = events.filter(({ type }) => type === 'response.output_item.done') as Json[];
       assert.deepEqual(plain(done.map(({ item }) => item)), output);
       assert.equal(events.at(-1)?.type, `response.${end[0]}`);
@@ -275,9 +273,7 @@ describe("the Responses API, by OpenAI's client", () => {
       return;
     }
     const recorded = new Set(EVENTS.map((event) => shapeOf(event)));
-    assert.deepEqual(
-      [...seen.keys()].filter((shape) => !recorded.has(shape)),
-      [],
-    );
+    const unknown = [...seen.keys()].filter((shape) => !recorded.has(shape));
+    assert.deepEqual(unknown, []);
   });
 });

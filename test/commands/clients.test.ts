@@ -163,10 +163,8 @@ describe('privatemode-proxy clients', () => {
     t.mock.restoreAll();
     syncBuiltinESMExports();
     assert.deepEqual([code, names(`${path}.before`)], [1, ['ann', 'bob']]);
-    assert.match(
-      stderr,
-      /clients\.json cannot be written: ENOSPC; \S+clients\.json\.before has the list before/,
-    );
+    const words = /clients\.json cannot be written: ENOSPC; \S+clients\.json\.before has the list before/;
+    assert.match(stderr, words);
     assert.deepEqual(readdirSync(join(path, '..')), ['clients.json', 'clients.json.before']);
   });
 

@@ -38,14 +38,10 @@ describe('the API key', () => {
   ];
   for (const [content, problem] of unusable)
     it(`is not ${JSON.stringify(content)}: the error quotes nothing of it`, () => {
-      assert.equal(
-        refused(() => parsed([`--api-key=${content}`]), []),
-        `--api-key ${problem}`,
-      );
-      assert.equal(
-        refused(() => parsed(['--api-key=@k'], { k: content }), []),
-        `the API key file "k" ${problem}`,
-      );
+      const literal = refused(() => parsed([`--api-key=${content}`]), []);
+      assert.equal(literal, `--api-key ${problem}`);
+      const inFile = refused(() => parsed(['--api-key=@k'], { k: content }), []);
+      assert.equal(inFile, `the API key file "k" ${problem}`);
     });
 
   it('is not taken from a file that cannot be read, and the error names the file and the reason', () =>

@@ -98,15 +98,20 @@ describe('any command line', () => {
       .map((pair) => pair.join('')),
     fc.tuple(fc.domain(), fc.nat(99_999)).map((pair) => pair.join(':')),
   );
+  const pair = fc.tuple(fc.constantFrom(...names), value).map(([name, given]) => `${name}=${given}`);
   const word = fc.oneof(
     fc.constantFrom(...names, '-l', '-h', '--', '-'),
-    fc.tuple(fc.constantFrom(...names), value).map(([name, given]) => `${name}=${given}`),
+    pair,
     fc.string({ unit: 'binary' }),
+  );
+  const line = fc.oneof(
+    pair.map((one) => [one]),
+    fc.array(word, { maxLength: 6 }),
   );
 
   it('gives a configuration whose numbers are finite, or a typed error', () => {
     fc.assert(
-      fc.property(fc.array(word, { maxLength: 6 }), (argv) => {
+      fc.property(line, (argv) => {
         try {
           const { config } = parseConfig(argv, {}, () => new Uint8Array());
           for (const [setting, read] of Object.entries(config))

@@ -80,11 +80,10 @@ describe('a mistake on the command line', () => {
       [['--api-key=sk-CANARY', '--api-key', 'sk-CANARY2'], 'api-key'],
       [['--port=1', '--port=1']],
       [['--model-alias=a=b', '--model-alias=c=d']],
-    ] as [string[], string?][])
-      assert.deepEqual(
-        parseArgv(argv).warnings,
-        name === undefined ? [] : [`--${name} is given more than once, and only the last counts`],
-      );
+    ] as [string[], string?][]) {
+      const told = name === undefined ? [] : [`--${name} is given more than once, and only the last counts`];
+      assert.deepEqual(parseArgv(argv).warnings, told);
+    }
   });
 
   it('a wrong variable of the environment is reported by its name by every command that reads it', async () => {

@@ -59,10 +59,8 @@ describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
   };
 
   function assertNothingWentOut({ simulator }: Stack): void {
-    assert.deepEqual(
-      simulator.recorder.requests().map(({ method, path }) => `${method} ${path}`),
-      [],
-    );
+    const sent = simulator.recorder.requests().map(({ method, path }) => `${method} ${path}`);
+    assert.deepEqual(sent, []);
   }
 
   describe('a page on an allowed origin', () => {

@@ -150,10 +150,8 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     const lost = proxy.stack.logLines
       .map((line) => JSON.parse(line))
       .filter(({ reason }) => /lost/.test(reason));
-    assert.deepEqual(
-      lost.map(({ level, condition, reason }) => [level, condition, reason]),
-      [['ERROR', 'receipts_lost', '1 lost since the start']],
-    );
+    const told = lost.map(({ level, condition, reason }) => [level, condition, reason]);
+    assert.deepEqual(told, [['ERROR', 'receipts_lost', '1 lost since the start']]);
   });
 
   it('has limits_store_away before any request asks the missing store', async (t) => {

@@ -18,10 +18,8 @@ it('--protocol-version is announced in every request to the service, and in /ver
   const requests = stack.simulator.recorder.requests().filter(({ path }) => !path.includes('manifest'));
   const announced = requests.map(({ path, headers }) => `${path} ${headers['privatemode-version']}`);
   const paths = ['/privatemode/v1/attest', '/privatemode/v1/secret', '/v1/chat/completions', '/v1/models'];
-  assert.deepEqual(
-    announced,
-    paths.map((path) => `${path} v1.46.0`),
-  );
+  const expected = paths.map((path) => `${path} v1.46.0`);
+  assert.deepEqual(announced, expected);
   const response = await fetch(`http://127.0.0.1:${admin}/verification`);
   assert.equal(((await response.json()) as VerificationDocument).protocol, 'v1.46.0');
 });

@@ -55,9 +55,7 @@ describe('the record of exchanges', () => {
   }
 
   it('has exactly the planned exchanges, in their order', () => {
-    assert.deepEqual(
-      [...recorded.keys()],
-      PLANNED.map(({ name }) => name),
-    );
+    const planned = PLANNED.map(({ name }) => name);
+    assert.deepEqual([...recorded.keys()], planned);
   });
 });

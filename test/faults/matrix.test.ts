@@ -161,11 +161,8 @@ function assertTold(logLines: readonly string[], added: ReadonlyMap<string, numb
   assert.deepEqual(loud.map(label), cell.log, 'log');
   const { status, code, shows } = cell;
   const ends = lines.filter(({ level, msg }) => level === 'INFO' && msg === 'Request ended');
-  assert.deepEqual(
-    ends.map((line) => [line.outcome, line.status, line.code]),
-    [[outcomeOf(cell), status, code]],
-    'the line of the request',
-  );
+  const ended = ends.map((line) => [line.outcome, line.status, line.code]);
+  assert.deepEqual(ended, [[outcomeOf(cell), status, code]], 'the line of the request');
   if (shows !== 'answer') return;
   const { tokensIn, tokensOut } = ends[0];
   assert.ok(tokensIn > 0 && tokensOut > 0, `${tokensIn} and ${tokensOut} tokens`);

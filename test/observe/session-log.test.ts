@@ -73,10 +73,8 @@ describe('the line that says what a start waits for', () => {
     assert.deepEqual(lines, []);
     await clock.advance(1);
     await clock.advance(60_000);
-    assert.deepEqual(
-      lines.map(({ msg }) => msg),
-      ['Still starting: Waiting for the evidence of the service'],
-    );
+    const said = lines.map(({ msg }) => msg);
+    assert.deepEqual(said, ['Still starting: Waiting for the evidence of the service']);
     report.close();
   });
 });

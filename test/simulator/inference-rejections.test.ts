@@ -126,11 +126,10 @@ describe('the simulated service', () => {
       /^privatemode/.test(name),
     );
     assert.equal(needed.length, 9);
-    for (const name of needed)
-      assert.equal(
-        refusal(await client.send('chat', '{}', { [name]: undefined }), 400),
-        `missing header ${name}`,
-      );
+    for (const name of needed) {
+      const message = refusal(await client.send('chat', '{}', { [name]: undefined }), 400);
+      assert.equal(message, `missing header ${name}`);
+    }
     refusal(await askChat(chat(), { 'transfer-encoding': 'chunked' }), 411);
     refusal(await askChat(chat(), { authorization: 'Bearer other' }), 401);
     refusal(await client.send('chat', '{}', { authorization: undefined }), 401);
