@@ -1,4 +1,3 @@
-/** What an application does with OpenAI's own client, through proxy and simulator. */
 import assert from 'node:assert/strict';
 import { hash, randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';

@@ -1,4 +1,3 @@
-/** What tests of the official clients have in common. */
 import OpenAI from 'openai';
 import { VERSION as OPENAI } from 'openai/version';
 

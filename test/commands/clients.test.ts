@@ -1,4 +1,3 @@
-/** `privatemode-proxy clients`: a token, once, and the file that lets it in. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import fs, {

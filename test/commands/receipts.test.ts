@@ -1,4 +1,3 @@
-/** `receipts verify`: what it prints, and the exit code. */
 import assert from 'node:assert/strict';
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,3 @@
-/** The models that `run` offers, and the context window and the longest response that it sets for each agent. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { runCommand } from '../support/processes/command.ts';

@@ -1,7 +1,3 @@
-/**
- * The port that `run` opens for an agent, in front of a server that stands in for the proxy, dies and
- * returns.
- */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type RequestListener, request, type Server } from 'node:http';

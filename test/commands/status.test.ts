@@ -1,4 +1,3 @@
-/** The command `status` against a listener that answers as told, and against nobody. */
 import assert from 'node:assert/strict';
 import { createServer, type RequestListener } from 'node:http';
 import { describe, it, type TestContext } from 'node:test';

@@ -1,4 +1,3 @@
-/** The command line of `verify`: what is refused, and what its help promises. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { VERIFY_FLAGS, verifyRequest } from '../../lib/commands/verify-flags.ts';

@@ -1,4 +1,3 @@
-/** `verify` against a whole simulated deployment: what it asks, what it says, and what it leaves behind. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,7 +1,3 @@
-/**
- * `verify --saved`: what makes a record good, bad or unusable, by which time it is judged, and what it
- * states.
- */
 import assert from 'node:assert/strict';
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';

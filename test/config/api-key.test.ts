@@ -13,9 +13,6 @@ import { eventually } from '../support/processes/eventually.ts';
 import { clockOf } from '../support/remote/fake-clock.ts';
 
 describe('the API key', () => {
-  it('is taken verbatim if it is a literal', () =>
-    assert.equal(parsed(['--api-key=abc@def ghi']).config.apiKey?.key, 'abc@def ghi'));
-
   for (const [name, content] of [
     ['white space around it', '\n sk-1 \r\n'],
     ['a byte order mark', '\ufeffsk-1\n'],

@@ -1,6 +1,3 @@
-/**
- * Web pages in a real browser: those that were allowed may use the proxy; all others reach nothing behind it.
- */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

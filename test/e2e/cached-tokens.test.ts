@@ -1,4 +1,3 @@
-/** Tokens that came from the prompt cache, from the answer of the service to everything that counts them. */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,3 @@
-/** Conditions from their causes to the log and /status. */
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { renameSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,3 @@
-/** --protocol-version, which announces another version: through the whole program. */
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import type { VerificationDocument } from '../../lib/observe/verification-document.ts';

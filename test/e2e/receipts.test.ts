@@ -1,7 +1,3 @@
-/**
- * Receipts of real requests: what they say, under every way in which a request can end, and that they hold
- * (docs/receipts.md).
- */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { generateKeyPairSync, hash } from 'node:crypto';

@@ -1,4 +1,3 @@
-/** Instances that share one port (--reuse-port). */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';

@@ -1,4 +1,3 @@
-/** The program after SIGTERM: it ends in time, whatever does not answer. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { closeSync, constants, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs';

@@ -1,4 +1,3 @@
-/** A proxy that cannot start whole does not start at all: nothing serves, and the exit code says so. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';

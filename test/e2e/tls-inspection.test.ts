@@ -1,7 +1,3 @@
-/**
- * An HTTP proxy between the proxy and the service, and appliances there that open TLS: without their
- * authority nothing is sent, and with it they read no word of a prompt or an answer.
- */
 import assert from 'node:assert/strict';
 import { before, describe, it, type TestContext } from 'node:test';
 import { watchConnections } from '../support/doors/connections.ts';

@@ -1,4 +1,3 @@
-/** GET /verification of whole simulated deployments, and GET /status beside it. */
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';

@@ -1,4 +1,3 @@
-/** Faults beyond one answer gone wrong: of the process, of its disk and clients. */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';

@@ -1,4 +1,3 @@
-/** What configures the proxy, from outside: the environment, and the files that flags name. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';

@@ -1,4 +1,3 @@
-/** Opening event streams against the literal implementation, whole and damaged, in all chunkings. */
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import fc from 'fast-check';

@@ -1,4 +1,3 @@
-/** The list of notices: what it has and what the log says, whoever reports what. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';

@@ -1,4 +1,3 @@
-/** The notice of the proxy's own key, by what the service answers. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';

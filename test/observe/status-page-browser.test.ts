@@ -1,4 +1,3 @@
-/** The status page in a real browser: it never looks verified when nobody says so any more. */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { it } from 'node:test';

@@ -1,4 +1,3 @@
-/** What the server refuses, how it says so, and what it notes against a client without refusing it. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
