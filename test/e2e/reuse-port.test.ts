@@ -50,7 +50,7 @@ it('two instances on one port both serve; one that is told to stop closes its po
   const stopped = one.stop('SIGTERM');
   await eventually('the closed port', async () => !(await isOpen(port)));
   assert.doesNotMatch(stream.received(), /\[DONE\]/);
+  one.process.kill('SIGTERM'); // ends the delay, and not the grace of the stream
   await stream.until(/data: \[DONE\]/);
-  one.process.kill('SIGTERM'); // ends the delay
   assert.equal(await stopped, 0, one.log());
 });

@@ -61,3 +61,15 @@ describe('the verification document', { timeout: 600_000 }, () => {
     assert.ok((lastError?.remedy ?? '').length > 10);
   });
 });
+
+it('GET /status counts requests in flight, and events of streams while they run', async (t) => {
+  const { url, get } = await scene(t, {});
+  const { body } = await askChat({ url }, { model: 'sim-40x25', stream: true });
+  const reader = body?.getReader();
+  await reader?.read();
+  await eventually('both', async () => {
+    const { traffic } = await get<StatusReport>('/status');
+    return traffic.inFlight === 1 && traffic.seconds.some(({ chunks }) => chunks > 0);
+  });
+  await reader?.cancel();
+});
