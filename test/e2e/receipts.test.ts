@@ -5,6 +5,8 @@ import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
+import { post as postOf } from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { program } from '../support/processes/foreign-programs.ts';
@@ -47,7 +49,7 @@ describe('receipts', { timeout: 600_000 }, () => {
   let stack: Stack;
   let directory: string;
   before(async () => {
-    stack = await startStack({ flags: ['--receipts'] });
+    stack = await startStack({ flags: ['--receipts'], times: { uploadSpan: 600_000 } });
     directory = join(stack.directory, 'workspace/receipts');
   });
   after(() => stack.close());
@@ -114,6 +116,16 @@ describe('receipts', { timeout: 600_000 }, () => {
       for (const [member, value] of Object.entries(receipt))
         assert.deepEqual(line[member], value, `${what}: ${member}`);
     }
+  });
+
+  it('have digest and size of the bytes that arrived if an upload is cut off', async () => {
+    const known = linesIn(directory).length;
+    const client = rawClient(Number(new URL(stack.url).port));
+    client.send(postOf('{"model":"m"}').slice(0, -5));
+    await eventually('the upload', () => stack.proxy.counters.bufferedBytes > 0);
+    client.socket.destroy();
+    const { outcome, request } = await eventually('the receipt', () => linesIn(directory)[known]);
+    assert.deepEqual([outcome, request], ['aborted', { sha256: hash('sha256', '{"model"'), bytes: 8 }]);
   });
 
   it('name the secret of the second attempt if the service had forgotten the first one', async () => {
