@@ -82,12 +82,8 @@ describe("OpenAI's client", () => {
       },
     };
     const tools = [{ type: 'function' as const, function: run }];
-    const runner = client.chat.completions.runTools({
-      model: 'sim-tools',
-      messages: MESSAGES,
-      tools,
-      stream: true,
-    });
+    const asked = { ...ASKED, model: 'sim-tools', tools, stream: true as const };
+    const runner = client.chat.completions.runTools(asked);
     assert.equal(await runner.finalContent(), 'The tool has answered.');
     assert.deepEqual(seen, [{ city: 'sim', days: 1 }]);
   });
@@ -98,10 +94,8 @@ describe("OpenAI's client", () => {
       { type: 'text' as const, text: CANARY },
       { type: 'image_url' as const, image_url: { url } },
     ];
-    const completion = await client.chat.completions.create({
-      ...ASKED,
-      messages: [{ role: 'user', content }],
-    });
+    const messages = [{ role: 'user' as const, content }];
+    const completion = await client.chat.completions.create({ ...ASKED, messages });
     assert.equal(completion.choices[0]?.message.content, CANARY);
     assert.ok(stack.simulator.exchanges.last()?.opened.includes(url.slice(0, 100)));
   });

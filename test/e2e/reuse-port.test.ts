@@ -30,8 +30,8 @@ it('two instances on one port both serve; one that is told to stop closes its po
   const url = `http://127.0.0.1:${port}`;
   const start = async (name: string) => {
     const workspace = `--workspace=${join(remote.directory, `workspace-${name}`)}`;
-    const flags = ['--reuse-port', `--port=${port}`, '--shutdown-delay=60s', '--log-level=debug', workspace];
-    const proxy = await startProxyProcess([...remote.flags, ...flags], remote.env);
+    const flags = ['--reuse-port', `--port=${port}`, '--shutdown-delay=60s', '--log-level=debug'];
+    const proxy = await startProxyProcess([...remote.flags, ...flags, workspace], remote.env);
     t.after(() => proxy.stop('SIGKILL'));
     await eventually('the open port', () => proxy.log().includes('The port is open'));
     return proxy;

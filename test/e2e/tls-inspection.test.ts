@@ -76,37 +76,35 @@ describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
   });
 });
 
-describe('a TLS inspection appliance that SSL_CERT_FILE names', () => {
-  it('lets attestation and requests through by CONNECT, as the log says, and reads no word of prompt or answer', async (t) => {
-    const scene = await behindAppliance(t, EVERY_HOST);
-    const connections = watchConnections();
-    t.after(() => connections.end());
-    const { proxy, lines } = await scene.start(appliance.pem);
-    await logged(lines, /Coordinator manifest fetched successfully/);
-    await proxy.session.acquire({ timeoutMs: 20_000 });
-    const expected = EVERY_HOST.map((host) => `${host}:443`);
-    assert.deepEqual([...new Set(scene.targets())].sort(), expected);
-    const control = scene.targets().length;
-    const { status, text } = await streamChat(proxy, CANARY);
-    assert.equal(status, 200);
-    assert.deepEqual(scene.targets().slice(control), [`${HOSTS.api}:443`]);
-    // Names that resolve nowhere: only the HTTP proxy can know where they are.
-    const direct = connections.targets().filter((target) => target.includes('sim.test'));
-    assert.deepEqual(direct, []);
-    assert.ok(text.includes(CANARY) && text.endsWith('data: [DONE]\n\n'), text);
+it('a TLS inspection appliance that SSL_CERT_FILE names lets attestation and requests through by CONNECT, as the log says, and reads no word of prompt or answer', async (t) => {
+  const scene = await behindAppliance(t, EVERY_HOST);
+  const connections = watchConnections();
+  t.after(() => connections.end());
+  const { proxy, lines } = await scene.start(appliance.pem);
+  await logged(lines, /Coordinator manifest fetched successfully/);
+  await proxy.session.acquire({ timeoutMs: 20_000 });
+  const expected = EVERY_HOST.map((host) => `${host}:443`);
+  assert.deepEqual([...new Set(scene.targets())].sort(), expected);
+  const control = scene.targets().length;
+  const { status, text } = await streamChat(proxy, CANARY);
+  assert.equal(status, 200);
+  assert.deepEqual(scene.targets().slice(control), [`${HOSTS.api}:443`]);
+  // Names that resolve nowhere: only the HTTP proxy can know where they are.
+  const direct = connections.targets().filter((target) => target.includes('sim.test'));
+  assert.deepEqual(direct, []);
+  assert.ok(text.includes(CANARY) && text.endsWith('data: [DONE]\n\n'), text);
 
-    const read = scene.inspector.read();
-    // It did open everything: of each path it knows the requests, and of ours the answer's frame.
-    for (const line of [
-      'GET /privatemode/v2/manifest.json',
-      'POST /privatemode/v1/attest',
-      'POST /privatemode/v1/secret',
-      'POST /v1/chat/completions',
-      'data: [DONE]',
-    ]) {
-      assert.ok(read.includes(line), `it did not read ${line}`);
-    }
-    assert.ok(!read.includes(CANARY), 'it read the prompt or the answer');
-    assert.equal(scene.simulator.exchanges.last()?.opened.includes(CANARY), true);
-  });
+  const read = scene.inspector.read();
+  // It did open everything: of each path it knows the requests, and of ours the answer's frame.
+  for (const line of [
+    'GET /privatemode/v2/manifest.json',
+    'POST /privatemode/v1/attest',
+    'POST /privatemode/v1/secret',
+    'POST /v1/chat/completions',
+    'data: [DONE]',
+  ]) {
+    assert.ok(read.includes(line), `it did not read ${line}`);
+  }
+  assert.ok(!read.includes(CANARY), 'it read the prompt or the answer');
+  assert.equal(scene.simulator.exchanges.last()?.opened.includes(CANARY), true);
 });

@@ -119,10 +119,8 @@ function endlessTranscript(): string {
     usage: { prompt_tokens: 1, total_tokens: 2, completion_tokens: 1 },
   };
   const path = join(temporaryDirectory(), 'transcript.json');
-  writeFileSync(
-    path,
-    JSON.stringify({ endless: { events: Array.from({ length: 2_000 }, () => ({ data })) } }),
-  );
+  const events = Array.from({ length: 2_000 }, () => ({ data }));
+  writeFileSync(path, JSON.stringify({ endless: { events } }));
   return path;
 }
 
