@@ -1,6 +1,6 @@
 /**
- * Faults of the inference side that leave an answer complete, so that the fault matrix (test/faults/matrix.ts),
- * which has all of them, would not miss them; and how faults are armed.
+ * Faults of the inference side that leave an answer complete, so that the fault matrix, which has all of them
+ * (test/faults/matrix.ts), would not miss them; and how faults are armed.
  */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
