@@ -237,30 +237,28 @@ async function openTranslated(
     : body;
 }
 
-describe('responses that a gateway edits, translated for the Responses API', () => {
-  it('have a complete tool call or an end only if the chat response is the honest one', async () => {
-    const counts = { whole: 0, failed: 0 };
-    const property = fc.asyncProperty(
-      fc.constantFrom(...CHATS),
-      generatedAttack,
-      fc.array(fc.nat(), { maxLength: 3 }),
-      async (recording, attack, cuts) => {
-        const { cipher, messages } = sealedRequest(recording);
-        const wire = wireTextOf(recording, attacked(recording, attack, messages));
-        const verdict = verdictOf(recording, await open(recording.exchange, cipher, wire, cuts));
-        const translated = await openTranslated(recording, sealedRequest(recording).cipher, wire, cuts);
-        const { text, failure } = translated;
-        const isError = /event: response\.failed\n[^\n]*\n\n$/.test(text);
-        const isWhole = recording.exchange.events === undefined ? failure === undefined : PROMISES.test(text);
-        counts[isWhole ? 'whole' : 'failed'] += 1;
-        const told = report(recording, attack, translated);
-        assert.ok(!isWhole || (verdict === 'honest' && !isError), told);
-        assert.ok(!DISHONEST.test(text), told);
-        // What fails says so, but for a body of which nothing is shown.
-        assert.ok(isWhole || isError || text === '', told);
-      },
-    );
-    await fc.assert(property, { seed: 20261124, numRuns: 2_000 });
-    assert.ok(Math.min(counts.whole, counts.failed) > 50, JSON.stringify(counts));
-  });
+it('responses that a gateway edits, translated for the Responses API, have a complete tool call or an end only if the chat response is the honest one', async () => {
+  const counts = { whole: 0, failed: 0 };
+  const property = fc.asyncProperty(
+    fc.constantFrom(...CHATS),
+    generatedAttack,
+    fc.array(fc.nat(), { maxLength: 3 }),
+    async (recording, attack, cuts) => {
+      const { cipher, messages } = sealedRequest(recording);
+      const wire = wireTextOf(recording, attacked(recording, attack, messages));
+      const verdict = verdictOf(recording, await open(recording.exchange, cipher, wire, cuts));
+      const translated = await openTranslated(recording, sealedRequest(recording).cipher, wire, cuts);
+      const { text, failure } = translated;
+      const isError = /event: response\.failed\n[^\n]*\n\n$/.test(text);
+      const isWhole = recording.exchange.events === undefined ? failure === undefined : PROMISES.test(text);
+      counts[isWhole ? 'whole' : 'failed'] += 1;
+      const told = report(recording, attack, translated);
+      assert.ok(!isWhole || (verdict === 'honest' && !isError), told);
+      assert.ok(!DISHONEST.test(text), told);
+      // What fails says so, but for a body of which nothing is shown.
+      assert.ok(isWhole || isError || text === '', told);
+    },
+  );
+  await fc.assert(property, { seed: 20261124, numRuns: 2_000 });
+  assert.ok(Math.min(counts.whole, counts.failed) > 50, JSON.stringify(counts));
 });
