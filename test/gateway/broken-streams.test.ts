@@ -17,9 +17,7 @@ import {
   chatStream,
   chunked,
   completion,
-  DONE,
   http,
-  LAST_CHUNK,
   plainError,
   STREAM_HEAD,
   sealedAnswers,
@@ -99,22 +97,6 @@ async function stands(figure: () => number): Promise<void> {
 }
 
 describe('the end of a response', { concurrency: true }, () => {
-  it('after a broken chunk in mid-stream is the error event stream_unfinished', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
-    const asking = client();
-    upstream.on(async (scripted) => {
-      await scripted.write(beginning(await scripted.body()));
-      await asking.until(/"hel"/);
-      await scripted.write('zz\r\n');
-    });
-    asking.send(post(STREAMING));
-    const { complete, body } = await answerTo(asking);
-    assert.equal(complete, false);
-    assert.match(body, /^data: .*"content":"hel".*\n\ndata: \{"error":\{.*"code":"stream_unfinished".*\n\n$/);
-    assert.equal(gateway.counters.truncatedStreams, 1);
-    assert.equal(gateway.counters.clientAborts.size, 0, 'it was the proxy that broke off, not the client');
-  });
-
   it('of a whole one that breaks off or stalls is an error, and the client sees nothing of what came', async (t) => {
     const plain = () => plainError(500, 'some words').slice(0, -10);
     const sealed = (request: Buffer) =>
@@ -132,45 +114,5 @@ describe('the end of a response', { concurrency: true }, () => {
         assert.ok(answer.complete && !answer.body.includes('some w'));
       }
     }
-  });
-
-  it('a completions stream with two finished choices is whole for two prompts, and breaks off for three', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.answers((request) => {
-      const sealed = sealedAnswers(request);
-      const head = { id: 'cmpl-1', object: 'text_completion', created: 1, model: 'm' };
-      const events = [0, 1].map((index) =>
-        sealed.event({ ...head, choices: [{ index, text: 'x', logprobs: null, finish_reason: 'stop' }] }),
-      );
-      return STREAM_HEAD + [...events, DONE].map(chunked).join('') + LAST_CHUNK;
-    });
-    for (const prompt of [
-      ['a', 'b'],
-      ['a', 'b', 'c'],
-    ]) {
-      const body = chatBody({ messages: undefined, stream: true, prompt });
-      const answer = await ask(post(body, { path: '/v1/completions' }));
-      assert.equal(answer.complete && answer.body.endsWith(DONE), prompt.length === 2);
-      assert.equal(ERROR_AT_END.test(answer.body), prompt.length > 2);
-    }
-  });
-
-  it('an upstream connection is reused if the last chunk comes a little after the last event', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const complete = Promise.withResolvers<void>();
-    upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body());
-      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hello', 'stop')) + chunked(DONE));
-      await complete.promise;
-      await scripted.write(LAST_CHUNK);
-    });
-    assert.ok((await ask(post(STREAMING))).complete);
-    complete.resolve();
-    await eventually('a connection that is used again', async () => {
-      assert.ok((await ask(post(STREAMING))).complete);
-      return upstream.requests.some(({ connection }, i, all) =>
-        all.slice(0, i).some((one) => one.connection === connection),
-      );
-    });
   });
 });

@@ -7,9 +7,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { fakeSession, startGateway } from '../support/doors/gateway.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
 import {
-  answerTo,
+  assertError,
   CANARY,
   chatBody,
   codeOf,
@@ -17,9 +17,9 @@ import {
   get,
   post,
 } from '../support/doors/gateway-fixture.ts';
-import { type RawAnswer, rawClient } from '../support/doors/raw-client.ts';
-import { completion, http, plainError, sealedAnswers } from '../support/remote/sealed-answers.ts';
-import { createTestAuthority } from '../support/remote/tls-authority.ts';
+import type { RawAnswer } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { http, plainError, sealedAnswers } from '../support/remote/sealed-answers.ts';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const MESSAGES = { path: '/v1/messages' };
@@ -149,47 +149,30 @@ it('a list of models, which the service never seals, is marked as unauthenticate
   assert.equal(answer.headers['content-type'], 'text/plain; charset=utf-8');
   assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
   assert.equal(answer.headers['privatemode-encrypted'], undefined, 'its own mark is not passed on');
+  assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
   assertUnauthenticated(answer);
 });
 
-it('of the headers of the service only those reach the client that are listed, beside ours', async (t) => {
-  const { upstream, ask } = await gatewayFixture(t);
-  const forged = { 'Set-Cookie': 'a=b', 'Privatemode-Proxy-Secret-Id': 'forged', Location: '/evil' };
-  const more = {
-    'Access-Control-Allow-Origin': '*',
-    'Content-Type': 'text/html',
-    Connection: 'X-Hop',
-    'X-Hop': 'y',
-  };
-  const passed = { 'Request-Id': 'req_1', 'X-RateLimit-Remaining': '3' };
-  upstream.answers((body) => completion(body, { ...forged, ...more, ...passed }));
-  const { headers } = await ask(post());
-  assert.match(headers['privatemode-proxy-secret-id'] ?? '', /=$/);
-  assert.equal(headers['content-type'], 'application/json');
-  const ours =
-    'connection content-length content-security-policy content-type date keep-alive x-content-type-options';
-  const receipt = 'attested-at manifest-sha256 request-id secret-id'.replaceAll(
-    /\S+/g,
-    'privatemode-proxy-$&',
-  );
-  const names = `${ours} ${receipt} request-id x-ratelimit-remaining x-request-id`;
-  assert.deepEqual(Object.keys(headers).toSorted(), names.split(' ').toSorted());
+it('an informational response of status 101 becomes 502 upstream_reset', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t, {
+    answers: 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n',
+  });
+  assertError(await ask(post()), 502, 'upstream_reset');
+  assert.equal(upstream.requests.length, 1);
 });
 
-it('a service with a certificate of an unknown CA gets no request; a final 502 names that certificate and the remedy', async (t) => {
-  const { upstream } = await gatewayFixture(t);
-  const ca = createTestAuthority('another').pem;
-  const gateway = await startGateway({ upstream: { port: upstream.port, ca } });
-  const client = rawClient(gateway.port);
-  t.after(async () => {
-    client.socket.destroy();
-    await gateway.close();
-  });
-  client.send(post());
-  const answer = await answerTo(client);
-  assertOurs(answer, 502, 'upstream_tls_untrusted');
-  for (const words of ['certificate signed by unknown authority', 'SSL_CERT_FILE', 'scripted upstream'])
-    assert.ok(answer.body.includes(words), words);
-  assert.equal(answer.headers['x-should-retry'], 'false');
-  assert.equal(upstream.requests.length, 0);
+it('the connection to the service is closed during a refused answer that never ends', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t);
+  const ok = 'HTTP/1.1 200 OK\r\n';
+  for (const [head, status, code] of [
+    ['HTTP/1.1 308 Moved\r\nLocation: /x\r\n', 502, 'upstream_redirect'],
+    [`${ok}Content-Encoding: gzip\r\n`, 502, 'response_malformed'],
+    [`${ok}Privatemode-Encrypted: false\r\n`, 502, 'response_not_encrypted'],
+    [`${ok}Content-Type: text/event-stream\r\n`, 502, 'response_malformed'],
+    ['HTTP/1.1 429 No\r\nContent-Encoding: gzip\r\n', 429, 'response_malformed'],
+  ] as const) {
+    upstream.answers(`${head}Transfer-Encoding: chunked\r\n\r\n1\r\n.\r\n`);
+    assertError(await ask(post()), status, code);
+    await eventually('its end', () => upstream.connections.open === 0);
+  }
 });

@@ -167,13 +167,13 @@ it('a CONNECT whose connection is reset does not end the proxy', async (t) => {
 });
 
 describe('requests inside and after other requests', { concurrency: true }, () => {
-  it('the body of a GET is not read as another request', async (t) => {
+  it('the body of a GET is neither waited for nor read as another request', async (t) => {
     const { upstream, sending } = await gatewayFixture(t);
     upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
-    const asking = sending(get('/v1/models', [`Content-Length: ${SMUGGLED.length}`]) + SMUGGLED);
-    assert.equal(await asking.ended, 'end');
+    const asking = sending(get('/v1/models', ['Content-Length: 1000000']) + SMUGGLED);
+    assert.match(String(await asking.ended), /^(?:end|ECONNRESET)$/);
     const answer = readAnswer(asking.received());
-    assert.deepEqual([answer?.status, answer?.rest], [200, '']);
+    assert.deepEqual([answer?.status, answer?.rest, answer?.headers['connection']], [200, '', 'close']);
     assert.deepEqual(
       upstream.requests.map(({ method, headers }) => [method, headers['content-length']]),
       [['GET', undefined]],

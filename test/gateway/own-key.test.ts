@@ -91,15 +91,6 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
     }
   });
 
-  it('makes a request 401 api_key_rejected without --clients', async (t) => {
-    const { ask, events } = await gatewayTo(t, plainError(401, 'invalid API key'));
-    const answer = await ask(post());
-    assertError(answer, 401, 'api_key_rejected');
-    assert.match(answer.body, /"message":"the service rejects the API key/);
-    assert.ok(!answer.body.includes(CANARY_KEY));
-    assert.deepEqual(events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
-  });
-
   it("is handled differently from a client's own key, whose 401 keeps the text of the service", async (t) => {
     for (const [token, options] of [
       ['of-the-client', { settings: { apiKeyFallback: 'never' } }],

@@ -8,17 +8,26 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH, NEXT_SECRET } from '../support/doors/gateway.ts';
-import { assertError, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import {
+  answerTo,
+  assertError,
+  chatBody,
+  gatewayFixture,
+  get,
+  post,
+} from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { type Reply, type Script, type Scripted, saying } from '../support/remote/scripted-upstream.ts';
 import {
   COMPLETION,
+  chatStream,
   completion,
   exchangeOf,
   http,
   openedRequest,
   plainError,
+  STREAM_HEAD,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
 
@@ -58,6 +67,26 @@ it('a request whose body cannot be sealed to its end is cut off, and the client 
 const ANSWERING = saying(completion);
 const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
 const settings = { maxBodyBytes: 10_000_000 };
+it('the rest of the body is sealed correctly although a stream has begun during the upload', async (t) => {
+  const { upstream, client } = await gatewayFixture(t, { settings });
+  const asking = client();
+  const { promise: arrived, resolve: arrives, reject: lost } = Promise.withResolvers<Buffer>();
+  upstream.on(async (scripted) => {
+    scripted.pause();
+    await scripted.write(STREAM_HEAD);
+    await asking.until(/^HTTP\/1\.1 200 /);
+    scripted.resume();
+    scripted.body().then(arrives, lost);
+    const body = await arrived;
+    await scripted.write(chatStream(body).slice(STREAM_HEAD.length));
+  });
+  const messages = [{ role: 'user', content: 'x'.repeat(8_000_000) }];
+  asking.send(post(chatBody({ messages, stream: true })));
+  const answer = await answerTo(asking);
+  assert.equal(openedRequest(await arrived).get('messages'), JSON.stringify(messages));
+  assert.match(answer.body, /data: \[DONE\]\n\n$/);
+});
+
 describe('a second attempt', { concurrency: true }, () => {
   it('follows a reset before any answer, on a new connection and with a new nonce', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
@@ -264,17 +293,5 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     await Promise.all([ask(post()), ask(post())]);
     assert.equal((await ask(post())).status, 200);
     assert.equal(upstream.requests.at(-1)?.connection, 2);
-  });
-
-  it('a connection that closes long after the request does not count as stale', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { times: { staleWithin: 50 } });
-    upstream.on(ANSWERING, async (scripted) => {
-      await scripted.body();
-      await delay(100);
-      scripted.end();
-    });
-    await ask(post());
-    assert.equal((await ask(post())).status, 502);
-    assert.equal(upstream.requests.length, 2);
   });
 });

@@ -69,6 +69,7 @@ describe('reading a JSON request body', () => {
     }
     assert.equal(prepareText('{"model":"m"}').streaming, false);
     assert.equal(prepareText('{"model":"m","a":{"stream":true}}').streaming, false);
+    assert.equal(prepareText('{"model":"m","stream":true}', { plain: PLAIN_MEMBERS.E }).streaming, false);
   });
 
   it('gives n as the number of choices of an honest response', () => {
