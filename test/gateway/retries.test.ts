@@ -65,6 +65,10 @@ it('a request whose body cannot be sealed to its end is cut off, and the client 
 });
 
 const ANSWERING = saying(completion);
+const RESETTING: Script = async (scripted) => {
+  await scripted.body();
+  scripted.reset();
+};
 const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
 const settings = { maxBodyBytes: 10_000_000 };
 it('the rest of the body is sealed correctly although a stream has begun during the upload', async (t) => {
@@ -90,10 +94,7 @@ it('the rest of the body is sealed correctly although a stream has begun during 
 describe('a second attempt', { concurrency: true }, () => {
   it('follows a reset before any answer, on a new connection and with a new nonce', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      scripted.reset();
-    }, ANSWERING);
+    upstream.on(RESETTING, ANSWERING);
     const answer = await ask(post());
     assert.equal(JSON.parse(answer.body).choices[0].message.content, 'hello', 'not opened with its nonce');
     assert.deepEqual([...gateway.counters.upstreamRetries], [['connection_reset', 1]]);
@@ -188,10 +189,7 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
   it('only renews the secret if the first attempt was reset, and the client gets 503 secret_denied', async (t) => {
     const session = fakeSession();
     const { upstream, ask } = await gatewayFixture(t, { session });
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      scripted.reset();
-    }, noSecret);
+    upstream.on(RESETTING, noSecret);
     const answer = await ask(post());
     assertError(answer, 503, 'secret_denied');
     assert.doesNotMatch(answer.body, /no secret for ID/);
@@ -201,10 +199,7 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
 
   it('is not followed by a third attempt if it is reset', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(noSecret, async (scripted) => {
-      await scripted.body();
-      scripted.reset();
-    });
+    upstream.on(noSecret, RESETTING);
     assert.equal((await ask(post())).status, 502);
     assert.equal(upstream.requests.length, 2);
   });
