@@ -83,19 +83,6 @@ const SCENES: readonly Scene[] = [
       asking.socket.destroy();
     },
   ],
-  [
-    'an upstream that throws a TypeError',
-    { ...WHOLE, outcome: 'failed', status: 500, code: 'internal' },
-    ({ ask }) => ask(post()),
-    {
-      wrapUpstream: (upstream) => ({
-        ...upstream,
-        send: () => {
-          throw new TypeError('a defect');
-        },
-      }),
-    },
-  ],
 ];
 
 describe('the line of a request', { concurrency: true, timeout: 600_000 }, () => {

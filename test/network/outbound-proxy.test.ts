@@ -5,8 +5,6 @@ import { createSecureContext, type TLSSocket } from 'node:tls';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { outboundProxy, proxyFromEnvironment } from '../../lib/network/outbound-proxy.ts';
-import { eventually } from '../support/processes/eventually.ts';
-import { createFakeClock } from '../support/remote/fake-clock.ts';
 import { listening } from '../support/remote/loopback.ts';
 
 const PROXY = 'http://proxy.example:3128';
@@ -112,16 +110,5 @@ describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
       const message = new RegExp(`refused a connection to api\\.example:443 with status ${status}`);
       await assert.rejects(tunnelTo('api.example', 443), { code: 'upstream_unreachable', message });
     }
-  });
-
-  it('fails after its time limit, while others are opened', async (t) => {
-    const clock = createFakeClock();
-    const { heads, tunnelTo } = await behind(t, '', clock);
-    const opening = [tunnelTo('a.example', 443), tunnelTo('b.example', 443)];
-    await eventually('both', () => heads.length === 2);
-    const failing = opening.map((each) => assert.rejects(each, { code: 'upstream_connect_timeout' }));
-    await clock.advance(5_000);
-    await Promise.all(failing);
-    assert.equal(clock.timers().all, 0);
   });
 });

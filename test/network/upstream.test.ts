@@ -148,20 +148,6 @@ describe('an attempt to send a request', () => {
   });
 });
 
-describe('a short upload', () => {
-  it('leaves its connection to the next request', async (t) => {
-    const answer: Script = (scripted) => scripted.write(NO_CONTENT);
-    const send = await sending(t, answer, answer);
-    const { response } = await send(unused(), Buffer.alloc(12), { 'content-length': '12' });
-    await once(response.resume(), 'close');
-    await send(unused());
-    assert.deepEqual(
-      send.remote.requests.map(({ connection }) => connection),
-      [0, 0],
-    );
-  });
-});
-
 it('an attempt fails by the time limit of the connection if it gets one through an HTTP proxy that a client abandoned before the TLS handshake', async (t) => {
   const ready = Promise.withResolvers<void>();
   const proxy = createServer((socket) =>

@@ -130,16 +130,11 @@ describe('the grammar of whole responses', () => {
   const ELEMENT = { type: 'Title', element_id: '0', text: 'x', metadata: {} };
   const VERBOSE = { duration: '1.0', language: 'en', text: 'x', segments: null, words: [{ word: 'x' }] };
   const honest: readonly [string, EndpointId, object, { choices?: number; format?: string }?][] = [
-    ['chat', 'chat', CHAT],
     ['chat, harmless additions', 'chat', { ...CHAT, citations: [], metrics: {}, error: null, x: 'y' }],
     ['chat, a plain member of 16 KiB', 'chat', { ...CHAT, id: idOf(16_384) }],
     ['chat, an id with escapes', 'chat', { ...CHAT, id: '"a\\' }],
     ['chat, a usage of three levels', 'chat', { ...CHAT, usage: { a: { b: { c: 1 }, d: {} }, e: [1, 's'] } }],
-    ['completions', 'completions', TEXT],
-    ['messages', 'messages', MESSAGE],
-    ['embeddings', 'embeddings', { object: 'list', data: [{ index: 0 }], model: null, usage: {} }],
     ['unstructured', 'unstructured', [ELEMENT, [ELEMENT, { ...ELEMENT, text: '' }], []]],
-    ['transcription', 'transcription', { text: 'x', usage: {} }],
     ['transcription, verbose', 'transcription', VERBOSE, { format: 'verbose_json' }],
   ];
   for (const [name, id, value, asked] of honest) {
