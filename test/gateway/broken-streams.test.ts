@@ -14,7 +14,6 @@ import { temporaryDirectory } from '../support/processes/temporary-directory.ts'
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 import {
   beginning,
-  chatStream,
   chunked,
   completion,
   http,
@@ -75,15 +74,6 @@ describe('broken streams', { concurrency: true }, () => {
       socket.write(post(body, { version }));
       assert.match(await text(socket), /"code":"stream_unfinished"[^\n]*\n\n(?:\r\n)?$/);
     }
-  });
-
-  it('are told from complete ones over HTTP/1.0, which end with an orderly close of the connection', async (t) => {
-    const { sending } = await gatewayFixture(t, { answers: chatStream });
-    const asking = sending(post(STREAMING, { version: '1.0' }));
-    assert.equal(await asking.ended, 'end');
-    assert.match(asking.received(), /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\nConnection: close\r\n/);
-    assert.doesNotMatch(asking.received(), /Transfer-Encoding/i);
-    assert.match(asking.received(), /"hel"[\s\S]*"lo"[\s\S]*data: \[DONE\]\n\n$/);
   });
 });
 

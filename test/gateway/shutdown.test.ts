@@ -82,9 +82,9 @@ describe('shutdown', () => {
   });
 
   it('answers the first request on a connection that was open before, and ends that connection', async (t) => {
-    const { gateway, client } = await gatewayFixture(t, { times: { firstRequest: GRACE } });
+    const { gateway, client, ask } = await gatewayFixture(t, { times: { firstRequest: GRACE } });
     const asking = client();
-    await takenIn(gateway);
+    await ask(get('/healthz')); // after which the listener has that connection, too
     const draining = gateway.drain(GRACE);
     asking.send(get('/healthz'));
     assert.equal(await asking.ended, 'end');
@@ -188,14 +188,6 @@ describe('shutdown', () => {
     );
   });
 });
-
-/** Resolves when the listener has accepted all connections that were opened before. */
-async function takenIn({ port }: Fixture['gateway']): Promise<void> {
-  const later = rawClient(port);
-  later.send(get('/healthz'));
-  await later.until(/200 OK/);
-  later.socket.destroy();
-}
 
 describe('the signal of a shutdown', () => {
   it('keeps a request from being sent that comes after it', async (t) => {

@@ -64,9 +64,6 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 600_000
       assert.equal(status, 200);
       assert.match(text, /^\{"input_tokens":[1-9]\d*\}$/);
       assert.equal(headers['privatemode-proxy-estimate'], 'true');
-      assert.equal(headers['content-type'], 'application/json');
-      assert.match(headers['request-id'] ?? '', /^proxy_[0-9a-f-]{36}$/);
-      assert.equal(headers['x-content-type-options'], 'nosniff');
     }
     assert.equal(upstream.connections.total, 0);
     assert.ok(!gateway.logLines.join('').includes(CANARY));

@@ -169,10 +169,7 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
   it('are replaced after 45 s', async (t) => {
     const clock = createFakeClock();
     const remote = await service(t, genuine);
-    ready(outbound(t, {}, clock), remote.port, 1).keep(true);
-    await clock.advance(0);
-    await eventually('the first', () => remote.accepted.length === 1);
-    await settle(64);
+    await openAhead(ready(outbound(t, {}, clock), remote.port, 1), clock, remote);
     await clock.advance(44_000);
     assert.equal(remote.total(), 1);
     await clock.advance(1_000);
