@@ -98,16 +98,6 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
 });
 
 describe('request targets', { concurrency: true }, () => {
-  it('have their allowed parameters byte for byte, with both attempts', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.answers(plainError(500, 'no secret for ID'));
-    await ask(post(chatBody(), { path: '/v1/messages?x=1&beta=%74rue&beta=http://x//..&y' }));
-    assert.deepEqual(
-      upstream.requests.map(({ target }) => target),
-      Array(2).fill('/v1/messages?beta=%74rue&beta=http://x//..'),
-    );
-  });
-
   it('are not fetched with FORCE_FETCH_PATH in the environment, and no redirect is followed', async (t) => {
     process.env['FORCE_FETCH_PATH'] = 'true';
     t.after(() => {

@@ -19,7 +19,7 @@ import {
 } from '../support/doors/gateway-fixture.ts';
 import type { RawAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { http, plainError, sealedAnswers } from '../support/remote/sealed-answers.ts';
+import { http, plainError } from '../support/remote/sealed-answers.ts';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const MESSAGES = { path: '/v1/messages' };
@@ -95,20 +95,6 @@ describe('an error of the service', { concurrency: true }, () => {
     assertUnauthenticated(answer);
   });
 
-  it('is decrypted if it is sealed, and has its request id and the header that names the secret', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const error = { error: { message: 'the model says no' } };
-    const theirs = { ...JSON_TYPE, 'Request-Id': 'req_of-the-service' };
-    upstream.answers((body) => http(429, sealedAnswers(body).object(error), theirs));
-    const { status, body, headers } = await ask(post(chatBody(), MESSAGES));
-    assert.deepEqual([status, headers['request-id']], [429, 'req_of-the-service']);
-    assert.match(body, /"message":"the model says no"/);
-    for (const name of ['encrypted', 'proxy-unauthenticated', 'proxy-error'])
-      assert.equal(headers[`privatemode-${name}`], undefined, name);
-    assert.equal(headers['content-security-policy'], 'sandbox');
-    assert.ok(headers['privatemode-proxy-secret-id'] !== undefined);
-  });
-
   const stream = post(chatBody({ stream: true }), MESSAGES);
   for (const [what, status, type, headers] of [
     ['neither sealed nor declared plain', 429, 'rate_limit_error', { 'Content-Type': 'text/plain' }],
@@ -138,19 +124,6 @@ describe('an error of the service', { concurrency: true }, () => {
       assert.deepEqual([...gateway.counters.decryptFailures], []);
     });
   }
-});
-
-it('a list of models, which the service never seals, is marked as unauthenticated and not to be cached', async (t) => {
-  const { upstream, ask } = await gatewayFixture(t);
-  const headers = { 'Content-Type': 'text/html', 'Privatemode-Encrypted': 'false', ...PRETENDING };
-  upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', headers)));
-  const answer = await ask(get('/v1/models'));
-  assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
-  assert.equal(answer.headers['content-type'], 'text/plain; charset=utf-8');
-  assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
-  assert.equal(answer.headers['privatemode-encrypted'], undefined, 'its own mark is not passed on');
-  assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
-  assertUnauthenticated(answer);
 });
 
 it('an informational response of status 101 becomes 502 upstream_reset', async (t) => {

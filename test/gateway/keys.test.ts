@@ -100,20 +100,13 @@ const withClient = (apiKey?: string): Partial<GatewayDeps> => ({
   clients: { authenticate: () => clientOf({ apiKey }) },
 });
 
-/** What the gateway observes of a key of the operator. `client`: undefined for the key of --api-key. */
-interface OwnKeyEvent {
-  readonly type: 'refused' | 'answered';
-  readonly client: string | undefined;
-  readonly key: string;
-}
-
-/** A gateway whose service answers `answer`, and what it observes of the operator's key. */
+/** A gateway whose service answers `answer`, and what it observes of a key of the operator. */
 async function gatewayTo(
   t: TestContext,
   answer: Reply,
   { deps = {}, ...more }: Partial<TestGatewayOptions> = {},
 ) {
-  const events: OwnKeyEvent[] = [];
+  const events: { type: string; client: string | undefined; key: string }[] = [];
   const fixture = await gatewayFixture(t, {
     ...more,
     deps: {
