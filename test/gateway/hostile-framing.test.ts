@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { trackConnections } from '../../lib/listener/connections.ts';
@@ -23,6 +23,7 @@ import {
 } from '../support/doors/gateway-fixture.ts';
 import { rawClient, readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { listening } from '../support/remote/loopback.ts';
 import {
   COMPLETION,
   completion,
@@ -169,10 +170,7 @@ it('a CONNECT whose connection is reset does not end the proxy', async (t) => {
   const server = createServer();
   const { hasBegunResponse } = trackConnections(server, systemClock);
   refuseMalformed(server, hasBegunResponse, systemClock);
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => server.close());
-  const asking = rawClient((server.address() as AddressInfo).port);
+  const asking = rawClient((await listening(t, server)).port);
   asking.send('CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n');
   const [, socket] = (await once(server, 'connect')) as [IncomingMessage, Socket];
   const closed = new Promise((resolve) => socket.on('close', resolve));

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import type { AppResponse, ResponseObserver } from '../../lib/gateway/app-response.ts';
 import { createDump } from '../../lib/gateway/request-dump.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const REQUEST = {
   method: 'POST',
@@ -19,11 +19,10 @@ describe('request dumps', () => {
   let workspace: string;
   let lines: Record<string, unknown>[];
   let log: ReturnType<typeof recordingLogger>['log'];
-  beforeEach(async () => {
-    workspace = await mkdtemp(join(tmpdir(), 'dump-'));
+  beforeEach(() => {
+    workspace = temporaryDirectory('dump-');
     ({ log, lines } = recordingLogger());
   });
-  afterEach(() => rm(workspace, { recursive: true }));
 
   const written = async (): Promise<string[]> =>
     (await readdir(join(workspace, 'requests'), { recursive: true, withFileTypes: true }))

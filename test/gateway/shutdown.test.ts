@@ -18,6 +18,7 @@ import {
 } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { saying } from '../support/remote/scripted-upstream.ts';
 import {
   beginning,
   chunked,
@@ -64,15 +65,10 @@ describe('shutdown', () => {
     const { upstream, gateway, sending } = await gatewayFixture(t);
     const idle = sending(get('/healthz'));
     await idle.until(/200 OK/);
-    const [asked, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-    upstream.on(async (scripted) => {
-      const body = await scripted.body();
-      asked.resolve();
-      await go.promise;
-      await scripted.write(completion(body));
-    });
+    const go = Promise.withResolvers<void>();
+    upstream.on((scripted) => go.promise.then(() => saying(completion)(scripted)));
     const asking = sending(post());
-    await asked.promise;
+    await eventually('the request', () => upstream.requests[0]?.complete === true);
     const draining = gateway.drain(GRACE);
     assert.equal(await idle.ended, 'end');
     go.resolve();

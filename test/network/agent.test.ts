@@ -1,11 +1,10 @@
 /** Connections that are ready before a request: when, how many, how they are used, and how they end. */
-
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer as createHttpsServer, request as httpsRequest } from 'node:https';
 import type { Server } from 'node:net';
-import { before, describe, it, type TestContext } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import type { TLSSocket } from 'node:tls';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { ServiceAgent } from '../../lib/network/agent.ts';
@@ -14,19 +13,10 @@ import type { Through } from '../../lib/network/outbound-proxy.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock, type FakeClock, settle } from '../support/remote/fake-clock.ts';
 import { type Listening, listening, serveNobody } from '../support/remote/loopback.ts';
-import {
-  createTestAuthority,
-  type ServerCertificate,
-  type TestAuthority,
-} from '../support/remote/tls-authority.ts';
+import { createTestAuthority, type ServerCertificate } from '../support/remote/tls-authority.ts';
 
-let authority: TestAuthority;
-let genuine: ServerCertificate;
-
-before(() => {
-  authority = createTestAuthority('Warm Root');
-  genuine = authority.issue(['localhost', 'api.example']);
-});
+const authority = createTestAuthority('Warm Root');
+const genuine = authority.issue(['localhost', 'api.example']);
 
 interface Service extends Listening {
   /** TLS connections it accepted, in order. */

@@ -1,5 +1,4 @@
 /** One attempt by itself: what becomes of it, of its body and of its listeners when it is cut short. */
-
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import type { ServerResponse } from 'node:http';

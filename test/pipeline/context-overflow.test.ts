@@ -59,16 +59,16 @@ const shownBy = (format: 'anthropic' | 'openai' | 'plain', body: unknown, status
 
 describe('an error about a full context window', () => {
   for (const [what, message, sentence] of ROWS) {
-    it(`${sentence === undefined ? 'says first that the prompt is too long' : 'asks for less output'} in the Anthropic style if it names ${what}`, () => {
-      const error = { type: 'BadRequestError', message };
+    it(`${sentence === undefined ? 'says first that the prompt is too long' : 'asks for less output'} in the Anthropic style, and gets the code of OpenAI in the others, if it names ${what}`, () => {
+      const error = { message, type: 'BadRequestError', param: 'input_tokens', code: 400 };
       assert.deepEqual(shownBy('anthropic', { type: 'error', error }), {
         type: 'error',
-        error: { type: 'invalid_request_error', message: sentence ?? `prompt is too long: ${message}` },
+        error: {
+          ...error,
+          type: 'invalid_request_error',
+          message: sentence ?? `prompt is too long: ${message}`,
+        },
       });
-    });
-
-    it(`gets the code of OpenAI and keeps its words in the OpenAI styles if it names ${what}`, () => {
-      const error = { message, type: 'BadRequestError', param: 'input_tokens', code: 400 };
       assert.deepEqual(shownBy('openai', { error }), {
         error: { ...error, type: 'invalid_request_error', code: 'context_length_exceeded' },
       });
