@@ -22,6 +22,7 @@ import { eventually } from '../support/processes/eventually.ts';
 import { http, plainError } from '../support/remote/sealed-answers.ts';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
+const PLAIN = { 'Privatemode-Encrypted': 'false' };
 const MESSAGES = { path: '/v1/messages' };
 /** The rules that hold for every error answer of ours, in either API style. */
 function assertOurs(answer: RawAnswer, status: number, code: ErrorCode): void {
@@ -100,12 +101,7 @@ describe('an error of the service', { concurrency: true }, () => {
     ['neither sealed nor declared plain', 429, 'rate_limit_error', { 'Content-Type': 'text/plain' }],
     ['of a gateway', 401, 'authentication_error', JSON_TYPE],
     ['compressed', 502, 'api_error', { ...JSON_TYPE, 'Content-Encoding': 'gzip' }],
-    [
-      'declared plain, but compressed',
-      503,
-      'overloaded_error',
-      { 'Privatemode-Encrypted': 'false', 'Content-Encoding': 'br' },
-    ],
+    ['declared plain, but compressed', 503, 'overloaded_error', { ...PLAIN, 'Content-Encoding': 'br' }],
   ] as const) {
     it(`keeps its status and its Retry-After, but not its text, and does not say that it was tampered with, if it is ${what}`, async (t) => {
       const { upstream, ask, gateway } = await gatewayFixture(t, {

@@ -50,11 +50,7 @@ const REFUSED: [name: string, request: string | Buffer, status: number][] = [
   ['no Host', `POST /v1/chat/completions HTTP/1.1\r\nContent-Length: ${BODY.length}\r\n\r\n${BODY}`, 400],
   ['an expectation that nobody knows', withHeaders('Expect: the unexpected'), 417],
   ['two Hosts', withHeaders('Host: evil.example'), 400],
-  [
-    'Content-Length and Transfer-Encoding',
-    framed(`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked'),
-    400,
-  ],
+  ['a length and chunks', framed(`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked'), 400],
   ['two Content-Lengths', withHeaders(`Content-Length: ${BODY.length}`, 'Content-Length: 3'), 400],
   ['a list as Content-Length', withHeaders(`Content-Length: ${BODY.length}, ${BODY.length}`), 400],
   ['a Content-Length beyond all numbers', withHeaders('Content-Length: 99999999999999999999'), 400],
@@ -86,14 +82,7 @@ const ACCEPTED: [name: string, request: string | Buffer][] = [
     withChunks(CHUNKED.replace(/0\r\n\r\n$/, '0\r\nAuthorization: Bearer x\r\nHost: y\r\n\r\n')),
   ],
   ['Content-Length with leading zeros', withHeaders(`Content-Length: 000${BODY.length}`)],
-  [
-    'an upgrade to h2c, which is ignored',
-    withHeaders(
-      'Connection: Upgrade, HTTP2-Settings',
-      'Upgrade: h2c',
-      'HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA',
-    ),
-  ],
+  ['an upgrade to h2c, which is ignored', withHeaders('Connection: Upgrade', 'Upgrade: h2c')],
 ];
 
 describe('malformed and unusual requests', { concurrency: true }, () => {
@@ -115,7 +104,7 @@ describe('malformed and unusual requests', { concurrency: true }, () => {
       assert.equal((await ask(request)).status, 200);
       assert.equal(upstream.requests.length, 1);
       const names = Object.keys(upstream.requests[0]?.headers ?? {});
-      const dropped = ['upgrade', 'http2-settings', 'transfer-encoding', 'te', 'trailer'];
+      const dropped = ['upgrade', 'transfer-encoding', 'te', 'trailer'];
       for (const hopByHop of dropped) assert.ok(!names.includes(hopByHop), hopByHop);
       assert.equal(upstream.requests[0]?.headers['authorization'], `Bearer ${CANARY_KEY}`);
     });

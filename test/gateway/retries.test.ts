@@ -210,11 +210,10 @@ it('a response is reported to the session as authentic only if something in it w
 });
 
 describe('stale keep-alive connections', { concurrency: true }, () => {
-  const ways: [name: string, close: (scripted: Scripted) => void][] = [
-    ['closed', (scripted) => scripted.end()],
-    ['reset', (scripted) => scripted.reset()],
-  ];
-  for (const [name, close] of ways) {
+  for (const [name, close] of [
+    ['closed', (scripted: Scripted) => scripted.end()],
+    ['reset', (scripted: Scripted) => scripted.reset()],
+  ] as const) {
     it(`a request on a connection that was kept or opened ahead, and is ${name} without an answer, is sent again on a new one`, async (t) => {
       for (const warmConnections of [0, 1]) {
         const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { warmConnections } });

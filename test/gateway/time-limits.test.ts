@@ -54,17 +54,15 @@ describe('time-outs of the listener', { concurrency: true }, () => {
   });
 });
 
-const BURST = [
-  'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n',
-  'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n',
-].join('');
-
 describe('time-outs towards the remote', () => {
   it('informational responses do not postpone the time-out of the first byte', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { settings: { firstByteTimeout: 300 } });
     upstream.on(async (scripted) => {
       await scripted.body();
-      const timer = setInterval(() => scripted.write(BURST), 20);
+      const timer = setInterval(
+        () => scripted.write('HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n'),
+        20,
+      );
       await scripted.closed.finally(() => clearInterval(timer));
     });
     assertError(await ask(post()), 504, 'first_byte_timeout');

@@ -29,17 +29,9 @@ const exceeds = (sum: string) => `input length and \`max_tokens\` exceed context
 /** What vLLM says → what Anthropic's style says; undefined: `prompt is too long: `, then the same. */
 const ROWS: readonly [what: string, said: string, shown: string | undefined][] = [
   ['the least size that the prompt can have', AT_LEAST(32_000), exceeds('49536 + 32000')],
-  [
-    'the least size of the prompt, and half of the output is just enough',
-    AT_LEAST(8000),
-    exceeds('61536 + 8000'),
-  ],
-  ['the least size of the prompt, and half of the output is too little', AT_LEAST(7999), undefined],
-  [
-    'the least size of the prompt, and the output is more than two windows',
-    AT_LEAST(140_000),
-    exceeds('1 + 140000'),
-  ],
+  ['the least size, and half of the output is just enough', AT_LEAST(8000), exceeds('61536 + 8000')],
+  ['the least size, and half of the output is too little', AT_LEAST(7999), undefined],
+  ['the least size, and an output of more than two windows', AT_LEAST(140_000), exceeds('1 + 140000')],
   ['the sizes of prompt and output', IN_MESSAGES(40_000), exceeds('40000 + 32000')],
   ['the size of an output that is too large', TOO_LARGE, exceeds('40000 + 32000')],
   ['the size of a prompt that does not fit', PROMPT_ALONE, undefined],
