@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH, NEXT_SECRET } from '../support/doors/gateway.ts';
 import {
@@ -57,6 +58,7 @@ const RESETTING: Script = async (scripted) => {
   await scripted.body();
   scripted.reset();
 };
+const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
 const settings = { maxBodyBytes: 10_000_000 };
 it('the rest of the body is sealed correctly although a stream has begun during the upload', async (t) => {
   const { upstream, client } = await gatewayFixture(t, { settings });
@@ -93,6 +95,25 @@ describe('a second attempt', { concurrency: true }, () => {
     const ids = [first, second].map((request) => request?.headers['privatemode-user-request-id']);
     assert.equal(ids[0]?.replace(/0$/, '1'), ids[1]);
   });
+
+  it('does not follow a clean close before any answer, nor a reset during the upload', async (t) => {
+    for (const [script, body, code] of [
+      [(scripted: Scripted) => scripted.end(), chatBody(), 'upstream_reset'],
+      [(scripted: Scripted) => scripted.reset(), LARGE, 'upstream_closed_during_upload'],
+    ] as const) {
+      const { upstream, ask } = await gatewayFixture(t, { settings });
+      upstream.on(async (scripted) => {
+        if (body !== LARGE) await scripted.body();
+        else {
+          scripted.pause();
+          await delay(200); // the upload fills what buffers there are
+        }
+        script(scripted);
+      });
+      assertError(await ask(post(body)), 502, code);
+      assert.equal(upstream.requests.length, 1);
+    }
+  });
 });
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
@@ -108,8 +129,9 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     const session = fakeSession();
     const { upstream, gateway, ask } = await gatewayFixture(t, { session });
     upstream.on(noSecret, answeringNext);
-    const answer = await ask(post());
+    const answer = await ask(post(chatBody(), { path: '/v1/chat/completions?key=x' }));
     assert.equal(answer.status, 200);
+    for (const { target } of upstream.requests) assert.equal(target, '/v1/chat/completions');
     assert.equal(answer.headers['privatemode-proxy-secret-id'], NEXT_EPOCH.secretId);
     assert.deepEqual(session.rejected, [EPOCH.secretId]);
     assert.deepEqual([...gateway.counters.upstreamRetries], [['no_secret', 1]]);
@@ -248,5 +270,17 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     await Promise.all([ask(post()), ask(post())]);
     assert.equal((await ask(post())).status, 200);
     assert.equal(upstream.requests.at(-1)?.connection, 2);
+  });
+
+  it('a connection that closes long after the request does not count as stale', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { times: { staleWithin: 50 } });
+    upstream.on(ANSWERING, async (scripted) => {
+      await scripted.body();
+      await delay(100);
+      scripted.end();
+    });
+    await ask(post());
+    assert.equal((await ask(post())).status, 502);
+    assert.equal(upstream.requests.length, 2);
   });
 });
