@@ -3,14 +3,9 @@
  * complete.
  */
 import assert from 'node:assert/strict';
-import { connect } from 'node:net';
-import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { answerTo, assertError, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
-import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 import {
   beginning,
@@ -65,18 +60,6 @@ describe('broken streams', { concurrency: true }, () => {
     assert.equal(await asking.ended, 'ECONNRESET');
     assert.match(asking.received(), /"hel"/);
     assert.match(asking.received(), ERROR_AT_END);
-  });
-
-  it('end on a socket file, which has no reset, with the error and a close', async (t) => {
-    const path = join(temporaryDirectory('broken-streams-'), 'a.sock');
-    const stack = await startStack({ flags: [`--listen-address=unix:${path}`] });
-    t.after(() => stack.close());
-    const body = chatBody({ model: 'sim-echo+fault=reset_mid_event:4', stream: true });
-    for (const version of ['1.0', '1.1'] as const) {
-      const socket = connect(path);
-      socket.write(post(body, { version }));
-      assert.match(await text(socket), /"code":"stream_unfinished"[^\n]*\n\n(?:\r\n)?$/);
-    }
   });
 });
 

@@ -97,19 +97,17 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 });
 
-describe('request targets', { concurrency: true }, () => {
-  it('are not fetched with FORCE_FETCH_PATH in the environment, and no redirect is followed', async (t) => {
-    process.env['FORCE_FETCH_PATH'] = 'true';
-    t.after(() => {
-      delete process.env['FORCE_FETCH_PATH'];
-    });
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.answers('HTTP/1.1 307 Temporary Redirect\r\nLocation: /v1/models\r\nContent-Length: 0\r\n\r\n');
-    assertError(await ask(post()), 502, 'upstream_redirect');
-    assert.equal(upstream.requests.length, 1);
-    const names = Object.keys(upstream.requests[0]?.headers ?? {});
-    assert.ok(!names.includes('sec-fetch-mode') && !names.includes('user-agent'), names.join());
+it('a request is not fetched with FORCE_FETCH_PATH in the environment, and no redirect is followed', async (t) => {
+  process.env['FORCE_FETCH_PATH'] = 'true';
+  t.after(() => {
+    delete process.env['FORCE_FETCH_PATH'];
   });
+  const { upstream, ask } = await gatewayFixture(t);
+  upstream.answers('HTTP/1.1 307 Temporary Redirect\r\nLocation: /v1/models\r\nContent-Length: 0\r\n\r\n');
+  assertError(await ask(post()), 502, 'upstream_redirect');
+  assert.equal(upstream.requests.length, 1);
+  const names = Object.keys(upstream.requests[0]?.headers ?? {});
+  assert.ok(!names.includes('sec-fetch-mode') && !names.includes('user-agent'), names.join());
 });
 
 describe('request heads', { concurrency: true }, () => {

@@ -1,8 +1,6 @@
 /**
- * Errors that the fault matrix (test/faults/matrix.ts) cannot arm: requests that are refused before anything
- * leaves, a service that is not attested or not reached, and responses that the simulated service never
- * gives. What a client sees of every other fault, in both API styles, is the matrix; the form of each code is
- * test/api/error-response.test.ts; whether a head is read at all is test/http-rules/response-kind.test.ts.
+ * Errors that the fault matrix (test/faults/matrix.ts) cannot arm, and what the gateway answers itself. The form
+ * of each code is test/api/error-response.test.ts, whether a head is read test/http-rules/response-kind.test.ts.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';

@@ -122,7 +122,6 @@ it('a WebSocket to the Responses API gets 426, which says to send it over HTTP; 
   assert.equal(upstream.connections.total, 0);
 });
 
-/** Neither a fault of the program in one request nor of the machine in one connection ends the others. */
 describe('the gateway', () => {
   it('ends only the request in which the program throws', async (t) => {
     let faults = 1;

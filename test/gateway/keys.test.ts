@@ -203,27 +203,25 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
   });
 });
 
-describe('a service that wants a newer client', { concurrency: true }, () => {
-  const TEXT = 'your client is too old: minimum client version v1.46, see https://evil.example';
+const TEXT = 'your client is too old: minimum client version v1.46, see https://evil.example';
 
-  it('makes a request a final 400 client_too_old, marked as a plain error or not, and only its digits are quoted', async (t) => {
-    const events = `data: ${JSON.stringify({ error: TEXT })}\n\n`;
-    for (const answer of [
-      plainError(401, TEXT),
-      plainError(426, TEXT),
-      http(400, TEXT),
-      http(400, events, { 'Content-Type': 'text/event-stream' }),
-    ]) {
-      const { ask, gateway, events: told } = await gatewayTo(t, answer);
-      for (const request of [post(chatBody({ stream: true })), post()]) {
-        const openai = await ask(request);
-        assertError(openai, 400, 'client_too_old');
-        assert.equal(openai.headers['x-should-retry'], 'false');
-        assert.match(openai.body, /a client of version 1\.46 or newer/);
-        assert.ok(!openai.body.includes('evil'));
-      }
-      assert.equal(JSON.parse((await ask(anthropic())).body).error.type, 'policy_blocked');
-      assert.deepEqual([told, [...gateway.counters.decryptFailures]], [[], []]);
+it('a service that wants a newer client makes a request a final 400 client_too_old, marked as a plain error or not, and only its digits are quoted', async (t) => {
+  const events = `data: ${JSON.stringify({ error: TEXT })}\n\n`;
+  for (const answer of [
+    plainError(401, TEXT),
+    plainError(426, TEXT),
+    http(400, TEXT),
+    http(400, events, { 'Content-Type': 'text/event-stream' }),
+  ]) {
+    const { ask, gateway, events: told } = await gatewayTo(t, answer);
+    for (const request of [post(chatBody({ stream: true })), post()]) {
+      const openai = await ask(request);
+      assertError(openai, 400, 'client_too_old');
+      assert.equal(openai.headers['x-should-retry'], 'false');
+      assert.match(openai.body, /a client of version 1\.46 or newer/);
+      assert.ok(!openai.body.includes('evil'));
     }
-  });
+    assert.equal(JSON.parse((await ask(anthropic())).body).error.type, 'policy_blocked');
+    assert.deepEqual([told, [...gateway.counters.decryptFailures]], [[], []]);
+  }
 });

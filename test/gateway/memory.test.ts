@@ -84,7 +84,6 @@ describe('a body that is collected', () => {
 const inChunks = (body: string): Buffer =>
   post(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, { headers: ['Transfer-Encoding: chunked'] });
 
-/** A prompt of that many bytes. */
 const prompt = (bytes: number): string => chatBody({ user: 'x'.repeat(bytes) });
 
 describe('uploads that share bounded memory', { concurrency: true }, () => {
@@ -131,28 +130,25 @@ const answerOf = (request: Buffer, bytes: number): string => {
   return sealedAnswers(request).object({ ...COMPLETION, choices });
 };
 
-describe('whole responses', { timeout: 600_000 }, () => {
+it('whole responses become 503 with Retry-After if others hold the memory; small ones and streams do not', async (t) => {
   const settings = { maxBufferedBytes: 2 * MIB };
-
-  it('become 503 with Retry-After if others hold the memory; small ones and streams do not', async (t) => {
-    const { upstream, sending, ask, gateway } = await gatewayFixture(t, { settings });
-    const large = (request: Buffer) => http(200, answerOf(request, 1.2 * MIB));
-    upstream.answers((request) => large(request).slice(0, -10)); // its end never comes
-    const holding = sending(post());
-    await eventually('its answer', () => gateway.heldResponses.bufferedBytes > 1.2 * MIB);
-    upstream.answers(large);
-    const answer = await ask(post());
-    assertError(answer, 503, 'too_many_responses');
-    assert.match(answer.headers['retry-after'] ?? '', /^[2-5]$/);
-    upstream.answers((request) => http(200, answerOf(request, 100)));
-    assert.equal((await ask(post())).status, 200);
-    upstream.answers(chatStream);
-    assert.equal((await ask(post(chatBody({ stream: true })))).status, 200);
-    holding.socket.destroy();
-    await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
-    upstream.answers(large);
-    assert.equal((await ask(post())).status, 200);
-  });
+  const { upstream, sending, ask, gateway } = await gatewayFixture(t, { settings });
+  const large = (request: Buffer) => http(200, answerOf(request, 1.2 * MIB));
+  upstream.answers((request) => large(request).slice(0, -10)); // its end never comes
+  const holding = sending(post());
+  await eventually('its answer', () => gateway.heldResponses.bufferedBytes > 1.2 * MIB);
+  upstream.answers(large);
+  const answer = await ask(post());
+  assertError(answer, 503, 'too_many_responses');
+  assert.match(answer.headers['retry-after'] ?? '', /^[2-5]$/);
+  upstream.answers((request) => http(200, answerOf(request, 100)));
+  assert.equal((await ask(post())).status, 200);
+  upstream.answers(chatStream);
+  assert.equal((await ask(post(chatBody({ stream: true })))).status, 200);
+  holding.socket.destroy();
+  await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
+  upstream.answers(large);
+  assert.equal((await ask(post())).status, 200);
 });
 
 it('memory for the parts of a request that its translated response repeats is reserved before it is sent, and freed when the client leaves', async (t) => {

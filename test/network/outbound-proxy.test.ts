@@ -50,30 +50,28 @@ describe('the HTTP proxy of the environment', () => {
   });
 });
 
-describe('no_proxy', () => {
-  const rows: [noProxy: string, host: string, port: number, direct: boolean][] = [
-    ['api.example', 'API.Example.', 443, true],
-    ['api.example', 'a.api.example', 443, true],
-    ['api.example', 'myapi.example', 443, false],
-    ['.example', 'api.example', 443, true],
-    ['*.api.example', 'api.example', 443, false],
-    ['*.api.example', 'x.api.example', 443, true],
-    ['*:443', 'api.example', 8443, false],
-    ['10.0.0.0/8', '11.1.2.3', 443, false],
-    ['10.0.0.0/8', 'ten.example', 443, false],
-    ['2.3', '10.1.2.3', 443, false],
-    ['::1', '::1', 443, true],
-    ['[::1]:8443', '[::1]', 8443, true],
-    ['fd00::/8', 'fd12::1', 443, true],
-    ['', 'localhost', 443, false],
-    ['10.0.0.0/99', '10.0.0.1', 443, false],
-  ];
-  it('exempts what an entry covers', () => {
-    for (const [noProxy, host, port, direct] of rows) {
-      const rule = proxyFromEnvironment({ https_proxy: PROXY, no_proxy: noProxy });
-      assert.equal(rule?.exempts(host, port), direct, `${noProxy} ${host}:${port}`);
-    }
-  });
+const rows: [noProxy: string, host: string, port: number, direct: boolean][] = [
+  ['api.example', 'API.Example.', 443, true],
+  ['api.example', 'a.api.example', 443, true],
+  ['api.example', 'myapi.example', 443, false],
+  ['.example', 'api.example', 443, true],
+  ['*.api.example', 'api.example', 443, false],
+  ['*.api.example', 'x.api.example', 443, true],
+  ['*:443', 'api.example', 8443, false],
+  ['10.0.0.0/8', '11.1.2.3', 443, false],
+  ['10.0.0.0/8', 'ten.example', 443, false],
+  ['2.3', '10.1.2.3', 443, false],
+  ['::1', '::1', 443, true],
+  ['[::1]:8443', '[::1]', 8443, true],
+  ['fd00::/8', 'fd12::1', 443, true],
+  ['', 'localhost', 443, false],
+  ['10.0.0.0/99', '10.0.0.1', 443, false],
+];
+it('no_proxy exempts what an entry covers', () => {
+  for (const [noProxy, host, port, direct] of rows) {
+    const rule = proxyFromEnvironment({ https_proxy: PROXY, no_proxy: noProxy });
+    assert.equal(rule?.exempts(host, port), direct, `${noProxy} ${host}:${port}`);
+  }
 });
 
 describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {

@@ -164,20 +164,18 @@ describe('connections to a service', () => {
   });
 });
 
-describe('connections that are being opened', { timeout: 600_000 }, () => {
-  it('end when all connections are closed: control path, in a TLS handshake or at the HTTP proxy', async (t) => {
-    const { port, open } = await serveNobody(t);
-    const connect = await serveConnectProxy(t, { route: () => ({ port }) });
-    for (const proxyPort of [undefined, port, connect.port]) {
-      const env = proxyPort === undefined ? {} : { https_proxy: `http://127.0.0.1:${proxyPort}` };
-      const out = createOutbound(env, { connectTimeout: 60_000, clock: systemClock });
-      const failing = assert.rejects(PATHS['control path'](out, `https://localhost:${port}/`));
-      await eventually('the connection', () => open.size === 1);
-      await out.close();
-      await eventually('its end', () => open.size === 0);
-      await failing;
-    }
-  });
+it('connections that are being opened end when all are closed: control path, in a TLS handshake or at the HTTP proxy', async (t) => {
+  const { port, open } = await serveNobody(t);
+  const connect = await serveConnectProxy(t, { route: () => ({ port }) });
+  for (const proxyPort of [undefined, port, connect.port]) {
+    const env = proxyPort === undefined ? {} : { https_proxy: `http://127.0.0.1:${proxyPort}` };
+    const out = createOutbound(env, { connectTimeout: 60_000, clock: systemClock });
+    const failing = assert.rejects(PATHS['control path'](out, `https://localhost:${port}/`));
+    await eventually('the connection', () => open.size === 1);
+    await out.close();
+    await eventually('its end', () => open.size === 0);
+    await failing;
+  }
 });
 
 describe('trust store', () => {

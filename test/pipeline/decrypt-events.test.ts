@@ -415,13 +415,11 @@ describe('the framing of an event stream', () => {
   });
 });
 
-describe('endpoints without streams', () => {
-  it('throw response_malformed for a stream if their responses are sealed, and internal if they are not', () => {
-    for (const id of ['embeddings', 'unstructured'] as const) {
-      assert.throws(() => new EventDecrypter({ id }, fixedCipher(), ASKED), { code: 'response_malformed' });
-    }
-    assert.throws(() => new EventDecrypter({ id: 'models' }, fixedCipher(), ASKED), { code: 'internal' });
-  });
+it('endpoints without streams throw response_malformed for a stream if their responses are sealed, and internal if they are not', () => {
+  for (const id of ['embeddings', 'unstructured'] as const) {
+    assert.throws(() => new EventDecrypter({ id }, fixedCipher(), ASKED), { code: 'response_malformed' });
+  }
+  assert.throws(() => new EventDecrypter({ id: 'models' }, fixedCipher(), ASKED), { code: 'internal' });
 });
 
 /**
