@@ -1,6 +1,6 @@
 /**
- * What is written down of a request: dumps where they are asked for; logs without contents, among them one line
- * at level info, when it is over, that says how it ended.
+ * What is written down of a request: dumps where they are asked for; logs without contents, with one line at
+ * level info that says how it ended.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';

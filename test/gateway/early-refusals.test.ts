@@ -1,5 +1,5 @@
 /**
- * What the head of a request decides. A refusal while the body is still arriving must not close at once, which
+ * What the head of a request decides. A refusal while the body still arrives must not close at once, which
  * would reset the connection and lose the response (RFC 9112 9.6).
  */
 import assert from 'node:assert/strict';

@@ -1,6 +1,6 @@
 /**
- * Errors that the fault matrix (test/faults/matrix.ts) cannot arm, and what the gateway answers itself. The form
- * of each code is test/api/error-response.test.ts, whether a head is read test/http-rules/response-kind.test.ts.
+ * Errors that the fault matrix (test/faults/matrix.ts) cannot arm, and what the gateway answers itself. Each
+ * code's form is test/api/error-response.test.ts; if a head is read, test/http-rules/response-kind.test.ts.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';

@@ -1,7 +1,6 @@
 /**
- * API keys and salts: whose key the service sees and what attests, whose cache it is, and what applications are
- * told if the service refuses the operator's key, or wants a newer client. All cases of the first:
- * test/pipeline/rewrite-auth.test.ts and test/pipeline/inject-salt.test.ts.
+ * API keys and salts: whose key the service sees and what attests, whose cache it is (all cases: rewrite-auth
+ * and inject-salt in test/pipeline/), and what applications are told if the operator's key is refused.
  */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';

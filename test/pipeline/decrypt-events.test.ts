@@ -423,9 +423,9 @@ it('endpoints without streams throw response_malformed for a stream if their res
 });
 
 /**
- * Many clients read streams line by line, some by more line ends than the standard has: Python's
- * str.splitlines (httpx.iter_lines) and Java's Scanner split at these too. In text that nothing authenticates,
- * a gateway must not forge a line for them.
+ * Many clients read streams line by line, some by more line ends than the standard has: Python's splitlines
+ * (httpx.iter_lines) and Java's Scanner split at these too. In text that nothing authenticates, a gateway
+ * must not forge a line for them.
  */
 describe('line separators in text that nothing authenticates', () => {
   const LINES = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/;
