@@ -68,7 +68,7 @@ const BUILD = [
   '--workspace={workspace}',
   '--listen-address=127.0.0.1',
   '--port={port}',
-  '--api-key=bench',
+  '--api-key=sk-bench',
 ];
 
 /** The command line of an entry, every place filled in. `execArgv` is Node's, for builds. */

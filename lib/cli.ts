@@ -13,7 +13,7 @@ import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { printable } from './text.ts';
 import { VERSION } from './version.ts';
 
-/** Each is loaded only when it runs, so that help, version and wrong flags respond at once. */
+/** A command is loaded only when it runs, so that help, version and wrong flags respond at once. */
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   clients: async () => (await import('./commands/clients.ts')).CLIENTS,
   completion: async () => (await import('./commands/completion.ts')).COMPLETION,
@@ -25,7 +25,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   verify: async () => (await import('./commands/verify.ts')).VERIFY,
 };
 
-/** Flags that print something instead of a start. If several are given, the first one of this table wins. */
+/** Flags that print something instead of a start. If several are given, the first in this table wins. */
 const PRINTED: readonly (readonly [flag: string, render: (columns?: number) => string])[] = [
   ['help', (columns) => fitHelp(renderHelp(), columns)],
   ['version', () => `privatemode-proxy version v${VERSION}\n`],
@@ -66,15 +66,15 @@ export async function main(
 }
 
 /**
- * Runs the command line of this process, as `main` does, and leaves it with an exit code. `program`: how a
- * person starts it again.
+ * Runs the command line of this process, as `main` does, and sets the exit code of the process. `program`:
+ * the command with which a person starts the program.
  */
 export async function runProcess(clock: Clock, program: string): Promise<void> {
   const { argv, env, stdout, stderr } = process;
-  // A reader of the log that goes away, or a full disk below it, must not take the proxy with it.
+  // The proxy must go on if the reader of its log goes away, or the disk of the log is full.
   stderr.on('error', () => {});
   stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
-    // With EPIPE the reader has what it wanted, as with `| head`.
+    // EPIPE: the reader has all that it wanted, as with `| head`.
     if (code === 'EPIPE' || process.exitCode === 1) return;
     process.exitCode = 1;
     stderr.write(
@@ -83,9 +83,9 @@ export async function runProcess(clock: Clock, program: string): Promise<void> {
   });
   const exitCode = await main(argv.slice(2), env, { stdout, stderr, clock, program });
   process.exitCode ||= exitCode;
-  // A reader that does not read the log must not keep the program alive: the rest of it is lost a second
-  // later. What a command prints waits for its reader, such as a pager. Nothing else ends the program here,
-  // because process.exit() would wait for a disk that does not answer (docs/architecture.md H42).
+  // If nobody reads the log, the program ends a second later, and the rest of the log is lost. The output of
+  // a command waits for its reader, such as a pager. Nothing else ends the program here, because
+  // process.exit() would wait for a disk that does not answer (docs/architecture.md H42).
   every(clock, clock.times.unreadLog, () => {
     if (stdout.writableLength === 0 && stderr.writableLength > 0) process.exit();
   });
@@ -100,18 +100,18 @@ async function report(thrown: unknown, isJson: boolean, { stderr }: Io): Promise
     const log = createLogger({ format: 'json', level: 50, output: stderr }); // 50 is "error" in pino
     return log.error({ code, remedy, err: fault }, message);
   }
-  // The message of config_invalid says itself how to mend the setting.
+  // The message of config_invalid already says how to mend the setting.
   const text = code === 'config_invalid' ? message : `${message.replace(/\.$/, '')}. ${remedy}`;
   stderr.write(`${printable(`Error: ${text}`, Number.POSITIVE_INFINITY)}\n`);
-  // A fault of the program: its place, not its message, which may quote anything.
+  // A fault of the program is shown by its stack only, because its message may quote anything.
   if (!(fault instanceof Error)) return;
   const places = (fault.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line));
   stderr.write(`${[fault.name, ...places].join('\n')}\n`);
 }
 
 /**
- * The licences of the program and its parts: the single executable holds them, the built program has them
- * beside it (scripts/build.ts). From source it has its own; each dependency has one beside its code.
+ * The licences of the program and its parts. The single executable contains them; the built program has them
+ * beside it (scripts/build.ts). From source it shows its own; each dependency has one beside its code.
  */
 function licences(): string {
   if (isSea()) return getAsset('licences', 'utf8');

@@ -1,32 +1,32 @@
-/** The time of the program: two clocks, timers, and how long each wait is. Tests replace them. */
+/** The time of the program: two clocks, timers, and the length of each wait. Tests replace them. */
 import { TIMES, type Times } from './times.ts';
 
 export interface Clock {
   readonly times: Times;
-  /** Wall clock, ms since 1970: it goes on while the machine sleeps. */
+  /** The wall clock, in ms since 1970, which goes on while the machine sleeps. */
   now(): number;
   /**
-   * Monotonic clock, in ms since some moment that is the same for all processes of this machine. Nobody can
-   * set it, but it stands still while the machine sleeps.
+   * The monotonic clock, in ms since a moment that is the same for all processes of this machine. Nobody can
+   * set this clock, but it stands still while the machine sleeps.
    */
   monotonic(): number;
   /**
-   * Runs `then` once, at the earliest after `ms`. Returns a function that cancels the timer. Only a `waiting`
-   * timer keeps the process alive, because somebody waits for it. Once everything else has ended, nobody
-   * needs the other timers.
+   * Runs `then` once, at the earliest after `ms`. Returns a function that cancels the timer. A timer that is
+   * `waiting` keeps the process alive, because somebody waits for it. Other timers do not keep the process
+   * alive: nobody needs them once everything else has ended.
    */
   after(ms: number, then: () => void, waiting?: 'waiting'): () => void;
 }
 
 /** What both clocks show at one moment. */
 export interface Moment {
-  /** Wall clock, ms since 1970. */
+  /** The wall clock, in ms since 1970. */
   readonly now: number;
-  /** Monotonic clock, ms. */
+  /** The monotonic clock, in ms. */
   readonly monotonic: number;
 }
 
-/** A moment, and how long the waits are that count from it. */
+/** A moment, with the lengths of the waits that count from it. */
 export interface Present extends Moment {
   readonly times: Times;
 }
@@ -37,7 +37,7 @@ export const presentOf = (clock: Pick<Clock, 'now' | 'monotonic' | 'times'>): Pr
   times: clock.times,
 });
 
-/** The clock of the system, with these times. */
+/** The clock of the operating system, with the waits in `times`. */
 export const clockWith = (times: Times): Clock => ({
   times,
   now: () => Date.now(),
@@ -55,8 +55,8 @@ export const clockWith = (times: Times): Clock => ({
 export const systemClock: Clock = clockWith(TIMES);
 
 /**
- * Runs `then` again and again, with `ms` between two runs. Returns a function that ends this, also within a
- * run. Such a timer keeps no process alive.
+ * Runs `then` again and again, with `ms` between two runs. Returns a function that stops this, even when it
+ * is called within a run. This timer does not keep the process alive.
  */
 export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void): () => void {
   let cancel = (): void => {};
@@ -73,16 +73,16 @@ export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void)
 const ignore = (): void => {};
 
 /**
- * One wait at a time: calls `late` once `ms` are over without `refresh`. A refresh sets no new timer, and the
- * next wait only if the timer that is set would look too late. So both may happen for each piece of a stream.
+ * One wait at a time: calls `late` if `ms` pass without `refresh`. A refresh sets no timer; a new wait sets
+ * one only if the current timer would fire too late. So both calls are cheap for each piece of a stream.
  */
 export class Deadline {
   readonly #clock: Pick<Clock, 'monotonic' | 'after'>;
   #late = ignore;
   #ms = 0;
-  /** When the wait is over, by the monotonic clock; Infinity: nobody waits. */
+  /** When the wait ends, by the monotonic clock; Infinity if nobody waits. */
   #due = Number.POSITIVE_INFINITY;
-  /** When the timer looks; Infinity: none is set. */
+  /** When the timer fires next, by the monotonic clock; Infinity if no timer is set. */
   #looksAt = Number.POSITIVE_INFINITY;
   #cancelTimer = ignore;
 
@@ -90,7 +90,7 @@ export class Deadline {
     this.#clock = clock;
   }
 
-  /** Begins a wait in place of the one before. */
+  /** Begins a wait, which replaces the wait before. */
   wait(ms: number, late: () => void): this {
     this.#late = late;
     this.#ms = ms;
@@ -100,25 +100,25 @@ export class Deadline {
     return this;
   }
 
-  /** Begins the wait anew. Does nothing once it is over. */
+  /** Begins the current wait anew. Does nothing if that wait is over. */
   refresh(): void {
     if (this.#due !== Number.POSITIVE_INFINITY) this.#due = this.#clock.monotonic() + this.#ms;
   }
 
-  /** Nobody waits any more. The timer stays for the next wait. */
+  /** Ends the wait. The timer stays set, for the next wait. */
   rest(): void {
     this.#due = Number.POSITIVE_INFINITY;
-    this.#late = ignore; // what it sees need not stay in memory
+    this.#late = ignore; // so that what the function refers to can be freed
   }
 
-  /** Nobody waits any more, now and later. */
+  /** Ends the wait, and cancels the timer. */
   cancel(): void {
     this.rest();
     this.#looksAt = Number.POSITIVE_INFINITY;
     this.#cancelTimer();
   }
 
-  /** `last`: after a blocked event loop, timers run before sockets are read, so this looks twice. */
+  /** Looks twice (`last`), because after a blocked event loop, timers run before sockets are read. */
   #look(now: number, ms: number, last = false): void {
     this.#cancelTimer();
     this.#looksAt = now + ms;
@@ -139,23 +139,21 @@ export class Deadline {
   }
 }
 
-/** Lets all that is due have its turn of the event loop. Browsers have no setImmediate. */
+/** Lets other work of the event loop that is due run first. Browsers have no setImmediate. */
 export const nextTurn = (): Promise<void> =>
   new Promise((resolve) => {
     if (typeof setImmediate === 'function') setImmediate(resolve);
     else setTimeout(resolve, 0);
   });
 
-/** A signal that aborts after `ms`, as that of AbortSignal.timeout does. */
+/** A signal that aborts after `ms` with a TimeoutError, as that of AbortSignal.timeout does. */
 export function abortAfter(clock: Pick<Clock, 'after'>, ms: number): AbortSignal {
   const control = new AbortController();
   clock.after(ms, () => control.abort(new DOMException(`${ms} ms are over`, 'TimeoutError')));
   return control.signal;
 }
 
-/**
- * Resolves after `ms`, or rejects with the reason of `signal`, if there is one. `waiting` as for Clock.after.
- */
+/** Resolves after `ms`, or rejects with the reason of `signal`, if that aborts. For `waiting`, see Clock. */
 export async function pause(
   clock: Pick<Clock, 'after'>,
   ms: number,
@@ -177,7 +175,7 @@ export async function pause(
 
 /**
  * Resolves as `promise` does, or rejects with the reason of `signal`, whichever comes first. If the promise
- * rejects after that, nobody hears of it.
+ * rejects later, nobody is told.
  */
 export async function untilAborted<T>(promise: T | Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
@@ -188,14 +186,14 @@ export async function untilAborted<T>(promise: T | Promise<T>, signal: AbortSign
 }
 
 /**
- * Calls `ring` at a time of the wall clock, or as soon as a timer finds that this clock was turned back. The
- * clock may jump, because the machine slept or somebody corrected it, so the alarm looks at it now and then.
+ * Calls `ring` at a time of the wall clock, or as soon as a timer finds that this clock was set back. The
+ * clock jumps when the machine sleeps or somebody sets it, so the alarm reads it now and then.
  */
 export class Alarm {
   readonly #clock: Clock;
   readonly #ring: () => void;
   #cancel = (): void => {};
-  /** The time that was set last: wall clock, ms since 1970; Infinity before the first `set`. */
+  /** The time of the alarm, wall clock, ms since 1970; Infinity before the first `set`. */
   due = Number.POSITIVE_INFINITY;
 
   constructor(clock: Clock, ring: () => void) {
@@ -203,7 +201,7 @@ export class Alarm {
     this.#ring = ring;
   }
 
-  /** Replaces the time that was set before. */
+  /** Sets the time of the alarm, which replaces the one before. */
   set(due: number): void {
     this.#cancel();
     this.due = due;

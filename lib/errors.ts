@@ -1,7 +1,7 @@
 /**
- * Every error this program shows to anybody, in one table: whose fault it is, which HTTP status carries it,
- * what the reader can do next, and whether another try can help. The code is stable: it is what clients, log
- * searches and dashboards match on, and it is never reused with another meaning.
+ * All errors that this program shows to anybody, in one table: whose fault an error is, which HTTP status
+ * carries it, what the reader can do next, and whether another try can help. The code of an error is stable,
+ * because clients, log searches and dashboards match on it. No code is reused with another meaning.
  */
 
 /** Whose fault an error is. */
@@ -9,24 +9,24 @@ export type Blame = 'client' | 'operator' | 'upstream' | 'network' | 'attestatio
 
 /** What the reader should do next, as one sentence. */
 export interface Remedies {
-  /** For whoever runs the proxy: its flags, files and network. */
+  /** The remedy for whoever runs the proxy: its flags, files and network. */
   readonly operator: string;
-  /** For an application of the client library: its options and its runtime. Undefined: as the operator. */
+  /** For an application of the client library: its options and runtime. Undefined: the operator's remedy. */
   readonly application?: string;
-  /** For a developer who uses somebody else's gateway (--clients). Undefined: as the operator. */
+  /** For a developer who uses somebody else's gateway (--clients). Undefined: the operator's remedy. */
   readonly developer?: string;
 }
 
 interface ErrorRow {
   /** HTTP status of the response to the application; 0: the error never becomes a response. */
   readonly status: number;
-  /** Whose fault it is, which says who can mend it. */
+  /** Whose fault the error is, which tells who can mend it. */
   readonly blame: Blame;
-  /** Seconds after which to try again (`retry-after`), unless whoever throws the error knows better. */
+  /** Seconds after which to try again (`retry-after`), unless the thrown error itself has a number. */
   readonly retryAfter?: number;
   /**
-   * Whether the error stays the same however often a client repeats the request: `x-should-retry: false`.
-   * Without it both SDKs repeat every 5xx, and 429. Agents look at the status alone.
+   * Whether repeating the request cannot help. The response then has `x-should-retry: false`: otherwise the
+   * SDKs of OpenAI and Anthropic repeat a request after every 5xx and 429. Agents look at the status alone.
    */
   readonly isFinal?: true;
   /** What has failed, as a clause. The log of a failed verification begins with it. */
@@ -34,7 +34,7 @@ interface ErrorRow {
   readonly remedies: Remedies;
 }
 type Texts = Remedies & Pick<ErrorRow, 'title'>;
-/** When a client may send the request again. The response says it in headers that agents and SDKs obey. */
+/** When a client may send the request again. Response headers say this to agents and SDKs. */
 type Repetition = Pick<ErrorRow, 'retryAfter' | 'isFinal'>;
 
 const ANYTIME: Repetition = {};
@@ -48,8 +48,8 @@ const [TELL, LATER] = [
 ];
 
 /**
- * Makes the rows of codes that share status, blame and repetition. A text alone is the remedy for all
- * readers. Where the fault is not the client's and remedies differ, the developer can only wait or tell.
+ * Makes the rows of codes that share status, blame and repetition. A mere text is the remedy for all readers.
+ * In other rows, unless the client is to blame, developers are told to wait or to tell the operator.
  */
 function rows<Code extends string>(
   status: number,
@@ -67,7 +67,7 @@ function rows<Code extends string>(
 }
 
 export const ERRORS = {
-  // The application's request (docs/protocol/inference.md 5.4 and 11).
+  // Errors of the application's request (docs/protocol/inference.md 5.4 and 11).
   ...rows(400, 'client', ANYTIME, {
     invalid_json: 'Send one JSON object as the request body.',
     duplicate_member: 'Send each member of the request body once.',
@@ -95,8 +95,8 @@ export const ERRORS = {
     ambiguous_header: 'Send this header once.',
     invalid_host: 'Send the host name of the proxy, with its port, in the Host header.',
     malformed_request: 'Send valid HTTP/1.1 requests.',
-    // The remedy names the setting of each client that uses this API unless told otherwise: the users of
-    // these clients read this line, and no page of our documentation.
+    // The remedy names the setting of each client that uses this API by default. The users of these clients
+    // read this line, and no page of our documentation.
     not_supported: {
       operator:
         'Start the proxy with --responses-api, which translates it, or set the client to /v1/chat/completions: ' +
@@ -134,7 +134,7 @@ export const ERRORS = {
   ...rows(413, 'client', ANYTIME, {
     body_too_large: 'Send a smaller body, or have the limit raised, if one is named here.',
   }),
-  // Never a response of its own: the response has begun, and nobody reads it.
+  // An error without a response of its own: the response has begun, and the client does not read it.
   ...rows(0, 'client', ANYTIME, {
     response_not_read: 'Read responses as they come, or close the connection.',
   }),
@@ -211,7 +211,7 @@ export const ERRORS = {
     limits_unavailable: 'Try again; if it persists, have the store of the limits checked (--limits-store).',
   }),
 
-  // The attested session (docs/protocol/attestation.md).
+  // Errors of the attested session (docs/protocol/attestation.md).
   ...rows(503, 'attestation', after(2), {
     not_ready: {
       operator: 'Try again in a moment; the remote is still being verified.',
@@ -234,8 +234,8 @@ export const ERRORS = {
         'Check the option apiKey of createPrivatemodeFetch or PrivatemodeAI, or PRIVATEMODE_API_KEY; the key that is given to an SDK is never sent.',
     },
   }),
-  // Errors that the operator has to repair. The status is 400: clients repeat a request for minutes after a
-  // 5xx, and people look at their own tokens after a 401.
+  // Errors that the operator has to repair. The status is 400, because clients repeat a request for minutes
+  // after a 5xx, and people look at their own tokens after a 401.
   ...rows(400, 'operator', FINAL, {
     service_key_rejected: {
       operator:
@@ -249,8 +249,8 @@ export const ERRORS = {
       application: 'Update privatemode-ai to the latest version.',
     },
   }),
-  // Reasons for which the proxy refuses a service. The status is 400: clients repeat a request for minutes
-  // after a 5xx, and no repetition cures these.
+  // Reasons for which the proxy refuses a service. The status is 400, because clients repeat a request for
+  // minutes after a 5xx, and no repetition cures these errors.
   ...rows(400, 'attestation', FINAL, {
     attestation_failed: {
       title: 'Attestation of the remote failed',
@@ -314,7 +314,7 @@ export const ERRORS = {
     secret_denied: 'Try again in a moment; if it persists, have it reported to the operator of the service.',
   }),
 
-  // Start-up and configuration: exit code 1, never an HTTP response.
+  // Errors of start-up and configuration: exit code 1, never an HTTP response.
   ...rows(0, 'operator', ANYTIME, {
     config_invalid: {
       operator: 'See privatemode-proxy --help.',
@@ -340,16 +340,16 @@ export type ErrorCode = keyof typeof ERRORS;
 
 /**
  * Facts for code to decide on, beyond the code of an error or of a failed check. Messages are for people: no
- * code parses one.
+ * code parses a message.
  */
 export interface FailureDetail {
-  /** Something is not valid yet (`early`) or no longer (`late`) by our clock, which may be the wrong one. */
+  /** By our clock, which may be wrong, something is not valid yet (`early`) or no longer valid (`late`). */
   readonly clock?: 'early' | 'late' | undefined;
   /** The hardware for which no trust root was given: a product line of AMD, or `tdx`. */
   readonly missingRoot?: string | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
-  /** Seconds for which the host that failed wants no such request. */
+  /** Seconds for which the host that failed wants no request of this kind. */
   readonly pause?: number | undefined;
 }
 
@@ -361,21 +361,21 @@ type Known = Pick<PrivatemodeError, 'retryAfter' | 'api' | 'detail'>;
  */
 export class PrivatemodeError extends Error {
   override readonly name = 'PrivatemodeError';
-  /** What happened, for code: a row of `ERRORS`. */
+  /** What happened, for code to decide on: a row of `ERRORS`. */
   readonly code: ErrorCode;
   /** What to do next, as one sentence. */
   readonly remedy: string;
   /** Seconds after which it is worth trying again, if known. */
   declare readonly retryAfter: number | undefined;
   /**
-   * What the API itself says of this error, if it does: the place in the request, and a code that the clients
-   * of the API know.
+   * The API's own words for this error, if it has any: the place in the request, and a code that clients of
+   * the API know.
    */
   declare readonly api: { readonly param: string; readonly code: string } | undefined;
-  /** Facts for code to decide on beyond the code, if there are any. */
+  /** More facts for code to decide on, if there are any. */
   declare readonly detail: FailureDetail | undefined;
 
-  /** `remedy` replaces the remedy of the table, if the cause is known better than the code tells. */
+  /** `remedy` replaces the remedy of the table if more is known of the cause than the code tells. */
   constructor(
     code: ErrorCode,
     message: string,
@@ -390,22 +390,22 @@ export class PrivatemodeError extends Error {
     if (detail !== undefined) this.detail = detail;
   }
 
-  /** HTTP status of the response that carries this error; 0: none does. */
+  /** HTTP status of the response that carries this error; 0: no response carries it. */
   get status(): number {
     return ERRORS[this.code].status;
   }
 
-  /** Whose fault it is, which says who can mend it. */
+  /** Whose fault the error is, which tells who can mend it. */
   get blame(): Blame {
     return ERRORS[this.code].blame;
   }
 }
 
-/** The remedy if something is not valid yet, or no longer: most often our own clock is wrong. */
+/** The remedy if something is not valid yet, or no longer valid: most often our own clock is wrong. */
 export const CLOCK_REMEDY =
   'Check the clock of this machine first; if it is right, do not trust the remote and report this.';
 
-/** Turns anything thrown into a PrivatemodeError. `internal` quotes nothing of an unknown cause. */
+/** Turns anything thrown into a PrivatemodeError. The error `internal` quotes nothing of its cause. */
 export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   return new PrivatemodeError('internal', 'an internal error occurred', { cause: thrown });

@@ -1,4 +1,4 @@
-/** Composes the gateway from the configuration, opens its port, follows its certificate, and ends it. */
+/** Makes the gateway from the configuration, opens its port, follows its certificate, and shuts it down. */
 import type { Clock } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
@@ -19,15 +19,15 @@ import { watchFiles } from './watch-files.ts';
 
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
 
-/** What this file makes from the configuration, beside `settings`. */
+/** The members of GatewayDeps that this file makes from the configuration, beside `settings`. */
 type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'dump' | 'terminate';
 
 interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
   readonly outbound: Outbound;
   readonly notices: NoticeSink;
-  readonly fd: number | undefined; // as of `listen`
-  readonly warmConnections?: number | undefined; // as of `connectUpstream`
-  readonly onPermanent: (error: PrivatemodeError) => void; // as of `sharePort`
+  readonly fd: number | undefined; // an inherited socket, as `listen` takes it
+  readonly warmConnections?: number | undefined; // connections that connectUpstream keeps ready
+  readonly onPermanent: (error: PrivatemodeError) => void; // called if a shared port cannot be opened
 }
 
 /** Opens the port, with --reuse-port once a secret is in force. Throws config_invalid, listen_failed. */
@@ -67,7 +67,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen({ at, fd, tls, response: AppResponse, onWrongScheme, clock }, gateway.handle);
   const { address, port } = listener;
-  // A socket file that was inherited does not say where it is.
+  // An inherited socket file does not say where it is.
   const host = fd === undefined ? listenAddress : address || `unix:${path ?? ''}`;
   const replaced = (next: TlsMaterial): void => {
     cors = corsPolicy(next.cert);
@@ -90,18 +90,18 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     isOpen: listener.isOpen,
     sessionChanged,
     events: gateway.events,
-    /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
+    /** When the TLS certificate, or one in its chain, expires, in ms since 1970; undefined without TLS. */
     certificateEnds: () => tlsWatch?.certificateEnds(),
-    /** Looks now at the files of the certificate. */
+    /** Looks now whether the files of the certificate have changed. */
     reload: async () => await tlsWatch?.reload(),
     /** From now on each response ends its connection; with --reuse-port the port is closed too. */
     announceStop() {
       sharedPort?.end();
       listener.announceEnd();
     },
-    /** Ends the grace of `close` now. */
+    /** Ends the grace period of `close` now. */
     endGrace: () => hurry.abort(),
-    /** Stops accepting, and lets streams finish for at most the shutdown grace. */
+    /** Stops accepting connections, and lets streams finish for at most the shutdown grace. */
     async close() {
       tlsWatch?.close();
       sharedPort?.end();
@@ -111,12 +111,12 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   };
 }
 
-/** Idle connections to the service that are kept ready, so that requests need not wait for a handshake. */
+/** How many idle connections to the service are kept ready, so that requests wait for no handshake. */
 const WARM_CONNECTIONS = 2;
 
 /**
- * Opens the way to the service: `upstream` sends requests, and `agent` keeps `count` connections ready for
- * them.
+ * Prepares the connections to the service: `upstream` sends requests, and `agent` keeps `count` connections
+ * ready for them.
  */
 export function connectUpstream(
   config: Pick<Config, 'apiEndpoint' | 'firstByteTimeout'>,
@@ -132,7 +132,7 @@ export function connectUpstream(
   return { upstream: createUpstream(way), agent };
 }
 
-/** Calls `replaced` with each new pair, never with a bad one. Warns before the certificate expires. */
+/** Calls `replaced` with each new pair of files that is usable. Warns before the certificate expires. */
 function followTls(
   files: Parameters<typeof loadTls>[0],
   first: TlsMaterial,
@@ -147,7 +147,7 @@ function followTls(
       else notices.clear(id);
   };
   const read = (): TlsMaterial => {
-    noteExpiry(); // whatever the files hold
+    noteExpiry(); // the certificate in use may expire, whatever the files hold
     return loadTls(files);
   };
   noteExpiry();

@@ -15,19 +15,19 @@ import type { Logger } from './observe/log.ts';
 import type { Notices } from './observe/notices.ts';
 import { watchOwnKeys } from './observe/own-key.ts';
 
-/** What all parts of the proxy are given. */
+/** What every part of the proxy gets. */
 export interface Shared {
   readonly clock: Clock;
   readonly log: Logger;
   readonly counters: Counters;
   readonly notices: Notices;
-  readonly opened: AsyncDisposableStack; // each part adds how it ends; they end in the reverse order
+  readonly opened: AsyncDisposableStack; // each part adds how it ends; the parts end in the reverse order
 }
 
 /**
  * Opens the clients (undefined without --clients), the watch over the operator's keys, and the gate that
- * gives requests their permits (undefined without --clients and --max-in-flight). `salt`: that of the shared
- * prompt cache. `authorities`: in PEM, those that outbound connections trust. Throws config_invalid.
+ * gives requests their permits (undefined without --clients and --max-in-flight). `salt`: the salt of the
+ * shared prompt cache. `authorities`: the CAs (PEM) that outbound connections trust. Throws config_invalid.
  */
 export async function openAccess(
   config: Config,
@@ -55,7 +55,7 @@ export async function openAccess(
   return { clients, ownKeys, gate };
 }
 
-/** Opens the counts of requests and tokens: in a Redis, or in memory, beginning with what was stored. */
+/** Opens the counts of requests and tokens: in Redis, or in memory, beginning with what a file has stored. */
 async function openCounts(
   { workspace, limitsStore, limitsStoreFailure }: Config,
   { clock, counters, notices }: Shared,

@@ -1,6 +1,6 @@
 /**
- * Opens what operators read: the receipts, and the listeners of --admin-address and --metrics-address: which
- * routes each of them serves, and which requests it refuses.
+ * Opens what operators read: the receipts, and the listeners of --admin-address and --metrics-address. A
+ * table says which routes each listener serves.
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
@@ -34,12 +34,12 @@ import { VERSION } from './version.ts';
 
 const DAY_MS = 86_400_000;
 
-/** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
+/** Opens the receipts of this instance, and writes their first line to disk. Throws receipts_unavailable. */
 export async function openReceipts(
   { workspace, unsafeTrustRoots }: Config,
   { clock, log, counters, notices, opened }: Shared,
 ): Promise<ReceiptLog> {
-  let forget = (): void => {}; // nobody sees the end of a loss
+  let forget = (): void => {}; // cancels the timer below: no event says that a loss is over
   opened.defer(() => forget());
   const receipts = await openReceiptLog({
     workspace,
@@ -62,23 +62,23 @@ export async function openReceipts(
 }
 
 /**
- * Opens the listeners of --admin-address and --metrics-address. Returns what wants to know of each request
- * that is over. Throws listen_failed.
+ * Opens the listeners of --admin-address and --metrics-address. Returns the function to call with each
+ * request that is over. Throws listen_failed.
  */
 export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
   { clock, log, counters, notices, opened }: Shared,
   seen: {
-    readonly session: Parameters<typeof verificationDocument>[0]; // its error is for the operator
+    readonly session: Parameters<typeof verificationDocument>[0]; // the `error` of a session is for operators
     readonly clients: { sha256(): string } | undefined;
     readonly service: ServiceWatch;
-    readonly server: () => GatewayServer | undefined; // undefined before it listens
+    readonly server: () => GatewayServer | undefined; // the server is undefined before it listens
   },
 ): Promise<(request: Finished) => void> {
   const { session, clients, server, service } = seen;
   const { standing } = session;
   if (adminAddress === undefined && metricsAddress === undefined) return () => {};
-  // Here, because loading prom-client takes a tenth of a start.
+  // Imported only here, because loading prom-client takes a tenth of the start.
   const { createMetrics } = await import('./observe/metrics.ts');
   const metrics = createMetrics({
     clock,
@@ -124,7 +124,7 @@ export async function openAdmin(
 
 export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 
-/** Sources of what the listener shows; each request reads them anew. */
+/** The sources of what a listener shows. Each request reads them anew. */
 interface Shown {
   readonly metrics: Pick<Metrics, 'contentType' | 'render'>;
   readonly readiness: () => Readiness;
@@ -166,11 +166,11 @@ const json = (body: string): HealthResponse => ({
 });
 
 /**
- * Opens a listener of its own for the routes of `flag`. A client that may use the port for applications thus
+ * Opens a listener of its own for the routes of `flag`. So a client that may use the port for applications
  * does not see the traffic of others, and a reader of the metrics (--metrics-address) does not see the
- * clients and requests on the status page (--admin-address). Serves GET and HEAD only. Refuses requests of
- * web pages: a page whose host name is rebound to this address could read the responses. Throws
- * listen_failed.
+ * clients and requests of the status page (--admin-address). Serves GET and HEAD only. Refuses requests of
+ * web pages, because a foreign page could read the responses under a host name that DNS rebinding points
+ * here. Throws listen_failed.
  */
 export async function startAdmin(
   options: Shown & {
@@ -178,7 +178,7 @@ export async function startAdmin(
     readonly flag: keyof typeof ROUTES;
     readonly host: string;
     readonly port: number; // 0: any free port
-    readonly allowedHosts: readonly string[]; // names of this host beside `host`
+    readonly allowedHosts: readonly string[]; // other names of this host, beside `host`
   },
 ) {
   const { flag, host, allowedHosts, clock } = options;
@@ -219,7 +219,7 @@ export async function startAdmin(
   };
 }
 
-/** An error that is not one of ours may quote what it is about, so its words stay here. */
+/** An error that is not one of ours may quote private text, so the response has words of ours instead. */
 function refusal(thrown: unknown): HealthResponse {
   const { status, code, message } = asPrivatemodeError(thrown);
   const type = 'text/plain; charset=utf-8';

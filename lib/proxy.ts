@@ -33,21 +33,21 @@ export type RunningProxy = Awaited<ReturnType<typeof startProxy>>;
 interface ProxyEnvironment {
   readonly env: Environment;
   readonly log: Logger;
-  /** Called on errors that a retry cannot fix; the process is expected to end. */
+  /** Called with errors that a retry cannot fix. The process is expected to end. */
   readonly onPermanent?: (error: PrivatemodeError) => void;
-  readonly status?: StatusOutput | undefined; // a terminal for the line that changes during the start
+  readonly status?: StatusOutput | undefined; // the terminal that shows how the start goes on
   readonly clock?: Clock;
-  readonly warmConnections?: number; // as of `connectUpstream`
+  readonly warmConnections?: number; // connections to the service that are kept ready
 }
 
 /**
- * Starts the proxy; the port is open when it resolves, with --reuse-port when `opened` does. Throws
- * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed, and as `givenManifest` does.
+ * Starts the proxy. The promise, or with --reuse-port `opened`, resolves when the port is open. Throws
+ * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed, what givenManifest throws.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment) {
   const { env, log, status, onPermanent = () => {}, clock = systemClock } = environment;
   const { apiEndpoint: endpoint, adminAddress: admin, manifestPath, workspace } = config;
-  await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
+  await using opened = new AsyncDisposableStack(); // ends what has started if the start fails
   const fd = inheritedSocket(env);
   prepareWorkspace(workspace);
   const counters = createCounters();
@@ -66,7 +66,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const receipts = config.receipts ? await openReceipts(config, shared) : undefined;
 
   let server: GatewayServer | undefined; // set last, because it needs all the rest
-  // With port 0 the address is not known yet.
+  // With port 0 the address of the status page is not known yet.
   const statusPage = admin?.port ? `http://${urlHost(reachableHost(admin.host))}:${admin.port}/` : undefined;
   const report = reportStart(clock, log, status, statusPage);
   opened.defer(() => report.close());
@@ -90,7 +90,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       logEvent(told);
       report.observe(told);
       if (told.type === 'epoch') service.answered();
-      setImmediate(look); // once the session is in the state that the event reports
+      setImmediate(look); // looks later, in the state that the event reports
     },
   });
   opened.defer(() => session.close());
@@ -125,7 +125,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   opened.defer(server.close);
   const kind = config.tlsCertPath === undefined ? 'HTTP server without TLS' : 'HTTPS server';
   log.info({ endpoint: url }, `Starting ${kind}`);
-  // Only the open listener knows where a socket of systemd listens.
+  // Only an open listener knows the address of a socket that systemd passed.
   tellReach(config, env, log, fd === undefined ? undefined : host);
   const outdated = runtimeDefect(process.versions.node);
   if (outdated !== undefined) log.info(outdated);
@@ -152,11 +152,11 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     ...server,
     session,
     counters,
-    /** Looks now at each followed file. */
+    /** Looks now whether any followed file has changed. */
     reload() {
       for (const followed of [server, access.clients, keyWatch, manifestWatch]) void followed?.reload();
     },
-    /** As of the server, and makes /readyz 503. */
+    /** Announces the end as the server does, and makes /readyz respond 503. */
     announceStop() {
       session.announceEnd();
       announceStop();

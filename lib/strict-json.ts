@@ -1,14 +1,14 @@
-/** JSON (RFC 8259) that all readers understand alike: no name twice in an object, numbers as written. */
+/** Parses JSON (RFC 8259) that all parsers read alike: no name twice in an object, numbers as written. */
 import { PrivatemodeError } from './errors.ts';
 import { scanJson } from './json/scan.ts';
 
 export type JsonValue = null | boolean | string | JsonNumber | readonly JsonValue[] | JsonObject;
 
 export class JsonObject extends Map<string, JsonValue> {
-  source = ''; // of a member of the object at the top, the text that was read: a signature may cover it
+  source = ''; // source text of a member of the top-level object: a signature may cover it
 }
 
-/** A number as its source text: integers above 2^53 and fractions survive. */
+/** A number as its source text, so that integers above 2^53 and fractions keep their exact value. */
 export class JsonNumber {
   readonly text: string;
   constructor(text: string) {
@@ -16,10 +16,10 @@ export class JsonNumber {
   }
 }
 
-/** Names of members and indices of items, from the whole value to a part of it. */
+/** The way from a value to a part of it: names of members and indices of items. */
 export type Path = readonly (string | number)[];
 
-/** What is wrong with a text. `position`: where reading ended, in UTF-16 units from its beginning. */
+/** What is wrong with a text. `position`: where reading ended, in UTF-16 units from the start. */
 export interface JsonDefect {
   readonly kind: 'syntax' | 'depth' | 'values' | 'repeated';
   readonly position: number;
@@ -29,9 +29,9 @@ type Limits = Readonly<Record<'depth' | 'values', number>>;
 type Refuse = (reason: string, defect: JsonDefect) => Error;
 
 /**
- * Parses a text that consists of one object or array, with at most so many objects and arrays inside each
- * other (`depth`), and so many values: JSON.parse sees it only after its size is known. `refuse` makes the
- * error to throw; its reason is a sentence that says what is wrong, and where.
+ * Parses a text that consists of one object or array. `limits` holds the most levels of objects and arrays
+ * (`depth`) and the most values. Both are counted before JSON.parse sees the text. `refuse` makes the error
+ * to throw; its `reason` says what is wrong, and where.
  */
 export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refuse): JsonValue {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
@@ -59,14 +59,14 @@ function scanned(text: Buffer, refuse: Refuse) {
   }
 }
 
-/** What JSON.parse puts in the place of a value. Without the source of a number nothing accepts it. */
+/** The reviver for JSON.parse. A number whose source is not known becomes an empty text, which is refused. */
 function strictValue(_name: string, value: unknown, context?: { readonly source?: string }): JsonValue {
   if (typeof value === 'number') return new JsonNumber(context?.source ?? '');
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value as JsonValue;
   return new JsonObject(Object.entries(value));
 }
 
-/** `ReferenceValues.snp[0].ProductName`; long names are cut, since the author of the text chose them. */
+/** The path as text: `ReferenceValues.snp[0].ProductName`. Long names are cut: strangers may choose them. */
 export function pathText(path: Path): string {
   const cut = (name: string): string => (name.length > 100 ? `${name.slice(0, 100)}…` : name);
   const steps = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${cut(step)}`));

@@ -1,9 +1,9 @@
-/** Text for people: escaped for terminals, counted, coloured, and matched with what was meant. */
+/** Text for people: escaped for terminals, counted, coloured, and compared with what the user meant. */
 
-/** What a terminal obeys or nobody sees: controls, formats (bidi), surrogates, private ones, separators. */
+/** Characters that a terminal obeys or nobody sees: controls, bidi, surrogates, private use, separators. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
 
-/** The text with each unprintable character as `\u{1b}`, cut at `limit` characters. */
+/** The text, cut at `limit` characters, with unprintable characters escaped as in `\u{1b}`. */
 export function printable(text: string, limit = 1000): string {
   const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
   return cut.replace(UNPRINTABLE, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
@@ -11,24 +11,24 @@ export function printable(text: string, limit = 1000): string {
 
 export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
 
-/** Escapes, as `\u009b`, what JSON leaves unprintable. Line ends stay: they stand between values only. */
+/** Escapes unprintable characters in JSON, as in `\u009b`. Line ends stay, as they only separate values. */
 export const printableJson = (json: string): string =>
   json.replace(UNPRINTABLE, (character) =>
     character.replace(/[^\n]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
   );
 
-/** As JSON without any character that a terminal obeys. */
+/** The value as JSON, without any character that controls a terminal. */
 export const safeJson = (value: unknown, indentation?: number): string =>
   printableJson(JSON.stringify(value, undefined, indentation));
 
-/** A word for a shell, quoted where it has to be. */
+/** The word for a shell, quoted if necessary. */
 export const shellWord = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 
-/** As `1 check`, `2 checks`. */
+/** The count with its noun, as in `1 check`, `2 checks`. */
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
-/** Whether an output is a terminal with colours, which the user has not refused (https://no-color.org). */
+/** Whether an output is a terminal with colours that the user has not refused (https://no-color.org). */
 export const hasColours = ({ isTTY }: { isTTY?: boolean | undefined }, env: NodeJS.ProcessEnv): boolean =>
   isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
 
@@ -36,13 +36,13 @@ const STYLES = { good: 32, bad: 31, caution: 33, plain: 2, bold: 1 } as const;
 export type Style = keyof typeof STYLES;
 export type Paint = (style: Style, text: string) => string;
 
-/** Returns a function that colours a text, or, without `colours`, leaves it as it is. */
+/** Returns a function that colours a text. Without `colours`, that function leaves the text as it is. */
 export const painter =
   (colours: boolean): Paint =>
   (style, text) =>
     colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text;
 
-/** The first candidate within `mistakes` letters inserted, left out, replaced or swapped with the next. */
+/** The first candidate that differs by at most `mistakes` letters: inserted, missing, replaced or swapped. */
 export const nearest = (word: string, candidates: readonly string[], mistakes = 1): string | undefined =>
   candidates.find((meant) => isWithin(word, meant, mistakes));
 

@@ -1,4 +1,4 @@
-/** Follows what files hold: reads them again and again, and reports changes and failures. */
+/** Follows the content of files: reads them again and again, and reports changes and failures. */
 import { readFileSync, type Stats, statSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
@@ -8,21 +8,21 @@ import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
 export type FileWatch = ReturnType<typeof watchFiles>;
 
 export interface Follower<T> {
-  readonly changed: (next: T) => void; // gets what the file holds, if that is new
-  /** Gets, at each look, the reason why the file cannot be used. What it held before stays in force. */
+  readonly changed: (next: T) => void; // gets the content of the file, if that has changed
+  /** Gets, at each look, why the file cannot be used. The earlier content of the file stays in force. */
   readonly failed: (error: PrivatemodeError) => void;
-  readonly usable?: () => void; // called, before `changed`, at each look at a file that can be used
+  readonly usable?: () => void; // called at each look at a file that can be used, before `changed`
   readonly clock: Clock;
 }
 
 /**
- * Calls `read` every `interval` ms and on `reload()`. What it returned at the start is `first`. File watching
- * would miss the renames and turned links by which mounted secrets and certificates are replaced.
+ * Calls `read` every `interval` ms and on `reload()`. `first` is what `read` returned at the start. The file
+ * is read again because watching would miss the renames and changed links that replace mounted secrets.
  */
 export function watchFiles<T>(first: T, read: () => T | Promise<T>, interval: number, on: Follower<T>) {
   let known = first;
   let isClosed = false;
-  let isQueued = false; // a read that has not begun
+  let isQueued = false; // whether a read is queued that has not begun
   let last = Promise.resolve();
 
   async function look(): Promise<void> {
@@ -40,9 +40,9 @@ export function watchFiles<T>(first: T, read: () => T | Promise<T>, interval: nu
     }
   }
 
-  /** Reads now, or once more after the read that runs, and resolves then. */
+  /** Reads now, or once more after the current read. Resolves when that read has ended. */
   function reload(): Promise<void> {
-    // Two at a time would take all threads of libuv on a disk that hangs, and old content could come back.
+    // Two reads at once could take all threads of libuv on a disk that hangs, or bring back old content.
     if (!isQueued) last = last.then(look);
     isQueued = true;
     return last;
@@ -56,22 +56,22 @@ export function watchFiles<T>(first: T, read: () => T | Promise<T>, interval: nu
   return { reload, close };
 }
 
-export const MOST_BYTES = 1024 * 1024; // of a file that is followed
+export const MOST_BYTES = 1024 * 1024; // the size limit of a file that is followed
 
-/** Throws for a large file, and for a pipe, which blocks a thread. Directories fail by themselves. */
+/** Throws for a large file, and for a pipe, which would block a thread. A directory fails when it is read. */
 function demandSmall(file: Stats): void {
   if (!file.isFile() && !file.isDirectory())
     throw new Error('it is not a regular file; name one, because it is read again and again');
   if (file.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
 }
 
-/** Reads a file that is followed. Throws for a pipe, a large file, and what the file system throws. */
+/** Reads a file that is followed. Throws for a pipe, for a large file, and any error of the file system. */
 export async function readSmall(path: string): Promise<Buffer> {
   demandSmall(await stat(path));
   return readFile(path);
 }
 
-/** As `readSmall`, for the start of the program. */
+/** Does the same as `readSmall`, synchronously, for the start of the program. */
 export function readSmallSync(path: string): Buffer {
   demandSmall(statSync(path));
   return readFileSync(path);

@@ -5,13 +5,13 @@ import { bearerToken } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ClientEntry } from './clients-file.ts';
 
-/** A client in the form that requests need; made once for each state of the file. */
+/** A client in the form that requests need. It is made once for each state of the clients file. */
 export interface Client extends Omit<ClientEntry, 'apiKeyFile' | 'cacheSalt'> {
   /** The API key of the service for requests of this client; undefined: the configured key. */
   readonly apiKey: string | undefined;
-  /** The salt for requests that bring none; undefined: each such request gets a salt of its own. */
+  /** The salt for requests that bring no salt; undefined: each such request gets a salt of its own. */
   readonly sharedSalt: string | undefined;
-  /** Makes the salt that replaces the one that a request brings; undefined: the request keeps its salt. */
+  /** Makes a salt that replaces the salt of a request; undefined: the request keeps its salt. */
   readonly mixSalt: ((own: Uint8Array) => string) | undefined;
 }
 
@@ -25,15 +25,15 @@ export interface Credentials {
 export type ClientsByToken = ReadonlyMap<string, Client>;
 
 /**
- * Finds the client that a request comes from. If there is an Authorization header, it alone decides which
- * token counts; `x-api-key` counts only without it. Throws client_unknown if the token identifies no client,
- * or if the client has expired. `now`: ms since 1970.
+ * Finds the client that a request comes from. If there is an Authorization header, only its token counts,
+ * otherwise the token in `x-api-key`. Throws client_unknown if the token identifies no client, or if the
+ * client has expired. `now`: ms since 1970.
  */
 export function authenticate(sent: Credentials, clients: ClientsByToken, now: number): Client {
   const { authorization, apiKeyHeader } = sent;
   const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
-  // How long the look-up takes may tell something of a digest, which is of no use: nobody finds a token of
-  // 256 random bits from its digest.
+  // The time of the look-up may reveal parts of a digest, but nobody finds a token of 256 random bits from
+  // its digest.
   const client = token === undefined ? undefined : clients.get(digestOf(token));
   if (client === undefined) throw new PrivatemodeError('client_unknown', whyUnknown(token, sent));
   if (client.expires !== undefined && now >= client.expires)
@@ -43,12 +43,12 @@ export function authenticate(sent: Credentials, clients: ClientsByToken, now: nu
   return client;
 }
 
-/** Node reads headers as Latin-1. */
+/** The SHA-256 of a token's Latin-1 bytes, because Node reads headers as Latin-1. */
 const digestOf = (token: string): string => createHash('sha256').update(token, 'latin1').digest('hex');
 
 /**
- * What the message says about an unknown token, by the form of that token. Only the form decides, so a client
- * that guesses learns nothing.
+ * The form of an unknown token → what the error says about the token. Only the form decides, so a client that
+ * guesses learns nothing.
  */
 const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
   [
@@ -87,7 +87,6 @@ export function requireModel({ models }: Client, model: string | undefined, alia
 }
 
 function forbidden(what: string, allowed: readonly string[]): PrivatemodeError {
-  // The first eight names say enough.
   const listed = `${allowed.slice(0, 8).join(', ')}${allowed.length > 8 ? ' and others' : ''}`;
   return new PrivatemodeError('client_forbidden', `this client may not use ${what}, only ${listed}`, {
     remedy: 'If you need more, ask the operator of this gateway.',
@@ -95,8 +94,8 @@ function forbidden(what: string, allowed: readonly string[]): PrivatemodeError {
 }
 
 /**
- * Whether `pattern`, in which `*` stands for any characters, covers all of the text. Takes time linear in
- * both, unlike a regular expression.
+ * Whether `pattern`, in which `*` stands for any characters, covers the whole text. Unlike a regular
+ * expression, this takes time linear in both lengths.
  */
 function covers(pattern: string, text: string): boolean {
   const [first = '', ...rest] = pattern.split('*');

@@ -15,18 +15,18 @@ import { MOST_BYTES } from '../watch-files.ts';
 /** The form of a client's name, which appears in logs, in receipts and in keys of the store of the limits. */
 export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
 
-/** The beginning of tokens, by which people and secret scanners tell one from a key of the service. */
+/** The beginning of a token, by which people and secret scanners tell it from a key of the service. */
 export const TOKEN_PREFIX = 'pmp_';
 
-/** More than a team needs; it bounds the table that each process holds. */
+/** The most tokens of a file, more than a team needs. It bounds the table that each process holds. */
 const MOST_TOKENS = 4096;
 
-/** Greatest value of a limit. A greater one limits nothing, and counts beyond 2^53 are not exact. */
+/** The greatest value of a limit. A greater value limits nothing; counts beyond 2^53 are not exact. */
 const MOST_OF_A_LIMIT = 2 ** 31;
 
 type Read<T> = (value: JsonValue, at: Path) => T;
 
-/** What is expected at a place of the file. The error quotes no value, which may be a token. */
+/** Throws the error for a wrong value at a place of the file. No value is quoted: it may be a token. */
 function refuse(at: Path, expected: string): never {
   throw invalid(`${pathText(at) || 'the file'}: expected ${expected}`);
 }
@@ -69,23 +69,23 @@ const digest: Read<string> = (value, at) => {
   return matching(/^[0-9a-f]{64}$/, expected)(value, at);
 };
 
-/** ms since 1970. */
+/** Reads a time, and returns ms since 1970. */
 const time: Read<number> = (value, at) =>
   (typeof value === 'string' ? momentIn(value) : undefined)?.getTime() ??
   refuse(at, 'a time such as 2027-01-31T00:00:00Z (RFC 3339), not a day alone');
 
-/** The members that a client may have, and how each is read. All others are refused. */
+/** The members that a client may have, and how each is read. All other members are refused. */
 const MEMBERS = {
-  /** Unique. */
+  /** No two clients have the same name. */
   name: matching(
     CLIENT_NAME,
     'a name of at most 64 letters, digits and . _ @ -, beginning with a letter or digit',
   ),
-  /** SHA-256 of each token of the client, in lower-case hex. No two clients share one. */
+  /** SHA-256 of each token of the client, in lower-case hex. No two clients share a token. */
   tokens: listOf(digest, 'a list of at least one digest; to lock a client out, remove its whole entry'),
-  /** ms since 1970, from which on the client is refused. */
+  /** When the client expires: ms since 1970. From then on it is refused. */
   expires: optional(time),
-  /** Undefined: all. */
+  /** The models that the client may use; undefined: all. */
   models: optional(
     listOf(
       matching(/^[^\x00-\x1f\x7f]{1,256}$/, 'the name of a model, in which * stands for any characters'),
@@ -94,23 +94,23 @@ const MEMBERS = {
   endpoints: optional(listOf(oneOf(ENDPOINTS.map(({ id }) => id)))),
   apiKey: optional(matching(/^@[^\0]+$/s, '@ and the path of a file; keys do not belong into this file')),
   /**
-   * Which prompt cache the client uses. `client`: one of its own, even if its requests bring a salt. `own`:
-   * the cache of the salt that a request brings; without a salt, one of its own. `shared`: the same as
-   * without --clients.
+   * Which prompt cache the client uses. `client`: a cache of its own, even if its requests bring a salt.
+   * `own`: the cache of the salt that a request brings, or the client's own cache for a request without a
+   * salt. `shared`: the same cache as without --clients.
    */
   cacheSalt: optional(oneOf(['client', 'shared', 'own'])),
-  /** Requests that are admitted within any 60 s. */
+  /** How many requests are admitted within any 60 s. */
   requestsPerMinute: optional(limit),
   /**
    * Input and output tokens of one day (UTC). The gateway admits a request while fewer tokens are counted, so
    * the last request may go beyond the limit.
    */
   tokensPerDay: optional(limit),
-  /** Requests that run at the same time. */
+  /** How many requests may run at the same time. */
   maxConcurrent: optional(limit),
 };
 
-/** What a client has unless its entry says otherwise. */
+/** The members that `defaults` may set for clients whose own entries leave them out. */
 const { name: _name, tokens: _tokens, apiKey: _apiKey, ...DEFAULTABLE } = MEMBERS;
 const readDefaults = (value: JsonValue, at: Path) => membersOf(value, at, DEFAULTABLE);
 
@@ -120,7 +120,7 @@ const MEMBERS_OF_FILE = {
   clients: listOf((value: JsonValue) => value, 'a list of clients, in brackets', 0),
 };
 
-/** One client, as the file has it, with the defaults. The path of its key file has no `@`. */
+/** One client of the file, completed with the defaults. The path of its key file has no `@`. */
 export type ClientEntry = ReturnType<typeof entryOf>;
 /** How much a client may use the gateway; undefined: no limit. */
 export type Limits = ClientEntry['limits'];
@@ -150,7 +150,7 @@ function entriesOf(bytes: Uint8Array, needsKeys: boolean): readonly ClientEntry[
   const entries = clients.map((value, i) => entryOf(value, ['clients', i], defaults));
   const names = new Map<string, number>();
   const digests = new Set<string>();
-  // Two clients with one name or token would leave open which of them sends a request.
+  // If two clients had the same name or token, nobody could tell which of them sends a request.
   for (const [i, { name, tokens, apiKeyFile }] of entries.entries()) {
     const at = ['clients', i];
     if (needsKeys && apiKeyFile === undefined)
@@ -205,7 +205,7 @@ function withLine(reason: string, { kind, position }: JsonDefect, bytes: Uint8Ar
 }
 
 /**
- * Cuts out of a text what may be a token, a digest or a key: each run of at least 25 characters without
- * spaces and punctuation. Names of members are shorter, and so is everything that we say.
+ * Cuts out of a message what may be a token, a digest or a key: each run of at least 25 characters without
+ * spaces and punctuation. Names of members, and the words of our messages, are shorter.
  */
 const withoutSecrets = (text: string): string => text.replace(/[^\s"'.,:;[\]]{25,}/g, '…');

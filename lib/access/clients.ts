@@ -11,9 +11,9 @@ import { authenticate, type Client, type Credentials } from './authenticate.ts';
 import { type ClientEntry, parseClientsFile } from './clients-file.ts';
 
 export interface ClientsOptions {
-  /** The path of the file. The paths of key files in it are relative to its directory. */
+  /** The path of the clients file. Paths of key files in this file are relative to its directory. */
   readonly path: string;
-  /** No key is configured, so each client must have a key file. */
+  /** Whether each client must have a key file, because no key is configured. */
   readonly needsKeys: boolean;
   /** The salt of the shared prompt cache, if there is one. */
   readonly sharedSalt: string | undefined;
@@ -36,7 +36,7 @@ export type Clients = Awaited<ReturnType<typeof openClients>>;
 
 /**
  * Reads the clients and follows their files. A bad clients file changes nothing, and a bad key file leaves
- * its key as it was; each sets its notice until it is good again. Throws config_invalid.
+ * its key as it was. Each bad file sets a notice until the file is good again. Throws config_invalid.
  */
 export async function openClients(options: ClientsOptions) {
   const { notices, clock } = options;
@@ -56,11 +56,11 @@ export async function openClients(options: ClientsOptions) {
     /** The client that a request with these credentials comes from. Throws client_unknown. */
     authenticate: (sent: Credentials): Client => authenticate(sent, clients.byToken, clock.now()),
     /**
-     * SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits until it is that of the
-     * file that it wrote.
+     * SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits until it equals the
+     * SHA-256 of the file that the command wrote.
      */
     sha256: (): string => createHash('sha256').update(state.bytes).digest('hex'),
-    /** The key of its own that the client of this name has now; undefined: none, or no such client. */
+    /** The client's own API key as it is now; undefined if it has none, or if there is no such client. */
     keyOf: (name: string): string | undefined => clients.byName.get(name)?.apiKey,
     reload: watch.reload,
     close: watch.close,
@@ -95,7 +95,7 @@ async function readState({ path, needsKeys, notices }: ClientsOptions, before?: 
   return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };
 }
 
-/** The clients as requests look them up. */
+/** The tables in which requests look up their clients. */
 function tablesOf({ entries, keys }: State, { sharedSalt }: ClientsOptions) {
   const clients = entries.map(
     ({ apiKeyFile, cacheSalt, ...entry }): Client => ({
@@ -112,13 +112,13 @@ function tablesOf({ entries, keys }: State, { sharedSalt }: ClientsOptions) {
   };
 }
 
-/** A part of each derivation, so that a later rule gives other salts. */
+/** A part of each derivation. A later rule for salts gets another label, so that it gives other salts. */
 const LABEL = 'privatemode-proxy cache salt v1';
 const SALT_BYTES = 32;
 
 /**
- * A salt of 64 hex digits, which every rule for a salt admits (docs/protocol/inference.md 8). NUL separates
- * the parts of the context, because no name contains one.
+ * Derives a salt of 64 hex digits, which every rule for salts admits (docs/protocol/inference.md 8). NUL
+ * separates the parts of the context, because no name contains NUL.
  */
 const derive = (
   key: string | Uint8Array,
@@ -129,15 +129,15 @@ const derive = (
   Buffer.from(hkdfSync('sha256', key, salt, `${LABEL}\0${purpose}\0${name}`, SALT_BYTES)).toString('hex');
 
 /**
- * The salt for requests of a client that bring none: HKDF-SHA256 (RFC 5869) of the shared salt, with the
+ * The salt for requests of a client that bring no salt: HKDF-SHA256 (RFC 5869) of the shared salt, with the
  * client's name as context. It stays the same as long as the shared salt and the name do.
  */
 const clientSalt = (sharedSalt: string, name: string): string => derive(sharedSalt, '', 'client', name);
 
 /**
- * The salt that replaces `own`, the salt that a request brings (its text in UTF-8): HKDF-SHA256 of `own`,
- * with the shared salt, if there is one, as its salt and the client's name as context. Two clients that send
- * the same salt get different ones.
+ * The salt that replaces `own`, the salt of a request (its text in UTF-8): HKDF-SHA256 of `own`. The shared
+ * salt, if there is one, is the salt of HKDF, and the client's name is the context. Two clients that send the
+ * same salt get different salts.
  */
 const mixedSalt = (sharedSalt: string | undefined, name: string, own: Uint8Array): string =>
   derive(own, sharedSalt ?? '', 'request', name);

@@ -1,13 +1,9 @@
-/** The endpoint table: which paths are forwarded or answered here, and how. match-endpoint.ts finds a row. */
-
-/** Paths that are served only if the caller of `matchEndpoint` offers them. */
-export type Offered = 'responses';
+/** The endpoint table: which paths are forwarded or answered here, and how. match-endpoint.ts reads it. */
 
 export interface PathRow {
-  /** Exact, unless it ends with `/*`, for every path below, or with `/{id}`, for those with an id. */
+  /** The exact path. `/*` at the end stands for every path below, `/{id}` for any id. */
   readonly path: string;
   readonly methods: readonly string[];
-  readonly optional?: Offered;
 }
 
 const POST = ['POST'];
@@ -18,16 +14,16 @@ export type EndpointId = Generation | 'embeddings' | 'transcription' | 'unstruct
 
 export interface Endpoint extends PathRow {
   readonly id: EndpointId;
-  /** How the request body is sealed; `none`: nothing is sealed or opened, and no body leaves. */
+  /** How the request body is sealed. `none`: no body leaves, and nothing of the response is encrypted. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
-  /** Members (of forms: value fields) left unencrypted, by exact name (docs/protocol/inference.md 5.1). */
+  /** Members (in forms: value fields) that leave unencrypted, by name (docs/protocol/inference.md 5.1). */
   readonly requestPlain: ReadonlySet<string>;
   /** Whether the body gets a cache salt and the headers get a shard key (docs/protocol/inference.md 8). */
   readonly salted: boolean;
-  readonly query: readonly string[]; // parameters that the remote gets; all others are dropped
-  /** `gen_ai.operation.name` of the OpenTelemetry conventions; undefined where nothing is inferred. */
+  readonly query: readonly string[]; // the parameters that the service gets; all others are dropped
+  /** `gen_ai.operation.name` of the OpenTelemetry conventions; undefined where no inference runs. */
   readonly operation?: string;
-  readonly translatedTo?: string; // the path of a request that is translated before it is encrypted
+  readonly translatedTo?: string; // the path to which a translated request is sent
 }
 
 /** Values that most endpoints share; a row names only what differs. */
@@ -52,7 +48,7 @@ const LISTING = { ...INFERENCE, methods: GET, codec: 'none' } as const;
 /** The forwarded endpoints. Nothing else is ever forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
   CHAT,
-  { ...CHAT, id: 'responses', path: '/v1/responses', optional: 'responses', translatedTo: CHAT.path },
+  { ...CHAT, id: 'responses', path: '/v1/responses', translatedTo: CHAT.path },
   { ...GENERATION, id: 'completions', path: '/v1/completions', operation: 'text_completion' },
   {
     ...GENERATION,
@@ -77,7 +73,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
 
 export type LocalId = 'root' | 'healthz' | 'readyz' | 'api' | 'count_tokens';
 
-/** Paths that are answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
+/** Paths that the proxy answers itself. `/api/hello` is a pre-connect probe of coding agents. */
 export const LOCAL: readonly (PathRow & { readonly id: LocalId })[] = [
   { path: '/', id: 'root', methods: GET },
   { path: '/api/hello', id: 'healthz', methods: GET },
@@ -88,8 +84,8 @@ export const LOCAL: readonly (PathRow & { readonly id: LocalId })[] = [
   { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: POST },
 ];
 
-/** What the gateway serves to applications, for people: `POST /v1/messages`. */
-export const served = (offered: readonly Offered[]): readonly string[] =>
+/** The endpoints that applications may use, as texts for people: `POST /v1/messages`. */
+export const served = (responsesApi: boolean): readonly string[] =>
   [...ENDPOINTS, ...LOCAL.filter(({ id }) => id === 'count_tokens')]
-    .filter(({ optional }) => optional === undefined || offered.includes(optional))
+    .filter(({ id }) => id !== 'responses' || responsesApi)
     .map(({ methods, path }) => `${methods[0]} ${path}`);

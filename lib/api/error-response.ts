@@ -1,16 +1,16 @@
-/** How an error reaches a client: the status, headers, body or event of each API style. */
+/** How an error reaches a client: its status, headers, and body or event in each API style. */
 import { ERRORS, type PrivatemodeError } from '../errors.ts';
 
-/** The API style of a client. `responses` is `openai`, but before a response begins no error is an event. */
+/** The API style. `responses` is like `openai`, but an error before the stream begins is never an event. */
 export type ErrorFormat = 'openai' | 'responses' | 'anthropic' | 'plain';
 
-/** In every response: no browser guesses another type for the body, or runs anything in it. */
+/** Headers of every response: no browser guesses another type for the body, or runs anything in it. */
 export const INERT_HEADERS = {
   'x-content-type-options': 'nosniff',
   'content-security-policy': 'sandbox',
 } as const;
 
-/** Error types by status, as the makers of OpenAI's and Anthropic's style name them. */
+/** Error types by status, as OpenAI and Anthropic name them. */
 const TYPES: Readonly<Record<number, readonly [openai: string, anthropic: string]>> = {
   401: ['authentication_error', 'authentication_error'],
   403: ['permission_error', 'permission_error'],
@@ -22,19 +22,19 @@ const TYPES: Readonly<Record<number, readonly [openai: string, anthropic: string
 };
 const ANY_4XX = ['invalid_request_error', 'invalid_request_error'] as const;
 const ANY_5XX = ['server_error', 'api_error'] as const;
-// For a 400 that is not the client's fault. Any other 400 Claude Code repeats, with fewer betas each time.
+// The type of a 400 that is not the client's fault. Claude Code repeats other 400s with fewer beta features.
 const REFUSED = ['invalid_request_error', 'policy_blocked'] as const;
 
 export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
   readonly accept?: string | undefined;
-  /** The status that the response has in place of the error's own: that of an error of the service. */
+  /** The status of an error of the service. It replaces the status of our own error. */
   readonly status?: number | undefined;
-  readonly allow?: readonly string[] | undefined; // with method_not_allowed
+  readonly allow?: readonly string[] | undefined; // the methods of the path; only with method_not_allowed
 }
 
-/** A whole response that reports one error. Names of headers are in lower case; content-length is there. */
+/** A whole response that reports one error. Header names are in lower case, content-length is included. */
 export function errorResponse(error: PrivatemodeError, context: ErrorContext) {
   const [contentType, text] = shown(error, context);
   const body = Buffer.from(text);
@@ -42,8 +42,8 @@ export function errorResponse(error: PrivatemodeError, context: ErrorContext) {
     'content-type': contentType,
     'content-length': String(body.length),
     'cache-control': 'no-store',
-    'privatemode-encrypted': 'false', // as in the reference (docs/protocol/inference.md 11)
-    'privatemode-proxy-error': error.code, // the service's own errors have none (docs/architecture.md D18)
+    'privatemode-encrypted': 'false', // as in the reference proxy (docs/protocol/inference.md 11)
+    'privatemode-proxy-error': error.code, // errors of the service lack the header (docs/architecture.md D18)
     ...INERT_HEADERS,
     ...requestIdHeader(context),
   };
@@ -52,7 +52,7 @@ export function errorResponse(error: PrivatemodeError, context: ErrorContext) {
   if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter);
   if (row.isFinal) headers['x-should-retry'] = 'false';
   if (error.status === 401) headers['www-authenticate'] = 'Bearer';
-  // RFC 9110 15.5.22 and 7.8
+  // A 426 names the protocol to upgrade to (RFC 9110 15.5.22 and 7.8).
   if (error.status === 426) Object.assign(headers, { upgrade: 'HTTP/1.1', connection: 'Upgrade' });
   if (context.allow !== undefined) headers['allow'] = context.allow.join(', ');
   return { status: context.status ?? error.status, headers, body };
@@ -62,7 +62,7 @@ function shown(error: PrivatemodeError, context: ErrorContext): [contentType: st
   const { format, accept } = context;
   if (format === 'plain') return ['text/plain; charset=utf-8', `${sentence(error, context)}\n`];
   const json = jsonOf(error, context);
-  // Exactly this gets an event with a name, but not in the Responses API (docs/protocol/inference.md 11).
+  // An error event needs exactly this Accept; the Responses API has none (docs/protocol/inference.md 11).
   if (accept !== 'text/event-stream' || format === 'responses') return ['application/json', json];
   return ['text/event-stream', `event: error\ndata: ${json}\n\n`];
 }
@@ -79,20 +79,20 @@ export const estimateResponse = (tokens: number, requestId: string) => ({
   body: JSON.stringify({ input_tokens: tokens }),
 });
 
-/** `proxy_<UUIDv7>` or `sdk_…` (RFC 9562 5.7; docs/protocol/inference.md 2). `now`: ms since 1970. */
+/** `proxy_<UUIDv7>` or `sdk_<UUIDv7>` (RFC 9562 5.7; docs/protocol/inference.md 2). `now`: ms since 1970. */
 export function newRequestId(client: 'proxy' | 'sdk', now: number = Date.now()): string {
   const time = now.toString(16).padStart(12, '0');
   return `${client}_${time.slice(0, 8)}-${time.slice(8)}-7${crypto.randomUUID().slice('xxxxxxxx-xxxx-4'.length)}`;
 }
 
-/** The request id where the SDKs of the format look for it. */
+/** The header with the request id, under the name that the SDKs of the format look for. */
 export const requestIdHeader = (of: Pick<ErrorContext, 'format' | 'requestId'>): Record<string, string> => ({
   [of.format === 'anthropic' ? 'request-id' : 'x-request-id']: of.requestId,
 });
 
 /**
- * The error as one SSE event, for a stream that has begun: the OpenAI SDKs raise on a `data` object with a
- * member `error`, the Anthropic SDKs on `event: error`. Never followed by a terminal marker.
+ * The error as one SSE event, for a stream that has begun. The OpenAI SDKs raise on a `data` object with a
+ * member `error`, the Anthropic SDKs on `event: error`. No terminal marker follows the event.
  */
 export const errorEvent = (error: PrivatemodeError, context: ErrorContext): Buffer =>
   Buffer.from(`${context.format === 'anthropic' ? 'event: error\n' : ''}data: ${jsonOf(error, context)}\n\n`);
@@ -109,7 +109,7 @@ function jsonOf(error: PrivatemodeError, context: ErrorContext): string {
   return JSON.stringify({ type: 'error', error: ofAnthropic, request_id: context.requestId });
 }
 
-/** What happened, and what to do. Error messages never hold user content (lib/errors.ts). */
+/** A text for people: what happened, and what to do. It never holds user content (lib/errors.ts). */
 function sentence({ message, remedy }: PrivatemodeError, { requestId }: ErrorContext): string {
   return `${/[.!?]$/.test(message) ? message : `${message}.`} ${remedy} (request id ${requestId})`;
 }

@@ -1,45 +1,44 @@
-/** What the head of a request means: the row of the endpoint table, or why there is none; and its token. */
+/** Finds the row of the endpoint table for a request, or says why there is none. Reads bearer tokens. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, type Offered, served } from './endpoints.ts';
+import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, served } from './endpoints.ts';
 import type { ErrorFormat } from './error-response.ts';
 
 type Match<Kind> = { readonly kind: Kind; readonly format: ErrorFormat };
 
 /**
- * `target` is sent upstream: the path of the row, or of the API to which the request is translated. The
- * allowed parameters of the query follow, as received.
+ * `target` is sent upstream: the path of the request, or of the API that the request is translated to, then
+ * the allowed parameters of the query as received.
  */
 export type EndpointMatch = Match<'endpoint'> & { readonly endpoint: Endpoint; readonly target: string };
 type LocalMatch = Match<'local'> & { readonly id: LocalId };
-/** `allow`: with method_not_allowed, the value of `Allow`. */
+/** `allow`: the methods for the header `Allow`, with method_not_allowed. */
 export type Refusal = Match<'refusal'> & {
   readonly error: PrivatemodeError;
   readonly allow?: readonly string[];
 };
 
 /**
- * Decides what a request line means. `rawTarget`: as it came over the wire. `offered`: the optional rows that
- * are served. `upgrade`: the header. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
+ * Decides what a request line means. `rawTarget`: as received. `responsesApi`: whether the Responses
+ * API is served. `upgrade`: the header Upgrade. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
  */
 export function matchEndpoint(
   method: string,
   rawTarget: string,
-  offered: readonly Offered[] = [],
+  responsesApi = false,
   upgrade?: string,
 ): EndpointMatch | LocalMatch | Refusal {
   const read = readTarget(rawTarget);
   if (typeof read === 'string') return refuse('plain', 'invalid_path', read);
   const { row, path, query } = read;
   const format = formatOf(path);
-  const isOffered = row?.optional === undefined || offered.includes(row.optional);
   const hasMethod = row?.methods.includes(method);
-  if (row?.id === 'responses' && !isOffered)
+  if (row?.id === 'responses' && !responsesApi)
     return refuse(format, 'not_supported', 'the service has no Responses API');
   if (row?.id === 'responses' && !hasMethod && upgrade?.toLowerCase() === 'websocket')
     return refuse(format, 'websocket_unsupported', 'responses do not come over a WebSocket here');
-  // No response is stored that could be read or deleted.
-  if (row === undefined || !isOffered || (row.id === 'responses' && !hasMethod)) {
-    const remedy = `Use one of these: ${served(offered).join(', ')}.`;
+  // The Responses API has other methods for stored responses. None is stored here, so the path is unknown.
+  if (row === undefined || (row.id === 'responses' && !hasMethod)) {
+    const remedy = `Use one of these: ${served(responsesApi).join(', ')}.`;
     return refuse(format, 'unknown_path', 'there is no such endpoint here', remedy);
   }
   if (!hasMethod) {
@@ -57,21 +56,21 @@ const refuse = (format: ErrorFormat, code: ErrorCode, message: string, remedy?: 
   format,
 });
 
-/** Clients of the message style understand errors only in their own format. */
+/** The error format of a path. Clients of the Messages API understand errors in their own format only. */
 function formatOf(path: string): ErrorFormat {
   if (/^\/v1\/messages(?:\/|$)/.test(path)) return 'anthropic';
   if (/^\/v1\/responses(?:\/|$)/.test(path)) return 'responses';
   return /^\/(?:v1(?:\/|$)|unstructured\/)/.test(path) ? 'openai' : 'plain';
 }
 
-/** A backslash, an escaped one, a percent sign that starts no escape, and escaped control characters. */
+/** Ambiguous in a path: a backslash, escaped or not; `%` without an escape; an escaped control character. */
 const ODD_PATH = /\\|%5c|%(?![0-9a-f]{2})|%[01][0-9a-f]|%7f/i;
 
 /**
- * Reads the target of a request line, or returns a message that refuses what a later parser could read
- * differently: nothing is sealed for one path and delivered to another. The message quotes nothing of it.
+ * Reads the target of a request line. Returns a message instead if a later parser could read it otherwise, so
+ * that nothing is sealed for one path and delivered to another. The message quotes nothing of the target.
  * `path` has no doubled slashes, and begins with `/v1` at most once: `//v1/x` and `/v1/v1/x` mean `/v1/x`. If
- * a `row` covers it, it is written as there. `query` is empty, or begins with its question mark, as received.
+ * a `row` covers the path, it is written as in the row. `query` is as received, with its `?`, or empty.
  */
 export function readTarget(raw: string) {
   if (!raw.startsWith('/'))
@@ -87,8 +86,8 @@ export function readTarget(raw: string) {
 const ROWS = [...ENDPOINTS, ...LOCAL];
 
 /**
- * The row that a path means, with or without `/v1` and a slash at the end, because base URLs are pasted in
- * all ways. Below `/*` the path belongs to another API, so every byte of it stays.
+ * Finds the row that a path means. `/v1` and a slash at the end may be missing or not, because base URLs are
+ * pasted in all ways. A path below `/*` belongs to another API, so every byte of it stays.
  */
 function meant(path: string) {
   const trimmed = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
@@ -107,8 +106,8 @@ function covers(row: string, path: string): boolean {
 }
 
 /**
- * The allowed parameters of a query, each as received, with the question mark; or nothing. An escaped name is
- * not recognised. A parameter with `;`, where some parsers begin another one, is dropped.
+ * Returns the allowed parameters of a query, each as received, behind a question mark, or nothing. Escaped
+ * names are not recognised. A parameter with `;` is dropped: some parsers begin another parameter there.
  */
 function filterQuery(query: string, allowed: readonly string[]): string {
   const isKept = (parameter: string): boolean =>
@@ -117,6 +116,6 @@ function filterQuery(query: string, allowed: readonly string[]): string {
   return kept.length === 0 ? '' : `?${kept.join('&')}`;
 }
 
-/** The token of a bearer header: exactly two words, the scheme in any case (RFC 9110 11.1). */
+/** The token of a bearer header, which has exactly two words, the scheme in any case (RFC 9110 11.1). */
 export const bearerToken = (authorization = ''): string | undefined =>
   /^bearer ([^ ]+)$/i.exec(authorization)?.[1];

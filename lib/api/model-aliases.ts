@@ -1,16 +1,16 @@
 /**
  * Other names for models (--model-alias), for applications that insist on names which the service does not
- * have. An alias wins over a model of the service with the same name: the operator wrote it, and nothing
- * authenticates the service's list of models.
+ * have. An alias wins over a model of the service with the same name, because the operator wrote the alias,
+ * and nothing authenticates the service's list of models.
  */
 import { isParsable, scanJson } from '../json/scan.ts';
 
-/** MODEL by NAME; a NAME may end in `*`, which stands for any characters. */
+/** The model for each NAME of --model-alias. A `*` at the end of a NAME stands for any characters. */
 export type AliasTable = ReadonlyMap<string, string>;
 
 /**
- * The alias for the name of a model: the NAME that equals it, else the longest NAME with `*` that covers it,
- * as it was configured. Undefined if there is none, or if it stands for the same name.
+ * Finds the alias for the name of a model: the NAME that equals it, else the longest NAME with `*` that
+ * covers it. Undefined if no NAME fits, or if it stands for the same model. `name`: the NAME as configured.
  */
 export function aliasIn(table: AliasTable, wanted: string) {
   let name = table.has(wanted) ? wanted : '';
@@ -23,14 +23,14 @@ export function aliasIn(table: AliasTable, wanted: string) {
 }
 
 /**
- * The list of models in a body, with the aliases that are whole names: each has the entry of its model, and
- * takes the place of a model with its name. Undefined: it is no list, or more than JSON.parse may see.
+ * Adds the aliases without `*` to the list of models in a body. Each gets the entry of its model, and
+ * replaces a model of the same name. Undefined if the body is no list, or too much for JSON.parse.
  */
 export function listWithAliases(table: AliasTable, body: Buffer): Buffer | undefined {
   let list: { readonly data?: unknown } | undefined;
   try {
     if (isParsable(scanJson(body))) list = JSON.parse(body.toString());
-  } catch {} // it is no object
+  } catch {} // the body is no JSON object
   if (!Array.isArray(list?.data)) return undefined;
   const models: readonly ({ readonly id?: unknown } | null)[] = list.data;
   const added = [...table]

@@ -1,60 +1,60 @@
 /**
- * Checks as data. A row states the id and title of a check, the source of its rule, what must hold, and how
- * the row judges a subject. `Checks` turns rows into outcomes, stage by stage. Only `allAccepted` decides.
+ * Checks as data. A row describes one check: its id and title, the section that states its rule, what must
+ * hold, and how it is judged. `Checks` runs rows stage by stage. Only `allAccepted` decides about acceptance.
  */
 import { constantTimeEqual, sha256 } from '#crypto';
 import { nextTurn } from '../clock.ts';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';
 
-/** What documentation needs to know about a check. */
+/** The description of a check that documentation shows. */
 export interface CheckDescription {
-  /** Stable, e.g. `snp.report.signature`. */
+  /** The id of a check, such as `snp.report.signature`, which never changes. */
   readonly id: string;
   readonly title: string;
-  /** A section of docs/protocol/attestation.md. */
+  /** The section of docs/protocol/attestation.md that states the rule. */
   readonly source: string;
-  /** What must hold; a finding may say it more precisely. */
+  /** What must hold for the check to pass. A finding may replace this text by a more precise one. */
   readonly expected: string;
-  /** The error code of a failure; `attestation_failed` unless stated. */
+  /** The error code of a failure. Without this member, the code is `attestation_failed`. */
   readonly code?: ErrorCode;
-  /** May be `not-applicable` in an accepted verdict. Every other check must pass. */
+  /** Whether the check may be `not-applicable` in an accepted verdict. Every other check must pass. */
   readonly conditional?: true;
 }
 
 export interface Finding {
   readonly outcome: 'pass' | 'fail' | 'not-applicable';
-  /** Text for a person, which no code parses; never key material. */
+  /** What was found, as text for a person. No code parses it, and it never contains key material. */
   readonly found: string;
   readonly expected?: string;
-  /** Only in a failure. */
+  /** The error code of a failure. A finding that passes has none. */
   readonly code?: ErrorCode | undefined;
-  /** Only in a failure: facts that callers decide on beyond the error code. */
+  /** Facts about a failure, beyond its error code, by which callers decide. */
   readonly detail?: FailureDetail | undefined;
-  /** Only for a revocation list that was obtained: seconds since its issuer signed it. */
+  /** The age of a revocation list: seconds since its issuer signed it. Other findings have no age. */
   readonly age?: number | undefined;
 }
 
-/** One check of the evidence, with its outcome. A verdict is a list of these (docs/security.md). */
+/** One check of the evidence, with its outcome. A verdict is a list of checks (docs/security.md). */
 export interface Check
   extends Pick<CheckDescription, 'id' | 'source' | 'expected'>,
     Pick<Finding, 'found' | 'code' | 'detail' | 'age'> {
-  /** `not-evaluated`: an earlier check failed. */
+  /** `not-evaluated` means that an earlier check failed, so this check was not made. */
   readonly outcome: Finding['outcome'] | 'not-evaluated';
 }
 
-/** The outcome of all checks of one piece of evidence. */
+/** The outcome of all checks of one piece of evidence together. */
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
-/** A row of a table of checks over subjects of one kind. */
+/** A row of a table of checks. All rows of one table judge the same type of subject. */
 export interface CheckRow<Subject> extends CheckDescription {
-  /** A PrivatemodeError that it throws is a failure with the error's code, message and detail. */
+  /** A PrivatemodeError that `judge` throws makes the check fail with its code, message and detail. */
   readonly judge: (subject: Subject) => Finding | Promise<Finding>;
 }
 
 export type Rows<Subject> = readonly CheckRow<Subject>[];
 
-/** A row. `section`: of docs/protocol/attestation.md, where its rule is; `expected`: what must hold. */
+/** Makes a row. `section`: the section of docs/protocol/attestation.md that states the rule. */
 export const row = <Subject>(
   id: string,
   title: string,
@@ -62,26 +62,26 @@ export const row = <Subject>(
   rest: Omit<CheckRow<Subject>, 'id' | 'title' | 'source'>,
 ): CheckRow<Subject> => ({ id, title, source: `attestation.md ${section}`, ...rest });
 
-/** A finding that passes or fails. */
+/** Makes a finding, which passes if `holds` is true and fails otherwise. */
 export function finding(holds: boolean, found: string, expected?: string): Finding {
   const outcome = holds ? 'pass' : 'fail';
   return expected === undefined ? { outcome, found } : { outcome, found, expected };
 }
 
-/** Passes if `found` is one of the byte strings that are allowed; if none is allowed, nothing passes. */
+/** Passes if `found` is one of the allowed byte strings. If the list `allowed` is empty, nothing passes. */
 export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Array[]): Finding {
   const holds = found !== undefined && allowed.some((value) => constantTimeEqual(value, found));
   return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
 }
 
-/** Lower-case, as `sha256Hex`, which gives the digest of the bytes. */
+/** The bytes in lower-case hex. `sha256Hex` returns the SHA-256 digest of the bytes in the same way. */
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 export const sha256Hex = (bytes: Uint8Array): string => hex(sha256(bytes));
 
-/** A finding for a check that the manifest or the evidence does not call for. */
+/** The finding for a check that does not apply. `why` says why manifest or evidence does not ask for it. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
 
-/** The value that `read` returns, or the PrivatemodeError that it throws; any other error is thrown on. */
+/** Returns the value of `read`, or the PrivatemodeError that `read` throws. Rethrows any other error. */
 export function attempt<T>(read: () => T): { readonly value?: T; readonly error?: PrivatemodeError } {
   try {
     return { value: read() };
@@ -92,8 +92,8 @@ export function attempt<T>(read: () => T): { readonly value?: T; readonly error?
 }
 
 /**
- * Makes a check from the description of a row and a finding; without a finding, the check is `not-evaluated`.
- * Control characters in `found` are escaped, because the remote may have written the text.
+ * Makes a check from the description of a row and a finding. Without a finding, the check is `not-evaluated`.
+ * Control characters in `found` are escaped, because the remote service may have written the text.
  */
 export function checkOf(row: CheckDescription, judged: Finding | undefined): Check {
   const { id, source, expected } = row;
@@ -105,7 +105,7 @@ export function checkOf(row: CheckDescription, judged: Finding | undefined): Che
     : check;
 }
 
-/** The failure that a PrivatemodeError states. Any other error is a defect of ours, and thrown on. */
+/** Turns a PrivatemodeError into a failure. Any other error is a defect of this program and is rethrown. */
 function failureBy(error: unknown): Finding {
   if (!(error instanceof PrivatemodeError)) throw error;
   const { message, code, detail } = error;
@@ -113,19 +113,19 @@ function failureBy(error: unknown): Finding {
 }
 
 /**
- * The checks of one verification, by id. It goes by stages: all rows of a stage are judged, and if one of
- * them fails, no further stage begins. Other work can run before each step.
+ * The checks of one verification, by id. A verification has stages: all rows of a stage are judged, and if
+ * one of them fails, no further stage begins. Before each step, other work of the process gets a turn.
  */
 export class Checks {
   readonly #rows: readonly CheckDescription[];
   readonly #made = new Map<string, Check>();
 
-  /** `rows`: every check that may be made. */
+  /** `rows` describes every check that this verification may make. */
   constructor(rows: readonly CheckDescription[]) {
     this.#rows = rows;
   }
 
-  /** Judges the subject by all of these rows, one after the other. Returns whether none of them failed. */
+  /** Judges the subject by each of these rows in turn. Returns whether no row failed. */
   async run<Subject>(rows: readonly CheckRow<Subject>[], subject: Subject): Promise<boolean> {
     await nextTurn();
     for (const row of rows) {
@@ -135,7 +135,7 @@ export class Checks {
     return !rows.some(({ id }) => this.#made.get(id)?.outcome === 'fail');
   }
 
-  /** Reads or fetches a value. If that fails, the row `id` answers for it, and the value is undefined. */
+  /** Reads or fetches a value. On a failure, the check `id` fails, and the value is undefined. */
   async read<T>(id: string, read: () => T | Promise<T>): Promise<T | undefined> {
     await nextTurn();
     try {
@@ -146,7 +146,7 @@ export class Checks {
     }
   }
 
-  /** Lets the row `id` fail, whatever it found before. */
+  /** Makes the check `id` fail, whatever its outcome was before. */
   refuse(id: string, failure: Finding): void {
     const row = this.#rows.find((each) => each.id === id);
     if (row === undefined) throw new Error(`no check ${id}`);
@@ -154,8 +154,8 @@ export class Checks {
   }
 
   /**
-   * Judges by each of the entries until one holds, which it returns. Keeps the checks of that one, else those
-   * of the closest one.
+   * Judges one entry after the other and returns the first one that holds. Keeps the checks of this entry. If
+   * no entry holds, keeps the checks of the entry that came closest.
    */
   async tryEach<Entry>(
     entries: readonly Entry[],
@@ -173,12 +173,12 @@ export class Checks {
     return accepting;
   }
 
-  /** One check for each of these rows, in their order; those that were not made are `not-evaluated`. */
+  /** Returns one check for each of these rows, in order. A check that was not made is `not-evaluated`. */
   of(rows: readonly CheckDescription[]): readonly Check[] {
     return rows.map((row) => this.#made.get(row.id) ?? checkOf(row, undefined));
   }
 
-  /** How many checks hold. Who lacks only collateral is closer than all others: it may be the right entry. */
+  /** Counts the checks that hold. An entry that lacks only collateral comes first, as it may be valid. */
   #closeness(): number {
     const checks = [...this.#made.values()];
     const held = checks.filter(({ outcome }) => outcome !== 'fail').length;
@@ -190,21 +190,21 @@ export function firstFailure(checks: readonly Check[]): Check | undefined {
   return checks.find(({ outcome }) => outcome === 'fail');
 }
 
-/** Whether the check failed for sure: collateral that comes later cannot mend it. */
+/** Whether the check failed for good, so that collateral that arrives later cannot make it pass. */
 const isRefuted = ({ outcome, code }: Check): boolean =>
   outcome === 'fail' && code !== 'collateral_unavailable';
 
 /**
- * The check that decides against acceptance: the first that failed for sure, else the first that lacked
- * collateral, else the first that was not made. Whoever makes up evidence can leave out what has to be
- * fetched, and does not get "nothing is proved either way" for it.
+ * Returns the check that decides against acceptance: the first one that failed for good, else the first one
+ * that lacked collateral, else the first one that was not made. A check that lacks collateral ranks lower,
+ * because a forger can leave out what has to be fetched, and must not get "nothing is proved either way".
  */
 export const decisive = (checks: readonly Check[]): Check | undefined =>
   checks.find(isRefuted) ?? firstFailure(checks) ?? checks.find(({ outcome }) => outcome === 'not-evaluated');
 
 /**
- * Whether these checks accept the evidence: every row was run, each one passed or, if it is conditional, did
- * not apply, and no check failed. An empty or incomplete list never accepts.
+ * Whether these checks accept the evidence. Every row must have a check that passed; a conditional row may
+ * also be `not-applicable`. No check may have failed. An empty or incomplete list never accepts.
  */
 export function allAccepted(rows: readonly CheckDescription[], checks: readonly Check[]): boolean {
   const outcomes = new Map(checks.map(({ id, outcome }) => [id, outcome]));

@@ -1,6 +1,6 @@
 /**
- * The checks of the document. Before those of the hardware: everything can be read. After them, when it is
- * known who signed: its manifest, policies and mesh CA.
+ * Checks of the attestation document. READING_ROWS, before the checks of the hardware, check that all can be
+ * read. MANIFEST_ROWS, when it is known who signed, check manifest, policies and mesh CA.
  */
 import { constantTimeEqual } from '#crypto';
 import { plural } from '../text.ts';
@@ -13,7 +13,7 @@ export const NONCE_BYTES = 32;
 
 const ATTESTATION_TYPE = { snp: '1.3.9901.2.1', tdx: '1.3.9901.2.2' } as const;
 
-/** What was read, and the nonce. */
+/** What was read from manifest, document and evidence, with the nonce. */
 export interface ReadSubject {
   readonly manifest: Manifest;
   readonly nonce: Uint8Array;
@@ -21,7 +21,7 @@ export interface ReadSubject {
   readonly evidence: Evidence;
 }
 
-/** Whether everything can be read; the expected manifest first, before anything that the service sent. */
+/** Checks that manifest, document and evidence can be read. The expected manifest is checked first. */
 export const READING_ROWS: Rows<ReadSubject> = [
   row('manifest.valid', 'Validity of the manifest', '4, 19.11, 19.12', {
     expected: 'a manifest that this version understands completely',
@@ -52,7 +52,7 @@ interface ManifestSubject extends ReadSubject {
   readonly now: Date;
 }
 
-/** What the document says. Its manifests are compared, never read. */
+/** Checks what the document says. The manifests in it are compared with the expected one, never parsed. */
 export const MANIFEST_ROWS: Rows<ManifestSubject> = [
   row('manifest.count', 'One manifest', '2 no. 7', {
     expected: 'a history of exactly one manifest',

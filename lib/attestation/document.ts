@@ -1,7 +1,7 @@
 /**
  * Reads the attestation document, the coordinator's response to a nonce (docs/protocol/attestation.md 2,
- * 19.8), and computes the 64 bytes by which the hardware vouches for it (3). The document alone makes nothing
- * trusted: the report data bind what matters, or a check compares it with the manifest.
+ * 19.8). Computes the 64 bytes of report data by which the hardware vouches for it (3). Nothing in the
+ * document is trusted unless the report data bind it, or a check compares it with the manifest.
  */
 import { sha256 } from '#crypto';
 import { malformed } from '../crypto/der.ts';
@@ -20,10 +20,10 @@ const LIMITS = { depth: 8, values: 10_000 };
 const BYTES = base64(1);
 
 /**
- * Reads a document; ignores unknown members, as upstream does. Throws evidence_malformed for more than 16
- * MiB, 8 levels or 10,000 values; for a member twice, or a known one in another letter case (decoders differ
- * in how they read it); for a missing or mistyped one, base64 that is empty or not canonical, and a list of
- * more than 256 items.
+ * Reads a document. Ignores unknown members, as the reference proxy does. Throws evidence_malformed for more
+ * than 16 MiB, 8 levels or 10,000 values, and for a list of more than 256 items. Throws it for a missing,
+ * mistyped or repeated member, and for a known member in another letter case, because decoders differ there.
+ * Throws it for base64 that is empty or not canonical.
  */
 export function parseDocument(bytes: Uint8Array) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');
@@ -33,17 +33,17 @@ export function parseDocument(bytes: Uint8Array) {
       throw malformed('a member of the attestation document has another letter case');
   const version = document.members.get('version');
   return {
-    /** Informative. */
+    /** The version of the coordinator, which only messages show. */
     version: typeof version === 'string' ? version : undefined,
-    /** The protobuf message of one of the kinds of evidence. */
+    /** The protobuf message that holds the evidence, of SEV-SNP or of TDX. */
     rawAttestation: document.get('raw_attestation_doc', BYTES),
-    /** Dotted object identifier; a hint, which the report data do not cover. Undefined if absent. */
+    /** The stated kind of evidence, a dotted OID, or undefined. The report data do not cover this OID. */
     attestationType: readObjectIdentifier(document.members.get('attestation_type')),
-    /** The whole history, oldest first. */
+    /** The whole history of manifests, the oldest first. */
     manifests: readList(document, 'manifests'),
-    /** In random order. */
+    /** The policy documents, in random order. */
     policies: readList(document, 'policies'),
-    /** PEM bytes exactly as hashed into the report data. */
+    /** The CA certificates in PEM, byte for byte as the report data hash them. */
     rootCa: document.get('root_ca', BYTES),
     meshCa: document.get('mesh_ca', BYTES),
   };
@@ -66,8 +66,8 @@ function readObjectIdentifier(value: JsonValue | undefined): string | undefined 
 export type Evidence = ReturnType<typeof readEvidence>;
 
 /**
- * Finds the kind of evidence by the shape of the message alone; a check compares the type that the document
- * states. Throws evidence_malformed if the message has the shape of neither kind, or of both.
+ * Finds out the kind of evidence from the form of the message alone. A check compares the kind that the
+ * document states. Throws evidence_malformed if the message has the form of neither kind, or of both.
  */
 export function readEvidence(raw: Uint8Array) {
   const snp = attempt(() => decodeSnpAttestation(raw));
@@ -80,16 +80,16 @@ export function readEvidence(raw: Uint8Array) {
 }
 
 /**
- * The digest over the manifest history, oldest first: T = H(H(m) || T_previous), starting from 32 zero bytes
- * (docs/protocol/attestation.md 3.1). 32 bytes.
+ * The digest over the manifest history, 32 bytes. For each manifest m, the oldest first: T = H(H(m) ||
+ * T_previous), starting with T = 32 zero bytes (docs/protocol/attestation.md 3.1).
  */
 export const transitionDigest = (manifests: readonly Uint8Array[]): Uint8Array =>
   manifests.reduce((previous, manifest) => sha256(sha256(manifest), previous), new Uint8Array(32));
 
 /**
- * The expected REPORT_DATA (docs/protocol/attestation.md 3.2): H(nonce || transition || H(rootCa) ||
- * H(meshCa)) and 32 zero bytes. The CAs are PEM exactly as in the document. Throws evidence_malformed unless
- * `nonce` and `transition` have 32 bytes, because they are hashed without separators.
+ * The expected REPORT_DATA: H(nonce || transition || H(rootCa) || H(meshCa)), then 32 zero bytes
+ * (docs/protocol/attestation.md 3.2). The CAs are PEM exactly as in the document. Throws evidence_malformed
+ * unless `nonce` and `transition` have 32 bytes, because nothing separates the parts that are hashed.
  */
 export function reportData(input: Record<'nonce' | 'transition' | 'rootCa' | 'meshCa', Uint8Array>) {
   const { nonce, transition, rootCa, meshCa } = input;

@@ -3,7 +3,7 @@ import { JsonNumber, JsonObject, type JsonValue, parseStrictJson, pathText } fro
 
 type Path = Parameters<typeof pathText>[0];
 
-/** A type of value, by its name in errors; `read` returns undefined for a value of another type. */
+/** A type of value. `expected` names the type in errors. `read` returns undefined for any other type. */
 interface Kind<T> {
   readonly expected: string;
   readonly read: (value: JsonValue | undefined) => T | undefined;
@@ -16,7 +16,7 @@ const LIST = kind<readonly JsonValue[]>('a list', (value) => (Array.isArray(valu
 export const TEXT = kind('a string', (value) => (typeof value === 'string' ? value : undefined));
 export const FLAG = kind('true or false', (value) => (typeof value === 'boolean' ? value : undefined));
 
-/** A moment as `2026-11-01T00:00:00Z`. */
+/** A time in UTC, written as `2026-11-01T00:00:00Z`. */
 export const DATE = kind('a UTC time in seconds', (value) => {
   const date = new Date(typeof value === 'string' ? value : Number.NaN);
   const exact = Number.isNaN(date.getTime()) ? '' : `${date.toISOString().slice(0, 19)}Z`;
@@ -32,7 +32,7 @@ const whole = <T>(max: number | bigint, read: (digits: string) => T): Kind<T> =>
 export const integer = (max: number): Kind<number> => whole(max, Number);
 export const bigInteger = (max: bigint): Kind<bigint> => whole(max, BigInt);
 
-/** Bytes written as hex of either case: exactly `length` bytes, or any number of bytes if it is not given. */
+/** Bytes in hex of either letter case: exactly `length` bytes, or any number of bytes without `length`. */
 export const hex = (length?: number): Kind<Uint8Array> =>
   kind(length === undefined ? 'hex' : `hex of ${length} bytes`, (value) => {
     const isHex = typeof value === 'string' && /^(?:[0-9a-fA-F]{2})*$/.test(value);
@@ -40,7 +40,7 @@ export const hex = (length?: number): Kind<Uint8Array> =>
     return new Uint8Array(Buffer.from(value, 'hex'));
   });
 
-/** Bytes in base64 as RFC 4648 section 4 writes it, in one way: with padding. At least `least` bytes. */
+/** Bytes in base64 with padding, in the one canonical form of RFC 4648 section 4: `least` to `most` bytes. */
 export const base64 = (least: number, most = Number.POSITIVE_INFINITY): Kind<Uint8Array> =>
   kind('base64 with padding', (value) => {
     const bytes = new Uint8Array(Buffer.from(String(value), 'base64'));
@@ -50,7 +50,7 @@ export const base64 = (least: number, most = Number.POSITIVE_INFINITY): Kind<Uin
 
 type Misplaced = (value: JsonValue | undefined, path: Path, kind: Kind<unknown>) => Error;
 
-/** The members of one object; `misplaced` makes the error to throw for a value of another kind. */
+/** The members of one object. `misplaced` makes the error to throw for a value of another type. */
 export class JsonMembers {
   readonly members: JsonObject;
   readonly path: Path;
@@ -66,13 +66,13 @@ export class JsonMembers {
     return [...this.path, key];
   }
 
-  /** Reads a member. If the object lacks it, returns `absent`, or throws if that is not given. */
+  /** Reads a member. For a missing member, returns `absent`, or throws if `absent` is not given. */
   get<T>(key: string, kind: Kind<T>, absent?: T): T {
     const value = this.members.get(key);
     return value === undefined && absent !== undefined ? absent : this.#read(value, this.at(key), kind);
   }
 
-  /** Reads the items of a list. Treats null, which is how Go writes an empty list, as a missing member. */
+  /** Reads the items of a list. Go writes an empty list as null, so null counts as a missing member. */
   list<T>(key: string, kind: Kind<T>, absent?: readonly []): T[] {
     const items = this.#read(this.members.get(key) ?? absent, this.at(key), LIST);
     return items.map((item, index) => this.#read(item, [...this.at(key), index], kind));
@@ -96,7 +96,7 @@ export class JsonMembers {
   }
 }
 
-/** The members of the object that a text of strict JSON is. `refuse` makes the error of a defect. */
+/** Reads the members of an object from the text of strict JSON. `refuse` makes the error for a defect. */
 export function readMembers(
   bytes: Uint8Array,
   limits: Parameters<typeof parseStrictJson>[1],

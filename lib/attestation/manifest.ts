@@ -1,8 +1,8 @@
 /**
  * Reads the manifest, which says which workloads may exist and under which reference values
  * (docs/protocol/attestation.md 4 as amended by 19.12). Only the expected manifest, whose bytes are pinned,
- * is ever read this way. It is refused with `manifest_invalid` for a value that is wrong in every generation
- * of the format, with `manifest_unsupported` for one that a newer verifier may understand.
+ * is ever parsed. A value that is wrong in every generation of the format gives `manifest_invalid`. A value
+ * that a newer verifier may understand gives `manifest_unsupported`.
  */
 import { PrivatemodeError } from '../errors.ts';
 import { JsonNumber, type JsonValue, type Path, parseStrictJson, pathText } from '../strict-json.ts';
@@ -19,9 +19,9 @@ const HASH = hex(32);
 const UINT64 = bigInteger(2n ** 64n - 1n);
 const BYTE = integer(255);
 
-/** They play no part in verification, and upstream reads them (docs/protocol/attestation.md 4.1, 19.3). */
+/** The keys of owners: only their form is checked (docs/protocol/attestation.md 4.1, 19.3). */
 const OWNERS = { WorkloadOwnerKeyDigests: HASH, WorkloadOwnerPubKeys: hex(), SeedshareOwnerPubKeys: hex() };
-/** The members that an object may have. */
+/** The members that each object of a manifest may have. */
 const KEYS = {
   top: ['Policies', 'ReferenceValues', 'MinimumAPIVersion', ...Object.keys(OWNERS)],
   policy: ['SANs', 'WorkloadSecretID', 'Role'],
@@ -35,11 +35,11 @@ const KEYS = {
     ...['AllowedPIIDs', 'MemoryIntegrity', 'SMTDisabled', 'StaticPlatform', 'CPUs'],
   ],
 };
-/** Members of GuestPolicy that weaken the guest (docs/protocol/attestation.md 19.12 rule 9). */
+/** Members of GuestPolicy that would weaken the guest (docs/protocol/attestation.md 19.12 rule 9). */
 const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'] as const;
 const LIMITS = { depth: 16, values: 20_000 };
 
-/** Reads a manifest by the 17 rules of docs/protocol/attestation.md 19.12. Its errors name the JSON path. */
+/** Reads a manifest by the 17 rules of docs/protocol/attestation.md 19.12. The errors name the JSON path. */
 export function parseManifest(bytes: Uint8Array) {
   const json = parseStrictJson(bytes, LIMITS, notValid);
   const top = onlyKnown(new JsonMembers(json, [], misplaced), KEYS.top);
@@ -52,18 +52,18 @@ export function parseManifest(bytes: Uint8Array) {
   const tdx = entries('tdx').map(readTdx);
   if (snp.length + tdx.length === 0) throw invalid(values.path, 'no reference value at all');
   for (const [key, kind] of Object.entries(OWNERS)) top.list(key, kind, []);
-  return { /** By the SHA-256 of the policy document, lower-case hex. */ policies, snp, tdx };
+  return { /** Policies by the SHA-256 of their documents, in lower-case hex. */ policies, snp, tdx };
 }
 
 /**
- * Says why these bytes cannot be a manifest; undefined if they may be one. Else an error page in its place
- * would look like a service under another manifest. parseManifest refuses a wrong letter case.
+ * Returns why these bytes cannot be a manifest, or undefined if they may be one. Without this check, an error
+ * page would look like another manifest of the service. parseManifest refuses a wrong letter case.
  */
 export function whyNoManifest(bytes: Uint8Array): string | undefined {
   try {
     const names = Object.keys(JSON.parse(Buffer.from(bytes).toString('utf8')));
     if (names.some((name) => name.toLowerCase() === 'policies')) return undefined;
-  } catch {} // no JSON, or null
+  } catch {} // the text is no JSON, or is null
   return 'is no JSON object with the member Policies: not a manifest';
 }
 
@@ -90,16 +90,16 @@ function readPolicy(entry: JsonMembers) {
   };
 }
 
-/** The hashes that HOST_DATA or MRCONFIGID may carry (docs/protocol/attestation.md 4.3, 19.12 rule 11). */
+/** The policy hashes allowed in HOST_DATA or MRCONFIGID (docs/protocol/attestation.md 4.3, 19.12 rule 11). */
 export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
   const coordinators = [...policies].filter(([, { isCoordinator }]) => isCoordinator);
   return coordinators.map(([hash]) => new Uint8Array(Buffer.from(hash, 'hex')));
 }
 
 /**
- * The entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID contains
- * `secret-service`, and its first SAN, which becomes the certificate's CN, is `root`. Throws
- * manifest_unsupported unless one entry matches, and no other has its WorkloadSecretID.
+ * Finds the entry of the secret service (docs/protocol/attestation.md 19.11). The WorkloadSecretID of this
+ * entry contains `secret-service`; its first SAN, which becomes the CN of the certificate, is `root`. Throws
+ * manifest_unsupported unless exactly one entry matches and no other entry has its WorkloadSecretID.
  */
 export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   const entries = [...policies.values()];
@@ -112,7 +112,7 @@ export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   return entry;
 }
 
-/** Both members are informative, but a platform without confidential hardware is refused (rule 4). */
+/** CPUs and Platform only inform, but a Platform without confidential hardware is refused (rule 4). */
 function checkPlatform(entry: JsonMembers): void {
   entry.get('CPUs', UINT64, 0n);
   const platform = entry.get('Platform', TEXT, '');
@@ -129,9 +129,9 @@ function readSnp(entry: JsonMembers) {
   const { flags: platformInfo } = readFlags(entry, 'PlatformInfo', packed.PLATFORM_INFO_FLAGS);
   return {
     product,
-    /** The launch digest; if `apeip` is set, that of a guest with one vCPU. */
+    /** The launch digest. If `apeip` is set, this is the digest of a guest with one vCPU. */
     trustedMeasurement: entry.get('TrustedMeasurement', hex(48)),
-    /** The AP reset address; undefined = compare the measurement exactly. */
+    /** Reset address of application processors. Without an address, the measurement must match exactly. */
     apeip: readApeip(entry),
     minimumTcb: {
       bootloader: tcb.get('BootloaderVersion', BYTE),
@@ -142,12 +142,12 @@ function readSnp(entry: JsonMembers) {
     guestPolicy: readGuestPolicy(entry),
     platformInfo,
     minimumMitigationVector: entry.get('MinimumMitigationVector', UINT64, 0n),
-    /** Empty = any chip. */
+    /** The chips that are allowed. If the list is empty, any chip is allowed. */
     allowedChipIds: entry.list('AllowedChipIDs', hex(64), []),
   };
 }
 
-/** Four bytes, big-endian; an absent or empty member selects the exact measurement (rule 10). */
+/** Reads APEIP, four bytes, big-endian. Absent or empty, it demands the exact measurement (rule 10). */
 function readApeip(entry: JsonMembers): number | undefined {
   const text = entry.get('APEIP', TEXT, '');
   return text === '' ? undefined : new DataView(entry.get('APEIP', hex(4)).buffer).getUint32(0);
@@ -161,7 +161,7 @@ function readGuestPolicy(entry: JsonMembers) {
   return { ABIMinor, ABIMajor, ...flags };
 }
 
-/** The flags in the object `key`, which may be absent and have these other members, too. */
+/** Reads the flags of the object `key`, which may be absent. `others` names its other members. */
 function readFlags<Table extends readonly packed.BitFlag[]>(
   entry: JsonMembers,
   key: string,
@@ -179,17 +179,17 @@ function readTdx(entry: JsonMembers) {
   const rtmrs = entry.list('Rtmrs', hex(48), []);
   if (rtmrs.length !== 4) throw invalid(entry.at('Rtmrs'), `${rtmrs.length} values where 4 belong`);
   return {
-    /** 0 = no requirement. */
+    /** The least evaluation data number; 0 means that the manifest demands none. */
     minTcbEvaluationDataNumber: entry.get('MinTCBEvaluationDataNumber', integer(2 ** 31 - 1), 0),
     mrTd: entry.get('MrTd', hex(48)),
     mrSeam: entry.get('MrSeam', hex(48)),
-    /** RTMR0 to RTMR3. */
+    /** The run-time measurements RTMR0 to RTMR3. */
     rtmrs: rtmrs as unknown as readonly [Uint8Array, Uint8Array, Uint8Array, Uint8Array],
-    /** Further values allowed for RTMR0 (docs/protocol/attestation.md 19.10). */
+    /** Further values that are allowed for RTMR0 (docs/protocol/attestation.md 19.10). */
     rtmr0Alternatives: entry.list('Rtmr0Alternatives', hex(48), []),
-    /** In the byte order of the quote. */
+    /** The bytes of XFAM in the order that the quote has. */
     xfam: entry.get('Xfam', hex(8)),
-    /** Empty = any. */
+    /** The platform instances that are allowed. If the list is empty, any instance is allowed. */
     allowedPiids: entry.list('AllowedPIIDs', hex(16), []),
     memoryIntegrity: entry.get('MemoryIntegrity', FLAG, false),
     smtDisabled: entry.get('SMTDisabled', FLAG, false),
@@ -197,7 +197,7 @@ function readTdx(entry: JsonMembers) {
   };
 }
 
-/** `reason` itself names the place. */
+/** Makes the error manifest_invalid. `reason` tells what is wrong, and in which member. */
 const notValid = (reason: string): PrivatemodeError =>
   new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${reason}`));
 
@@ -207,13 +207,13 @@ const invalid = (path: Path, reason: string): PrivatemodeError =>
 const misplaced = (value: JsonValue | undefined, path: Path, { expected }: { expected: string }) =>
   invalid(path, `${valueText(value)} where ${expected} belongs`);
 
-/** The word "unmarshaling" is part of the interface. */
+/** Makes the error manifest_unsupported, whose message must have the word "unmarshaling" (by 19.12). */
 function unsupported(path: Path, value: string): PrivatemodeError {
   const what = `${pathText(path)}: ${value} is not understood by this version; update privatemode-proxy`;
   return new PrivatemodeError('manifest_unsupported', printable(`unmarshaling manifest: ${what}`));
 }
 
-/** A value as text for an error message, cut at 60 characters. */
+/** The value as text for an error message, cut at 60 characters. */
 function valueText(value: JsonValue | undefined): string {
   if (value instanceof Map) return 'an object';
   if (Array.isArray(value)) return 'a list';
@@ -222,8 +222,8 @@ function valueText(value: JsonValue | undefined): string {
 }
 
 /**
- * The object, if all its keys are known. Throws manifest_invalid for a key that differs from a known one only
- * in letter case, manifest_unsupported for any other.
+ * Returns the object if all its keys are known. Throws manifest_invalid for a key that differs from a known
+ * key only in letter case, and manifest_unsupported for any other unknown key.
  */
 function onlyKnown(object: JsonMembers, known: readonly string[]): JsonMembers {
   for (const [key, value] of object.members) {
@@ -235,5 +235,5 @@ function onlyKnown(object: JsonMembers, known: readonly string[]): JsonMembers {
   return object;
 }
 
-/** Folds letter case as Go's decoder does, which also maps some letters outside ASCII to ASCII (ſ, K). */
+/** Folds letter case as Go's JSON decoder does, which also maps some non-ASCII letters to ASCII (ſ, K). */
 const fold = (key: string): string => key.toUpperCase().toLowerCase();

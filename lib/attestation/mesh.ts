@@ -1,6 +1,6 @@
 /**
- * The mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because the
- * hardware vouches for its bytes. The signer of the secret exchange must be the secret service.
+ * Checks the mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because
+ * the hardware vouches for its bytes. The signer of the secret exchange must be the secret service.
  */
 import { parseDer, readOctetString } from '../crypto/der.ts';
 import { verifyEcdsa } from '../crypto/signature.ts';
@@ -9,19 +9,19 @@ import { type PolicyEntry, parseManifest, secretServiceEntry } from './manifest.
 import { inForce, issuedBy, verified } from './validity.ts';
 import * as x509 from './x509.ts';
 
-/** Both messages of a secret exchange. */
+/** The request and the response of a secret exchange. */
 export interface SecretMessages {
-  /** The HPKE public key that was sent, 1216 bytes; what was encapsulated for it, 1120. */
+  /** The HPKE public key that was sent (1216 bytes), and the key encapsulated for it (1120 bytes). */
   readonly publicKey: Uint8Array;
   readonly encapsulatedKey: Uint8Array;
-  /** ASN.1 DER ECDSA signature, and the certificate of its key in DER. */
+  /** The ECDSA signature in ASN.1 DER, and the certificate of the signing key in DER. */
   readonly signature: Uint8Array;
   readonly meshCert: Uint8Array;
 }
 
-/** The messages, and what they are judged by. */
+/** The messages of a secret exchange, with the other inputs of its checks. */
 export interface SecretResponseInput extends SecretMessages {
-  /** The mesh CA of an accepted verdict. */
+  /** The mesh CA from an accepted verdict, in PEM. */
   readonly meshCaPem: string;
   /** The expected manifest, byte for byte. */
   readonly manifest: Uint8Array;
@@ -31,21 +31,21 @@ export interface SecretResponseInput extends SecretMessages {
 interface SecretSubject extends SecretResponseInput {
   readonly meshCa: x509.Certificate;
   readonly certificate: x509.Certificate;
-  /** The secret service's entry in the manifest; the certificate must carry its values. */
+  /** The manifest's entry for the secret service. The certificate must carry the values of this entry. */
   readonly service: PolicyEntry;
 }
 
 const { basicConstraints, keyUsage, extendedKeyUsage, subjectAltName, nameConstraints } = x509.EXTENSION_OID;
 const LEAF_EXTENSIONS = [basicConstraints, keyUsage, extendedKeyUsage, subjectAltName];
-/** serverAuth and anyExtendedKeyUsage. */
+/** The OIDs of serverAuth and anyExtendedKeyUsage. */
 const SERVER_PURPOSES = ['1.3.6.1.5.5.7.3.1', '2.5.29.37.0'];
 const mayServe = (purposes: readonly string[] | undefined): boolean =>
   purposes === undefined || purposes.some((oid) => SERVER_PURPOSES.includes(oid));
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
 /**
- * Whether the mesh CA can serve as a trust anchor. If it names itself as its issuer, its own key must have
- * signed it; another issuer does not matter. Throws evidence_malformed.
+ * Judges whether the mesh CA can be a trust anchor. A certificate that names itself as its issuer must be
+ * signed by its own key. The signature of another issuer does not matter. Throws evidence_malformed.
  */
 export async function judgeMeshCa(pem: string, now: Date) {
   const meshCa = x509.certificateIn(pem);
@@ -55,7 +55,7 @@ export async function judgeMeshCa(pem: string, now: Date) {
   if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
   const critical = x509.unhandledCritical(meshCa.extensions, basicConstraints, keyUsage);
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
-  // Refuse a CA limited to some purposes or names: only the author of the limit knows what it may sign.
+  // Refuse a CA that is limited to some purposes or names: this program cannot tell what it may sign.
   if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
   if (meshCa.extensions.has(nameConstraints)) return finding(false, `${name} is limited to some names`);
   const validity = inForce(now, meshCa);
@@ -134,8 +134,8 @@ export const SECRET_ROWS: Rows<SecretSubject> = [
 ];
 
 /**
- * One check for each of MESH_ROWS and SECRET_ROWS; all of them must pass. HPKE decides later whether the
- * encapsulated key opens. Rejects only for defects of our own.
+ * Returns one check for each of MESH_ROWS and SECRET_ROWS, all of which must pass. Whether the encapsulated
+ * key opens is decided later, by HPKE. Rejects only for defects of this program.
  */
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
   const rows = [...MESH_ROWS, ...SECRET_ROWS];

@@ -1,18 +1,17 @@
 /**
- * Reads protobuf evidence messages, more strictly than proto3 demands (docs/protocol/attestation.md 13.13):
- * varints must have their shortest form, no singular field may appear twice, and a group is refused, which no
- * message here has. Ignores other unknown fields, as upstream does (docs/protocol/attestation.md 6.1). Every
- * function throws evidence_malformed only.
+ * Reads the protobuf messages of evidence, more strictly than proto3 demands (docs/protocol/attestation.md
+ * 13.13). A varint must have its shortest form. No singular field may appear twice. Groups are refused,
+ * because no message here has one. Other unknown fields are ignored, as the reference proxy does
+ * (docs/protocol/attestation.md 6.1). Every function throws evidence_malformed only.
  */
 import { malformed } from '../crypto/der.ts';
 
 /** A varint, the bytes of a length-delimited field, or false for a fixed width, which no known field has. */
 type WireValue = bigint | Uint8Array | false;
 
-/** The values of each field number, in order of appearance. */
+/** The values of each field number, in the order in which they appear in the message. */
 export type WireFields = ReadonlyMap<number, readonly WireValue[]>;
 
-/** In one message. */
 const MAX_FIELDS = 1000;
 
 export function readWireFields(message: Uint8Array): WireFields {
@@ -34,7 +33,7 @@ export function readWireFields(message: Uint8Array): WireFields {
     }
     throw malformed('a protobuf number is not in its shortest form, or has more than 64 bits');
   };
-  /** By wire type. The others begin and end a group, or do not exist. */
+  /** Readers by wire type. Wire types that are missing here begin or end a group, or do not exist. */
   const values: Readonly<Record<number, () => WireValue>> = {
     0: takeVarint,
     1: () => take(8) && false,
@@ -58,7 +57,7 @@ function single<T>(values: readonly T[], number: number): T | undefined {
   return values[0];
 }
 
-/** An unsigned integer of at most `bits` bits; 0 where the field is absent. */
+/** Reads an unsigned integer of at most `bits` bits. An absent field counts as 0. */
 export function uintField(fields: WireFields, number: number, bits: 8 | 16 | 32 | 64): bigint {
   const value = single(fields.get(number) ?? [], number) ?? 0n;
   if (typeof value !== 'bigint') throw malformed(`protobuf field ${number} is not a number`);
@@ -66,14 +65,14 @@ export function uintField(fields: WireFields, number: number, bits: 8 | 16 | 32 
   return value;
 }
 
-/** All occurrences of a repeated bytes (or message) field. */
+/** Reads all values of a repeated field of bytes or messages. */
 export const repeatedBytesField = (fields: WireFields, number: number): readonly Uint8Array[] =>
   (fields.get(number) ?? []).map((value) => {
     if (value instanceof Uint8Array) return value;
     throw malformed(`protobuf field ${number} is not a byte string`);
   });
 
-/** Bytes, empty where the field is absent; with `length`, exactly that many. */
+/** Reads bytes. An absent field counts as empty. With `length`, the field must have exactly so many bytes. */
 export function bytesField(fields: WireFields, number: number, length?: number): Uint8Array {
   const value = single(repeatedBytesField(fields, number), number) ?? new Uint8Array(0);
   if (length !== undefined && value.length !== length)
@@ -81,15 +80,15 @@ export function bytesField(fields: WireFields, number: number, length?: number):
   return value;
 }
 
-/** A sub-message; undefined where the field is absent. */
+/** Reads a sub-message. Returns undefined if the field is absent. */
 export const messageField = (fields: WireFields, number: number): WireFields | undefined =>
   fields.has(number) ? readWireFields(bytesField(fields, number)) : undefined;
 
-/** Integers by their bits, byte strings by their length, and `bytes` of any. `rtmrs`: 4 times 48 bytes. */
+/** The shape of a field: an integer by its bits, bytes by their length or of any length, or a message. */
 type Shape = keyof typeof BITS | number | 'bytes' | 'rtmrs' | Schema;
 const BITS = { u8: 8, u16: 16, u32: 32, u64: 64 } as const;
 
-/** A field: its number in the message, its shape, and its offset in a binary form that has gaps. */
+/** A field: its number in the message, its shape, and its offset, if the binary form has gaps. */
 export type Field = readonly [no: number, shape: Shape, offset?: number];
 
 export interface Schema {
@@ -108,7 +107,7 @@ type ValueOf<S extends Shape> = S extends keyof typeof BITS
 
 export type MessageOf<S extends Schema> = { readonly [Name in keyof S]: ValueOf<S[Name][1]> };
 
-/** The message with the fields of the schema; all byte strings of a length and all messages must be there. */
+/** Decodes a message by its schema. Sub-messages and byte strings of a fixed length must not be absent. */
 export function decode<S extends Schema>(schema: S, wire: WireFields): MessageOf<S> {
   const entries = Object.entries(schema).map(([name, field]) => [name, decodeField(name, field, wire)]);
   return Object.fromEntries(entries) as MessageOf<S>;
@@ -129,13 +128,13 @@ function decodeField(name: string, [no, shape]: Field, wire: WireFields): unknow
   throw malformed(`the message has no ${name}`);
 }
 
-/** A value as it stands in what hardware signs: integers little-endian. */
+/** The binary form of a value, which the hardware signs. Integers are little-endian. */
 export function binary([, shape]: Field, value: unknown): Uint8Array {
   if (value instanceof Uint8Array) return value;
   if (Array.isArray(value)) return Buffer.concat(value);
   return littleEndian(value as number | bigint, BITS[shape as keyof typeof BITS] / 8);
 }
 
-/** The `length` bytes of a number, little-endian. */
+/** The number as `length` bytes, little-endian. */
 export const littleEndian = (value: number | bigint, length: number): Uint8Array =>
   Uint8Array.from({ length }, (_, index) => Number((BigInt(value) >> BigInt(8 * index)) & 0xffn));

@@ -1,7 +1,7 @@
 /**
- * Answers whether a document comes from a genuine, unmodified coordinator that runs under the expected
- * manifest (docs/protocol/attestation.md 2 to 11, 19.12), by stages: what can be read, who signed it, what
- * that says, what is revoked. So a check that fails after the second stage means that hardware said so.
+ * Decides whether a document comes from a genuine, unmodified coordinator under the expected manifest
+ * (docs/protocol/attestation.md 2 to 11, 19.12). The stages are: what can be read, who signed it, what the
+ * signed data say, what is revoked. So a failure after the second stage rests on what hardware signed.
  */
 import { constantTimeEqual } from '#crypto';
 import { allAccepted, type Check, Checks, decisive, finding, type Outcome, sha256Hex } from './check.ts';
@@ -20,7 +20,7 @@ export type { TrustRoots } from './roots/production.ts';
 
 type Rows = Parameters<typeof allAccepted>[0];
 
-/** Every check of the program; docs/verify.md shows this table. Ids are unique over all sections. */
+/** Every check of the program, as docs/verify.md shows them. No id appears in two sections. */
 export const CHECK_SECTIONS: readonly { title: string; rows: Rows }[] = [
   { title: 'Document and manifest', rows: [...READING_ROWS, ...MANIFEST_ROWS] },
   { title: 'SEV-SNP evidence', rows: Object.values(SNP_ROWS).flat() },
@@ -32,35 +32,35 @@ export const CHECK_SECTIONS: readonly { title: string; rows: Rows }[] = [
 const inOrder = ({ signer, later }: Readonly<Record<'signer' | 'later', Rows>>): Rows =>
   [READING_ROWS, signer, MANIFEST_ROWS, later].flat();
 
-/** The checks of each kind of evidence, stage by stage; an accepted verdict has a pass for every one. */
+/** The checks for each kind of evidence, stage by stage. In an accepted verdict, no check failed. */
 export const ROWS_OF = { snp: inOrder(SNP_ROWS), tdx: inOrder(TDX_ROWS) };
 
-/** The verdict on evidence alone, before a secret is exchanged (lib/verdict/judge.ts). */
+/** The verdict on evidence alone, before a secret exchange (lib/verdict/judge.ts). */
 export interface EvidenceVerdict {
   readonly outcome: Outcome;
   readonly tee: 'snp' | 'tdx' | undefined;
   readonly manifestSha256: string;
   /** The moment with which all dates were compared. */
   readonly at: Date;
-  /** Every check, in order. Of the stages after one with a failure, none was made. */
+  /** Every check, in order. After a stage with a failure, the checks of later stages were not made. */
   readonly checks: readonly Check[];
-  /** The check that decided; its `code` is the error to report. */
+  /** The check that decided against the evidence. The `code` of this check is the error to report. */
   readonly failure: Check | undefined;
-  /** PEM of the mesh CA certificate, which the report data bind; undefined unless the verdict accepts. */
+  /** The mesh CA certificate in PEM, undefined unless the verdict accepts. The report data bind it. */
   readonly meshCaPem: string | undefined;
 }
 
 export interface VerifyInput {
-  /** The decoded AttestationDoc: the coordinator's own JSON (docs/protocol/attestation.md section 2). */
+  /** The decoded AttestationDoc: the coordinator's JSON (docs/protocol/attestation.md 2). */
   readonly document: Uint8Array;
-  /** The 32 bytes that were sent. */
+  /** The 32 bytes of the nonce that was sent. */
   readonly nonce: Uint8Array;
   /** The expected manifest, byte for byte. */
   readonly manifest: Uint8Array;
   readonly roots: TrustRoots;
   readonly collateral: CollateralSource;
   readonly now: Date;
-  /** Whether a secret exchange is judged next: then the manifest must name the secret service. */
+  /** Whether a secret exchange follows, so that the manifest must name the secret service. */
   readonly secretFollows: boolean;
 }
 
@@ -71,8 +71,8 @@ const OUTCOMES: Readonly<Record<string, Outcome>> = {
 
 /**
  * Judges an attestation document. Bad input gives a verdict, never an error; the promise rejects only for
- * defects of our own. Reports the checks of the first reference value that accepts, else those of the closest
- * one. Asks for collateral only while no check has failed.
+ * defects of this program. The verdict has the checks of the first reference value that accepts, else those
+ * of the closest one. Collateral is fetched only while no check has failed.
  */
 export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   const checks = new Checks([...ROWS_OF.snp, ...ROWS_OF.tdx]);
@@ -94,7 +94,7 @@ export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   };
 }
 
-/** The expected manifest comes first: if this program does not understand it, nothing else matters. */
+/** Reads the expected manifest first: unless this program understands it, nothing else matters. */
 async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Promise<ReadSubject | undefined> {
   const manifest = await checks.read('manifest.valid', () => {
     const parsed = parseManifest(input.manifest);
@@ -108,7 +108,7 @@ async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Prom
   return read && (await checks.run(READING_ROWS, read)) ? read : undefined;
 }
 
-/** Judges who signed, what that says, and what is revoked. Returns whether all of it holds. */
+/** Judges who signed, what the signed data say, and what is revoked. Returns whether all of it holds. */
 async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Promise<boolean> {
   const { document, manifest, evidence, nonce } = read;
   const boundTo = (manifests: readonly Uint8Array[]): Uint8Array =>
@@ -122,7 +122,7 @@ async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Pro
       ? await verifySnp(checks, evidence.message, manifest.snp, context, documentHolds)
       : await verifyTdx(checks, evidence.message, manifest.tdx, context, documentHolds);
   if (!holds) return false;
-  // The second lock: whatever the checks compared, the hardware must name the expected manifest alone.
+  // A second lock: whatever the checks have compared, the signed report must name the expected manifest.
   const isExpected = constantTimeEqual(evidence.reportData, boundTo([input.manifest]));
   if (!isExpected)
     checks.refuse('manifest.expected', finding(false, 'the report data bind another manifest'));

@@ -7,12 +7,12 @@ import { malformed } from '../crypto/der.ts';
 import { type EcdsaHash, publicKeyFromSpki, verifyEcdsa, verifyRsaPssSha384 } from '../crypto/signature.ts';
 import { hex } from './check.ts';
 
-/** SHA-384, MGF1 with SHA-384, a salt of 48 bytes (RFC 4055 3.1; docs/protocol/attestation.md 7). */
+/** PSS with SHA-384, MGF1 with SHA-384, a 48-byte salt (RFC 4055 3.1; docs/protocol/attestation.md 7). */
 const PSS =
   'a00f300d06096086480165030402020500a11c301a06092a864886f70d010108300d06096086480165030402020500a203020130';
 /**
- * By the whole AlgorithmIdentifier in DER; `hash` is that of ECDSA, which has no parameters (RFC 5758 3.2).
- * AMD's parameters of RSASSA-PSS end with the trailer or leave it out.
+ * Signature algorithms by their whole AlgorithmIdentifier in DER. ECDSA has no parameters (RFC 5758 3.2), but
+ * a `hash`. AMD writes the parameters of RSASSA-PSS with the trailer field or without it.
  */
 const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash?: EcdsaHash }>> = {
   [`304106092a864886f70d01010a3034${PSS}`]: { name: 'rsassa-pss' },
@@ -21,7 +21,7 @@ const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash
   '300a06082a8648ce3d040303': { name: 'ecdsa-with-SHA384', hash: 'sha384' },
 };
 
-/** Refuses other parameters of these algorithms. By any other, nothing verifies; its name is its OID. */
+/** Refuses other parameters of known algorithms. Names an unknown algorithm by its OID; it never verifies. */
 function readAlgorithm(element: asn1.Der): (typeof ALGORITHMS)[string] {
   const known = ALGORITHMS[hex(element.full)];
   if (known !== undefined) return known;
@@ -35,8 +35,8 @@ function readAlgorithm(element: asn1.Der): (typeof ALGORITHMS)[string] {
 export type Signed = Readonly<ReturnType<typeof readSigned>>;
 
 /**
- * Reads the form that certificates and lists share: the signed part, the algorithm and the signature. `read`
- * takes all elements of the signed part, by `takeAlgorithm` the one that must be the same algorithm again.
+ * Reads the form that certificates and lists share: signed part, algorithm, signature. `read` reads all
+ * elements of the signed part, and calls `takeAlgorithm` where this part must name the same algorithm again.
  */
 function readSigned<T>(der: Uint8Array, read: (cursor: asn1.DerCursor, takeAlgorithm: () => void) => T) {
   const { tbs, algorithm, signature } = asn1.readSequence(asn1.parseDer(der), (cursor) => ({
@@ -55,8 +55,8 @@ function readSigned<T>(der: Uint8Array, read: (cursor: asn1.DerCursor, takeAlgor
 }
 
 /**
- * Whether the issuer's key made the signature, by the algorithm that the object names; false for an unknown
- * algorithm. Judges the signature alone: other checks judge names, dates, CA flags and key usage.
+ * Whether the issuer's key made the signature with the algorithm that the object names. With an unknown
+ * algorithm, no signature verifies. Names, dates, CA flags and key usage are left to other checks.
  */
 export async function verifySignedBy(
   { tbs: data, signatureAlgorithm, signature }: Signed,
@@ -69,12 +69,12 @@ export async function verifySignedBy(
 
 export type Certificate = Readonly<ReturnType<typeof parseCertificate>>;
 
-/** Real ones have under 4 KB. The time to read one grows with its size, before any signature is checked. */
+/** A limit in bytes, as reading takes time before any signature check. Real certificates have under 4 KB. */
 const MAX_BYTES = 64 * 1024;
 
 /**
- * Reads one certificate of at most 64 KiB; refuses bytes after it, and unique identifiers. Serial number 0 is
- * legal here: every VCEK has it (docs/protocol/attestation.md 7).
+ * Reads one certificate of at most 64 KiB. Refuses trailing bytes and unique identifiers. Serial number 0 is
+ * allowed, because every VCEK has it (docs/protocol/attestation.md 7).
  */
 export function parseCertificate(der: Uint8Array) {
   if (der.length > MAX_BYTES) throw malformed('a certificate is too large');
@@ -99,7 +99,7 @@ export function parseCertificate(der: Uint8Array) {
     return {
       ...validity,
       der,
-      /** 1, 2 or 3. */
+      /** The version of X.509: 1, 2 or 3. */
       version: (version ?? 0) + 1,
       serial,
       issuer,
@@ -109,20 +109,20 @@ export function parseCertificate(der: Uint8Array) {
       extensions,
       basicConstraints: read(EXTENSION_OID.basicConstraints, readBasicConstraints),
       keyUsage: read(EXTENSION_OID.keyUsage, readKeyUsage),
-      /** OIDs; at least one. */
+      /** The purposes of the key as OIDs, at least one. */
       extendedKeyUsage: read(EXTENSION_OID.extendedKeyUsage, readExtendedKeyUsage),
     };
   });
 }
 
-/** The certificate of a PEM text that holds one, and nothing else. */
+/** Reads the certificate from a PEM text that must hold exactly one certificate and nothing else. */
 export const certificateIn = (pem: string): Certificate => parseCertificate(asn1.decodeOneCertificate(pem));
 
-/** All certificates of a PEM text that holds nothing else. */
+/** Reads all certificates from a PEM text that must hold nothing else. */
 export const certificatesIn = (pem: string): Certificate[] =>
   asn1.decodeCertificates(pem).map(parseCertificate);
 
-/** Whether it has the CA flag, and keyCertSign if it states a key usage. */
+/** Whether the certificate has the CA flag and, if it states a key usage, the usage keyCertSign. */
 export const maySignCertificates = ({ basicConstraints, keyUsage }: Certificate): boolean =>
   basicConstraints?.ca === true && keyUsage?.has('keyCertSign') !== false;
 
@@ -139,10 +139,10 @@ export const EXTENSION_OID = {
   extendedKeyUsage: '2.5.29.37',
 } as const;
 
-/** By OID. A value is DER, except in the extensions of some vendors. */
+/** Extensions by OID. A value is DER, except in the extensions of some vendors. */
 type Extensions = ReadonlyMap<string, { readonly critical: boolean; readonly value: Uint8Array }>;
 
-/** Reads a SEQUENCE of extensions. Refuses a repeated OID (RFC 5280 4.2). */
+/** Reads a SEQUENCE of extensions. Refuses an OID that appears twice (RFC 5280 4.2). */
 function readExtensions(element: asn1.Der): Extensions {
   const found = new Map<string, { critical: boolean; value: Uint8Array }>();
   for (const next of new asn1.DerCursor(element).rest(asn1.TAG.sequence)) {
@@ -157,12 +157,12 @@ function readExtensions(element: asn1.Der): Extensions {
   return found;
 }
 
-/** Takes the extensions in wrapper [n]; none if it is absent. */
+/** Takes the extensions in the wrapper [n]. Without the wrapper, there are no extensions. */
 const takeExtensions = (cursor: asn1.DerCursor, n: number): Extensions =>
   cursor.optional(asn1.contextTag(n, true), (wrapper) => readExtensions(asn1.onlyChild(wrapper))) ??
   new Map();
 
-/** The OID of a critical extension that the caller does not handle; undefined if there is none. */
+/** The OID of a critical extension that the caller does not handle, or undefined. */
 export const unhandledCritical = (extensions: Extensions, ...handled: readonly string[]) =>
   [...extensions].find(([oid, { critical }]) => critical && !handled.includes(oid))?.[0];
 
@@ -172,7 +172,7 @@ const readBasicConstraints = (element: asn1.Der) =>
     pathLength: cursor.optional(asn1.TAG.integer, (length) => asn1.readSmallInteger(length, 255)),
   }));
 
-/** In the order of their bits (RFC 5280 4.2.1.3). */
+/** Key usages in the order of their bits (RFC 5280 4.2.1.3). */
 const KEY_USAGES = [
   ...['digitalSignature', 'nonRepudiation', 'keyEncipherment', 'dataEncipherment', 'keyAgreement'],
   ...['keyCertSign', 'cRLSign', 'encipherOnly', 'decipherOnly'],
@@ -186,7 +186,7 @@ function readKeyUsage(element: asn1.Der): ReadonlySet<string> {
 const readExtendedKeyUsage = (element: asn1.Der): readonly string[] =>
   asn1.readSequence(element, (cursor) => [cursor.take(), ...cursor.rest()].map(asn1.readOid));
 
-/** Where the revocation list of a root is: the one URI of its one distribution point (RFC 5280 4.2.1.13). */
+/** The URI of a root's revocation list, which must be the only one in the root (RFC 5280 4.2.1.13). */
 export function crlDistributionPoint({ extensions }: Certificate): string {
   const value = extensions.get(EXTENSION_OID.crlDistributionPoints)?.value;
   if (value === undefined) throw malformed('the root names no distribution point for its CRL');
@@ -208,8 +208,8 @@ const SHORT_NAMES: Readonly<Record<string, string>> = {
 };
 
 /**
- * The encoded name, and its attributes in order of appearance: `type` is the short name (`CN`, `O` …) or the
- * OID (RFC 5280 4.1.2.4).
+ * The encoded name, and its attributes in the order in which they appear. The `type` of an attribute is the
+ * short name (`CN`, `O` …) or the OID (RFC 5280 4.1.2.4).
  */
 function readName(element: asn1.Der) {
   const attributes = asn1.children(asn1.expectTag(element, asn1.TAG.sequence)).flatMap((rdn) => {
@@ -225,16 +225,16 @@ function readAttribute(cursor: asn1.DerCursor) {
   return { type: SHORT_NAMES[oid] ?? oid, value: asn1.readText(cursor.take()) };
 }
 
-/** Whether both names have the same encoding. Every issuer met here encodes equal names in the same way. */
+/** Whether both names have the same encoding. All issuers that occur here encode equal names identically. */
 export const sameName = (a: Name, b: Name): boolean => hex(a.der) === hex(b.der);
 
-/** The one common name; undefined if there is none or more than one. */
+/** The common name, or undefined if the name has none or more than one. */
 export function commonName({ attributes }: Name): string | undefined {
   const [name, ...others] = attributes.filter(({ type }) => type === 'CN');
   return others.length === 0 ? name?.value : undefined;
 }
 
-/** The name for a person: `CN=SEV-Genoa, O=…`. */
+/** The name as text for a person: `CN=SEV-Genoa, O=…`. */
 export const nameText = ({ attributes }: Name): string =>
   attributes.map(({ type, value }) => `${type}=${value}`).join(', ');
 
@@ -243,9 +243,9 @@ const PARTIAL = [EXTENSION_OID.deltaCrlIndicator, EXTENSION_OID.issuingDistribut
 export type Crl = Readonly<ReturnType<typeof parseCrl>>;
 
 /**
- * Reads one CRL of version 2 that has a number; refuses bytes after it. Refuses delta lists and lists of
- * partial scope, whether the extension that marks them is critical or not. Refuses any critical extension, of
- * the list or of an entry. All these extensions change what the list means.
+ * Reads one CRL of version 2 that has a number. Refuses trailing bytes. Refuses delta lists and lists of
+ * partial scope, whether their extension is critical or not. Refuses any critical extension, in the list or
+ * in an entry, because such extensions change what the list means.
  */
 export const parseCrl = (der: Uint8Array) =>
   readSigned(der, (cursor, takeAlgorithm) => {
@@ -266,13 +266,13 @@ export const parseCrl = (der: Uint8Array) =>
       issuer,
       thisUpdate,
       nextUpdate,
-      /** Serial numbers in the form of `Certificate.serial`. */
+      /** The serial numbers of revoked certificates, in the form of `Certificate.serial`. */
       revoked: new Set(entries.map(readRevoked)),
       crlNumber: asn1.readSerial(asn1.parseDer(number.value)),
     };
   });
 
-/** Reads an entry: the serial number of a revoked certificate, its date, and extensions. */
+/** Reads an entry: the serial number of a revoked certificate, a date, and extensions. */
 const readRevoked = (element: asn1.Der): string =>
   asn1.readSequence(element, (entry) => {
     const serial = asn1.readSerial(entry.take());

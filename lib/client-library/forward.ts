@@ -38,8 +38,7 @@ export async function forward(
   requestId: string,
 ): Promise<Response> {
   const { pathname, search } = new URL(request.url);
-  const offered = config.responsesApi ? (['responses'] as const) : [];
-  const match = matchEndpoint(request.method, pathname + search, offered);
+  const match = matchEndpoint(request.method, pathname + search, config.responsesApi);
   const upload = request.body?.getReader();
 
   const refuse: Refuse = (reason, replaced) => {

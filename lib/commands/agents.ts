@@ -1,4 +1,4 @@
-/** The coding agents that `run` starts, by name, and which of their arguments would undo what it sets. */
+/** The coding agents that `run` starts, and the check for arguments that would undo its settings. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Clock } from '../clock.ts';
@@ -14,20 +14,20 @@ import { PI } from './agents/pi.ts';
 const AGENTS: Readonly<Record<string, Agent>> = { claude: CLAUDE, opencode: OPENCODE, codex: CODEX, pi: PI };
 
 /**
- * Variables that choose where clients send prompts, also in their telemetry, and the keys that they would
- * send along.
+ * Variables that agents do not get: they choose where clients send prompts and telemetry, or are the keys
+ * that clients would send along.
  */
 export const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|OTEL_|PRIVATEMODE_)/i;
 
-/** The caller's environment without those variables. Agents get this one. */
+/** The environment that agents get: the caller's, without the variables of REMOVED. */
 export const withoutKeys = (env: Environment): Environment =>
   Object.fromEntries(Object.entries(env).filter(([variable]) => !REMOVED.test(variable)));
 
 export const AGENT_NAMES: readonly string[] = Object.keys(AGENTS);
 
 /**
- * The agent of that name. `url`: the proxy's, for the message about other clients. Throws config_invalid if
- * the table has no such agent.
+ * The agent of that name. `url`: the URL of the proxy, for the message about other clients. Throws
+ * config_invalid if the table has no such agent.
  */
 export function agentOf(name: string, url: string): Agent {
   if (Object.hasOwn(AGENTS, name)) return AGENTS[name] as Agent;
@@ -38,9 +38,9 @@ export function agentOf(name: string, url: string): Agent {
 }
 
 /**
- * Throws config_invalid for the first of ARGS that would undo what `run` sets. Checks each argument as if it
- * began an option, also after `--`, and as if it were the value of the one before it: some agents take even
- * `--` for the value of an option.
+ * Throws config_invalid for the first argument that would undo the settings of `run`. Each argument, also
+ * after `--`, is checked as the beginning of an option, and as the value of the argument before it: some
+ * agents take even `--` for the value of an option.
  */
 export function refuseBypass(name: string, { refused }: Agent, args: readonly string[]): void {
   for (const [index, argument] of args.entries()) {
@@ -53,7 +53,7 @@ export function refuseBypass(name: string, { refused }: Agent, args: readonly st
   }
 }
 
-/** The error about an agent that the system does not start. */
+/** The error for an agent that the system could not start. */
 export const cannotStart = (name: string, { install }: Agent, { code }: NodeJS.ErrnoException): Error =>
   invalid(`${name} cannot be started (${code}): is it installed, and on the PATH? ${install}`);
 
@@ -66,7 +66,7 @@ export async function demandVersion(
 ): Promise<void> {
   const { oldest, install } = agent;
   if (oldest === undefined) return;
-  // Run it in a directory without a project: an old version might run something of a project.
+  // The agent runs in a directory without a project, because an old version might run code of a project.
   const at = { cwd: '/', env: withoutKeys(env), timeout: agentTimeout };
   const { stdout, stderr } = await promisify(execFile)(name, ['--version'], at).catch((thrown) => {
     throw cannotStart(name, agent, thrown);

@@ -1,4 +1,4 @@
-/** What commands ask a running proxy. */
+/** Sends the requests of commands to a running proxy. */
 import { get as getPlain, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { get as getTls, type RequestOptions } from 'node:https';
 import { abortAfter, type Clock } from '../clock.ts';
@@ -15,8 +15,8 @@ interface Answer {
 const MOST_BYTES = 64 * 1024 * 1024;
 
 /**
- * The response to a GET to a proxy on this network. `fetch` would refuse some ports, and go through an HTTP
- * proxy of the environment. Throws what Node throws, and if the response is not there in time or is too long.
+ * Sends a GET to a proxy on this network, and returns the response. `fetch` would refuse some ports, and use
+ * HTTP proxies of the environment. Throws Node's errors, and an error if the response is late or too long.
  */
 export async function getText(clock: Clock, target: RequestOptions, timeoutMs: number): Promise<Answer> {
   const signal = abortAfter(clock, timeoutMs);
@@ -46,8 +46,8 @@ export function parsedJson(text: string): unknown {
 }
 
 /**
- * What `read` makes of the report that the admin listener at `address` gives. Throws config_invalid with a
- * message that says what to do.
+ * Asks the admin listener at `address` for its report, and returns what `read` makes of the report. Throws
+ * config_invalid with a message that says what to do.
  */
 export async function askStatus<T>(
   { host, port }: HostPort,

@@ -32,7 +32,7 @@ export const CLIENTS: Command = {
   run: runClients,
 };
 
-/** The content of the file. Members that this command does not know stay in it. */
+/** The content of the file. Members that this command does not know stay in the file. */
 interface Content {
   readonly clients: readonly Client[];
 }
@@ -41,8 +41,8 @@ type Client = Readonly<{ name: string; tokens: readonly string[] }>;
 const sha256Of = (content: string): string => createHash('sha256').update(content).digest('hex');
 
 /**
- * Returns the exit code. stdout gets only the tokens, one per line in the order of the names, or the list, or
- * who was revoked; stderr gets the rest. Throws config_invalid.
+ * Returns the exit code. stdout gets only the tokens (one per line in the order of the names), or the list,
+ * or the name that was revoked; stderr gets all other texts. Throws config_invalid.
  */
 async function runClients({ given, words: [word, ...names], io }: Invocation): Promise<number> {
   const { clients: path, adminAddress, apiKeyFile } = valuesOf(SETTINGS, given);
@@ -55,7 +55,7 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
 
 /** Gives each client a token, and makes the file if there is none. Throws config_invalid. */
 function addTokens(names: readonly string[], path: string, keyFile: string | undefined, io: Io): void {
-  // Its name is not quoted: it may be the key itself, by mistake.
+  // The error does not quote the file's name, which may be the key itself, given by mistake.
   if (keyFile !== undefined && !existsSync(resolve(dirname(path), keyFile)))
     throw invalid(`--api-key-file names no file: it is relative to the directory of ${path}`);
   const key = keyFile === undefined ? {} : { apiKey: `@${keyFile}` };
@@ -90,10 +90,11 @@ const LOG_LINE = '"The clients file, or a key in it, was read again"';
 
 /**
  * Takes a client out of the file, and waits until the running proxy uses the file. Throws config_invalid if
- * the file has no such client, and if the proxy is not seen to use it: the client may still have access.
+ * the file has no such client. If the proxy is not seen to use the file, the client may still have access:
+ * this is config_invalid, too.
  */
 async function revoke(name: string, path: string, admin: HostPort | undefined, { stdout, clock }: Io) {
-  readList(path); // a file that is not there is not made
+  readList(path); // throws if there is no file, instead of making one
   const { sha256 } = changeFile(path, (before) => {
     const clients = before.filter((client) => client.name !== name);
     if (clients.length < before.length) return clients;
@@ -117,7 +118,7 @@ async function revoke(name: string, path: string, admin: HostPort | undefined, {
   stdout.write('The running proxy uses the new list now; running requests continue.\n');
 }
 
-/** The list for a person: one line per client, in the words of the file. `now`: ms since 1970. */
+/** The list for a person: one line per client, with the file's names of members. `now`: ms since 1970. */
 function listed(entries: readonly ClientEntry[], now: number): string {
   const widest = Math.max(...entries.map(({ name }) => name.length));
   const lines = entries.map(({ name, tokens, expires = Infinity, limits, models, endpoints }) => {
@@ -139,10 +140,10 @@ function readList(path: string) {
 }
 
 /**
- * Changes the file, and returns its clients and its SHA-256. It is written in place, so that owner, group,
- * mode, ACL and mounts stay: a container that has mounted it would keep the old one after a rename. A
- * truncated JSON object is never valid JSON, so a gateway that reads too early keeps the list that it has.
- * Meanwhile a copy has the old list; it keeps other commands away, and stays after a crash. Throws
+ * Changes the file, and returns its clients and its SHA-256. The file is written in place, so that owner,
+ * group, mode, ACL and mounts stay: a container that has mounted it would keep the old file after a rename. A
+ * gateway that reads a half-written file keeps its list, because a truncated JSON object is never valid JSON.
+ * A copy of the old list keeps other commands away while the file is written, and stays after a crash. Throws
  * config_invalid.
  */
 function changeFile(path: string, change: (before: readonly Client[]) => readonly Client[]) {
@@ -155,7 +156,7 @@ function changeFile(path: string, change: (before: readonly Client[]) => readonl
     isCopyNeeded = false;
     const before = isThere ? readList(file) : { entries: [], content: { clients: [] } };
     const text = textOf({ ...before.content, clients: change(before.content.clients) });
-    // If every client has a key of its own, there may be no --api-key for another one.
+    // If every client has a key file, the proxy may have no --api-key, so new clients need key files, too.
     const isKeyed = before.entries.every(({ apiKeyFile }) => apiKeyFile !== undefined);
     const needsKeys = isKeyed && before.entries.length > 0;
     const entries = parseClientsFile(Buffer.from(text), { needsKeys, name: 'the new list' });

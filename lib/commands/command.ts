@@ -10,7 +10,7 @@ import { printable } from '../text.ts';
 /** A terminal, or a stream in its place. */
 export interface Output {
   write(text: string): unknown;
-  /** Absent where nothing can fail. An error means that the reader is gone. */
+  /** Absent if no write can fail. The event `error` means that the reader is gone. */
   once?(event: 'error' | 'drain', listener: () => void): unknown;
   readonly isTTY?: boolean;
   readonly columns?: number;
@@ -21,11 +21,11 @@ export interface Io {
   readonly stdout: Output;
   readonly stderr: Output;
   readonly clock: Clock;
-  /** How a person starts the program again, for lines to copy; absent where its proxy ends with it. */
+  /** The command that starts the program, for lines to copy; absent if the proxy ends with the program. */
   readonly program?: string;
 }
 
-/** What the command line asks of a command. */
+/** A command line, as the command gets it. */
 export interface Invocation {
   readonly given: Given;
   /** The words after the command's name: one of the forms in `words` of the command. */
@@ -37,23 +37,23 @@ export interface Invocation {
 }
 
 export interface Command {
-  /** All flags that it takes, including `help`. */
+  /** All flags that the command takes, including `help`. */
   readonly flags: readonly Flag[];
-  /** Whether environment variables set its flags too, as they do for the proxy. */
+  /** Whether environment variables set the command's flags, as they set those of the proxy. */
   readonly takesEnvironment?: true;
   /**
-   * The forms of words that may follow its name. A word in capitals stands for any word, and … after it for
-   * one or more.
+   * The forms of words that may follow the command's name. A word in capitals stands for any word, and a word
+   * with … for one or more words.
    */
   readonly words?: readonly (readonly string[])[];
   /** Whether arguments after `--` are for another program. */
   readonly takesRest?: true;
   /**
-   * The end of the message about a flag that it does not take. `words`: the command and its words, as they
-   * were given.
+   * The end of the message about a flag that the command does not take. `words`: the command and its words,
+   * as they were given.
    */
   readonly otherFlags?: (words: string) => string;
-  /** The help text, as `helpPage` gives it. */
+  /** The help text, not wrapped yet. */
   readonly help: () => string;
   /** Returns the exit code. Throws PrivatemodeError if the command cannot do its work. */
   readonly run: (asked: Invocation) => Promise<number> | number;

@@ -1,4 +1,4 @@
-/** `privatemode-proxy completion SHELL`: prints what a shell completes, one list of commands and flags. */
+/** `privatemode-proxy completion SHELL`: prints one list of commands and flags, which a shell completes. */
 import { LISTED } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { AGENT_NAMES } from './agents.ts';
@@ -12,7 +12,7 @@ import { VERIFY } from './verify.ts';
 
 const PROGRAM = 'privatemode-proxy';
 const BASH = (words: string): string => `complete -o default -W '${words}' ${PROGRAM}\n`;
-/** The line of each shell; zsh can load that of bash. */
+/** The text that each shell loads. zsh can load the text for bash. */
 const SHELLS: Readonly<Record<string, (words: string) => string>> = {
   bash: BASH,
   zsh: (words) => `autoload -U +X bashcompinit && bashcompinit\n${BASH(words)}`,

@@ -1,4 +1,4 @@
-/** `privatemode-proxy receipts verify` (docs/receipts.md). */
+/** `privatemode-proxy receipts verify`: checks receipts and prints a report (docs/receipts.md). */
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, momentIn, parsePath, wants } from '../config/values.ts';
@@ -32,7 +32,7 @@ export const RECEIPTS: Command = {
   run: verifyReceipts,
 };
 
-/** Returns an exit code of the help. Throws config_invalid and receipts_unreadable. */
+/** Returns an exit code that the help text lists. Throws config_invalid and receipts_unreadable. */
 async function verifyReceipts({ given, io: { stdout, clock } }: Invocation): Promise<number> {
   const { dir, since = '', publicKey = [], strict, json } = valuesOf(SETTINGS, given);
   if (since > new Date(clock.now()).toISOString())
@@ -46,7 +46,7 @@ async function verifyReceipts({ given, io: { stdout, clock } }: Invocation): Pro
   return report.hasCustomRoots ? CUSTOM_ROOTS_EXIT_CODE : 0;
 }
 
-/** `isOwn`: the keys are those that the receipts name themselves. */
+/** `isOwn`: the receipts were checked with the keys that they name themselves. */
 function renderReport(report: ReceiptsReport, isOwn: boolean): string {
   const { instances, lines, requests, findings } = report;
   const counted = `${plural(requests, 'receipt')} in ${plural(lines, 'signed line')} of ${plural(instances, 'instance')}`;

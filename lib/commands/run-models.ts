@@ -1,6 +1,6 @@
 /**
- * The questions that `run` asks the proxy: who listens there, which API it serves, which models, and how
- * large their context windows are.
+ * The questions that `run` asks the proxy: which program listens, which API it serves, which models it has,
+ * and how large their context windows are.
  */
 import { urlToHttpOptions } from 'node:url';
 import { aliasIn } from '../api/model-aliases.ts';
@@ -14,13 +14,13 @@ import { getText, parsedJson } from './ask-proxy.ts';
 export interface Reached {
   /** http://HOST:PORT, or https://HOST:PORT of a gateway. */
   readonly url: string;
-  /** What requests of the agent carry: the token of --token, if there is one. */
+  /** The headers with the key of the agent: the token of --token, or else the placeholder. */
   readonly headers: Readonly<Record<string, string>>;
   /** The authorities to trust (PEM); undefined for plain HTTP. */
   readonly ca: readonly string[] | undefined;
 }
 
-/** What GET /v1 says about the proxy. `model_aliases`: those that it was started with. */
+/** What GET /v1 says about the proxy. `model_aliases`: the aliases that the proxy was started with. */
 interface About {
   readonly name?: string;
   readonly endpoints?: readonly string[];
@@ -30,11 +30,11 @@ interface About {
 export interface Offer {
   /** The listed models whose names may stand in the configuration of an agent. */
   readonly models: readonly Model[];
-  /** The aliases of the proxy. The list has them too, which are no models. */
+  /** The aliases of the proxy, which GET /v1/models lists beside the models. */
   readonly aliases: readonly string[];
 }
 
-/** Asks who listens. Throws config_invalid if nobody does, or another program than the proxy. */
+/** Asks which program listens. Throws config_invalid if none does, or another program than the proxy. */
 export async function aboutProxy(proxy: Reached, clock: Clock): Promise<About> {
   const about = (await ask(proxy, '/v1', clock, clock.times.ownModelsTimeout)) as About | null | undefined;
   if (about?.name === 'privatemode-proxy') return about;
@@ -44,8 +44,8 @@ export async function aboutProxy(proxy: Reached, clock: Clock): Promise<About> {
 }
 
 /**
- * What a ready proxy offers. `name`: the agent's. Throws config_invalid if there is no such proxy, if the
- * agent cannot use it, and if it rejects the key of the agent, because it would then reject prompts too.
+ * What a ready proxy offers. `name`: the agent's name. Throws config_invalid if no proxy is ready, if the
+ * agent cannot use it, or if the proxy rejects the agent's key, because it would then reject prompts, too.
  */
 export async function offerOf(proxy: Reached, name: string, { needs }: Agent, clock: Clock): Promise<Offer> {
   const { endpoints, model_aliases: aliases = [] } = await aboutProxy(proxy, clock);
@@ -59,8 +59,8 @@ export async function offerOf(proxy: Reached, name: string, { needs }: Agent, cl
 }
 
 /**
- * The JSON of the response to a GET with the key that the agent will have; undefined if it is none. Throws
- * config_invalid with the reason, and what to do, if there is no response or an error of the proxy.
+ * Sends a GET with the key of the agent. Returns the JSON of the response; undefined if it is no JSON. Throws
+ * config_invalid if there is no response, or an error of the proxy; the message says what to do.
  */
 async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, timeoutMs: number) {
   const target = { ...urlToHttpOptions(new URL(`${url}${path}`)), headers, ...(ca && { ca: [...ca] }) };
@@ -82,10 +82,10 @@ async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, ti
   );
 }
 
-/** No honest service lists more models, and more would not fit into an environment variable. */
+/** The most models that an agent is told: honest services list fewer, and a variable holds no more. */
 const MOST_MODELS = 100;
 
-/** Tokens. Claude Code and opencode ask for this many if nobody sets a limit. */
+/** The most tokens of a response: Claude Code and opencode ask for 32,000 if nobody sets a limit. */
 const LONGEST_OUTPUT = 32_000;
 
 /** A response may fill a quarter of the context window, and at most 32,000 tokens. */
@@ -95,9 +95,9 @@ export const limitsOf = (context: number): Model['limits'] => ({
 });
 
 /**
- * The model of an entry in the list; none if its name may not stand in a configuration. Nothing authenticates
- * the list, and agents give some texts a meaning: opencode replaces `{env:NAME}` by the variable NAME. No
- * honest list states a smaller or larger window.
+ * The model of an entry in the list; none if its name must not stand in a configuration. Nothing
+ * authenticates the list, and agents interpret some texts: opencode replaces `{env:NAME}` by the variable
+ * NAME. Context windows that no honest list would state are ignored.
  */
 function modelsIn({ id, max_model_len: window }: { id?: unknown; max_model_len?: unknown }): Model[] {
   if (typeof id !== 'string' || !/^[A-Za-z0-9][\w.:@/+-]{0,255}$/.test(id)) return [];
@@ -108,12 +108,12 @@ function modelsIn({ id, max_model_len: window }: { id?: unknown; max_model_len?:
 export const isCovered = (aliases: readonly string[], model: string): boolean =>
   aliasIn(new Map(aliases.map((name) => [name, ''])), model) !== undefined;
 
-/** The names of models, for a sentence. */
+/** The names of models, as part of a message. */
 export const shown = (models: readonly Model[]): string => models.map(({ name }) => name).join(', ');
 
 /**
- * The name of the model to use if none was chosen: the only model of the service, or else the agent's own
- * name if an alias covers it. Throws config_invalid with the names of all models.
+ * The model to use if none was chosen: the only model of the service, or else the agent's own model if an
+ * alias stands for it. Throws config_invalid with the names of all models.
  */
 export function nameFor({ ownModel }: Agent, { models, aliases }: Offer): string {
   const [only, ...others] = models.filter(({ name }) => !aliases.includes(name));

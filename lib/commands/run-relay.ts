@@ -20,7 +20,7 @@ export async function startRelay(reached: Reached, clock: Clock) {
   const { url, headers, ca } = reached;
   let prompts = 0;
   let failed = 0;
-  /** Other programs of this machine may not ask a gateway in the name of the token's owner. */
+  /** In front of a gateway the key is random, so that no other program here can use the owner's token. */
   const key = ca === undefined ? KEY : randomUUID();
   const isAgents = ({ headers: { authorization, 'x-api-key': given } }: IncomingMessage): boolean =>
     authorization === `Bearer ${key}` || given === key;
@@ -48,8 +48,8 @@ export async function startRelay(reached: Reached, clock: Clock) {
   function refuse(req: IncomingMessage, res: ServerResponse, message: string): void {
     failed += 1;
     req.resume();
-    // Codex waits this long between its attempts. Only Codex gets the header: opencode would give up earlier
-    // with it.
+    // The header tells Codex how long to wait between attempts. Other agents do not get the header, because
+    // opencode would give up earlier.
     const waits = req.url === '/v1/responses' && { 'retry-after': '5' };
     res.writeHead(503, { 'content-type': 'application/json', ...waits });
     res.end(JSON.stringify({ type: 'error', error: { type: 'api_error', message } }));
@@ -59,20 +59,23 @@ export async function startRelay(reached: Reached, clock: Clock) {
   const server = createServer({ noDelay: true, requestTimeout: 0, keepAliveTimeout: relayKeepAlive });
   server.on('request', (req, res) => {
     if (req.method === 'POST') prompts += 1;
-    answer(req, res).catch(() => res.destroy()); // Node does not send every request that it accepts
+    answer(req, res).catch(() => res.destroy()); // Node refuses to send some requests that it accepts
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    /** What the agent has to send as its key. */
+    /** The key that the agent has to send. */
     key,
     /**
      * How many requests with a prompt came from the agent. The proxy itself cannot tell one agent's requests
      * from others.
      */
     prompts: () => prompts,
-    /** How many requests got no response from the proxy. One that breaks off may be the service's doing. */
+    /**
+     * How many requests got no response. A response that broke off does not count: the service may be the
+     * cause.
+     */
     failed: () => failed,
     close(): void {
       server.close();

@@ -1,6 +1,4 @@
-/**
- * `privatemode-proxy run AGENT -- ARGS`: starts a coding agent and sends its prompts to the running proxy.
- */
+/** `privatemode-proxy run AGENT -- ARGS`: starts a coding agent whose prompts go to the running proxy. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants, homedir } from 'node:os';
@@ -57,13 +55,13 @@ The exit code is that of the agent, or 1 if it was not started.`,
   run: runAgent,
 };
 
-/** The path of a file. What has no @ may be the token itself, so it is not quoted. */
+/** The path of a file, given as @FILE. A text without @ may be the token itself, so it is not quoted. */
 function parseTokenFile(flag: string, given: string): string {
   if (/^@./.test(given)) return given.slice(1);
   throw invalid(`${flag} wants @FILE, the file that holds the token`);
 }
 
-/** Where the proxy is, and with which key it is asked. Throws config_invalid. */
+/** Where the proxy is, and the key for requests to it. Throws config_invalid. */
 function reached({ listenAddress, port, url, token, print }: Values, env: Environment): Reached {
   if (url === undefined && socketPath(listenAddress) !== undefined)
     throw invalid(
@@ -98,7 +96,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   const models = [model, ...offer.models.filter((other) => other !== listed)];
   const aliases = values.model === undefined ? offer.aliases : [];
   const file = await keptFile(agent, env);
-  /** What the agent is started with: its variables, and its arguments. */
+  /** The variables and the arguments with which the agent is started. */
   function command(url: string, key: string) {
     const hosts = [env['no_proxy'], env['NO_PROXY'], new URL(url).hostname].filter(Boolean).join(',');
     const direct = { no_proxy: hosts, NO_PROXY: hosts };
@@ -126,7 +124,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
     const failed = plural(relay.failed(), 'request');
     if (relay.failed() > 0) stderr.write(`The proxy on ${proxy.url} did not answer ${failed} of ${name}.\n`);
     const flags = [...given.values]
-      .filter(([flag]) => given.label(flag) === `--${flag}`) // not those set by variables
+      .filter(([flag]) => given.label(flag) === `--${flag}`) // without flags that variables set
       .map(([flag, value]) => `--${flag}=${printable(value)}`);
     const again = `run ${[name, ...flags].map(shellWord).join(' ')} -- ${agent.goOn}`;
     if (program !== undefined)
@@ -138,7 +136,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   }
 }
 
-/** What may go wrong with the model; empty if nothing does. `name`: the agent's. */
+/** A warning if the model may cause trouble, otherwise empty. `name`: the name of the agent. */
 function warning(name: string, { name: model, limits }: Model, { models, aliases }: Offer): string {
   const which = printable(model);
   const isKnown = models.some((listed) => listed.name === model) || isCovered(aliases, model);
@@ -154,7 +152,7 @@ function warning(name: string, { name: model, limits }: Model, { models, aliases
  */
 async function keptFile({ file }: Agent, { XDG_STATE_HOME = '' }: Environment): Promise<string> {
   if (file === undefined) return '';
-  // A relative path of a variable must not lead into the project.
+  // A relative path in XDG_STATE_HOME must not lead into the project.
   const path = resolve('/', homedir(), '.local/state', XDG_STATE_HOME, 'privatemode-proxy', file.name);
   await makeDirectory(dirname(path), 0o700)
     .then(() => replace(path, file.text, 0o600))
@@ -168,8 +166,8 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 
 /**
  * Runs the agent on this terminal and passes signals on. SIGINT and SIGQUIT are passed on only without a
- * terminal, since a terminal sends those of its keys to both programs. Throws config_invalid if the agent is
- * not installed.
+ * terminal, because a terminal sends the signals of its keys to both programs. Throws config_invalid if the
+ * agent is not installed.
  */
 async function runProgram(
   name: string,

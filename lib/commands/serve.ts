@@ -15,8 +15,8 @@ import { VERSION } from '../version.ts';
 
 /**
  * Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT, the --shutdown-delay and a
- * drain. Throws a permanent error after a drain, so that it is the last line, where people and log collectors
- * look first; there is no delay then, because the proxy was not ready anyway.
+ * drain. After a permanent error it drains without a delay, because the proxy was not ready anyway. It then
+ * throws the error, which becomes the last line of the log, where people and log collectors look first.
  */
 export async function run(
   config: Config,
@@ -46,14 +46,14 @@ export async function run(
     } else portClosing.abort();
     stopping = true;
   };
-  // The system also sends SIGHUP when a terminal closes. Nobody would see the proxy after that.
+  // The system also sends SIGHUP when a terminal closes. The proxy then stops: nobody would see it any more.
   const onTerminal = isatty(process.stderr.fd);
   const hangUp = (): void => {
     if (!onTerminal || isatty(process.stderr.fd)) proxy?.reload();
-    else if (!stopping) stop('SIGTERM'); // shells repeat the signal, which must not end responses
+    else if (!stopping) stop('SIGTERM'); // shells repeat SIGHUP, which must not end responses
   };
-  // Handle signals before the start: as soon as the proxy reports that it listens, another program may send
-  // one.
+  // Handle signals before the start: another program may send a signal as soon as the proxy reports that it
+  // listens.
   const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: hangUp } as const;
   const heed = (how: 'on' | 'off'): void => {
     for (const [signal, handler] of Object.entries(signals)) process[how](signal, handler);
@@ -91,7 +91,7 @@ export async function run(
     await pause(clock, delay, portClosing.signal, 'waiting').catch(() => {});
   }
   portClosing.abort();
-  // A disk that does not answer would hold the process, also once everything is closed.
+  // A disk that does not answer would keep the process alive, even once everything is closed.
   const tooLate = 'The end takes too long, as when a disk does not answer; ending at once';
   clock.after(config.shutdownGrace + clock.times.stopMargin, () => endNow('SIGKILL', log, tooLate));
   await Promise.all([managerTold, proxy.close()]);
@@ -101,8 +101,8 @@ export async function run(
 }
 
 /**
- * Ends the process at once, by the signal; no response is finished. process.exit() alone would wait for a
- * disk that does not answer (docs/architecture.md H42).
+ * Ends the process at once, by sending it the signal; running responses are cut off. process.exit() alone
+ * would wait for a disk that does not answer (docs/architecture.md H42).
  */
 function endNow(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL', log: Logger, why: string): never {
   log.warn({ signal }, why);

@@ -2,7 +2,7 @@
 import { MARKS, type Section, type Tone, type ViewRow } from '../observe/status-view.ts';
 import { type Paint, painter, type Style } from '../text.ts';
 
-/** Rows of a table that are shown; the page has all. */
+/** The most rows of a table that are shown; the status page has all rows. */
 const MOST_ROWS = 8;
 
 const styleOf = (tone: Tone): Style => (tone === 'warn' ? 'caution' : tone);
@@ -27,7 +27,7 @@ const marked = (tone: Tone, text: string, paint: Paint): string =>
 
 const widest = (texts: readonly string[]): number => Math.max(0, ...texts.map(({ length }) => length));
 
-/** Labels, values and notes in columns, and below each row what belongs to it, unless that is folded. */
+/** Labels, values and notes in columns. Below each row are the rows that belong to it, unless folded. */
 function rowLines(rows: readonly ViewRow[], indent: string, isFolded: boolean, paint: Paint): string[] {
   const labels = widest(rows.map(({ label, value }) => (value === undefined ? '' : label)));
   const values = widest(rows.map(({ value = '', note }) => (note === undefined ? '' : value)));

@@ -1,7 +1,7 @@
 /**
  * `privatemode-proxy status`: asks the admin listener of a running proxy for its state, and prints it.
- * Without --admin-address, and as `healthcheck`, it asks at the port for applications whether the proxy is
- * ready.
+ * Without --admin-address, and as `healthcheck`, the command asks at the port for applications whether the
+ * proxy is ready.
  */
 import { pause } from '../clock.ts';
 import { FLAGS } from '../config/flags.ts';
@@ -32,7 +32,7 @@ const SETTINGS = [
   ...FLAGS.filter(({ name }) => name === 'listen-address' || name === 'port' || name === 'tls-cert-path'),
 ] as const;
 
-/** Accepts every flag of the proxy, so that its command line can be used as it is. */
+/** Accepts every flag of the proxy, so that the proxy's command line can be used as it is. */
 export const STATUS: Command = {
   flags: [...FLAGS, ...SETTINGS],
   takesEnvironment: true,
@@ -40,10 +40,10 @@ export const STATUS: Command = {
   run: showStatus,
 };
 
-/** Its exit code is 0 or 1 whatever else is set, as containers want it. */
+/** The exit code of `healthcheck` is 0 or 1 whatever else is set, as containers expect. */
 export const HEALTHCHECK: Command = { ...STATUS, run: showReadiness };
 
-/** Prints whether the proxy is ready. Returns 0 if it is; 1 if it is not, or cannot be asked. */
+/** Prints whether the proxy is ready. Returns 0 if it is ready; 1 if it is not, or cannot be asked. */
 async function showReadiness({ given, io: { stdout, stderr, clock } }: Invocation): Promise<number> {
   const { listenAddress, port, tlsCertPath, watch, json } = valuesOf(SETTINGS, given);
   if (watch || json) throw invalid('--watch and --json go with status --admin-address HOST:PORT');
@@ -68,8 +68,8 @@ async function showReadiness({ given, io: { stdout, stderr, clock } }: Invocatio
 }
 
 /**
- * Returns the exit code of the report, 0 after --watch was ended, or without --admin-address that of
- * `healthcheck`. Throws config_invalid for a wrong flag, and if no proxy responds.
+ * Returns the exit code that the report leads to, or 0 after --watch was ended. Without --admin-address it is
+ * the exit code of `healthcheck`. Throws config_invalid for a wrong flag, and if no proxy responds.
  */
 async function showStatus(asked: Invocation): Promise<number> {
   const { stdout, stderr, clock } = asked.io;
@@ -84,7 +84,7 @@ async function showStatus(asked: Invocation): Promise<number> {
   const colours = hasColours(stdout, asked.env);
   const look = () =>
     askStatus(adminAddress, clock, (report) => {
-      const text = toText(viewOf(report), colours); // what can be drawn has all that is read here
+      const text = toText(viewOf(report), colours); // throws unless the report is complete
       return { code: exitCodeOf(report), text: json ? `${safeJson(report, watch ? 0 : 2)}\n` : text };
     });
   const first = await look();
@@ -104,7 +104,7 @@ async function showStatus(asked: Invocation): Promise<number> {
     if (stdout.isTTY && !json) stdout.write(redrawn(text, stdout.rows));
     else stdout.write(json ? text : `${text}\n`);
     await pause(clock, clock.times.statusInterval, ended.signal, 'waiting').catch(() => {});
-    // Keep asking while the proxy restarts.
+    // Asking goes on while the proxy restarts.
     if (!ended.signal.aborted) ({ text } = await look().catch(failed));
   }
   process.off('SIGINT', end);
@@ -120,8 +120,8 @@ function exitCodeOf({ verification: { verified, verdict }, conditions }: StatusR
 }
 
 /**
- * Overwrites a terminal of so many rows line by line, so that nothing flickers. What is too wide or too high
- * for it is left out: the terminal wraps no lines meanwhile.
+ * Overwrites a terminal of so many rows line by line, so that nothing flickers. Text that is too wide or too
+ * high for the terminal is left out: line wrapping is off meanwhile.
  */
 function redrawn(text: string, rows = Number.POSITIVE_INFINITY): string {
   const lines = text.trimEnd().split('\n');

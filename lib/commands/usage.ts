@@ -38,7 +38,7 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
   const directories = [...new Set(dir.map(receiptsDirectory))];
   const report = await sumUsage(directories, since, until, by);
   const period = (name: string, word: string) => {
-    const date = given.values.get(name); // as it was written
+    const date = given.values.get(name); // as the user wrote it
     return date === undefined ? '' : ` ${word} ${date}`;
   };
   const what = `${period('since', 'since')}${period('until', 'before')} in ${directories.join(', ')}`;
@@ -56,7 +56,7 @@ function parseDate(flag: string, given: string): Date {
   throw wants(flag, 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z', given);
 }
 
-/** The sums in the table, under their names in the JSON, which has some more. */
+/** The sums in the table, by their names in the JSON report, which has more sums. */
 const COLUMNS = [
   'requests',
   ...RECEIPT_OUTCOMES,
@@ -73,7 +73,7 @@ function renderText({ by, rows, total, files, lost }: UsageReport, what: string)
   const cells = (sums: UsageSums): string[] => COLUMNS.map((name) => `${sums[name]}`);
   const lines = [
     [...by, ...COLUMNS.map((name) => name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`))],
-    // The name of a model is a stranger's text.
+    // A stranger may have chosen the name of a model, so it is made printable.
     ...rows.map((row) => [...by.map((key) => printable(row[key] ?? '(none)')), ...cells(row)]),
     ['total', ...by.slice(1).map(() => ''), ...cells(total)],
   ];

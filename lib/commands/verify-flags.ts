@@ -34,7 +34,7 @@ const OWN = [
   setting('verbose', BOOLEAN, { help: 'Print each check below its link of the chain of trust.' }),
 ] as const;
 
-/** Includes all flags of the proxy, so that its command line can be used as it is. */
+/** All flags of the proxy are included, so that the proxy's command line can be used as it is. */
 export const VERIFY_FLAGS = [...FLAGS, ...OWN];
 
 /** Flags that name the service or save its responses; they have no meaning for a record. */
@@ -48,7 +48,7 @@ export type LiveRequest = ValuesOf<(typeof OWN)[number]> &
   Readonly<{ mode: 'live'; given: Given; manifestPath: string | undefined }>;
 export type SavedRequest = ValuesOf<(typeof OWN)[number]> & Readonly<{ mode: 'record'; saved: string }>;
 
-/** The request of a command line. Throws config_invalid. */
+/** Reads the request from a command line. Throws config_invalid. */
 export function verifyRequest(given: Given, env: Environment = {}): LiveRequest | SavedRequest {
   const own = valuesOf(OWN, given);
   const { saved } = own;
@@ -79,7 +79,7 @@ function parseNonce(flag: string, text: string): Uint8Array {
   throw wants(flag, `${NONCE_BYTES} bytes in base64, as openssl rand -base64 32 prints them`, text);
 }
 
-/** The text of `verify --help`, as helpPage gives it. */
+/** The text of `verify --help`, not wrapped yet. */
 export function renderVerifyHelp(): string {
   const ofProxy = (...names: readonly string[]) => FLAGS.filter(({ name }) => names.includes(name));
   return helpPage(

@@ -1,6 +1,4 @@
-/**
- * Verifies the live service, with the same steps that the proxy's session takes before anything is encrypted.
- */
+/** Verifies the live service by the same steps as the proxy's session before anything is encrypted. */
 import { accessSync, constants, existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { sha256Hex } from '../attestation/check.ts';
@@ -27,7 +25,7 @@ import type { LiveRequest } from './verify-flags.ts';
 import { readManifest, type Verified } from './verify-saved.ts';
 
 /**
- * Verifies the live service. Failures of the network give a verdict too. `onStep` is called when a step
+ * Verifies the live service. A failure of the network also leads to a verdict. `onStep` is called when a step
  * begins. Throws config_invalid and unsafe_roots_refused before any request.
  */
 export async function verifyLive(
@@ -68,7 +66,7 @@ export async function verifyLive(
   return { verdict, report, warnings, keep: save === undefined ? save : () => keepRecord(save, record) };
 }
 
-/** The verdict, and the exchange that led to it; undefined if there is no evidence to judge. */
+/** Returns the verdict, and the exchange that led to it. No exchange: there was no evidence to judge. */
 async function attestOnce(
   deps: AttestDeps,
   expected: () => Promise<Uint8Array>,
@@ -96,7 +94,7 @@ async function attestOnce(
   return { verdict: notJudged(cause, { at, roots: rootsKind(deps.roots), manifestSha256 }) };
 }
 
-/** Refuses a file that is there, before the first request. Throws config_invalid. */
+/** Refuses a file that exists already, before anything is sent. Throws config_invalid. */
 function requireUnused(path: string): void {
   if (existsSync(path)) throw taken(path);
   orRefuse(() => accessSync(`${dirname(resolve(path))}/.`, constants.W_OK), unwritable(path));

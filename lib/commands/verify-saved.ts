@@ -16,25 +16,25 @@ import type { Verdict } from '../verdict/verdict.ts';
 import { VERSION } from '../version.ts';
 import type { SavedRequest } from './verify-flags.ts';
 
-/** A verification: its verdict, the circumstances, and what to say beside it. */
+/** A verification: its verdict, the facts for the report, and the warnings beside it. */
 export interface Verified {
   readonly verdict: Verdict;
   readonly report: Report;
-  /** For stderr, before the report; those that do not apply are empty. */
+  /** Warnings for stderr, before the report. Warnings that do not apply are undefined. */
   readonly warnings: readonly (string | undefined)[];
   /** Saves the exchange after the report. Resolves with a line for stderr. */
   readonly keep?: (() => Promise<string>) | undefined;
 }
 
 /**
- * Judges by the time of --at, or of a receipt, else by that which the record states. An unusable file gives a
- * verdict too; it rejects only for bugs of this program.
+ * Judges a record at the time of --at, or of a receipt, or else at the time that the record states. An
+ * unusable file also leads to a verdict; the promise rejects only for bugs of this program.
  */
 export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now: Date): Promise<Verified> {
   try {
     const file = readInput(saved);
     const exchange = sha256(file);
-    // --receipts names each record by its digest.
+    // The proxy names each record of --receipts by its digest.
     if (/^[0-9a-f]{64}\.json$/.test(basename(saved)) && !basename(saved).startsWith(exchange))
       throw unusable(saved, `it is another record than its name says: its SHA-256 is ${exchange}`);
     const record = readRecord(file, (defect) => unusable(saved, defect));
@@ -62,8 +62,8 @@ export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now:
 }
 
 /**
- * When the service was attested in that exchange, by the first receipt that says so and is signed with the
- * key that its file names. Throws verify_input_invalid if there is none.
+ * When the service was attested in that exchange: the time in the first receipt that names the exchange and
+ * is signed with the key of its file. Throws verify_input_invalid if there is none.
  */
 async function receiptOf(exchange: string, workspace: string) {
   const directory = receiptsDirectory(workspace);
@@ -107,7 +107,7 @@ const unusable = (path: string, defect: string): PrivatemodeError =>
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** A warning if the record states another verdict; one of another version may put it otherwise. */
+/** A warning if the record states another verdict; another version may write the same verdict otherwise. */
 function difference(stated: Json, verdict: Verdict, version: string): string | undefined {
   const [then, now] = [partsOf(stated), partsOf({ ...verdict })];
   const names = Object.keys({ ...then, ...now }).filter((name) => !isDeepStrictEqual(then[name], now[name]));

@@ -1,4 +1,4 @@
-/** `privatemode-proxy verify`: prints the verdict, and exits with a code by its outcome. */
+/** `privatemode-proxy verify`: prints the verdict, and exits with the exit code of the verdict's outcome. */
 import { hasColours } from '../text.ts';
 import { foreignRoots, renderText } from '../verdict/text.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, verdictText } from '../verdict/verdict.ts';
@@ -17,7 +17,7 @@ async function printVerdict({ given, env, io }: Invocation): Promise<number> {
   const request = verifyRequest(given, env);
   if (request.mode === 'live')
     for (const warning of request.given.warnings) stderr.write(`Warning: ${warning}\n`);
-  // Show to a person at a terminal what is waited for; programs read only the verdict.
+  // A person at a terminal sees what the command waits for; programs read only the verdict.
   const showSteps = stderr.isTTY === true && !request.json;
   const onStep = (step: string) => showSteps && stderr.write(`${step} …\n`);
   const { verdict, report, warnings, keep } =

@@ -1,4 +1,4 @@
-/** The API key of the proxy: --api-key holds it, or names a file with `@`, which is read and followed. */
+/** The API key of the proxy. --api-key holds it, or names with `@` a file that is read and followed. */
 import { existsSync } from 'node:fs';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable, readNamed } from '../files/path-refusal.ts';
@@ -8,15 +8,15 @@ import { invalid, type ReadFile } from './values.ts';
 /** The key that the operator configured, as it was at the start. */
 export interface ApiKey {
   readonly key: string;
-  /** The file that holds the key; undefined: the setting itself does. */
+  /** The file that holds the key; undefined: the setting itself holds the key. */
   readonly path: string | undefined;
-  /** The flag or environment variable that set it. */
+  /** The flag or environment variable that set the key. */
   readonly setting: string;
 }
 
 /**
  * Parses --api-key: either the key itself, taken verbatim, or `@file`, which must be readable and hold a key.
- * Throws config_invalid, without the key, also for a literal that is the name of an existing file.
+ * Throws config_invalid, also if the key is the name of an existing file. No message quotes the key.
  */
 export function parseApiKey(setting: string, text: string, files: ReadFile = readSmallSync): ApiKey {
   if (text.startsWith('@')) {
@@ -28,7 +28,7 @@ export function parseApiKey(setting: string, text: string, files: ReadFile = rea
   return { key: usableKey(text, setting), path: undefined, setting };
 }
 
-/** The key in a file that is followed. `whose`: for messages. Throws config_invalid, without the key. */
+/** Reads the key in a file. `whose`: its owner, for messages. Throws config_invalid, without the key. */
 export async function readKeyFile(path: string, whose: string): Promise<string> {
   const bytes = await readSmall(path).catch((thrown: unknown) => {
     throw fileUnreadable(`${keyFile(path)} of ${whose}`, thrown);
@@ -38,7 +38,7 @@ export async function readKeyFile(path: string, whose: string): Promise<string> 
 
 export type ConfiguredKey = ReturnType<typeof configuredKey>;
 
-/** The configured key: `value` gives the current one, which changes with its file once `watch` was called. */
+/** The configured key. `value` returns the current key, which follows its file once `watch` was called. */
 export function configuredKey(configured: ApiKey | undefined) {
   const { key, path, setting = '' } = configured ?? {};
   let value = key;
@@ -57,7 +57,7 @@ export function configuredKey(configured: ApiKey | undefined) {
       if (code !== 'api_key_rejected' || value === undefined) return error;
       return new PrivatemodeError(code, `${message} (the key of ${origin()})`, { cause: error, remedy });
     },
-    /** Follows the file of the key; undefined if the key has none. A bad file leaves the old key. */
+    /** Follows the file of the key; undefined if there is none. A bad file leaves the old key in force. */
     watch(follower: Follower<string>): FileWatch | undefined {
       if (key === undefined || path === undefined) return undefined;
       return watchFiles(key, () => readKeyFile(path, setting), follower.clock.times.keyFileLook, {

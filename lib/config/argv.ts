@@ -6,7 +6,7 @@ import { FLAGS } from './flags.ts';
 import type { Flag, FlagAlias, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
 
-/** By what stands on the command line: `--name`, or `-n`. */
+/** Spelling on the command line, `--name` or `-n` → its flag. */
 type Spellings = ReadonlyMap<string, Spelling>;
 type Spelling = { readonly flag: Flag; readonly alias?: FlagAlias };
 
@@ -22,8 +22,8 @@ function spellingsOf(flags: readonly Flag[]): Spellings {
 
 /**
  * Reads `--x v`, `--x=v`, `-l v`, `-lv` and `-l=v`. A flag with a value takes the next argument, whatever it
- * starts with; a boolean takes a value only after `=`. `flags`: the table to read by; `commands`: undefined
- * if none may stand here. Does not check values. Throws config_invalid; no message quotes what may be a key.
+ * starts with; a boolean takes a value only after `=`. `commands`: names to suggest; undefined if no command
+ * may stand here. Checks no values. Throws config_invalid; no message quotes what may be a key.
  */
 export function parseArgv(
   argv: readonly string[],
@@ -42,7 +42,7 @@ export function parseArgv(
     if (found === undefined) throw stray(arg, known, before, commands);
     const { flag, alias } = found;
     const isBoolean = flag.type === 'boolean';
-    // Several letters in one argument: those that are no value are flags of their own.
+    // In `-hv`, the letters after a boolean flag are flags of their own.
     const isRun = isBoolean && attached !== '' && !attached.startsWith('=');
     if (isRun) rest.unshift(`-${attached}`);
     const own = attached === '' || isRun ? undefined : attached.replace(/^=/, '');
@@ -70,7 +70,7 @@ export function parseArgv(
   return { values, warnings: [...warnings], label: (name) => `--${name}` };
 }
 
-/** `spelled`: a flag without its value; behind one dash, the letter alone, since a key may follow it. */
+/** `spelled`: the flag without its value; of a short flag only the letter, since a key may follow it. */
 function unknown(spelled: string, flags: readonly Flag[]): PrivatemodeError {
   const listed = flags.flatMap(({ name, hidden }) => (hidden ? [] : [`--${name}`]));
   const meant = nearest(spelled.toLowerCase().replaceAll('_', '-'), listed);

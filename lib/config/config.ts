@@ -11,20 +11,20 @@ export type { Config };
 
 export interface ParsedConfig {
   readonly config: Config;
-  /** Sentences for the log. */
+  /** Sentences for the log, each about a setting. */
   readonly warnings: readonly string[];
 }
 
-/** As `configOf`, from a command line and an environment. */
+/** Makes the configuration from a command line and an environment, as `configOf` does. */
 export const parseConfig = (argv: readonly string[], env: Environment, files?: ReadFile): ParsedConfig =>
   configOf(withEnvironment(parseArgv(argv), env), env, files);
 
 /**
- * Turns the given settings into a configuration. `files` stands in place of the disk, in tests. Throws
- * config_invalid, naming the flag and the way out.
+ * Turns the given settings into a configuration. `files` replaces the disk in tests. Throws config_invalid
+ * with a message that names the flag and says what to do.
  */
 export function configOf(given: Given, env: Environment, files?: ReadFile): ParsedConfig {
-  // Node itself obeys this variable: it would switch off the check of certificates.
+  // Node itself obeys this variable, and would check no certificates.
   if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0')
     throw invalid(
       'NODE_TLS_REJECT_UNAUTHORIZED=0 would switch off certificate checks: name the CA bundle in SSL_CERT_FILE instead',

@@ -8,22 +8,22 @@ import { invalid, parseBoolean } from './values.ts';
 export type { Environment };
 
 const PREFIX = 'PRIVATEMODE_PROXY_';
-/** The variable for the key, with the name that lists of providers and the client library use. */
+/** The variable for the key has a name of its own, which lists of providers and the client library use. */
 const API_KEY = 'PRIVATEMODE_API_KEY';
 
 /**
- * Whether the variable sets nothing here: it tells applications where the proxy is, or Kubernetes set it, in
- * every container, for a Service whose name begins like ours.
+ * Whether a variable with our prefix is no setting. PRIVATEMODE_PROXY_URL tells applications where the proxy
+ * is. The other ones are set by Kubernetes, in every container, for a Service whose name begins like ours.
  */
 const isOfOthers = (variable: string, text: string): boolean =>
   variable === 'PRIVATEMODE_PROXY_URL' ||
   /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?$/.test(variable) ||
   (variable.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(text));
 
-/** `--listen-address` → `PRIVATEMODE_PROXY_LISTEN_ADDRESS`. */
+/** The variable of a flag: `--listen-address` → `PRIVATEMODE_PROXY_LISTEN_ADDRESS`. */
 export const variableOf = (flag: string): string => `${PREFIX}${flag.toUpperCase().replaceAll('-', '_')}`;
 
-/** In the order in which they win: the first variable of a flag that is set. */
+/** Variable → its flag. Of several variables of one flag, the first that is set wins. */
 const VARIABLES: ReadonlyMap<string, Flag> = new Map([
   ...FLAGS.filter((flag) => !flag.retired && !flag.commandLineOnly).flatMap((flag) => {
     const aliases = (flag.aliases ?? []).filter(({ deprecated, inverted }) => !deprecated && !inverted);
@@ -32,7 +32,7 @@ const VARIABLES: ReadonlyMap<string, Flag> = new Map([
   [API_KEY, FLAGS.find(({ name }) => name === 'api-key') as Flag] as const,
 ]);
 
-/** Whether the log is to be JSON, even if the rest of the command line is wrong, to report that mistake. */
+/** Whether to log in JSON. Also reads a wrong command line, because its mistake is logged in JSON, too. */
 export function wantsJson(argv: readonly string[], env: Environment): boolean {
   const [, format] = /.*\0--log-format[=\0]([^\0]*)/s.exec(`\0${argv.join('\0')}`) ?? [];
   return (format ?? env[variableOf('log-format')]) === 'json';
@@ -41,8 +41,8 @@ export function wantsJson(argv: readonly string[], env: Environment): boolean {
 /**
  * Adds the settings of the environment to those of the command line. A flag wins over its variable, and a
  * variable over the default; an empty variable counts as unset. If two settings compete, a warning says which
- * one is used. Throws config_invalid for a variable with our prefix that sets nothing, because a pin that is
- * silently ignored is worse than no pin. No message quotes a value.
+ * one is used. Throws config_invalid for a variable with our prefix that sets nothing: a mistyped pin of the
+ * manifest, silently ignored, would be worse than no pin. No message quotes a value.
  */
 export function withEnvironment(argv: Given, env: Environment): Given {
   const values = new Map(argv.values);

@@ -7,7 +7,7 @@ import { fileUnreadable, readNamed, reasonOf } from '../files/path-refusal.ts';
 import { type FileWatch, type Follower, readSmall, watchFiles } from '../watch-files.ts';
 import { invalid, type ReadFile } from './values.ts';
 
-/** The result of `action`; what it throws becomes the error that `refuse` makes of it. */
+/** Returns the result of `action`. If `action` throws, `refuse` makes the error that is thrown instead. */
 export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error): T {
   try {
     return action();
@@ -16,7 +16,7 @@ export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error)
   }
 }
 
-/** The bytes of the file that `text` names as @FILE, and what to call it in messages. */
+/** The bytes of the file that `text` names as @FILE, and the name of the file for messages. */
 function fileOf(flag: string, kind: string, text: string, files?: ReadFile) {
   const path = text.slice(1);
   const name = `the ${kind} file ${JSON.stringify(path)} of ${flag}`;
@@ -29,11 +29,11 @@ function fileOf(flag: string, kind: string, text: string, files?: ReadFile) {
  */
 export function parseSalt(flag: string, text: string, files?: ReadFile): string | undefined {
   if (text === 'random') return undefined;
-  // Node replaces bytes of the command line that are not UTF-8 by U+FFFD; two different salts could become
-  // equal.
+  // Node replaces bytes of the command line that are not UTF-8 by U+FFFD, so that two different salts could
+  // become equal.
   if (!text.startsWith('@')) return validSalt(text, text.isWellFormed() && !text.includes('\ufffd'), flag);
   const { name, bytes } = fileOf(flag, 'salt', text, files);
-  // With a byte order mark, as in the reference: instances that share a salt must agree on it.
+  // A byte order mark stays, as in the reference proxy: instances that share a file need one salt.
   const salt = bytes.toString().replace(/^\p{White_Space}+|\p{White_Space}+$/gu, '');
   return validSalt(salt, isUtf8(bytes), name);
 }
@@ -65,7 +65,7 @@ export function parseStoreUrl(flag: string, text: string, files?: ReadFile): str
   return url;
 }
 
-/** Throws, for any reason, for what is no URL of a store. */
+/** Throws an error of any kind unless the URL is that of a store. */
 function requireStore({ protocol, hostname, port, pathname, search, hash, username, password }: URL): void {
   decodeURIComponent(username + password); // throws for a % that begins no escape
   const isStore =
@@ -77,9 +77,9 @@ function requireStore({ protocol, hostname, port, pathname, search, hash, userna
 }
 
 /**
- * The content of the file of --manifest-path, which is followed: `current` changes with the file once `watch`
- * was called. A file that holds no valid manifest leaves the old one. Throws config_invalid,
- * manifest_unsupported and manifest_invalid.
+ * The manifest in the file of --manifest-path. `current` returns the manifest, and follows the file once
+ * `watch` was called. While the file holds no valid manifest, the last valid one stays. Throws
+ * config_invalid, manifest_unsupported and manifest_invalid.
  */
 export async function givenManifest(path: string) {
   const what = `the file ${JSON.stringify(path)} of --manifest-path`;
@@ -108,9 +108,9 @@ export async function givenManifest(path: string) {
 }
 
 /**
- * Creates the directory of --workspace and refuses one that cannot be written: every attestation would fail
- * there at its last step. A read-only directory that already holds a manifest log is accepted, because a
- * manifest that is logged already needs no new line. Throws config_invalid.
+ * Creates the directory of --workspace, and refuses a directory that cannot be written, because there every
+ * attestation would fail at its last step. A read-only directory that already holds a manifest log is
+ * accepted, because a manifest that is logged already needs no new line. Throws config_invalid.
  */
 export function prepareWorkspace(workspace: string): void {
   const refuse = (action: string) => (thrown: unknown) => {
@@ -119,11 +119,11 @@ export function prepareWorkspace(workspace: string): void {
   };
   orRefuse(() => makeDirectories(workspace), refuse('created'));
   if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
-  // Try to write: a file system may refuse what the permissions allow, as /proc does even for root.
+  // Tries to write: a file system may refuse what permissions allow, as /proc does even for root.
   orRefuse(() => rmdirSync(mkdtempSync(join(workspace, '.write-check-'))), refuse('written'));
 }
 
-/** Makes a directory and the missing ones above it, one by one: below /proc, `recursive` never returns. */
+/** Makes a directory and its missing parents one by one: below /proc, `recursive` never returns. */
 function makeDirectories(path: string): void {
   if (existsSync(path)) return;
   makeDirectories(dirname(path));

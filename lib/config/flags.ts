@@ -1,4 +1,4 @@
-/** Every flag of the proxy, once: command line, environment, --help and tables in docs follow from here. */
+/** The table of all flags. Command line, environment, --help and tables in docs are made from this table. */
 import { totalmem } from 'node:os';
 import { parseApiKey } from './api-key.ts';
 import { parseSalt, parseStoreUrl } from './files.ts';
@@ -10,10 +10,10 @@ const old = (name: string): FlagAlias => ({ name, deprecated: true });
 
 const retired = (name: string, why: string): Flag => ({ name, type: 'string', help: why, retired: why });
 
-/** Bytes that this process may use: the memory of the machine, or what its control group allows of it. */
+/** The bytes that this process may use: the memory of the machine, or the limit of its control group. */
 const MEMORY = Math.min(totalmem(), process.constrainedMemory() || totalmem());
 
-/** The words of the reference. */
+/** The message of the reference proxy, word for word. */
 const TOGETHER = 'TLS certificate and key must be provided together';
 
 /** Flags that print something; the proxy then does not start. */
@@ -183,9 +183,7 @@ const GROUPS = {
   ],
 } as const;
 
-/**
- * Flags that work and that --help does not list: for simulators and tests, and the names of retired flags.
- */
+/** Flags that --help does not list: for simulators and tests, and the names of retired flags. */
 const HIDDEN = [
   setting('unsafe-trust-roots', text('DIR', values.parsePath), {
     help: 'Trust these hardware roots instead of the real ones.',
@@ -203,7 +201,7 @@ const HIDDEN = [
   retired('coordinatorEndpoint', 'the coordinator is reached through --api-endpoint'),
 ] as const;
 
-/** A row, with the type of its value. */
+/** A row of these tables, with the type of its value. */
 export type Row = Flag & ((typeof GROUPS)[keyof typeof GROUPS][number] | (typeof HIDDEN)[number]);
 
 /**

@@ -5,12 +5,12 @@
 import { FLAG_GROUPS } from './flags.ts';
 import type { Flag } from './setting.ts';
 
-/** Columns of the narrowest layout, and of the widest, which is also that of an unknown terminal. */
+/** Columns of the narrowest and of the widest layout. The widest also serves unknown terminals. */
 const [FEWEST, MOST] = [80, 100];
 /** The column at which descriptions start. */
 const START = 34;
 
-/** The text of --help, as helpPage gives it. */
+/** The text of --help, not wrapped yet. */
 export function renderHelp(): string {
   return helpPage(
     `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
@@ -60,7 +60,7 @@ function flagTerm(flag: Flag): Term {
   return [`${short}--${flag.name}${value}`, flag.help + fallback];
 }
 
-/** Wraps the text of `helpPage` for a terminal of that many columns; undefined if the width is unknown. */
+/** Wraps the text of `helpPage` for a terminal of so many columns; undefined if the width is unknown. */
 export function fitHelp(text: string, columns: number = MOST): string {
   const width = Math.min(Math.max(columns, FEWEST), MOST);
   const fit = (line: string): string => {

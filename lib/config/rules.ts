@@ -1,16 +1,16 @@
-/** Combinations of settings: some stop the start, others are a line of the log. */
+/** Combinations of settings: with some the proxy does not start, others cause a warning in the log. */
 import type { Environment } from '../network/outbound-proxy.ts';
 import { type Config, FLAGS } from './flags.ts';
 import type { Given } from './setting.ts';
 import { invalid, socketPath, staysHere } from './values.ts';
 
-/** The message names the flags, and says what to do. */
+/** A combination, and its message, which names the flags and says what to do. */
 type Rule<Facts> = readonly [applies: (facts: Facts) => boolean, message: string];
 
 /** `inheritsSocket`: systemd has opened the port for applications. */
 type Facts = Config & { readonly inheritsSocket: boolean };
 
-/** Combinations that stop the start, beside a flag without the one that it needs. */
+/** Combinations with which the proxy does not start. What a single flag needs stands in its row. */
 const CONTRADICTIONS: readonly Rule<Facts>[] = [
   [
     ({ listenAddress, tlsCertPath }) => socketPath(listenAddress) !== undefined && tlsCertPath !== undefined,
@@ -21,7 +21,7 @@ const CONTRADICTIONS: readonly Rule<Facts>[] = [
     '--prompt-cache-salt is set while the shared prompt cache is off: add --disable-prompt-cache=false, or drop the salt',
   ],
   [
-    // To accept "good only", both flags are needed. The reference also refuses to start with one of them.
+    // Only both flags together accept nothing but "good". The reference proxy refuses one alone, too.
     ({ gpuOcspAllowUnknown: unknown, gpuOcspRevokedGracePeriod: grace }) => !unknown && grace > 0,
     'unknown OCSP statuses are disallowed (--gpu-ocsp-allow-unknown=false), but revoked statuses are allowed for a while: ' +
       'add --gpu-ocsp-revoked-grace-period=0 to accept good certificates only, or allow unknown ones',
@@ -42,7 +42,7 @@ const CONTRADICTIONS: readonly Rule<Facts>[] = [
   ],
 ];
 
-/** Throws config_invalid for a flag without the one that it needs, and for the first contradiction. */
+/** Throws config_invalid for a flag without another that it needs, and for the first contradiction. */
 export function requireConsistent(facts: Facts, { values, label }: Given): void {
   for (const { name, needs: [needed, because] = [] } of FLAGS) {
     const isOn = values.has(name) && values.get(name) !== 'false';
@@ -53,7 +53,7 @@ export function requireConsistent(facts: Facts, { values, label }: Given): void 
   if (message !== undefined) throw invalid(message.replace(/--([a-z-]+)/g, (_, name) => label(name)));
 }
 
-/** What --protocol-version means; `verify` prints it too. */
+/** The warning about --protocol-version. The command `verify` prints it too. */
 export const PROTOCOL_EXPERIMENT =
   '--protocol-version is an experiment: it changes the version that is announced, and not how prompts are sealed; nothing leaves unsealed, ' +
   'but the service may refuse or misread what it gets';
@@ -86,15 +86,16 @@ export const CAUTIONS: readonly Rule<Config>[] = [
   ],
 ];
 
-/** Whether whoever reaches the port can spend the configured key. */
+/** Whether everybody who reaches the port can spend the configured key. */
 const isSpent = ({ apiKey, clients, apiKeyFallback }: Config): boolean =>
   apiKey !== undefined && clients === undefined && apiKeyFallback !== 'never';
 
 /**
- * What the log says of who can use the proxy, once it listens. A port that is open to other machines without
- * TLS is a warning if tokens cross the network, or if others can spend the configured key; it is none if
- * clients send keys of their own, because the reference leaves that open too. The admin listener asks for no
- * key. `inherited`: the address of a socket of systemd, which counts in place of --listen-address.
+ * Logs who else can use the proxy, once it listens. It warns if other machines reach the port without TLS,
+ * and tokens would cross the network or others can spend the configured key. It does not warn if clients send
+ * keys of their own, because the reference proxy does not warn either. An open admin listener is logged,
+ * because it asks for no key. `inherited`: the address of a socket of systemd, which counts in place of
+ * --listen-address.
  */
 export function tellReach(
   config: Config,
@@ -102,8 +103,8 @@ export function tellReach(
   log: Readonly<Record<'info' | 'warn', (line: string) => void>>,
   inherited?: string,
 ): void {
-  // Our image and other container engines set the first variable, and Kubernetes the second. The network of a
-  // container decides who reaches its listeners, which are meant to be open.
+  // Our image and other container engines set `container`, and Kubernetes sets the other variable. The
+  // network of a container decides who reaches its listeners, which are meant to be open.
   const isMeant = Boolean(env['container']) || Boolean(env['KUBERNETES_SERVICE_HOST']);
   const tell = (line: string): void => (isMeant ? log.info(line) : log.warn(line));
   const { adminAddress, clients, tlsCertPath, listenAddress } = config;

@@ -26,15 +26,15 @@ export interface Flag extends Pick<Kind<unknown>, 'type' | 'value'> {
   readonly default?: string;
   readonly help: string;
   readonly aliases?: readonly FlagAlias[];
-  /** Another flag without which it stops the start, and why. */
+  /** Another flag that this flag needs, and why. Without it the proxy does not start. */
   readonly needs?: readonly [flag: string, because: string];
-  /** What to write, for a word without a flag that was probably meant for this one. */
+  /** What to write instead, if a word without a flag was probably meant for this flag. */
   readonly bare?: string;
-  /** Works, but --help does not list it. */
+  /** The flag works, but --help does not list it. */
   readonly hidden?: true;
-  /** No variable sets it: it prints something, or must be visible in the list of processes. */
+  /** No variable sets this flag: it prints something, or must be visible in the list of processes. */
   readonly commandLineOnly?: true;
-  /** Why it does nothing, which a warning says. */
+  /** Why the flag does nothing any more; a warning quotes this reason. */
   readonly retired?: string;
 }
 

@@ -24,7 +24,7 @@ const NAMES = [...PRODUCT_NAMES.flatMap((product) => [`ARK-${product}`, `SEV-${p
 /**
  * The hardware roots to trust: the vendors', or those of --unsafe-trust-roots, which are for simulators only.
  * Throws unsafe_roots_refused if the API, or the CDN that a manifest would come from, belongs to the real
- * service: anybody could pass for it. Also throws as `readTrustRoots` does.
+ * service: anybody could impersonate the service. Also throws the errors of `readTrustRoots`.
  */
 export function trustRoots(
   config: Pick<Config, 'unsafeTrustRoots' | 'apiEndpoint' | 'cdnBaseUrl' | 'manifestPath'>,
@@ -44,15 +44,15 @@ export function trustRoots(
 /**
  * Whether `host` (with or without a port) belongs to the real service, however it is spelled: parsing it as a
  * URL normalises case, port, percent-encoding and full-width forms. A text that cannot be read as a host
- * counts as one of the service.
+ * counts as a host of the service.
  */
 function belongsToService(host: string): boolean {
-  if (isIP(host) !== 0) return false; // an IPv6 address comes without brackets, and a URL cannot hold it so
+  if (isIP(host) !== 0) return false; // an IPv6 address without brackets, which is no host of a URL
   const url = URL.parse(`https://${host.trim()}`);
   return url === null || url.hostname === '' || isProductionHost(url.hostname);
 }
 
-/** What to do in case the service of this machine is a simulator; undefined if it cannot be, or is fine. */
+/** A hint for errors that a simulator on this machine may have caused; undefined for other errors. */
 export const simulatorHint = (
   { blame, code }: Pick<PrivatemodeError, 'blame' | 'code'>,
   { apiEndpoint }: Pick<Config, 'apiEndpoint'>,
@@ -71,8 +71,8 @@ export function withSimulatorHint(error: PrivatemodeError, config: Pick<Config, 
 
 /**
  * Reads the hardware roots from the `*.pem` files of a directory, and identifies each by the CN of its
- * subject. Throws config_invalid for a certificate that is unreadable, of another name, there twice or
- * without its counterpart (ARK and SEV of one product), and for a directory without certificates.
+ * subject. Throws config_invalid for a directory without certificates, and for a certificate that is
+ * unreadable, unknown, there twice, or without its counterpart (ARK and SEV of one product).
  */
 function readTrustRoots(directory: string): TrustRoots {
   const refuse = (problem: string, cause?: unknown) => invalid(`--unsafe-trust-roots: ${problem}`, cause);

@@ -8,22 +8,22 @@ import { urlHost } from '../network/addresses.ts';
 export type ReadFile = (path: string) => Uint8Array;
 
 /**
- * Parses `text`, the value of a setting, and reads the file that it names as `@FILE`, so that a problem with
- * that shows at the start. `flag`: the name of the setting, for messages. `files`: in place of the disk.
+ * Parses `text`, the value of a setting. A file that the value names as `@FILE` is read, too, so that its
+ * problems show at the start. `flag`: the name of the setting, for messages. `files`: replaces the disk.
  */
 export type Parse<Value> = (flag: string, text: string, files?: ReadFile) => Value;
 
 export const invalid = (message: string, cause?: unknown): PrivatemodeError =>
   new PrivatemodeError('config_invalid', message, { cause });
 
-/** The error for a wrong value, which it quotes: not for flags that may hold a key. */
+/** The error for a wrong value. It quotes the value, so it is not for flags that may hold a key. */
 export function wants(flag: string, wanted: string, text: string): PrivatemodeError {
   const shown = text.replace(/\/\/[^/]*@/, '//…@'); // without a password
   const quoted = JSON.stringify(shown.length > 80 ? `${shown.slice(0, 80)}…` : shown);
   return invalid(`${flag} wants ${wanted}, not ${quoted}`);
 }
 
-/** The parser of texts that `read` understands; it gives undefined for any text that is not as `wanted`. */
+/** Makes a parser of `read`, which returns undefined for a text that is not as `wanted` says. */
 const parser =
   <Value>(wanted: string, read: (text: string) => Value | undefined): Parse<Value> =>
   (flag, text) => {
@@ -32,19 +32,19 @@ const parser =
     return value;
   };
 
-/** Texts of this pattern, unchanged. */
+/** Accepts texts of this pattern, and returns them unchanged. */
 const matching = (pattern: RegExp, wanted: string): Parse<string> =>
   parser(wanted, (text) => (pattern.test(text) ? text : undefined));
 
 export const asWritten: Parse<string> = (_, text) => text;
 
-/** What Go's strconv.ParseBool accepts; existing deployments use it. */
+/** Accepts what Go's strconv.ParseBool accepts, because existing deployments use it. */
 export const parseBoolean = parser('true or false', (text) => {
   const [word, no] = /^(?:[1tT]|true|TRUE|True|([0fF]|false|FALSE|False))$/.exec(text) ?? [];
   return word === undefined ? undefined : no === undefined;
 });
 
-/** Undefined if the text is no whole number of that range. Up to 15 digits, a Number is exact. */
+/** Reads a whole number from `least` to `most`; else undefined. A Number is exact up to 15 digits. */
 function wholeNumber(text: string, least: number, most: number): number | undefined {
   const value = /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
   return value >= least && value <= most ? value : undefined;
@@ -79,12 +79,12 @@ export const parseProtocolVersion = matching(
   'a version of three numbers such as v1.40.0',
 );
 
-/** setTimeout fires at once beyond 2^31-1 ms. */
+/** The longest duration. Beyond 2^31-1 ms setTimeout fires at once. */
 const MAX_DURATION_MS = 24 * 24 * 3_600_000;
 /** Each unit in ms. Two rows look alike: µ is the micro sign in one and the Greek letter in the other. */
 const MS = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
-/** Go's notation: a sequence of numbers with units, `1h30m`, `1.5s`, or `0`. Gives ms. */
+/** Reads Go's notation, a sequence of numbers with units: `1h30m`, `1.5s`, or `0`. Returns ms. */
 export const durationFrom = (leastMs: number): Parse<number> =>
   parser(`a duration such as 30s, 5m or 1h30m, from ${leastMs}ms to 576h`, (text) => {
     const parts = [...text.matchAll(/(\d+(?:\.\d*)?)(ns|us|µs|μs|ms|s|m|h)/g)];
@@ -94,10 +94,10 @@ export const durationFrom = (leastMs: number): Parse<number> =>
     return ms >= leastMs && ms <= MAX_DURATION_MS ? ms : undefined;
   });
 
-/** From least to most severe. In Go's slog their numbers are -4, 0, 4 and 8; in pino 20, 30, 40 and 50. */
+/** Log levels, the least severe first: -4, 0, 4 and 8 in Go's slog; 20, 30, 40 and 50 in pino. */
 const LEVELS = ['debug', 'info', 'warn', 'error'];
 
-/** Reads a level: a name, or a slog number, of which the highest is 8. Gives the number of pino. */
+/** Reads a level: a name, or a number of slog (above 8 counts as 8). Returns the number of pino. */
 export const parseLogLevel = parser('debug, info, warn, error, or a number (-4: debug, 8: error)', (text) => {
   const number = /^[+-]?\d{1,6}$/.test(text) ? Math.min(Number(text), 8) : Number.NaN;
   const level = LEVELS.findIndex((name, k) => name === text.toLowerCase() || number <= 4 * (k - 1));
@@ -111,7 +111,7 @@ const RFC_3339 =
 export function momentIn(text: string): Date | undefined {
   const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
   const midnight = new Date(`${day}T00:00:00Z`);
-  // Date turns 30 February into 2 March.
+  // `Date` turns 30 February into 2 March, so the day is compared.
   if (Number.isNaN(midnight.getTime()) || !midnight.toISOString().startsWith(day)) return undefined;
   return new Date(`${day}T${time}${fraction.slice(0, 4)}${zone.toUpperCase()}`);
 }
@@ -135,8 +135,8 @@ export interface HostPort {
 }
 
 /**
- * Gives the host in lower case, without a dot at its end, and an IPv6 address without brackets. If there is
- * no default port, the text must name one.
+ * Reads a host and a port. The host becomes lower case, without a dot at its end, and an IPv6 address without
+ * brackets. If there is no default port, the text must name a port.
  */
 export const hostPort = (defaultPort?: number): Parse<HostPort> =>
   parser('HOST:PORT without a scheme, such as 127.0.0.1:9090 or [::1]:9090', (text) => {
@@ -144,7 +144,7 @@ export const hostPort = (defaultPort?: number): Parse<HostPort> =>
     return host === undefined || port === undefined ? undefined : { host, port };
   });
 
-/** One of --allowed-hosts, in the form of the `Host` header: `name` or `name:port`, normalised. */
+/** Reads one of --allowed-hosts. Returns it as in the `Host` header, `name` or `name:port`, normalised. */
 export const parseOwnHost = parser('host names with an optional port', (text) => {
   const { host, port } = hostIn(text) ?? {};
   if (host === undefined || port === 0) return undefined;
@@ -155,7 +155,7 @@ export const parseOwnHost = parser('host names with an optional port', (text) =>
 export const socketPath = (listenAddress: string): string | undefined =>
   /^unix:(.*)$/s.exec(listenAddress)?.[1];
 
-/** A host, or `unix:` and the absolute path of a socket: 103 bytes fit macOS, and 108 Linux (sun_path). */
+/** Reads a host, or `unix:` and an absolute path: 103 bytes fit macOS, and 108 fit Linux (sun_path). */
 export const parseListenAddress = parser(
   'a host without port, or unix:/PATH of at most 103 bytes',
   (text) => {
@@ -167,10 +167,10 @@ export const parseListenAddress = parser(
   },
 );
 
-/** As lib/pipeline/plain-members.ts accepts it, but without the characters that separate names here. */
+/** A model's name as lib/pipeline/plain-members.ts accepts it, but without `,`, `=` and `*`. */
 const MODEL_NAME = /^[^\0-\x1f\x7f,=*]{1,256}$/;
 
-/** Reads `NAME=MODEL,…`, where NAME may end in `*`. A NAME has one model, which is not another NAME. */
+/** Reads `NAME=MODEL,…`, where NAME may end in `*`. Each NAME has one model, which is not a NAME itself. */
 export function parseAliases(flag: string, text: string): AliasTable {
   const table = new Map<string, string>();
   for (const item of listOf(asWritten)(flag, text)) {
@@ -187,14 +187,14 @@ export function parseAliases(flag: string, text: string): AliasTable {
   return table;
 }
 
-/** A base URL without its trailing slash: https, or http if the host is this machine. */
+/** Reads a base URL: https, or http if the host is this machine. Removes the slash at its end. */
 export const parseBaseUrl = parser('an https URL without a query', (text) => {
   const { protocol, hostname = '', search, hash, username, href } = URL.parse(text) ?? {};
   const isSafe = protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname));
   return isSafe && `${search}${hash}${username}` === '' ? href?.replace(/\/+$/, '') : undefined;
 });
 
-/** An origin as a browser sends it: any scheme, no path, not the default port of the scheme; or *. */
+/** Reads an origin as browsers send it: any scheme, no path, not the scheme's default port; or *. */
 export const parseOrigin = parser('origins without a path, such as https://chat.example.com, or *', (text) =>
   /^\*$|^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.test(text)
     ? text.toLowerCase().replace(/^(?:(http:.*):80|(https:.*):443)$/, '$1$2')

@@ -1,12 +1,12 @@
 /**
- * A strict reader for DER (ITU-T X.690): definite lengths in their shortest form, single-byte tags, no bytes
- * left over where none belong, bounded depth. It returns views into the input and copies nothing. Below it,
- * the values of primitive elements, and the PEM text (RFC 7468) around certificates. Every function throws
- * PrivatemodeError('evidence_malformed') and nothing else.
+ * A strict reader for DER (ITU-T X.690). The reader demands definite lengths in their shortest form,
+ * single-byte tags, no trailing bytes and bounded depth. It returns views into the input and copies nothing.
+ * This file also reads values of primitive elements, and the PEM text (RFC 7468) of certificates. Every
+ * function throws PrivatemodeError('evidence_malformed') and nothing else.
  */
 import { PrivatemodeError } from '../errors.ts';
 
-/** Universal tags as they appear in the identifier octet, SEQUENCE and SET with their constructed bit. */
+/** ASN.1 universal tags as the identifier octet has them. SEQUENCE and SET include the constructed bit. */
 export const TAG = {
   boolean: 0x01,
   integer: 0x02,
@@ -25,18 +25,18 @@ export const TAG = {
   set: 0x31,
 } as const;
 
-/** Context-specific tag number `n`: constructed (`explicit`) or primitive. */
+/** The tag of context-specific number `n`: constructed, as EXPLICIT tagging is, or primitive. */
 export const contextTag = (n: number, constructed: boolean): number => (constructed ? 0xa0 : 0x80) | n;
 
 export type Der = Readonly<ReturnType<typeof readElement>>;
 
 const MAX_DEPTH = 24;
 
-/** The error, with this message, for evidence that cannot be read. */
+/** Makes the error, with this message, for evidence that cannot be read. */
 export const malformed = (message: string): PrivatemodeError =>
   new PrivatemodeError('evidence_malformed', message);
 
-/** `depth` is 0 for the outermost element; `full` is the element with its header. */
+/** `depth` is 0 for the outermost element. `full` is the whole element, including its header. */
 function readElement(bytes: Uint8Array, start: number, depth: number) {
   if (depth > MAX_DEPTH) throw malformed('DER is nested too deeply');
   const [tag, first] = bytes.subarray(start);
@@ -47,7 +47,7 @@ function readElement(bytes: Uint8Array, start: number, depth: number) {
   if (contentStart > bytes.length) throw malformed('DER ends inside a length');
   const digits = bytes.subarray(start + 2, contentStart);
   const length = isLong ? digits.reduce((sum, byte) => sum * 256 + byte, 0) : first;
-  // An indefinite length has no digits, so it is below the least number of the long form, too.
+  // An indefinite length has no digits, so it counts as 0, which the long form may not state.
   if (isLong && length < Math.max(0x80, 256 ** (digits.length - 1)))
     throw malformed('DER uses a length that is indefinite, or not in its shortest form');
   const end = contentStart + length;
@@ -55,21 +55,21 @@ function readElement(bytes: Uint8Array, start: number, depth: number) {
   return { tag, full: bytes.subarray(start, end), content: bytes.subarray(contentStart, end), depth };
 }
 
-/** The one element that the bytes consist of; trailing bytes are refused. */
+/** Reads the one element that the bytes consist of. Refuses trailing bytes. */
 export function parseDer(bytes: Uint8Array, tag?: number): Der {
   const element = readElement(bytes, 0, 0);
   if (element.full.length !== bytes.length) throw malformed('bytes follow the DER element');
   return expectTag(element, tag);
 }
 
-/** Returns the element if it is there and has this tag (any tag, if none is given); throws otherwise. */
+/** Returns the element. Throws if it is missing, or if `tag` is given and the element has another tag. */
 export function expectTag(element: Der | undefined, tag = element?.tag): Der {
   if (element === undefined) throw malformed('a DER element is missing');
   if (element.tag === tag) return element;
   throw malformed(`DER tag 0x${element.tag.toString(16)} where 0x${tag?.toString(16)} belongs`);
 }
 
-/** The elements inside a constructed element, in order. */
+/** Reads the elements inside a constructed element, in order. */
 export function children({ tag, content, depth }: Der): Der[] {
   if ((tag & 0x20) === 0) throw malformed('a primitive DER element was opened');
   const found: Der[] = [];
@@ -81,7 +81,7 @@ export function children({ tag, content, depth }: Der): Der[] {
   return found;
 }
 
-/** The one element inside an EXPLICIT wrapper. */
+/** Reads the one element inside an EXPLICIT wrapper. */
 export function onlyChild(element: Der): Der {
   const [child, ...rest] = children(element);
   if (child === undefined || rest.length > 0) throw malformed('not exactly one DER element');
@@ -96,7 +96,7 @@ export function readSequence<T>(element: Der, read: (cursor: DerCursor) => T): T
   return value;
 }
 
-/** Reads the elements of a SEQUENCE one after the other, some of them optional. */
+/** Reads the elements of a SEQUENCE one after the other. Some of them may be optional. */
 export class DerCursor {
   readonly #elements: Der[];
 
@@ -104,35 +104,35 @@ export class DerCursor {
     this.#elements = children(expectTag(sequence, TAG.sequence));
   }
 
-  /** The next element, which must have this tag (any, if none is given). */
+  /** Takes the next element. If `tag` is given, the element must have this tag. */
   take(tag?: number): Der {
     return expectTag(this.#elements.shift(), tag);
   }
 
-  /** Reads the next element with `read` if it has this tag; else consumes nothing and returns undefined. */
+  /** Reads the next element with `read` if its tag is `tag`; else takes nothing and returns undefined. */
   optional<T>(tag: number, read: (element: Der) => T): T | undefined {
     return this.#elements[0]?.tag === tag ? read(this.take()) : undefined;
   }
 
-  /** The remaining elements, each of which must have this tag (any, if none is given). */
+  /** Takes all remaining elements. If `tag` is given, each of them must have this tag. */
   rest(tag?: number): Der[] {
     return this.#elements.splice(0).map((element) => expectTag(element, tag));
   }
 
-  /** Throws if the caller has left elements. */
+  /** Throws if the caller has not taken all elements. */
   end(): void {
     if (this.#elements.length > 0) throw malformed('unexpected DER elements follow');
   }
 }
 
-/** BOOLEAN: DER allows 00 and FF only. */
+/** Reads a BOOLEAN. DER allows the bytes 00 and FF only. */
 export function readBoolean(element: Der): boolean {
   const { content } = expectTag(element, TAG.boolean);
   if (content.length !== 1 || (content[0] !== 0x00 && content[0] !== 0xff)) throw malformed('bad BOOLEAN');
   return content[0] === 0xff;
 }
 
-/** The bytes of a non-negative INTEGER (or ENUMERATED) without a leading zero byte; one byte 00 for zero. */
+/** The bytes of a non-negative INTEGER (or ENUMERATED), without a leading zero byte. Zero is one byte 00. */
 export function readUnsigned(element: Der, tag: number = TAG.integer): Uint8Array {
   const { content } = expectTag(element, tag);
   const [first = 0x80, second = 0x80] = content;
@@ -141,7 +141,7 @@ export function readUnsigned(element: Der, tag: number = TAG.integer): Uint8Arra
   return first === 0 && content.length > 1 ? content.subarray(1) : content;
 }
 
-/** A non-negative INTEGER (or ENUMERATED) of at most `max`; `max` is at most 2^32 - 1. */
+/** A non-negative INTEGER (or ENUMERATED) of at most `max`, which is at most 2^32 - 1. */
 export function readSmallInteger(element: Der, max: number, tag?: number): number {
   const bytes = readUnsigned(element, tag);
   const value = bytes.reduce((sum, byte) => sum * 256 + byte, 0);
@@ -149,10 +149,10 @@ export function readSmallInteger(element: Der, max: number, tag?: number): numbe
   return value;
 }
 
-/** What `readUnsigned` returns, as lower-case hex of whole bytes: the form of all serial numbers here. */
+/** Reads an INTEGER as lower-case hex of whole bytes. All serial numbers here have this form. */
 export const readSerial = (element: Der): string => Buffer.from(readUnsigned(element)).toString('hex');
 
-/** OBJECT IDENTIFIER in dotted decimal form; no arc may have more than 53 bits. */
+/** An OBJECT IDENTIFIER in dotted decimal form. Refuses an arc of more than 53 bits. */
 export function readOid(element: Der): string {
   const { content } = expectTag(element, TAG.oid);
   const arcs: number[] = [];
@@ -171,21 +171,21 @@ export function readOid(element: Der): string {
   return [root, first - root * 40, ...rest].join('.');
 }
 
-/** OCTET STRING, primitive as DER demands. */
+/** The bytes of an OCTET STRING, which DER demands to be primitive. */
 export const readOctetString = (element: Der): Uint8Array => expectTag(element, TAG.octetString).content;
 
-/** The bytes of a BIT STRING. At most `most` bits of the last byte do not count (DER demands zeros there). */
+/** The bytes of a BIT STRING. Up to `most` bits of the last byte may be unused; DER demands zeros there. */
 export function readBitString(element: Der, most: number): Uint8Array {
   const { content } = expectTag(element, TAG.bitString);
   const [unused = 8] = content;
   const bytes = content.subarray(1);
-  // Without a last byte, no bit of it can be unused.
+  // A BIT STRING without data bytes cannot have unused bits.
   const last = bytes.at(-1) ?? 0xff;
   if (unused > most || (last & ((1 << unused) - 1)) !== 0) throw malformed('bad BIT STRING');
   return bytes;
 }
 
-/** The kinds of text: the encoding, and the characters that it allows. TeletexString is read as Latin-1. */
+/** The kinds of text: encoding and allowed characters. A TeletexString is read as Latin-1. */
 const TEXTS: Readonly<Record<number, readonly [BufferEncoding, RegExp]>> = {
   [TAG.utf8String]: ['utf8', /^/],
   [TAG.printableString]: ['latin1', /^[A-Za-z0-9 '()+,\-./:=?*&@]*$/],
@@ -197,14 +197,14 @@ const TEXTS: Readonly<Record<number, readonly [BufferEncoding, RegExp]>> = {
 export function readText({ tag, content }: Der): string {
   const [encoding, characters] = TEXTS[tag] ?? [];
   const text = Buffer.from(content).toString(encoding);
-  // What is not UTF-8 was replaced, and does not give the same bytes again.
+  // Decoding replaces invalid UTF-8, so encoding the text again gives other bytes.
   if (characters?.test(text) && Buffer.compare(Buffer.from(text, encoding), content) === 0) return text;
   throw malformed(`a string of tag 0x${tag.toString(16)} cannot be read`);
 }
 
 const TIME = /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
 
-/** UTCTime or GeneralizedTime in the one form RFC 5280 4.1.2.5 allows: seconds present, `Z`, no fraction. */
+/** A UTCTime or GeneralizedTime in the only form of RFC 5280 4.1.2.5: with seconds and `Z`, no fraction. */
 export function readTime({ tag, content }: Der): Date {
   if (tag !== TAG.utcTime && tag !== TAG.generalizedTime) throw malformed('a time is missing');
   const text = Buffer.from(content).toString('latin1');
@@ -212,7 +212,7 @@ export function readTime({ tag, content }: Der): Date {
   const [, year, month, day, hour, minute, second] = TIME.exec(century + text) ?? [];
   const iso = `${year}-${month}-${day}T${hour}:${minute}:${second}.000Z`;
   const time = new Date(iso);
-  // Date reads some days that do not exist, such as 30 February, as later ones.
+  // The Date constructor takes some days that do not exist, such as 30 February, for later days.
   if (Number.isNaN(time.getTime()) || time.toISOString() !== iso)
     throw malformed('a time is not in the form of RFC 5280, or does not exist');
   return time;
@@ -221,8 +221,8 @@ export function readTime({ tag, content }: Der): Date {
 const BLOCK = /-----BEGIN CERTIFICATE-----\r?\n([A-Za-z0-9+/=\r\n]*?)\r?\n?-----END CERTIFICATE-----/g;
 
 /**
- * Reads the CERTIFICATE blocks of a PEM text, at least one. Only white space may stand between and around
- * them, and their base64 must be canonical.
+ * Decodes the CERTIFICATE blocks of a PEM text, at least one. Only white space may stand between the blocks
+ * and around them. The base64 of each block must be canonical.
  */
 export function decodeCertificates(text: string): Uint8Array[] {
   const blocks = [...text.matchAll(BLOCK)];
@@ -237,9 +237,9 @@ export function decodeCertificates(text: string): Uint8Array[] {
   });
 }
 
-/** The DER of a text of at most 100,000 characters that holds exactly one CERTIFICATE block. */
+/** The DER of a PEM text of at most 100,000 characters that holds exactly one CERTIFICATE block. */
 export function decodeOneCertificate(text: string): Uint8Array {
-  // Room for the largest certificate that is read, with line breaks.
+  // This length has room for the largest certificate that parseCertificate reads, with line breaks.
   if (text.length > 100_000) throw malformed('a certificate in PEM is too large');
   const [der, ...rest] = decodeCertificates(text);
   if (der === undefined || rest.length > 0) throw malformed('not exactly one CERTIFICATE block');

@@ -3,16 +3,16 @@ import { IV_BYTES, type SealedParts, type SecretKey, TAG_BYTES } from '#crypto';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** Shared with the attested service. */
+/** The secret that is shared with the attested service. */
 export interface InferenceSecret {
-  readonly id: string; // base64(SHA-256(HPKE public key))
-  readonly key: SecretKey; // 32 bytes
+  readonly id: string; // base64 of the SHA-256 of the HPKE public key
+  readonly key: SecretKey; // an AES key of 32 bytes
 }
 
-/** Makes the message of one long plaintext, in ASCII: `head`, what `update` writes, and `final`. */
+/** Makes the message of a long plaintext in three parts of ASCII: `head`, what `update` writes, `final`. */
 export type MessageSealer = ReturnType<typeof sealerOf>;
 
-/** `id:nonce:` of a message. Nothing compares them, but a JSON string must hold them as they stand. */
+/** `id:nonce:` of a message. The values are not checked, but a JSON string must hold them without escapes. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
@@ -21,22 +21,22 @@ const malformed = () =>
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 
 /**
- * The cipher of one attempt: a random nonce and two counters, which authenticate a response, so the id and
- * the nonce that stand in it need not. Throws `internal` after 2^32 messages. `options`, for tests: nonce and
- * ivs of 12 bytes, and the start of both counters.
+ * The cipher of one attempt. Its random nonce and its two counters authenticate a response, so the id and the
+ * nonce that a response states are not checked. Throws `internal` after 2^32 messages. `options` are for
+ * tests: a nonce and ivs of 12 bytes, and the start of both counters.
  */
 export class RequestCipher {
-  /** Whether a response message came, whether it opens or not. Text in place of one does not count. */
+  /** Whether a response message has come, even one that does not open. Other text does not count as one. */
   hasReceived = false;
   readonly #key: SecretKey;
   readonly #ivs: (() => Uint8Array) | undefined;
   readonly #prefix: string;
   readonly #first: number;
-  readonly #aad = Buffer.alloc(IV_BYTES + 4); // the nonce, which is as long as an iv, and a number
-  readonly #sentIvs: string[] = []; // in hex: a gateway could send our own messages back as a response
+  readonly #aad = Buffer.alloc(IV_BYTES + 4); // the nonce, as long as an iv, and a message number
+  readonly #sentIvs: string[] = []; // ivs in hex; a gateway could send our own messages back as a response
   #received = 0;
   #failure: unknown;
-  #head: string; // of the last message: most of a response have the same one
+  #head: string; // `id:nonce:` of the last message, which most messages of a response share
 
   constructor(
     { id, key }: InferenceSecret,
@@ -51,12 +51,12 @@ export class RequestCipher {
     this.#first = sequence;
   }
 
-  /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
+  /** The length of the message in bytes, quotes included, for a plaintext of this many bytes. */
   sealedLength(plaintextBytes: number): number {
     return this.#prefix.length + 2 * (IV_BYTES + plaintextBytes + TAG_BYTES) + 2;
   }
 
-  /** Gives messages in quotes; a long one as its sealer. Throws `internal` after a response message. */
+  /** Returns messages in quotes, or sealers for long ones. Throws `internal` after a response message. */
   seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
     return plaintexts.map((plaintext) => {
       if (this.hasReceived || this.#failure !== undefined) throw internal('sealing after the response began');
@@ -65,15 +65,15 @@ export class RequestCipher {
       const encryption = this.#key.seal(iv, this.#aadFor(this.#sentIvs.length));
       this.#sentIvs.push(ivText);
       const sealer = sealerOf(`${this.#prefix}${ivText}:`, encryption);
-      if (plaintext.length > 512) return sealer; // shorter ones cost less in one piece
+      if (plaintext.length > 512) return sealer; // a short message costs less in one piece
       return `${sealer.head}${encryption.update(plaintext).toString('hex')}${sealer.final()}`;
     });
   }
 
   /**
-   * Opens the next response messages, without their quotes, in the order in which they were sealed. Returns
-   * each byte as one character (latin1). If one fails, all do: throws response_malformed, or
-   * response_not_authentic for a wrong tag or a message of the request; later calls throw the same.
+   * Opens the next response messages, given without quotes, in the order in which they were sealed. Returns
+   * plaintexts whose characters are bytes (latin1). If one message fails, the call throws response_malformed,
+   * or response_not_authentic for a wrong tag or a message of the request. Later calls throw the same error.
    */
   open(messages: readonly string[]): string[] {
     if (this.#failure !== undefined) throw this.#failure;
@@ -92,13 +92,12 @@ export class RequestCipher {
   #aadFor(number: number): Uint8Array {
     const sequence = this.#first + number;
     if (sequence >= 2 ** 32) throw internal('the message counter is exhausted');
-    this.#aad.writeUInt32LE(sequence, IV_BYTES); // all else on this wire is big-endian
+    this.#aad.writeUInt32LE(sequence, IV_BYTES); // little-endian, unlike all other numbers of the protocol
     return new Uint8Array(this.#aad);
   }
 
-  /** Takes the next response message apart. */
   #receive(message: string): SealedParts {
-    // startsWith takes six times as long
+    // `startsWith` would take six times as long as this comparison.
     if (message.slice(0, this.#head.length) !== this.#head) {
       const nonceAt = message.indexOf(':') + 1;
       this.#head = message.slice(0, message.indexOf(':', nonceAt) + 1);
@@ -120,14 +119,13 @@ export class RequestCipher {
 
 function sealerOf(head: string, encryption: ReturnType<SecretKey['seal']>) {
   return {
-    head, // `"id:nonce:iv:`
-    /** Writes the ciphertext as hex, twice as many bytes, to `target` from `at` on. */
+    head, // the beginning `"id:nonce:iv:`
+    /** Writes the ciphertext as hex, two bytes for each byte, to `target` from `at` on. */
     update(plaintext: Uint8Array, target: Buffer, at: number): void {
       const ciphertext = encryption.update(plaintext);
       target.write(ciphertext.toString('hex'), at, 'latin1');
       releaseMemory(ciphertext);
     },
-    /** Hex of the tag, and the closing quote. */
     final(): string {
       encryption.final();
       return `${encryption.getAuthTag().toString('hex')}"`;
@@ -135,10 +133,10 @@ function sealerOf(head: string, encryption: ReturnType<SecretKey['seal']>) {
   };
 }
 
-const WORTH_RELEASING = 4 * 1024; // bytes; releasing fewer costs more than it saves
+const WORTH_RELEASING = 4 * 1024; // bytes; freeing fewer costs more than it saves
 /**
- * Frees the memory of bytes that nobody reads, nor the network or the disk, which would read freed memory.
- * Left to the garbage collector, it costs a full collection (docs/architecture.md H25).
+ * Frees the memory of bytes at once, because otherwise it stays until a full collection (docs/architecture.md
+ * H25). No code and no pending write to network or disk may still need the bytes.
  */
 export function releaseMemory({ buffer, length }: Uint8Array): void {
   if (length < WORTH_RELEASING || length !== buffer.byteLength) return;

@@ -1,31 +1,28 @@
-/** The interface of the body protection: another generation of the protocol changes this room alone. */
+/** The interface to body encryption. Another generation of the protocol changes only lib/envelope. */
 import type { SecretKey } from '#crypto';
 
 export { type InferenceSecret, type MessageSealer, notAuthentic, RequestCipher } from './message-cipher.ts';
 
 export const PROTOCOL_VERSION = 'v1.40.0'; // of the protocol, not the product (docs/protocol/inference.md 3)
-/** With the value `false`, it says "not encrypted", and nothing authenticates it (section 6). */
+/** The value `false` says "unencrypted". Nothing authenticates the header (docs/protocol/inference.md 6). */
 export const ENCRYPTED_HEADER = 'privatemode-encrypted';
 
 export interface ProtectedAttempt {
   readonly secretId: string;
   readonly key: SecretKey;
-  readonly model: string | undefined; // checked already (lib/pipeline/plain-members.ts)
+  readonly model: string | undefined; // the model's name, checked by lib/pipeline/plain-members.ts
   readonly shardKey: string | undefined;
   /** Which certificates of its GPUs the service should accept. */
   readonly gpuPolicy: {
-    readonly allowUnknown: boolean; // those that the status service does not know
-    readonly gracePeriodHours: number; // after a revocation; 0: none
+    readonly allowUnknown: boolean; // whether to accept certificates unknown to NVIDIA's status service
+    readonly gracePeriodHours: number; // how long a revoked certificate is accepted; 0: not at all
   };
-  readonly nowMs: number; // wall clock, since 1970
+  readonly nowMs: number; // ms since 1970, by the wall clock
 }
 
-/** The last policy under a key, and its MAC: the requests of one second have the same. */
-const macs = new WeakMap<SecretKey, { readonly policy: string; readonly mac: string }>();
-
 /**
- * The protection headers of one attempt but the version (docs/protocol/inference.md 2 and 7). Values are
- * latin1: the model's holds its UTF-8 bytes.
+ * The protection headers of one attempt, except the version (docs/protocol/inference.md 2 and 7). Values are
+ * latin1, so the UTF-8 bytes of the model's name become one character each.
  */
 export function protectionHeaders(attempt: ProtectedAttempt): Record<string, string> {
   const { secretId, key, model, shardKey, gpuPolicy } = attempt;
@@ -33,15 +30,10 @@ export function protectionHeaders(attempt: ProtectedAttempt): Record<string, str
   const unknown = gpuPolicy.allowUnknown ? ',allow-unknown' : '';
   const notBefore = Math.floor(attempt.nowMs / 1000) - gpuPolicy.gracePeriodHours * 3600;
   const policy = `rules=allow-good${revoked}${unknown}; revocation-time-not-before=${notBefore}`;
-  let known = macs.get(key);
-  if (known?.policy !== policy) {
-    known = { policy, mac: key.hmacSha256(policy) };
-    macs.set(key, known);
-  }
   return {
     'Privatemode-Secret-ID': secretId,
     'Privatemode-NVIDIA-OCSP-Policy': policy,
-    'Privatemode-NVIDIA-OCSP-Policy-MAC': known.mac,
+    'Privatemode-NVIDIA-OCSP-Policy-MAC': key.hmacSha256(policy),
     ...(model !== undefined && { 'Privatemode-Target-Model': Buffer.from(model, 'utf8').toString('latin1') }),
     ...(shardKey !== undefined && { 'Privatemode-Shard-Key': shardKey }),
   };

@@ -1,4 +1,4 @@
-/** Stores files so that they survive a crash, and opens those of this user: no link is followed there. */
+/** Stores files so that they survive a crash, and opens this user's own files without following links. */
 import { randomUUID } from 'node:crypto';
 import { constants, mkdirSync } from 'node:fs';
 import { type FileHandle, link, lstat, mkdir, open, rename, unlink } from 'node:fs/promises';
@@ -10,8 +10,8 @@ type Content = Uint8Array | string;
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 
 /**
- * Stores a file under a name that no file has yet. Resolves with false, and stores nothing, if the name is
- * taken: link fails then, also if two processes try at once. Without hard links there is a copy instead.
+ * Stores a file under a name that no file has yet. If the name is taken, even by another process just now,
+ * link fails: resolves with false, and stores nothing. Without hard links, a copy is written instead.
  */
 export async function publish(path: string, content: Content, mode: number): Promise<boolean> {
   const linked = (temporary: string): Promise<void> =>
@@ -23,13 +23,13 @@ export async function publish(path: string, content: Content, mode: number): Pro
   return (await unless('EEXIST', stored)) ?? false;
 }
 
-/** Stores a file in the place of the one that has the name, if any. A link is replaced, not followed. */
+/** Stores a file, and replaces the file that has this name, if any. A link is replaced, not followed. */
 export const replace = (path: string, content: Content, mode: number): Promise<void> =>
   whole(path, content, mode, (temporary) => rename(temporary, path));
 
-/** Writes a temporary file, and calls `name` with its path to give it the other name. */
+/** Writes a temporary file. Then calls `name` with its path, to give the file its final name. */
 async function whole(path: string, content: Content, mode: number, name: (from: string) => Promise<void>) {
-  const temporary = join(dirname(path), `.${randomUUID()}.tmp`); // only a crash leaves it there
+  const temporary = join(dirname(path), `.${randomUUID()}.tmp`); // only a crash leaves this file behind
   try {
     await writeNew(temporary, content, mode);
     await name(temporary);
@@ -38,20 +38,20 @@ async function whole(path: string, content: Content, mode: number, name: (from: 
   }
 }
 
-/** Writes a new file, through to the disk. Throws EEXIST if the file is there already. */
+/** Writes a new file through to the disk. Throws EEXIST if the file exists already. */
 async function writeNew(path: string, content: Content, mode: number): Promise<void> {
   await using file = await open(path, 'wx', mode);
   await file.writeFile(content);
   await file.sync();
 }
 
-/** Writes in one go. Throws ENOSPC if the disk takes only a part. */
+/** Writes all bytes in one call. Throws ENOSPC if the disk takes only a part of them. */
 export async function writeAll(file: FileHandle, bytes: Buffer): Promise<void> {
   const { bytesWritten } = await file.write(bytes);
   if (bytesWritten < bytes.length) throw diskError('ENOSPC', 'short write');
 }
 
-/** Makes new names in the directory survive a power cut, if the file system can do that (Windows cannot). */
+/** Makes new names in a directory survive a power cut. Windows and some file systems cannot do this. */
 export async function syncDirectory(path: string): Promise<void> {
   if (process.platform === 'win32') return;
   await using directory = await open(path, 'r');
@@ -61,14 +61,14 @@ export async function syncDirectory(path: string): Promise<void> {
 // Windows has neither O_NOFOLLOW nor O_NONBLOCK.
 const { O_NOFOLLOW = 0, O_NONBLOCK = 0, O_APPEND, O_CREAT, O_RDONLY, O_WRONLY } = constants;
 
-/** Opens a file for reading, and waits for no FIFO. Throws ELOOP for a link. */
+/** Opens a file for reading. A FIFO does not block the call. Throws ELOOP for a link. */
 export const openToRead = (path: string): Promise<FileHandle> =>
   open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 
-/** The longest line that is read, in characters. A longer one gets an empty text, to fit into memory. */
+/** The longest line that is read, in characters. A longer line counts as empty, to save memory. */
 const LONGEST_LINE = 1024 * 1024;
 
-/** Yields the lines of a file, numbered from 1. `isWhole`: false for a last line that a crash cut off. */
+/** Yields the lines of a file, numbered from 1. `isWhole` is false for a last line that a crash cut off. */
 export async function* linesOf(path: string) {
   const handle = await openToRead(path);
   let [rest, number, isTooLong] = ['', 0, false];
@@ -85,8 +85,8 @@ export async function* linesOf(path: string) {
 }
 
 /**
- * As openToRead, for writing at the end. Makes the file and its directory, for this user alone. Throws
- * ENOTDIR if the directory is a link: somebody else may change what that names.
+ * Opens a file for writing at its end, without following a link. Makes file and directory, for this user
+ * alone. Throws ENOTDIR if the directory is a link, because somebody else may change where the link leads.
  */
 export async function openOwnToAppend(path: string): Promise<FileHandle> {
   const directory = dirname(path);
@@ -96,30 +96,30 @@ export async function openOwnToAppend(path: string): Promise<FileHandle> {
 }
 
 /**
- * Makes a directory, and the missing ones around it; resolves with the outermost of these. The path is made
- * absolute, because Node never returns for one relative to a deleted directory (docs/architecture.md H30).
+ * Makes a directory and its missing parents. Resolves with the outermost one that was made. The path is made
+ * absolute, because in a deleted directory Node never returns for a relative one (docs/architecture.md H30).
  */
 export const makeDirectory = (path: string, mode?: number): Promise<string | undefined> =>
   mkdir(resolve(path), { recursive: true, mode });
 
-/** As makeDirectory, for callers that cannot wait. */
+/** Does the same as makeDirectory, for callers that cannot wait for a promise. */
 export const makeDirectorySync = (path: string, mode?: number): string | undefined =>
   mkdirSync(resolve(path), { recursive: true, mode });
 
-/** The result of `work`, or undefined if it fails with this code; any other failure is thrown. */
+/** The result of `work`, or undefined if it fails with the error code `code`. Other failures are thrown. */
 export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined> =>
   work.catch((error: NodeJS.ErrnoException) => {
     if (error.code !== code) throw error;
     return undefined;
   });
 
-/** An error such as the file system throws. */
+/** Makes an error such as the file system throws. */
 const diskError = (code: string, message: string, path?: string): Error =>
   Object.assign(new Error(message), { code, path });
 
 /**
- * The result of work on the disk. Throws ETIMEDOUT after 10 s, because a disk behind a network may neither
- * answer nor fail; the work itself goes on.
+ * The result of `work` on the disk. Throws ETIMEDOUT after 10 s, because a network disk may neither answer
+ * nor fail. The work itself goes on.
  */
 export async function inTime<T>(work: Promise<T>, clock = systemClock): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();

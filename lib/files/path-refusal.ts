@@ -18,17 +18,17 @@ const REASONS: Readonly<Record<string, string>> = {
   ETIMEDOUT: 'the disk takes longer than 10 s',
 };
 
-/** The code of what the file system threw, and what to do; the message of any other error. */
+/** For an error of the file system: its code, and what to do. For any other error: its message. */
 export function reasonOf(thrown: unknown): string {
   const { code = '', message } = thrown as NodeJS.ErrnoException;
   return Object.hasOwn(REASONS, code) ? `${code}: ${REASONS[code]}` : message;
 }
 
-/** The error config_invalid for `what`, a file that cannot be read. `thrown`: what the file system threw. */
+/** Makes the error config_invalid: the file `what` cannot be read. The file system threw `thrown`. */
 export const fileUnreadable = (what: string, thrown: unknown): PrivatemodeError =>
   new PrivatemodeError('config_invalid', `failed to read ${what}: ${reasonOf(thrown)}`, { cause: thrown });
 
-/** What `read` gives for a path that somebody named. `what`: its name in messages. Throws config_invalid. */
+/** Returns what `read` returns for the path. `what` names the file in messages. Throws config_invalid. */
 export function readNamed<T = Buffer>(
   what: string,
   path: string,

@@ -1,7 +1,7 @@
-/** Decides from the head of a request what it is, before anything is done for it. */
+/** Decides from the head of a request what the request is, before anything is done for it. */
 import type { IncomingMessage } from 'node:http';
 import { type Client, requireEndpoint } from '../access/authenticate.ts';
-import type { LocalId, Offered } from '../api/endpoints.ts';
+import type { LocalId } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-response.ts';
 import { matchEndpoint } from '../api/match-endpoint.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
@@ -13,18 +13,17 @@ export type Admission =
   | ReturnType<typeof matchEndpoint>
   | { readonly kind: 'preflight'; readonly format: ErrorFormat; readonly headers: Record<string, string> };
 
-/** Our own pages that everybody may read. */
+/** The proxy's own pages that everybody may read. */
 const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'healthz', 'readyz']);
 
 /**
- * Checks in this order: an ambiguous head, a preflight, a foreign web page, a stranger, a client that may not
- * use the endpoint. `client` is set even if it is refused what it asked for. `cors`: headers of responses.
- * `offered`: the optional paths that are served. Never throws: a fault of the program is a refusal too.
+ * Checks in this order: an ambiguous head, a preflight, a foreign web page, an unknown client, a client that
+ * may not use the endpoint. `client` is set even if its request is refused. `cors`: headers of responses.
+ * Never throws: a fault of the program becomes a refusal.
  */
 export function admit(
-  deps: Pick<GatewayDeps, 'cors' | 'clients' | 'key' | 'settings'>,
+  deps: Pick<GatewayDeps, 'cors' | 'clients' | 'key' | 'settings' | 'createTranslator'>,
   { method = '', url = '', headers, rawHeaders, httpVersion }: IncomingMessage,
-  offered: readonly Offered[],
 ) {
   let decision: Admission;
   let format: ErrorFormat = 'plain';
@@ -33,14 +32,15 @@ export function admit(
   try {
     const policy = deps.cors();
     cors = corsHeaders(headers.origin, policy);
-    const found = matchEndpoint(method, url, offered, headers.upgrade);
+    const found = matchEndpoint(method, url, deps.createTranslator !== undefined, headers.upgrade);
     decision = found;
     format = found.format;
     const { 'x-api-key': apiKeyHeader, authorization } = headers;
     const sent = { authorization, apiKeyHeader: apiKeyHeader as string | undefined };
     const isOpen = found.kind === 'refusal' || (found.kind === 'local' && OPEN.has(found.id));
     const needsClient = deps.clients !== undefined && !isOpen;
-    // A page under a rebound name has no key that somebody judges. One that is replaced could be any text.
+    // A foreign page that DNS rebinding leads here has no valid key. So a request with a key is a program's,
+    // if we (--clients) or the service check the key. Nobody checks a key that the configured key replaces.
     const { apiKeyFallback: fallback } = deps.settings;
     const leaves =
       found.kind === 'endpoint' && !isReplaced({ ...sent, configuredKey: deps.key.value(), fallback });
@@ -62,7 +62,7 @@ export function admit(
 }
 
 const MOST_HEADERS = 256;
-/** If one comes twice, parsers can disagree on who asks, for what, or where the body ends. */
+/** Headers that must not come twice: parsers could disagree on who asks, for what, or where the body ends. */
 const AT_MOST_ONCE: ReadonlySet<string> = new Set([
   ...['host', 'authorization', 'x-api-key', 'content-length', 'transfer-encoding', 'content-type'],
   ...['origin', 'sec-fetch-site'],
@@ -88,11 +88,14 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
   throw new PrivatemodeError('invalid_host', `the header host is ${what}`);
 }
 
-/** For a listener without keys. Throws origin_forbidden, and as checkHead. A language shows a browser. */
+/**
+ * Refuses foreign web pages at a listener that asks for no key. A request that names a language counts as a
+ * browser's. Throws origin_forbidden and what checkHead throws.
+ */
 export function refuseForeignPage(req: Pick<IncomingMessage, 'rawHeaders' | 'headers'>, policy: CorsPolicy) {
   const { headers } = req;
   checkHead(req.rawHeaders);
-  const hasLanguage = (headers['accept-language'] ?? '*') !== '*'; // Node's fetch sends `*`, and pages may
+  const hasLanguage = (headers['accept-language'] ?? '*') !== '*'; // Node's fetch sends `*`, as pages may do
   const refusal = foreignPage(headers, policy, saysBrowser(headers) || hasLanguage);
   if (refusal !== undefined) throw refusal;
 }

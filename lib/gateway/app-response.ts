@@ -5,7 +5,6 @@ import type { BodyDigest } from '../receipts/receipt.ts';
 
 export type ShownHeaders = readonly (readonly [name: string, value: string])[];
 
-/** Gets what the application gets, as it is written. */
 export interface ResponseObserver {
   head?(status: number, headers: ShownHeaders): void;
   update(chunk: Uint8Array | string): void;
@@ -28,17 +27,17 @@ export class BodyHash implements ResponseObserver {
 type Method<Result> = (...args: unknown[]) => Result;
 
 /**
- * Node hands the size, the data and the line end of a chunk (RFC 9112 7.1) to the socket one by one. As one
- * buffer, a token costs 7 % less (`stream_cpu_per_token`). The head is Node's. Texts are UTF-8.
+ * Node passes the size, the data and the line end of a chunk (RFC 9112 7.1) to the socket one by one. Passed
+ * as one buffer, a token costs 7 % less (`stream_cpu_per_token`). Node writes the head. Strings are UTF-8.
  */
 export class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
-  readonly observers: ResponseObserver[] = []; // are shown all that is written from now on
-  inChunks = false; // true once a head has said so: then a client sees where the body ends
+  readonly observers: ResponseObserver[] = []; // observers see all that is written after they were added
+  inChunks = false; // whether the head announced chunked framing, which shows the end of the body
 
   override writeHead(...args: unknown[]): this {
     (super.writeHead as Method<this>)(...args);
     this.inChunks = this.chunkedEncoding;
-    this.chunkedEncoding = false; // the head is made: this only keeps Node from writing chunks of its own
+    this.chunkedEncoding = false; // the head is made; this only keeps Node from framing chunks itself
     if (this.observers.length === 0) return this;
     const given = args.at(-1);
     const headers = Object.entries(
@@ -59,7 +58,7 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
     return hasRoom;
   }
 
-  /** Reads nothing from a client that is behind: each byte of it would begin its `readerWait` anew. */
+  /** Stops reading from a client that is behind with reading: each byte of it would restart `readerWait`. */
   #holdClient(): void {
     const { socket } = this;
     if (socket === null || !socket.writableNeedDrain || !this.req.complete || socket.isPaused()) return;
@@ -72,7 +71,7 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
   }
 }
 
-/** Size in hex, line end, data, line end. What has no byte is no chunk. */
+/** A chunk: its size in hex, line end, data, line end. Empty data would end the body, and makes no chunk. */
 function inOneBuffer(chunk: Uint8Array | string): Uint8Array | string {
   if (chunk.length === 0) return chunk;
   const data = typeof chunk === 'string' ? Buffer.from(chunk) : chunk;

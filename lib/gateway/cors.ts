@@ -1,4 +1,4 @@
-/** Which web pages may use the proxy, which host names are ours (DNS rebinding), and the CORS headers. */
+/** Which web pages may use the proxy, which host names are its own (DNS rebinding), and the CORS headers. */
 import { X509Certificate } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
@@ -10,16 +10,16 @@ export interface CorsPolicy {
   readonly ownNames: readonly string[]; // host names in lower case; those of --allowed-hosts may have a port
 }
 
-/** Pages can change the user agent in Firefox alone. */
+/** Whether the user agent is a browser's. Web pages can change the user agent only in Firefox. */
 export const saysBrowser = (headers: IncomingHttpHeaders): boolean =>
   headers['user-agent']?.startsWith('Mozilla/') === true;
 
 /**
  * Returns origin_forbidden for a web page that may not spend our key. Programs, which send neither Origin nor
- * Sec-Fetch-Site, and allowed origins pass. Of others, only our own pages do: Sec-Fetch-Site says
- * `same-origin`, or `none` (the address bar); without it, Origin equals Host. A rebound DNS name makes a
- * foreign page look like our own, so the host must be localhost, an IP literal or known to be ours. With a
- * same-origin GET over plain HTTP browsers send neither header then: `looksLikeBrowser` says who sent it.
+ * Sec-Fetch-Site, and pages of allowed origins pass. Of other pages only our own pass: Sec-Fetch-Site is
+ * `same-origin` or `none` (the address bar) or, without it, Origin equals Host. DNS rebinding makes a foreign
+ * page look like our own, so the host must be localhost, an IP literal or a known name of ours. Such a page
+ * sends neither header with a GET over plain HTTP: `looksLikeBrowser` tells it from a program.
  */
 export function foreignPage(headers: IncomingHttpHeaders, policy: CorsPolicy, looksLikeBrowser: boolean) {
   const { origin, host, 'sec-fetch-site': site } = headers;
@@ -41,7 +41,7 @@ const EXPOSED = [
   'Privatemode-Proxy-Tools-Left-Out, Privatemode-Encrypted, Retry-After, Request-Id, X-Request-Id',
 ].join(', ');
 
-/** The headers of every response, errors included. */
+/** The CORS headers of every response, errors included. */
 export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<string, string> {
   if (policy.allowedOrigins.length === 0) return {};
   const exposed = { 'access-control-expose-headers': EXPOSED };
@@ -51,7 +51,7 @@ export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Rec
   return { 'access-control-allow-origin': origin, ...exposed, vary };
 }
 
-/** Undefined: the request is no preflight. */
+/** The headers of the response to a preflight. Undefined: no preflight, or an origin that is not allowed. */
 export function preflightHeaders(method: string, requested: IncomingHttpHeaders, policy: CorsPolicy) {
   const { origin, 'access-control-request-headers': wanted } = requested;
   const isPreflight = method === 'OPTIONS' && requested['access-control-request-method'] !== undefined;
@@ -77,7 +77,7 @@ export function ownNames(listenAddress: string, certificate?: string | Buffer): 
 const isAllowed = (origin: string, { allowedOrigins }: CorsPolicy): boolean =>
   allowedOrigins.includes('*') || allowedOrigins.includes(origin.toLowerCase());
 
-/** Browsers leave the scheme's default port out of both. */
+/** Whether an Origin names this Host. Browsers leave the scheme's default port out of both headers. */
 function originIsHost(origin: string, host: string | undefined): boolean {
   const [, scheme = '', ofOrigin] = /^(https?):\/\/([^/]+)$/i.exec(origin) ?? [];
   if (ofOrigin === undefined || host === undefined) return false;

@@ -1,4 +1,4 @@
-/** What all exchanges share; lib/gateway-server.ts makes it. */
+/** The dependencies that all exchanges share. lib/gateway-server.ts makes them. */
 import type { Clients } from '../access/clients.ts';
 import type { AliasTable } from '../api/model-aliases.ts';
 import type { Clock } from '../clock.ts';
@@ -25,27 +25,27 @@ export interface GatewayOptions {
   readonly streamKeepalive: number;
   readonly protocolVersion: string;
   readonly gpuOcspAllowUnknown: boolean;
-  readonly gpuOcspRevokedGracePeriod: number; // hours
+  readonly gpuOcspRevokedGracePeriod: number; // the grace period in hours
 }
 
 type Text = () => string | undefined;
 
-/** Undefined: no flag asks for it. */
+/** An optional member is undefined if no flag asks for it. */
 export interface GatewayDeps {
   readonly session: Session;
   readonly upstream: Upstream;
   readonly settings: GatewayOptions;
   readonly clock: Clock;
-  /** Asked for anew each time, because a key file may change. `origin`: where the key comes from. */
+  /** The configured key, read anew each time, because a key file may change. `origin`: where it is from. */
   readonly key: { readonly value: Text; readonly origin?: Text | undefined };
   readonly ownKeys?: Pick<OwnKeys, 'refused' | 'answered'> | undefined;
   readonly service?: ServiceWatch | undefined;
-  /** `shared`: the salt of requests that bring none; undefined: each of them gets a random one. */
+  /** `shared`: the salt of requests without a salt; undefined: each such request gets a random salt. */
   readonly salt: { readonly shared: string | undefined };
   readonly aliases?: AliasTable | undefined;
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;
   readonly cors: () => CorsPolicy;
-  /** Undefined: everybody who reaches the gateway may use it. */
+  /** The known clients; undefined: everybody who reaches the gateway may use it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
   readonly gate?: RequestGate | undefined;
   readonly memory: Readonly<Record<MemoryBudget['of'], MemoryBudget>>;

@@ -1,4 +1,4 @@
-/** Reports a request that is over: one line of the log, one observation for the metrics, one receipt. */
+/** Reports a request that is over: one log line, one observation for the metrics, one receipt. */
 import { readTarget } from '../api/match-endpoint.ts';
 import { ForeignError } from '../http-rules/response-kind.ts';
 import { UpstreamFailure } from '../network/failures.ts';
@@ -6,7 +6,7 @@ import { type Counters, count } from '../observe/counters.ts';
 import type { ReceiptOutcome } from '../receipts/receipt.ts';
 import type { Exchange } from './exchange.ts';
 
-/** How a request ended, for the log (docs/operating.md) and for the receipt. */
+/** How a request ended: the word for the log (docs/operating.md), and the word for the receipt. */
 const OUTCOMES = {
   answered: 'complete',
   service_error: 'failed',
@@ -19,8 +19,8 @@ const OUTCOMES = {
 type Outcome = keyof typeof OUTCOMES;
 
 /**
- * Reports an exchange whose response has been closed. The log quotes two things that a client sent: the
- * model, which leaves in clear, and an origin that a browser could have written.
+ * Reports an exchange whose response has been closed. The log quotes only two things that a client sent: the
+ * model, which leaves in clear, and an origin, if it looks like one that a browser sends.
  */
 export function reportEnd(exchange: Exchange): void {
   const { deps, req, res, match, client, requestId, stats, alias, toolsLeftOut } = exchange;
@@ -34,7 +34,7 @@ export function reportEnd(exchange: Exchange): void {
   const phase = phaseOf(exchange);
   const firstTokenMs = phase === 'mid_stream' ? since(firstChunkAt) : undefined;
   const origin = outcome === 'refused' ? req.headers.origin : undefined;
-  // The proxy's own pages, which probes ask for mostly, and preflights are not worth a line at level info.
+  // Preflights, and the proxy's own pages, which mostly probes ask for, are not worth a line at level info.
   const level = match === undefined && error === undefined ? 'debug' : 'info';
   const line = {
     method,
@@ -52,7 +52,7 @@ export function reportEnd(exchange: Exchange): void {
     alias,
     toolsLeftOut,
     code: error?.code,
-    // Other errors have a line of their own, above level info.
+    // An error that is not the client's fault has a line of its own, above level info.
     reason: error?.blame === 'client' ? error.message : undefined,
     origin: origin === undefined || ORIGIN.test(origin) ? origin : 'unknown',
     phase: match && outcome === 'client_aborted' ? phase : undefined,
@@ -96,21 +96,21 @@ function addBytes(sum: Counters['bytes'], bytes: Counters['bytes']): void {
   sum.toClient += bytes.toClient;
 }
 
-/** If the client was told an error and left afterwards, the error counts. */
+/** How the exchange ended. If the client was told an error and left afterwards, the error counts. */
 function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
   if (stats.error !== undefined) {
     if (broken) return 'broken_off';
     return stats.error.blame === 'client' ? 'refused' : 'failed';
   }
-  // A translated stream that is broken because the service reports an error in it is not cut.
+  // A translated stream that the proxy breaks off after an error of the service does not count as cut.
   const isCut = !res.writableFinished && !(broken && stats.modelError);
   if (isCut) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
   return match && (res.statusCode >= 400 || stats.modelError) ? 'service_error' : 'answered';
 }
 
 /**
- * Says whether this exchange got through to the service, if it tells. An unauthentic answer above 499 is one
- * of a gateway before it. A connection that closes during an upload may say that the body is too large.
+ * Tells the service watch whether this exchange got through to the service, if that is known. An error above
+ * 499 that is not authentic is a gateway's. An upload that is cut tells nothing: the body may be too large.
  */
 function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Outcome): void {
   const { service } = deps;
@@ -127,7 +127,7 @@ function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Ou
   }
 }
 
-/** How far the response came. A whole one leaves in one piece. */
+/** How far the response had come. A whole response leaves in one piece: its phase is `before_headers`. */
 function phaseOf({ decrypter, stats }: Exchange) {
   if (decrypter === undefined) return 'before_headers';
   return stats.firstChunkAt === undefined ? 'before_first_token' : 'mid_stream';
@@ -137,10 +137,10 @@ function phaseOf({ decrypter, stats }: Exchange) {
 const ORIGIN =
   /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
 
-/** A plain word or a version, nothing that could be an id, a key or a text. */
+/** A plain word or a version number, but nothing that could be an id, a key or a text. */
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
 
-/** The path of the table's row, else the first segment if that is a plain word (`/openai/*`). No query. */
+/** The path for the log, without a query: that of the row, else the first segment if it is a plain word. */
 export function pathForLog(rawTarget: string): string {
   const read = readTarget(rawTarget);
   if (typeof read === 'string') return 'unknown';
@@ -159,7 +159,7 @@ function addReceipt(exchange: Exchange, outcome: Outcome): void {
     id: requestId,
     time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
     durationMs: Math.round(endedAt - startedAt),
-    endpoint: match?.endpoint.id ?? 'count_tokens', // the only answer of the proxy itself with a receipt
+    endpoint: match?.endpoint.id ?? 'count_tokens', // only this response of the proxy itself has a receipt
     client: client?.name ?? null,
     model: model ?? null,
     status: res.headersSent ? res.statusCode : null,

@@ -1,7 +1,6 @@
 /** One exchange: a request of an application with its whole response. */
 import type { IncomingMessage } from 'node:http';
 import type { Client } from '../access/authenticate.ts';
-import type { Offered } from '../api/endpoints.ts';
 import { newRequestId } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { Deadline } from '../clock.ts';
@@ -25,53 +24,52 @@ export class ClientGone extends Error {}
 
 export interface SentAttempt {
   readonly epoch: Epoch;
-  /** Undefined: nothing is encrypted. */
+  /** The cipher of the attempt; undefined: the endpoint has no encryption. */
   readonly cipher: RequestCipher | undefined;
-  /** It left under a secret that is not in force: an authentic response shows that the service knows it. */
+  /** The secret of the attempt is not in force. An authentic response shows that the service knows it. */
   readonly isTrial: boolean;
-  /** The body of its response, if the decision about a retry has read it. */
+  /** The body of the response, if it was read to decide about a retry. */
   errorBody: Buffer | undefined;
 }
 
 export type ForwardedExchange = Exchange & { readonly match: EndpointMatch };
 
-/** An id that can neither end a header or a line of the log, nor hold a prompt. Two of them are none. */
+/** An id that can end no header and no log line, and hold no prompt. Two ids in one header do not match. */
 const CLIENT_ID = /^[\w.:-]{1,128}$/;
 
-/** All that more than one step needs. The steps write what is not `readonly`; end-of-request.ts reads it. */
+/** The state that several steps share. Steps write what is not `readonly`; end-of-request.ts reads it. */
 export class Exchange {
   readonly deps: GatewayDeps;
   readonly req: IncomingMessage;
   readonly res: AppResponse;
   readonly decision: Admission;
-  /** Undefined: the proxy responds by itself. */
+  /** The endpoint and the target of the request; undefined: the proxy responds by itself. */
   readonly match: EndpointMatch | undefined;
   readonly client: Client | undefined;
   readonly format: Admission['format'];
   readonly requestId = newRequestId('proxy');
-  /** In each line of the log about this request. */
   readonly ids: Readonly<Record<'requestId' | 'clientRequestId' | 'client', string | undefined>>;
-  /** Of each response: for CORS, the application's own id, the receipt, the tools that were left out. */
+  /** Headers of each response: CORS, the application's own id, the receipt, the tools that were left out. */
   readonly headers: Record<string, string>;
   readonly stats = new RequestStats();
-  /** We break the connection on purpose, before the response is complete. */
+  /** Whether the proxy breaks the connection on purpose, before the response is complete. */
   broken = false;
-  /** Waits for the client, then for the service: one wait at a time. */
+  /** The limit of the current wait: first for the client, then for the service. */
   readonly deadline: Deadline;
   permit: Permit | undefined;
   readonly requestRoom: Room;
   readonly responseRoom: Room;
-  /** With the key that leaves; undefined: none does. */
+  /** The Authorization header with the key that leaves; undefined: no key leaves. */
   authorization: string | undefined;
-  /** The key in it if it is the operator's. `of`: the client whose entry has it; undefined: --api-key. */
+  /** The key that leaves, if it is the operator's. `of`: the client whose entry has it, else --api-key. */
   operatorKey: { readonly value: string; readonly of: string | undefined } | undefined;
   attempt: SentAttempt | undefined;
   alias: string | undefined;
   toolsLeftOut: string | undefined;
-  /** Undefined: the response goes to the application as it was decrypted. */
+  /** Translates the response; undefined: the application gets the response as it was decrypted. */
   translator: Translator | undefined;
   decrypter: Decrypter | undefined;
-  /** Undefined: the exchange gets no receipt. */
+  /** Hashes of both bodies for the receipt; undefined: the exchange gets no receipt. */
   readonly bodies: { readonly request: BodyHash; readonly response: BodyHash } | undefined;
   /** Why the exchange ended early; undefined: it has not. */
   #endedBy: Error | undefined;
@@ -79,14 +77,14 @@ export class Exchange {
   #ending: AbortController | undefined;
 
   /**
-   * Decides whether the request is admitted; never throws. The application's id in `x-request-id` is shown
-   * where it looks for it, and never goes to the service, because it may name a person or a session.
+   * Decides whether the request is admitted; never throws. The response repeats the application's own id from
+   * `x-request-id`. The id never goes to the service, because it may name a person or a session.
    */
-  constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse, offered: readonly Offered[]) {
+  constructor(deps: GatewayDeps, req: IncomingMessage, res: AppResponse) {
     this.deps = deps;
     this.req = req;
     this.res = res;
-    const { decision, client, cors } = admit(deps, req, offered);
+    const { decision, client, cors } = admit(deps, req);
     this.decision = decision;
     this.client = client;
     this.match = decision.kind === 'endpoint' ? decision : undefined;
@@ -110,7 +108,7 @@ export class Exchange {
     this.responseRoom = new Room(deps.memory.responses);
   }
 
-  /** Called once the response is complete, or its connection gone. */
+  /** Called once the response is complete, or its connection is gone. */
   closed(): void {
     this.deadline.cancel();
     this.requestRoom.release();
@@ -126,21 +124,21 @@ export class Exchange {
   }
 
   /**
-   * Has `stop` called when the exchange ends early, at once if it has. It replaces that of the step before.
-   * `signal` says the same; a listener on it costs a short request more.
+   * Sets `stop`, which replaces the `stop` of the step before. It is called when the exchange ends early, at
+   * once if it has already. A listener on `signal` would do the same, but cost a short request more.
    */
   interruptBy(stop: ((reason: Error) => void) | undefined): void {
     this.#stop = stop;
     if (this.#endedBy !== undefined) stop?.(this.#endedBy);
   }
 
-  /** The step that runs fails with this reason; the exchange goes on. */
+  /** Makes the current step fail with this reason. The exchange goes on. */
   interrupt(reason: Error): void {
     this.#stop?.(reason);
   }
 
   abort(reason: Error): void {
-    this.#endedBy ??= reason; // the application may leave after a shutdown has begun
+    this.#endedBy ??= reason; // the first reason stays: the application may leave during a shutdown
     this.interrupt(reason);
     this.#ending?.abort(reason);
   }
@@ -159,12 +157,12 @@ export class Exchange {
   }
 
   /**
-   * Notes the error of the request. If it is not the client's fault, it is logged now: by its code, never by
-   * the text of its cause. `status`: what the client gets.
+   * Notes the error of the request. If it is not the client's fault, it is logged now. The log has the text
+   * of its cause only if the error is a fault of the program. `status`: what the client gets.
    */
   failed(error: PrivatemodeError, status = error.status): void {
     this.stats.error = error;
-    // Nothing to decrypt: the attempt failed before its response, or a gateway responded.
+    // There was nothing to decrypt: the attempt failed before its response, or a gateway responded.
     const hadNothing = error instanceof UpstreamFailure || (error instanceof ForeignError && !error.opened);
     if (UNDECRYPTABLE.has(error.code) && !hadNothing)
       count(this.deps.metrics.counters.decryptFailures, error.code);
@@ -174,7 +172,7 @@ export class Exchange {
     this.log('error', { code, status, reason: message, remedy, err }, 'Request failed');
   }
 
-  /** Called when a whole response was read: if encrypted, it proves that secret and key are accepted. */
+  /** Called when a response has been read to its end. If it was encrypted, the service accepted the key. */
   authentic(): void {
     const { deps, operatorKey } = this;
     const { cipher } = this.attempt as SentAttempt;

@@ -1,4 +1,4 @@
-/** One request, one screen: the chain of steps from the application's request to its response. */
+/** The chain of steps from the application's request to its response, on one screen. */
 import { requireModel } from '../access/authenticate.ts';
 import { aliasIn } from '../api/model-aliases.ts';
 import { untilAborted } from '../clock.ts';
@@ -22,9 +22,9 @@ import { respond } from './respond.ts';
  * Forwards the request of the exchange, and gives its response to the application: auth rewrite → salt
  * injection → chunked encryption → upstream → decryption, event by event (docs/architecture.md). Nothing of
  * the body leaves before all of it has arrived, because the head states the model, the shard key and the
- * length. The plaintext is kept until no retry can follow. The epoch is asked for twice: a slow upload may
- * outlive the first. If no key is configured, and the session holds none, it verifies the service with the
- * application's own key, before the body is there.
+ * length. The plaintext is kept until no retry can follow. The epoch is acquired before and after the upload,
+ * because a slow upload may outlive the first epoch. If no key is configured and no epoch is in force, the
+ * first call verifies the service with the application's own key, before the body has arrived.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, client } = exchange;
@@ -44,7 +44,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const acquire = (trial?: 'early' | 'never') =>
     deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange, trial });
 
-  // No constant names the promise of the body: it would keep the body while the response is read.
+  // No constant holds the promise of the body, because it would keep the body during the response.
   let body = await whileAcquiring(receiveBody(exchange), acquire('early'));
   const asked = askedBy(exchange, body);
   const newest = acquire(match.endpoint.codec === 'none' ? 'never' : undefined);
@@ -64,7 +64,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     waiter: exchange,
     clock: deps.clock,
   });
-  // A response may take long. If it comes before the upload has ended, the encrypter still reads the body.
+  // A response may take long: the body is released now, unless the upload that reads the body still runs.
   if (upstream.request.writableFinished) body?.release();
   body = undefined;
   salted = undefined;
@@ -72,7 +72,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   await respond(exchange, asked, upstream);
 }
 
-/** The body, once it and the epoch are there. The first failure of the two counts. */
+/** Resolves with the body when both the body and the epoch are there. The first failure of the two counts. */
 const whileAcquiring = <Body>(taking: Promise<Body> | undefined, early: unknown) =>
   early instanceof Promise ? Promise.all([taking, early]).then(([body]) => body) : taking;
 
@@ -93,8 +93,8 @@ export function enterGate(exchange: Exchange): Promise<void> | undefined {
 }
 
 /**
- * Begins to receive the request body. One that the endpoint does not take (of a GET) is dropped, and the
- * response ends the connection, because nothing limits how long such a body takes.
+ * Begins to receive the request body. If the endpoint takes no body (as for a GET), the body is dropped, and
+ * the response ends the connection, because nothing limits how long a dropped body takes.
  */
 function receiveBody(exchange: ForwardedExchange) {
   const { deps, req, res, match } = exchange;
@@ -114,7 +114,7 @@ function receiveBody(exchange: ForwardedExchange) {
   return receive(exchange, exchange.translator?.request(reader) ?? reader);
 }
 
-/** Notes what the body says, and returns what it asks for. Throws client_forbidden, too_many_responses. */
+/** Notes what the body says. Returns what the body asks for. Throws client_forbidden, too_many_responses. */
 function askedBy(exchange: ForwardedExchange, body: ParsedBody | undefined): RequestFacts {
   if (body === undefined) return NOTHING_ASKED;
   const { model, streaming, choices, format, usage } = body;
@@ -129,12 +129,12 @@ function askedBy(exchange: ForwardedExchange, body: ParsedBody | undefined): Req
   return { streaming, choices, format, usage };
 }
 
-/** Resolves with the head of the response. Rejects with UpstreamFailure if none comes. `retry`: a second. */
+/** Resolves with the head of the response, or rejects with UpstreamFailure. `retry`: why this is a retry. */
 function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedBody, retry?: RetryRow) {
   const { deps, req, res, match, authorization, requestId, stats } = exchange;
   const { secretId, key } = epoch;
-  // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain members
-  // (lib/api/endpoints.ts).
+  // Endpoints without encryption send no body. Nothing of a body is ever sent unsealed except its plain
+  // members (lib/api/endpoints.ts).
   const cipher = match.endpoint.codec === 'none' ? undefined : new RequestCipher({ id: secretId, key });
   const sealed = cipher && salted && encryptStream(salted, cipher);
   const { protocolVersion, gpuOcspAllowUnknown: allowUnknown } = deps.settings;
@@ -157,7 +157,7 @@ function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedB
     stats.bytes.toRemote += sealed.contentLength;
   }
   const sending = deps.upstream.send(res, {
-    // Not every server that knows GET knows HEAD. The body of the response goes no further than here.
+    // A HEAD is sent as GET, because some servers know no HEAD. The body of the response is dropped here.
     method: req.method === 'HEAD' ? 'GET' : (req.method as string),
     path: match.target,
     headers,

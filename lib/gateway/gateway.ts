@@ -1,7 +1,7 @@
 /** Handles every request of an application: responds here or forwards it, and reports it when it is over. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { type LocalId, type Offered, served } from '../api/endpoints.ts';
+import { type LocalId, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-response.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { asksServing, type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
@@ -15,27 +15,23 @@ import { enterGate, forward } from './forward.ts';
 import { breakConnection, concludeFailed, noteBroken, respondWhole } from './own-response.ts';
 import { receive } from './receive.ts';
 
-export type Gateway = ReturnType<typeof createGateway>;
-
-/** `handle` listens for requests, and never throws. `active` counts what is not responded to at once. */
+/** `handle` takes requests, and never throws. `active` counts running exchanges that did not end at once. */
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
-  const offered: Offered[] = [];
-  if (deps.createTranslator !== undefined) offered.push('responses');
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
   let settled = (): void => {};
-  // One for all exchanges: signals derived from `terminate` would stay in memory (docs/architecture.md H25).
+  // One listener for all: signals derived from `terminate` would stay in memory (docs/architecture.md H25).
   deps.terminate.addEventListener('abort', () => {
     for (const exchange of running) exchange.abort(deps.terminate.reason);
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
-    const exchange = new Exchange(deps, req, res as AppResponse, offered); // the listener makes no others
+    const exchange = new Exchange(deps, req, res as AppResponse); // the listener makes AppResponses
     open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
-    let isConcluded = false; // how the exchange ended is known when the response has been closed, too
+    let isConcluded = false; // the outcome is known only when the response has been closed, too
     const over = (): void => {
       isConcluded = true;
       if (res.closed) end(exchange);
@@ -49,7 +45,7 @@ export function createGateway(deps: GatewayDeps) {
       over();
     };
     try {
-      const responded = respondTo(exchange, offered);
+      const responded = respondTo(exchange);
       if (responded === undefined) return void over();
       running.add(exchange);
       counters.inFlight = running.size;
@@ -82,12 +78,11 @@ export function createGateway(deps: GatewayDeps) {
         if (open.size === 0) resolve();
         else settled = resolve;
       }),
-    /** How many events of streams the running exchanges have sent so far. */
     events: (): number => [...running].reduce((sum, { decrypter }) => sum + (decrypter?.events ?? 0), 0),
   };
 }
 
-/** Called after `readerWait`: a client that takes nothing of what waits for it loses its place. */
+/** Called after `readerWait`. Breaks off a response of which the client took nothing in all that time. */
 function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   if (writableLength === 0) return;
   const message = 'the client has taken nothing of its response for too long';
@@ -95,8 +90,8 @@ function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   breakConnection(exchange);
 }
 
-/** Throws, or rejects with, the failure. */
-function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<void> | undefined {
+/** Starts the response; returns undefined once it is written. Throws, or rejects with, the failure. */
+function respondTo(exchange: Exchange): Promise<void> | undefined {
   const { deps, decision } = exchange;
   switch (decision.kind) {
     case 'endpoint':
@@ -107,7 +102,7 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
         const headers = { ...page.headers, ...INERT_HEADERS, ...exchange.headers };
         respondWhole(exchange, { ...page, headers });
       };
-      const page = PAGES[decision.id](exchange, offered);
+      const page = PAGES[decision.id](exchange);
       return page instanceof Promise ? page.then(give) : void give(page);
     }
     case 'preflight':
@@ -119,23 +114,23 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
 
 const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 
-type Page = (exchange: Exchange, offered: readonly Offered[]) => HealthResponse | Promise<HealthResponse>;
+type Page = (exchange: Exchange) => HealthResponse | Promise<HealthResponse>;
 
-/** What the proxy answers by itself. */
 const PAGES: Readonly<Record<LocalId, Page>> = {
   root: () => ({
     ...healthzResponse(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
   }),
-  api({ deps: { aliases } }, offered) {
-    const own = { name: 'privatemode-proxy', version: VERSION, endpoints: served(offered) };
+  api({ deps: { aliases, createTranslator } }) {
+    const endpoints = served(createTranslator !== undefined);
+    const own = { name: 'privatemode-proxy', version: VERSION, endpoints };
     const about = aliases === undefined ? own : { ...own, model_aliases: [...aliases.keys()] };
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
   healthz: healthzResponse,
   readyz: ({ deps: { session, service }, req }) =>
     readyzResponse({ ...session.standing(), notServing: asksServing(req.url) && service?.notServing() }),
-  /** The service counts no tokens, and agents need a number to decide when to compact a conversation. */
+  /** The service counts no tokens, but agents need a number to decide when to compact a conversation. */
   async count_tokens(exchange) {
     await enterGate(exchange);
     const { tokens, release } = await receive(exchange, tokenEstimateReader);

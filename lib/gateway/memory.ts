@@ -1,25 +1,25 @@
-/** Bounds the memory that all request bodies, or all responses that are kept whole, take together. */
+/** Bounds the memory that all request bodies together, or all responses that are kept whole, may take. */
 import { randomInt } from 'node:crypto';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** The errors of each budget: others use it, one is larger than all of it; and the words of their texts. */
+/** For each budget: the error if others fill it, the error if one body is larger, and words for the texts. */
 const REFUSALS = {
   uploads: ['too_many_uploads', 'body_too_large', 'request bodies', 'body'],
   responses: ['too_many_responses', 'response_too_large', 'responses', 'response'],
 } as const;
 
 const SMALL = 1024 * 1024;
-/** The share for bodies that are not small: a few of them that arrive slowly shut out no small one. */
+/** The share of a budget for large bodies. A few large bodies that arrive slowly shut out no small body. */
 const FOR_LARGE = 7 / 8;
 
 export interface MemoryBudget {
   readonly of: keyof typeof REFUSALS;
-  readonly limit: number; // bytes
-  readonly used: { bufferedBytes: number }; // of them
+  readonly limit: number; // bytes that all bodies may hold together
+  readonly used: { bufferedBytes: number }; // bytes of the budget that are in use
 }
 
-/** The part of a budget that one request or response has. Nobody waits: what finds none is refused. */
+/** The part of a budget that one request or response has. A body for which no room is left is refused. */
 export class Room {
   readonly #budget: MemoryBudget;
   #bytes = 0;
@@ -29,7 +29,7 @@ export class Room {
     this.#budget = budget;
   }
 
-  /** Returns by how many bytes it grew: `wish` if large bodies leave room. Throws the codes of REFUSALS. */
+  /** Returns the growth: `wish` if large bodies leave room, else `bytes`. Throws the codes of REFUSALS. */
   grow(bytes: number, wish = bytes): number {
     if (this.#isOver) return bytes; // the client has left, and what still runs for it ends soon
     const { of, limit, used } = this.#budget;
@@ -40,7 +40,7 @@ export class Room {
       throw new PrivatemodeError(tooLarge, `the ${one} is larger than ${limit} bytes (--max-buffered-bytes)`);
     const isAlone = used.bufferedBytes === this.#bytes;
     if (used.bufferedBytes + bytes > (isAlone || all <= SMALL ? limit : forLarge)) {
-      // not the same pause for all, who would come back in the same second
+      // The pause is random, so that clients do not all come back in the same second.
       const message = `other ${others} use all the memory reserved for them`;
       throw new PrivatemodeError(tooMany, message, { retryAfter: randomInt(2, 6) });
     }
@@ -50,12 +50,12 @@ export class Room {
     return taken;
   }
 
-  /** Grows to that many bytes, if it has fewer. Throws as `grow` does. */
+  /** Grows to this many bytes, unless the room has as many. Throws what `grow` throws. */
   growTo(bytes: number): void {
     if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
   }
 
-  /** Gives all bytes back, for good. */
+  /** Gives all bytes back. Growth after that is not counted. */
   release(): void {
     this.#isOver = true;
     this.#budget.used.bufferedBytes -= this.#bytes;
@@ -78,7 +78,7 @@ export class CollectedBody {
     this.#most = most;
   }
 
-  /** Copies the chunk. The memory doubles: what a head announces may never come. Throws as Room.grow does. */
+  /** Copies the chunk. Memory doubles: announced bytes may never come. Throws what Room.grow throws. */
   push(chunk: Uint8Array): void {
     const needed = this.length + chunk.length;
     if (needed > this.#memory.length) this.#grow(needed);
@@ -91,18 +91,18 @@ export class CollectedBody {
     const doubled = Math.min(Math.max(2 * outgrown.length, FIRST_BYTES), this.#most);
     const more = needed - outgrown.length;
     const size = outgrown.length + this.#room.grow(more, Math.max(more, doubled - outgrown.length));
-    // Memory of its own can be freed at once; for a short body it costs more than the body.
+    // Memory outside Node's pool can be freed at once, but it costs a short body more than the body does.
     this.#memory = size < FIRST_BYTES ? Buffer.allocUnsafe(size) : Buffer.allocUnsafeSlow(size);
     this.#memory.set(outgrown.subarray(0, this.length));
     releaseMemory(outgrown);
   }
 
-  /** What has arrived, and no byte more; not a copy. */
+  /** The bytes that have arrived; not a copy. */
   bytes(): Buffer {
     return this.#memory.subarray(0, this.length);
   }
 
-  /** Nobody may read the bytes afterwards. */
+  /** Frees the memory. Nobody may read the bytes afterwards. */
   release(): void {
     releaseMemory(this.#memory);
     this.#memory = Buffer.alloc(0);

@@ -4,7 +4,7 @@ import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 
-/** The error as the application gets it: with --clients its remedy is the developer's, not the operator's. */
+/** The error as the application gets it. With --clients its remedy is for developers, not operators. */
 export function forCaller({ deps }: Exchange, error: PrivatemodeError): PrivatemodeError {
   const remedy = ERRORS[error.code].remedies.developer;
   // An error of the Responses API has a remedy of its own.
@@ -12,7 +12,7 @@ export function forCaller({ deps }: Exchange, error: PrivatemodeError): Privatem
   return new PrivatemodeError(error.code, error.message, { ...error, cause: error.cause ?? error, remedy });
 }
 
-/** Responds with one of our own errors. `status`: an upstream's, which says more than that of the error. */
+/** Responds with one of our own errors. `status`: an upstream status, which replaces the error's own. */
 export function respondError(exchange: Exchange, error: PrivatemodeError, status?: number): void {
   const { format, requestId, decision } = exchange;
   const { accept } = exchange.req.headers;
@@ -26,8 +26,8 @@ const DISCARD_BYTES = 1024 * 1024;
 const DISCARD_CHUNKS = 1024;
 
 /**
- * Writes a whole response. Before it ends, the rest of the request's body is read and thrown away: at most
- * 1 MiB or one second of it. A 204 has no Content-Length (RFC 9110 8.6).
+ * Writes a whole response. Before the response ends, the rest of the request's body is read and dropped: at
+ * most 1 MiB or one second of it. A 204 has no Content-Length (RFC 9110 8.6).
  */
 export function respondWhole(exchange: Exchange, { status, headers, body }: WholeResponse): void {
   const { deps, deadline, req, res } = exchange;
@@ -51,7 +51,7 @@ export function respondWhole(exchange: Exchange, { status, headers, body }: Whol
   req.on('data', discard).once('end', end).resume();
 }
 
-/** Whether the request has a body that has not arrived. Without one it is not `complete` at once either. */
+/** Whether a body has yet to arrive. `complete` is no test: without a body it is false at first, too. */
 export function isArriving(req: IncomingMessage): boolean {
   if (req.complete || req.destroyed) return false;
   const { 'content-length': length, 'transfer-encoding': encoding } = req.headers;
@@ -64,7 +64,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
   if (thrown instanceof ClientGone || res.destroyed) return void res.destroy();
   let error = asPrivatemodeError(thrown);
   if (client !== undefined && error.code === 'api_key_rejected') {
-    // The application has no key of the service: a 401 would make people look at their token.
+    // The application has no key of the service. A 401 would make people look at their own token.
     const told = 'the service rejects the key of this gateway';
     error = new PrivatemodeError('service_key_rejected', told, { cause: error });
   }
@@ -73,7 +73,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
       noteBroken(exchange, error);
       return void breakConnection(exchange);
     }
-    exchange.interrupt(error); // what still runs for it, such as an upload
+    exchange.interrupt(error); // stops what still runs, such as an upload
     exchange.failed(error);
     respondError(exchange, error);
   } catch (fault) {
@@ -82,7 +82,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
   }
 }
 
-/** Comes before the error event, which an application may not wait for. breakConnection follows. */
+/** Notes the failure before the error event is sent, because the application may leave at that event. */
 export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
   exchange.broken = true;
   exchange.failed(failure, exchange.res.statusCode);
@@ -91,7 +91,7 @@ export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void 
 /** Ends the connection, so that no client can take a part of the response for all of it. */
 export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   // Without chunked framing (HTTP/1.0), an ordinary close would look like the end of the body. Only TCP has a
-  // reset (docs/architecture.md H12); below TLS, the listener does it (lib/listener/connections.ts).
+  // reset (docs/architecture.md H12). Below TLS, the listener resets (lib/listener/connections.ts).
   const { socket } = res;
   const isTcp = socket !== null && 'family' in socket.address();
   if (res.inChunks || !isTcp) res.destroy();

@@ -1,4 +1,4 @@
-/** Collects a body within its limits: that of a request, or that of a response which is read whole. */
+/** Collects the body of a request, or of a response that is read whole, within limits. */
 import type { IncomingMessage } from 'node:http';
 import { PrivatemodeError } from '../errors.ts';
 import { brokenOff, stalled } from '../network/failures.ts';
@@ -6,7 +6,7 @@ import type { BodyReader } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 import { CollectedBody } from './memory.ts';
 
-/** Bytes per second. A slower upload would hold memory, and a place, for hours. */
+/** Bytes per second. A slower upload would hold its memory and its permit for hours. */
 const SLOWEST_UPLOAD = 1024;
 
 /** Bytes of the longest response that nothing authenticates: an error, or a list of models. */
@@ -15,19 +15,19 @@ export const LONGEST_PLAIN = 1024 * 1024;
 /**
  * Collects the request body and reads it with `read`. Rejects with body_too_large, upload_too_slow,
  * too_many_uploads, unsupported_encoding, the codes of `read`, ClientGone, and the reason for which the
- * exchange ends early. `release` frees the memory of the body, and its room.
+ * exchange ends early. `release` frees the memory of the body, and its share of the budget.
  */
 export async function receive<T extends object>(exchange: Exchange, read: BodyReader<T>) {
   const { deps, req, res, stats, deadline, requestRoom } = exchange;
   const { maxBodyBytes } = deps.settings;
   if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) throw tooLarge(true, maxBodyBytes);
-  // Node undoes chunking alone. A compressed body would be sealed as if it were the body itself.
+  // Node decodes only chunks. A compressed body would be sealed in its compressed form.
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
     req.headers;
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
-  // Not the average since the start: a client with a fast beginning could then trickle for an hour.
+  // Measures each span: by the average since the start, a client could begin fast, then trickle for an hour.
   let before = 0;
   const { uploadSpan } = deps.clock.times;
   const look = (): void => {
@@ -103,8 +103,8 @@ function collect(exchange: Exchange, source: IncomingMessage, most: number): Pro
   });
 }
 
-/** A chunk of a few bytes costs as much as one of 64 KiB, and a body of them would hold up everybody. */
-const CRUMB = 64; // bytes
+/** A chunk of a few bytes costs as much as one of 64 KiB. A body of tiny chunks would hold up everybody. */
+const CRUMB = 64; // bytes; a shorter chunk is a crumb
 const MOST_CRUMBS = 10_000;
 const inCrumbs = (isRequest: boolean): PrivatemodeError =>
   new PrivatemodeError(
@@ -117,7 +117,7 @@ const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
     ? new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`)
     : new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
 
-/** Lets others have their turn between the parts of long work. Rejects if the exchange is over. */
+/** Makes a pause for long work, in which other exchanges have a turn. It rejects if the exchange ends. */
 function turnsOf(exchange: Exchange) {
   const { clock } = exchange.deps;
   let since = clock.monotonic();

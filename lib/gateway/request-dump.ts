@@ -10,7 +10,7 @@ import type { Logger } from '../observe/log.ts';
 import type { AppResponse, ShownHeaders } from './app-response.ts';
 
 const REDACTED = '[redacted]';
-/** In names of headers and parameters. A dump may lack a value too many, but must not hold a credential. */
+/** Headers and parameters to redact, by name: rather a value too many than a credential in a dump. */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-(?:secret-id|unauthenticated)$/i;
 const MOST_PENDING = 32 * 1024 * 1024; // bytes of a dump that wait for the disk
@@ -18,8 +18,9 @@ const MOST_PENDING = 32 * 1024 * 1024; // bytes of a dump that wait for the disk
 export type Dump = ReturnType<typeof createDump>;
 
 /**
- * Makes what writes an exchange to `WORKSPACE/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt`
- * (UTC), for this user only. After a failure, which is logged, the exchange goes on. `now`: ms since 1970.
+ * Makes the function that writes exchanges to
+ * `WORKSPACE/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` (UTC), for this user only. After
+ * a failure, which is logged, the exchange goes on. `now`: ms since 1970.
  */
 export function createDump(
   workspace: string,
@@ -34,14 +35,14 @@ export function createDump(
     return {
       write(data: string | Uint8Array): void {
         if (stream.writableEnded || stream.destroyed) return;
-        const copy = typeof data === 'string' ? data : Buffer.from(data); // its memory may be used again
+        const copy = typeof data === 'string' ? data : Buffer.from(data); // `data` may be overwritten later
         if (stream.writableLength <= MOST_PENDING) return void stream.write(copy);
         stream.end('\n[dump cut off: the disk is slower than the traffic]\n');
         complain(path, 'the disk is slower than the traffic');
       },
       end(): Promise<void> {
         stream.end();
-        return finished(stream).catch(() => {}); // `complain` has told
+        return finished(stream).catch(() => {}); // `complain` has logged the error
       },
     };
   };
@@ -77,15 +78,15 @@ function head(startLine: string, headers: ShownHeaders): string {
 }
 
 function redacted(name: string, value: string): string {
-  const scheme = /^\s*(Bearer|Basic)\s/i.exec(value)?.[1]; // so a credential begins, whatever the name
+  const scheme = /^\s*(Bearer|Basic)\s/i.exec(value)?.[1]; // a value that begins so is a credential
   if (scheme !== undefined) return `${scheme} ${REDACTED}`;
   if (isCredential(name)) return REDACTED;
   return name.toLowerCase() === 'referer' ? withoutCredentials(value) : value;
 }
 
-/** Redacts the query of a target or URL; an escaped name may be that of a credential. */
+/** Redacts credentials in the query of a target or URL. A value is redacted, too, if its name is escaped. */
 function withoutCredentials(target: string): string {
-  // A name without a value is consumed, too, or each further `?` would begin a look at all the rest.
+  // Names without values match, too: else each further `?` would make the pattern scan all the rest again.
   return target.replace(/([?&;])([^=&;]*)(=[^&;]*)?/g, (whole, mark: string, name: string, value?: string) =>
     value !== undefined && (name.includes('%') || isCredential(name)) ? `${mark}${name}=${REDACTED}` : whole,
   );
@@ -99,6 +100,6 @@ const pairs = (rawHeaders: readonly string[]): ShownHeaders =>
 function stamp(time: number) {
   const [day = '', clock = ''] = new Date(time).toISOString().slice(0, -1).split('T');
   const microseconds = String(Math.floor((time % 1) * 1000)).padStart(3, '0');
-  const random = String(randomInt(100)).padStart(2, '0'); // keeps names apart
+  const random = String(randomInt(100)).padStart(2, '0'); // tells names of one microsecond apart
   return { day, name: `${day}_${clock.replaceAll(':', '')}${microseconds}_${random}` };
 }

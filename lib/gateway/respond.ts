@@ -23,9 +23,9 @@ import { LONGEST_PLAIN, readWhole } from './receive.ts';
 type Encrypted = SentAttempt & { readonly cipher: RequestCipher };
 
 /**
- * Gives the upstream response to the application, which sees nothing of a whole one before all of it is
- * authentic. Rejects with nothing written if the application must not see it, and with ClientGone. A failure
- * after the head ends a stream with an error event and a visibly broken connection.
+ * Gives the upstream response to the application, which sees nothing of a whole response before all of it is
+ * authentic. Rejects with nothing written if the application must not see the response, and with ClientGone.
+ * A failure after the head ends a stream with an error event and a visibly broken connection.
  */
 export async function respond(exchange: ForwardedExchange, asked: RequestFacts, upstream: UpstreamResponse) {
   const { response, request } = upstream;
@@ -74,7 +74,6 @@ export async function respond(exchange: ForwardedExchange, asked: RequestFacts, 
   exchange.authentic();
 }
 
-/** The body of a response that nothing authenticates: an error or a list of models. */
 function plainBody(exchange: ForwardedExchange, response: IncomingMessage, text: Buffer): Buffer {
   const { aliases } = exchange.deps;
   const { endpoint, target } = exchange.match;
@@ -84,7 +83,7 @@ function plainBody(exchange: ForwardedExchange, response: IncomingMessage, text:
   return listWithAliases(aliases, text) ?? text;
 }
 
-/** Throws what replaces an error that nothing authenticates: client_too_old, api_key_rejected. */
+/** Throws client_too_old or api_key_rejected in place of an unauthenticated error that says the same. */
 function refuseIfOurs(exchange: Exchange, { statusCode = 0 }: IncomingMessage, text: Uint8Array) {
   const { deps, operatorKey } = exchange;
   const tooOld = statusCode >= 400 ? clientTooOld(text, deps.settings.protocolVersion) : undefined;
@@ -103,7 +102,7 @@ function keyOriginOf({ deps, authorization, operatorKey }: ForwardedExchange): s
     : 'the entry of the client in the file of --clients';
 }
 
-/** Of an error that is neither plain nor decrypted, the application gets the head, not the `text`. */
+/** Replaces an error that is neither plain nor decrypted. Its head stays, and its `text` is never shown. */
 function respondForeign(exchange: Exchange, response: IncomingMessage, foreign: ForeignError, text?: Buffer) {
   const status = response.statusCode as number;
   if (!foreign.opened) refuseIfOurs(exchange, response, text ?? Buffer.alloc(0));
@@ -112,7 +111,7 @@ function respondForeign(exchange: Exchange, response: IncomingMessage, foreign: 
   respondError(exchange, foreign, status);
 }
 
-/** `epoch`: of an authentic body; another one is marked, so that no stranger's text passes for ours. */
+/** `epoch`: undefined if the body is not authentic. A header then marks the response as unauthenticated. */
 type OfBody = Pick<Parameters<typeof responseHeaders>[0], 'contentType' | 'epoch'>;
 
 function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, body: OfBody) {
@@ -129,7 +128,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   const headers = headersOf(exchange, response, { contentType: 'text/event-stream', epoch });
   Object.assign(headers, { 'cache-control': 'no-cache', 'x-accel-buffering': 'no' });
   res.writeHead(response.statusCode as number, headers);
-  // Events that are there already leave in one piece with the head.
+  // The head waits for one turn, so that events which have already arrived leave in one piece with it.
   setImmediate(() => {
     if (stats.firstChunkAt === undefined && !res.writableEnded) res.flushHeaders();
   });
@@ -160,7 +159,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   const { streamKeepalive } = deps.settings;
   if (streamKeepalive > 0) keepAlive(exchange, events, streamKeepalive);
   try {
-    // stream.pipeline costs a short request a sixth more (bench row request_cpu).
+    // `stream.pipeline` is not used: it costs a short request a sixth more (bench row request_cpu).
     await new Promise<void>((resolve, reject) => {
       events.once('end', resolve);
       events.once('close', () => {
@@ -168,7 +167,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
       });
       events.pipe(res, { end: false });
     });
-    events.removeAllListeners(); // some refer to the exchange (docs/architecture.md H25)
+    events.removeAllListeners(); // some listeners refer to the exchange (docs/architecture.md H25)
   } finally {
     stats.events = decrypter.events;
     stats.usage = decrypter.usage;
@@ -177,8 +176,8 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   const { failure } = events;
   if (failure === undefined) {
     exchange.authentic();
-    // With an error of the service in it, a chat ends normally. A stream of the Responses API is broken, so
-    // that nobody takes its end for that of a whole Response.
+    // A chat stream ends normally after an error of the service. A translated stream is broken off instead,
+    // so that nobody takes it for a whole Response.
     if (translator === undefined || !decrypter.modelError) return void res.end();
   }
   exchange.broken = true;
@@ -189,8 +188,8 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
 }
 
 /**
- * Writes what means nothing whenever the events were silent for `interval` ms, because clients, and programs
- * on the way, may close silent connections. Not while the client is behind.
+ * Writes text without a meaning whenever the events were silent for `interval` ms, because clients and
+ * programs on the way may close silent connections. Writes nothing while the client is behind with reading.
  */
 function keepAlive({ res, deps, translator }: Exchange, events: Readable, interval: number): void {
   const silence = new Deadline(deps.clock);

@@ -1,40 +1,40 @@
-/** Headers by allow-list: which of the application's go out, which of the remote's come back, and ours. */
+/** The headers that pass from the application to the service and back, and those that the proxy adds. */
 import { type ErrorFormat, INERT_HEADERS, requestIdHeader } from '../api/error-response.ts';
 import { ENCRYPTED_HEADER, type ProtectedAttempt, protectionHeaders } from '../envelope/protection.ts';
 
-/** Headers as they were received, by lower-case name; repeated ones are joined by commas, as Node does. */
+/** Received headers by lower-case name. Values of a repeated header are joined by commas, as in Node. */
 export type ReceivedHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
 
-// The application's headers that the remote gets, by exact name: they decide what the response is. A prefix
+// The application's headers that the service gets, because they decide what the response is. A rule by prefix
 // would also let out keys and ids of other accounts (`openai-organization`, `anthropic-user-id`).
 const TO_REMOTE = ['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta'];
-/** Of the remote's headers, those that come beside an authenticated body alone (remoteHeaders). */
+/** The service's headers that the application gets only beside an authenticated body (see remoteHeaders). */
 const IF_AUTHENTICATED = ['x-request-id', 'request-id', 'cache-control', 'date'];
 
 const GO_NAMES: Readonly<Record<string, string>> = { win32: 'windows', x64: 'amd64', ppc64: 'ppc64le' };
 
-/** What the proxy announces of its machine, by the names of Go (docs/protocol/inference.md 2). */
+/** What the proxy says about its machine, in the names of Go (docs/protocol/inference.md 2). */
 export const announced = ({ platform = '', arch = '' }: { platform?: string; arch?: string }) => ({
   'privatemode-os': GO_NAMES[platform] ?? platform,
   'privatemode-architecture': GO_NAMES[arch] ?? arch,
   'privatemode-client': 'Proxy',
 });
 
-/** The client library sends none of it: in a page of a browser there is no `process`. */
+/** Only the proxy sends these. In a browser, where the client library also runs, there is no `process`. */
 const OF_PROXY = announced(globalThis.process ?? {});
 
 /**
- * All headers of one attempt except its length. `protection`: undefined if nothing is encrypted. `body`: what
- * leaves, with its content type unless the application's stays. Throws as protectionHeaders does.
+ * All headers of an attempt but its length. `protection`: undefined without encryption. `body`: undefined if
+ * none leaves; its type replaces the application's. Throws what protectionHeaders throws.
  */
 export function attemptHeaders(
   head: {
-    readonly headers: ReceivedHeaders; // the application's
-    readonly host: string | undefined; // of the remote, its port unless 443; undefined: the runtime sets it
+    readonly headers: ReceivedHeaders; // the headers of the application's request
+    readonly host: string | undefined; // service host and, unless 443, port; undefined: the runtime sets it
     readonly protocolVersion: string;
-    readonly client?: 'SDK'; // undefined: the proxy
+    readonly client?: 'SDK'; // the client library; undefined: the proxy
     readonly authorization: string | undefined;
-    readonly requestId: string; // with `_<attempt>` if encrypted (docs/protocol/inference.md 2)
+    readonly requestId: string; // ends with `_<attempt>` if encrypted (docs/protocol/inference.md 2)
   },
   protection: ProtectedAttempt | undefined,
   body: { readonly contentType?: string | undefined } | undefined,
@@ -59,15 +59,15 @@ export const AUDIT_HEADERS = {
   receipt: 'Privatemode-Proxy-Receipt',
 } as const;
 
-/** The headers of a response. Its request id is the application's (`own`), else the service's, else ours. */
+/** The headers of a response. The request id is the application's (`own`), else the service's, else ours. */
 export function responseHeaders(head: {
   readonly format: ErrorFormat;
   readonly requestId: string;
   readonly headers: ReceivedHeaders; // of the upstream response
   readonly contentType: string;
-  readonly own?: Readonly<Record<string, string>>; // which each response to the application has
-  readonly encrypted: boolean; // whether the responses of the endpoint are
-  /** Of the attempt; undefined if nothing authenticates the body. `attestedAt`: ms since 1970. */
+  readonly own?: Readonly<Record<string, string>>; // headers that all responses to this request have
+  readonly encrypted: boolean; // whether responses of the endpoint are encrypted
+  /** The epoch of the attempt; undefined if nothing authenticates the body. `attestedAt`: ms since 1970. */
   readonly epoch: { secretId: string; manifestSha256: string; attestedAt: number } | undefined;
 }): Record<string, string> {
   const { epoch } = head;
@@ -89,22 +89,22 @@ export function responseHeaders(head: {
 }
 
 /**
- * The remote's headers that reach the application. When to try again, and how much of a quota is left, steer
- * no browser and no program elsewhere. Others come beside an authenticated body alone: a stranger's id would
- * pass for that of a real response, and a date or a rule for caches would make caches keep a forgery.
+ * The service's headers that reach the application. Retry-After and rate limits always pass: they steer no
+ * browser and no other program. The headers of IF_AUTHENTICATED pass only beside an authenticated body: a
+ * forged id would pass for a real one, and a forged date or cache rule would make caches keep a forgery.
  */
 export function remoteHeaders(headers: ReceivedHeaders, authenticated: boolean): Record<string, string> {
   const limits = Object.keys(headers).filter((name) => /^(?:x|anthropic)-ratelimit-/.test(name));
   return listed(headers, ['retry-after', ...limits, ...(authenticated ? IF_AUTHENTICATED : [])]);
 }
 
-/** The header that names the hosted tools of a translated request that the model does not get. */
+/** The header that names the hosted tools that were left out of a translated request. */
 export const leftOutHeader = (kinds: string | undefined): Record<string, string> =>
   kinds === undefined ? {} : { 'privatemode-proxy-tools-left-out': kinds };
 
 /**
- * The headers with these names, except those of one connection, which `Connection` names. A value that Node
- * would refuse in the middle of a request is left out: all but latin1 without controls other than tab.
+ * The headers with these names, except those of one connection, which `Connection` names. A value is left out
+ * if Node would refuse it in the middle of a request: it must be latin1 without controls except tab.
  */
 function listed(headers: ReceivedHeaders, names: readonly string[]): Record<string, string> {
   const perConnection = `${headers['connection'] ?? ''}`.toLowerCase().split(/[ \t]*,[ \t]*/);

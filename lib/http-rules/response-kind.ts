@@ -1,12 +1,12 @@
-/** How an upstream response is read, and what is shown of one that nothing authenticates. */
+/** Decides how an upstream response is read, and what is shown of an error that nothing authenticates. */
 import { ENCRYPTED_HEADER } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 
 const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
 /**
- * How an upstream response is read, or the error that refuses it, by its head, which nothing authenticates
- * (docs/protocol/inference.md 6). `headers`: by lower-case name. `streaming`: a stream was asked for.
+ * Decides by the unauthenticated head of a response how it is read (docs/protocol/inference.md 6), or returns
+ * an error that refuses it. `headers`: by lower-case name. `streaming`: a stream was asked for.
  */
 export function responseKind(
   status: number,
@@ -16,7 +16,7 @@ export function responseKind(
 ): 'encrypted-stream' | 'encrypted-body' | 'plain' | PrivatemodeError {
   if (status >= 300 && status < 400)
     return new PrivatemodeError('upstream_redirect', `the service answered with a redirect (${status})`);
-  // No client reads the body of 204 and 205. Above 599, some take a plain error for a success.
+  // No client reads a body with status 204 or 205. Some take an error with a status above 599 for a success.
   if (status < 200 || status > 599 || status === 204 || status === 205)
     return malformed('the service answered with a status that it does not have');
   if (String(headers['content-encoding'] ?? 'identity').toLowerCase() !== 'identity') {
@@ -27,14 +27,14 @@ export function responseKind(
   if (!encrypted || (isMarkedPlain && status >= 400)) return 'plain';
   const forged = 'the service answered a success that is not encrypted';
   if (isMarkedPlain) return new PrivatemodeError('response_not_encrypted', forged);
-  if (status >= 400) return 'encrypted-body'; // whatever its type: gateways send errors as streams, too
+  if (status >= 400) return 'encrypted-body'; // of any content type: gateways send errors as streams, too
   const isStream = headers['content-type']?.includes('event-stream') === true;
-  // A body read as a stream has no events, and a stream read as a body no members: both would look empty.
+  // A body that is read as a stream, or a stream that is read as a body, would look like an empty response.
   if (isStream !== streaming) return malformed('the answer is not of the kind that was asked for');
   return isStream ? 'encrypted-stream' : 'encrypted-body';
 }
 
-/** Our content type for a plain body: JSON if declared so, else text that is neither rendered nor events. */
+/** The content type of a plain body: JSON if declared, else text that nobody renders or reads as events. */
 export const plainContentType = (declared = ''): string =>
   /^\s*application\/(?:[\w.-]+\+)?json\s*(?:;|$)/i.test(declared)
     ? 'application/json'
@@ -49,9 +49,9 @@ function remedyAt(status: number): string {
 }
 
 /**
- * Replaces an error of the service that is neither marked as plain nor decrypted. The status, Retry-After and
- * rate limits stay: clients act on them. `opened`: a part of the text was authentic, so somebody changed the
- * rest. Otherwise it may be a gateway's (docs/protocol/inference.md 6.1): nothing is said of tampering.
+ * Replaces an error of the service that is neither marked plain nor decrypted. Status, Retry-After and rate
+ * limits stay, because clients act on them. `opened`: part of the text was authentic, so somebody changed the
+ * rest. Else the error may be a gateway's (docs/protocol/inference.md 6.1): nothing is said of tampering.
  */
 export class ForeignError extends PrivatemodeError {
   readonly opened: boolean;

@@ -1,6 +1,6 @@
 /**
  * When a request is tried a second time, and how (docs/protocol/inference.md 10). A request is retried at
- * most once, whatever the reason. Nothing else is ever sent twice: a retry can run the inference twice.
+ * most once, whatever the reason. Nothing else is sent twice, because a retry can run the inference twice.
  */
 import { type Clock, pause, untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -16,25 +16,25 @@ export type RetryRow = (typeof RETRIES)[number];
 
 /**
  * Calls `attempt` and, if a row of RETRIES asks for it, once more with that row. Resolves with the result of
- * the last attempt. Rejects with its failure, with what `errorIn` and `renewed` throw, with the reason of the
- * waiter's signal, and with secret_denied if the service denies the second attempt too: a client can do
- * nothing about the service's "no secret for ID", and never gets it.
+ * the last attempt. Rejects with the failure of an attempt, with what `errorIn` and `renewed` throw, with the
+ * reason of the waiter's signal, and with secret_denied if the service denies the second attempt too. The
+ * client never gets the service's "no secret for ID", because it can do nothing about it.
  */
 export async function withOneRetry<Epoch extends { readonly secretId: string }, Answer>(
   epoch: Epoch,
   by: {
     readonly attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>;
-    /** The error in an answer that may ask for a retry. */
+    /** The body of a response that may ask for a retry; undefined: the response asks for none. */
     readonly errorIn: (answer: Answer) => Promise<Uint8Array | undefined> | undefined;
-    readonly verified: () => Epoch | Promise<Epoch>; // gives a usable epoch
-    readonly renewed: (denied: string) => Promise<Epoch>; // gives the one that replaces a denied secret
-    readonly waiter: { readonly signal: AbortSignal }; // asked for it only if there is something to wait for
+    readonly verified: () => Epoch | Promise<Epoch>; // returns a usable epoch
+    readonly renewed: (denied: string) => Promise<Epoch>; // returns the epoch that replaces a denied secret
+    readonly waiter: { readonly signal: AbortSignal }; // its signal is read only if there is a need to wait
     readonly clock: Clock;
   },
 ): Promise<Answer> {
   const { attempt, errorIn, verified, renewed, clock } = by;
   let row: RetryRow = RETRIES[0];
-  let failure: unknown; // of the first attempt
+  let failure: unknown; // why the first attempt failed
   try {
     const answer = await attempt(epoch);
     const error = errorIn(answer);
@@ -57,13 +57,13 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
   }
   const second = await attempt(next, row);
   if (!isDenial(await errorIn(second))) return second;
-  // Replace the secret for the next request; this one had its retry.
+  // The secret is replaced for the next request. This request has had its retry.
   if (row.fresh) await untilAborted(renewed(next.secretId), signal);
   const denied = 'the service does not know the secret, and the request was tried twice';
   throw new PrivatemodeError('secret_denied', denied);
 }
 
-/** Whether an encrypted endpoint's response may ask for a retry. A mark of plain errors is not authentic. */
+/** Whether a response may ask for a retry. The mark of plain errors is ignored: nothing authenticates it. */
 export const mayAskForRetry = (status: number): boolean => status === 500;
 
 const isDenial = (body: Uint8Array | undefined): boolean =>

@@ -1,16 +1,17 @@
 /** Which member names the service can address, and in which order the values of members are encrypted. */
 import { BACKSLASH, invalidJson, refusal } from './tokens.ts';
 
-// To the path library of the service these names mean something else (docs/protocol/inference.md 5.4).
+// The service's JSON path library takes these names for path syntax (docs/protocol/inference.md 5.4).
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
-const MAX_MEMBERS = 1000; // of an object: each of a request costs a cipher context; no API has a hundred
-const MAX_NAME_BYTES = 4096; // as written: to decode a longer one would hold up every other request
+const MAX_MEMBERS = 1000; // members of an object; each costs a cipher context, and no API has a hundred
+const MAX_NAME_BYTES = 4096; // bytes as written; decoding a longer name would hold up other requests
 
 /**
- * Decodes a name, and adds it to those that its object has `taken`. Throws duplicate_member; invalid_json
- * beyond 4,096 bytes or 1,000 members; unsupported_member_name if it must be `addressed`, and cannot be. A
- * lone surrogate becomes U+FFFD, as the service decodes it: names that differ only there are the same.
+ * Decodes the name of a member, and adds it to `taken`, the names of its object. A lone surrogate becomes
+ * U+FFFD, as in the service, so names that differ only there are the same. Throws duplicate_member,
+ * invalid_json beyond 4,096 bytes or 1,000 members, and unsupported_member_name if the service cannot address
+ * the name (`addressed`).
  */
 export function takeName(taken: Set<string>, bytes: Buffer, start: number, end: number, addressed: boolean) {
   if (end - start > MAX_NAME_BYTES) throw invalidJson(end, 'a name is too long');
@@ -26,18 +27,18 @@ export function takeName(taken: Set<string>, bytes: Buffer, start: number, end: 
   return name;
 }
 
-/** Whether a name may be that of a media URL or its object: `source`, `…_url`, or any with an escape. */
+/** Whether a name may be that of a media URL or its object: `source`, `…_url`, or one with an escape. */
 export function mayNameUrl(bytes: Buffer, start: number, end: number): boolean {
   for (let i = start; i < end; i++) if (bytes[i] === BACKSLASH) return true;
   if (bytes[end - 1] === 0x6c) return bytes.toString('latin1', end - 4, end) === '_url';
   return end - start === 6 && bytes.toString('latin1', start, end) === 'source';
 }
 
-/** What the sort compares: each character is a byte of the name, with a backslash before `.`, `?` and `*`. */
+/** The sort key of a name: its bytes as characters, with a backslash before each `.`, `?` and `*`. */
 const sortKey = (name: string): string =>
   /^\w*$/.test(name) ? name : Buffer.from(name.replace(/[.?*]/g, '\\$&'), 'utf8').toString('latin1');
 
-/** The items by sequence number (docs/protocol/inference.md 5.2); those of the same name keep their order. */
+/** The items by sequence number (docs/protocol/inference.md 5.2). Items of one name keep their order. */
 export function encryptionOrder<T extends { readonly name: string }>(items: readonly T[]): T[] {
   const keyed = items.map((item) => ({ item, key: sortKey(item.name) }));
   keyed.sort((a, b) => (a.key < b.key ? -1 : Number(a.key > b.key)));

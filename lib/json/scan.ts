@@ -1,24 +1,24 @@
 /**
- * One strict pass over the bytes of a JSON text: where the members of the top-level object stand, whose raw
- * text is encrypted, and how much is in each, before JSON.parse may see it. The grammar is that of JSON.parse
- * (RFC 8259) on UTF-8 without a byte order mark, because a body that is not JSON must never leave.
+ * Scans the bytes of a JSON text in one strict pass. It finds the members of the top-level object, whose raw
+ * text is encrypted, and counts what each of them holds, before JSON.parse may see it. The grammar is that of
+ * RFC 8259 and JSON.parse, in UTF-8 without a byte order mark: a body that is not JSON must not leave.
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';
 import { mayNameUrl, takeName } from './names.ts';
 import { invalidJson, type JsonKind, KINDS, literalEnd, numberEnd, QUOTE, quoteAt } from './tokens.ts';
 
-/** In a value: values, itself included; members of all objects; objects and arrays inside each other. */
+/** What a value holds: values (itself included), members of all its objects, and levels of nesting. */
 export type Counts = Readonly<Record<'values' | 'objectMembers' | 'depth', number>>;
 
 /** A member of the top-level object, or an element of the top-level array. */
 export interface Member extends Counts {
-  readonly name: string; // decoded; an element has none
+  readonly name: string; // the decoded name; an element of an array has no name
   readonly kind: JsonKind;
   readonly start: number; // position of the first byte of the value
   readonly end: number; // position after its last byte
-  readonly numbers: number[]; // with that option: start and end of each that numberEnd finds in it
-  readonly mayHoldUrl: boolean; // an object in it has a name that may be that of a media URL (mayNameUrl)
+  readonly numbers: number[]; // with the option `numbers`: start and end of each inexact number in the value
+  readonly mayHoldUrl: boolean; // whether an object in the value may have a media URL (mayNameUrl)
 }
 
 export type Scanned = Counts & { readonly members: readonly Member[] };
@@ -26,15 +26,15 @@ type Writable<T> = { -readonly [K in keyof T]: T[K] };
 
 const MOST_VALUES = 200_000;
 const NONE: number[] = [];
-/** Whether JSON.parse may see a text: 8 MiB of objects with different names would take more than a second. */
+/** Whether a text is cheap enough for JSON.parse: 8 MiB of different names would take more than a second. */
 export const isParsable = ({ values, objectMembers, depth }: Counts): boolean =>
   values <= MOST_VALUES && objectMembers <= 20_000 && depth <= 64;
 
-const MAX_DEPTH = 10_000; // where the decoder of the service stops, too
+const MAX_DEPTH = 10_000; // levels of nesting; the decoder of the service has the same limit
 const MAX_ELEMENTS = 100_000;
 const TURN = 512 * 1024; // bytes that are scanned before other exchanges have their turn
 
-// What may come next, between tokens: a sum of these, or 0 behind the whole value.
+// The tokens that may come next, as flags. `next` is their sum, or 0 behind the whole value.
 const VALUE = 1;
 const NAME = 2;
 const COLON = 4;
@@ -44,10 +44,11 @@ const CLOSER = 16;
 type ScanOptions = { readonly [option in 'array' | 'partial' | 'unique' | 'numbers']?: boolean };
 
 /**
- * Scans the whole text, and yields after each 512 KiB of it. Options: it may also be an `array`; it may end
- * too early (`partial`), and only complete members are found; names must differ in each object (`unique`),
- * not only at the top, where the service must address them; inexact `numbers` are listed. Throws
- * invalid_json, also beyond 100,000 elements or 10,000 levels, and as takeName does for names that repeat.
+ * Scans the whole text, and yields after each 512 KiB. Options: `array`: the text may also be an array.
+ * `partial`: the text may be cut off; only complete members are found. `unique`: names must differ in every
+ * object, otherwise only at the top, where the service must also be able to address them. `numbers`: lists
+ * inexact numbers. Throws invalid_json, also beyond 100,000 elements or 10,000 levels, and what takeName
+ * throws.
  */
 export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generator<undefined, Scanned> {
   const { array, partial, unique, numbers } = options;
@@ -55,16 +56,17 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
   if (!isUtf8(bytes)) throw new PrivatemodeError('invalid_json', 'the body is not UTF-8');
   const view = new DataView(bytes.buffer, bytes.byteOffset, size);
   const members: Member[] = [];
-  const open: JsonKind[] = []; // the objects and arrays around `i`
-  const names: (Set<string> | undefined)[] = []; // in each of them, where they must differ
+  const open: JsonKind[] = []; // the objects and arrays that are open at `i`
+  const names: (Set<string> | undefined)[] = []; // for each of `open`: its names so far, if they must differ
   let next = VALUE;
   let values = 0;
   let objectMembers = 0;
   let depth = 1;
   let name = '';
-  let member: Writable<Member> | undefined; // whose value is scanned; its sums are those before it
+  /** The member whose value is being scanned. Until the value ends, its counts are the totals before it. */
+  let member: Writable<Member> | undefined;
 
-  // Takes one token each time, and stops within one that the text does not end.
+  // Each round takes one token. The loop stops within a token that the text cuts off.
   for (let i = 0, turn = TURN; i < size; ) {
     if (i >= turn) {
       yield;
@@ -106,7 +108,7 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
       i += 1;
     } else if (kind === 'number') {
       i = numberEnd(bytes, i, numbers && values < MOST_VALUES ? member?.numbers : undefined);
-      if (i === size) break; // more digits may follow
+      if (i === size) break; // in a text that is cut off, more digits may follow
     } else if (kind !== undefined) {
       i = literalEnd(bytes, i, kind);
     } else {
@@ -146,14 +148,14 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
   return { members, values, objectMembers, depth };
 }
 
-/** Scans a text, which should be short, in one turn. */
+/** Scans a text in one turn. The text should be short. */
 export const scanJson = (bytes: Buffer, options?: ScanOptions) =>
   inTurns(scanInTurns(bytes, options)) as Scanned;
 
-/** Called within long work: undefined if it may go on, else resolves when others have had their turn. */
+/** Called within long work. Undefined: the work goes on. A promise resolves when others have had a turn. */
 export type Pause = () => Promise<void> | undefined;
 
-/** Does the work, with a pause between its steps where one is due; without any, the result is no promise. */
+/** Does the work in steps, between which `pause` may wait. Without any wait, the result is no promise. */
 export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | Promise<T> {
   for (let step = steps.next(); ; step = steps.next()) {
     if (step.done) return step.value;

@@ -1,11 +1,11 @@
 /**
- * The tokens of JSON text (RFC 8259), which scan.ts puts together. Each function returns where its token, or
- * a part of it, ends; a position at or after the end of the text if the token has no end there. It throws
- * invalid_json at the first byte that the token cannot have.
+ * Reads the tokens of JSON text (RFC 8259) for scan.ts. Each function returns the position behind its token,
+ * or its part of a token. If the text ends within the token, it returns the end of the text or a position
+ * behind it. It throws invalid_json at the first byte that the token cannot have.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/** What is wrong with a text. `position`: bytes from its start. The message quotes nothing of the text. */
+/** An error about a text. `position`: in bytes from its start. The message quotes nothing of the text. */
 export const refusal = (code: ErrorCode, message: string, position: number) =>
   Object.assign(new PrivatemodeError(code, message), { position });
 
@@ -16,7 +16,7 @@ export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;
 const [MINUS, ZERO, POINT, SMALL_U] = Buffer.from('-0.u');
 
-/** By which bytes the values of each kind begin. */
+/** The bytes with which the values of each kind begin. */
 const FIRST = {
   string: '"',
   number: '-0123456789',
@@ -33,7 +33,7 @@ for (const [kind, first] of Object.entries(FIRST)) {
   for (const byte of Buffer.from(first)) KINDS[byte] = kind as JsonKind;
 }
 
-/** A table of all bytes: 1 for those of the text. */
+/** A table with an entry for each byte: 1 if the text contains the byte. */
 const setOf = (text: string): Uint8Array =>
   Uint8Array.from({ length: 256 }, (_, byte) => Number(text.includes(String.fromCharCode(byte))));
 const DIGITS = setOf('0123456789');
@@ -44,7 +44,6 @@ const ESCAPED = setOf('"\\/bfnrtu');
 /** The bytes that end a run of plain characters: quote, backslash, control characters. */
 const STOPS = setOf('"\\').fill(1, 0, 0x20);
 
-/** `word`: the literal that begins at `from`. */
 export function literalEnd(bytes: Uint8Array, from: number, word: string): number {
   const end = from + word.length;
   for (let i = from; i < end && i < bytes.length; i++) {
@@ -53,7 +52,6 @@ export function literalEnd(bytes: Uint8Array, from: number, word: string): numbe
   return end;
 }
 
-/** One digit or more. */
 function digitsEnd(bytes: Uint8Array, from: number): number {
   let i = from;
   while (DIGITS[bytes[i]!] === 1) i += 1;
@@ -61,7 +59,7 @@ function digitsEnd(bytes: Uint8Array, from: number): number {
   return i;
 }
 
-/** A number. One that a double may not hold as it is written adds its start and its end to `inexact`. */
+/** Reads a number. Adds its start and end to `inexact` if a double may not hold it as it is written. */
 export function numberEnd(bytes: Uint8Array, from: number, inexact: number[] | undefined): number {
   const first = bytes[from] === MINUS ? from + 1 : from;
   const whole = bytes[first] === ZERO ? first + 1 : digitsEnd(bytes, first);
@@ -72,7 +70,6 @@ export function numberEnd(bytes: Uint8Array, from: number, inexact: number[] | u
   return end;
 }
 
-/** The escape whose backslash is at `from`. */
 function escapeEnd(bytes: Uint8Array, from: number): number {
   const end = bytes[from + 1] === SMALL_U ? from + 6 : from + 2;
   for (let i = from + 1; i < end && i < bytes.length; i++) {
@@ -81,16 +78,16 @@ function escapeEnd(bytes: Uint8Array, from: number): number {
   return end;
 }
 
-// Marks the bytes of `word` that end a run, in their top bits; 0 if there is none. `^ 0x02` brings the quote,
-// 0x22, to the bytes below 0x21, so that the subtraction borrows into their top bits. The backslash is found
-// in the same way. A borrow can also mark the byte above.
+// Sets the top bit of each byte of `word` that ends a run of plain characters; 0 if no byte does. `^ 0x02`
+// turns the quote (0x22) into a byte below 0x21, like a control character, so that the subtraction borrows
+// into its top bit. The backslash is found in the same way. A borrow can mark the next byte by mistake.
 const stopsIn = (word: number): number =>
   (((word ^ 0x02020202) - 0x21212121) | ((word ^ 0x5c5c5c5c) - 0x01010101)) & ~word & 0x80808080;
 
 /**
- * The quote that ends the string which has been read up to `from`. A position at or after `until` if that
- * comes first: it is not within an escape, and the caller goes on there. `view` must be one of `bytes`. Most
- * bytes of a request are characters of long strings: the loop takes eight at a time.
+ * Returns the position of the quote that ends a string, searching from `from`. If `until` comes first,
+ * returns a position at or after `until`, not within an escape, where the caller goes on. `view` must be a
+ * view of `bytes`. The loop takes eight bytes at a time: most bytes of a request are in long strings.
  */
 export function quoteAt(bytes: Uint8Array, view: DataView, from: number, until: number): number {
   let i = from;

@@ -1,4 +1,4 @@
-/** Counts what clients use, in the memory of this process. */
+/** Counts the requests and tokens of clients in the memory of this process. */
 import type { Clock } from '../clock.ts';
 import type { ClientCounts, CountsAt } from './counts-file.ts';
 import { type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
@@ -8,7 +8,7 @@ const DAY_MS = 86_400_000;
 
 /** What one client has used. */
 interface Used {
-  /** Times of its admissions within the last minute, oldest first, on the monotonic clock. */
+  /** When the client's requests of the last minute were admitted (monotonic clock), the oldest first. */
   readonly times: number[];
   /** The UTC day to which `tokens` belong, in days since 1970. */
   day: number;
@@ -17,17 +17,17 @@ interface Used {
 }
 
 interface RequestCountsOptions {
-  /** The wall clock decides which day it is. Nobody can set the monotonic one, which measures the minute. */
+  /** The wall clock decides which day it is. The monotonic clock, which nobody can set, measures minutes. */
   readonly clock: Pick<Clock, 'now' | 'monotonic'>;
-  readonly before?: readonly ClientCounts[] | undefined; // a restart
-  readonly changed?: (counts: CountsAt) => void; // something that a restart must not forget
+  readonly before?: readonly ClientCounts[] | undefined; // the counts before a restart
+  readonly changed?: (counts: CountsAt) => void; // called with counts that must survive a restart
 }
 
 /**
  * Keeps exact counts: `admit` decides and counts in one step. Within any 60 s it admits at most
  * requestsPerMinute requests of a client, those of `before` included. Tokens belong to the day on which their
- * request ends. A time that lies ahead, because the wall clock was set back, counts as now. So no client is
- * refused because of it for longer than a minute, or than today.
+ * request ends. If the wall clock was set back, times that lie ahead count as now, so that they refuse a
+ * client for a minute, or for today, at most.
  */
 export function createRequestCounts({ clock, before = [], changed }: RequestCountsOptions): RequestCounts {
   const clients = new Map<string, Used>();
@@ -37,7 +37,7 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
     clients.set(name, { times, day: dayOf(startedAt), tokens, running: 0 });
   }
 
-  /** What still counts of a client. */
+  /** Returns what a client has used, without tokens of earlier days and admissions older than a minute. */
   function usedBy(name: string, at: number, time: number): Used {
     const day = dayOf(at);
     const used = clients.get(name) ?? { times: [], day, tokens: 0, running: 0 };
@@ -48,7 +48,7 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
     return used;
   }
 
-  /** Forgets the clients of which nothing counts any more. */
+  /** The counts of all clients. Clients without any count are forgotten. */
   function countsAt(now: number): readonly ClientCounts[] {
     const time = clock.monotonic();
     const counts: ClientCounts[] = [];
@@ -70,7 +70,7 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
       if (tokensPerDay !== undefined && used.tokens >= tokensPerDay)
         throw limitReached('tokensPerDay', limits, ((dayOf(at) + 1) * DAY_MS - at) / 1000);
       if (requestsPerMinute !== undefined && used.times.length >= requestsPerMinute) {
-        // What has to leave the window first. It is not the oldest admission if the limit has been lowered.
+        // The admission that must become a minute old first: not the oldest one, if the limit was lowered.
         const leaves = used.times[used.times.length - requestsPerMinute]! + WINDOW_MS;
         throw limitReached('requestsPerMinute', limits, (leaves - time) / 1000);
       }

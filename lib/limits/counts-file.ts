@@ -11,9 +11,9 @@ import { isCount } from './limits.ts';
 /** What one client has used. */
 export interface ClientCounts {
   readonly name: string;
-  /** Of the day (UTC). */
+  /** The tokens of the current day (UTC). */
   readonly tokens: number;
-  /** When its requests of the last minute were admitted: ms since 1970, the oldest first. */
+  /** When the client's requests of the last minute were admitted: ms since 1970, the oldest first. */
   readonly admissions: readonly number[];
 }
 
@@ -22,10 +22,10 @@ export type CountsAt = (now: number) => readonly ClientCounts[];
 
 /**
  * Reads the file, and replaces it at most once a second when counts have changed, and at the end. A kill or a
- * power cut loses the counts of the last second. Two gateways on one workspace notice each other by what the
- * file system says of the file; a lock would outlive a crash. Calls `tell` with the reason whenever counts
- * may not survive a restart, and without one whenever they were written. Throws config_invalid if the file
- * cannot be read.
+ * power cut loses the counts of the last second. Two gateways on one workspace notice each other by the time
+ * of the file; there is no lock, because it would outlive a crash. Calls `tell` with a reason whenever counts
+ * may not survive a restart, and without a reason whenever counts were written. Throws config_invalid if the
+ * file cannot be read.
  */
 export async function openCountsFile(workspace: string, clock: Clock, tell: (reason?: Error) => void) {
   const path = join(workspace, 'limits.json');
@@ -33,7 +33,7 @@ export async function openCountsFile(workspace: string, clock: Clock, tell: (rea
   const file = readNamed(what, path, (name) => statSync(name, { throwIfNoEntry: false }));
   const before = file === undefined ? [] : countsIn(readNamed(what, path), clock.now());
   if (before === undefined) tell(new Error('limits.json cannot be understood, and is left out'));
-  /** When the file was written that is known here. Another time: another gateway has written one. */
+  /** The file's time as this gateway knows it. If it differs, another gateway has written the file. */
   let known = file?.mtimeMs;
   const timeNow = async () => (await unless('ENOENT', stat(path)))?.mtimeMs;
   let unwritten: CountsAt | undefined;
@@ -59,11 +59,11 @@ export async function openCountsFile(workspace: string, clock: Clock, tell: (rea
   const end = every(clock, clock.times.countsPause, flush);
   return {
     before,
-    /** The counts have changed, and are written soon. */
+    /** Notes that the counts have changed; they are written soon. */
     store(counts: CountsAt): void {
       unwritten = counts;
     },
-    /** Writes what is not written. What cannot be written now is lost. */
+    /** Writes the counts that are not written yet. If the write fails, they are lost. */
     close(): Promise<void> {
       end();
       return flush();
@@ -75,8 +75,8 @@ export async function openCountsFile(workspace: string, clock: Clock, tell: (rea
 const dayOf = (at: number): string => new Date(at).toISOString().slice(0, 10);
 
 /**
- * The counts in a file; undefined if it has another form. Tokens of another day do not hold, nor admissions
- * that are a minute away from now. One that lies ahead by less, because the clock was set back, does.
+ * The counts in a file; undefined if it has another form. Tokens of another day and admissions a minute or
+ * more from now are left out. Admissions may lie ahead of now, because the clock may have been set back.
  */
 function countsIn(text: Buffer, now: number): readonly ClientCounts[] | undefined {
   try {

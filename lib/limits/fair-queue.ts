@@ -1,8 +1,8 @@
-/** The places of --max-in-flight, and the lines of requests that wait for them. */
+/** The places of --max-in-flight, and the queues of requests that wait for them. */
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** Highest number of waiting requests, of all clients and of one. Each of them holds a connection. */
+/** The most requests that may wait, of all clients and of one. Each waiting request holds a connection. */
 const MOST_WAITING = 1024;
 const MOST_WAITING_OF_ONE = 256;
 
@@ -10,16 +10,16 @@ export type FairQueue = ReturnType<typeof createFairQueue>;
 
 interface Queue {
   running: number;
-  /** Lets a waiting request in, in order of arrival. */
+  /** Functions that let the waiting requests in, in order of arrival. */
   readonly waiting: Set<() => void>;
 }
 
-/** `limit`: requests that run at the same time. */
+/** `limit`: the most requests that run at the same time. */
 export function createFairQueue(limit: number, clock: Clock) {
   const late = `no place became free within ${clock.times.placeWait / 1000} s`;
-  /** Of 8 places or more, one in 16, rounded up, is kept for clients that have nothing running. */
+  /** With 8 places or more, one place in 16, rounded up, is kept for clients that run no request. */
   const kept = limit < 8 ? 0 : Math.ceil(limit / 16);
-  /** By the names of clients; undefined is one more client. Who was given a place last comes last. */
+  /** Client name (undefined: one more client) → queue. The client that got a place last comes last. */
   const queues = new Map<string | undefined, Queue>();
   let running = 0;
   let waiting = 0;
@@ -36,15 +36,15 @@ export function createFairQueue(limit: number, clock: Clock) {
     };
   }
 
-  /** Without --clients (no name) there are no other clients to keep places for. */
+  /** Without --clients there are no names, and no other clients for which places would be kept. */
   const hasPlaceFor = (name: string | undefined, queue: Queue): boolean =>
     running < (name === undefined || queue.running === 0 ? limit : limit - kept);
 
-  /** The client that runs the fewest requests is next; among equals, the one whose turn is longest ago. */
+  /** Next is the client with the fewest running requests; among equals, whoever got a place longest ago. */
   function letNextIn(): void {
     const lines = [...queues].filter(([, queue]) => queue.waiting.size > 0);
     const [next] = lines.sort(([, one], [, other]) => one.running - other.running);
-    if (next === undefined || !hasPlaceFor(...next)) return; // who has more running finds no place either
+    if (next === undefined || !hasPlaceFor(...next)) return; // clients with more requests find no place
     const [enter] = next[1].waiting;
     enter?.();
   }
@@ -70,15 +70,15 @@ export function createFairQueue(limit: number, clock: Clock) {
 
   return {
     /**
-     * Gives the client a place, at once or when one becomes free: a function to call once that gives it back.
-     * A free place goes to the client that has the fewest running, among equals to each in turn, and within a
-     * client in order of arrival. Throws, or rejects with, max_in_flight_reached after 10 s, or if 256
-     * requests of the client or 1,024 in all wait already; rejects with the reason of `signal`, which has not
-     * aborted yet.
+     * Gives the client a place, at once or when a place becomes free. Returns a function that gives the place
+     * back, to call once. A free place goes to the client with the fewest running requests, to each in turn
+     * among equals, and within a client in order of arrival. Throws, or rejects with, max_in_flight_reached
+     * after 10 s, or if 256 requests of the client or 1,024 in all wait already. Rejects with the reason of
+     * `signal`, which has not aborted yet.
      */
     enter(name: string | undefined, signal: AbortSignal): (() => void) | Promise<() => void> {
       const queue = queues.get(name) ?? { running: 0, waiting: new Set() };
-      if (hasPlaceFor(name, queue)) return take(name, queue); // then no waiting request could have this place
+      if (hasPlaceFor(name, queue)) return take(name, queue); // no waiting request could have this place
       if (queue.waiting.size >= MOST_WAITING_OF_ONE || waiting >= MOST_WAITING)
         throw refused('too many requests wait already');
       queues.set(name, queue);

@@ -1,5 +1,5 @@
 /**
- * The limits of clients, and the interface of what counts their requests and tokens: this process
+ * The limits of clients, and the interface of the two counters of requests and tokens: this process
  * (count-requests.ts), or a Redis that several instances share (redis-counts.ts).
  */
 import type { ClientEntry, Limits } from '../access/clients-file.ts';
@@ -17,9 +17,9 @@ export interface Permit {
 export interface RequestCounts {
   /**
    * Counts a request and gives it a place; returns the permit at once if no store has to be asked. Throws, or
-   * rejects with, requests_per_minute_reached, tokens_per_day_reached and max_concurrent_reached, each with
-   * the seconds after which it is worth trying again, and limits_unavailable if nobody can keep count. A
-   * refused request is not counted.
+   * rejects with, requests_per_minute_reached, tokens_per_day_reached or max_concurrent_reached: these errors
+   * hold the seconds after which a retry is worthwhile. If the store cannot be used, the error is
+   * limits_unavailable. A refused request is not counted.
    */
   admit(client: LimitedClient): Permit | Promise<Permit>;
 }
@@ -34,7 +34,7 @@ const LIMITS = {
   maxConcurrent: ['max_concurrent_reached', 'requests at the same time'],
 } as const satisfies Record<keyof Limits, unknown>;
 
-/** The error for a request beyond `limit`. `seconds`: after so long it is worth trying again. */
+/** The error for a request beyond `limit`. `seconds`: after how long a retry is worthwhile. */
 export function limitReached(limit: keyof Limits, limits: Limits, seconds: number): PrivatemodeError {
   const [code, what] = LIMITS[limit];
   return new PrivatemodeError(code, `this client has reached its limit of ${what}: ${limits[limit]}`, {

@@ -5,32 +5,32 @@ import { type Clock, Deadline, every, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { isCount, type LimitedClient, limitReached, type Permit } from './limits.ts';
 
-/** While nobody can count, `closed` refuses requests; `open` admits them and calls `uncounted`. */
+/** While the store cannot be used, `closed` refuses requests; `open` admits them and calls `uncounted`. */
 export interface RedisCountsOptions {
-  readonly url: string; // redis:// or rediss://, with user, password and database where there are any
+  readonly url: string; // redis:// or rediss://; may have user, password and database
   readonly ca: readonly string[]; // certificates for rediss://, in PEM
   readonly onFailure: 'closed' | 'open';
   readonly uncounted: () => void;
-  readonly failed: (reason: string) => void; // the store cannot be used; `reason` repeats nothing of the URL
-  readonly usable: () => void; // a look at the store has found that it can be used
+  readonly failed: (reason: string) => void; // the store fails; `reason` quotes nothing of the URL
+  readonly usable: () => void; // called when a test of the store succeeds
   readonly clock: Clock;
 }
 
 /**
- * Three keys for each client, which all expire. The braces make a cluster keep them together. `tokens`:
- * integer, the tokens of this day. `window`: sorted set, the requests of the last 60 s by the ms when they
- * were admitted. `running`: sorted set, the running requests by the ms when their lease ends.
+ * Each client has three keys, which all expire. Because of the braces a cluster keeps the three together.
+ * `tokens`: integer, the tokens of this day. `window`: sorted set, the requests of the last 60 s by the ms
+ * when they were admitted. `running`: sorted set, the running requests by the ms when their lease ends.
  */
 const keysOf = (client: string): readonly string[] =>
   ['tokens', 'window', 'running'].map((key) => `privatemode-proxy:{${client}}:${key}`);
 
 /**
- * One script, so that a server knows all of it or nothing. Replies with the number of the limit that is
- * reached, as in REACHED, or 0, and with the seconds to wait. It goes by the clock of the store, so replicas
- * with different clocks agree; all times are in ms. Arguments:
- * - `release`, id, tokens: gives a place back, and counts tokens for the day on which this is done.
- * - `renew`, id, lease: renews the lease of a running request, or restores what the store has lost.
- * - `admit`, id, lease, tokens per day, requests per minute, most at a time (-1: no limit, not compared).
+ * One script has all actions, so that a server knows all of them or none. The script replies with the number
+ * of the reached limit, as in REACHED, or 0, and with the seconds to wait. It uses the clock of the store, so
+ * that replicas with different clocks agree. All times are in ms. Arguments:
+ * - `release`, id, tokens: gives a place back, and counts the tokens for the current day.
+ * - `renew`, id, lease: renews the lease of a running request, or restores a lease that the store has lost.
+ * - `admit`, id, lease, tokens per day, requests per minute, most at a time (-1: no limit).
  */
 const SCRIPT = `
 local tokens, window, running = KEYS[1], KEYS[2], KEYS[3]
@@ -77,23 +77,23 @@ const REACHED = [undefined, 'tokensPerDay', 'requestsPerMinute', 'maxConcurrent'
 
 type Reply = readonly [reached: number, seconds: number];
 
-/** Other replies may come from a proxy in between or from another server. Neither keeps count for us. */
+/** Whether the script can have given this reply. Others may come from a proxy or another server. */
 const isReply = (reply: unknown): reply is Reply =>
   Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length;
 
 const NOT_COUNTED: Permit = { release() {} };
 
 /**
- * Counts requests and tokens in a store. A store that cannot be reached, now or later, is tried again for
- * ever; this function resolves all the same. What a store that is away does not hear of is lost: the lease of
- * a place ends after a minute, and the tokens are not counted.
+ * Counts requests and tokens in a store. This function resolves even if the store cannot be reached; the
+ * store is then tried again for ever. What the store misses meanwhile is lost: the lease of a running request
+ * ends after a minute, and its tokens are not counted.
  */
 export async function openRedisCounts(options: RedisCountsOptions) {
   const { clock, failed, url } = options;
   const { times } = clock;
-  // Loaded here, so that a gateway which does not count in Redis does not pay for its client.
+  // The Redis client is loaded here, so that a gateway without Redis does not pay for it.
   const redis = await import('@redis/client');
-  /** Requests that run here, and their clients. */
+  /** Id of each request that runs here → its client. */
   const running = new Map<string, string>();
 
   const count = redis.defineScript({
@@ -111,16 +111,16 @@ export async function openRedisCounts(options: RedisCountsOptions) {
       reconnectStrategy: (retries) => Math.min(times.storeLongestRetry, times.storeFirstRetry * 2 ** retries),
       ...(/^rediss:/i.test(url) ? { tls: true, ca: [...options.ca] } : {}),
     },
-    RESP: 2, // with 3 the password goes with HELLO, which an old server repeats in its error
+    RESP: 2, // RESP 3 sends the password in HELLO, which an old server repeats in its error
     disableOfflineQueue: true,
     disableClientInfo: true,
     maintNotifications: 'disabled',
     commandsQueueMaxLength: 10_000,
-    commandOptions: { timeout: 0 }, // it would cover the wait to be written, not that for a reply
+    commandOptions: { timeout: 0 }, // it covers the wait to be sent, not the wait for a reply
     scripts: { count },
   });
 
-  /** In words of our own: errors of servers repeat commands, and a command may hold the password. */
+  /** The reason in our own words: errors of servers repeat commands, which may hold the password. */
   function reasonOf(thrown: unknown): string {
     const { message, code } = thrown as NodeJS.ErrnoException;
     if (thrown instanceof redis.ErrorReply)
@@ -128,19 +128,19 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     return code === undefined ? 'the connection was lost' : `the connection failed (${code})`;
   }
 
-  /** Connects until that succeeds; the event `error` has the reason of each failure. */
+  /** Connects, and tries again until the connection stands. The event `error` has each failure's reason. */
   const connect = (): Promise<unknown> => store.connect().catch(() => {});
 
-  /** Replies come in order, so a connection on which one is late is given up, with all that wait on it. */
+  /** Drops the connection: replies come in order, so all requests behind a late reply would wait with it. */
   function giveUp(): void {
     if (!store.isReady) return;
     failed('it does not reply in time');
-    const { isOpen } = store; // false: it is being closed
+    const { isOpen } = store; // false: close() was called
     store.destroy();
     if (isOpen) void connect();
   }
 
-  /** Runs the script on the keys of a client. Throws an error with the reason why it gave no valid reply. */
+  /** Runs the script on the keys of a client. Throws an error that says why there is no valid reply. */
   async function run(client: string, ...args: readonly (string | number)[]): Promise<Reply> {
     if (!store.isReady) throw new Error('there is no connection');
     const deadline = new Deadline(clock).wait(times.storeReply, giveUp);
@@ -152,12 +152,12 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     throw new Error('its reply is invalid');
   }
 
-  /** Tells the store something that it may miss. */
+  /** Sends the store an update that may get lost. */
   const tell = (...call: Parameters<typeof run>): unknown => run(...call).catch(() => {});
 
   /**
-   * Renews the leases, and tries the store with keys of no client: an error that the keys of one client cause
-   * says nothing of it.
+   * Renews the leases. Then it tests the store with the keys of no client, because an error that the keys of
+   * one client cause says nothing of the store.
    */
   async function look(): Promise<void> {
     if (!store.isReady) return;
@@ -166,7 +166,7 @@ export async function openRedisCounts(options: RedisCountsOptions) {
       await run('', 'renew', 'look', 1); // a server that wants a password says so only to short commands
       options.usable();
     } catch (thrown) {
-      if (store.isReady) failed((thrown as Error).message); // else the loss of the connection has told more
+      if (store.isReady) failed((thrown as Error).message); // otherwise the lost connection was reported
     }
   }
 
@@ -177,7 +177,7 @@ export async function openRedisCounts(options: RedisCountsOptions) {
 
   async function admit({ name, limits }: LimitedClient): Promise<Permit> {
     const { tokensPerDay = -1, requestsPerMinute = -1, maxConcurrent = -1 } = limits;
-    if (Math.max(tokensPerDay, requestsPerMinute, maxConcurrent) < 0) return NOT_COUNTED; // needs no store
+    if (Math.max(tokensPerDay, requestsPerMinute, maxConcurrent) < 0) return NOT_COUNTED; // no limit is set
     const id = randomBytes(12).toString('base64url');
     const asked = run(name, 'admit', id, times.storeLease, tokensPerDay, requestsPerMinute, maxConcurrent);
     const reply = await asked.catch(({ message }: Error) => {
@@ -197,9 +197,8 @@ export async function openRedisCounts(options: RedisCountsOptions) {
   }
 
   return {
-    /** See RequestCounts. */
     admit,
-    /** Waits for the replies to what it was told; later requests find no store. */
+    /** Waits for the replies to earlier updates. Later requests find no store. */
     async close(): Promise<void> {
       endLooks();
       if (store.isReady) await store.close();

@@ -1,14 +1,14 @@
 /**
- * Gives a request its permit: first the limits of its client must admit it, then it needs one of the places
- * for all running requests.
+ * Gives a request its permit. The limits of its client must admit the request first. Then it needs one of the
+ * places that all running requests share.
  */
 import type { FairQueue } from './fair-queue.ts';
 import type { LimitedClient, Permit, RequestCounts } from './limits.ts';
 
 export interface Entering {
-  /** Undefined without --clients. */
+  /** The client of the request; undefined without --clients. */
   readonly client: LimitedClient | undefined;
-  /** Aborted when the request is over before it has its permit. */
+  /** Aborted if the request ends before it has its permit. */
   readonly signal: AbortSignal;
 }
 
@@ -18,14 +18,14 @@ type Limiting = { readonly counts?: RequestCounts | undefined; readonly queue?: 
 export type RequestGate = ReturnType<typeof createRequestGate>;
 
 export function createRequestGate({ counts, queue }: Limiting) {
-  /** Finds a place for a request that is admitted, or else gives the admission back. */
+  /** Finds a place for an admitted request. If there is none, the admission is given back. */
   function placeFor(admitted: Permit | undefined, { client, signal }: Entering): Permit | Promise<Permit> {
     const giveBack = (reason: unknown): never => {
       admitted?.release(0);
       throw reason;
     };
     try {
-      signal.throwIfAborted(); // the request may be over since the counts were asked for
+      signal.throwIfAborted(); // the request may have ended while the counts were asked for
       const place = queue?.enter(client?.name, signal);
       if (!(place instanceof Promise)) return permitOf(admitted, place);
       return place.then((leave) => permitOf(admitted, leave), giveBack);
@@ -39,7 +39,7 @@ export function createRequestGate({ counts, queue }: Limiting) {
      * Gives a request its permit, at once if no store has to be asked and a place is free. Throws, or rejects
      * with, the codes of RequestCounts.admit, max_in_flight_reached, and the reason of `signal`. The limits
      * of the client come first and never wait. A request that the queue refuses still counts in the minute of
-     * its client; its place of maxConcurrent is given back.
+     * its client, but not in its maxConcurrent.
      */
     enter(entering: Entering): Permit | Promise<Permit> {
       entering.signal.throwIfAborted();

@@ -1,13 +1,14 @@
-/** Rewrites errors about a full context window into those that agents act on (docs/architecture.md D47). */
+/** Turns errors about a full context window into errors that agents act on (docs/architecture.md D47). */
 import type { ErrorFormat } from '../api/error-response.ts';
 
-/** The size of the window in vLLM's sentences about a full one: they have no code, and differ by version. */
+/** Finds the size of a full window in vLLM's messages, which have no error code and differ by version. */
 const LIMIT =
   /(?:maximum context length (?:is |\()|maximum model length of |context length is only )(?<window>\d+)/;
 
-// Sentences at which less output may be enough. `output`: the tokens that the request asks for. `prompt`:
-// those of the prompt, if vLLM counted all; `least`: those that it counted before it stopped. It counts
-// characters if the prompt has too many for any tokens: less output helps only if it left no token.
+// Messages about requests for which less output may be enough. `output`: the tokens of output that the
+// request asks for. `prompt`: the tokens of the prompt, if vLLM counted all of them. `least`: the tokens that
+// vLLM had counted when it stopped. For a very long prompt vLLM counts only characters. Then less output
+// helps only after "more than 0": the requested output left the prompt no token.
 const PARTS = [
   /you requested (?<output>\d+) output tokens and your prompt contains (?:at least (?<least>\d+) |(?<prompt>\d+) input |\d+ characters \(more than 0 )/,
   /You passed (?<least>\d+) input tokens and requested (?<output>\d+) output tokens/,
@@ -15,13 +16,14 @@ const PARTS = [
   /is too large: (?<output>\d+)\. .* your request has (?<prompt>\d+) input tokens/,
 ];
 
-const LEAST_ROOM = 4000; // tokens: Claude Code asks for 1,000 fewer than are free, and for at least 3,000
-const LONGEST = 64 * 1024; // bytes of an error that may be about the window
+const LEAST_ROOM = 4000; // Claude Code asks for 1,000 fewer tokens than are free, and for 3,000 or more
+const LONGEST = 64 * 1024; // bytes; a longer error is not changed
 
 /**
- * The body to show in place of an error, which must be authentic: a forged one would make agents drop what
- * they remember. Undefined: it stays. Codex compacts at a code of OpenAI's, other agents at a sentence of
- * Anthropic's that the prompt is too large; if less output may be enough, it says that the output is.
+ * Returns the body that replaces the body of an error; undefined: the error is not changed. The error must be
+ * authentic: a forged error would make agents drop what they remember. Codex compacts a conversation at an
+ * error code of OpenAI's. Other agents compact at Anthropic's sentence that the prompt is too large. If less
+ * output may be enough, Anthropic's sentence about the output is used.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
   if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
@@ -30,7 +32,7 @@ export function overflowBody(body: Uint8Array, status: number, format: ErrorForm
   return error && Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
-/** The same for `error` alone. In a stream none asks for less output: Claude Code needs a 400 for that. */
+/** Replaces a parsed `error`. A stream never asks for less output: that works only at status 400. */
 export function overflowError(error: unknown, format: ErrorFormat, inStream = true): object | undefined {
   const { message } = (error ?? {}) as { message?: unknown };
   if (typeof message !== 'string' || message.length > LONGEST) return undefined;
@@ -44,12 +46,13 @@ export function overflowError(error: unknown, format: ErrorFormat, inStream = tr
   return { ...(error as object), type: 'invalid_request_error', ...changed };
 }
 
-/** Anthropic's sentence for an output that does not fit; undefined without LEAST_ROOM, or if it does fit. */
+/** Anthropic's sentence about too large an output; undefined: the output fits, or LEAST_ROOM is not free. */
 function outputTooLarge(message: string, window: number): string | undefined {
   const parts = PARTS.map((part) => part.exec(message)?.groups).find((groups) => groups !== undefined);
   const output = Number(parts?.['output'] ?? 0);
-  // If vLLM stopped counting, our sentence leaves half of the output free: so an agent needs few requests,
-  // and the last one gets the other sentence. More than two windows would leave a negative prompt.
+  // If vLLM stopped counting, the sentence names a prompt that leaves room for half of the output. So an
+  // agent that repeats the request halves its output each time, and soon gets the sentence about the prompt.
+  // An output of more than two windows would make the prompt negative, so the prompt is at least 1.
   const least = Number(parts?.['least'] ?? 1);
   const prompt = Number(parts?.['prompt'] ?? Math.max(1, least, window - Math.floor(output / 2)));
   if (window - prompt < LEAST_ROOM || prompt + output <= window) return undefined;

@@ -7,10 +7,10 @@ import { jsonOf, malformed, notAuthentic, own, tokenUsage } from './decrypter.ts
 import { fitsRow, grammarOf, hasNames, isElement, type ResponseGrammar } from './response-grammar.ts';
 import { objectText, type SealedObject, sealedElements } from './sealed-json.ts';
 
-export const MAX_BODY_BYTES = 128 * 1024 * 1024; // on the wire; a larger body is not held in memory
-const TURN = { messages: 256, bytes: 512 * 1024 }; // opened in one turn, whichever limit comes first
+export const MAX_BODY_BYTES = 128 * 1024 * 1024; // in bytes on the wire; a larger response is refused
+const TURN = { messages: 256, bytes: 512 * 1024 }; // opened at once, before other exchanges have a turn
 
-/** Throws unless the plain members are those of an error. Its sealed ones may be any JSON. */
+/** Throws unless the plain members are those that an error has. The sealed members may be any JSON. */
 function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
   if (sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
   const isKnown = (name: string) =>
@@ -20,13 +20,13 @@ function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
   }
 }
 
-/** Throws unless a success has the members that were asked for. Returns whether one may have that value. */
+/** Throws unless a success has the members that were asked for. Returns a check for each member's value. */
 function checkSuccess(
   { layout, type }: SealedObject,
   { plain, whole, formats = {} }: ResponseGrammar,
   { format = '', choices }: RequestFacts,
 ): (name: string, value: unknown) => boolean {
-  // Each value of an array is an element, or the elements of one document.
+  // In an array of messages, each message holds one element of a document, or a list of all its elements.
   if (whole === undefined && layout.names.length === 0) return (_, value) => [value].flat().every(isElement);
   const row = own(formats, format) ?? whole;
   if (row === undefined || type !== row.type || !hasNames(row, layout, plain)) {
@@ -37,10 +37,11 @@ function checkSuccess(
 }
 
 /**
- * Opens and checks the messages of a whole JSON body, and writes it anew in the same order. `asked` is what a
- * success must be; undefined for an error, which may hold any sealed members. Throws, or rejects with, the
- * codes response_malformed, response_not_authentic (a wrong tag, or a body that breaks the grammar), and as
- * grammarOf does. Others have their turns: 8 MiB never hold them up for 50 ms. No promise for a short body.
+ * Opens and checks the messages of a whole JSON body, and writes the body anew in the same order. `asked` is
+ * what a success must consist of; undefined for an error, which may hold any sealed members. Throws, or
+ * rejects with, response_malformed, response_not_authentic (a wrong tag, a body that breaks the grammar), and
+ * what grammarOf throws. Other exchanges get turns in between: a body of 8 MiB never holds them up for 50 ms.
+ * A short body is returned without a promise.
  */
 export const decryptBody = (...response: Parameters<typeof openBody>) =>
   inTurns(openBody(...response), nextTurn);
@@ -73,7 +74,7 @@ function* openBody(
       }
     }
   }
-  // At last, because what was opened tells an altered error from one of somebody else.
+  // Checked last, because only opened messages tell an altered error from the error of a stranger.
   if (asked === undefined) checkError(body);
   const written = isArray ? `[${values.join()}]` : objectText(body.layout, values);
   return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(body.usage) };

@@ -9,43 +9,44 @@ import { blocksOrder, type EventOrder } from './event-order.ts';
 import { fitsRow, type GrammarRow, grammarOf, hasNames, type ResponseGrammar } from './response-grammar.ts';
 import { objectText, type SealedObject } from './sealed-json.ts';
 
-const MAX_BYTES = 32 * 1024 * 1024; // of an event on the wire; a larger one is not held in memory
+const MAX_BYTES = 32 * 1024 * 1024; // a larger event is refused, because events are held in memory
 
 /**
- * Parses each event, opens and checks its messages, and writes it anew from what was understood. `feed`
- * returns complete events: `data` in one line, and `retry`; with a `sink`, what that writes in place of those
- * of a chat. Comments pass without their text; ids and unknown fields do not. Nobody authenticates the name
- * of an event, by which clients skip it: so only events of messages keep theirs, which must be their `type`.
- * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of a message, an event
- * that breaks the grammar), response_malformed, response_too_large, stream_unfinished or what the sink
- * throws; events before the failing one are delivered. The constructor throws response_malformed if the
- * endpoint has no streams, and as grammarOf does. `maxBytes` is for tests only.
+ * Parses each event, opens and checks its messages, and writes the event anew from what was understood.
+ * `feed` returns complete events: `data` in one line, and `retry`. With a `sink`, `feed` returns what the
+ * sink writes in place of chat events. Comments pass without their text; ids and unknown fields are dropped.
+ * Clients skip events by their names, which nothing authenticates. So only events of the Messages API keep a
+ * name, which must equal their `type`. `failure` is response_not_authentic (a wrong tag or sequence, a plain
+ * value for a message, an event that breaks the grammar), response_malformed, response_too_large,
+ * stream_unfinished or what the sink throws. Earlier events are delivered. The constructor throws what
+ * grammarOf throws, and response_malformed without streams. `maxBytes` is for tests.
  */
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
   finished = false;
   modelError = false;
-  sink: EventSink | undefined = undefined; // set before the first byte
+  sink: EventSink | undefined = undefined; // the caller sets the sink before it feeds the first byte
 
   readonly #cipher: Opener;
   readonly #usageWanted: RequestFacts['usage'];
   readonly #maxBytes: number;
   readonly #grammar: ResponseGrammar;
-  readonly #named: boolean; // its events are
+  readonly #named: boolean; // whether events have names, as in the Messages API
   readonly #follow: EventOrder;
-  // It has no onError: the parser would make an error object for each line that means nothing.
+  // Without onError, the parser makes no error object for each line that it does not know.
   readonly #parser = createParser({
     onEvent: (event) => this.#onEvent(event),
     onRetry: (milliseconds) => this.#deliver(`retry: ${milliseconds}\n`),
-    onComment: () => this.#deliver(':\n\n'), // keeps the connection alive
+    onComment: () => this.#deliver(':\n\n'), // a comment keeps the connection alive
   });
-  readonly #constants = new Map<string, { text: string; value: unknown }>(); // of all events that have it
-  #complete = false; // the event that ends the stream would be true now
-  #delivered = ''; // by the chunk that is being read; each character is one byte
-  #unended = 0; // bytes on the wire since the last event
+  /** Members that are equal in all events, by name: the JSON text in the first event, and its value. */
+  readonly #constants = new Map<string, { text: string; value: unknown }>();
+  #complete = false; // whether the response is complete, so that its last event may come
+  #delivered = ''; // what the current chunk has delivered so far; each character is one byte
+  #unended = 0; // bytes on the wire since the last complete event
   #events = 0;
-  #usage: unknown; // the latest plain member of that name
-  #startUsage: unknown; // of message_start
+  #usage: unknown; // the last `usage` that the service sent as a plain member
+  #startUsage: unknown; // the `usage` in the event message_start
 
   constructor(endpoint: Pick<Endpoint, 'id'>, cipher: Opener, asked: RequestFacts, maxBytes = MAX_BYTES) {
     this.#grammar = grammarOf(endpoint);
@@ -62,7 +63,7 @@ export class EventDecrypter implements Decrypter {
     return this.sink?.events ?? this.#events;
   }
 
-  /** The latest counts: before the end, those of one choice so far, which count if the client leaves. */
+  /** The latest token counts. If the client leaves before the end, they count tokens of one choice only. */
   get usage() {
     return tokenUsage(this.#usage, tokenUsage(this.#startUsage));
   }
@@ -72,7 +73,7 @@ export class EventDecrypter implements Decrypter {
     try {
       this.#unended += chunk.length;
       this.#parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
-      // The parser's own limit counts only the data of the lines, and lines without any cost something too.
+      // The limit of the parser counts only the data of lines, but lines without data also cost time.
       if (this.#unended > this.#maxBytes) {
         const message = `an event of the stream is larger than ${this.#maxBytes} bytes`;
         throw new PrivatemodeError('response_too_large', message);
@@ -96,7 +97,7 @@ export class EventDecrypter implements Decrypter {
     if (!this.finished) this.#delivered += text;
   }
 
-  /** Delivers an event. Throws if it ends a stream that is unfinished: clients take it for success. */
+  /** Delivers an event. Throws if a terminal event comes too early: clients would take it for success. */
   #write(event: string, isLast: boolean): void {
     if (isLast && !this.#complete && !this.modelError) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
@@ -109,9 +110,9 @@ export class EventDecrypter implements Decrypter {
 
   #onEvent({ data, event: name }: EventSourceMessage): void {
     this.#unended = 0;
-    if (this.finished || data === '') return; // an empty one is a heartbeat: nothing sealed can hide in it
+    if (this.finished || data === '') return; // an event without data is a heartbeat; it hides nothing sealed
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
-      // Elsewhere it means nothing. Some clients know it in capitals only.
+      // In the Messages API `[DONE]` means nothing. It is sent in capitals, which all clients know.
       if (!this.#named) this.#write('data: [DONE]\n\n', true);
       return;
     }
@@ -142,18 +143,18 @@ export class EventDecrypter implements Decrypter {
       return void this.sink.chunk({ created, model, choices: content, usage: object.usage });
     }
     const isClosing = Array.isArray(content) && content.length === 0;
-    if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
+    if (isClosing && this.#usageWanted === 'none') return; // a closing chunk holds nothing but usage
     const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');
     const json = objectText(layout, values, hasUsage ? undefined : 'usage');
-    // In JSON, line ends mean the same as blanks; clients that read line by line would lose the event.
+    // A line end in JSON means the same as a blank, but clients that read line by line would lose the event.
     const line = json.includes('\n') || json.includes('\r') ? json.replace(/\r\n?|\n/g, ' ') : json;
-    const isLast = type === 'message_stop' || (type === 'error' && this.#named); // elsewhere `[DONE]` follows
+    const isLast = type === 'message_stop' || (type === 'error' && this.#named); // `[DONE]` ends chat streams
     this.#write(`${this.#named ? `event: ${type}\n` : ''}data: ${line}\n\n`, isLast);
   }
 
   /**
-   * Opens and checks the messages of the next event, and puts what they hold in their places. Returns the
-   * parsed value of the required member that is neither `index` nor the same in all events.
+   * Opens and checks the messages of the next event, and puts the plaintext of each message into `values`.
+   * Returns the parsed value of the required member that is neither `index` nor equal in all events.
    */
   #open(type: string, row: GrammarRow, { layout: { names, sealed }, values }: SealedObject): unknown {
     const opened = this.#cipher.open(sealed.map((at) => values[at]!));

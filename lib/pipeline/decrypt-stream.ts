@@ -9,25 +9,25 @@ export interface Source {
   readonly upstream: Readable;
   readonly decrypter: Decrypter;
   readonly clock: Clock;
-  readonly deadline: Deadline; // waits for each next byte
+  readonly deadline: Deadline; // runs out if upstream sends no byte for `idleTimeout`
   readonly idleTimeout: number; // ms without a byte, after which the response counts as stalled
-  /** Gets the size of each chunk that came. A PrivatemodeError that it throws ends the response. */
+  /** Called with the size of each chunk that arrives. A PrivatemodeError that it throws ends the response. */
   readonly heard: (bytes: number) => void;
-  readonly decrypted: (bytes: number) => void; // gets the size of what goes on for it, before that does
-  /** Called when the response turns out not to be whole; decrypted bytes may still be on their way. */
+  readonly decrypted: (bytes: number) => void; // called with the size of decrypted bytes before they leave
+  /** Called when the response turns out not to be whole. Decrypted bytes may still be on their way then. */
   readonly failed: (failure: PrivatemodeError) => void;
 }
 
 /**
- * Reads `upstream` and is readable as its decrypted bytes, one piece for each network chunk, until the
- * decrypter is `finished`. A stream that errors drops the bytes that it has enqueued. So this one never does:
- * what ends a response early (tampering, reset, stall, missing end, shutdown) is a value, `failure`. It is no
- * Transform: the writable half of one costs a short request as much as the decryption (bench row
- * request_cpu), and keeps what it refers to (docs/architecture.md H25).
+ * Reads `upstream`, and gives its decrypted bytes, one piece for each network chunk, until the decrypter is
+ * `finished`. A stream that errors drops the bytes that it has enqueued, so this stream never errors: what
+ * ends a response early (tampering, reset, stall, missing end, shutdown) is the value of `failure`. The class
+ * is no Transform, because the writable half of a Transform costs a short request as much as the decryption
+ * (bench row request_cpu), and keeps what it refers to in memory (docs/architecture.md H25).
  */
 export class DecryptStream extends Readable {
-  failure: PrivatemodeError | undefined; // to be read when the stream has ended
-  #source: Source | undefined; // undefined once the response is over
+  failure: PrivatemodeError | undefined; // the failure is known once the stream has ended
+  #source: Source | undefined; // the source is undefined once the response is over
 
   constructor(source: Source) {
     super();
@@ -39,7 +39,6 @@ export class DecryptStream extends Readable {
     source.upstream.on('data', this.#take);
   }
 
-  /** Ends the response, early with a failure. */
   stop(failure?: PrivatemodeError): void {
     const source = this.#settle();
     if (source === undefined) return;
@@ -53,14 +52,14 @@ export class DecryptStream extends Readable {
     this.push(null);
   }
 
-  /** The reader can take more. Silence of a remote that was paused was the reader's. */
+  /** The reader can take more. A paused upstream was silent because of the reader, so the wait restarts. */
   override _read(): void {
     if (!this.#source?.upstream.isPaused()) return;
     this.#source.deadline.refresh();
     this.#source.upstream.resume();
   }
 
-  /** The application went away, or all has been read. */
+  /** Called when the application has left, or when all has been read. */
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     this.#settle()?.upstream.destroy();
     done(error);
@@ -94,10 +93,9 @@ export class DecryptStream extends Readable {
   readonly #silent = (): void => {
     const { upstream, deadline, idleTimeout } = this.#source!;
     if (!upstream.isPaused()) this.stop(stalled());
-    else deadline.wait(idleTimeout, this.#silent); // a slow reader keeps the remote waiting
+    else deadline.wait(idleTimeout, this.#silent); // upstream is paused because the reader is slow
   };
 
-  /** Releases the source; returns it, unless it was released before. */
   #settle(): Source | undefined {
     const source = this.#source;
     this.#source = undefined;
@@ -107,7 +105,7 @@ export class DecryptStream extends Readable {
   }
 }
 
-/** Drops what upstream still sends, for some seconds at most: then the connection can be used again. */
+/** Drops what upstream still sends, for some seconds at most, so that the connection can be used again. */
 function letGo(upstream: Readable, clock: Clock): void {
   if (upstream.readableEnded || upstream.destroyed) return;
   const cancel = clock.after(clock.times.upstreamLinger, () => upstream.destroy());

@@ -1,28 +1,28 @@
-/** What streams and whole bodies share: what opens them, errors, values, counts; the stream's interface. */
+/** What the decryption of streams and of whole bodies shares: interfaces, errors, values, token counts. */
 import { notAuthentic, type RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 
-/** Decrypts one event stream. States are properties, or accessors of a class (docs/architecture.md H25). */
+/** Decrypts one event stream. Getters in object literals must not implement it (docs/architecture.md H25). */
 export interface Decrypter {
-  /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */
+  /** Returns the plaintext bytes that this chunk completes, perhaps none. Never throws; sets `failure`. */
   feed(chunk: Uint8Array): Uint8Array;
-  end(): void; // called once, when the wire has ended; sets `failure` if the end came too early
-  /** Set once the stream turns out to be wrong. What was delivered before stays good; nothing comes after. */
+  end(): void; // called once at the end of upstream; sets `failure` if that is too early
+  /** The error of a stream that turns out to be wrong. Bytes delivered before it are valid; none follow. */
   readonly failure: PrivatemodeError | undefined;
-  readonly finished: boolean; // no more bytes are looked at, be it after a failure
-  readonly modelError: boolean; // the model reported an error: `[DONE]` may follow, or not
-  readonly events: number; // that were delivered so far, the terminal one included
-  readonly usage: TokenUsage | undefined; // stated so far, whether or not the application gets it
+  readonly finished: boolean; // whether further bytes are ignored; also true after a failure
+  readonly modelError: boolean; // whether the service reported an error in the stream
+  readonly events: number; // events delivered so far, the terminal event included
+  readonly usage: TokenUsage | undefined; // the latest counts, even if the application does not get them
 }
 
-/** Takes the opened events of a chat's stream, and writes others. What it throws is the stream's failure. */
+/** Takes the opened events of a chat, and writes events of another API. What it throws fails the stream. */
 export interface EventSink {
-  chunk(chunk: Members): void; // parsed: `created`, `model`, `choices`, `usage`
-  error(error: Members): never; // of the service
-  accept(): void; // the stream is whole
-  readonly events: number; // that it wrote so far
-  take(before: string): Uint8Array; // what was written since the last call, behind lines without a meaning
+  chunk(chunk: Members): void; // takes a chunk as parsed `created`, `model`, `choices`, `usage`
+  error(error: Members): never; // takes an error of the service
+  accept(): void; // called at the end of a complete stream
+  readonly events: number; // the number of events that the sink has written so far
+  take(before: string): Uint8Array; // returns the text `before` and what the sink wrote since the last call
 }
 
 export type Opener = Pick<RequestCipher, 'open'>;
@@ -33,7 +33,7 @@ export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' |
 export { notAuthentic };
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
-/** Parses a latin1 text, or throws `refusal`. Only strings have bytes beyond ASCII; no check reads those. */
+/** Parses JSON whose characters are bytes (latin1), or throws `refusal`. No check reads non-ASCII bytes. */
 export function jsonOf(text: string, refusal = () => notAuthentic('a value of the response is not JSON')) {
   try {
     return JSON.parse(text) as unknown;
@@ -47,27 +47,26 @@ export type Members<T = unknown> = Readonly<Record<string, T>>;
 export const isObject = (value: unknown): value is Members =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The member of that name, if it is the object's own. */
 export const own = <T>(members: Members<T>, name: string): T | undefined =>
   Object.hasOwn(members, name) ? members[name] : undefined;
 
-/** Tokens that the service says it counted; mostly nothing authenticates them. `cached`: of the prompt. */
+/** Token counts as the service states them; most are not authenticated. `cached` is a part of `prompt`. */
 export type TokenUsage = Readonly<Record<'prompt' | 'completion' | 'cached', number | undefined>>;
 
 function countIn(counts: unknown, name: string): number | undefined {
   const value = isObject(counts) ? own(counts, name) : undefined;
-  // A larger number is not taken for a count: whoever wrote it could have written anything.
+  // A number above 1e9 must be forged, and a forged number could be anything: it is not taken for a count.
   const isCount = typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 1e9;
   return isCount ? value : undefined;
 }
 
-/** The counts in a parsed `usage`, and those of `earlier` that it does not repeat; undefined without any. */
+/** The counts in a parsed `usage`. A missing count is taken from `earlier`. Undefined: there is no count. */
 export function tokenUsage(usage: unknown, earlier?: TokenUsage): TokenUsage | undefined {
-  const whole = countIn(usage, 'prompt_tokens'); // OpenAI's include the cached ones
+  const whole = countIn(usage, 'prompt_tokens'); // OpenAI's count includes cached tokens
   const details = isObject(usage) ? usage['prompt_tokens_details'] : undefined;
   const read =
     whole === undefined ? countIn(usage, 'cache_read_input_tokens') : countIn(details, 'cached_tokens');
-  const uncached = countIn(usage, 'input_tokens'); // Anthropic's leave out all of the cache's
+  const uncached = countIn(usage, 'input_tokens'); // Anthropic's count leaves out all tokens of the cache
   const written = countIn(usage, 'cache_creation_input_tokens') ?? 0;
   const told = whole ?? (uncached === undefined ? undefined : uncached + (read ?? 0) + written);
   const prompt = told ?? earlier?.prompt;

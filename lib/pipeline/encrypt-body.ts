@@ -3,31 +3,31 @@ import type { MessageSealer, RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { encryptionOrder } from '../json/names.ts';
 
-/** A body in the order of its text. What stands between and behind its values leaves as it is. */
+/** A request body as values in the order of its text. Text between and behind the values is not changed. */
 export interface Content {
   readonly values: readonly Value[];
   readonly end: Uint8Array;
-  readonly salted: boolean; // whether the endpoint has a salt
-  readonly contentType?: string | undefined; // of a form that leaves, with its boundary
+  readonly salted: boolean; // whether the endpoint takes a cache salt
+  readonly contentType?: string | undefined; // the content type of a form, with its new boundary
 }
 
-/** The value of a member of an object, or of a field of a form; a body of any kind is one value. */
+/** The value of a JSON member or of a form field. A raw body is one value. */
 export interface Value {
-  readonly name: string; // of a member: messages are numbered by it; all others have none
+  readonly name: string; // the name of a JSON member, by which its message is numbered; else empty
   readonly before: Uint8Array;
   readonly bytes: Buffer;
-  readonly isPlain: boolean; // leaves as it is, and not as a message
+  readonly isPlain: boolean; // whether the value leaves unencrypted
 }
 
-const SLICE_BYTES = 512 * 1024; // 64 KiB take twice as long over TLS
-const STEP_BYTES = 32 * 1024; // in one go: V8 frees what a larger one leaves only in a full collection
+const SLICE_BYTES = 512 * 1024; // with slices of 64 KiB, TLS takes twice as long
+const STEP_BYTES = 32 * 1024; // bytes sealed in one go; larger results stay in memory until a full collection
 
-type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSealer]; // to copy, or to seal
+type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSealer];
 
 /**
  * Encrypts the body for one attempt; docs/protocol/inference.md 5.2 and 6.3 number the messages. Returns the
- * exact length, a content type that replaces the request's own, and the bytes in slices, each valid until two
- * more have been pulled. Long values are sealed when pulled. Throws `internal` if the length is another.
+ * exact length, a content type that replaces the request's own, and the bytes in slices. A slice is valid
+ * until two more have been pulled. Pulling seals long values, and throws `internal` if the length is wrong.
  */
 export function encryptBody(
   { values, end, contentType }: Content,
@@ -50,7 +50,7 @@ export function encryptBody(
   return { contentLength, contentType, slices: slicesOf(steps, contentLength) };
 }
 
-/** What the steps make, in slices of at most 512 KiB. Two buffers alternate. */
+/** Yields the bytes of the steps in slices of at most 512 KiB. The slices use two buffers in turn. */
 function* slicesOf(steps: readonly Step[], contentLength: number): Generator<Buffer, void> {
   let left = contentLength;
   let used = 0;
@@ -59,7 +59,7 @@ function* slicesOf(steps: readonly Step[], contentLength: number): Generator<Buf
   for (const [content, sealer] of steps) {
     const bytes = typeof content === 'function' ? content() : content;
     for (let i = 0; i < bytes.length; i += STEP_BYTES) {
-      const part = typeof bytes === 'string' ? bytes : bytes.subarray(i, i + STEP_BYTES); // a text is short
+      const part = typeof bytes === 'string' ? bytes : bytes.subarray(i, i + STEP_BYTES); // strings are short
       const size = sealer === undefined ? part.length : 2 * part.length;
       if (size > left) throw new PrivatemodeError('internal', 'a sealed body outgrew its length');
       if (used + size > slice.length) {

@@ -1,22 +1,22 @@
-/** The encrypting stage, whose bytes or stream the upload takes. */
+/** The encrypting stage: makes the bytes, or the stream of bytes, that are uploaded. */
 import { Readable } from 'node:stream';
 import { encryptBody } from './encrypt-body.ts';
 
-const SHORT_BODY = 64 * 1024; // bytes; a stream costs such a request more than its encryption
+const SHORT_BODY = 64 * 1024; // bytes; for a shorter body, a stream costs more than encryption
 
-/** Encrypts as encryptBody does, into one piece of memory or a stream, which fails with what that throws. */
+/** Encrypts with encryptBody: into one piece of memory, or a stream that fails with encryptBody's errors. */
 export function encryptStream(...input: Parameters<typeof encryptBody>) {
   const { slices, ...announced } = encryptBody(...input);
   const isShort = announced.contentLength <= SHORT_BODY;
   return { ...announced, body: isShort ? slices.next().value! : new SliceStream(slices) };
 }
 
-/** Before each slice is sealed, others have a turn: a large upload must not stall their tokens. */
+/** Other exchanges have a turn before each slice is sealed: a large upload must not stall their tokens. */
 class SliceStream extends Readable {
   #slices: Iterator<Uint8Array> | undefined;
 
   constructor(slices: Iterator<Uint8Array>) {
-    super({ highWaterMark: 1 }); // one slice at a time, whatever its size
+    super({ highWaterMark: 1 }); // the stream holds one slice at a time, whatever the size of the slice
     this.#slices = slices;
   }
 
@@ -30,7 +30,7 @@ class SliceStream extends Readable {
     });
   }
 
-  /** Ends `destination` when all slices have left: an end before hides resets (docs/architecture.md H3). */
+  /** Ends `destination` once all slices are sent. An earlier end hides resets (docs/architecture.md H3). */
   override pipe<T extends NodeJS.WritableStream>(destination: T): T {
     this.on('data', (slice: Uint8Array) => {
       this.pause();
@@ -41,7 +41,7 @@ class SliceStream extends Readable {
   }
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
-    this.#slices = undefined; // a stream that is over keeps nothing of the body
+    this.#slices = undefined; // a destroyed stream keeps nothing of the body
     callback(error);
   }
 }

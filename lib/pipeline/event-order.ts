@@ -1,16 +1,16 @@
-/** The order of a stream's events, and when the event that ends it counts. */
+/** Checks the order of a stream's events, and tells when the response is complete. */
 import { isObject, type Members, notAuthentic } from './decrypter.ts';
 
 /**
  * Takes the next event: its type and, if it has them, its parsed content (choices or delta) and `index`.
- * Returns whether `[DONE]` or `message_stop` would be true now: anybody could forge these, since they are
- * plain. Throws response_not_authentic if the event cannot come here.
+ * Returns whether the response is complete. In an incomplete response `[DONE]` and `message_stop` do not
+ * count: anybody could forge these plain texts. Throws response_not_authentic if the event cannot come now.
  */
 export type EventOrder = (type: string, content: unknown, index: unknown) => boolean;
 
 const isSet = (value: unknown): boolean => value !== undefined && value !== null;
 
-/** Whether a choice only names its role: then it has no tokens yet. */
+/** Whether a choice has a role and nothing else. Such a choice has no tokens yet. */
 function isRoleOnly({ delta }: Members): boolean {
   if (!isObject(delta)) return false;
   const { role, ...rest } = delta;
@@ -18,15 +18,16 @@ function isRoleOnly({ delta }: Members): boolean {
 }
 
 /**
- * Chat and completions: choices 0 to `wanted` - 1 finish once each, and nothing follows the finish of a
- * choice. The closing chunk without choices comes last. After it, a choice that is the only one and got no
- * token needs no finish (vLLM 0.20 sends none). Of several all must finish: that chunk could be of a run that
- * was asked for fewer. Of transcriptions each stretch of audio finishes, so the closing chunk alone counts.
+ * The order in chats and completions. Choices 0 to `wanted` - 1 finish once each, and nothing follows the
+ * finish of a choice. The closing chunk, which has no choices, comes last. After it, a single choice without
+ * tokens needs no finish (vLLM 0.20 sends none). Several choices must all finish, because the closing chunk
+ * could come from a run that was asked for fewer choices. In a transcription each stretch of audio has a
+ * finish, so only the closing chunk counts.
  */
 export function chunksOrder(wanted: number, isAudio = false): EventOrder {
   const finished = new Set<number>();
   let began = false;
-  let isEmpty = false; // the only choice got no token
+  let isEmpty = false; // the only choice has got no token
   let closed = false;
   return (type, content) => {
     if (type !== 'chunk') return false;
@@ -48,7 +49,7 @@ export function chunksOrder(wanted: number, isAudio = false): EventOrder {
   };
 }
 
-/** For each event of a message: the states after which it may come, and the state after it. */
+/** For each event type of the Messages API: the states in which it may come, and the state after it. */
 const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next: string]> = new Map([
   ['message_start', [['new'], 'between']],
   ['content_block_start', [['between'], 'block']],
@@ -57,7 +58,7 @@ const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next
   ['message_delta', [['between', 'closing'], 'closing']],
 ]);
 
-/** Messages: blocks are numbered from 0, a stop_reason ends them, `ping` and `error` come at any time. */
+/** Messages API: blocks count from 0, a stop_reason ends them, `ping` and `error` come at any time. */
 export function blocksOrder(): EventOrder {
   let state = 'new';
   let block = 0; // the number of the open block, or of the next one

@@ -1,24 +1,24 @@
-// Reads multipart forms (RFC 7578, RFC 2046 5.1), and builds those that leave. A runtime's own `formData()`
-// would change bytes that are not UTF-8, undo transfer encodings, and differ from the next one.
+// Reads and builds multipart forms (RFC 7578, RFC 2046 5.1). A runtime's own `formData()` is not used: it
+// changes bytes that are not UTF-8, undoes transfer encodings, and differs between runtimes.
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Content, Value } from './encrypt-body.ts';
 
 export type FormPart = ReturnType<typeof describe> & { readonly bytes: Buffer };
 
-const MAX_PARTS = 1000; // each costs a cipher context
-const MAX_HEAD_BYTES = 16 * 1024; // of the header lines of a part, and of the blanks behind a boundary
+const MAX_PARTS = 1000; // each part costs a cipher context
+const MAX_HEAD_BYTES = 16 * 1024; // limit of the headers of a part, and of the blanks behind a boundary
 const FORM = /^multipart\/(?:form-data|mixed)$/i;
-// One parameter. Behind the last one a semicolon may stand.
+// One parameter of a header value. A semicolon may follow the last parameter.
 const PARAMETER =
   /[ \t]*;[ \t]*(?<name>[^\s;=]+)[ \t]*=[ \t]*(?:"(?<quoted>(?:[^"\\]|\\.)*)"|(?<bare>[^\s;"]*))(?:[ \t]*(?:;[ \t]*)?$)?/gsy;
-// One header line: its name (RFC 9110 5.6.2), and a value without control characters but tabs.
+// One header line: its name (RFC 9110 5.6.2), and a value without control characters except tabs.
 const HEADER = /\r\n(?<name>[!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(?<bare>[^\0-\x08\x0a-\x1f\x7f]*)/gy;
 
 const invalid = (message: string) => new PrivatemodeError('invalid_multipart', message);
 const malformed = () => invalid('the form is malformed or cut off');
 
-/** What all of the text consists of: values by names in lower case, none twice. */
+/** Reads a text of pairs only: lower-case name → value. Throws for other text and for repeated names. */
 function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   const pairs = new Map<string, string>();
   let end = 0;
@@ -32,7 +32,7 @@ function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   return pairs;
 }
 
-/** The parameters of a header value, and under `*` what stands before them. */
+/** The parameters of a header value. The name `*` stands for the text before the first parameter. */
 const parametersOf = (value: string) => pairsIn(`;*=${value}`, PARAMETER);
 
 /** The boundary that the content type names (RFC 2046 5.1.1). Throws invalid_multipart if it names none. */
@@ -45,7 +45,7 @@ export function boundaryOf(contentType = ''): string {
   return boundary;
 }
 
-/** What a part is by its header lines. It must be a field: the service drops others. */
+/** Reads the header lines of a part. The part must be a field, because the service drops other parts. */
 function describe(head: string) {
   const headers = pairsIn(head, HEADER);
   const parameters = parametersOf(headers.get('content-disposition') ?? '');
@@ -55,7 +55,7 @@ function describe(head: string) {
   if (!/^(?:7bit|8bit|binary)[ \t]*$/i.test(headers.get('content-transfer-encoding') ?? 'binary')) {
     throw invalid('a part of the form has a transfer encoding');
   }
-  // The file name and the content type do not leave.
+  // The file name and the content type of a part are not sent.
   return { name, isFile: Boolean(parameters.get('filename')) || parameters.has('filename*') };
 }
 
@@ -65,7 +65,7 @@ function find(form: Buffer, bytes: string | Buffer, from: number, to: number): n
   return at;
 }
 
-/** The parts of a form, without what is behind it. Throws invalid_multipart and repeated_form_field. */
+/** The parts of a form. Text behind the form is dropped. Throws invalid_multipart and repeated_form_field. */
 export function readForm(form: Buffer, boundary: string): FormPart[] {
   const parts: FormPart[] = [];
   const delimiter = Buffer.from(`\r\n--${boundary}`);
@@ -75,7 +75,7 @@ export function readForm(form: Buffer, boundary: string): FormPart[] {
     throw invalid('there is text before the first part of the form');
   }
   let at = first + delimiter.length - 2;
-  // Behind a delimiter stands `--` after the last part, else blanks.
+  // The delimiter behind the last part is followed by `--`, every other delimiter by blanks at most.
   while (form.toString('latin1', at, at + 2) !== '--') {
     if (parts.length === MAX_PARTS) throw invalid('the form has too many parts');
     const line = find(form, '\r\n', at, at + MAX_HEAD_BYTES);
@@ -92,11 +92,11 @@ export function readForm(form: Buffer, boundary: string): FormPart[] {
   return parts;
 }
 
-// A line break would begin another header.
+// Quotes a name. Line breaks are escaped, because a line break would begin another header.
 const quoted = (name: string): string =>
   `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
 
-/** The form that leaves (docs/protocol/inference.md 6.3). No value can hold its boundary, which is random. */
+/** Builds the form that leaves (docs/protocol/inference.md 6.3). No value can hold the random boundary. */
 export function formContent(parts: readonly FormPart[], plain: ReadonlySet<string>): Content {
   const boundary = randomBytes(30).toString('hex');
   const sorted = parts.toSorted(

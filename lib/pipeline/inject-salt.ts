@@ -1,4 +1,4 @@
-/** Cache salt, and shard key: by it the service finds a cached prompt (docs/protocol/inference.md 8). */
+/** Adds the cache salt and the shard key, which finds a cached prompt (docs/protocol/inference.md 8). */
 import { sha256, sha256Latin1 } from '#crypto';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -6,27 +6,28 @@ import type { Value } from './encrypt-body.ts';
 import type { ParsedBody } from './request-body.ts';
 
 export interface SaltedBody extends ParsedBody {
-  readonly shardKey: string | undefined; // none if no salt is known beyond this request
+  readonly shardKey: string | undefined; // undefined if the salt is random, and so for this request only
 }
 
 interface SaltRule {
-  readonly shared: string | undefined; // for requests without a salt; undefined: each gets a random one
-  readonly mix?: ((own: Uint8Array) => string) | undefined; // makes one of a body's own, given in UTF-8
+  readonly shared: string | undefined; // the salt of requests without a salt; undefined: a random salt
+  readonly mix?: ((own: Uint8Array) => string) | undefined; // makes a salt from a body's own salt (UTF-8)
 }
 
 const SALT_MEMBER = 'cache_salt';
-export const SALT_BYTES = 32; // of the shortest salt, and of a random one before it becomes base64
+export const SALT_BYTES = 32; // length of the shortest accepted salt, and of a random salt before base64
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
- * Returns the body with its shard key and its salt: its own, or one mixed from it; else the shared one, or a
- * random one and no shard key. Throws context_too_large, and salt_too_short for 1 to 31 bytes.
+ * Returns the body with a salt and a shard key. The salt is the body's own or, with `mix`, made from the
+ * body's own. A body without a salt gets the shared salt. If there is no shared salt, it gets a random salt
+ * and no shard key. Throws context_too_large, and salt_too_short for an own salt of 1 to 31 bytes.
  */
 export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltRule): B & SaltedBody {
   const { values, salted } = body;
   if (!salted) return { ...body, shardKey: undefined };
   const own = textOf(values, SALT_MEMBER);
-  const hasOwn = own.length > 0; // null and an empty string are no salt
+  const hasOwn = own.length > 0; // null and an empty string count as no salt
   if (hasOwn && own.length < SALT_BYTES) {
     throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
   }
@@ -35,13 +36,13 @@ export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltR
   const shardKey = known.length > 0 ? shardKeyOf(values, known) : undefined;
   if (hasOwn && other === undefined) return { ...body, shardKey };
   const at = values.findIndex(({ name }) => name === SALT_MEMBER);
-  const before = values[at]?.before ?? Buffer.from(`,"${SALT_MEMBER}":`); // every body has a model before it
+  const before = values[at]?.before ?? Buffer.from(`,"${SALT_MEMBER}":`); // a comma, as a model comes first
   const bytes = Buffer.from(JSON.stringify(other ?? randomSalt()));
   const salt = { name: SALT_MEMBER, before, bytes, isPlain: false };
   return { ...body, shardKey, values: at < 0 ? [...values, salt] : values.with(at, salt) };
 }
 
-/** Integers as written, else the shortest plain decimal: `1.50` becomes `1.5`, `1e3` becomes `1000`. */
+/** A number as text: an integer as it is written, else a plain decimal (`1.50` → `1.5`, `1e3` → `1000`). */
 function numberText(written: string): string {
   if (/^-?[0-9]+$/.test(written)) return written;
   const value = Number(written);
@@ -49,7 +50,7 @@ function numberText(written: string): string {
   return value.toLocaleString('en', { useGrouping: false, maximumSignificantDigits: 17 });
 }
 
-/** Decoding holds up all others. No prompt that may be hashed is longer: 4 MB, each byte six if escaped. */
+/** Limits the time of decoding. A prompt that may be hashed has at most 4 MB, or 24 MB if fully escaped. */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
 const EMPTY = Buffer.alloc(0);
 
@@ -67,31 +68,31 @@ function textOf(values: readonly Value[], name: string): Buffer {
   return raw.includes('\\') ? Buffer.from(JSON.parse(raw.toString('utf8'))) : raw.subarray(1, -1);
 }
 
-const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix']; // in the order of hashing
+const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix']; // hashed in this order
 const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
 const DIGEST_BYTES = 32;
 const TOKEN_BYTES = 4;
 const TOKEN_LIMIT = 1_000_000;
-/** How many tokens the link from this one on covers. */
+/** How many tokens one link of the hash chain covers, if the link begins at `token`. */
 const linkFrom = (token: number): number => (token >= 100_096 ? 512 : token >= 1024 ? 128 : 16);
 
-/** The shard key of a prompt under that salt (UTF-8). Throws context_too_large beyond a million tokens. */
+/** The shard key of a prompt under a salt (UTF-8). Throws context_too_large beyond a million tokens. */
 export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
   const texts = CONTENT_MEMBERS.map((name) => textOf(values, name));
   const tokens = Math.floor(texts.reduce((sum, { length }) => sum + length, 0) / TOKEN_BYTES);
   if (tokens > TOKEN_LIMIT) {
-    // Agents compact at the first words (docs/architecture.md D47). How many are too many is not known here.
+    // "prompt is too long" makes agents compact (docs/architecture.md D47). The model's limit is not known.
     const message = `prompt is too long: more than ${TOKEN_LIMIT} tokens, of which a shared prompt cache counts one for each four bytes, images included`;
     throw new PrivatemodeError('context_too_large', message);
   }
   const content = Buffer.concat(texts);
-  const link = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // the digest of the link before, its content
+  const link = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // digest of the previous link, then content
   link.set(sha256(salt));
   let key = link.toString('hex', 0, 8);
   for (let token = 0, next = linkFrom(0); next <= tokens; token = next, next += linkFrom(next)) {
     if (token === 0) key += '-';
     const size = DIGEST_BYTES + content.copy(link, DIGEST_BYTES, TOKEN_BYTES * token, TOKEN_BYTES * next);
-    // Taken as text, because a Buffer for the digest costs more than the hash.
+    // The digest is a string, because a Buffer for it would cost more than the hash.
     link.write(sha256Latin1(link.subarray(0, size)), 'latin1');
     key += BASE64[link[DIGEST_BYTES - 1]! & 0x3f]!;
   }

@@ -1,14 +1,14 @@
-/** Refuses media URLs as the service would, which quotes them in clear (docs/protocol/inference.md 5.6). */
+/** Refuses media URLs that the service would refuse and quote in clear (docs/protocol/inference.md 5.6). */
 import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
-const LONGEST = 32 * 1024 * 1024; // bytes of an element that is parsed
-const MAX_AUTHORITY = 8192; // characters; a DNS name has 253, and no user name or zone needs the rest
+const LONGEST = 32 * 1024 * 1024; // bytes; a longer element is refused and not parsed
+const MAX_AUTHORITY = 8192; // characters; a DNS name has at most 253, user name and zone are short
 
 /**
- * Parses those elements of a list that may hold what is `wanted`, each byte as one character (latin1), for
- * `check`. Throws what that throws, duplicate_member for a name that one object in them has twice, and
- * body_too_large if one holds too much to be parsed in one go.
+ * Parses the elements of a list for which `wanted` is true, and calls `check` with each. In a parsed element
+ * each byte is one character (latin1). Throws what `check` throws, duplicate_member if an object in an
+ * element has a name twice, and body_too_large if an element holds too much to be parsed in one go.
  */
 export function* checkElements(
   body: Buffer,
@@ -46,11 +46,11 @@ const urlOf = (holder: unknown): unknown => (holder as { readonly url?: unknown 
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 /**
- * Throws media_url_refused, without the URL. A message holds parts as some parts do, of whose types the
- * service reads none.
+ * Checks a message, or a part of one. Throws media_url_refused, without the URL. Messages and some parts hold
+ * parts in `content`. The type of a part is ignored, because the service does not read it either.
  */
 export function checkMediaUrls(part: unknown): void {
-  const members = (part ?? {}) as Readonly<Record<string, unknown>>; // what is no object has none of these
+  const members = (part ?? {}) as Readonly<Record<string, unknown>>; // a string or number has no such members
   const { image_url: image, source, audio_url: audio, video_url: video, content } = members;
   for (const url of [image, urlOf(image), urlOf(source)]) {
     if (typeof url === 'string' && !isAcceptedImage(url)) {
@@ -63,15 +63,14 @@ export function checkMediaUrls(part: unknown): void {
   if (Array.isArray(content)) for (const each of content) checkMediaUrls(each);
 }
 
-// Scheme, authority, path, fragment.
 const PARTS = /^(https|data):(?:\/\/([^/?#]*))?([^?#]*)(?:\?[^#]*)?(#.*)?$/is;
 const CONTROL = /[\x00-\x1f\x7f]/;
 const CUT_ESCAPE = /%(?![\dA-Fa-f]{2})/;
 
-/** As Go 1.26's net/url. In a query, and behind a scheme without a slash, escapes may be cut. */
+/** Parses as Go 1.26's net/url: escapes may be cut off in a query, and in a path that begins without `/`. */
 function isAcceptedImage(url: string): boolean {
   const [, scheme, authority, path = '', fragment = ''] = PARTS.exec(url) ?? [];
-  // A lone surrogate is read by some parsers together with the escape behind it.
+  // A lone surrogate is refused, because some parsers read it together with the escape behind it.
   if (scheme === undefined || CONTROL.test(url) || CUT_ESCAPE.test(fragment) || !url.isWellFormed())
     return false;
   if (authority === undefined) return !path.startsWith('/') || !CUT_ESCAPE.test(path);
@@ -83,17 +82,17 @@ const authorityOf = (host: string): RegExp => new RegExp(`^${USERINFO}${host}$`)
 // Go accepts escapes in a host name only for bytes beyond ASCII and for the percent sign itself.
 const NAME = String.raw`[\w!"$&'()*+,\-.;<=>\]~\x80-\xff]|%25|%[89A-Fa-f][\dA-Fa-f]`;
 const NAMED = authorityOf(String.raw`(?:${NAME})*(?::\d*)?`);
-// Only the last colon begins a port: Go tolerates the others unless the scheme is http or https.
+// Only the last colon begins a port. Go tolerates other colons unless the scheme is http or https.
 const WITH_COLONS = authorityOf(String.raw`(?:${NAME}|:)*:\d*`);
-// In a zone, the characters that a name may contain may be escaped, and so may blanks.
+// In the zone of an IPv6 address, blanks and the characters that a name may contain may be escaped.
 const ZONE_ESCAPES = String.raw`%(?:2[0-24-9A-Ea-e]|3[\dA-Ea-e]|[46][1-9A-Fa-f]|5[\dABDFabdf]|7[\dAEae])`;
 const ZONE = String.raw`(?:[\w!"$&'()*+,\-.:;<=>\]~\x80-\xff]|${ZONE_ESCAPES})+`;
 const IP_LITERAL = authorityOf(String.raw`\[([\dA-Fa-f:.]*)(?:%25${ZONE})?\](?::\d*)?`);
 
-/** `text`: `userinfo@host:port`. */
+/** Whether Go accepts `text` as an authority, `userinfo@host:port`. */
 function isAuthority(text: string, https: boolean): boolean {
   if (text.length > MAX_AUTHORITY) return false;
-  const authority = text.replace(/[^\x00-\xff]/g, '\xff'); // any byte beyond ASCII stands for another
+  const authority = text.replace(/[^\x00-\xff]/g, '\xff'); // Go does not tell bytes beyond ASCII apart
   const literal = IP_LITERAL.exec(authority);
   if (literal !== null) return URL.canParse(`http://[${literal[1]}]`);
   return NAMED.test(authority) || (!https && WITH_COLONS.test(authority));

@@ -1,14 +1,14 @@
-/** Which values may leave in clear: no text, and none with two readings (docs/protocol/inference.md 5.4). */
+/** Checks what leaves in clear: no free text, no value with two readings (docs/protocol/inference.md 5.4). */
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
 import type { FormPart } from './form.ts';
 
-/** Which chunks of a stream have `usage`. `last`: the closing one alone, which is left out if it has none. */
+/** Which chunks of a stream have `usage`: all, the closing chunk, or none, without a closing chunk. */
 export type UsageWanted = 'every' | 'last' | 'none';
 
 const MOST_BYTES = 4096; // a longer value is read as NaN, which no rule accepts
-const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/; // a list of them is one prompt
-/** The end of a message "… must be …", and whether a value is as it says. */
+const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/; // a list of token ids is one prompt
+/** The words behind "must be" in the error message, and whether a value is what these words say. */
 type Rule = readonly [accepted: string, holds: (value: unknown) => boolean];
 const COUNT: Rule = [
   'an integer from 0, a string of at most 10 digits, or null',
@@ -37,8 +37,9 @@ const RULES: ReadonlyMap<string, Rule> = new Map([
 ]);
 
 /**
- * The model name, which leaves as a header: its parser drops blanks around it, and accepts the bytes of C1
- * controls. Throws missing_model and invalid_model.
+ * Returns the name of the model, which leaves in a header. Blanks around the name are refused, because the
+ * parser of the header would drop them. C1 control characters pass, because that parser accepts their bytes.
+ * Throws missing_model and invalid_model.
  */
 export function modelNamed(model: unknown): string {
   if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
@@ -50,7 +51,7 @@ export function modelNamed(model: unknown): string {
   throw new PrivatemodeError('invalid_model', message);
 }
 
-/** The value of a member; NaN for a list, and for an object with a repeated name, or an object in it. */
+/** The value of a member. NaN: a long value, a list, or an object with objects or repeated names in it. */
 export function memberIn(body: Buffer, members: readonly Member[], wanted: string): unknown {
   const member = members.find(({ name }) => name === wanted);
   if (member === undefined) return undefined;
@@ -61,7 +62,7 @@ export function memberIn(body: Buffer, members: readonly Member[], wanted: strin
   return kind !== 'array' && objectMembers === own ? value : Number.NaN;
 }
 
-/** The value of a field of a form: a text, or a flag, which is `true` or `false` in any letter case. */
+/** The value of a form field: a text; for a flag, `true` or `false` in any letter case as a boolean. */
 export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   const part = parts.find(({ name, isFile }) => name === wanted && !isFile);
   if (part === undefined) return undefined;
@@ -71,7 +72,7 @@ export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   return isFlag ? text.toLowerCase() === 'true' : text;
 }
 
-/** How many prompts a completions request has; 1 if it has none. What the service refuses gets some count. */
+/** How many prompts a completions request has, at least 1. Wrong only for a request that is refused. */
 export function* countPrompts(body: Buffer, members: readonly Member[]): Generator<undefined, number> {
   let prompts = 0;
   for (const { name, kind, start, end } of members) {
@@ -83,7 +84,7 @@ export function* countPrompts(body: Buffer, members: readonly Member[]): Generat
   return prompts || 1;
 }
 
-/** What the members of `plain` ask for. Throws as modelNamed does, invalid_plain_member, and `internal`. */
+/** What the plain members ask for. Throws what modelNamed throws, invalid_plain_member, and `internal`. */
 export function askedIn(read: (name: string) => unknown, plain: ReadonlySet<string>) {
   const model = modelNamed(read('model'));
   const values = new Map<string, unknown>();
@@ -104,6 +105,6 @@ export function askedIn(read: (name: string) => unknown, plain: ReadonlySet<stri
     if (!isSet('include_usage')) usage = 'none';
     else if (!isSet('continuous_usage_stats')) usage = 'last';
   }
-  const choices = Number(values.get('n') ?? 0) || 1; // 0 and null mean 1
+  const choices = Number(values.get('n') ?? 0) || 1; // an `n` of 0 or null means 1
   return { model, streaming: values.get('stream') === true, choices, usage };
 }

@@ -1,4 +1,4 @@
-/** Reads the body of a request once it is complete, and checks it: nothing of it can leave before. */
+/** Reads and checks the body of a request once it is complete. Nothing of the body can leave before. */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { inTurns, type Member, type Pause, scanInTurns } from '../json/scan.ts';
@@ -7,27 +7,27 @@ import { boundaryOf, type FormPart, formContent, readForm } from './form.ts';
 import { checkElements, checkMediaUrls } from './media-urls.ts';
 import { askedIn, countPrompts, fieldIn, memberIn, type UsageWanted } from './plain-members.ts';
 
-/** Reads a complete body, or throws a typed 400. The result has views of it; `hold` reserves other memory. */
+/** Reads a body, or throws an error of status 400. The result refers to the body; `hold` reserves memory. */
 export type BodyReader<T = ParsedBody> = (
   bytes: Buffer,
   on: { readonly hold?: (bytes: number) => void; readonly pause?: Pause },
 ) => T | Promise<T>;
 
 export interface ParsedBody extends Content {
-  readonly model: string | undefined; // undefined where the endpoint names none
+  readonly model: string | undefined; // undefined if the endpoint takes no model
   readonly streaming: boolean;
-  readonly choices: number; // of an honest response: `n` for each prompt, or 1 if the API has no choices
-  readonly format: string | undefined; // of a transcription: it decides which members the response has
+  readonly choices: number; // choices of an honest response: `n` per prompt, or 1 if the API has none
+  readonly format: string | undefined; // format of a transcription; decides which members the response has
   readonly usage: UsageWanted;
 }
 
-/** What a request that says nothing asks for. */
+/** What a request asks for if its body does not say. */
 export const NOTHING_ASKED = { streaming: false, choices: 1, format: undefined, usage: 'every' } as const;
 
 type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
-type Rename = (model: string) => string | undefined; // gives the model to use instead, if another
+type Rename = (model: string) => string | undefined; // returns the model to use instead, if any
 
-/** Makes what reads the bodies of that endpoint, if it takes any. Throws as boundaryOf does. */
+/** Makes the reader of an endpoint's bodies; undefined: it has none. Throws what boundaryOf throws. */
 export function bodyReader(
   endpoint: BodyRules,
   contentType: string | undefined,
@@ -41,14 +41,14 @@ export function bodyReader(
   return (bytes) => readFields(readForm(bytes, boundary), requestPlain, rename);
 }
 
-/** One message, also where the body is empty (docs/protocol/inference.md 6.4). */
+/** Makes one message of a raw body, even of an empty one (docs/protocol/inference.md 6.4). */
 function readRaw(bytes: Buffer): ParsedBody {
   const end = bytes.subarray(0, 0);
   const values = [{ name: '', before: end, bytes, isPlain: false }];
   return { ...NOTHING_ASKED, model: undefined, values, end, salted: false };
 }
 
-/** Throws media_url_refused, hosted_tool_refused, and as the scan and askedIn do. */
+/** Reads a JSON body. Throws media_url_refused, hosted_tool_refused, what the scan and askedIn throw. */
 function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<undefined, ParsedBody> {
   const { id, requestPlain: plain, salted } = rules;
   const { members } = yield* scanInTurns(body);
@@ -59,7 +59,7 @@ function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<un
   let at = 0;
   for (const member of members) {
     const { name, start, end } = member;
-    // An endpoint with a salt may take messages, and the service inspects the media URLs in them.
+    // Only endpoints with a salt can take messages. The service inspects the media URLs in messages.
     if (salted && name === 'messages') yield* checkElements(body, member, mayHoldUrl, checkMediaUrls);
     if (id === 'messages' && name === 'tools') yield* checkElements(body, member, mayBeHosted, checkTool);
     const isRenamed = name === 'model' && model !== undefined;
@@ -74,9 +74,9 @@ function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<un
 
 const mayHoldUrl = (member: Member): boolean => member.mayHoldUrl;
 const mayBeHosted = (_: Member, bytes: Buffer): boolean =>
-  bytes.includes('web_search_') || bytes.includes('\\u00'); // the escape of a letter
+  bytes.includes('web_search_') || bytes.includes('\\u00'); // `\u00` begins the escape of a letter
 
-/** The model server has no web search, and its error says only that a member is missing. */
+/** Refuses web search, which the service lacks: its own error would say only that a member is missing. */
 function checkTool(tool: unknown): void {
   const type = (tool as { readonly type?: unknown } | null)?.type;
   if (typeof type === 'string' && type.startsWith('web_search_')) {
@@ -84,10 +84,10 @@ function checkTool(tool: unknown): void {
   }
 }
 
-/** Reads a transcription form. Throws unsupported_response_format, and as askedIn does. */
+/** Reads a transcription form. Throws unsupported_response_format, and what askedIn throws. */
 function readFields(parts: readonly FormPart[], plain: ReadonlySet<string>, rename: Rename): ParsedBody {
   const format = fieldIn(parts, 'response_format');
-  // The service can encrypt only JSON responses: json, verbose_json, and formats like them that may come.
+  // The service can encrypt JSON responses only. All formats whose names end in `json` pass, new ones too.
   if (format !== undefined && !/(?:json|^)$/.test(String(format))) {
     throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
   }

@@ -1,9 +1,9 @@
 /**
- * What an honest response consists of, in one table by endpoint and event (docs/protocol/grammar.md). Values
- * are authenticated and numbered. Names of members, types of events and plain members are not, so a gateway
- * could hide content under a name that clients skip, or pass one member off as another. To hide an event, it
- * must put all of its messages somewhere. So it is enough to refuse one message that each event has, wherever
- * else it turns up.
+ * What an honest response consists of, in one table by endpoint and event (docs/protocol/grammar.md). Sealed
+ * values are authenticated and numbered. Names of members, types of events and plain members are not, so a
+ * gateway could hide content under a name that clients skip, or pass one member off as another. To hide an
+ * event, a gateway must put each message of that event somewhere else. So it is enough that each event has
+ * one message which is refused everywhere else.
  */
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -22,7 +22,7 @@ function listOf(is: Is<Members>): Is {
 const isText = (value: unknown): value is string => typeof value === 'string';
 const endsInDelta = ({ type }: Members): boolean => isText(type) && type.endsWith('_delta');
 
-/** The kinds of sealed values: of JSON, and of content, which differ by what the value holds. */
+/** The kinds of sealed values: the types of JSON, and kinds of content, which differ in their members. */
 const KINDS = {
   string: isText,
   'string?': (value) => isText(value) || value === null,
@@ -30,14 +30,14 @@ const KINDS = {
   object: isObject,
   array: Array.isArray,
   'array?': (value) => Array.isArray(value) || value === null,
-  // A choice of a whole body has finished, one of a chunk may not have. The gateway can have either sent.
+  // A choice in a whole body has finished, a choice in a chunk may not have. A gateway can ask for either.
   chat_choices: listOf(({ message, finish_reason }) => isObject(message) && isText(finish_reason)),
   text_choices: listOf(({ text, finish_reason }) => isText(text) && isText(finish_reason)),
   chat_deltas: listOf(({ delta }) => isObject(delta)),
   text_deltas: listOf(({ text }) => isText(text)),
   error: objectOf(({ message }) => isText(message)),
   blocks: listOf(({ type }) => isText(type)),
-  // The gateway could put the delta of a block here, which has no `id`, `model` or `content`.
+  // `id`, `model` and `content` tell a message from a block's delta, which a gateway could put in its place.
   message: objectOf(
     ({ id, model, content }) => isText(id) && isText(model) && Array.isArray(content) && content.length === 0,
   ),
@@ -48,34 +48,33 @@ const KINDS = {
 
 type Kinds = Members<keyof typeof KINDS>;
 
-/** Whether a value is an element of a document. An error, which it could be made of, lacks two of these. */
+/** Whether a value is an element of a document. An error in its place would lack two of these members. */
 export const isElement = objectOf(({ type, element_id, text }) => [type, element_id, text].every(isText));
 
 /** The sealed members of one event or whole body. */
 export interface GrammarRow {
-  readonly required: Kinds; // each must be there, once
-  readonly optional?: Kinds; // each may be there, and may be null
-  /** The value of `object`. In a stream, required members except `choices` are then equal in all events. */
+  readonly required: Kinds; // each of these members must be there once
+  readonly optional?: Kinds; // each of these members may be there, and may be null
+  /** The value of `object`. If set, all events of a stream agree in all required members except `choices`. */
   readonly object?: string;
-  readonly type?: string; // the value of the plain member `type` of a whole body
-  /** Others that pass: any that do not look like content, or null, `[]` and `{}` only. Default: none. */
+  readonly type?: string; // the value of the plain member `type`, in a whole body
+  /** Other members that pass. `harmless`: all that do not look like content. `empty`: null, `[]` and `{}`. */
   readonly others?: 'harmless' | 'empty';
 }
 
 export interface ResponseGrammar {
   readonly plain: PlainMembers;
-  readonly read: (text: string) => SealedObject; // the outer JSON of an event or whole body
-  readonly order?: (choices: number) => EventOrder; // of a stream's events, if there are streams
-  /** By type: in messages the plain member `type`, as in the `event:` line; else `chunk` or `error`. */
+  readonly read: (text: string) => SealedObject; // reads the outer JSON of an event or of a whole body
+  readonly order?: (choices: number) => EventOrder; // the order of events; undefined: there are no streams
+  /** The events by type. The type is the member `type` in the Messages API, elsewhere `chunk` or `error`. */
   readonly events?: Members<GrammarRow>;
-  readonly whole?: GrammarRow; // the row of a success; undefined: an array of elements
-  readonly formats?: Members<GrammarRow>; // other such rows, by the `response_format` that was asked for
+  readonly whole?: GrammarRow; // the row of a success; undefined: a success is an array of elements
+  readonly formats?: Members<GrammarRow>; // the row in place of `whole` for a requested `response_format`
 }
 
 const withPlain = (plain: PlainMembers) => ({ plain, read: sealedReader(plain) });
 const OPENAI = withPlain({ id: ['string', 'null'], usage: ['object', 'null'] });
 
-/** A chunk or whole body of the OpenAI style. */
 const ofChoices = (object: string, choices: Kinds[string], more: Kinds = {}): GrammarRow => ({
   object,
   required: { created: 'integer', model: 'string', object: 'string', choices, ...more },
@@ -92,7 +91,7 @@ const ofChoices = (object: string, choices: Kinds[string], more: Kinds = {}): Gr
   others: 'harmless',
 });
 
-/** Events of chunks. The model server's error stands alone in its event. */
+/** The events of a stream of chunks. An error of the model server is alone in its event. */
 const ofChunks = (chunk: GrammarRow) => ({ chunk, error: harmless({ error: 'error' }) });
 const harmless = (required: Kinds): GrammarRow => ({ required, others: 'harmless' });
 
@@ -105,7 +104,7 @@ const CHAT: ResponseGrammar = {
 
 const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   chat: CHAT,
-  responses: CHAT, // translated once it has been checked
+  responses: CHAT, // a response of the Responses API is checked as a chat, then translated
   completions: {
     ...OPENAI,
     order: chunksOrder,
@@ -127,10 +126,10 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
     },
     whole: {
       type: 'message',
-      // A message without a reason why it stopped is unfinished.
+      // A message without a stop_reason is unfinished.
       required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
       optional: { ec_transfer_params: 'object', kv_transfer_params: 'object', stop_sequence: 'string' },
-      // Else the gateway could rename the reason, and give its name to the sequence.
+      // Only empty members pass: a gateway could rename stop_reason, and give its name to the stop sequence.
       others: 'empty',
     },
   },
@@ -165,7 +164,7 @@ export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar 
 /** Members by which a choice, or its counterpart in another API style, is recognised. */
 const CHOICE_MEMBERS = ['index', 'delta', 'text', 'message', 'finish_reason'];
 
-/** Whether it could be content of another event: the `object` of this one, a list of choices, an error. */
+/** Whether a value may be content of another kind: this event's `object`, a list of choices, an error. */
 function looksLikeContent(value: unknown, object: string | undefined): boolean {
   if (typeof value === 'string') return value === object;
   if (Array.isArray(value)) {
@@ -175,24 +174,22 @@ function looksLikeContent(value: unknown, object: string | undefined): boolean {
   return isError && (Object.hasOwn(value, 'type') || Object.hasOwn(value, 'code'));
 }
 
-/** Whether a parsed value may be that of this member of the row. */
 export function fitsRow(row: GrammarRow, name: string, value: unknown): boolean {
   const { required, optional = {}, others, object } = row;
   const kind = own(required, name);
   if (kind !== undefined) return KINDS[kind](value) && (name !== 'object' || value === object);
   if (value === null) return true;
-  // An error is not a success: beside content it may be null only.
+  // A success has no error: beside content, a member `error` may only be null.
   if (name.toLowerCase() === 'error' || looksLikeContent(value, object)) return false;
   const known = own(optional, name);
   if (known !== undefined) return KINDS[known](value);
   return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
 }
 
-/** Whether the sealed members may be those of that row. */
 export function hasNames(row: GrammarRow, layout: Layout, plain: PlainMembers): boolean {
-  if (layout.row === row) return true; // found before
+  if (layout.row === row) return true; // this layout is known to fit the row
   const known = Object.keys({ ...row.required, ...row.optional });
-  // Some clients ignore the case of letters.
+  // Names count as taken in any letter case, because some clients ignore the case.
   const taken = [...known, ...Object.keys(plain)].map((name) => name.toLowerCase());
   const names = layout.sealed.map((at) => layout.names[at]!);
   const mayBe = (name: string): boolean =>

@@ -5,21 +5,21 @@ export type FallbackMode = 'never' | 'always' | 'if-placeholder';
 
 interface AuthInput {
   readonly authorization: string | undefined;
-  readonly apiKeyHeader: string | undefined; // x-api-key
+  readonly apiKeyHeader: string | undefined; // the header x-api-key
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
-  /** Of --clients. */
+  /** The client of --clients that sent the request. */
   readonly client?: { readonly name: string; readonly apiKey: string | undefined } | undefined;
 }
 
 const bearer = (key: string | undefined): string | undefined => (key ? `Bearer ${key}` : undefined);
 
 /**
- * Returns the header for the remote, and as `offeredKey` the application's or client's own key, which may
- * attest if none is configured. `operatorKey`: the key in the header if it is the operator's; it is `of` a
- * client of --clients, under which no key of an application leaves, or is --api-key. Authorization decides
- * alone, whatever it holds; else x-api-key leaves as a bearer token: no key for another vendor leaks. What a
- * `client` sent, a token of this gateway, stays here.
+ * Returns the Authorization header for the service. `offeredKey`: the key of the application or its client,
+ * with which the session may attest if no key is configured. `operatorKey`: the key in the header, if it is
+ * the operator's. Its `of` names the client of --clients whose entry has the key; undefined: --api-key. An
+ * Authorization header decides alone, whatever it holds, so no key for another vendor leaks; without one,
+ * x-api-key leaves as a bearer token. What a `client` sends is a token of this gateway and stays here.
  */
 export function rewriteAuth(input: AuthInput) {
   const { client, configuredKey } = input;
@@ -37,7 +37,6 @@ export function rewriteAuth(input: AuthInput) {
   };
 }
 
-/** The Authorization header that the application's own key makes. */
 export const sentKey = (sent: Pick<AuthInput, 'authorization' | 'apiKeyHeader'>): string | undefined =>
   sent.authorization ?? bearer(sent.apiKeyHeader);
 

@@ -1,43 +1,43 @@
 /**
- * Reads the outer JSON of a response: messages, beside few plain members (docs/protocol/inference.md 6).
- * Nothing authenticates it. So it is read by a grammar much narrower than JSON, and never parsed as a whole:
- * hostile text costs no more than honest text of its length. Nearly all objects are written like an earlier
- * one. So their values are cut out first; what is left, the frame, is understood once, and only compared.
+ * Reads the outer JSON of a response: messages beside few plain members (docs/protocol/inference.md 6).
+ * Nothing authenticates this JSON. So it is read by a grammar much narrower than JSON, and never parsed as a
+ * whole: hostile text costs no more than honest text. Most objects differ from an earlier object only in
+ * their values. So the values are cut out. The rest, the frame, is analysed once, and later only compared.
  */
 import { encryptionOrder } from '../json/names.ts';
 import { jsonOf, type Members, malformed, notAuthentic } from './decrypter.ts';
 
-const MAX_MEMBERS = 64; // of an object; honest ones have about fifteen
-const MAX_BETWEEN = 600; // bytes between two values; MEMBER takes fewer
-const MAX_ELEMENTS = 100_000; // of an array: a document, some dozens per page
-const MAX_PLAIN_BYTES = 16 * 1024; // of a plain member: counts and short names, unless a gateway is hostile
-const MAX_LAYOUTS = 64; // that are kept; a stream has about four, a gateway could make more by its blanks
+const MAX_MEMBERS = 64; // members of an object; honest objects have about fifteen
+const MAX_BETWEEN = 600; // bytes between two values; a match of MEMBER is shorter
+const MAX_ELEMENTS = 100_000; // elements of an array; a document has some dozens per page
+const MAX_PLAIN_BYTES = 16 * 1024; // bytes of a plain member; honest plain members are counts and short names
+const MAX_LAYOUTS = 64; // layouts kept; a stream has about four, but a gateway could make more by its blanks
 
-/** A member without its value. No API has names other than plain words, which some decoders fold or split. */
+/** A member without its value. APIs have plain words as names; some decoders fold or split other names. */
 const MEMBER = /[ \t\n\r]{0,64}([{,])[ \t\n\r]{0,64}"([\w.-]{1,256})"[ \t\n\r]{0,64}:[ \t\n\r]{0,64}("")?/gy;
 const END = /^[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/;
-/** Any other plain value: a literal, a number, a string with escapes, an object of at most three levels. */
+/** Plain values except simple strings: literals, numbers, strings with escapes, objects of up to 3 levels. */
 const PLAIN =
   /^(?:[\w.+-]+|"(?:[ !#-[\]-~]|\\[ -~])*"|\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*(?:\{[\t\n\r -z|~]*\}[\t\n\r -z|~]*)*\}[\t\n\r -z|~]*)*\})/;
-const TEXT = /^[ -[\]-~]*$/; // inside of quotes, what means itself
-const PRINTABLE = /^[\t\n\r -~]*$/; // of JSON text, whose strings hold no line ends
+const TEXT = /^[ -[\]-~]*$/; // the inside of a string without escapes
+const PRINTABLE = /^[\t\n\r -~]*$/; // JSON text in ASCII, with line ends between tokens only
 
 const noJson = () => malformed('the response is not the JSON that was agreed');
 const wrongPlain = () => malformed('a plain member of the response is not what it should be');
 
-/** The members that are not encrypted, and the kinds of value that they may have: of `typeof`, or `null`. */
+/** The members that are not encrypted, and the types of their values: those of `typeof`, and `null`. */
 export type PlainMembers = Members<readonly string[]>;
 
 /** What objects with the same frame have in common. */
 export interface Layout {
-  readonly names: readonly string[]; // in the order in which they were written; none of an array
+  readonly names: readonly string[]; // the names in the order of the text; none for an array
   readonly sealed: readonly number[]; // indices of the messages, in the order in which they were sealed
-  /** The plain members, and the quote at both ends of the value, if that is a string. */
+  /** The plain members. `quote`: the quotation mark around the value if it is a string, else empty. */
   readonly plain: readonly { readonly name: string; readonly at: number; readonly quote: string }[];
-  row: object | undefined; // of the grammar, which is known to have these names
+  row: object | undefined; // the row of the grammar that these names are known to fit
 }
 
-/** What the gateway sent. Each character of it is one byte (latin1). */
+/** An object as it was received. Each character of it is one byte (latin1). */
 export type SealedObject = ReturnType<ReturnType<typeof sealedReader>>;
 
 function layoutOf(frame: string, plain: PlainMembers): Layout {
@@ -54,7 +54,7 @@ function layoutOf(frame: string, plain: PlainMembers): Layout {
   return { names, sealed: sealed.map(({ at }) => at), plain: members.filter(isPlain), row: undefined };
 }
 
-/** Cuts the values out of an object, and adds them to `values`. Returns the frame in pieces. */
+/** Cuts the values out of an object, and adds them to `values`. Returns the rest, the frame, in pieces. */
 function cut(text: string, values: string[], plain: PlainMembers): string[] {
   const frame: string[] = [];
   for (let at = 0; ; ) {
@@ -70,7 +70,7 @@ function cut(text: string, values: string[], plain: PlainMembers): string[] {
     const rest = isCut ? '' : text.slice(start, start + MAX_PLAIN_BYTES);
     const length = isCut ? quote - start : (PLAIN.exec(rest)?.[0].length ?? -1);
     if (length < 0) {
-      layoutOf(`${frame.join('')}}`, plain); // throws if a message should be here
+      layoutOf(`${frame.join('')}}`, plain); // throws if a message should be here instead
       throw wrongPlain();
     }
     at = start + length;
@@ -79,16 +79,16 @@ function cut(text: string, values: string[], plain: PlainMembers): string[] {
 }
 
 /**
- * Makes what reads the objects of an API with these plain members: each all of its text, with 1 to 64
- * members, none twice. A plain member is JSON of its kinds, in printable ASCII, of at most 16 KiB. Throws
- * response_malformed for any other text, and response_not_authentic if another member is not a string.
+ * Makes the function that reads objects of an API with these plain members. An object must be the whole text,
+ * with 1 to 64 members, no name twice. A plain member is JSON of its types, in printable ASCII, of at most 16
+ * KiB. Throws response_malformed for other text, and response_not_authentic if another member is no string.
  */
 export function sealedReader(plain: PlainMembers) {
   const layouts = new Map<string, Layout>();
-  let last: readonly string[] = []; // the frame before; to compare its pieces costs less than to look it up
+  let last: readonly string[] = []; // the frame of the object before: comparing it is cheaper than a look-up
   let layout: Layout;
   return (text: string) => {
-    const values: string[] = []; // by index: the JSON text of a plain member, else the message without quotes
+    const values: string[] = []; // by index: the JSON text of a plain member, or a message without quotes
     const pieces = cut(text, values, plain);
     if (pieces.length !== last.length || !pieces.every((piece, i) => piece === last[i])) {
       const frame = pieces.join('');
@@ -97,8 +97,8 @@ export function sealedReader(plain: PlainMembers) {
       layouts.set(frame, layout);
       last = pieces;
     }
-    let type: string | undefined; // the plain member of that name, as it was written, without quotes
-    let usage: unknown; // the plain member of that name, parsed
+    let type: string | undefined; // the plain member `type`, as it was written, without quotes
+    let usage: unknown; // the plain member `usage`, parsed
     for (const { name, at, quote } of layout.plain) {
       const inside = values[at]!;
       const written = `${quote}${inside}${quote}`;
@@ -106,7 +106,7 @@ export function sealedReader(plain: PlainMembers) {
       if (written.length > MAX_PLAIN_BYTES || !(isText || PRINTABLE.test(written))) throw wrongPlain();
       const value = isText ? inside : jsonOf(written, wrongPlain);
       if (!plain[name]!.includes(value === null ? 'null' : typeof value)) throw wrongPlain();
-      values[at] = isText ? written : written.replace(/[\t\n\r]/g, ' '); // an object may be laid out
+      values[at] = isText ? written : written.replace(/[\t\n\r]/g, ' '); // an object may hold line ends
       if (name === 'type') type = inside;
       if (name === 'usage') usage = value;
     }
@@ -114,7 +114,7 @@ export function sealedReader(plain: PlainMembers) {
   };
 }
 
-/** The JSON text of an object with these values, without the member `left`. */
+/** The JSON text of an object with these values, without the member whose name is `left`. */
 export function objectText({ names }: Layout, values: readonly string[], left?: string): string {
   let text = '';
   for (let k = 0; k < names.length; k++) {
@@ -123,13 +123,13 @@ export function objectText({ names }: Layout, values: readonly string[], left?: 
   return `${text}}`;
 }
 
-/** The messages of the array that is all of `text`. Throws response_malformed if it is none of strings. */
+/** Reads a text that is an array of messages. Throws response_malformed if it is no array of strings. */
 export function sealedElements(text: string): SealedObject {
   const parts = text.split('"', 2 * MAX_ELEMENTS + 2);
   const values = parts.filter((_, k) => k % 2 === 1);
   const frame = parts.map((part, k) => (k % 2 === 1 ? '"' : part.trim()));
   if (frame.join('') !== `[${values.map(() => '"').join()}]`) throw noJson();
-  const sealed = [...values.keys()].sort(); // as texts: 0, 1, 10, 11, 2
+  const sealed = [...values.keys()].sort(); // the indices sorted as texts: 0, 1, 10, 11, 2
   const layout = { names: [], sealed, plain: [], row: undefined };
   return { layout, values, type: undefined, usage: undefined };
 }

@@ -2,15 +2,15 @@
 import { inTurns, isParsable, type Pause, scanInTurns } from '../json/scan.ts';
 import { memberIn, modelNamed } from './plain-members.ts';
 
-// With o200k_base, program text and prose in Latin script have 3.9 to 4.8, other scripts up to 7.9, JSON 2.5,
-// digits 1.7. An estimate that is too high compacts early, but one that is too low overruns the context.
+// Bytes per token (o200k_base): text and programs in Latin script 3.9 to 4.8, other scripts up to 7.9, JSON
+// 2.5, digits 1.7. Too high an estimate makes agents compact early, too low an estimate overruns the window.
 const BYTES_PER_TOKEN = 3.5;
-/** The most that Anthropic's rule (width × height ÷ 750, after scaling down) gives for one image. */
+/** The most tokens that Anthropic's rule (width × height ÷ 750, after scaling down) gives for one image. */
 const TOKENS_PER_MEDIUM = 1_600;
 const MEDIA_SOURCES: readonly unknown[] = ['base64', 'url', 'file'];
-const LONGEST = 8 * 1024 * 1024; // bytes of a member that is parsed
+const LONGEST = 8 * 1024 * 1024; // bytes; a longer member is not parsed
 
-/** UTF-8 bytes of all strings in the value of a member, names included; of a medium, those of its tokens. */
+/** UTF-8 bytes of all strings in a value, names included. Data of images and files counts by tokens. */
 function bytesIn(value: unknown, name: string): number {
   if (typeof value === 'string') return Buffer.byteLength(value);
   if (typeof value !== 'object' || value === null) return 0;
@@ -23,7 +23,7 @@ function bytesIn(value: unknown, name: string): number {
   return bytes;
 }
 
-/** Reads a request of the Messages API. Throws as the scan and modelNamed do. */
+/** Estimates a request of the Messages API. Throws what scanInTurns and modelNamed throw. */
 export const tokenEstimateReader = (body: Buffer, { pause }: { readonly pause?: Pause }) =>
   inTurns(estimate(body), pause);
 
@@ -34,7 +34,7 @@ function* estimate(body: Buffer) {
   for (const member of members) {
     const { name, start, end } = member;
     if (name !== 'system' && name !== 'messages' && name !== 'tools') continue;
-    const isShort = isParsable(member) && end - start <= LONGEST; // else all of its bytes count
+    const isShort = isParsable(member) && end - start <= LONGEST; // all bytes of a long member count
     bytes += isShort ? bytesIn(JSON.parse(body.toString('utf8', start, end)), name) : end - start;
     yield;
   }

@@ -1,4 +1,4 @@
-/** Checks receipts offline: signatures, chains, and what they refer to (docs/receipts.md). */
+/** Checks receipts offline: signatures, chains, manifests and records (docs/receipts.md). */
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -9,22 +9,20 @@ import { MOST_RECORDS } from './receipt-log.ts';
 
 export type ReceiptsReport = Awaited<ReturnType<typeof checkReceipts>>;
 
-/** What is checked, and how strictly: see `checkReceipts`. */
 export type CheckOptions = Readonly<{ since?: string; publicKeyFiles?: readonly string[]; strict?: boolean }>;
 
-/** A line of a file; numbers count from 1, as in editors, and 0 stands for the whole file. */
+/** A line of a file. Lines count from 1, as in editors; 0 stands for the whole file. */
 type Place = Readonly<{ file: string; line: number }>;
 
-/** An instance after one of its lines, `last`, which has this digest. */
+/** The chain of an instance, as far as it was checked. `digest`: the SHA-256 of its last line, `last`. */
 type Chain = Readonly<{ key: KeyObject; at: Place; last: receipts.ReceiptLine; digest: string }>;
 
 /**
  * Checks the receipts of a directory, from the files of the day `since` on (YYYY-MM-DD, UTC). With
- * `publicKeyFiles` (PEM) only chains of these keys count, else a chain counts with the key that it names;
- * `strict`: gaps count as failures. Resolves with the findings; `ok`: none of them fails. `publicKeys`: the
- * SHA-256 of the SubjectPublicKeyInfo of each key that signed. It counts instances, signed lines, and the
- * requests among these. `hasCustomRoots`: some were protected under roots other than those of AMD and Intel.
- * Throws receipts_unreadable.
+ * `publicKeyFiles` (PEM) only chains of these keys are accepted. Otherwise each chain is checked with the key
+ * that it names. `strict`: gaps count as failures. Resolves with the findings. `ok`: no finding is a failure.
+ * `publicKeys`: the SHA-256 of the SubjectPublicKeyInfo of each key that signed. `lines`: how many lines are
+ * signed. `hasCustomRoots`: other roots than those of AMD and Intel were trusted. Throws receipts_unreadable.
  */
 export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
   check(directory, options).catch((cause: unknown): never => {
@@ -34,15 +32,15 @@ export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
 async function check(directory: string, { since = '', publicKeyFiles = [], strict = false }: CheckOptions) {
   const findings: (Place & Readonly<{ message: string; fails: boolean }>)[] = [];
   const fail = (at: Place, message: string): void => void findings.push({ ...at, message, fails: true });
-  /** Notes what also arises without tampering: a proxy was killed, a disk full, a copy lacks files. */
+  /** Notes a gap, which may arise without tampering: a killed proxy, a full disk, missing files. */
   const gap = (at: Place, message: string): void => void findings.push({ ...at, message, fails: strict });
   const given = new Set(await Promise.all(publicKeyFiles.map(readKeyName)));
-  /** The key that each file names, if it counts. */
+  /** File → the key that its first line names, if this key is accepted. */
   const keys = new Map<string, KeyObject>();
-  /** Lines of other files that first lines name, by digest. In the end, those that were not met. */
+  /** Digest → the line of another file that a first line names. Each line that is found is removed here. */
   const named = new Map<string, { readonly file: string; readonly by: Place }>();
   const chains = new Map<string, Chain>();
-  /** The first line that refers to each manifest, and to each record, by their digests. */
+  /** Digest of a manifest, or of a record → the first line that refers to it. */
   const [manifests, records] = [new Map<string, Place>(), new Map<string, Place>()];
   let [lines, requests, hasCustomRoots] = [0, 0, false];
 
@@ -76,24 +74,24 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   async function readAll(file: string): Promise<void> {
     const instance = receipts.instanceOf(file);
     const key = chains.get(instance)?.key ?? keys.get(file);
-    if (key === undefined) return; // readFirst says why
-    const epochs = new Set<string>(); // each file names those of its requests
+    if (key === undefined) return; // readFirst has reported why
+    const epochs = new Set<string>(); // each file names the epochs of its requests
     let isSound = true;
     for await (const { number, text, isWhole } of linesOf(join(directory, file))) {
       const at = { file, line: number };
       if (!isWhole) return gap(at, 'is cut off: its instance was killed, or the disk was full');
       const digest = receipts.sha256(text);
-      if (named.get(digest)?.file === file) named.delete(digest); // a copy elsewhere shows nothing
+      if (named.get(digest)?.file === file) named.delete(digest); // a copy in another file proves nothing
       const line = receipts.readLine(text, key);
       const { last, digest: before } = chains.get(instance) ?? {};
       const follows = last ? line?.prev === before && line?.seq === last.seq + 1 : number === 1;
-      // What follows from the first flaw of a file is not named.
+      // Flaws that follow from the first flaw of a file are not reported.
       if (line?.instance !== instance) {
         if (isSound) fail(at, 'is not signed by its instance with the key of its chain');
         isSound = false;
         continue;
       }
-      const isInItsDay = line.time.slice(0, 10) <= file; // else --since would leave it out
+      const isInItsDay = line.time.slice(0, 10) <= file; // --since would miss a line in an older file
       if (isSound && !follows)
         fail(at, 'does not follow the line before: a line is missing, changed or moved');
       else if (isSound && !isInItsDay) fail(at, `is of ${line.time}, after the day of its file`);
@@ -114,7 +112,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
     }
   }
 
-  /** Comes last, because the proxy stores both before the line that refers to them. */
+  /** Runs last, because the proxy stores manifests and records before the lines that name them. */
   async function checkReferences(): Promise<void> {
     const logged = new Set((await digestsIn(join(dirname(resolve(directory)), 'manifests'))).values());
     for (const [digest, at] of manifests)
@@ -129,12 +127,12 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   }
 }
 
-/** The SHA-256 of each JSON file in a directory by its name; empty without the directory. */
+/** Name of each JSON file in a directory → its SHA-256. Empty if there is no such directory. */
 async function digestsIn(directory: string): Promise<Map<string, string>> {
   const digests = new Map<string, string>();
   for (const name of (await unless('ENOENT', readdir(directory))) ?? []) {
     if (!name.endsWith('.json')) continue;
-    await using file = await unless('ENOENT', openToRead(join(directory, name))); // old records go
+    await using file = await unless('ENOENT', openToRead(join(directory, name))); // old records are removed
     if (file !== undefined) digests.set(name, receipts.sha256(await file.readFile()));
   }
   return digests;
@@ -142,7 +140,6 @@ async function digestsIn(directory: string): Promise<Map<string, string>> {
 
 const nameOf = (key: KeyObject): string => receipts.sha256(key.export({ type: 'spki', format: 'der' }));
 
-/** The name of the public key in a PEM file. */
 async function readKeyName(file: string): Promise<string> {
   const pem = await readFile(file);
   try {

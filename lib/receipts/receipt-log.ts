@@ -23,24 +23,24 @@ export interface ReceiptLogOptions {
   readonly clock: Clock;
   /** Called whenever receipts cannot be written for now, or the disk takes longer than 10 s. */
   readonly onFailure: (reason: Error) => void;
-  /** Called whenever all that waited was written. */
+  /** Called whenever all waiting lines have been written. */
   readonly onWritten: () => void;
-  /** Called for the first receipt that is lost, and when their number is known. */
+  /** Called when the first receipt is lost, and again when the number of lost receipts is known. */
   readonly onLost: () => void;
-  /** The log adds the requests of which it wrote or lost the receipts. */
+  /** The log counts in this object the requests whose receipts it wrote or lost. */
   readonly counters: { written: number; lost: number };
-  /** Lines that may wait for the disk. Further receipts are lost. */
+  /** How many lines may wait for the disk. Further receipts are lost. */
   readonly mostPending?: number;
 }
 
-/** The newest records that are kept, about a month. */
+/** How many records are kept, the newest ones: enough for about a month. */
 export const MOST_RECORDS = 1_000;
-/** Records that may wait for the disk. */
+/** How many records may wait for the disk. */
 const MOST_WAITING = 20;
 
 /**
- * Begins the chain of a new instance. Its first line is on disk when this resolves. Makes a key if there is
- * none. Throws receipts_unavailable.
+ * Begins the chain of a new instance. The first line of the chain is on disk when the promise resolves. Makes
+ * a key if there is none. Throws receipts_unavailable.
  */
 export const openReceiptLog = (options: ReceiptLogOptions) =>
   begin(options).catch((cause: NodeJS.ErrnoException): never => {
@@ -60,7 +60,7 @@ async function begin(options: ReceiptLogOptions) {
   const publicKey = verifyingKey.export({ type: 'spki', format: 'der' }).toString('base64');
   const instance = randomBytes(6).toString('hex');
   const time = (): string => new Date(clock.now()).toISOString();
-  /** Lines that are not written yet. The first under an epoch brings the record of its exchange. */
+  /** Lines that are not written yet. The line of an epoch brings the record of the epoch's exchange. */
   let pending: {
     readonly file: string;
     readonly line: string;
@@ -70,9 +70,9 @@ async function begin(options: ReceiptLogOptions) {
   /** Receipts that were lost and that no line reports yet. */
   let lost = 0;
   let [seq, prev] = [0, '0'.repeat(64)];
-  /** The file of the last line, and the epochs that stand in it. */
+  /** The file of the last line, and the epochs that this file names. */
   let [file, epochs] = ['', new Set<string>()];
-  /** Bytes of the file before the write that failed. */
+  /** The size of the file in bytes before the write that failed. */
   let whole: number | undefined;
   let writing = Promise.resolve();
   let cancelTimer: (() => void) | undefined;
@@ -82,7 +82,7 @@ async function begin(options: ReceiptLogOptions) {
     prev = receipts.sha256(line);
     pending.push({ file, line, type: record.type, exchange });
   }
-  /** Goes to the file of today, or of a line of a later day; to no earlier one if the clock was set back. */
+  /** Goes to the file of today, or of the line's day if this is later; never back to an older file. */
   function goToDay(timeOfLine = ''): void {
     const now = time();
     const day = (timeOfLine > now ? timeOfLine : now).slice(0, 10);
@@ -100,13 +100,13 @@ async function begin(options: ReceiptLogOptions) {
   }
   const requestsIn = (lines: typeof pending): number => lines.filter(({ type }) => type === 'request').length;
 
-  /** Appends lines to their file, after the records that they name. */
+  /** Stores the records that the lines name, then appends the lines to their file. */
   async function append(lines: typeof pending, path: string): Promise<void> {
     await using handle = await files.openOwnToAppend(path);
     for (const { exchange } of lines) if (exchange !== undefined) await keep(records, exchange);
     const { size } = await handle.stat();
     whole ??= size;
-    if (size > whole) await handle.truncate(whole); // no part of a line may stand between others
+    if (size > whole) await handle.truncate(whole); // remove the half line of a failed write
     await files.writeAll(handle, Buffer.from(lines.map(({ line }) => `${line}\n`).join('')));
     await handle.datasync();
   }
@@ -115,7 +115,7 @@ async function begin(options: ReceiptLogOptions) {
       const { file } = first;
       const batch = pending.filter((each) => each.file === file);
       await append(batch, join(directory, file));
-      whole = undefined; // only now: a disk behind a network may fail when the file is closed
+      whole = undefined; // kept until here, because closing a file may fail on a network disk
       pending = pending.slice(batch.length);
       counters.written += requestsIn(batch);
       reportLost();
@@ -129,7 +129,7 @@ async function begin(options: ReceiptLogOptions) {
   function later(): void {
     cancelTimer ??= clock.after(clock.times.batchPause, flush);
   }
-  /** Resolves when all that waits is written, or could not be. */
+  /** Resolves when all waiting lines are written, or their write has failed. */
   function flush(): Promise<void> {
     cancelTimer?.();
     cancelTimer = undefined;
@@ -141,11 +141,12 @@ async function begin(options: ReceiptLogOptions) {
   await writePending();
   return {
     instance,
-    /** SubjectPublicKeyInfo in base64. */
+    /** The public key of the chain: SubjectPublicKeyInfo in base64. */
     publicKey,
     /**
-     * Signs a line for a request, which is written a moment later. Never throws, and waits for nothing. The
-     * first one under an epoch brings its record, so that none which no request used makes one go.
+     * Signs a line for a request; the line is written a moment later. Never throws, and waits for nothing.
+     * The first line under an epoch brings the epoch's record. An epoch that no request used stores no
+     * record, and so displaces none (docs/architecture.md D6).
      */
     add({ epoch, ...facts }: receipts.RequestReceipt): void {
       later();
@@ -164,7 +165,7 @@ async function begin(options: ReceiptLogOptions) {
       }
       sign({ type: 'request', ...facts, secretId: epoch?.secretId ?? null });
     },
-    /** Writes what waits, and the last line of the instance. What cannot be written now is lost. */
+    /** Writes the waiting lines, and the last line of the instance. If a write fails, its lines are lost. */
     async close(): Promise<void> {
       reportLost();
       goToDay();
@@ -178,7 +179,7 @@ async function begin(options: ReceiptLogOptions) {
   };
 }
 
-/** The last whole line of a file; empty if it is longer than 1 MiB, as `linesOf` has it. */
+/** Returns the last complete line of a file, or an empty text if that line is longer than 1 MiB. */
 async function lastLineOf(path: string): Promise<string> {
   await using handle = await files.openToRead(path);
   const { size } = await handle.stat();
@@ -192,8 +193,8 @@ async function lastLineOf(path: string): Promise<string> {
 }
 
 /**
- * The SHA-256 of the last line of each file, unless a first line that `key` (public) has signed names it
- * already. So first lines do not grow with the number of starts.
+ * The SHA-256 of the last line of each file, unless a first line that `key` (public) has signed names this
+ * last line already. Otherwise every first line would name all files, and grow with each start.
  */
 async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<string, string>> {
   const ends = new Map<string, string>();
@@ -208,11 +209,11 @@ async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<st
   return Object.fromEntries(ends);
 }
 
-/** Stores a record, unless it is there, and removes the oldest ones beyond MOST_RECORDS. */
+/** Stores a record if it is not stored yet, and removes the oldest records beyond MOST_RECORDS. */
 async function keep(directory: string, text: string): Promise<void> {
   await files.makeDirectory(directory, 0o700);
   await files.publish(join(directory, `${receipts.sha256(text)}.json`), text, 0o600);
-  await prune(directory).catch(() => {}); // tried again with the next one
+  await prune(directory).catch(() => {}); // pruning is tried again with the next record
 }
 
 async function prune(directory: string): Promise<void> {
@@ -226,10 +227,10 @@ async function prune(directory: string): Promise<void> {
 const SETGID = 0o2000;
 
 /**
- * The private key of the workspace (Ed25519), `key.pem`; makes one if there is none. Two processes that begin
- * at once agree on one. Stores the public key beside it, in `public.pem`. Throws receipts_unavailable, also
- * if anybody else has a permission for `key.pem`, but for the group of a setgid directory: the fsGroup of a
- * Kubernetes pod shares files in this way.
+ * Reads the private key of the workspace (Ed25519) from `key.pem`, or makes it. Two processes that begin at
+ * once agree on one key. Stores the public key in `public.pem`. Throws receipts_unavailable, also if other
+ * users have a permission for `key.pem`. Only the group of a setgid directory may have permissions, because
+ * the fsGroup of a Kubernetes pod shares files in this way.
  */
 async function readOrMakeKey(directory: string): Promise<KeyObject> {
   const path = join(directory, 'key.pem');
@@ -249,7 +250,7 @@ async function readOrMakeKey(directory: string): Promise<KeyObject> {
   let key: KeyObject | undefined;
   try {
     key = createPrivateKey(pem);
-  } catch {} // is reported below
+  } catch {} // the check below reports a bad key
   if (key?.asymmetricKeyType !== 'ed25519')
     throw refuse(
       'is no Ed25519 private key in PEM',

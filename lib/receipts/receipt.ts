@@ -1,10 +1,10 @@
 /**
  * A receipt: one line of JSON that says what protected one request, without any of its content. The lines of
- * an instance form a chain; docs/receipts.md shows how to check them with jq, sha256sum and openssl only.
+ * an instance form a chain. docs/receipts.md shows how to check a chain with jq, sha256sum and openssl only.
  *
- * A line is the compact JSON object of its members, with `sig` last: Ed25519 (RFC 8032) over the line
- * without the text `,"sig":"…"`, in base64. `prev` is the SHA-256 of the line before, without its line feed;
- * the first line of an instance has 64 zeros there.
+ * A line is a compact JSON object. Its last member `sig` is an Ed25519 signature (RFC 8032), in base64, over
+ * the line without the text `,"sig":"…"`. `prev` is the SHA-256 of the line before, without its line feed; in
+ * the first line of an instance it is 64 zeros.
  */
 import { createHash, createPublicKey, type KeyObject, sign, verify } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -17,8 +17,8 @@ import type { Epoch } from '../session/session.ts';
 
 /**
  * How a request ended. `complete`: the proxy handed the whole response to the connection. `aborted`: the
- * client left before that. `truncated`: the response had begun and was broken off, visibly. `refused`: the
- * proxy responded that the request was wrong. `failed`: an error of the service or of the way to it.
+ * client left earlier. `truncated`: the response had begun, and was visibly broken off. `refused`: the proxy
+ * responded that the request was wrong. `failed`: the service, or the connection to it, failed.
  */
 export const RECEIPT_OUTCOMES = ['complete', 'refused', 'failed', 'truncated', 'aborted'] as const;
 export type ReceiptOutcome = (typeof RECEIPT_OUTCOMES)[number];
@@ -26,10 +26,10 @@ export type ReceiptOutcome = (typeof RECEIPT_OUTCOMES)[number];
 /** The SHA-256 of one body in lower-case hex, and its number of bytes. */
 export type BodyDigest = Readonly<{ sha256: string; bytes: number }>;
 
-/** What is known of one request at its end. A member is null if the request did not get that far. */
+/** What is known of a request when it is over. A member is null if the request ended too early for it. */
 export interface RequestReceipt {
   readonly id: string;
-  /** When its head arrived: RFC 3339 in UTC, with milliseconds. */
+  /** When the head of the request arrived: RFC 3339 in UTC, with milliseconds. */
   readonly time: string;
   readonly durationMs: number;
   readonly endpoint: string;
@@ -37,13 +37,13 @@ export interface RequestReceipt {
   readonly client: string | null;
   readonly model: string | null;
   readonly status: number | null;
-  /** As received from the application, as far as it was read. */
+  /** The body as received from the application, as far as it was read. */
   readonly request: BodyDigest;
-  /** As handed to the application's connection, with the number of events of a stream. */
+  /** The body as handed to the application's connection, with the number of events of a stream. */
   readonly response: BodyDigest & { readonly events: number };
-  /** As the service counted, which nothing authenticates. `cached`: those of `in` from its cache. */
+  /** Token counts of the service, unauthenticated. `cached`: how many of `in` came from its cache. */
   readonly tokens: Readonly<Record<'in' | 'out' | 'cached', number | null>> | null;
-  /** Of the attempt that led to the response; null if nothing encrypted was sent. */
+  /** The epoch of the attempt that led to the response; null if nothing encrypted was sent. */
   readonly epoch: Omit<Epoch, 'key' | 'verdictSha256' | 'renewAt' | 'expiresAt' | 'expiresMonotonic'> | null;
   readonly outcome: ReceiptOutcome;
   /** Code of lib/errors.ts, or null. */
@@ -51,12 +51,12 @@ export interface RequestReceipt {
 }
 
 /**
- * What a line records. `opened`: first in each file, with the public key of the chain (SubjectPublicKeyInfo
- * in base64); `found` names other files, each with the SHA-256 of its last line, so the check notices if one
- * is taken away. `epoch`: stands in a file before the first request that it protected; requests name it by
- * its secret. Its time is that of the attestation. `record` is the SHA-256 of what anybody can repeat that
- * from. `roots`: whether those of AMD and Intel were trusted. `lost`: so many receipts were not written.
- * `closed`: the end in good order.
+ * What a line records. `opened`: the first line of each file, with the public key of the chain
+ * (SubjectPublicKeyInfo in base64). `found`: other files, each with the SHA-256 of its last line, so that the
+ * check notices a removed file. `epoch`: stands in a file before the first request that this epoch protected.
+ * Requests name the epoch by its secret. `time` is the time of the epoch's attestation, and `record` the
+ * SHA-256 of the record from which anybody can repeat the attestation. `roots`: whether the roots of AMD and
+ * Intel were trusted. `lost`: `count` receipts were not written. `closed`: the instance ended in good order.
  */
 export type ReceiptRecord = { readonly time: string } & Readonly<
   | { type: 'opened'; version: string; key: string; found: Readonly<Record<string, string>> }
@@ -72,16 +72,16 @@ type Place = Readonly<{ instance: string; seq: number; prev: string }>;
 export type ReceiptLine = { readonly v: 2 } & Place & ReceiptRecord;
 export type RequestLine = Extract<ReceiptLine, { type: 'request' }>;
 
-/** Lower-case hex. */
+/** The SHA-256 in lower-case hex. */
 export const sha256 = (data: string | Uint8Array): string => createHash('sha256').update(data).digest('hex');
 
-/** The line for a record, without its line feed. `key`: Ed25519, private. */
+/** The signed line of a record, without its line feed. `key`: the private Ed25519 key. */
 export function signedLine(place: Place, record: ReceiptRecord, key: KeyObject): string {
   const text = JSON.stringify({ v: 2, ...place, ...record });
   return `${text.slice(0, -1)},"sig":"${sign(null, Buffer.from(text), key).toString('base64')}"}`;
 }
 
-/** Other last characters than these four would decode to the same 64 bytes: they hold two bits of them. */
+/** The signature must end in one of four characters: others would decode to the same 64 bytes. */
 const SIGNATURE = /,"sig":"([A-Za-z0-9+/]{85}[AQgw]==)"\}$/;
 const TYPES: ReadonlySet<unknown> = new Set(['opened', 'epoch', 'request', 'lost', 'closed']);
 
@@ -107,10 +107,10 @@ export function parseLine(line: string): ReceiptLine | undefined {
 
 const FILE_NAME = /^\d{4}-\d\d-\d\d\.([a-z0-9]{12})\.jsonl$/;
 
-/** The instance that wrote `YYYY-MM-DD.<instance>.jsonl`. The day is that of UTC. */
+/** The instance that wrote the file `YYYY-MM-DD.<instance>.jsonl` (day in UTC); empty for other names. */
 export const instanceOf = (file: string): string => FILE_NAME.exec(file)?.[1] ?? '';
 
-/** The names of the files of receipts, in the order of their days. A link is none, whatever its name. */
+/** The names of the files of receipts, in the order of their days. Links are left out. */
 export async function receiptFiles(directory: string): Promise<readonly string[]> {
   const entries = await readdir(directory, { withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile() && FILE_NAME.test(entry.name));
@@ -118,8 +118,8 @@ export async function receiptFiles(directory: string): Promise<readonly string[]
 }
 
 /**
- * What the first line of a file says; undefined if the file has no whole line. `signer`: the key that it
- * names; undefined if that has not signed it.
+ * What the first line of a file says; undefined if the file has no whole line. `signer`: the public key that
+ * the line names; undefined if this key did not sign the line.
  */
 export async function readFirstLine(path: string) {
   for await (const { text, isWhole } of linesOf(path)) return isWhole ? asFirst(text) : undefined;
@@ -134,17 +134,17 @@ function asFirst(text: string) {
     const isSigned = signer.asymmetricKeyType === 'ed25519' && readLine(text, signer) !== undefined;
     return { signer: isSigned ? signer : undefined, found };
   } catch {
-    return { signer: undefined, found }; // no key
+    return { signer: undefined, found }; // `key` is no public key
   }
 }
 
-/** The directory of receipts that `directory` stands for: itself, or `receipts` in it, as in a workspace. */
+/** The directory of the receipts: `receipts` in `directory` (a workspace), or else `directory` itself. */
 export function receiptsDirectory(directory: string): string {
   const inWorkspace = join(directory, 'receipts');
   return existsSync(inWorkspace) ? inWorkspace : directory;
 }
 
-/** The error receipts_unreadable about a directory, from what was thrown while it was read. */
+/** Makes the error receipts_unreadable, from what was thrown while the directory was read. */
 export function receiptsUnreadable(directory: string, cause: unknown): PrivatemodeError {
   const { path = directory } = cause as NodeJS.ErrnoException;
   const why = path === directory ? reasonOf(cause) : `${path}: ${reasonOf(cause)}`;

@@ -1,4 +1,4 @@
-/** Who used what: the sums of the receipts of directories (docs/receipts.md), by client, model and day. */
+/** Sums up receipts (docs/receipts.md): how much was used, by client, model and day. */
 import { join } from 'node:path';
 import { linesOf } from '../files/durable-file.ts';
 import * as receipts from './receipt.ts';
@@ -7,22 +7,22 @@ import * as receipts from './receipt.ts';
 export const USAGE_KEYS = ['client', 'model', 'day'] as const;
 type UsageKey = (typeof USAGE_KEYS)[number];
 
-/** `withoutTokens`: requests that were sent to the service, and for which it gave no count of tokens. */
+/** `withoutTokens`: requests that were sent to the service, but for which it gave no count of tokens. */
 const TOKENS = ['tokensIn', 'tokensCached', 'tokensOut', 'withoutTokens'] as const;
 const COUNTS = ['requests', ...receipts.RECEIPT_OUTCOMES, ...TOKENS, 'durationMs'] as const;
 
 /** The sums of some requests, and when the first and the last of them came (RFC 3339 in UTC). */
 export type UsageSums = Record<(typeof COUNTS)[number], number> & Record<'first' | 'last', string | null>;
-/** The sums of requests that have these keys in common. A key is null if they do not have it. */
+/** The sums of the requests that have these keys in common. A key is null if the requests do not have it. */
 export type UsageRow = Partial<Record<UsageKey, string | null>> & UsageSums;
 export type UsageReport = Awaited<ReturnType<typeof sumUsage>>;
 
 /**
- * Sums the receipts of directories, as a stream, of the period that ends before `until`; undefined: no limit.
- * Checks no signature: `receipts verify` does that. A line counts once: in the order of days, the numbers of
- * an instance rise. Resolves with a row for each combination of the keys `by`, the sums of all, the number of
- * requests whose receipts were lost and of files that were read, and how many lines were not counted.
- * Throws receipts_unreadable.
+ * Sums the receipts of directories, as a stream, from `since` on until just before `until`; undefined: no
+ * limit. Checks no signatures, unlike `receipts verify`. Copies of a line do not count: files are read in the
+ * order of days, in which the numbers of an instance rise. Resolves with a row for each combination of the
+ * keys `by`, the sums of all rows, the number of lost receipts, the number of files, and how many lines were
+ * not counted. Throws receipts_unreadable.
  */
 export async function sumUsage(
   directories: readonly string[],
@@ -52,11 +52,11 @@ export async function sumUsage(
     for (const sums of [row, total]) addTo(sums, line);
   }
   const found: { readonly directory: string; readonly file: string }[] = [];
-  let directory = ''; // for the error
+  let directory = ''; // the directory that is being read, for the error
   try {
     for (directory of directories)
       for (const file of await receipts.receiptFiles(directory))
-        if (file >= from.slice(0, 10)) found.push({ directory, file }); // earlier ones have no later lines
+        if (file >= from.slice(0, 10)) found.push({ directory, file }); // older files have no newer lines
     for (const each of found.sort((a, b) => (a.file < b.file ? -1 : 1))) {
       ({ directory } = each);
       for await (const { text, isWhole } of linesOf(join(directory, each.file))) {
@@ -91,7 +91,7 @@ function addTo(sums: UsageSums, { time, durationMs, tokens, secretId, outcome }:
   if (sums.last === null || time > sums.last) sums.last = time;
 }
 
-/** Whether the members that are summed have the right form: nobody has checked the signature of the line. */
+/** Whether the members that are summed have the right form, since nobody has checked the signature. */
 function isSummable(line: receipts.ReceiptLine): boolean {
   const isAmount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
   if (line.type === 'lost') return isAmount(line.count);

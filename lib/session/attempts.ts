@@ -1,10 +1,10 @@
-/** Which keys attest, and when: one attempt for each key, eight at a time, and none for a refused key. */
+/** Decides which API keys attest the service: one attempt per key, eight at a time, no refused key. */
 import { SecretKey } from '#crypto';
 import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** An attempt that runs, or that waits for its turn (without `began`: monotonic clock). */
+/** An attempt to get a secret. `began`: when it started (monotonic clock); undefined while it waits. */
 export interface Attempt {
   readonly apiKey: string;
   readonly abort: AbortController;
@@ -17,20 +17,20 @@ const MAX_RUNNING = 8;
 const MAX_WAITING = 64;
 const MAX_REMEMBERED = 1024;
 
-/** `run` is called once for each attempt, when its turn has come. `shares`: as in `SessionDeps`. */
+/** `run` is called once per attempt, when its turn has come. `shares`: whether requests share attempts. */
 export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock, shares: boolean) {
-  /** Those that have not ended, where requests share them: else nobody may tell of their end. */
+  /** The attempts that have not ended, if requests share attempts. Others may end without a report. */
   const open = new Set<Attempt>();
-  /** Those that requests with the same key join, by key, in the order in which they came. */
+  /** API key → the attempt that further requests with this key join, in the order of arrival. */
   const joinable = new Map<string, Attempt>();
-  /** By keyed hash: keys that the service refused, in order of time, and keys that attested. */
+  /** Keyed hashes of API keys: of refused keys, oldest first, and of keys that led to a secret. */
   const refused = new Map<string, { readonly at: number; readonly error: PrivatemodeError }>();
   const good = new Set<string>();
   let configuredKey: string | undefined;
   const hashKey = new SecretKey(randomBytes(32));
   const hashOf = (apiKey: string): string => hashKey.hmacSha256(apiKey);
 
-  /** The key is the operator's, or has made a secret before. */
+  /** Whether the key is the operator's, or has led to a secret before. */
   const isTrusted = (apiKey: string): boolean => apiKey === configuredKey || good.has(hashOf(apiKey));
 
   function beginNext(): void {
@@ -43,7 +43,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     run(attempt);
   }
 
-  /** Goes on, but the next request with its key begins another: somebody on the way may hold it back. */
+  /** Lets the attempt go on, but no request joins it any more: somebody on the way may be holding it back. */
   function pass(attempt: Attempt): void {
     if (joinable.get(attempt.apiKey) === attempt) joinable.delete(attempt.apiKey);
   }
@@ -54,7 +54,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     pass(attempt);
   }
 
-  /** They change nothing any more. */
+  /** Aborts the attempts, so that they change nothing any more. */
   function giveUp(attempts: Iterable<Attempt> = open): void {
     for (const each of attempts) {
       leave(each);
@@ -66,21 +66,21 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     of: (apiKey: string) => joinable.get(apiKey),
     isTrusted,
     /**
-     * Whether a secret in force may be renewed with this key: one renewal runs at a time, but if it is late,
-     * a trusted key need not wait until strangers have tried theirs.
+     * Whether this key may renew the secret in force. One renewal runs at a time. If that renewal is late, a
+     * trusted key may start another, instead of waiting until strangers have tried their keys.
      */
     mayRenew: (apiKey: string, isLate: boolean) =>
       joinable.size === 0 || (isLate && joinable.size < MAX_RUNNING && isTrusted(apiKey)),
     /**
-     * The key that a request attests with: the configured one, or its own; the error instead if the service
-     * refused that a moment ago.
+     * Returns the key with which a request attests: the configured key, or else the key that the request
+     * brings. If the service has just refused this key, returns the error of that refusal.
      */
     keyOf(offeredKey: string | undefined): string | PrivatemodeError | undefined {
       if (configuredKey !== undefined || offeredKey === undefined) return configuredKey;
       const { at, error } = refused.get(hashOf(offeredKey)) ?? { at: Number.NEGATIVE_INFINITY };
       return (clock.monotonic() - at < clock.times.refusedKeyKept && error) || offeredKey;
     },
-    /** Begins an attempt with this key, or joins the one that there is. Throws not_ready if too many wait. */
+    /** Begins an attempt with this key, or joins its open attempt. Throws not_ready if too many keys wait. */
     begin(apiKey: string): Attempt {
       const joined = joinable.get(apiKey);
       if (joined !== undefined) return joined;
@@ -101,21 +101,20 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
       beginNext();
     },
     giveUp,
-    /** The operator gives the key from now on. Gives up all attempts, and returns whether there were some. */
+    /** Sets the operator's key. Gives up all attempts, and returns whether there were any. */
     configure(apiKey: string): boolean {
       const wereThere = open.size > 0;
       giveUp();
       configuredKey = apiKey;
       return wereThere;
     },
-    /** The service refused the key of a client. */
     refuse(apiKey: string, error: PrivatemodeError): void {
       const hash = hashOf(apiKey);
-      refused.delete(hash); // keeps the map in order of time
+      refused.delete(hash); // the key moves to the end, so that the map stays in order of time
       if (refused.size >= MAX_REMEMBERED) refused.delete(refused.keys().next().value as string);
       refused.set(hash, { at: clock.monotonic(), error });
     },
-    /** The key made a secret. */
+    /** Notes that the key led to a secret. */
     praise(apiKey: string): void {
       if (good.size < MAX_REMEMBERED) good.add(hashOf(apiKey));
     },

@@ -1,8 +1,8 @@
 /**
- * Fetches what AMD and Intel publish about a platform (docs/protocol/attestation.md 7, 10). A certificate is
- * kept until it expires. Everything else is asked for each time, because a key is revoked, or firmware is
- * outdated, long before yesterday's answer expires; what is kept stands in if asking fails. The verifier
- * judges both alike, so the cache checks nothing but form and date.
+ * Fetches the collateral that AMD and Intel publish about a platform (docs/protocol/attestation.md 7, 10). A
+ * chip's certificate (VCEK) is kept until it expires. All else is fetched each time, because keys are
+ * revoked, and firmware becomes outdated, long before the last answer expires. If a fetch fails, the kept
+ * answer is used. The verifier judges kept and fetched answers alike, so the cache checks only form and date.
  */
 import {
   type CollateralSource,
@@ -26,12 +26,12 @@ type Found = Collateral & Obtained;
 
 interface Kind {
   readonly name: string;
-  /** When it expires; undefined: it is of no use. Throws for what the verifier would refuse to read. */
+  /** When the fetched item expires; undefined if it names no time. Throws if the verifier cannot read it. */
   readonly expiry: (fetched: Collateral) => Date | undefined;
-  readonly chainHeader?: string; // of the response: has the certificate chain of the body's signer
+  readonly chainHeader?: string; // the response header with the certificate chain of the body's signer
 }
 
-/** The shapes in which the verifier takes lists and documents. */
+/** Functions that give lists and documents the shape in which the verifier takes them. */
 const asList = ({ body: crl, issuerChain, stored }: Found) => ({ crl, issuerChain, stored });
 const asSigned = ({ body, issuerChain, stored }: Found) => ({ body: textOf(body), issuerChain, stored });
 const textOf = (body: Uint8Array): string => Buffer.from(body).toString('utf8');
@@ -54,7 +54,7 @@ const unavailable = (message: string, about?: { cause?: unknown; detail?: Failur
   new PrivatemodeError('collateral_unavailable', message, about);
 
 /**
- * Every method rejects with collateral_unavailable. The URLs are `https://kdsintf.amd.com` and
+ * Every method may reject with collateral_unavailable. The URLs are `https://kdsintf.amd.com` and
  * `https://api.trustedservices.intel.com`, or those of a simulator, which serves the root's CRL, too.
  */
 export function createCollateralCache(deps: {
@@ -86,7 +86,7 @@ export function createCollateralCache(deps: {
       const fetched = await fetchNow(url, kind, timeout);
       if (isCurrent(fetched, kind)) await store.set(url, fetched);
       else if (kept !== undefined) throw unavailable(`${kind.name}: the fetched one has expired`);
-      return fetched; // of an expired one the verifier says so
+      return fetched; // the verifier reports an expired answer
     } catch (thrown) {
       if (kept === undefined) throw thrown;
       const because = asPrivatemodeError(thrown).message;
@@ -100,11 +100,11 @@ export function createCollateralCache(deps: {
     const asked = call({ method: 'GET', url, maxBytes: MAX_FETCHED_BYTES, timeout });
     const { status, headers, body, pause } = await asked.catch((thrown: unknown) => {
       const cause = asPrivatemodeError(thrown);
-      // The error of the attestation that this one becomes has another remedy.
+      // The message carries the remedy, because the error of the attestation has another remedy.
       const help = cause.code === 'upstream_tls_untrusted' ? `. ${cause.remedy}` : '';
       throw unavailable(`${name}: ${cause.message}${help}`, { cause, detail: cause.detail });
     });
-    // No rejection: AMD's host answers 404 for known chips while it is disturbed (docs/architecture.md D7).
+    // A 404 rejects no chip, because AMD's host has sent 404 for genuine chips (docs/architecture.md D7).
     if (status !== 200)
       throw unavailable(`${name}: ${host} answered with status ${status}`, { detail: { pause } });
     try {
@@ -118,9 +118,9 @@ export function createCollateralCache(deps: {
     }
   }
 
-  /** Only Intel's host, because the distribution point comes from a certificate that nobody has verified. */
+  /** Only Intel's host is allowed, because the distribution point comes from an unverified certificate. */
   function rootCrlUrl(distributionPoint: string): string {
-    // Node 22.0 has no URL.parse
+    // Node 22.0, on which the client library may run, has no URL.parse.
     const url = URL.canParse(distributionPoint) ? new URL(distributionPoint) : undefined;
     if (url?.protocol !== 'https:' || url.host !== INTEL_CRL_HOST || url.username !== '')
       throw unavailable(`CRL: the distribution point is not at ${INTEL_CRL_HOST}`);
@@ -128,8 +128,8 @@ export function createCollateralCache(deps: {
   }
 
   /**
-   * The cache as the source of one verdict. If that rejects, `distrust` forgets what it asked for, so that
-   * forged collateral spoils one verdict, and not all until the expiry that it states.
+   * The cache as the collateral source of one verdict. If the verdict rejects the service, `distrust` forgets
+   * the verdict's collateral. Otherwise forged collateral would spoil all verdicts until its stated expiry.
    */
   function forVerdict() {
     const asked = new Set<string>();

@@ -1,6 +1,6 @@
 /**
- * The requests that lead to a secret: of evidence and secret, to the service (docs/protocol/attestation.md
- * 1), and of the manifest that the service has to match, to its CDN, unless the user gives it.
+ * The requests that lead to a secret. Evidence and secret come from the service (docs/protocol/attestation.md
+ * 1). The manifest that the service has to match comes from its CDN, unless the user gives the manifest.
  */
 import { base64, readMembers } from '../attestation/json-members.ts';
 import { whyNoManifest } from '../attestation/manifest.ts';
@@ -12,7 +12,7 @@ import { clientTooOld } from '../network/failures.ts';
 
 export type ControlApi = ReturnType<typeof createControlApi>;
 
-/** Real responses are below 100 KiB, and flat objects of a few strings. */
+/** Limits of a response. Real responses are flat objects of a few strings, below 100 KiB. */
 const MAX_BYTES = 16 * 1024 * 1024;
 const LIMITS = { depth: 8, values: 256 };
 const BYTES = base64(1);
@@ -20,9 +20,10 @@ const BYTES = base64(1);
 const refused = (message: string) => new PrivatemodeError('api_key_rejected', message);
 
 /**
- * Both requests throw client_too_old for an error response that asks for a newer client, api_key_rejected for
- * a 401 and for a key that no header can hold, control_api_failed for any other status than 200, and what
- * `ControlCall` throws. `protocolVersion`: the generation that this program speaks.
+ * Both requests throw client_too_old if an error response asks for a newer client. They throw
+ * api_key_rejected for a 401, and for a key that no header can hold. They throw control_api_failed for other
+ * statuses than 200, and the errors of `ControlCall`. `protocolVersion`: the protocol's generation that this
+ * program speaks.
  */
 export function createControlApi(deps: {
   readonly call: ControlCall;
@@ -33,7 +34,7 @@ export function createControlApi(deps: {
   const { call, endpoint, protocolVersion, clock } = deps;
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
 
-  /** Gives the response, to which the service may add members. `code`: that of the error for its defects. */
+  /** Returns the response's members; unknown ones do no harm. `code`: the error code for a bad response. */
   async function post(name: string, apiKey: string, body: object, code: ErrorCode, signal?: AbortSignal) {
     if (!/^[\x21-\x7e]+$/.test(apiKey))
       throw refused('the API key is empty or holds characters that no key has');
@@ -56,7 +57,7 @@ export function createControlApi(deps: {
     const tooOld = status >= 400 ? clientTooOld(response.body, protocolVersion) : undefined;
     if (tooOld !== undefined) throw tooOld;
     const said = excerpt(response.body, apiKey);
-    // Clients send this key to a proxy that should have one of its own.
+    // Clients are given the key "placeholder" where the proxy should have a key of its own.
     const hint = apiKey === 'placeholder' ? ' (it is "placeholder", and --api-key gives no other)' : '';
     if (status === 401) throw refused(`the service rejects the API key${hint}: ${said}`);
     const failed = `${name}: the service answered with status ${status}: ${said}`;
@@ -64,7 +65,7 @@ export function createControlApi(deps: {
   }
 
   return {
-    /** Resolves with the coordinator's own JSON, undecoded. Also throws evidence_malformed. */
+    /** Resolves with the coordinator's attestation document (JSON). Also throws evidence_malformed. */
     async attest(apiKey: string, nonce: Uint8Array, signal?: AbortSignal): Promise<Uint8Array> {
       const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, 'evidence_malformed', signal);
       return answer.get('AttestationDoc', BYTES);
@@ -84,7 +85,7 @@ export function createControlApi(deps: {
 
 const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 
-/** The beginning of an error body, or its JSON message: a line of printable ASCII, without the API key. */
+/** The JSON message of an error body, or its beginning, as one line of ASCII without the API key. */
 function excerpt(body: Uint8Array, apiKey: string): string {
   const whole = Buffer.from(body.subarray(0, 4096)).toString('latin1');
   const said = /"(?:message|error)"\s*:\s*"([^"\\]+)"/.exec(whole)?.[1] ?? whole;
@@ -93,17 +94,17 @@ function excerpt(body: Uint8Array, apiKey: string): string {
 }
 
 export interface ManifestSource {
-  /** `static`: the user gives it, and may give another later. `managed`: the service publishes the newest. */
+  /** `static`: the user gives the manifest, and may replace it. `managed`: the service publishes it. */
   readonly kind: 'static' | 'managed';
-  /** Byte for byte. Throws manifest_unavailable, upstream_tls_untrusted or the signal's reason. */
+  /** The manifest's bytes. Throws manifest_unavailable, upstream_tls_untrusted, or the signal's reason. */
   newest(signal?: AbortSignal): Promise<Uint8Array>;
 }
 
-const MOST_OF_MANIFEST = 1024 * 1024; // bytes; it has about 6 KB
+const MOST_OF_MANIFEST = 1024 * 1024; // bytes; a real manifest has about 6 KB
 
 /**
  * Fetches the manifest from `cdnBaseUrl`, such as `https://cdn.confidential.cloud`, with or without
- * `/privatemode/v2`. The query holds the time, so that no cache responds (docs/protocol/inference.md 1).
+ * `/privatemode/v2`. The query holds the time, so that no cache can respond (docs/protocol/inference.md 1).
  */
 export function managedManifest(deps: {
   readonly call: ControlCall;

@@ -1,6 +1,6 @@
 /**
- * Makes one epoch: attests the service, under the newest manifest if the enforced one fails, exchanges a
- * secret, and records the manifest, the verdict and the exchange.
+ * Makes one epoch: it attests the service, exchanges a secret, and records manifest, verdict and exchange. If
+ * the evidence fails under the manifest enforced so far, the newest manifest is tried.
  */
 import type { SecretKey } from '#crypto';
 import { sha256Hex } from '../attestation/check.ts';
@@ -19,22 +19,22 @@ import type { ControlApi, ManifestSource } from './control-api.ts';
 import { startSecretExchange } from './secret-exchange.ts';
 import type { Failure, Term } from './state.ts';
 
-/** What happens in a session. No event carries a key, a secret or anything of a request. */
+/** An event of a session. No event carries a key, a secret or anything of a request. */
 export type SessionEvent = { readonly message: string } & (
-  | /** The next step of an attempt, which may have to wait for it. */ { readonly type: 'step' }
+  | /** The attempt begins a step, for which it may have to wait. */ { readonly type: 'step' }
   /**
-   * `attested`: the evidence was accepted; operators look for this message after they have repaired their
-   * network. `judged`: it was not (`unavailable`: its collateral could not be fetched), or the secret was
-   * judged under accepted evidence. If the attempt fails by that, a later event says so as an error.
+   * `attested`: the evidence was accepted. Operators look for this message after they have repaired their
+   * network. `judged`: the evidence was not accepted (`unavailable`: its collateral could not be fetched), or
+   * the secret was judged. If the verdict ends the attempt, a later event has the error.
    */
   | { readonly type: 'attested' | 'judged'; readonly verdict: Verdict }
-  /** A verdict rejected the service. The attempt goes on under the newest manifest. */
+  /** A verdict rejected the evidence, so the attempt goes on under the newest manifest. */
   | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
   | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }
   | ({ readonly type: 'epoch' } & Pick<Term, 'secretId' | 'expiresAt'>)
-  /** `permanent`: the program ends, since nothing was accepted yet and waiting does not help. */
+  /** `permanent`: there was no secret yet, and waiting does not help, so the program ends. */
   | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
-  /** An attempt failed that says nothing of the service: its key was refused, or another has succeeded. */
+  /** A failure that says nothing of the service: the key was refused, or another attempt succeeded. */
   | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
   | { readonly type: 'secret-denied' | 'secret-known'; readonly secretId: string }
 );
@@ -61,9 +61,9 @@ export interface AttestDeps {
 }
 
 /**
- * What a verdict is about: the evidence, before a secret is asked for (`unavailable`: collateral is missing);
- * then the evidence and the secret exchange together. `askedAt`: when this process asked the service for that
- * part, ms on the monotonic clock.
+ * An attestation has two verdicts. The first verdict judges the evidence, before a secret is asked for
+ * (`unavailable`: collateral is missing). The second verdict judges evidence and secret exchange together.
+ * `askedAt`: when this process sent the request for the judged part, ms on the monotonic clock.
  */
 export interface Judged {
   readonly part: 'evidence' | 'secret';
@@ -72,7 +72,7 @@ export interface Judged {
   readonly exchange: JudgedExchange;
 }
 
-/** An error that one of them throws ends the attestation. */
+/** An error that `onStep` or `onVerdict` throws ends the attestation. */
 export interface AttestHooks {
   readonly onStep: (step: Step) => void;
   onVerdict(judged: Judged): unknown;
@@ -86,10 +86,11 @@ export interface AttestInput {
 }
 
 /**
- * One attestation of the service, from nonce to secret (docs/protocol/attestation.md 1.3, 12): asks for
- * evidence and judges it against `manifest`, then exchanges a secret under the attested mesh CA. The secret's
- * time counts from `began` and `beganMonotonic`, just before it was asked for. `verify` does the same. Throws
- * the error of a verdict that rejects, secret_exchange_failed, the signal's reason, and as `control` does.
+ * Attests the service once, from nonce to secret (docs/protocol/attestation.md 1.3, 12): judges the evidence
+ * against `manifest`, and exchanges a secret under the attested mesh CA. The lifetime of the secret counts
+ * from `began` and `beganMonotonic`, just before it was asked for. The command `verify` uses this function,
+ * too. Throws the error of a rejecting verdict, secret_exchange_failed, the signal's reason, and the errors
+ * of `control`.
  */
 export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: AttestInput) {
   const { control, roots, collateral, clock } = deps;
@@ -102,7 +103,7 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
   const now = new Date(clock.now());
   const input = { document, nonce, manifest, roots, collateral, now, secretFollows: true };
   const found = await judgeEvidence(input);
-  signal?.throwIfAborted(); // an attempt that was given up changes nothing any more
+  signal?.throwIfAborted(); // an attempt that was given up must change nothing
   const evidence = evidenceVerdict(found, roots);
   const presented = { nonce, document, manifest, roots, secret: undefined };
   await hooks.onVerdict({ part: 'evidence', verdict: evidence, askedAt, exchange: presented });
@@ -127,14 +128,14 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
   return { verdict, exchange, secret, attestedAt, began, beganMonotonic };
 }
 
-/** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
+/** One attested secret with its manifest and times. Immutable; each attempt of a request uses one epoch. */
 export interface Epoch extends Term {
   readonly key: SecretKey; // AES-256
-  /** The record that `exchangeSha256` names. Absent if the service has padded its evidence. */
+  /** The record that `exchangeSha256` names. Absent if padding in the evidence made the record too long. */
   readonly exchange?: string | undefined;
 }
 
-/** Characters. A record has some 70,000. */
+/** The greatest length of a record, in characters. Real records have some 70,000. */
 const LONGEST_RECORD = 1024 * 1024;
 
 export interface EpochDeps extends AttestDeps {
@@ -142,20 +143,20 @@ export interface EpochDeps extends AttestDeps {
   readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
   readonly clock: Clock;
-  readonly random: () => number; // 0 ≤ x < 1
+  readonly random: () => number; // a random number: 0 ≤ x < 1
   readonly observe: Observer;
-  /** Records the exchange of each epoch, so that it can be verified again; undefined: none is recorded. */
+  /** Records the exchange of each epoch, so that it can be verified again. Undefined: nothing is recorded. */
   readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;
 }
 
-/** How an attempt ended. `verdict`: what it came to, with a row for each check that could not be made. */
+/** How an attempt ended. `verdict`: its last verdict, with a row for each check that could not be made. */
 export type Made =
   | { readonly epoch: Epoch; readonly verdict: Verdict }
   | (Failure & { readonly epoch?: never; readonly verdict?: Verdict | undefined });
 
 /**
- * The error of a rejection, where the newest manifest could not be fetched. With it a mismatch may be over,
- * so then the remedy is that of the fetch.
+ * The error of a rejection, if the newest manifest could not be fetched. The newest manifest may cure a
+ * mismatch, so a mismatch gets the remedy of the failed fetch.
  */
 function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): PrivatemodeError {
   const { code, detail } = error;
@@ -169,10 +170,10 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
 }
 
 /**
- * Returns a function that makes one attempt to get an epoch with an API key; it never rejects. It expects the
- * manifest that was enforced last, so that renewals do not depend on the CDN, or the one that the operator
- * gives now. If a verdict rejects the service and the manifest is managed, it fetches the newest one, once,
- * and attests again. `accepted` is called whenever evidence was accepted.
+ * Returns a function that makes one attempt to get an epoch with an API key. The function never rejects. It
+ * attests against the manifest that the operator gives, or else against the manifest enforced last, so that
+ * renewals do not depend on the CDN. If a verdict rejects the evidence under a managed manifest, the function
+ * fetches the newest manifest, once, and attests again. `accepted` is called whenever evidence was accepted.
  */
 export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
   const { manifests, collateral, manifestLog, clock, random, observe } = deps;
@@ -195,7 +196,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       async onVerdict({ part, verdict, askedAt }) {
         last = verdict;
         const isRejected = verdict.failure !== null && verdict.outcome !== 'unavailable';
-        // If the evidence was accepted under this manifest, no newer one is missing.
+        // A verdict on the secret follows accepted evidence, so a newer manifest could not change it.
         if (isRejected) rejected = { part, askedAt, newest: newest || part === 'secret' };
         if (part === 'secret')
           return observe({ type: 'judged', message: 'The signature on the secret was checked', verdict });
@@ -211,8 +212,8 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
     try {
       const attested = await attest(recorded, hooks, input);
       const { verdict, exchange, secret, attestedAt, began, beganMonotonic } = attested;
-      const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
-      // Before anybody may use the secret, so that every enforced manifest is in the log.
+      const manifestSha256 = verdict.manifestSha256 as string; // the digest of `input.manifest`
+      // The manifest is logged before the secret is used, so that the log has every enforced manifest.
       const { appended, path } = await manifestLog.record(input.manifest, clock.now());
       enforced = input.manifest;
       const message = 'Manifest is enforced from now on';
@@ -226,7 +227,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
         exchangeSha256: record?.sha256,
         exchange: record && record.text.length <= LONGEST_RECORD ? record.text : undefined,
         attestedAt,
-        // These times count from before the request for the secret, which errs on the safe side.
+        // The times of a secret count from before its request, so that no secret is used for too long.
         renewAt: Math.floor(began + secretRenew - random() * secretJitter),
         expiresAt: Math.floor(began + secretUsable),
         expiresMonotonic: Math.floor(beganMonotonic + secretUsable),
@@ -253,7 +254,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       const message = 'Trying the newest manifest';
       observe({ type: 'manifest-refetched', message, error, changed });
       const again = await under({ apiKey, signal, manifest: published }, true);
-      return again.epoch || again.rejected || again.isAccepted ? again : made; // silence takes nothing back
+      return again.epoch || again.rejected || again.isAccepted ? again : made; // the retry proved nothing
     } catch (thrown) {
       return { error: asPrivatemodeError(thrown) };
     }

@@ -1,6 +1,6 @@
 /**
- * Keeps one attested secret fresh, and gives it to requests. With a key of the operator it renews by itself;
- * without one, or `onDemand`, requests begin each attempt, with the key that they bring.
+ * Keeps one attested secret fresh, and gives it to requests. With an API key of the operator it renews the
+ * secret by itself. Without such a key, or with `onDemand`, requests begin each attempt.
  */
 import { Alarm, type Present, presentOf } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -17,27 +17,28 @@ export interface AcquireOptions {
   readonly offeredKey?: string | undefined;
   readonly timeoutMs: number;
   /**
-   * While the service denies the secret: `early`: its epoch at once, without a turn to try it, since the
-   * request asks again before it sends anything; `never`: no turn, since the request is not encrypted.
+   * While the service denies the secret, a request waits for its turn to try the secret. `early`: the request
+   * gets the epoch at once, because it asks again before it sends anything. `never`: the request gets no
+   * turn, because it is not encrypted.
    */
   readonly trial?: 'early' | 'never' | undefined;
-  /** Asked for its signal only if the request has to wait. */
+  /** The signal that ends the wait. It is read only if the request has to wait: reading may create it. */
   readonly waiter?: { readonly signal: AbortSignal } | undefined;
 }
 
 export interface SessionDeps extends EpochDeps {
-  readonly host?: string | undefined; // of the service, for messages
-  /** Whether to renew only while requests come, as for a library that may be dropped without being closed. */
+  readonly host?: string | undefined; // the host name of the service, for messages
+  /** Whether to renew only while requests come: a library may be dropped without being closed. */
   readonly onDemand?: boolean | undefined;
-  /** Whether requests share attempts: not in workers of Cloudflare, where each ends with its request. */
+  /** Whether requests share attempts: not in Cloudflare's workers, where an attempt ends with its request. */
   readonly shares?: boolean | undefined;
-  /** Called once, if nothing was accepted yet and waiting does not help (docs/operating.md). */
+  /** Called once, if waiting does not help and there was no secret yet (docs/operating.md). */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
 }
 
 export type AttestedSession = ReturnType<typeof createSession>;
 
-/** What requests need of it. */
+/** The part of a session that requests need. */
 export type Session = Omit<AttestedSession, 'lastVerdict' | 'announceEnd' | 'updateConfiguredKey'>;
 
 export function createSession(deps: SessionDeps) {
@@ -49,12 +50,12 @@ export function createSession(deps: SessionDeps) {
   let verdict: Verdict | undefined;
   let closed: PrivatemodeError | undefined;
   let hasReported = false;
-  /** Wake the requests that wait: what they may get has changed. */
+  /** Functions that wake the waiting requests after a change of the session. */
   const waiting = new Set<() => void>();
-  let due = Number.POSITIVE_INFINITY; // when the next attempt is: wall clock
+  let due = Number.POSITIVE_INFINITY; // when the next attempt is due: wall clock
   let triedAt = Number.NEGATIVE_INFINITY; // when a request last got a denied secret to try: monotonic clock
   const attempts = createAttempts(run, clock, shares);
-  /** Set where a key is configured. */
+  /** Begins each attempt that is due. The alarm is set only if a key is configured. */
   const alarm = new Alarm(clock, () => attempts.begin(attempts.keyOf(undefined) as string));
 
   const present = (): Present => presentOf(clock);
@@ -70,7 +71,7 @@ export function createSession(deps: SessionDeps) {
     for (const each of waiting) each();
   }
 
-  /** Without a key of the operator, or `onDemand`, there is no timer: requests find the session overdue. */
+  /** Without the operator's key, or with `onDemand`, no timer runs: a request sees that `due` is over. */
   function renewAt(time: number): void {
     due = time;
     if (state.hasKey && !onDemand) alarm.set(time);
@@ -79,10 +80,10 @@ export function createSession(deps: SessionDeps) {
   async function run(attempt: Attempt): Promise<void> {
     alarm.cancel();
     const { signal } = attempt.abort;
-    // While the key of a client waited for its turn, another one may have brought a secret.
+    // While this client's key waited for its turn, the key of another client may have brought a secret.
     const isNeeded = state.hasKey || current() === undefined || clock.now() >= due;
     const made = isNeeded ? await makeEpoch(attempt.apiKey, signal) : undefined;
-    // An attempt that was given up has a successor, or the session has ended: it changes nothing any more.
+    // The result is dropped if the session has ended, or if a later attempt has replaced this one.
     if (signal.aborted || closed !== undefined) return;
     if (made !== undefined) conclude(attempt, made);
     attempts.end(attempt);
@@ -94,7 +95,7 @@ export function createSession(deps: SessionDeps) {
     const isSilent = made.epoch === undefined && made.rejected === undefined;
     if (!isOld && !(isSilent && state.rejection)) verdict = made.verdict ?? verdict;
     if (made.epoch === undefined) return fail(apiKey, began, made, isOld);
-    if (isOld) return; // two keys attested at the same time
+    if (isOld) return; // another key has led to a secret meanwhile
     epoch = made.epoch;
     attempts.praise(apiKey);
     const { key: _, exchange: __, ...term } = epoch;
@@ -121,35 +122,35 @@ export function createSession(deps: SessionDeps) {
     observe({ type: 'update-failed', message: failureMessage(error, retryIn), error, permanent });
   }
 
-  /** The renewal is overdue: a timer was late (the machine slept), or there is none. */
+  /** Begins a renewal that is overdue: its timer was late (the machine slept), or there is no timer. */
   function renewOverdue({ attestedAt, expiresAt }: Epoch, offeredKey: string | undefined): void {
     const apiKey = attempts.keyOf(offeredKey);
     if (typeof apiKey !== 'string' || closed !== undefined) return;
     const isLate = clock.now() >= expiresAt - (expiresAt - attestedAt) / 5; // the last fifth of the term
     if (!attempts.mayRenew(apiKey, isLate)) return;
     attempts.begin(apiKey);
-    if (!shares) due = clock.now() + times.deniedPause; // nobody knows whether this attempt will end
+    if (!shares) due = clock.now() + times.deniedPause; // this attempt may end without a report
   }
 
-  /** Resolves at the next change, if `signal` is aborted, or after `ms`. */
+  /** Resolves at the next change of the session, when `signal` is aborted, or after `ms`. */
   async function change(ms: number, signal: AbortSignal | undefined): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     const wakeUp = (): void => resolve();
     waiting.add(wakeUp);
     signal?.addEventListener('abort', wakeUp);
-    const cancel = clock.after(Math.max(0, ms), wakeUp, 'waiting'); // its time may have come meanwhile
+    const cancel = clock.after(Math.max(0, ms), wakeUp, 'waiting'); // negative if the time has passed
     await promise;
     cancel();
     signal?.removeEventListener('abort', wakeUp);
     waiting.delete(wakeUp);
   }
 
-  /** The attempt that a request waits for, after the last one (`own`); undefined: none may begin yet. */
+  /** The attempt that a request waits for next; undefined if none may begin yet. `own`: its last attempt. */
   function nextAttempt(apiKey: string, own: Attempt | undefined, isRefused: boolean): Attempt | undefined {
     const joined = own === undefined || own.isOver ? attempts.of(apiKey) : own;
     const now = clock.monotonic();
     if (joined !== undefined) {
-      // While the service is refused, somebody on the way may hold an attempt back.
+      // While the service is refused, somebody on the way may hold an attempt back: another one begins.
       if (!isRefused || now - (joined.began ?? now) < times.confirmAfter) return joined;
       attempts.pass(joined);
     } else if (clock.now() < due && now < states.soonest(state, present())) return undefined;
@@ -157,8 +158,8 @@ export function createSession(deps: SessionDeps) {
   }
 
   /**
-   * Waits for an epoch. `isDenied`: the request has tried the secret that the service denies. `begun`: the
-   * attempt that its denial has forced.
+   * Waits for an epoch. `isDenied`: this request tried the secret, and the service denied it. `begun`: the
+   * attempt that this denial forced.
    */
   async function nextEpoch(options: AcquireOptions, isDenied: boolean, begun?: Attempt): Promise<Epoch> {
     const { offeredKey, timeoutMs, waiter, trial } = options;
@@ -170,7 +171,7 @@ export function createSession(deps: SessionDeps) {
       if (usable !== undefined) return usable;
       if (closed !== undefined) throw closed;
       if (waiter?.signal.aborted) {
-        // A key whose client has left takes no turn of others.
+        // The client has left, so its key must not take the turn of another key.
         if (own !== undefined && own.began === undefined) attempts.giveUp([own]);
         throw waiter.signal.reason;
       }
@@ -203,7 +204,7 @@ export function createSession(deps: SessionDeps) {
   const secretDenied = (why: string): PrivatemodeError =>
     new PrivatemodeError('secret_denied', `${host} denies a secret ${why}`);
 
-  /** Clients get the code of a failed check only once the service is refused. */
+  /** The code is not_ready: clients get the code of a failed check only once the service is refused. */
   function notReady(waited: number): PrivatemodeError {
     const cause = states.problemOf(state);
     const why = cause === undefined ? '' : `: ${cause.message}`;
@@ -213,14 +214,14 @@ export function createSession(deps: SessionDeps) {
   }
 
   return {
-    /** The epoch in force: it has its time, and the service has not denied its secret. */
+    /** The epoch in force: it has not expired, and the service has not denied its secret. */
     current,
-    /** The same, also if the service denies it: requests try it, so somebody must be there to bring them. */
+    /** The unexpired epoch, even if its secret is denied: some request has to try the secret. */
     held,
     /**
-     * The epoch in force, or the next one. While the service denies the secret, one request at a time gets
-     * its epoch, to try it. Never throws at once. Rejects with not_ready after `timeoutMs`, api_key_missing,
-     * api_key_rejected, and the error for which the service is refused.
+     * Returns the epoch in force, or waits for the next one. While the service denies the secret, one request
+     * at a time gets its epoch, to try the secret. Never throws synchronously. Rejects with not_ready after
+     * `timeoutMs`, api_key_missing, api_key_rejected, and the error for which the service is refused.
      */
     acquire(options: AcquireOptions): Epoch | Promise<Epoch> {
       const usable = current();
@@ -229,10 +230,10 @@ export function createSession(deps: SessionDeps) {
       return usable;
     },
     /**
-     * For a request that got "no secret for ID": marks the secret with that id, forces an attempt, at most
-     * one in 10 s for all requests, and waits for the next epoch, by default 30 s. Rejects with secret_denied
-     * if that secret was made a moment ago, or if the request has no good key to attest with; else as
-     * `acquire`.
+     * Called for a request to which the service answered "no secret for ID". Marks the secret with that id as
+     * denied, and waits for the next epoch, by default 30 s. It forces an attempt, at most one in 10 s for
+     * all requests together. Rejects with secret_denied if the secret has just replaced a denied one, or if
+     * the request has no good key to attest with, and else like `acquire`.
      */
     async renewAfterDenial(secretId: string, timeoutMs = times.deniedWait, offeredKey?: string) {
       const usable = current();
@@ -251,7 +252,7 @@ export function createSession(deps: SessionDeps) {
       }
       return nextEpoch({ timeoutMs, offeredKey }, true, begun);
     },
-    /** A part of a response has authenticated under this secret, so the service knows it. */
+    /** Notes that a part of a response authenticated under this secret, so the service knows the secret. */
     authenticated(secretId: string): void {
       const wasDenied = state.isDenied;
       apply({ type: 'authenticated', secretId });
@@ -259,20 +260,20 @@ export function createSession(deps: SessionDeps) {
       if (wasDenied && !state.isDenied) observe({ type: 'secret-known', message, secretId });
     },
     standing: () => standingOf(state, present()),
-    /** Every check of the last attestation and of its secret exchange, accepted or not. */
+    /** The verdict of the last attestation and its secret exchange: every check, passed or failed. */
     lastVerdict: () => verdict,
-    /** Clients should send no more requests here. Requests that come all the same are sent, until `close`. */
+    /** Tells clients to send no more requests here. Requests that still come are sent, until `close`. */
     announceEnd: () => apply({ type: 'ending' }),
     /**
-     * The operator gives or replaces the key: attests at once unless all is well. Without one, clients bring
-     * their own (docs/protocol/inference.md 9).
+     * Sets the key that the operator gives or replaces. Attests at once, unless a secret is in force and no
+     * attempt is open or has failed. Without this key clients bring their own (docs/protocol/inference.md 9).
      */
     updateConfiguredKey(apiKey: string | undefined): void {
       if (closed !== undefined || apiKey === undefined) return;
       const isNeeded = attempts.configure(apiKey) || state.failures > 0 || current() === undefined;
       apply({ type: 'key' });
       if (!isNeeded) renewAt(due);
-      else if (shares) attempts.begin(apiKey); // else each request begins its own
+      else if (shares) attempts.begin(apiKey); // else each request begins its own attempt
     },
     /** Ends the attempts. Later requests fail with `reason`, by default an error of code shutting_down. */
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')): void {

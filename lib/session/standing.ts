@@ -1,5 +1,5 @@
 /**
- * The state of the proxy, by name. Every page, log line and metric shows the same one, and only this file
+ * The state of the proxy, by name. Every page, log line and metric shows the same state, and only this file
  * computes it (docs/operating.md).
  */
 import type { Moment } from '../clock.ts';
@@ -7,12 +7,12 @@ import { ERRORS, type PrivatemodeError } from '../errors.ts';
 import { plural } from '../text.ts';
 import { isHeld, isInForce, isOwnFault, problemOf, type SessionState } from './state.ts';
 
-/** `good` and `warn`: a secret is in force. `plain`: nothing is proved either way. */
+/** `good`, `warn`: a secret is in force. `plain`: nothing is proved for or against the service. */
 type Tone = 'good' | 'warn' | 'bad' | 'plain';
 
 /**
- * `title`: the headline. `meaning`: what the state means for requests. `verified`: whether they are encrypted
- * under a secret that an accepted verdict made, and that nobody denies.
+ * `title`: the headline. `meaning`: what the state means for requests. `verified`: whether requests are
+ * encrypted under a secret that an accepted verdict made, and that the service does not deny.
  */
 const row = (tone: Tone, title: string, meaning = 'No request leaves this machine.') => ({
   tone,
@@ -24,7 +24,6 @@ const row = (tone: Tone, title: string, meaning = 'No request leaves this machin
 const DENIED =
   'The service denies a secret that an accepted verdict made: one request at a time tries it, the others wait.';
 
-/** The states, for pages and documentation. */
 export const STANDINGS = {
   ended: row('plain', 'Stopping', 'The proxy is shutting down. It takes requests until its port closes.'),
   verified: row('good', 'Verified', 'Requests are encrypted for the service that the hardware attests.'),
@@ -58,7 +57,7 @@ export const STANDINGS = {
 export type StateName = keyof typeof STANDINGS;
 export type Standing = ReturnType<typeof standingOf>;
 
-/** In the order of the page. */
+/** Checks the states in the order of the table in docs/operating.md. */
 function nameOf(state: SessionState, isGood: boolean): StateName {
   const { isEnding, isPinned, hasKey, rejection, error } = state;
   if (isEnding) return 'ended';
@@ -72,8 +71,8 @@ function nameOf(state: SessionState, isGood: boolean): StateName {
 }
 
 /**
- * The state at this moment: no event reports the end of a secret. `ready`: what `GET /readyz` reports. While
- * a key is awaited, a probe must not keep the client away that brings it.
+ * Computes the state anew, because no event reports the end of a secret. `ready`: what `GET /readyz` reports.
+ * A proxy that awaits a key is ready: probes must not keep away the client that brings the key.
  */
 export function standingOf(state: SessionState, at: Moment) {
   const name = nameOf(state, isInForce(state, at));
@@ -92,8 +91,8 @@ export function standingOf(state: SessionState, at: Moment) {
 }
 
 /**
- * One line for the log: the cause, and in how many ms the next attempt begins, or before, if a request waits.
- * `retryIn` undefined: a request begins it.
+ * One line for the log: the cause, and when the next attempt begins at the latest. `retryIn`: the ms until
+ * this attempt; undefined if the next request begins it.
  */
 export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined): string {
   const what = ERRORS[code].title ?? 'The remote could not be verified';

@@ -1,28 +1,27 @@
 /**
- * What a session knows, as data without keys and secrets: how each thing that happens changes it (`next`),
- * and what follows for requests and for the next attempt.
+ * What a session knows, as data without keys and secrets. `next` says how each event changes the state. The
+ * other functions say what the state means for requests and for the next attempt.
  */
 import type { Moment, Present } from '../clock.ts';
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/** What anybody may know of one attested secret: the digests that name it, and its times. No key. */
+/** What anybody may know of one attested secret: its digests and its times, but no key. */
 export interface Term {
   readonly secretId: string; // standard base64 of SHA-256 of the public key
   readonly manifestSha256: string; // lower-case hex, of the manifest that the service was verified against
   readonly verdictSha256: string; // lower-case hex, of the verdict, as `verdictText` writes it
   readonly exchangeSha256?: string | undefined; // names the record of the exchange, if there is one
   readonly attestedAt: number; // wall clock, ms since 1970
-  readonly renewAt: number; // from then on the session renews the secret
-  readonly expiresAt: number; // from then on no request may use the secret
-  readonly expiresMonotonic: number; // the same end on the monotonic clock, which nobody can set back
+  readonly renewAt: number; // from this time on the session renews the secret
+  readonly expiresAt: number; // from this time on no request may use the secret
+  readonly expiresMonotonic: number; // `expiresAt` on the monotonic clock, which nobody can set back
 }
 
-/** Why an attempt gave no secret. */
 export interface Failure {
   readonly error: PrivatemodeError;
   /**
-   * A verdict rejected the evidence, or the signature on the secret. `askedAt`: when this process asked for
-   * what was judged (monotonic clock). `newest`: whether no newer manifest could have led to another verdict.
+   * Set if a verdict rejected the evidence, or the signature on the secret. `askedAt`: when this process
+   * asked for that part (monotonic clock). `newest`: whether no newer manifest could lead to another verdict.
    */
   readonly rejected?:
     | { readonly part: 'evidence' | 'secret'; readonly askedAt: number; readonly newest: boolean }
@@ -32,29 +31,29 @@ export interface Failure {
 }
 
 export interface SessionState {
-  readonly isPinned: boolean; // the operator gave the manifest
-  readonly hasKey: boolean; // the operator gave a key; else requests bring theirs
-  readonly isEnding: boolean; // the proxy was told to stop; requests go on until it is closed
+  readonly isPinned: boolean; // whether the operator gave the manifest
+  readonly hasKey: boolean; // whether the operator gave a key; otherwise requests bring their own
+  readonly isEnding: boolean; // whether the proxy was told to stop; it takes requests until it is closed
   readonly term?: Term | undefined;
-  readonly madeAt: number; // when that secret was made: monotonic clock
-  /** Whether the service denied that secret. Nothing authenticates a denial, so the secret is marked only. */
+  readonly madeAt: number; // when the secret of `term` was made: monotonic clock
+  /** Whether the service denied the secret. A denial is not authenticated, so it only marks the secret. */
   readonly isDenied: boolean;
   /** When a denial last forced an attempt, on the monotonic clock, and which secret it denied. */
   readonly forcedAt: number;
   readonly forcedBy?: string | undefined;
-  /** Attempts that failed since the last secret; when the last one began (monotonic), and why it failed. */
+  /** How many attempts failed since the last secret; when the last of them began (monotonic); its error. */
   readonly failures: number;
   readonly began: number;
   readonly error?: PrivatemodeError | undefined;
-  /** The last one, which silence does not take back. */
+  /** The last rejection. Attempts that end without a verdict do not clear it. */
   readonly rejection?: Rejection | undefined;
 }
 
 interface Rejection {
   readonly part: 'evidence' | 'secret';
   readonly error: PrivatemodeError;
-  readonly first: number | undefined; // when there was one that may count: monotonic clock
-  readonly counts: boolean; // it refuses the service
+  readonly first: number | undefined; // when a rejection first came that may count: monotonic clock
+  readonly counts: boolean; // whether requests are refused because of this rejection
 }
 
 const NEVER = Number.NEGATIVE_INFINITY;
@@ -70,15 +69,15 @@ export const newState = (isPinned: boolean): SessionState => ({
   began: NEVER,
 });
 
-/** `isTrusted`: the key is the operator's, or has made a secret before. `began`: monotonic. */
+/** `isTrusted`: the key is the operator's, or has led to a secret before. `began`: on the monotonic clock. */
 type Failed = Failure & { readonly type: 'failed'; readonly began: number; readonly isTrusted: boolean };
 
 export type Happening =
-  /** `key`: the operator's key is there, or was replaced. `accepted`: evidence was accepted. */
+  /** `key`: the operator gave or replaced the key. `accepted`: evidence was accepted. */
   | { readonly type: 'key' | 'accepted' | 'ending' }
   | { readonly type: 'made'; readonly term: Term }
   | Failed
-  /** The service denied the secret of a request, or a response authenticated under it. */
+  /** The service denied a secret, or a response authenticated under it. `secretId` names this secret. */
   | { readonly type: 'denied' | 'authenticated'; readonly secretId: string };
 
 export function next(state: SessionState, happening: Happening, at: Present): SessionState {
@@ -89,7 +88,7 @@ export function next(state: SessionState, happening: Happening, at: Present): Se
     case 'ending':
       return { ...state, isEnding: true };
     case 'accepted':
-      // Anybody on the way can pass on genuine evidence, so a rejected secret stays rejected.
+      // Anybody on the way can pass on genuine evidence, so it does not clear the rejection of a secret.
       return rejection?.part === 'evidence' ? { ...state, rejection: undefined, error: undefined } : state;
     case 'made': {
       const { isPinned, hasKey, forcedAt, forcedBy, isEnding } = state;
@@ -111,42 +110,42 @@ export function next(state: SessionState, happening: Happening, at: Present): Se
 
 const withoutSecret = (state: SessionState): SessionState => ({ ...state, term: undefined, isDenied: false });
 
-/** Whether a denial may force an attempt: one in `deniedPause` (lib/times.ts), for all requests together. */
+/** Whether a denial may force an attempt: one per `deniedPause` (lib/times.ts), for all requests together. */
 export const mayForce = ({ forcedAt }: SessionState, { monotonic, times }: Present): boolean =>
   monotonic - forcedAt >= times.deniedPause;
 
 /**
- * Whether a denial of this secret is not even noted: it replaced a denied one a moment ago. Otherwise a
- * stranger whose forged denials follow each other could keep each new secret marked, and requests would go
- * out one at a time for as long as he likes.
+ * Whether a denial of this secret is ignored, because the secret has just replaced a denied one. Otherwise a
+ * stranger could forge denials one after another, and keep each new secret marked: requests would go out one
+ * at a time for as long as he likes.
  */
 export const isFresh = (state: SessionState, secretId: string, at: Present): boolean =>
   state.forcedBy !== secretId && !mayForce(state, at);
 
 /**
- * Whether there is a secret that has its time, be it denied. It ends when the first of the two clocks reaches
- * the end. Before the attestation the wall clock must have been set back, and would keep what the service has
- * forgotten.
+ * Whether there is a secret that has not expired, denied or not. It expires when the first of the two clocks
+ * reaches its end. It is also unusable while the wall clock shows a time before the attestation: that clock
+ * was set back, and would keep a secret that the service has forgotten.
  */
 export const isHeld = ({ term }: SessionState, { now, monotonic }: Moment): boolean =>
   term !== undefined && term.attestedAt <= now && now < term.expiresAt && monotonic < term.expiresMonotonic;
 
-/** Whether there is a secret that requests may use: it has its time, and the service has not denied it. */
+/** Whether there is a secret that requests may use: it has not expired, and the service has not denied it. */
 export const isInForce = (state: SessionState, at: Moment): boolean => !state.isDenied && isHeld(state, at);
 
 /**
- * Whether there is a secret that was made after `began` (monotonic), be it denied. What an attempt that
- * began then hears against the service is older than that secret.
+ * Whether there is an unexpired secret, denied or not, that was made after `began` (monotonic). An attempt
+ * that began at `began` is older than this secret, so its failure does not count.
  */
 export const isOvertaken = (state: SessionState, began: number, at: Moment): boolean =>
   began < state.madeAt && isHeld(state, at);
 
-/** What the secret service says of a key, or an exchange. Other errors may come from hosts before it. */
+/** Error codes that the secret service answers with. Other errors may come from hosts in front of it. */
 const ANSWERS: readonly ErrorCode[] = ['api_key_rejected', 'client_too_old', 'secret_exchange_failed'];
 
 /**
- * A denied secret is dropped by a verdict that rejects, and by an answer of the secret service to a trusted
- * key. Otherwise a stranger with a wrong key could switch off everybody's secret. A 401 for the key of a
+ * A denied secret is dropped by a rejecting verdict, or by an answer of the secret service to a trusted key.
+ * Without that trust, a stranger with a wrong key could switch off everybody's secret. A 401 for the key of a
  * client concerns that client alone.
  */
 function afterFailure(before: SessionState, failed: Failed, at: Present): SessionState {
@@ -160,10 +159,10 @@ function afterFailure(before: SessionState, failed: Failed, at: Present): Sessio
 }
 
 /**
- * Two rejections refuse the service, `confirmAfter` (lib/times.ts) apart, the second under the newest
- * manifest: closer ones may show one moment of a deployment that is being replaced. A fault of the manifest
- * itself refuses it at once. A mismatch with a fetched manifest refuses nothing, because service and CDN
- * differ for a moment.
+ * Two rejections refuse the service if they are `confirmAfter` (lib/times.ts) apart and the second is under
+ * the newest manifest. Closer rejections may show the same moment of a deployment that is being replaced. A
+ * fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest refuses
+ * nothing, because service and CDN may differ for a moment.
  */
 function rejectionAfter(
   { rejection: before, isPinned }: SessionState,
@@ -180,37 +179,37 @@ function rejectionAfter(
   return before?.counts ? { ...before, part } : { part, error, first, counts: false };
 }
 
-/** Whether the fault lies in the manifest itself, so that nothing that the service says changes that. */
+/** Whether the fault lies in the manifest itself, so that no answer of the service can cure it. */
 export const isOwnFault = ({ code }: PrivatemodeError, isPinned: boolean): boolean =>
   code === 'manifest_unsupported' || (isPinned && code === 'manifest_invalid');
 
-/** Whether neither waiting nor a newer manifest cures the last failure. No 401 counts after a rejection. */
+/** Whether neither waiting nor a newer manifest cures the last failure. After a rejection no 401 counts. */
 export function isHopeless({ error, rejection, isPinned }: SessionState): boolean {
   if (rejection === undefined) return error?.code === 'api_key_rejected';
   const isMismatch = isPinned && rejection.error.code === 'manifest_mismatch';
   return rejection.counts && (isMismatch || isOwnFault(rejection.error, isPinned));
 }
 
-/** The error that requests get because waiting does not help; undefined: they wait. */
+/** The error that requests get at once, because waiting does not help. Undefined: requests wait. */
 export function refusalOf({ rejection, error }: SessionState): PrivatemodeError | undefined {
   if (rejection !== undefined) return rejection.counts ? rejection.error : undefined;
   return error?.code === 'client_too_old' || error?.code === 'api_key_rejected' ? error : undefined;
 }
 
-/** Why there is no secret, or none that can be renewed. */
+/** The error because of which there is no secret, or the secret cannot be renewed. */
 export const problemOf = ({ rejection, error }: SessionState): PrivatemodeError | undefined =>
   rejection?.error ?? error;
 
 /**
- * When a request that waits may begin an attempt, on the monotonic clock: `confirmAfter` after the last one
- * that failed began. A longer pause that a host wants is not kept, because anybody on the way can ask for it.
+ * When a waiting request may begin an attempt (monotonic clock): `confirmAfter` after the last failed one
+ * began. A longer pause that a host asks for is ignored, because anybody on the way can ask for it.
  */
 export const soonest = ({ began }: SessionState, { times }: Present): number => began + times.confirmAfter;
 
 /**
- * ms after the last failure until the next attempt: 1 s, doubling up to 60 s, of which the upper half is
- * random (0 ≤ x < 1); 60 s at once where waiting does not help; no less than a host wants. It ends when a
- * rejection can be confirmed, because clients wait to hear of that.
+ * ms from the last failure to the next attempt: 1 s, doubling up to 60 s, or 60 s at once where waiting does
+ * not help. The upper half of the pause is random (0 ≤ x < 1). The pause is no shorter than a host asks for.
+ * It ends early when a rejection can be confirmed, because clients wait for that verdict.
  */
 export function pauseAfter(state: SessionState, random: number, { monotonic, times }: Present) {
   const { failures, error, rejection, began } = state;

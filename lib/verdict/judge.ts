@@ -1,4 +1,4 @@
-/** How a verdict comes about: from the evidence, the secret exchange, and errors outside the checks. */
+/** Makes the verdict from the evidence, the secret exchange, and errors outside the checks. */
 import { type Check, checkOf, firstFailure } from '../attestation/check.ts';
 import { MESH_ROWS, SECRET_ROWS, type SecretMessages, verifySecretResponse } from '../attestation/mesh.ts';
 import { PRODUCTION_ROOTS, type TrustRoots } from '../attestation/roots/production.ts';
@@ -6,11 +6,11 @@ import { type EvidenceVerdict, type VerifyInput, verify } from '../attestation/v
 import { PrivatemodeError } from '../errors.ts';
 import { failedCheck, failureOf, outcomeOfError, type Verdict } from './verdict.ts';
 
-/** A recorded exchange. */
+/** A recorded exchange with the service, to be judged. */
 export interface Subject extends Omit<VerifyInput, 'secretFollows'> {
-  /** Undefined where no secret exchange was completed. */
+  /** The messages of the secret exchange, or undefined if none was completed. */
   readonly secret: SecretMessages | undefined;
-  /** The error that ended the attestation outside the checks. */
+  /** The error outside the checks that ended the attestation, if there was one. */
   readonly ended: PrivatemodeError | undefined;
 }
 
@@ -27,8 +27,8 @@ export async function judge({ secret, ended, ...input }: Subject): Promise<Verdi
 const NO_SECRET = new PrivatemodeError('verify_input_invalid', 'there is no secret exchange');
 
 /**
- * The verdict on evidence that was checked under these roots. If nothing but collateral that could not be
- * fetched decided, it is `unavailable`.
+ * The verdict on evidence that was checked under these roots. The verdict is `unavailable` if nothing failed
+ * but the fetching of collateral.
  */
 export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verdict {
   const { tee = null, manifestSha256, at, checks } = found;
@@ -38,7 +38,7 @@ export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verd
   return { outcome, ...about, checks: checks.map(asJson), failure };
 }
 
-/** Adds the checks of the secret exchange to an accepted verdict: all must have passed, at least one. */
+/** Adds the checks of a secret exchange to an accepted verdict. At least one is needed, and all must pass. */
 export function withSecretChecks(before: Verdict, checks: readonly Check[]): Verdict {
   const whole = { ...before, checks: [...before.checks, ...checks.map(asJson)] };
   const failed = firstFailure(checks) ?? checks.find(({ outcome }) => outcome !== 'pass');
@@ -48,8 +48,8 @@ export function withSecretChecks(before: Verdict, checks: readonly Check[]): Ver
 }
 
 /**
- * The verdict after an attestation that `error` may have ended, with a row for each check of the secret
- * exchange. The error decides only if no check did.
+ * The verdict after an attestation that `error` may have ended. Adds the missing checks of the secret
+ * exchange as not evaluated. The error decides only if no check has failed.
  */
 export function completed(error: PrivatemodeError | undefined, verdict: Verdict): Verdict {
   const made = new Set(verdict.checks.map(({ id }) => id));
@@ -58,7 +58,7 @@ export function completed(error: PrivatemodeError | undefined, verdict: Verdict)
   return { ...verdict, checks, ...(error !== undefined && verdict.failure === null && endedBy(error)) };
 }
 
-/** The verdict if an error came before any check. */
+/** The verdict if an error ended the attestation before any check. */
 export const notJudged = (
   error: PrivatemodeError,
   known: Pick<Verdict, 'at' | 'roots' | 'manifestSha256'>,
@@ -69,10 +69,10 @@ const endedBy = (error: PrivatemodeError) => ({
   failure: failureOf(error),
 });
 
-/** Whether these are the built-in roots. */
+/** Whether the roots are the built-in ones of AMD and Intel, or custom ones. */
 export const rootsKind = (roots: TrustRoots): Verdict['roots'] =>
   roots === PRODUCTION_ROOTS ? 'vendor' : 'custom';
 
-/** The members of a check in the order of the documentation. */
+/** A check with its members in the order that the documentation has. */
 const asJson = ({ id, outcome, expected, found, source, detail, ...rest }: Check) =>
   ({ id, outcome, expected, found, source, ...rest }) satisfies Verdict['checks'][number];

@@ -1,33 +1,33 @@
 /**
- * The verdict for a person: the result and what to do, then the chain of trust, and at the end what it does
- * not prove.
+ * The verdict as text for a person: the result and what to do, the chain of trust, and at the end what the
+ * verdict does not prove.
  */
 import { type Paint, painter, plural, printable } from '../text.ts';
 import { chainOfTrust, linkLine, MARKS, titleOf } from './chain-of-trust.ts';
 import { errorOf, OUTCOMES, type Verdict } from './verdict.ts';
 
-/** The circumstances of a verification. */
+/** The circumstances of a verification, which its text tells. */
 export interface Report {
-  /** Live, by the `managed` manifest that the service publishes or by a `static` one, or of a `record`. */
+  /** `managed`: the manifest that a live service publishes. `static`: a given manifest. `record`: a file. */
   readonly mode: 'managed' | 'static' | 'record';
-  /** What was verified, and where its manifest comes from. */
+  /** What was verified. `manifest` says where the expected manifest comes from. */
   readonly subject: string;
   readonly manifest?: string;
-  /** SHA-256 of the record. */
+  /** The SHA-256 of the record. */
   readonly exchange?: string;
-  /** Who named other roots than those of AMD and Intel. */
+  /** Which flag or file named other roots than those of AMD and Intel. */
   readonly roots?: string | undefined;
-  /** Who named the time of the verdict, if not the clock of this machine. */
+  /** Which source named the time of the verdict, if not this machine's clock. */
   readonly timeFrom?: string | undefined;
 }
 
-/** The warning about roots that `where` names. */
+/** The warning that `where` names other roots than those of AMD and Intel. */
 export const foreignRoots = (where: string): string =>
   `!! WARNING: ${where} names other hardware roots than those of AMD and Intel.\n!! Whoever holds their keys can make evidence that is accepted, without any protected hardware.`;
 
 /**
- * The text, ending with a line feed. Control characters in texts of the remote are escaped. `verbose`: each
- * check stands below its link.
+ * The verdict as text, which ends with a line feed. Control characters in text from the service are escaped.
+ * With `verbose`, each check stands below its link.
  */
 export function renderText(verdict: Verdict, report: Report, colours: boolean, verbose: boolean): string {
   const paint = painter(colours);
@@ -41,7 +41,7 @@ export function renderText(verdict: Verdict, report: Report, colours: boolean, v
   return `${parts.filter((part) => part !== '').join('\n\n')}\n`;
 }
 
-/** The outcome, and how many checks the verdict is made of. */
+/** The outcome of the verdict, and the number of its checks by their outcomes. */
 function result({ outcome, checks, roots }: Verdict, paint: Paint): string {
   const isCustom = outcome === 'accepted' && roots === 'custom';
   const [style, mark] = MARKS[isCustom ? 'custom' : outcome === 'accepted' ? 'pass' : 'fail'];
@@ -52,7 +52,7 @@ function result({ outcome, checks, roots }: Verdict, paint: Paint): string {
   return `${headline}: ${OUTCOMES[outcome].meaning}.${total}`;
 }
 
-/** What an accepted verdict means. */
+/** What an accepted verdict means, by the mode of the verification. */
 const MEANING = {
   managed:
     'A proxy started with the same flags encrypts for a deployment under the manifest that the publisher then names; now that is this one. To pin it, use --manifest-path.',
@@ -77,7 +77,7 @@ function adviceFor(verdict: Verdict, mode: Report['mode']): string {
   return mode === 'managed' && code === 'manifest_mismatch' ? ROLLOUT : remedy;
 }
 
-/** The check that failed, why that matters, and what was expected and found; without a check, the reason. */
+/** The check that failed, why it matters, what was expected and found. If no check failed, the reason. */
 function failedCheck(verdict: Verdict, paint: Paint): string {
   const { failure } = verdict;
   if (failure === null) return '';
@@ -112,7 +112,7 @@ function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): 
     .join('\n');
 }
 
-/** The five links, each with its meaning. With `verbose`, what was made of its checks stands below it. */
+/** The five links of the chain of trust. With `verbose`, the checks of a link stand below the link. */
 function chain(verdict: Verdict, verbose: boolean, paint: Paint): string {
   const made = verdict.checks.filter(({ outcome }) => outcome !== 'not-evaluated');
   if (verdict.checks.length === 0) return '';

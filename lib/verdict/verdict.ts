@@ -1,53 +1,53 @@
 /**
- * The verdict on the service: what `privatemode-proxy verify --json` prints (docs/verify.md), how each
- * outcome is named, and the error that a verdict without trust amounts to.
+ * The verdict on the service as `privatemode-proxy verify --json` prints it (docs/verify.md), the name of
+ * each outcome, and the error for a verdict that does not accept.
  */
 import type { Check, Outcome } from '../attestation/check.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { safeJson } from '../text.ts';
 
-/** Its own JSON: receipts point to its text, GET /verification and clients show it. It only ever grows. */
+/** A verdict as JSON. Receipts name its hash; GET /verification shows it. New versions only add members. */
 export interface Verdict {
   /**
-   * `accepted`: the service is what the manifest says; with any other outcome it is not trusted.
-   * `unavailable`: something that the verdict needs could not be fetched, and no check failed for another
-   * reason, so nothing is proved either way.
+   * `accepted`: the service is what the manifest says. With any other outcome, the service is not trusted.
+   * `unavailable`: data that the verdict needs could not be fetched, and no check failed for another reason,
+   * so nothing is proved either way.
    */
   readonly outcome: Outcome | 'unavailable';
-  /** The processor that signed the evidence: AMD SEV-SNP or Intel TDX; null: there was no evidence. */
+  /** The processor that signed the evidence: AMD SEV-SNP or Intel TDX, or null if there was no evidence. */
   readonly tee: 'snp' | 'tdx' | null;
-  /** SHA-256, lower-case hex, of the text of the expected manifest; null: there was none. */
+  /** SHA-256 of the text of the expected manifest, lower-case hex, or null if there was no manifest. */
   readonly manifestSha256: string | null;
-  /** RFC 3339 in UTC: the moment that all dates were compared with. */
+  /** The moment with which all dates were compared, RFC 3339 in UTC. */
   readonly at: string;
-  /** `custom`: the roots are not those of AMD and Intel, so nothing is said about real hardware. */
+  /** `custom`: the roots are not those of AMD and Intel, so the verdict says nothing about real hardware. */
   readonly roots: 'vendor' | 'custom';
-  /** Every check of the verification, in order, with what was expected and found. */
+  /** Every check of the verification, in order, with what was expected and what was found. */
   readonly checks: readonly Omit<Check, 'detail'>[];
-  /** What decided against the service; null exactly if it was accepted. */
+  /** What decided against the service; null exactly if the service was accepted. */
   readonly failure: {
-    /** The check that failed; null: an error outside the checks, such as a host that does not respond. */
+    /** The check that failed, or null for another error, such as a host that does not respond. */
     readonly id: string | null;
-    /** The code of the error that the failure amounts to, as in `ERRORS`. */
+    /** The code of the failure, one of the codes in `ERRORS`. */
     readonly code: string;
-    /** What would have been right; null without a check. */
+    /** What would have been right, or null if no check failed. */
     readonly expected: string | null;
-    /** What was found instead, for a person. */
+    /** What was found instead, as text for a person. */
     readonly found: string;
-    /** Where the rule comes from: a section of docs/protocol/attestation.md; null without a check. */
+    /** The section of docs/protocol/attestation.md that states the rule, or null if no check failed. */
     readonly source: string | null;
   } | null;
 }
 
 type Failure = NonNullable<Verdict['failure']>;
 
-/** The text of a verdict, safe to show on a terminal. Receipts hold its SHA-256. */
+/** The text of a verdict, safe to show on a terminal. Receipts hold the SHA-256 of this text. */
 export const verdictText = (verdict: Verdict): string => `${safeJson(verdict, 2)}\n`;
 
-/** By the failure of a verdict: its error, with what the JSON does not hold of it. */
+/** The error of each failure, with facts that the JSON of the verdict does not hold. */
 const ERROR_OF = new WeakMap<Failure, PrivatemodeError>();
 
-/** The failure that an error amounts to: by a check, else outside the checks. */
+/** Makes the failure for an error. Without `check`, the error arose outside the checks. */
 export function failureOf(error: PrivatemodeError, check?: Check): Failure {
   const { id = null, expected = null, found = error.message, source = null } = check ?? {};
   const failure = { id, code: error.code, expected, found, source };
@@ -58,7 +58,7 @@ export function failureOf(error: PrivatemodeError, check?: Check): Failure {
 const NEWER_REMEDY =
   'Update this program to its latest version, which may understand this evidence; do not trust the remote before it does.';
 
-/** The failure of a verdict that a check decided; undefined: that no check accepted anything either. */
+/** The failure of the check that decided. Without `check`, no check failed, but none accepted either. */
 export function failedCheck(check: Check | undefined): Failure {
   if (check === undefined)
     return failureOf(new PrivatemodeError('attestation_failed', 'the evidence was not accepted'));
@@ -68,19 +68,19 @@ export function failedCheck(check: Check | undefined): Failure {
 }
 
 /**
- * The error that the verdict amounts to; undefined if it accepts. Of a verdict that was read from a file it
- * has only what the JSON says.
+ * The error that the verdict stands for, undefined if the verdict accepts. After reading a verdict from a
+ * file, this error has only what the JSON says.
  */
 export const errorOf = ({ failure }: Pick<Verdict, 'failure'>): PrivatemodeError | undefined =>
   failure === null
     ? undefined
     : (ERROR_OF.get(failure) ?? new PrivatemodeError(failure.code as ErrorCode, reasonOf(failure)));
 
-/** The failure as the message of an error. The page that it cites is also in the client library's package. */
+/** A failure as the message of an error. The page that it cites is in the client library's package, too. */
 export const reasonOf = ({ id, expected, found, source }: Omit<Failure, 'code'>): string =>
   id === null ? found : `${id}: expected ${expected}; found ${found} (docs/protocol/${source})`;
 
-/** How a verification can end, and the exit code that says so. */
+/** How a verification can end, with its exit code. */
 export const OUTCOMES = {
   accepted: { exitCode: 0, meaning: 'every check that applies held' },
   rejected: { exitCode: 10, meaning: 'a check failed' },
@@ -90,17 +90,17 @@ export const OUTCOMES = {
 } as const satisfies Record<Verdict['outcome'], object>;
 
 /**
- * Exit code of evidence that was accepted under roots other than the vendors', without --accept-custom-roots.
- * A script that looks at nothing but the exit code must not take a simulator for protected hardware.
+ * Exit code of evidence that was accepted under other roots than those of AMD and Intel, without the flag
+ * --accept-custom-roots. A script that reads only the exit code must not take a simulator for real hardware.
  */
 export const CUSTOM_ROOTS_EXIT_CODE = 35;
 
-/** Exit code for wrong flags, and for all else that prevents a verification. stderr then has `Error: …`. */
+/** Exit code for wrong flags and for anything else that prevents a verification. stderr has `Error: …`. */
 export const USAGE_EXIT_CODE = 1;
 
-/** secret_exchange_failed: the response of the secret service cannot be read. */
+/** secret_exchange_failed means here that the response of the secret service cannot be read. */
 const MALFORMED: readonly string[] = ['verify_input_invalid', 'evidence_malformed', 'secret_exchange_failed'];
 
-/** The outcome of errors outside the checks. */
+/** The outcome of a verdict for an error outside the checks. */
 export const outcomeOfError = (code: ErrorCode): Verdict['outcome'] =>
   MALFORMED.includes(code) ? 'malformed' : 'unavailable';

@@ -135,9 +135,9 @@ describe('a path that does not exist', () => {
       const { code, format, error } = refusalOf('POST', path);
       assert.deepEqual([code, format], ['not_supported', 'responses']);
       assert.match(error.remedy, /^Start the proxy with --responses-api/);
-      const offered = matchEndpoint('POST', path, ['responses']);
+      const offered = matchEndpoint('POST', path, true);
       assert.equal(offered.kind === 'endpoint' && offered.target, '/v1/chat/completions');
-      const other = matchEndpoint('GET', path, ['responses']); // no response is stored
+      const other = matchEndpoint('GET', path, true); // no response is stored
       assert.equal(other.kind === 'refusal' && other.error.code, 'unknown_path');
     }
   });

@@ -180,7 +180,7 @@ it('a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, an
     const poses = isSilent && set['user-agent'] !== undefined;
     const settings = { apiKeyFallback: fallback } as GatewayOptions;
     const deps = { cors: () => OFF, key: { value: () => configuredKey }, settings };
-    const { decision } = admit(deps, req as IncomingMessage, []);
+    const { decision } = admit(deps, req as IncomingMessage);
     const refused = decision.kind === 'refusal' && decision.error.code === 'origin_forbidden';
     assert.equal(refused, !(isSilent && decides) && !poses, 'the gateway');
     const asksAdmin = (): void => refuseForeignPage(req as IncomingMessage, OFF);

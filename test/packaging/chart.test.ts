@@ -45,7 +45,11 @@ const MOUNTED = {
 
 /** Values, the flags and variables that the container has then, and the objects that are mounted. */
 const SETTINGS: readonly (readonly [values: Values, flags: readonly string[], mounts?: object])[] = [
-  [config({ apiKey: { fallback: 'never' } }), ['--api-key-fallback=never']],
+  [
+    config({ apiKey: { fallback: 'never', apiKeySecretName: 'k' } }),
+    ['--api-key=@/etc/privatemode-proxy/api-key/apiKey', '--api-key-fallback=never'],
+    { secret: { secretName: 'k', defaultMode: 0o440, items: [{ key: 'apiKey', path: 'apiKey' }] } },
+  ],
   [config({ listenAddress: '::' }), ['--listen-address=::']],
   [
     config({ corsAllowedOrigins: ['https://a.example', 'http://localhost:3000'] }),

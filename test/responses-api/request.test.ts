@@ -213,12 +213,6 @@ describe('the translator of Responses requests', () => {
     );
     assert.match(tools[2].function.description, /^D\n\n.* lark grammar:\nstart: "x"$/);
     assert.deepEqual(tools[2].function.parameters.required, ['input']);
-    assert.deepEqual(tools[3].function, {
-      name: 'plain',
-      description: 'P',
-      parameters: { type: 'object' },
-      strict: false,
-    });
     assert.deepEqual(hosted, ['tool_search', 'web_search']);
     assert.deepEqual(context.origins.get('mcp__files__patch'), {
       kind: 'custom',

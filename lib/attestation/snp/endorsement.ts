@@ -1,6 +1,6 @@
 /**
- * AMD's certificates and the revocation list of its root (docs/protocol/attestation.md 7): the pinned ARK and
- * ASK of a product line, and the VCEK, the key of one chip at one TCB. Those in the document are ignored.
+ * AMD's certificates and the revocation list of its root (docs/protocol/attestation.md 7). ARK and ASK of a
+ * product line are pinned; those in the document are ignored. A VCEK is the key of one chip at one TCB.
  */
 import { malformed, parseDer, readOctetString, readSmallInteger, readText, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
@@ -14,7 +14,7 @@ import type { SnpReport } from './report.ts';
 
 export type Roots = Readonly<ReturnType<typeof readRoots>>;
 
-/** Throws attestation_failed if the roots of this line are not pinned, evidence_malformed if unreadable. */
+/** Throws attestation_failed if `product` has no pinned roots, evidence_malformed if they are unreadable. */
 export function readRoots(roots: TrustRoots, product: string) {
   const pair = Object.hasOwn(roots.snp, product) ? roots.snp[product as Product] : undefined;
   if (pair === undefined) {
@@ -24,24 +24,24 @@ export function readRoots(roots: TrustRoots, product: string) {
   return { product: product as Product, ark: certificateIn(pair.ark), ask: certificateIn(pair.ask) };
 }
 
-/** The question to AMD for the VCEK of the report's chip and TCB. */
+/** The query to AMD for the VCEK that belongs to the report's chip and TCB. */
 export function vcekQuery({ chipId, reportedTcb }: SnpReport, product: Product) {
   const { bootloader, tee, snp, microcode } = tcbParts(reportedTcb);
   return { product, chipId: hex(chipId), bootloader, tee, snp, microcode };
 }
 
-/** Reads DER, or PEM with one certificate, which upstream tolerates. Throws evidence_malformed. */
+/** Reads a VCEK in DER, or in PEM, which the reference proxy tolerates. Throws evidence_malformed. */
 export function readVcek(bytes: Uint8Array): Certificate {
   const text = Buffer.from(bytes).toString('latin1');
   return text.startsWith('-----BEGIN') ? certificateIn(text) : parseCertificate(bytes);
 }
 
 const AMD = '1.3.6.1.4.1.3704.1';
-/** The levels of the TCB, from extension .3.1 on. */
+/** The parts of the TCB in the order of the extensions 3704.1.3.1 to 3704.1.3.8. */
 const LEVELS = ['bootloader', 'tee', 'snp', 'spl4', 'spl5', 'spl6', 'spl7', 'microcode'] as const;
 const SUFFIXES = ['1', '2', '4', ...LEVELS.map((_, index) => `3.${index + 1}`)];
 
-/** All of AMD's extensions must be there, and no others but the authority key identifier. */
+/** Demands all of AMD's extensions. Of other extensions, only the authority key identifier is allowed. */
 export function readVcekExtensions({ extensions }: Certificate) {
   const known = [EXTENSION_OID.authorityKeyIdentifier, ...SUFFIXES.map((suffix) => `${AMD}.${suffix}`)];
   const foreign = [...extensions.keys()].find((oid) => !known.includes(oid));
@@ -57,26 +57,26 @@ export function readVcekExtensions({ extensions }: Certificate) {
   const hwid = value('4').length === 64 ? value('4') : readOctetString(parseDer(value('4')));
   if (hwid.length !== 64) throw malformed(`the VCEK names a chip of ${hwid.length} bytes`);
   return {
-    /** E.g. `Milan-B0`, `Genoa`. */
+    /** The name of the product, such as `Milan-B0` or `Genoa`. */
     productName: readText(parseDer(value('2'), TAG.ia5String)),
     tcb: Object.fromEntries(LEVELS.map((part, index) => [part, byte(`3.${index + 1}`)])) as TcbParts,
-    /** 64 bytes: the chip. Stands there as it is, or in an OCTET STRING. */
+    /** The id of the chip, 64 bytes. The VCEK has these bytes raw, or in an OCTET STRING. */
     hwid,
   };
 }
 
 /**
- * Bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is lower for a
- * list that the sender of the evidence chose than for one from the vendor's host.
+ * A limit in bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is
+ * lower than for a list from AMD's host, because the sender of the evidence chose this list.
  */
 const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 
 const NONE_EMBEDDED = 'as the document has none that is in force';
 
 /**
- * Obtains the list: the one in the evidence if it can be read and is in force, else one that `fetch` fetches.
- * A current list with a wrong signature is not replaced: the sender of the evidence could otherwise choose
- * between the two. `embedded`: whether it is the one in the evidence. Throws collateral_unavailable.
+ * Obtains the revocation list of the ARK. Takes the one in the evidence (`embedded`) if it can be read and is
+ * in force, else the one that `fetch` fetches. If an embedded list in force has a wrong signature, none is
+ * fetched, so that the sender of the evidence cannot choose between two lists. Throws collateral_unavailable.
  */
 export async function obtainArkCrl(
   crl: Uint8Array | undefined,
@@ -85,7 +85,7 @@ export async function obtainArkCrl(
 ) {
   const read = crl && attempt(() => collateral.readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)).value;
   const current = read && collateral.currentList(read.crl, now);
-  // At nextUpdate itself, another list is due already (docs/protocol/attestation.md 7, CRL no. 1).
+  // At the moment of nextUpdate, the next list is already due (docs/protocol/attestation.md 7, CRL no. 1).
   const isDue = (read?.crl.nextUpdate ?? now) <= now;
   if (read && current?.outcome === 'pass' && !isDue) return { ...read, embedded: true };
   try {

@@ -1,8 +1,8 @@
 /**
- * Computes what the report must hold after a launch that the manifest describes: the measurement, into which
- * every further vCPU is hashed by one VMSA page (docs/protocol/attestation.md 18, 19.4), and the ID key (5).
- * Contrast signs the ID block with the constant signature (r, s) = (2, 1), so the block determines the key
- * under which that signature is valid.
+ * Computes what the report must contain after a launch that the manifest describes. One value is the
+ * measurement, into which each further vCPU is hashed as one VMSA page (docs/protocol/attestation.md 18,
+ * 19.4). The other value is the digest of the ID key (5). Contrast signs each ID block with the constant
+ * signature (r, s) = (2, 1), so the block determines the key under which that signature is valid.
  */
 import { p384 } from '@noble/curves/nist.js';
 import { multiplyBaseP384, sha384 } from '#crypto';
@@ -11,11 +11,11 @@ import type { SnpReferenceValues } from '../manifest.ts';
 import { littleEndian } from '../protobuf.ts';
 import { PRODUCTS, type Product } from './packed-fields.ts';
 
-/** A segment register: selector and attributes; all limits are FFFFh, all bases but that of CS are 0. */
+/** The value of a segment register. Every limit is FFFFh; every base is 0, except the base of CS. */
 const segment = (selector: bigint, attributes: bigint): bigint =>
   selector | (attributes << 16n) | (0xffffn << 32n);
 
-/** By its offset in the VMSA page, what does not depend on the guest. Each entry fills eight bytes. */
+/** The eight-byte fields of the VMSA page that are the same for every guest, as offset and value. */
 const REGISTERS: readonly (readonly [number, bigint])[] = [
   // ES, SS, DS, FS, GS
   ...[0x000, 0x020, 0x030, 0x040, 0x050].map((at) => [at, segment(0x0000n, 0x93n)] as const),
@@ -47,10 +47,10 @@ export function apVmsaPage(apeip: number, product: Product): Uint8Array {
   return page;
 }
 
-/** The part of PAGE_INFO after the two digests: length 112, page type VMSA, the guest-physical address. */
+/** The end of PAGE_INFO, after two digests: length 112, page type VMSA, the guest-physical address. */
 const PAGE_INFO_TAIL = Uint8Array.from([0x70, 0, 2, 0, 0, 0, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0, 0]);
 
-/** The measurements for 1, 2 … 220 vCPUs; `seed` is that for 1, `page` the VMSA page of each further one. */
+/** The measurements for 1 to 220 vCPUs. `seed` is the first of them; each further vCPU adds one `page`. */
 export function measurements(seed: Uint8Array, page: Uint8Array): readonly Uint8Array[] {
   const pageHash = sha384(page);
   const all = [seed];
@@ -62,13 +62,13 @@ export function measurements(seed: Uint8Array, page: Uint8Array): readonly Uint8
   return all;
 }
 
-/** The measurements that the reference value accepts, from that for 1 vCPU on; without APEIP, the one. */
+/** The measurements that the reference value accepts: for 1 to 220 vCPUs, or without APEIP only one. */
 export const acceptedMeasurements = ({ trustedMeasurement, apeip, product }: SnpReferenceValues) =>
   apeip === undefined ? [trustedMeasurement] : measurements(trustedMeasurement, apVmsaPage(apeip, product));
 
 /**
- * Key recovery is Q = u1 G + u2 R with r = 2, s = 1, so u1 = -z/2 and u2 = 1/2 (mod the order). R is one of
- * the two points with x = 2; this is half of one of them, and its negative half of the other.
+ * Key recovery is Q = u1 G + u2 R with r = 2, s = 1, so u1 = -z/2 and u2 = 1/2 (mod the order). R may be
+ * either of the two points with x = 2. HALF_R is half of one point; its negative is half of the other.
  */
 const HALF_R = p384.Point.fromAffine({
   x: 0xfffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffeffffffff0000000000000000fffffffen,
@@ -77,7 +77,7 @@ const HALF_R = p384.Point.fromAffine({
 const ORDER = p384.Point.Fn.ORDER;
 const HALF = (ORDER + 1n) / 2n;
 
-/** The 96-byte ID block of a launch measurement of 48 bytes. */
+/** The 96-byte ID block for a launch measurement of 48 bytes. */
 export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
   const block = new Uint8Array(96);
   const view = new DataView(block.buffer);
@@ -91,8 +91,8 @@ export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Arra
 }
 
 /**
- * ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of the public key under which the constant signature is valid:
- * of the two, the one with the smaller x. Takes about 1 ms.
+ * Computes ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of a public key. The constant signature is valid under
+ * two keys, of which the one with the smaller x is used. Takes about 1 ms.
  */
 export function idKeyDigest(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
   const z = BigInt(`0x${hex(sha384(idBlock(measurement, guestPolicy)))}`);

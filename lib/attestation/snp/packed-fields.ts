@@ -1,13 +1,13 @@
 /**
- * Reads the numbers of a report that pack many values: the CPU by its CPUID bits, TCB versions, POLICY and
- * PLATFORM_INFO (docs/protocol/attestation.md 6.2, 6.3). Another product needs a row in PRODUCTS, its roots
- * in roots/production.json, and the layout of its TCB and PLATFORM_INFO.
+ * Decodes the packed numbers of a report: CPUID bits, TCB versions, POLICY and PLATFORM_INFO
+ * (docs/protocol/attestation.md 6.2, 6.3). To add a product, add its row in PRODUCTS, its roots in
+ * roots/production.json, and the layout of its TCB and PLATFORM_INFO.
  */
 
 /**
- * The accepted products of AMD (docs/protocol/attestation.md 6.2, 7, 19.4): relatives of the same family,
- * such as Bergamo, have no trust root here. `steppings` may follow `-B` in the product name of a VCEK;
- * `vcpuSignature` is CPUID(1).EAX in the VMSA of an application processor, whatever the stepping.
+ * The accepted products of AMD (docs/protocol/attestation.md 6.2, 7, 19.4). Relatives, such as Bergamo, are
+ * not accepted, because no root is pinned for them. `steppings` may follow `-B` in the product name of a
+ * VCEK. `vcpuSignature` is CPUID(1).EAX in the VMSA of an application processor, for every stepping.
  */
 export const PRODUCTS = {
   Milan: { family: 0x19, model: 0x01, steppings: ['0', '1'], vcpuSignature: 0x00a00f11 },
@@ -18,26 +18,26 @@ export type Product = keyof typeof PRODUCTS;
 export const PRODUCT_NAMES = Object.keys(PRODUCTS) as readonly Product[];
 export const isProduct = (name: string): name is Product => Object.hasOwn(PRODUCTS, name);
 
-/** Known only so that a failed check can name it. */
+/** Products that are not accepted, listed only so that a failed check can name them. */
 const NOT_ACCEPTED = { Turin: { family: 0x1a, model: 0x02 } } as const;
 
-/** Family, model and stepping of CPUID(1).EAX bits. */
+/** Splits CPUID(1).EAX into family, model and stepping. */
 export function familyModelStepping(eax: number) {
   const bits = (from: number, count: number): number => (eax >>> from) & ((1 << count) - 1);
   return { family: bits(20, 8) + bits(8, 4), model: (bits(16, 4) << 4) | bits(4, 4), stepping: bits(0, 4) };
 }
 
-/** The product with these CPUID(1).EAX bits, whatever its stepping; undefined for an unknown one. */
+/** The product with these CPUID(1).EAX bits, or undefined. The stepping does not matter. */
 export function productOf(eax: number): string | undefined {
   const { family, model } = familyModelStepping(eax);
   const known = Object.entries({ ...PRODUCTS, ...NOT_ACCEPTED });
   return known.find(([, row]) => row.family === family && row.model === model)?.[0];
 }
 
-/** The parts of a TCB version in byte order, least significant first; the layout of Milan and Genoa. */
+/** The parts of a TCB version for Milan and Genoa, one byte each, the least significant byte first. */
 const TCB_PARTS = ['bootloader', 'tee', 'spl4', 'spl5', 'spl6', 'spl7', 'snp', 'microcode'] as const;
 
-/** Security patch levels, one byte each. */
+/** The security patch level of each part of the TCB, 0 to 255. */
 export type TcbParts = Readonly<Record<(typeof TCB_PARTS)[number], number>>;
 
 export function tcbParts(tcb: bigint): TcbParts {
@@ -48,21 +48,21 @@ export function tcbParts(tcb: bigint): TcbParts {
 export const tcbValue = (parts: TcbParts): bigint =>
   TCB_PARTS.reduce((value, part, index) => value | (BigInt(parts[part]) << BigInt(8 * index)), 0n);
 
-/** Whether no part of `low` is above its counterpart in `high`; a part that `low` leaves out counts as 0. */
+/** Whether no part of `low` is above the same part of `high`. A part that `low` lacks counts as 0. */
 export const tcbAtMost = (low: Partial<TcbParts>, high: TcbParts): boolean =>
   TCB_PARTS.every((part) => (low[part] ?? 0) <= high[part]);
 
-/** For a person: `bootloader 12, tee 0, snp 28, microcode 88`, and those other parts that are not zero. */
+/** The TCB as text: `bootloader 12, tee 0, snp 28, microcode 88`, and each spl part that is not zero. */
 export function tcbText(parts: Partial<TcbParts>): string {
   const shown = TCB_PARTS.filter((part) => !part.startsWith('spl') || (parts[part] ?? 0) !== 0);
   return shown.map((part) => `${part} ${parts[part] ?? 0}`).join(', ');
 }
 
-/** A bit of POLICY or PLATFORM_INFO, and the member of the manifest that governs it. */
+/** A bit of POLICY or PLATFORM_INFO, and the member of the manifest that governs this bit. */
 export interface BitFlag {
   readonly bit: number;
   readonly name: string;
-  /** `forbidden`: set only if the manifest allows it. `required`: must be set if the manifest asks for it. */
+  /** `forbidden`: the manifest must allow the bit. `required`: the bit must be set if the manifest asks. */
   readonly direction: 'forbidden' | 'required';
   readonly member: string;
 }
@@ -89,15 +89,15 @@ export const PLATFORM_INFO_FLAGS = [
   { bit: 7, name: 'TIO_EN', direction: 'forbidden', member: 'TIOEnabled' },
 ] as const satisfies readonly BitFlag[];
 
-/** Which flags the manifest allows or asks for, by the manifest's own names. */
+/** Which flags the manifest allows or demands, under the names that they have in the manifest. */
 export type Flags<Table extends readonly BitFlag[]> = Readonly<Record<Table[number]['member'], boolean>>;
-/** ABIMajor and ABIMinor: the least ABI version that is accepted, one byte each. */
+/** ABIMajor and ABIMinor, one byte each, are the lowest ABI version that is accepted. */
 export type GuestPolicy = Flags<typeof POLICY_FLAGS> & Readonly<Record<'ABIMajor' | 'ABIMinor', number>>;
 
-/** Bit 17 of POLICY, which is always set. */
+/** Bit 17 of POLICY, which is reserved and always set. */
 export const POLICY_RESERVED_ONE = 1n << 17n;
 
-/** The u64 that stands in the ID block for a manifest's GuestPolicy. */
+/** The value of GuestPolicy as it stands in the ID block, a u64. */
 export function guestPolicyValue(policy: GuestPolicy): bigint {
   const flags = POLICY_FLAGS.filter(({ member }) => policy[member]);
   const bits = flags.reduce((value, { bit }) => value | (1n << BigInt(bit)), POLICY_RESERVED_ONE);

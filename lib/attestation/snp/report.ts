@@ -1,16 +1,16 @@
 /**
  * The SEV-SNP attestation report, versions 2 to 5 (docs/protocol/attestation.md 6.2), and the message that
- * carries its fields and certificates (6.1). One table serves both; integers are little-endian.
+ * carries its fields and certificates (6.1). One table describes both forms. Integers are little-endian.
  */
 import { malformed } from '../../crypto/der.ts';
 import * as protobuf from '../protobuf.ts';
 import { familyModelStepping } from './packed-fields.ts';
 
 export const SNP_REPORT_BYTES = 1184;
-/** The signature covers [0, 0x2A0). */
+/** The signature covers the first 0x2A0 bytes of the report. */
 export const SNP_SIGNED_BYTES = 0x2a0;
 
-/** CPUID(1).EAX of the message, which is 0 in version 2, is three bytes of its own in the report. */
+/** CPUID(1).EAX is one number in the message, 0 in version 2, and three separate bytes in the report. */
 export const REPORT_LAYOUT = {
   version: [1, 'u32', 0x000],
   guestSvn: [2, 'u32', 0x004],
@@ -47,7 +47,7 @@ export const REPORT_LAYOUT = {
 
 export type SnpReport = protobuf.MessageOf<typeof REPORT_LAYOUT>;
 
-/** The bytes of a report; reserved ones are 0. Throws evidence_malformed for CPUID bits without a place. */
+/** The bytes of a report, reserved bytes 0. Throws evidence_malformed for CPUID bits that have no place. */
 export function serializeReport(report: SnpReport): Uint8Array {
   const out = new Uint8Array(SNP_REPORT_BYTES);
   const { cpuid1EaxFms, ...fields } = REPORT_LAYOUT;
@@ -58,8 +58,8 @@ export function serializeReport(report: SnpReport): Uint8Array {
 }
 
 /**
- * Family, model and stepping. The signature covers these three bytes alone, so no other bits may mean the
- * same: reserved ones are zero, and an extended family has base 15.
+ * The CPU's family, model and stepping, three bytes. Only these bytes are signed, so only one EAX value may
+ * stand for them: reserved bits must be zero, and an extended family has the base family 15.
  */
 function cpuBytes(eax: number): readonly number[] {
   const { family, model, stepping } = familyModelStepping(eax);
@@ -71,23 +71,23 @@ function cpuBytes(eax: number): readonly number[] {
 
 export type SnpAttestation = Readonly<ReturnType<typeof decodeSnpAttestation>>;
 
-/** The key of the DER CRL of the ARK among the extras of the certificate chain. */
+/** The key under which the extras of the certificate chain hold the CRL of the ARK, in DER. */
 export const SNP_EXTRA_CRL = '00569ee4-e480-4fba-bbf4-45b629901180';
 
-/** Throws evidence_malformed: no report, another length, a number too large, a singular field twice. */
+/** Throws evidence_malformed for: no report, a wrong length, a too large number, a singular field twice. */
 export function decodeSnpAttestation(message: Uint8Array) {
   const fields = protobuf.readWireFields(message);
   const report = protobuf.messageField(fields, 1);
   if (report === undefined) throw malformed('the message holds no SEV-SNP report');
   const chain = protobuf.messageField(fields, 2) ?? new Map();
   const product = protobuf.messageField(fields, 3) ?? new Map();
-  // ASK, ARK, VLEK and the name of the product are never used, but must have their form.
+  // ASK, ARK, VLEK and product name are not used, but fields of a wrong type are refused.
   for (const number of [2, 3, 6]) protobuf.bytesField(chain, number);
   protobuf.uintField(product, 1, 32);
   const stepping = protobuf.messageField(product, 3);
   return {
     report: protobuf.decode(REPORT_LAYOUT, report),
-    /** Empty if none came. */
+    /** The VCEK, which is empty if the message has none. */
     vcek: protobuf.bytesField(chain, 1),
     arkCrl: decodeExtras(chain).get(SNP_EXTRA_CRL),
     machineStepping: stepping && Number(protobuf.uintField(stepping, 1, 32)),

@@ -1,6 +1,6 @@
 /**
- * Checks who signed the report: that it answers our nonce, that a VCEK signed it, and that AMD issued that
- * VCEK for this chip and TCB, from the pinned ARK over the ASK (docs/protocol/attestation.md 3, 6.2, 7, 8).
+ * Checks who signed the report: that the report answers our nonce, that a VCEK signed it, and that AMD issued
+ * this VCEK for this chip and TCB, under the pinned ARK and ASK (docs/protocol/attestation.md 3, 6.2, 7, 8).
  */
 import { verifyEcdsa } from '../../crypto/signature.ts';
 import { finding, notApplicable, oneOf, type Rows, row } from '../check.ts';
@@ -10,10 +10,10 @@ import type { Roots, readVcekExtensions } from './endorsement.ts';
 import { tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from './report.ts';
 
-/** By SIGNING_KEY, bits 4:2 of SIGNER_INFO. Bit 0: AUTHOR_KEY_EN, bit 1: MASK_CHIP_KEY, the rest reserved. */
+/** SIGNING_KEY is bits 4:2 of SIGNER_INFO. Bit 0: AUTHOR_KEY_EN; bit 1: MASK_CHIP_KEY; others: reserved. */
 const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
 
-/** What the report says about its signature. The other rows mean nothing for a report of another form. */
+/** Checks of the report's form. For a report of another form, the checks of other tables mean nothing. */
 export const REPORT_ROWS: Rows<{ report: SnpReport; expectedData: Uint8Array }> = [
   row('snp.report_data', 'Report data', '3', {
     expected: 'the digest over nonce, own manifests and both CA certificates',
@@ -21,7 +21,7 @@ export const REPORT_ROWS: Rows<{ report: SnpReport; expectedData: Uint8Array }> 
   }),
   row('snp.report.version', 'Report version', '6.2', {
     expected: 'version 2, 3, 4 or 5',
-    // All of them have the layout by which the signed bytes are rebuilt.
+    // Versions 2 to 5 have the same layout of the signed bytes.
     judge: ({ report: { version } }) => {
       const judged = finding(version >= 2 && version <= 5, `version ${version}`);
       return version > 5 ? { ...judged, detail: { newer: true } } : judged;
@@ -44,14 +44,14 @@ export const REPORT_ROWS: Rows<{ report: SnpReport; expectedData: Uint8Array }> 
 
 const AMD_NAME = ['C=US', 'L=Santa Clara', 'ST=CA', 'O=Advanced Micro Devices', 'OU=Engineering'];
 
-/** Whether the name has AMD's attributes, once each in any order, and this common name. */
+/** Whether the name has AMD's attributes, each once and in any order, and the common name `name`. */
 function isAmdName({ attributes }: x509.Certificate['subject'], name: string): boolean {
   const expected = [...AMD_NAME, `CN=${name}`];
   const found = attributes.map(({ type, value }) => `${type}=${value}`);
   return found.length === expected.length && expected.every((attribute) => found.includes(attribute));
 }
 
-/** Whether a pinned certificate is like AMD's. */
+/** Whether a pinned CA certificate has the form of AMD's: name, version, algorithms, key, CA flag. */
 function isAmdCa(certificate: x509.Certificate, name: string): boolean {
   const { version, signatureAlgorithm, publicKey, subject, extensions } = certificate;
   const { basicConstraints, keyUsage } = x509.EXTENSION_OID;
@@ -70,7 +70,7 @@ export interface VcekSubject {
   readonly report: SnpReport;
   readonly roots: Roots;
   readonly vcek: x509.Certificate;
-  /** Where the VCEK is from, for a person. */
+  /** Where the VCEK was obtained, as text for a person. */
   readonly origin: string;
   readonly extensions: ReturnType<typeof readVcekExtensions>;
   readonly now: Date;
@@ -148,13 +148,13 @@ export const SIGNER_ROWS: Rows<VcekSubject> = [
 ];
 
 /**
- * Turns R and S, 72 bytes each, little-endian, then zeros, into 48 + 48 bytes, big-endian. Undefined if there
- * is anything besides their low 48 bytes.
+ * Converts a signature: R and S of 72 bytes each, little-endian, then zeros, become 48 + 48 bytes,
+ * big-endian. Returns undefined if any byte beyond the low 48 bytes of R and S is not zero.
  */
 function rawSignature(field: Uint8Array): Uint8Array | undefined {
   const others = [...field.subarray(48, 72), ...field.subarray(120)];
   if (others.some((byte) => byte !== 0)) return undefined;
-  // Of a copy: reversing a view would alter the message itself.
+  // `reverse` works in place, so it gets a copy: the message itself must not change.
   const bigEndian = (at: number): Uint8Array => Uint8Array.from(field.subarray(at, at + 48)).reverse();
   return Uint8Array.of(...bigEndian(0), ...bigEndian(72));
 }

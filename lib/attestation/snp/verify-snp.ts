@@ -1,5 +1,5 @@
 /**
- * Verifies SEV-SNP evidence: who signed it, what it says about what runs, and what is revoked
+ * Verifies SEV-SNP evidence: who signed the report, what software it says is running, and what is revoked
  * (docs/protocol/attestation.md 7, 8).
  */
 import { PrivatemodeError } from '../../errors.ts';
@@ -15,10 +15,10 @@ import { POLICY_ROWS, type PolicySubject } from './policy-checks.ts';
 import type { SnpAttestation, SnpReport } from './report.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
-/** The checks of who signed, and those after the checks of the document. */
+/** `signer`: the checks of who signed the report. `later`: the checks after those of the document. */
 export const SNP_ROWS = { signer: [...REPORT_ROWS, ...SIGNER_ROWS], later: [...POLICY_ROWS, ...CRL_ROWS] };
 
-/** Returns whether all checks hold; `documentHolds` makes those of the document in between. */
+/** Returns whether all checks hold. Calls `documentHolds` in between, for the checks of the document. */
 export async function verifySnp(
   checks: Checks,
   message: SnpAttestation,
@@ -28,7 +28,7 @@ export async function verifySnp(
 ): Promise<boolean> {
   const { report, vcek: embedded, arkCrl: embeddedCrl, machineStepping } = message;
   const { expectedReportData: expectedData, coordinatorHashes, roots: pinned, collateral, now } = context;
-  /** Finds the reference value by which all policy checks hold. */
+  /** Finds the reference value for which all policy checks hold. */
   const findEntry = (made: Checks, signer: PolicySubject['signer']) =>
     made.tryEach(entries, (tried, entry) =>
       tried.run(POLICY_ROWS, { report, machineStepping, entry, coordinatorHashes, signer }),
@@ -36,8 +36,8 @@ export async function verifySnp(
   if (!(await checks.run(REPORT_ROWS, { report, expectedData }))) return false;
   const vcek = await checks.read('snp.vcek.available', async () => {
     if (embedded.length > 0) return readVcek(embedded);
-    // Nobody knows yet who signed the report that names the chip, so each comparison that needs no
-    // certificate is made first, by the line that the manifest names. If one fails, AMD is asked nothing.
+    // Nobody knows yet who signed the report. So all comparisons that need no certificate come first, with
+    // the product line of the manifest. If a comparison fails, AMD is not asked for a VCEK.
     const compared = new Checks(POLICY_ROWS);
     const holds = await documentHolds(compared);
     const entry = await findEntry(compared, undefined);
@@ -46,7 +46,7 @@ export async function verifySnp(
       const why = `absent, and not asked for, because ${failed?.id} fails`;
       throw new PrivatemodeError('attestation_failed', why);
     }
-    readRoots(pinned, entry.product); // without them, no answer would help
+    readRoots(pinned, entry.product); // without pinned roots, AMD's response would not help
     const fetched = await collateral.amdVcek(vcekQuery(report, entry.product));
     return asCollateral('the VCEK', () => readVcek(fetched));
   });
@@ -66,12 +66,12 @@ export async function verifySnp(
 }
 
 /**
- * The product line to whose roots the chain must lead: the one that the issuer of the VCEK names, if it is
- * pinned. Whoever made the evidence chose that name; only the signatures show whether it is true.
+ * Returns the product line to whose roots the chain must lead. This is the line that the issuer of the VCEK
+ * names, if its roots are pinned. The sender of the evidence chose that name; only signatures prove it.
  */
 function lineOf({ issuer }: Certificate, report: SnpReport, { snp }: TrustRoots): string {
   const named = commonName(issuer)?.replace(/^SEV-/, '') ?? 'a nameless issuer';
   if (Object.hasOwn(snp, named)) return named;
-  // People read it: the name of an issuer that nobody signed would be a stranger's text.
+  // The line is shown to people, so it must not be text that a stranger chose as the issuer's name.
   return productOf(report.cpuid1EaxFms) ?? 'a product that AMD has not named here';
 }

@@ -1,6 +1,6 @@
 /**
- * Checks whether the trust domain is the one that a reference value of the manifest describes, by what quote
- * and PCK certificate say (docs/protocol/attestation.md 11, 19.10, 19.12). Nothing is read or fetched.
+ * Checks whether the trust domain is the one that a reference value of the manifest describes, as quote and
+ * PCK certificate say (docs/protocol/attestation.md 11, 19.10, 19.12). Nothing is read or fetched here.
  */
 import { type Finding, finding, hex, notApplicable, oneOf, type Rows, row } from '../check.ts';
 import type { TdxReferenceValues } from '../manifest.ts';
@@ -10,11 +10,11 @@ export interface EntrySubject extends SignerSubject {
   readonly entry: TdxReferenceValues;
 }
 
-/** Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass. */
+/** Only bit 28, SEPT_VE_DISABLE, is set, whatever the manifest says, so no domain under debug passes. */
 const TD_ATTRIBUTES = Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0);
-/** CET_U and CET_S, which may differ from the manifest: newer VMMs pass on what the host can do (19.10). */
+/** CET_U and CET_S may differ from the manifest, because newer VMMs pass on the host's bits (19.10). */
 const XFAM_IGNORED = 0x1800n;
-/** x87 and SSE. */
+/** The bits of x87 and SSE. */
 const XFAM_ALWAYS_SET = 0x3n;
 const XFAM_MAY_BE_SET = 0x6dbe7n;
 
@@ -30,7 +30,7 @@ const measurement = (member: 'mrSeam' | 'mrTd', what: string) =>
     judge: ({ body, entry }) => oneOf(body[member], [entry[member]]),
   });
 
-/** A run-time measurement; the manifest may state alternatives for the first one. */
+/** Checks a run-time measurement. For RTMR0, the manifest may list further allowed values. */
 const rtmr = (i: 0 | 1 | 2 | 3, section: string) =>
   row<EntrySubject>(`tdx.policy.rtmr${i}`, `Run-time measurement ${i} is the expected one`, section, {
     expected: 'the value of the manifest',

@@ -1,6 +1,6 @@
 /**
- * Checks who signed the quote: that it answers our nonce, its form, the chain of its PCK certificate, and its
- * signatures (docs/protocol/attestation.md 3, 10).
+ * Checks who signed the quote: that the quote answers our nonce, its form, the chain of its PCK certificate,
+ * and its signatures (docs/protocol/attestation.md 3, 10).
  */
 import { sha256 } from '#crypto';
 import { type PublicKey, publicKeyFromPoint, verifyEcdsa } from '../../crypto/signature.ts';
@@ -13,14 +13,14 @@ import { QE_REPORT_BYTES, QUOTE_TYPES, qeReportBytes, type quoteParts, signedQuo
 const PCK_EXTENSIONS = 6;
 const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607';
 
-/** What is judged. Each stage knows more of it. */
+/** The subject of the checks. The subjects of later stages add what earlier stages have read. */
 export interface QuoteSubject extends EvidenceContext, ReturnType<typeof quoteParts> {}
 
-/** A defect unless what the quote states of itself is true. */
+/** Returns a defect if a value that the quote states about itself is not the actual one. */
 const untrue = (what: string, stated: number, actual: number) =>
   stated !== actual && `${what}: ${stated} stated instead of ${actual}`;
 
-/** The other rows mean nothing for a quote of another form. */
+/** Checks of the quote's form. For a quote of another form, the checks of later stages mean nothing. */
 export const FORM_ROWS: Rows<QuoteSubject> = [
   row('tdx.policy.report_data', 'The evidence answers our nonce and binds the CA certificates', '3', {
     expected: 'the digest over nonce, own manifests and both CA certificates, then 32 zero bytes',
@@ -60,7 +60,7 @@ export const FORM_ROWS: Rows<QuoteSubject> = [
 ];
 
 export interface SignerSubject extends QuoteSubject, ChainSubject {
-  /** Intel's extension of the PCK certificate. */
+  /** What Intel's extension of the PCK certificate says. */
   readonly sgx: SgxExtension;
 }
 
@@ -68,7 +68,7 @@ export interface SignerSubject extends QuoteSubject, ChainSubject {
 export const signatureFinding = async (key: PublicKey, data: Uint8Array, signature: Uint8Array) =>
   verified(await verifyEcdsa({ key, hash: 'sha256', encoding: 'raw', data, signature }));
 
-/** These run after CHAIN_ROWS: what they read of the PCK certificate is Intel's. */
+/** These checks run after CHAIN_ROWS, so Intel has issued the PCK certificate that they read. */
 export const SIGNATURE_ROWS: Rows<SignerSubject> = [
   row('tdx.pck.extensions', 'The PCK certificate describes its platform', '10', {
     expected: `${PCK_EXTENSIONS} extensions, ${SGX_EXTENSION_OID} complete`,

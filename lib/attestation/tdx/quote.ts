@@ -1,11 +1,11 @@
 /**
- * A TDX quote of version 4, as the protobuf message that carries it (docs/protocol/attestation.md 9.1). Its
- * signatures cover the binary form (9.2, integers little-endian). One table gives both, and the types.
+ * A TDX quote of version 4, in the protobuf message that carries it (docs/protocol/attestation.md 9.1). The
+ * signatures cover its binary form (9.2), with little-endian integers. Tables give both forms and the types.
  */
 import { malformed } from '../../crypto/der.ts';
 import * as protobuf from '../protobuf.ts';
 
-// In each of the next three tables, the fields stand in the order of the binary form.
+// Each of the next three tables lists its fields in the order of the binary form.
 const HEADER = {
   version: [1, 'u16'],
   attestationKeyType: [2, 'u16'],
@@ -76,23 +76,23 @@ export type QuoteV4 = protobuf.MessageOf<typeof QUOTE_V4>;
 export type TdQuoteBody = protobuf.MessageOf<typeof TD_QUOTE_BODY>;
 export type EnclaveReport = protobuf.MessageOf<typeof ENCLAVE_REPORT>;
 
-/** ECDSA over P-256; a QE report with its own certification data; in that, PEM of the PCK certificate. */
+/** Key type 2 is ECDSA P-256. Certification data of type 6 is a QE report with a PCK chain (type 5) in it. */
 export const QUOTE_TYPES = { version: 4, attestationKey: 2, tee: 0x81, certification: 6, pck: 5 } as const;
 export const QE_REPORT_BYTES = 384;
 
-/** A quote has about 5 KB; what Contrast adds in `extra_bytes` has 70 to 86 KB, and grows. */
+/** A limit in bytes. A quote has about 5 KB. Contrast adds `extra_bytes` of 70 to 86 KB, which may grow. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 /**
- * Throws evidence_malformed for: more than 1 MiB, a field of another length or number than listed, a missing
- * sub-message, a number too large for its place in the binary form, a singular field twice.
+ * Throws evidence_malformed for: more than 1 MiB; another number or length of fields than listed; a missing
+ * sub-message; a number too large for its place in the binary form; a singular field that appears twice.
  */
 export function decodeQuoteV4(bytes: Uint8Array): QuoteV4 {
   if (bytes.length > MAX_MESSAGE_BYTES) throw malformed('the TDX message is too large');
   return protobuf.decode(QUOTE_V4, protobuf.readWireFields(bytes));
 }
 
-/** The quote and its parts: in `qe`, the quoting enclave and the PCK vouch for the attestation key. */
+/** Names the parts of a quote. In `qe`, quoting enclave and PCK key vouch for the attestation key. */
 export const quoteParts = (quote: QuoteV4) => ({
   quote,
   header: quote.header,

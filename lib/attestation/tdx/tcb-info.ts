@@ -11,7 +11,7 @@ import { readSignerChain, type SgxExtension } from './chain.ts';
 export type TcbInfo = Readonly<ReturnType<typeof readTcbInfo>>;
 export type QeIdentity = Readonly<ReturnType<typeof readQeIdentity>>;
 
-/** A signed JSON body: its bytes, what it says, and the chain of its signer. */
+/** A signed JSON body: its bytes, its content, and the certificate chain of its signer. */
 export type SignedDocument<T = TcbInfo | QeIdentity> = ReturnType<ReturnType<typeof documentReader<T>>>;
 
 export const readTcbDocument = documentReader('tcbInfo', readTcbInfo);
@@ -25,22 +25,22 @@ function documentReader<T>(name: string, read: (content: JsonMembers) => T) {
   };
 }
 
-/** Real bodies have 1 to 10 KB and nest seven deep. */
+/** Real bodies have 1 to 10 KB and are nested seven levels deep. */
 const MAX_BODY_CHARACTERS = 64 * 1024;
 const LIMITS = { depth: 16, values: MAX_BODY_CHARACTERS };
 
 /**
  * Reads a body `{"<name>": {…}, "signature": "<hex>"}`. The signature covers the bytes of the value as
- * received, so they are cut out of the text and never written anew.
+ * received, so these bytes are cut out of the text and never serialized again.
  */
 export function readSignedJson(body: string, name: string) {
   if (body.length > MAX_BODY_CHARACTERS) throw unusable('the body is too large');
   const members = readMembers(Buffer.from(body), LIMITS, (defect) => unusable(`the body: ${defect}`));
   const content = members.object(name);
   return {
-    /** The bytes that were signed. */
+    /** The bytes that the signature covers. */
     signed: new TextEncoder().encode(content.members.source),
-    /** r || s, 64 bytes. */
+    /** The signature, r || s, 64 bytes. */
     signature: members.get('signature', hex(64)),
     content,
   };
@@ -48,7 +48,7 @@ export function readSignedJson(body: string, name: string) {
 
 const unusable = (message: string) => new PrivatemodeError('collateral_unavailable', message);
 
-/** Reads the value of `tcbInfo`. */
+/** Reads the value of the member `tcbInfo`. */
 export function readTcbInfo(info: JsonMembers) {
   return {
     ...readIssue(info),
@@ -56,7 +56,7 @@ export function readTcbInfo(info: JsonMembers) {
     fmspc: info.get('fmspc', hex(6)),
     pceId: info.get('pceId', hex(2)),
     module: readSigner(info.object('tdxModule'), 48, 8),
-    /** One per major version of the TDX module; `id` is `TDX_` and that version in two hex digits. */
+    /** One entry per major version of the TDX module. `id` is `TDX_` and the version in two hex digits. */
     moduleIdentities: info.objects('tdxModuleIdentities', []).map((identity) => ({
       ...readSigner(identity, 48, 8),
       id: identity.get('id', TEXT),
@@ -70,11 +70,11 @@ export function readTcbInfo(info: JsonMembers) {
   };
 }
 
-/** Reads the value of `enclaveIdentity`. */
+/** Reads the value of the member `enclaveIdentity`. */
 export function readQeIdentity(identity: JsonMembers) {
   return {
     ...readIssue(identity),
-    /** Little-endian, as in the enclave report. */
+    /** MISCSELECT and its mask, little-endian, as in the enclave report. */
     miscSelect: {
       attributes: identity.get('miscselect', hex(4)),
       attributesMask: identity.get('miscselectMask', hex(4)),
@@ -85,7 +85,7 @@ export function readQeIdentity(identity: JsonMembers) {
   };
 }
 
-/** What both documents state about themselves: kind, version and dates. */
+/** Reads what TCB info and QE identity state about themselves: kind, version and dates. */
 function readIssue(document: JsonMembers) {
   return {
     id: document.get('id', TEXT),
@@ -96,7 +96,7 @@ function readIssue(document: JsonMembers) {
   };
 }
 
-/** Who signed a module or an enclave, and its attributes under a mask; lengths in bytes. */
+/** Reads who signed a module or an enclave, and its attributes under a mask. Lengths are in bytes. */
 function readSigner(signed: JsonMembers, signerLength: number, attributesLength: number) {
   return {
     mrSigner: signed.get('mrsigner', hex(signerLength)),
@@ -105,7 +105,7 @@ function readSigner(signed: JsonMembers, signerLength: number, attributesLength:
   };
 }
 
-/** At least one level, best first: the versions that it demands, and the status of what reaches them. */
+/** Reads the TCB levels, at least one, best first: the versions that a level demands, and its status. */
 function readLevels<T extends object>(owner: JsonMembers, readVersions: (tcb: JsonMembers) => T) {
   const levels = owner.objects('tcbLevels').map((level) => ({
     ...readVersions(level.object('tcb')),
@@ -124,8 +124,8 @@ function readComponents(tcb: JsonMembers, name: string): readonly number[] {
 }
 
 /**
- * The first level that a platform reaches in all components. `teeTcbSvn` is the quote's: [0] is the minor and
- * [1] the major version of the TDX module. From major version 1 on, its identity covers these two.
+ * Returns the first level that a platform reaches in all components. Of `teeTcbSvn`, from the quote, [0] is
+ * the minor and [1] the major version of the TDX module; from 1.0 on, the module identity covers both.
  */
 export function platformLevel(
   { levels }: TcbInfo,
@@ -143,6 +143,6 @@ export function platformLevel(
   );
 }
 
-/** The first level whose security version is reached; undefined if there is none. */
+/** Returns the first level whose security version is reached, or undefined if none is reached. */
 export const svnLevel = (levels: QeIdentity['levels'], isvSvn: number) =>
   levels.find((level) => level.isvSvn <= isvSvn);

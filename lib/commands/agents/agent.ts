@@ -3,8 +3,8 @@
 export interface Model {
   readonly name: string;
   /**
-   * Tokens of the context window, for a request and its response together, and at most of a response.
-   * Undefined if nobody states them; the agent then assumes limits of its own.
+   * `context`: tokens of a request and its response together. `output`: the most tokens of a response.
+   * Undefined if nobody states the limits; the agent then assumes limits of its own.
    */
   readonly limits: { readonly context: number; readonly output: number } | undefined;
 }
@@ -13,17 +13,17 @@ export interface Model {
 export interface Place {
   /** http://HOST:PORT, without a slash. */
   readonly url: string;
-  /** What the agent sends as its key there. */
+  /** The key that the agent sends to `url`. */
   readonly key: string;
   readonly model: Model;
-  /** Aliases of the proxy, by which the agent may keep its own names of models; empty: it may not. */
+  /** Aliases of the proxy that cover the agent's own names of models; empty: it must not use these names. */
   readonly aliases: readonly string[];
-  /** The models that it may offer to its user: `model`, and other listed ones. */
+  /** The models that the agent may offer to its user: `model`, and others that the service lists. */
   readonly models: readonly Model[];
-  /** Path where the agent's `file` was written. */
+  /** The path at which the agent's `file` was written. */
   readonly file: string;
   /**
-   * Hosts that no HTTP proxy is used for: those of the caller, which the agent's own tools may need, and the
+   * Hosts for which no HTTP proxy is used: the caller's hosts, which the agent's own tools may need, and the
    * host of `url`.
    */
   readonly direct: { readonly no_proxy: string; readonly NO_PROXY: string };
@@ -31,42 +31,42 @@ export interface Place {
 
 export interface Agent {
   readonly install: string;
-  /** The oldest version whose settings make it use the proxy alone, in the form that --version prints. */
+  /** The oldest version that these settings bind to the proxy alone, in the form that --version prints. */
   readonly oldest?: string;
   /** A file that the agent has to read. It is kept in the user's state directory, never in a project. */
   readonly file?: { readonly name: string; readonly text: string };
   /**
    * The endpoint that the agent cannot do without, as GET /v1 lists it, and the flag with which the proxy
-   * serves it.
+   * serves this endpoint.
    */
   readonly needs?: readonly [endpoint: string, flag: string];
   /**
-   * Variables that the agent gets in addition to the caller's environment without REMOVED. Like `args`, they
-   * win over the agent's own files.
+   * Variables that the agent gets, in addition to the caller's environment without the variables of REMOVED.
+   * Like `args`, these variables win over the agent's own files.
    */
   readonly env: (place: Place) => Readonly<Record<string, string>>;
-  /** Arguments that the agent gets in front of ARGS. */
+  /** Arguments that the agent gets in front of the user's own arguments (ARGS). */
   readonly args: (place: Place) => readonly string[];
-  /** Matches the beginning of arguments that would undo these settings; their values come behind `=`. */
+  /** Matches the beginning of arguments that would undo these settings; their values follow `=`. */
   readonly refused: RegExp;
-  /** A model name that it asks for if no model is chosen; only for an agent that can keep its own names. */
+  /** The model that the agent asks for if none is chosen; only for agents that can keep their own names. */
   readonly ownModel?: string;
-  /** Its arguments that continue the last conversation. */
+  /** The agent's arguments that continue its last conversation. */
   readonly goOn: string;
 }
 
-/** What agents send as their key: the proxy adds the real one. */
+/** The key that agents send. The proxy replaces it by the real key. */
 export const KEY = 'placeholder';
 /**
- * The name of the provider in an agent's configuration. A file that uses it can add headers and members to a
- * request, but reach no other host or model.
+ * The name of the provider in an agent's configuration. A file that configures the same provider can add
+ * headers and members to a request, but cannot send it to another host or model.
  */
 export const PROVIDER = 'privatemode';
 
 /**
- * JSON text, also valid as a TOML string, in which no agent finds anything to replace. opencode replaces
- * `{env:NAME}` by a variable and `{file:PATH}` by a file in the text of its configuration, before it parses
- * that as JSON.
+ * Writes JSON; a JSON string is also valid in TOML. Opening braces in strings are escaped, because opencode
+ * replaces `{env:NAME}` by a variable and `{file:PATH}` by a file in the text of its configuration, before it
+ * parses this text as JSON.
  */
 export const literal = (value: unknown): string =>
   JSON.stringify(value).replace(/"(?:[^"\\]|\\.)*"/g, (string) => string.replaceAll('{', '\\u007b'));

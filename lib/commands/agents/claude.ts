@@ -1,13 +1,13 @@
 /**
- * Claude Code under `run`: settings on the command line, which win over its files, and the same settings as
- * variables.
+ * How `run` starts Claude Code: with settings on the command line, which win over Claude Code's files, and
+ * with the same settings as variables.
  */
 import { type Agent, literal, type Place } from './agent.ts';
 
 /** The families of models that Claude Code asks for by names of its own, such as claude-haiku-4-5. */
 const FAMILIES = ['fable', 'opus', 'sonnet', 'haiku'] as const;
 
-/** The model of each family, unless an alias with `*` covers all names of the family. */
+/** The variables for the model of each family, without families whose names an alias with `*` covers. */
 const familyVariables = ({ model, aliases }: Place): Readonly<Record<string, string>> =>
   Object.fromEntries(
     FAMILIES.filter((family) => !aliases.some((alias) => coversAll(alias, `claude-${family}-`))).map(
@@ -21,22 +21,22 @@ const coversAll = (alias: string, start: string): boolean =>
 const claudeVariables = (place: Place) => ({
   ANTHROPIC_BASE_URL: place.url,
   ANTHROPIC_AUTH_TOKEN: place.key,
-  ANTHROPIC_MODEL: place.model.name, // wins over what /model has saved as the default
+  ANTHROPIC_MODEL: place.model.name, // wins over the default model that /model has saved
   ...familyVariables(place),
-  CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1', // /model shows listed names like those of Anthropic
+  CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1', // /model then offers aliases with names like claude-…
   ...(place.model.limits !== undefined && {
-    CLAUDE_CODE_MAX_CONTEXT_TOKENS: `${place.model.limits.context}`, // without it 200,000 or a million
+    CLAUDE_CODE_MAX_CONTEXT_TOKENS: `${place.model.limits.context}`, // by default 200,000 or a million
     CLAUDE_CODE_MAX_OUTPUT_TOKENS: `${place.model.limits.output}`,
   }),
-  CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // it differs in each request and would spoil a shared prompt cache
+  CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // this header differs in each request, which spoils a prompt cache
   CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
-  CLAUDE_CODE_ENABLE_TELEMETRY: '0', // it may send prompts to wherever OTEL_EXPORTER_OTLP_ENDPOINT says
+  CLAUDE_CODE_ENABLE_TELEMETRY: '0', // telemetry may send prompts to OTEL_EXPORTER_OTLP_ENDPOINT
   OTEL_LOGS_EXPORTER: 'none',
   OTEL_TRACES_EXPORTER: 'none',
   OTEL_METRICS_EXPORTER: 'none',
 });
 
-/** Variables that settings files may set too. An empty one counts as unset. */
+/** Variables that settings files may set, too. They are set to an empty text, which counts as unset. */
 const CLAUDE_UNSET = [
   ...['ANTHROPIC_API_KEY', 'ANTHROPIC_CUSTOM_HEADERS', 'ANTHROPIC_UNIX_SOCKET'],
   ...[
@@ -55,12 +55,12 @@ export const CLAUDE: Agent = {
   // CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST makes Claude Code ignore what settings files say about providers,
   // base URLs and keys.
   env: (place) => ({ ...claudeVariables(place), CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '1' }),
-  // In versions that do not know that variable, these settings win over the files.
+  // In versions that do not know this variable, these settings win over the files.
   args: (place) => [
     '--settings',
     literal({
       apiKeyHelper: '',
-      permissions: { deny: ['WebSearch'] }, // the service has no such tool, and refuses requests with it
+      permissions: { deny: ['WebSearch'] }, // the service has no WebSearch, and refuses requests with it
       skipWebFetchPreflight: true, // WebFetch would ask api.anthropic.com about each host first
       env: {
         ...claudeVariables(place),

@@ -1,4 +1,4 @@
-/** Codex under `run`: settings by `-c`, which win over config.toml. */
+/** How `run` starts Codex: with settings by `-c`, which win over Codex's config.toml. */
 import { type Agent, literal, PROVIDER } from './agent.ts';
 
 const CODEX_KEY = 'LOCAL_PROXY_KEY';
@@ -25,8 +25,8 @@ export const CODEX: Agent = {
     };
     return Object.entries(settings).flatMap(([setting, value]) => ['-c', `${setting}=${value}`]);
   },
-  // Of `-c NAME=VALUE`, Codex takes the text before the first `=`, without white space, as names joined by
-  // dots, which may be quoted.
+  // In `-c NAME=VALUE` Codex reads NAME as names joined by dots. The names may be quoted, and white space
+  // around them is ignored.
   refused:
     /^(?:--(?:oss|local-provider|remote)|(?:-c|--config)=?[\p{White_Space}"']*(?:model_providers?|profiles?|otel)[\p{White_Space}"']*)(?=[.=]|$)/u,
   goOn: 'resume --last',

@@ -1,4 +1,4 @@
-/** opencode under `run`: a configuration with one provider. */
+/** How `run` starts opencode: with a configuration of one provider. */
 import { type Agent, literal, PROVIDER } from './agent.ts';
 
 export const OPENCODE: Agent = {
@@ -6,7 +6,7 @@ export const OPENCODE: Agent = {
   env: ({ url, key, model, models }) => {
     const baseURL = `${url}/v1`;
     const npm = '@ai-sdk/openai-compatible';
-    // opencode merges this with a configuration file that uses the same provider name; such a file could add
+    // opencode merges this provider with a provider of the same name in a configuration file, which could add
     // members that are missing here.
     const provider = {
       npm,

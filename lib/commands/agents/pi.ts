@@ -1,15 +1,15 @@
-/** pi under `run`: an extension that registers a provider and keeps the session on it. */
+/** How `run` starts the agent pi: with an extension that registers a provider and keeps the session on it. */
 import { type Agent, literal, PROVIDER } from './agent.ts';
 
 const VARIABLE = 'LOCAL_PROXY_PROVIDER';
 
-/** What pi itself assumes for a model without limits; its configuration needs numbers. */
+/** The limits that pi assumes for a model without limits; its configuration needs numbers. */
 const ASSUMED = { context: 128_000, output: 16_384 };
 
 /**
  * The text of the extension is the same for every session; the variable holds what differs. In pi, users can
- * switch to any provider that they are logged in to. The extension then switches back, and empties a request
- * that would go elsewhere.
+ * switch to any provider that they are logged in to. The extension then switches back to the proxy, and
+ * empties a request that would go to another provider.
  */
 const EXTENSION = `export default (pi) => {
   const { name, model, config } = JSON.parse(process.env.${VARIABLE});
@@ -25,10 +25,10 @@ const EXTENSION = `export default (pi) => {
 `;
 
 export const PI: Agent = {
-  // With an older Node, npm installs an older pi, and says nothing.
+  // With an older Node, npm installs an older version of pi, and does not say so.
   install: 'npm install -g @earendil-works/pi-coding-agent, with Node 22.19 or newer',
-  // Before 0.84.3, pi saved each choice of a model as the default of all sessions, also that of the
-  // extension. Before 0.79.0, it ran the extensions of a repository without asking.
+  // Before 0.84.3, pi saved each choice of a model as the default of all sessions, even a choice that the
+  // extension made. Before 0.79.0, pi ran the extensions of a repository without asking.
   oldest: '0.84.3',
   file: { name: 'pi-extension.ts', text: EXTENSION },
   env: ({ url, key, model, models }) => {

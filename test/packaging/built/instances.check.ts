@@ -9,12 +9,11 @@ import { type Remote, startRemote } from '../../support/remote/remote.ts';
 import { binary, HOST } from '../support/built.ts';
 import { blockOf } from '../support/install-blocks.ts';
 import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
-import { bootMachine, type Machine } from '../support/systemd.ts';
+import { type Machine, machineFor, REMOTE } from '../support/systemd.ts';
 
 const PORT = 28_767;
 /** In place of 909%i, which may be taken here. */
 const ADMIN_PORTS = '2877';
-const REMOTE = '/srv/remote';
 const CHECKOUT = '/srv/checkout';
 /** Of the network that the machine shares with this one. */
 const MIGRATE = '/proc/sys/net/ipv4/tcp_migrate_req';
@@ -34,19 +33,13 @@ describe('instances on one port under systemd', { timeout: 600_000 }, () => {
     // The flag that trusts a simulator has no variable, so the command line gets it.
     const start = `ExecStart=\nExecStart=privatemode-proxy --unsafe-trust-roots=${REMOTE}/roots`;
     const admin = `Environment=PRIVATEMODE_PROXY_ADMIN_ADDRESS=127.0.0.1:${ADMIN_PORTS}%i`;
-    machine = await bootMachine({
+    machine = await machineFor(remote, {
       '/usr/local/bin/privatemode-proxy': { copy: binary(HOST) },
-      '/usr/local/bin/sudo': '#!/bin/sh\nexec "$@"\n', // the checks are root already
       [`${CHECKOUT}/deploy/systemd`]: { copy: join(ROOT, 'deploy/systemd') },
       '/etc/privatemode-proxy/api-key': 'test-key\n',
       '/etc/privatemode-proxy/instances': `${variables.join('\n')}\n`,
       '/etc/systemd/system/privatemode-proxy@.service.d/checks.conf': `[Service]\n${start}\n${admin}\nStandardError=append:/run/%i.log\n`,
-      [`${REMOTE}/manifest.json`]: { copy: join(remote.directory, 'manifest.json') },
-      [`${REMOTE}/ca.pem`]: { copy: join(remote.directory, 'ca.pem') },
-      [`${REMOTE}/roots`]: { copy: join(remote.directory, 'roots') },
     });
-    await machine.run('chmod', '-R', 'go+rX', REMOTE);
-    await machine.run('chmod', '755', '/usr/local/bin/sudo');
     // As the unit without instances leaves its state, of the same dynamic user.
     await machine.run('mkdir', '-p', '/var/lib/private/privatemode-proxy');
     await machine.run('ln', '-s', 'private/privatemode-proxy', '/var/lib/privatemode-proxy');
@@ -83,7 +76,7 @@ describe('instances on one port under systemd', { timeout: 600_000 }, () => {
     const processes = new Set<string>();
     for (const { unit } of [...INSTANCES, ...INSTANCES]) {
       processes.add(await machine.property(unit, 'MainPID'));
-      await delay(500);
+      await delay(300);
       await machine.run('systemctl', 'restart', unit);
     }
     assert.deepEqual(tally(await load), { complete: 120 }, await logs());

@@ -8,13 +8,12 @@ import { type Remote, startRemote } from '../../support/remote/remote.ts';
 import { binary, HOST } from '../support/built.ts';
 import { blockOf, installBlock } from '../support/install-blocks.ts';
 import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
-import { bootMachine, type Machine } from '../support/systemd.ts';
+import { type Machine, machineFor, REMOTE } from '../support/systemd.ts';
 
 const SERVICE = 'privatemode-proxy.service';
 const SOCKET = 'privatemode-proxy.socket';
 const LOG = '/run/proxy.log';
 const PORTS = { system: 28_765, user: 28_766 };
-const REMOTE = '/srv/remote';
 /** Where the administrator stands: the executable, the units, and a key. */
 const CHECKOUT = '/srv/checkout';
 const USER = { id: '1000', home: '/run/developer', runtime: '/run/user/1000' };
@@ -42,20 +41,14 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
   let machine: Machine;
   before(async () => {
     remote = await startRemote();
-    machine = await bootMachine({
+    machine = await machineFor(remote, {
       [`${CHECKOUT}/privatemode-proxy`]: { copy: binary(HOST) },
       [`${CHECKOUT}/deploy/systemd`]: { copy: join(ROOT, 'deploy/systemd') },
       [`${CHECKOUT}/key.txt`]: 'test-key\n',
       ...dropIns('/etc/systemd/system', PORTS.system, LOG, 'privatemode-proxy'),
       ...dropIns('/etc/systemd/user', PORTS.user, '%t/proxy.log', '%h/.local/bin/privatemode-proxy'),
       '/etc/privatemode-proxy/environment': environment(remote),
-      '/usr/local/bin/sudo': '#!/bin/sh\nexec "$@"\n', // the checks are root already
-      [`${REMOTE}/manifest.json`]: { copy: join(remote.directory, 'manifest.json') },
-      [`${REMOTE}/ca.pem`]: { copy: join(remote.directory, 'ca.pem') },
-      [`${REMOTE}/roots`]: { copy: join(remote.directory, 'roots') },
     });
-    await machine.run('chmod', '-R', 'go+rX', REMOTE);
-    await machine.run('chmod', '755', '/usr/local/bin/sudo');
   });
   after(async () => {
     await machine?.close();
@@ -111,12 +104,9 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     assert.match(variables, /API_KEY=@\/run\/credentials\/privatemode-proxy\.service\/api-key/);
   });
 
-  it('logs the manifests it enforces in its state directory', async () => {
+  it('logs manifests and writes receipts in its state directory, as its own user and with a key of that user', async () => {
     const history = await machine.run('cat', '/var/lib/privatemode-proxy/manifests/log.txt');
     assert.equal(history.trim().split('\n').length, 1);
-  });
-
-  it('writes receipts as its own user, with a key of that user', async () => {
     const receipts = '/var/lib/privatemode-proxy/receipts';
     const checked = await machine.run(
       'sh',
@@ -140,7 +130,7 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     const load = streamsUnderLoad({ port: PORTS.system, count: 200, everyMs: 30, model: 'sim-20x50' });
     const processes = new Set([await mainProcess()]);
     for (let i = 0; i < 3; i++) {
-      await delay(500);
+      await delay(300);
       await machine.run('systemctl', 'restart', SERVICE);
       processes.add(await mainProcess());
     }
@@ -150,7 +140,7 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
 
   it('has the time of --shutdown-grace to stop, longer than TimeoutStopSec of the unit', async () => {
     const load = streamsUnderLoad({ port: PORTS.system, count: 1, everyMs: 2_000, model: 'sim-20x1000' });
-    await delay(2_000);
+    await delay(300);
     await machine.run('systemctl', 'restart', SERVICE);
     assert.deepEqual(tally(await load), { complete: 1 });
   });

@@ -20,6 +20,7 @@ import { dirname, join } from 'node:path';
 import { eventually } from '../../support/processes/eventually.ts';
 import { program } from '../../support/processes/foreign-programs.ts';
 import { runAside } from '../../support/processes/tools.ts';
+import type { Remote } from '../../support/remote/remote.ts';
 
 const FROM = { from: 'scripts/install-system-tools.sh' };
 
@@ -65,10 +66,30 @@ export interface Machine {
   close(): Promise<void>;
 }
 
+type Files = Readonly<Record<string, string | { readonly copy: string }>>;
+
+/** Where a machine has what it must trust of a remote. */
+export const REMOTE = '/srv/remote';
+
+/** A machine on which an administrator is about to install the proxy for that remote, as `bootMachine`. */
+export async function machineFor({ directory }: Remote, files: Files): Promise<Machine> {
+  const machine = await bootMachine({
+    ...files,
+    '/usr/local/bin/sudo': '#!/bin/sh\nexec "$@"\n', // the checks are root already
+    ...Object.fromEntries(
+      ['manifest.json', 'ca.pem', 'roots'].map((name) => [
+        `${REMOTE}/${name}`,
+        { copy: join(directory, name) },
+      ]),
+    ),
+  });
+  await machine.run('chmod', '-R', 'go+rX', REMOTE);
+  await machine.run('chmod', '755', '/usr/local/bin/sudo');
+  return machine;
+}
+
 /** `files` are laid over the system: absolute path → content, or the path of a file to copy. */
-export async function bootMachine(
-  files: Readonly<Record<string, string | { readonly copy: string }>>,
-): Promise<Machine> {
+async function bootMachine(files: Files): Promise<Machine> {
   if (process.getuid?.() !== 0)
     throw new Error('booting systemd needs root: run the packaging checks as root');
   const unshare = program('unshare', FROM).path;

@@ -91,18 +91,11 @@ export function npm(args: readonly string[], cwd: string): string {
 /** The command of Next.js, for Node. */
 export const NEXT = program('next/dist/bin/next');
 
-export interface PackedClient {
-  readonly tarball: string;
-  /** Where its files are: in node_modules of a project that has all of PACKAGES too. */
-  readonly unpacked: string;
-  readonly files: readonly string[];
-  /** Directory of that project. */
-  readonly project: string;
-  remove(): void;
-}
-
-/** Packs dist/privatemode-ai, which `npm run build` has made, and puts it into a project. */
-export function packClient(): PackedClient {
+/**
+ * Packs dist/privatemode-ai, which `npm run build` has made, and puts it into node_modules of a new project
+ * that has all of PACKAGES too.
+ */
+export function packClient() {
   install();
   const project = mkdtempSync(join(PLACE, 'project-'));
   npm(
@@ -119,6 +112,8 @@ export function packClient(): PackedClient {
   );
   return { tarball, unpacked, files, project, remove: () => rmSync(project, { recursive: true }) };
 }
+
+export type PackedClient = ReturnType<typeof packClient>;
 
 /**
  * Runs a program in `cwd`, for ten minutes at most. Nothing of our environment configures it.

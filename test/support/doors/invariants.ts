@@ -11,14 +11,6 @@ import type { Canaries } from './canaries.ts';
 import { proxyAlone } from './library-door.ts';
 import type { Stack } from './stack.ts';
 
-export interface Guard {
-  /**
-   * Asserts every invariant, waiting for what ends by itself. `upstream` is the number of inference requests
-   * since the last call; `shown` what clients were shown that must hold no canary: errors and headers.
-   */
-  verify(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
-}
-
 /** Of this process, since the beginning: the runtime warns of listeners that pile up, among other things. */
 const warnings: string[] = [];
 process.on('warning', ({ name, message }) => warnings.push(`${name}: ${message}`));
@@ -33,13 +25,18 @@ export async function guard(
   canaries: Canaries,
   directories: readonly string[],
   baseline?: Resources,
-): Promise<Guard> {
+) {
   const { simulator } = stack;
   const signals = listeners();
   let requestsBefore = simulator.counts['inference'] ?? 0;
 
   return {
-    async verify({ upstream, shown = [] }) {
+    /**
+     * Asserts every invariant, waiting for what ends by itself. `upstream` is the number of inference
+     * requests since the last call; `shown` what clients were shown that must hold no canary: errors and
+     * headers.
+     */
+    async verify({ upstream, shown = [] }: { upstream: number; shown?: readonly string[] }): Promise<void> {
       await atRest(stack);
       if (baseline !== undefined) await assertReturned(baseline);
       assert.deepEqual(listeners(), signals, 'listeners on the process');
@@ -69,6 +66,8 @@ export async function guard(
     },
   };
 }
+
+export type Guard = Awaited<ReturnType<typeof guard>>;
 
 /** Nothing of a request is running any more, on either side. */
 export async function atRest(stack: Stack): Promise<void> {

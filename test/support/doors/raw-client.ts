@@ -1,24 +1,10 @@
 /** A client on a raw socket: exact bytes out, every byte back, and how the connection ended. */
-import { connect, type Socket } from 'node:net';
+import { connect } from 'node:net';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import { eventually } from '../processes/eventually.ts';
 
-export interface RawClient {
-  readonly socket: Socket;
-  send(bytes: string | Uint8Array): void;
-  /** What has come back so far, as latin1. */
-  received(): string;
-  /** Waits until that matches; throws after `ms`. */
-  until(pattern: RegExp, ms?: number): Promise<string>;
-  /**
-   * How the server ended it: an orderly close, or an error with that code. Our own destroy() counts as
-   * `closed`.
-   */
-  readonly ended: Promise<'end' | 'closed' | (string & {})>;
-}
-
 /** Connects to 127.0.0.1; with `tls`, over TLS with these options. */
-export function rawClient(port: number, tls?: ConnectionOptions): RawClient {
+export function rawClient(port: number, tls?: ConnectionOptions) {
   const socket =
     tls === undefined
       ? connect({ port, host: '127.0.0.1', allowHalfOpen: true })
@@ -33,6 +19,7 @@ export function rawClient(port: number, tls?: ConnectionOptions): RawClient {
     socket.end();
   });
   socket.once('close', () => resolve('closed'));
+  /** What has come back so far, as latin1. */
   const received = (): string => {
     if (chunks.length > 0) text += Buffer.concat(chunks).toString('latin1');
     chunks = [];
@@ -40,10 +27,14 @@ export function rawClient(port: number, tls?: ConnectionOptions): RawClient {
   };
   return {
     socket,
-    send: (bytes) => socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes),
+    send(bytes: string | Uint8Array): void {
+      socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes);
+    },
     received,
+    /** How the server ended it: `end` or an error's code. Our own destroy() counts as `closed`. */
     ended,
-    async until(pattern, ms = 60_000) {
+    /** Waits until that matches; throws after `ms`. */
+    async until(pattern: RegExp, ms = 60_000): Promise<string> {
       await eventually(
         () => `${pattern} in ${JSON.stringify(received())}`,
         () => pattern.test(received()),
@@ -53,6 +44,8 @@ export function rawClient(port: number, tls?: ConnectionOptions): RawClient {
     },
   };
 }
+
+export type RawClient = ReturnType<typeof rawClient>;
 
 export interface RawAnswer {
   readonly status: number;

@@ -126,14 +126,6 @@ export async function ask(url: string, { api, request }: HonestExchange): Promis
   return { items: items.filter((item) => item !== undefined), error, ...(await seen()) };
 }
 
-/** An opened stream as the official client of that API reads it. */
-export interface ReadStream {
-  /** An error as `{ error }`; the client throws it and reads no further. */
-  readonly items: readonly unknown[];
-  /** Whether `[DONE]` came; the messages API has none. */
-  readonly done: boolean;
-}
-
 /** The clients throw where data is no JSON, `[done]` in small letters for instance. */
 function parsed(data: string): Json {
   try {
@@ -144,10 +136,11 @@ function parsed(data: string): Json {
 }
 
 /**
- * Reads the text of an opened stream: LF only. An OpenAI-style event with a name is an item of its own, which
- * no honest stream has.
+ * Reads the text of an opened stream, LF only, as the official client of that API does: it throws an error,
+ * here `{ error }`, and reads no further. `done`: `[DONE]` came, which the messages API has not. An
+ * OpenAI-style event with a name is an item of its own, which no honest stream has.
  */
-export function readStream(api: EndpointName, text: string): ReadStream {
+export function readStream(api: EndpointName, text: string) {
   const items: unknown[] = [];
   for (const block of text.split('\n\n')) {
     const lines = block.split('\n');

@@ -4,22 +4,16 @@
  */
 import type { TestContext } from 'node:test';
 import { createClient } from '@redis/client';
-import { freePort, program, type RunningProgram, runBeside, waitFor } from './foreign-programs.ts';
+import { freePort, program, runBeside, waitFor } from './foreign-programs.ts';
 import { temporaryDirectory } from './temporary-directory.ts';
 
 export const REDIS = program(process.env['TEST_STORE'] ?? 'redis-server');
-
-export interface RedisServer extends RunningProgram {
-  readonly port: number;
-  /** Without user and password. */
-  readonly url: string;
-}
 
 /** Runs one until the test ends; `more` are further arguments. Resolves when it accepts connections. */
 export async function startRedis(
   t: Pick<TestContext, 'after'>,
   { port, more = [] }: { readonly port?: number; readonly more?: readonly string[] } = {},
-): Promise<RedisServer> {
+) {
   const own = port ?? (await freePort());
   const directory = temporaryDirectory('redis-server-');
   const settings = { bind: '127.0.0.1', port: String(own), dir: directory, save: '', appendonly: 'no' };
@@ -28,6 +22,8 @@ export async function startRedis(
   await waitFor('the Redis server', () => running.output().includes('Ready to accept connections'), running);
   return { ...running, port: own, url: `redis://127.0.0.1:${own}` };
 }
+
+export type RedisServer = Awaited<ReturnType<typeof startRedis>>;
 
 /** Sends it commands, each with a connection of its own. */
 export async function ask(url: string, ...command: readonly (string | number)[]): Promise<unknown> {

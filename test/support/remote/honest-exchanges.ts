@@ -161,3 +161,9 @@ export const essenceOf = ({ api, events, body }: HonestExchange): unknown[] =>
   events === undefined
     ? [essenceOfBody(api, body)]
     : events.map((event) => essenceOfEvent(api, event)).filter((item) => item !== undefined);
+
+/** The elements of a list in the order of their sequence: that of their index as text. */
+export const elementsInOrder = (elements: readonly unknown[]): unknown[] =>
+  Object.keys(elements)
+    .sort((a, b) => (a < b ? -1 : 1))
+    .map((index) => elements[Number(index)]);
