@@ -146,13 +146,6 @@ export const nextTurn = (): Promise<void> =>
     else setTimeout(resolve, 0);
   });
 
-/** A signal that aborts after `ms` with a TimeoutError, as that of AbortSignal.timeout does. */
-export function abortAfter(clock: Pick<Clock, 'after'>, ms: number): AbortSignal {
-  const control = new AbortController();
-  clock.after(ms, () => control.abort(new DOMException(`${ms} ms are over`, 'TimeoutError')));
-  return control.signal;
-}
-
 /** Resolves after `ms`, or rejects with the reason of `signal`, if that aborts. For `waiting`, see Clock. */
 export async function pause(
   clock: Pick<Clock, 'after'>,
@@ -193,8 +186,6 @@ export class Alarm {
   readonly #clock: Clock;
   readonly #ring: () => void;
   #cancel = (): void => {};
-  /** The time of the alarm, wall clock, ms since 1970; Infinity before the first `set`. */
-  due = Number.POSITIVE_INFINITY;
 
   constructor(clock: Clock, ring: () => void) {
     this.#clock = clock;
@@ -204,7 +195,6 @@ export class Alarm {
   /** Sets the time of the alarm, which replaces the one before. */
   set(due: number): void {
     this.#cancel();
-    this.due = due;
     const setAt = this.#clock.now();
     this.#cancel = this.#clock.after(Math.min(Math.max(due - setAt, 0), this.#clock.times.alarmLook), () => {
       const now = this.#clock.now();

@@ -345,8 +345,6 @@ export type ErrorCode = keyof typeof ERRORS;
 export interface FailureDetail {
   /** By our clock, which may be wrong, something is not valid yet (`early`) or no longer valid (`late`). */
   readonly clock?: 'early' | 'late' | undefined;
-  /** The hardware for which no trust root was given: a product line of AMD, or `tdx`. */
-  readonly missingRoot?: string | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
   /** Seconds for which the host that failed wants no request of this kind. */

@@ -695,8 +695,8 @@ export const MUTATIONS: readonly Mutation[] = [
     'lib/open-admin.ts',
     'ROUTES[flag]',
     "ROUTES['admin-address']",
-    'test/observe/metrics-listener.test.ts',
-    '--metrics-address serves the metrics of all requests, and no status page',
+    'test/observe/admin.test.ts',
+    'the listener of --admin-address has no page, status or verification document as the listener of --metrics-address',
   ),
   row(
     'the admission of the admin listener: any web page may read it',

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { abortAfter, Deadline, every, pause, systemClock } from '../lib/clock.ts';
+import { Deadline, every, pause, systemClock } from '../lib/clock.ts';
 import { createFakeClock, settle } from './support/remote/fake-clock.ts';
 
 function run(program: string) {
@@ -69,17 +69,6 @@ describe('every', () => {
     assert.deepEqual([runs, clock.timers()], [2, { all: 1, waiting: 0 }]);
     await clock.advance(9000);
     assert.deepEqual([runs, clock.timers().all], [3, 0]);
-  });
-});
-
-describe('abortAfter', () => {
-  it('aborts in time, with a TimeoutError', async () => {
-    const clock = createFakeClock();
-    const signal = abortAfter(clock, 1000);
-    await clock.advance(999);
-    assert.equal(signal.aborted, false);
-    await clock.advance(1);
-    assert.deepEqual([signal.aborted, signal.reason.name], [true, 'TimeoutError']);
   });
 });
 

@@ -95,7 +95,7 @@ export const REPEATED: Readonly<Record<string, string>> = {
   'test/e2e/demo.test.ts': 'the demo from its start to its end, by itself, with a signal, and with an agent',
   'test/limits/valkey.test.ts': 'limits shared by several replicas are counted in Valkey as in Redis',
   'test/faults/scenarios.test.ts':
-    'faults of processes, disks and networks under load: the proxy recovers, and says what happened',
+    'no file descriptor left, or a full disk: the proxy recovers, or sends nothing',
   'test/client-library/browser.test.ts': 'the client library runs in Chromium',
   'test/e2e/browser.test.ts': 'a web page in Chromium reaches the gateway, by CORS and streams',
   'test/observe/status-page-browser.test.ts':

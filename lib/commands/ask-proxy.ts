@@ -1,7 +1,7 @@
 /** Sends the requests of commands to a running proxy. */
 import { get as getPlain, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { get as getTls, type RequestOptions } from 'node:https';
-import { abortAfter, type Clock } from '../clock.ts';
+import type { Clock } from '../clock.ts';
 import { type HostPort, invalid } from '../config/values.ts';
 import { reachableHost, urlHost } from '../network/addresses.ts';
 import type { StatusReport } from '../observe/status-report.ts';
@@ -19,7 +19,9 @@ const MOST_BYTES = 64 * 1024 * 1024;
  * HTTP proxies of the environment. Throws Node's errors, and an error if the response is late or too long.
  */
 export async function getText(clock: Clock, target: RequestOptions, timeoutMs: number): Promise<Answer> {
-  const signal = abortAfter(clock, timeoutMs);
+  const control = new AbortController();
+  const { signal } = control;
+  clock.after(timeoutMs, () => control.abort());
   const get = target.protocol === 'https:' ? getTls : getPlain;
   try {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {

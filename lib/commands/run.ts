@@ -25,7 +25,6 @@ const SETTINGS = [
     help: 'A gateway in place of --listen-address and --port, as https://HOST:PORT. SSL_CERT_FILE names its CA if that is your own.',
   }),
   setting('token', text('@FILE', parseTokenFile), {
-    secret: true,
     help: 'With --url: a file with your token of its --clients, which run adds to the requests of the agent.',
   }),
   setting('model', text('MODEL', asWritten), {

@@ -8,7 +8,7 @@ import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, type Given, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
 import { invalid, parseMoment, parsePath, wants } from '../config/values.ts';
-import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from '../verdict/verdict.ts';
+import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES } from '../verdict/verdict.ts';
 
 const OWN = [
   setting('save', text('FILE', parsePath), {
@@ -104,10 +104,7 @@ you can reuse its command line.\n`,
           `  ${CUSTOM_ROOTS_EXIT_CODE}  accepted`,
           'under roots that are not those of AMD and Intel, without --accept-custom-roots.',
         ],
-        [
-          `   ${USAGE_EXIT_CODE}  no outcome`,
-          'a flag is wrong, or the exchange could not be saved; "Error: …" says why.',
-        ],
+        ['   1  no outcome', 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.'],
       ]),
       section('Environment', [
         ['  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.'],

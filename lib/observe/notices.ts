@@ -12,7 +12,7 @@ import type { Logger } from './log.ts';
  * `critical`: requests fail, access is wrong, or records are lost. `warning`: one of these may happen soon.
  * `info` alerts nobody.
  */
-export type Severity = 'info' | 'warning' | 'critical';
+export type Severity = 'warning' | 'critical';
 
 interface Row {
   readonly severity: Severity;
@@ -116,7 +116,7 @@ function noticeOf({ state, error }: Standing): Omit<Notice, 'since'> | undefined
 
 export type Notices = ReturnType<typeof createNotices>;
 
-const LEVELS = { info: 'info', warning: 'warn', critical: 'error' } as const;
+const LEVELS = { warning: 'warn', critical: 'error' } as const;
 
 /**
  * The list of what holds now: the notice of the session's state, and those that were set. It logs a condition

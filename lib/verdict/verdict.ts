@@ -95,9 +95,6 @@ export const OUTCOMES = {
  */
 export const CUSTOM_ROOTS_EXIT_CODE = 35;
 
-/** Exit code for wrong flags and for anything else that prevents a verification. stderr has `Error: …`. */
-export const USAGE_EXIT_CODE = 1;
-
 /** secret_exchange_failed means here that the response of the secret service cannot be read. */
 const MALFORMED: readonly string[] = ['verify_input_invalid', 'evidence_malformed', 'secret_exchange_failed'];
 

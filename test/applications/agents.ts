@@ -91,19 +91,15 @@ describe('four agents at work', { timeout: 1_800_000 }, () => {
         assert.ok(output.includes(DONE), output);
       };
       const assertNothingLeaked = (): void => {
-        assert.deepEqual(
-          heard.filter((each) => !agent.mayTry.test(each)),
-          [],
-        );
+        const others = heard.filter((each) => !agent.mayTry.test(each));
+        assert.deepEqual(others, []);
         const { exchanges, recorder } = stack.simulator;
         assert.deepEqual(exchanges.violations(), []);
         for (const words of [CANARY, REAL_KEY]) assert.equal(recorder.containing(words).length, 0, words);
         assert.ok(!stack.logLines.join('').includes(REAL_KEY));
         const models = exchanges.all().flatMap((each) => (each.method === 'POST' ? [each.model] : []));
-        assert.deepEqual(
-          [...new Set(models)].filter((each) => each !== 'scripted'),
-          [],
-        );
+        const foreign = [...new Set(models)].filter((each) => each !== 'scripted');
+        assert.deepEqual(foreign, []);
       };
 
       it('edits a file, and its conversation is resumed; settings of others stay as they were', async () => {
@@ -214,10 +210,8 @@ describe('four agents at work', { timeout: 1_800_000 }, () => {
           const place = { url: proxy.url, home, args: agent.args(`Write ${TURNS} lines: ${CANARY}`, false) };
           const env = { ...agent.env(elsewhere), CLAUDE_CODE_MAX_CONTEXT_TOKENS: `${WINDOW}` };
           assertDone(await runAgent(name, place, env, TURNS * 6_000 + 60_000));
-          assert.deepEqual(
-            lines(),
-            Array.from({ length: TURNS }, (_, index) => `line ${index + 1}`),
-          );
+          const written = Array.from({ length: TURNS }, (_, index) => `line ${index + 1}`);
+          assert.deepEqual(lines(), written);
           assert.equal(events.size, 0);
           if (TURNS >= 200) assert.ok(summaries >= 2, `${summaries} compactions`);
           assertNothingLeaked();

@@ -126,24 +126,10 @@ describe('an error through the official client', { concurrency: 8 }, () => {
               assert.equal(headers?.get('retry-after'), null);
               return true;
             });
-            assert.equal(sent.length, requests);
+            assert.equal(sent(), requests);
           });
         }
       }
-
-      it('raises a lasting 503 after three requests by default', async () => {
-        const { fetch, sent } = watchedFetch();
-        await assert.rejects(client.ask({ url: urlOf(), model: 'sim-error-503', fetch }));
-        assert.equal(sent.length, 3);
-      });
-
-      it('retries a 503 with "Retry-After: 1" after a second at the earliest', async () => {
-        const { fetch, sent } = watchedFetch();
-        const model = 'sim-echo+fault=status:503,1';
-        await assert.rejects(client.ask({ url: urlOf(), model, maxRetries: 1, fetch }));
-        const waited = (sent[1] ?? 0) - (sent[0] ?? 0);
-        assert.ok(waited >= 990, `waited ${waited} ms`); // without the header: at most 500 ms
-      });
     });
   }
 
@@ -152,23 +138,6 @@ describe('an error through the official client', { concurrency: 8 }, () => {
     const client = new OpenAI({ baseURL: `${urlOf()}/v1`, apiKey: 'k', fetch });
     const asking = client.responses.create({ model: 'sim-echo', input: 'x' });
     await assert.rejects(asking, { status: 400, code: 'not_supported' });
-    assert.equal(sent.length, 1);
+    assert.equal(sent(), 1);
   });
-});
-
-describe('a 503 that occurs only once', () => {
-  let stack: Stack;
-  before(async () => {
-    stack = await startStack();
-  });
-  after(() => stack.close());
-
-  for (const [name, client] of Object.entries(CLIENTS)) {
-    it(`makes ${name} ask again, and the program sees only the answer`, async () => {
-      const { fetch, sent } = watchedFetch();
-      stack.simulator.faults.set('inference-once', 'gateway_status:503');
-      const answer = await client.ask({ url: stack.url, model: 'sim-echo', stream: true, fetch });
-      assert.deepEqual([answer, sent.length], ['hello', 2]);
-    });
-  }
 });

@@ -81,14 +81,8 @@ describe('settings of docs/applications.md', { timeout: 600_000 }, () => {
         // None of the variables that a client would read.
         const kept = Object.entries(cleanEnvironment({}, /^(OPENAI|ANTHROPIC)_/));
         const assignments = kept.map(([variable, value]) => `${variable}=${value}`);
-        const args = [
-          '-i',
-          '-C',
-          ROOT,
-          ...assignments,
-          ...command,
-          program(lines, env, name, asks[language]),
-        ];
+        const source = program(lines, env, name, asks[language]);
+        const args = ['-i', '-C', ROOT, ...assignments, ...command, source];
         const { status, stdout, stderr } = await runAside('/usr/bin/env', args);
         assert.equal(status, 0, stderr);
         assert.equal(stdout, `${CANARY}\n`.repeat(4));

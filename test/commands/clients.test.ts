@@ -1,4 +1,3 @@
-/** `privatemode-proxy clients`: a token, once, and the file that lets it in. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import fs, {
@@ -14,12 +13,12 @@ import fs, {
 } from 'node:fs';
 import { createServer } from 'node:http';
 import { syncBuiltinESMExports } from 'node:module';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { errno } from '../support/processes/broken-file-system.ts';
 import { type Ran, runCommand } from '../support/processes/command.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { listening } from '../support/remote/loopback.ts';
 
 const run = (...argv: string[]): Promise<Ran> => runCommand(['clients', ...argv]);
 
@@ -163,45 +162,38 @@ describe('privatemode-proxy clients', () => {
     t.mock.restoreAll();
     syncBuiltinESMExports();
     assert.deepEqual([code, names(`${path}.before`)], [1, ['ann', 'bob']]);
-    assert.match(
-      stderr,
-      /clients\.json cannot be written: ENOSPC; \S+clients\.json\.before has the list before/,
-    );
+    const words = /clients\.json cannot be written: ENOSPC; \S+clients\.json\.before has the list before/;
+    assert.match(stderr, words);
     assert.deepEqual(readdirSync(join(path, '..')), ['clients.json', 'clients.json.before']);
   });
 
   describe('with --admin-address', () => {
     /** An admin listener whose /status gives these, one after the other, and the last one again and again. */
-    async function admin(
-      t: { after(work: () => void): void },
-      ...files: (() => string | undefined)[]
-    ): Promise<string> {
+    async function admin(t: TestContext, ...files: (() => string)[]): Promise<string> {
       let asked = 0;
-      const server = createServer((_req, res) => {
+      const server = createServer((_, res) => {
         const clientsFile = files[Math.min(asked++, files.length - 1)]?.();
         res.end(JSON.stringify({ clientsFile }));
       });
-      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-      t.after(() => server.close());
-      return `--admin-address=127.0.0.1:${(server.address() as AddressInfo).port}`;
+      return `--admin-address=127.0.0.1:${(await listening(t, server)).port}`;
     }
     const digestOf = (path: string): string => createHash('sha256').update(readFileSync(path)).digest('hex');
 
     it('revoke waits until the proxy uses the new file', async (t) => {
       const path = fileWith();
       const seen: string[] = [];
-      const step = (name: string, file: () => string) => (): string => {
-        seen.push(name);
-        return file();
+      const step = (file: string): string => {
+        seen.push(file);
+        return file;
       };
       const flag = await admin(
         t,
-        step('old', () => 'old'),
-        step('new', () => digestOf(path)),
+        () => step('old'),
+        () => step(digestOf(path)),
       );
       const { code, stdout } = await run('revoke', 'ann', '--clients', path, flag);
       assert.equal(code, 0);
-      assert.deepEqual(seen, ['old', 'new']);
+      assert.deepEqual(seen, ['old', digestOf(path)]);
       assert.match(stdout, /^ann is no longer in .*\nThe running proxy uses the new list now/);
     });
 

@@ -1,4 +1,3 @@
-/** `privatemode-proxy completion`: what a shell offers, asked of the shells themselves. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { it } from 'node:test';

@@ -1,7 +1,3 @@
-/**
- * The context window and the longest response that `run` sets for each agent, from the list of models or
- * flags.
- */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { runCommand } from '../support/processes/command.ts';
@@ -39,7 +35,7 @@ const number = (text: string | undefined): number | undefined =>
   text === undefined ? undefined : Number(text);
 
 describe('privatemode-proxy run', { timeout: 600_000 }, () => {
-  const { proxy, environment, started } = standInAgents();
+  const { proxy, environment, start, started } = standInAgents();
 
   async function run(agent: string, flags: readonly string[] = []) {
     const argv = ['run', agent, ...flags];
@@ -77,4 +73,32 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
       assert.equal(LIMITS['claude']?.(started())[0], isCredible ? listed : undefined);
     });
   }
+
+  it('offers in opencode the chosen model and the listed ones with plain names, each with its limits', async () => {
+    const forged = ['{env:GITHUB_TOKEN}', '-c', '__proto__', 'a b', '', 'a'.repeat(257), 7, null];
+    const listed = [
+      { id: 'one', max_model_len: 40_000 },
+      { id: 'maker/two:v2', max_model_len: 200_000 },
+      { id: 'three', max_model_len: '1' },
+    ];
+    proxy.models = { data: [...forged.map((id) => ({ id })), ...listed] };
+    await run('opencode', ['--model=three', '--context-window=9000']);
+    const config = JSON.parse(started().env['OPENCODE_CONFIG_CONTENT'] as string);
+    const [name] = config.enabled_providers as [string];
+    const { models, whitelist } = config.provider[name];
+    assert.deepEqual([config.model, config.small_model], [`${name}/three`, `${name}/three`]);
+    const limits = Object.entries<{ limit?: object }>(models).map(([model, { limit }]) => [model, limit]);
+    assert.deepEqual(Object.fromEntries(limits), {
+      three: { context: 9_000, output: 2_250 },
+      one: { context: 40_000, output: 10_000 },
+      'maker/two:v2': { context: 200_000, output: 32_000 },
+    });
+    assert.deepEqual(whitelist.toSorted(), Object.keys(models).toSorted());
+  });
+
+  it('asks the proxy itself where the environment makes fetch use an HTTP proxy', async () => {
+    const env = { NODE_USE_ENV_PROXY: '1', http_proxy: 'http://127.0.0.1:1', WHAT: 'ask' };
+    const { code, stdout, stderr } = await start(['claude', '--model=model-a'], env).ended;
+    assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
+  });
 });

@@ -1,6 +1,3 @@
-/**
- * The extension that `run` gives to pi, in a stand-in for pi: it adds a provider and keeps the session on it.
- */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

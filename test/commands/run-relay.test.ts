@@ -1,7 +1,3 @@
-/**
- * The port that `run` opens for an agent, in front of a server that stands in for the proxy, dies and
- * returns.
- */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type RequestListener, request, type Server } from 'node:http';
@@ -23,7 +19,7 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
   let gotHeaders: IncomingMessage['headers'];
   let gotBody: string;
 
-  async function listen(answer: RequestListener, name = NAMED, at = 0) {
+  async function listen(answer: RequestListener, name = NAMED, at = 0): Promise<void> {
     proxy = createServer(async (req, res) => {
       if (req.url === '/v1') return res.end(name);
       got.push(`${req.method} ${req.url}`);
@@ -40,6 +36,11 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     proxy.close();
     proxy.closeAllConnections();
     await closed;
+  }
+  /** Another program in its place. */
+  async function replace(answer: RequestListener, name = NAMED): Promise<void> {
+    await stop();
+    await listen(answer, name, port);
   }
   beforeEach(async () => {
     got = [];
@@ -66,18 +67,10 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
     new RegExp(`^the proxy on http://127\\.0\\.0\\.1:${port} does not answer .* this session goes on$`);
 
   it('passes a request and its response on', async () => {
-    await stop();
-    await listen(
-      (_, res) => {
-        res.writeHead(418, 'Short And Stout', [
-          ...['X-Twice', '1', 'X-Twice', '2', 'Date', 'then'],
-          ...['content-type', 'text/plain'],
-        ]);
-        res.end('b\u00e4ck');
-      },
-      NAMED,
-      port,
-    );
+    await replace((_, res) => {
+      const headers = ['X-Twice', '1', 'X-Twice', '2', 'Date', 'then', 'content-type', 'text/plain'];
+      res.writeHead(418, 'Short And Stout', headers).end('b\u00e4ck');
+    });
     const headers = { 'X-Case': 'Kept', 'content-type': 'application/json', 'content-length': '4' };
     const asked = request(`${relay.url}/v1/messages?beta=true&x=%2F`, { method: 'POST', headers });
     const [response] = (await once(asked.end('"\u00e4"'), 'response')) as [IncomingMessage];
@@ -91,18 +84,13 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
   });
 
   it('passes on the head and each event before the response has ended', async () => {
-    await stop();
     const going = Promise.withResolvers<void>();
-    await listen(
-      async (_, res) => {
-        res.flushHeaders();
-        await going.promise;
-        res.write('event');
-        await once(res, 'close');
-      },
-      NAMED,
-      port,
-    );
+    await replace(async (_, res) => {
+      res.flushHeaders();
+      await going.promise;
+      res.write('event');
+      await once(res, 'close');
+    });
     const response = await post();
     assert.equal(response.status, 200);
     going.resolve();
@@ -111,17 +99,12 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
   });
 
   it('ends the request to the proxy if the agent hangs up, and counts no failure', async () => {
-    await stop();
     const ended = Promise.withResolvers<void>();
-    await listen(
-      (_, res) => {
-        res.once('close', ended.resolve);
-        if (got.length === 1) res.write('event');
-        else res.end('event');
-      },
-      NAMED,
-      port,
-    );
+    await replace((_, res) => {
+      res.once('close', ended.resolve);
+      if (got.length === 1) res.write('event');
+      else res.end('event');
+    });
     const abort = new AbortController();
     await fetch(`${relay.url}/v1/messages`, { method: 'POST', body: '{}', signal: abort.signal });
     abort.abort();
@@ -147,8 +130,7 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
   }
 
   it('breaks off a response that has begun if the proxy dies', async () => {
-    await stop();
-    await listen((_, res) => res.write('half', () => void stop()), NAMED, port);
+    await replace((_, res) => res.write('half', () => void stop()));
     const response = await post();
     assert.equal(response.status, 200);
     await assert.rejects(response.text());
@@ -162,8 +144,7 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
   ] as const) {
     it(`gives no prompt to a program ${what} that has taken over the port of the proxy`, async () => {
       assert.equal(await (await post()).text(), 'answered');
-      await stop();
-      await listen((_, res) => res.end('stolen'), name, port);
+      await replace((_, res) => res.end('stolen'), name);
       const words = `another program than the proxy answers on http://127.0.0.1:${port}: start the proxy there`;
       const { message } = await refusal();
       assert.ok(message.startsWith(words), message);

@@ -8,6 +8,7 @@ import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import type { RequestListener } from 'node:http';
 import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
+import { AGENT_NAMES } from '../../lib/commands/agents.ts';
 import { printable } from '../../lib/text.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { standInAgents } from '../support/processes/stand-in-agents.ts';
@@ -30,6 +31,35 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
       assert.deepEqual([code, started().answer, stderr], [0, 'answered', '']);
       assert.ok(proxy.asked.includes(`POST ${path}`), proxy.asked.join());
       assert.deepEqual(started().args.slice(-2), ['-x', 'y z']);
+    });
+  }
+
+  for (const agent of AGENT_NAMES) {
+    it(`hands ${agent} the arguments, variables and files that agents/${agent}.txt records`, async () => {
+      const env = environment({ WHAT: 'look' });
+      const { code, stderr } = await runCommand(['run', agent, ...MODEL, '--', 'ARGS'], { env });
+      assert.equal(code, 0, stderr);
+      const { args, env: given } = started();
+      const added = Object.entries(given).filter(([name, value]) => env[name] !== value);
+      const found = [
+        ...args.map(shown),
+        'environment:',
+        ...added.map(([name, value]) => `${name}=${shown(value)}`).sort(),
+        ...args
+          .filter((arg) => arg.startsWith(directory))
+          .map((file) => `${file}:\n${readFileSync(file, 'utf8')}`),
+        '',
+      ]
+        .join('\n')
+        .replaceAll(/127\.0\.0\.1:\d+/g, '127.0.0.1:PORT')
+        .replaceAll(directory, 'DIRECTORY');
+      const file = join(import.meta.dirname, `agents/${agent}.txt`);
+      if (process.env['RECORD_AGENTS'] === '1') writeFileSync(file, found);
+      assert.equal(
+        found,
+        readFileSync(file, 'utf8'),
+        'if that is meant: RECORD_AGENTS=1 npx node --test test/commands/run.test.ts',
+      );
     });
   }
 
@@ -68,13 +98,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   }
 
   it('starts codex with harmless settings and a prompt that resemble those that could bypass the proxy', async () => {
-    const args = [
-      'exec',
-      '-c',
-      'model_reasoning_effort="low"',
-      '--config=tools.otel=1',
-      'model_provider = x?',
-    ];
+    const settings = ['-c', 'model_reasoning_effort="low"', '--config=tools.otel=1'];
+    const args = ['exec', ...settings, 'model_provider = x?'];
     assert.equal((await run(['codex', ...MODEL, '--', ...args], { WHAT: 'ask' })).code, 0);
     assert.deepEqual(started().args.slice(-args.length), args);
   });
@@ -164,16 +189,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     }
   });
 
-  for (const forged of [
-    '{env:GITHUB_TOKEN}',
-    '{file:~/.npmrc}',
-    '-c',
-    '__proto__',
-    'a b',
-    'a"b',
-    '$(id)',
-    'a'.repeat(257),
-  ]) {
+  for (const forged of ['{env:GITHUB_TOKEN}', '-c', '__proto__', 'a b', '$(id)', 'a'.repeat(257)]) {
     it(`does not take a model named ${printable(forged, 20)} from the list`, async () => {
       proxy.models = { data: [{ id: forged }] };
       const { code, stderr } = await run(['claude']);
@@ -303,3 +319,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     });
   }
 });
+
+/** JSON over several lines, anything else as it is. */
+function shown(text: string): string {
+  return text.startsWith('{') ? JSON.stringify(JSON.parse(text), undefined, 2) : text;
+}

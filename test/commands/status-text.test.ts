@@ -1,4 +1,3 @@
-/** What a person reads of a status report: the view, as a terminal shows it. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { toText } from '../../lib/commands/status-text.ts';

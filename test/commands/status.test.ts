@@ -1,13 +1,12 @@
-/** The command `status` against a listener that answers as told, and against nobody. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { STATUS as COMMAND } from '../../lib/commands/status.ts';
 import { parseArgv } from '../../lib/config/argv.ts';
 import { type Ran, runCommand } from '../support/processes/command.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
 import { clockOf } from '../support/remote/fake-clock.ts';
+import { listening } from '../support/remote/loopback.ts';
 import { words } from '../support/remote/standing.ts';
 
 const REPORT = {
@@ -33,18 +32,9 @@ const serving =
   (req, res) =>
     void res.writeHead(req.url === '/status' ? 200 : 404).end(JSON.stringify(report));
 
-/** A listener on loopback while `use` runs. */
-async function listening<T>(listener: RequestListener, use: (address: string) => Promise<T>): Promise<T> {
-  const server = createServer(listener).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  try {
-    return await use(`127.0.0.1:${(server.address() as AddressInfo).port}`);
-  } finally {
-    server.closeAllConnections();
-    server.close();
-    await once(server, 'close');
-  }
-}
+/** The address of a listener on loopback. */
+const listen = async (t: TestContext, listener: RequestListener): Promise<string> =>
+  `127.0.0.1:${(await listening(t, createServer(listener))).port}`;
 
 const status = (
   argv: readonly string[],
@@ -64,29 +54,26 @@ describe('the command status', { timeout: 600_000 }, () => {
     ],
     [FAILING, 50, /✗ t: r\n/],
   ] as const) {
-    it(`exits with ${code}, and says ${said}`, async () => {
-      const found = await listening(serving(report), (address) => status(['--admin-address', address]));
+    it(`exits with ${code}, and says ${said}`, async (t) => {
+      const found = await status(['--admin-address', await listen(t, serving(report))]);
       assert.deepEqual([found.code, found.stderr], [code, '']);
       assert.match(found.stdout, said);
       assert.match(found.stdout, /Requests in flight +3 /);
     });
   }
 
-  it('prints with --json what the proxy says, with control characters escaped', async () => {
+  it('prints with --json what the proxy says, with control characters escaped', async (t) => {
     const evil = { ...REPORT, version: '\u009b31m\u202e' };
-    const { code, stdout } = await listening(serving(evil), (address) =>
-      status(['--json', '--admin-address', address]),
-    );
+    const { code, stdout } = await status(['--json', '--admin-address', await listen(t, serving(evil))]);
     assert.equal(code, 0);
     assert.deepEqual(JSON.parse(stdout), evil);
     assert.doesNotMatch(stdout, /[\u007f-\u009f\u202e]/);
   });
 
-  it('says without --admin-address, as healthcheck does, whether the proxy is ready, and how to see more', async () => {
-    const { code, stdout, stderr } = await listening(
-      (req, res) => void res.writeHead(req.url === '/readyz' ? 204 : 404).end(),
-      (address) => status(['--listen-address=127.0.0.1', `--port=${address.split(':')[1]}`]),
-    );
+  it('says without --admin-address, as healthcheck does, whether the proxy is ready, and how to see more', async (t) => {
+    const ready = createServer((req, res) => void res.writeHead(req.url === '/readyz' ? 204 : 404).end());
+    const { port } = await listening(t, ready);
+    const { code, stdout, stderr } = await status(['--listen-address=127.0.0.1', `--port=${port}`]);
     assert.deepEqual([code, stdout], [0, 'ready\n']);
     assert.match(stderr, /^To see more, start the proxy with --admin-address 127\.0\.0\.1:9090,/);
   });
@@ -106,26 +93,21 @@ describe('the command status', { timeout: 600_000 }, () => {
     ],
   ];
   for (const [what, listener, words] of hints) {
-    it(`says what to do if --admin-address leads to ${what}`, async () => {
-      let address = '';
-      const asked = await listening(listener ?? (() => {}), async (open) => {
-        address = open;
-        return listener && status(['--admin-address', open]);
-      });
-      const { code, stdout, stderr } = asked ?? (await status(['--admin-address', address]));
+    it(`says what to do if --admin-address leads to ${what}`, async (t) => {
+      const address = listener === undefined ? `127.0.0.1:${await freePort()}` : await listen(t, listener);
+      const { code, stdout, stderr } = await status(['--admin-address', address]);
       assert.deepEqual([code, stdout], [1, '']);
       assert.match(stderr, words);
     });
   }
 
-  it('prints colours only to a terminal, and not with NO_COLOR', async () => {
-    await listening(serving(), async (address) => {
-      const look = async (env: Record<string, string>, terminal: object): Promise<boolean> =>
-        (await status(['--admin-address', address], env, terminal)).stdout.includes('\u001b');
-      assert.equal(await look({}, { isTTY: true }), true);
-      assert.equal(await look({}, {}), false);
-      assert.equal(await look({ NO_COLOR: '1' }, { isTTY: true }), false);
-    });
+  it('prints colours only to a terminal, and not with NO_COLOR', async (t) => {
+    const address = await listen(t, serving());
+    const look = async (env: Record<string, string>, terminal: object): Promise<boolean> =>
+      (await status(['--admin-address', address], env, terminal)).stdout.includes('\u001b');
+    assert.equal(await look({}, { isTTY: true }), true);
+    assert.equal(await look({}, {}), false);
+    assert.equal(await look({ NO_COLOR: '1' }, { isTTY: true }), false);
   });
 });
 
@@ -152,26 +134,25 @@ describe('status --watch', { timeout: 600_000 }, () => {
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;
 
-  it('redraws the status in place on a terminal, with no more lines than fit, and restores the terminal at the end', async () => {
-    const { code, text } = await listening(serving(), (address) =>
-      watch(address, (written) => times(written, '\u001b[J') === 2, [], { isTTY: true, rows: 4 }),
-    );
+  it('redraws the status in place on a terminal, with no more lines than fit, and restores the terminal at the end', async (t) => {
+    const drawnTwice = (written: string): boolean => times(written, '\u001b[J') === 2;
+    const terminal = { isTTY: true, rows: 4 };
+    const { code, text } = await watch(await listen(t, serving()), drawnTwice, [], terminal);
     assert.equal(code, 0);
     assert.equal(times(text, '\u001b[H'), 2);
     assert.equal(times(text, '\u001b[K\n'), 6);
     assert.ok(text.startsWith('\u001b[?7l') && text.endsWith('\u001b[?7h'));
   });
 
-  it('goes on while the proxy does not answer, and with --json prints one object per line', async () => {
+  it('goes on while the proxy does not answer, and with --json prints one object per line', async (t) => {
     let asked = 0;
     const flaky: RequestListener = (req, res) => {
       asked += 1;
       if (asked === 2) req.socket.destroy();
       else serving()(req, res);
     };
-    const { code, text } = await listening(flaky, (address) =>
-      watch(address, (written) => times(written, '\n') === 3, ['--json']),
-    );
+    const three = (written: string): boolean => times(written, '\n') === 3;
+    const { code, text } = await watch(await listen(t, flaky), three, ['--json']);
     assert.equal(code, 0);
     const lines = text
       .trim()

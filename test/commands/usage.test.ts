@@ -1,7 +1,3 @@
-/**
- * `privatemode-proxy usage`: the real command on receipts of the real writer, and what it does with lines
- * that are none.
- */
 import assert from 'node:assert/strict';
 import { appendFileSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

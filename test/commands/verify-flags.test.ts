@@ -1,4 +1,3 @@
-/** The command line of `verify`: what is refused, and what its help promises. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { VERIFY_FLAGS, verifyRequest } from '../../lib/commands/verify-flags.ts';
@@ -56,17 +55,14 @@ describe('the command line of verify', () => {
   });
 });
 
-describe('verify --help', () => {
-  it('names every flag that is not hidden, and every exit code', async () => {
-    const { stdout } = await verifyCommand(['--help']);
-    const named = [...stdout.matchAll(/^ {2}(?:-., | {4})--([a-z-]+)/gm)].map(([, name]) => name);
-    const ofService = ['api-endpoint', 'api-key', 'manifest-path', 'protocol-version'];
-    assert.deepEqual(named, [...ofService, ...OWN_FLAGS, 'verbose', 'help']);
-    for (const [outcome, { exitCode }] of Object.entries(OUTCOMES)) {
-      assert.match(stdout, new RegExp(`^ +${exitCode} +${outcome} `, 'm'));
-    }
-    assert.match(stdout, /^ +35 +accepted +under roots that are not those of AMD and/m);
-    for (const { name } of FLAGS.filter(({ hidden }) => hidden))
-      assert.ok(!stdout.includes(`--${name}`), name);
-  });
+it('verify --help names every flag that is not hidden, and every exit code', async () => {
+  const { stdout } = await verifyCommand(['--help']);
+  const named = [...stdout.matchAll(/^ {2}(?:-., | {4})--([a-z-]+)/gm)].map(([, name]) => name);
+  const ofService = ['api-endpoint', 'api-key', 'manifest-path', 'protocol-version'];
+  assert.deepEqual(named, [...ofService, ...OWN_FLAGS, 'verbose', 'help']);
+  for (const [outcome, { exitCode }] of Object.entries(OUTCOMES)) {
+    assert.match(stdout, new RegExp(`^ +${exitCode} +${outcome} `, 'm'));
+  }
+  assert.match(stdout, /^ +35 +accepted +under roots that are not those of AMD and/m);
+  for (const { name } of FLAGS.filter(({ hidden }) => hidden)) assert.ok(!stdout.includes(`--${name}`), name);
 });

@@ -1,4 +1,3 @@
-/** `verify` against a whole simulated deployment: what it asks, what it says, and what it leaves behind. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -85,6 +84,16 @@ describe('verify of a live service', () => {
     });
   }
 
+  it('counts collateral as missing that a record lacks: nothing is proved', async () => {
+    const saved = join(directory, 'saved-tdx');
+    assert.equal((await verify('tdx', '--save', saved)).code, 0);
+    writeFileSync(saved, JSON.stringify({ ...recordIn(saved), collateral: [] }));
+    const { code, json } = await verifyAgain(saved);
+    const { outcome, failure } = json();
+    assert.deepEqual([code, outcome, failure?.code], [40, 'unavailable', 'collateral_unavailable']);
+    assert.match(failure?.found ?? '', /the record has no answer to intel/);
+  });
+
   it('saves one file for its owner only, with the manifest byte for byte, and without the API key and the secret', async () => {
     const { secrets, manifest } = simulators.snp;
     const saved = join(directory, 'saved-once');
@@ -137,10 +146,8 @@ describe('verify of a live service', () => {
     writeFileSync(path, `${Buffer.from(simulators.snp.manifest).toString('utf8')}\n`);
     const { code, stdout } = await verify('snp', '--manifest-path', path);
     assert.equal(code, 10);
-    assert.match(
-      stdout,
-      /^✗ The expected manifest\n[^✗]+ {2}check +manifest\.expected .* \[manifest_mismatch\]$/m,
-    );
+    const words = /^✗ The expected manifest\n[^✗]+ {2}check +manifest\.expected .* \[manifest_mismatch\]$/m;
+    assert.match(stdout, words);
     assert.match(stdout, /^Find out what changed, and who says so/m);
     simulators.snp.faults.set('evidence-signature', true);
     const forged = await verify('snp', '--manifest-path', path);

@@ -91,17 +91,31 @@ describe('any command line', () => {
     `--${flag.name}`,
     ...(flag.aliases ?? []).map(({ name }) => `--${name}`),
   ]);
+  const value = fc.oneof(
+    ...[fc.string(), fc.double().map(String), fc.bigInt().map(String), fc.webUrl()],
+    fc
+      .tuple(fc.double({ min: 0, max: 1e9 }), fc.constantFrom('ms', 's', 'm', 'h', 'd'))
+      .map((pair) => pair.join('')),
+    fc.tuple(fc.domain(), fc.nat(99_999)).map((pair) => pair.join(':')),
+  );
+  const pair = fc.tuple(fc.constantFrom(...names), value).map(([name, given]) => `${name}=${given}`);
   const word = fc.oneof(
     fc.constantFrom(...names, '-l', '-h', '--', '-'),
-    fc.tuple(fc.constantFrom(...names), fc.string()).map(([name, value]) => `${name}=${value}`),
+    pair,
     fc.string({ unit: 'binary' }),
   );
+  const line = fc.oneof(
+    pair.map((one) => [one]),
+    fc.array(word, { maxLength: 6 }),
+  );
 
-  it('gives a configuration or a typed error', () => {
+  it('gives a configuration whose numbers are finite, or a typed error', () => {
     fc.assert(
-      fc.property(fc.array(word, { maxLength: 6 }), (argv) => {
+      fc.property(line, (argv) => {
         try {
-          parseConfig(argv, {}, () => new Uint8Array());
+          const { config } = parseConfig(argv, {}, () => new Uint8Array());
+          for (const [setting, read] of Object.entries(config))
+            assert.ok(typeof read !== 'number' || Number.isFinite(read), `${setting} is ${read}`);
         } catch (thrown) {
           assert.ok(thrown instanceof PrivatemodeError, String(thrown));
           assert.ok(['config_invalid', 'unsafe_roots_refused'].includes(thrown.code));

@@ -71,6 +71,7 @@ const ROWS: readonly Row[] = [
       ['sk-1', { key: 'sk-1', path: undefined, setting: '--api-key' }],
       ['@key.txt', { key: 'sk-file', path: 'key.txt', setting: '--api-key' }],
       ['-a-dash', { key: '-a-dash', path: undefined, setting: '--api-key' }],
+      ['abc@def ghi', { key: 'abc@def ghi', path: undefined, setting: '--api-key' }],
     ],
     '| |two\nlines|schlüssel| sk|@missing.txt',
   ),

@@ -1,4 +1,3 @@
-/** The file of --manifest-path, which is followed. */
 import assert from 'node:assert/strict';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -57,9 +57,7 @@ describe('--help', () => {
       ...(flag.hidden ? [flag.name] : []),
       ...(flag.aliases ?? []).map(({ name }) => name),
     ]);
-    assert.deepEqual(
-      unlisted.filter((name) => help.includes(`--${name}`)),
-      [],
-    );
+    const listed = unlisted.filter((name) => help.includes(`--${name}`));
+    assert.deepEqual(listed, []);
   });
 });

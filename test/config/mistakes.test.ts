@@ -1,4 +1,3 @@
-/** The likely mistakes of a first hour: one line on the terminal, which names what is wrong, and no key. */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -38,12 +37,10 @@ describe('a mistake on the command line', () => {
     [['verify', '--save=FILE'], '--api-key @FILE (or PRIVATEMODE_API_KEY)'],
     [['verify', '--api-key=k', '--save=~/proof'], '$HOME'],
     [['--dump-requests', 'true'], '--flag=true'],
-    [['--dump-requests=yes'], 'true or false, not "yes"'],
     [['--port'], 'flag needs an argument: --port PORT'],
     [['--api-key', '--port', '8080'], '--api-key took --port'],
     [['--api-key', 'DIR/key.txt'], 'write @ in front of it'],
     [['--port=8080\n'], 'not "8080\\n"'],
-    [['--shutdown-grace=600h'], 'from 0ms to 576h'],
     [['receipts', 'verify', '--since', '2026-02-29'], '--since wants a day'],
     [['usage', '--by=endpoint'], 'one of client, model, day'],
     [
@@ -80,11 +77,10 @@ describe('a mistake on the command line', () => {
       [['--api-key=sk-CANARY', '--api-key', 'sk-CANARY2'], 'api-key'],
       [['--port=1', '--port=1']],
       [['--model-alias=a=b', '--model-alias=c=d']],
-    ] as [string[], string?][])
-      assert.deepEqual(
-        parseArgv(argv).warnings,
-        name === undefined ? [] : [`--${name} is given more than once, and only the last counts`],
-      );
+    ] as [string[], string?][]) {
+      const told = name === undefined ? [] : [`--${name} is given more than once, and only the last counts`];
+      assert.deepEqual(parseArgv(argv).warnings, told);
+    }
   });
 
   it('a wrong variable of the environment is reported by its name by every command that reads it', async () => {

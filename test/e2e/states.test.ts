@@ -16,13 +16,17 @@ it('a program says in every view that the service is verified, then rejected, th
 }, async (t) => {
   const { simulator, flags, env, close } = await startRemote();
   t.after(() => close());
-  const admin = await freePort();
-  const listeners = ['--port=0', `--admin-address=127.0.0.1:${admin}`, '--shutdown-grace=1s'];
+  const [admin, other] = [await freePort(), await freePort()];
+  const addresses = [`--admin-address=127.0.0.1:${admin}`, `--metrics-address=127.0.0.1:${other}`];
+  const listeners = ['--port=0', ...addresses, '--shutdown-grace=1s'];
   const proxy = await startProxyProcess([...flags, ...listeners], env);
   t.after(() => proxy.stop('SIGKILL'));
   const ask = async (): Promise<number> => (await askChat(proxy)).status;
   assert.equal(await ask(), 200);
   await assertEveryView(proxy, admin, 'verified');
+  const metrics = await (await fetch(`http://127.0.0.1:${other}/metrics`)).text();
+  assert.match(metrics, /^privatemode_proxy_requests_total\{.*route="chat".*\} 1$/m);
+  assert.equal((await fetch(`http://127.0.0.1:${other}/status`)).status, 404);
 
   simulator.faults.set('evidence-debug', true);
   simulator.secrets.dropAll();
@@ -30,10 +34,8 @@ it('a program says in every view that the service is verified, then rejected, th
   const readyz = async (): Promise<string> => (await fetch(`${proxy.url}/readyz`)).text();
   await eventually('the second rejection', async () => (await readyz()).startsWith('rejected:'));
   await assertEveryView(proxy, admin, 'rejected');
-  assert.match(
-    proxy.log(),
-    /level=ERROR msg="Not verified: the service is rejected" condition=service_rejected /,
-  );
+  const rejected = /level=ERROR msg="Not verified: the service is rejected" condition=service_rejected /;
+  assert.match(proxy.log(), rejected);
 
   simulator.faults.clear();
   await eventually('an answer', async () => (await ask()) === 200);

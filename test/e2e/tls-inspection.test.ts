@@ -1,9 +1,6 @@
-/**
- * Appliances that open TLS between the proxy and the service: without their authority nothing is sent, and
- * with it they read no word of a prompt or an answer.
- */
 import assert from 'node:assert/strict';
 import { before, describe, it, type TestContext } from 'node:test';
+import { watchConnections } from '../support/doors/connections.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { serveInspector } from '../support/processes/inspector.ts';
 import { serveConnectProxy } from '../support/remote/loopback.ts';
@@ -30,16 +27,13 @@ async function behindAppliance(t: TestContext, opens: readonly string[]) {
   const { simulator } = scene;
   const inspector = await serveInspector(t, shown, simulator);
   const opened = new Set(opens);
-  const { port } = await serveConnectProxy(t, {
+  const { port, seen } = await serveConnectProxy(t, {
     route: (target) => (opened.has(target.split(':')[0] as string) ? inspector : simulator),
   });
-  return {
-    ...scene,
-    opened,
-    inspector,
-    https_proxy: `http://127.0.0.1:${port}`,
-    flags: hostsAt(HOSTS.api, HOSTS.cdn, HOSTS.vendor),
-  };
+  const flags = hostsAt(HOSTS.api, HOSTS.cdn, HOSTS.vendor);
+  const start = (authority: string) =>
+    scene.start({ SSL_CERT_FILE: scene.bundle(authority), https_proxy: `http://127.0.0.1:${port}` }, flags);
+  return { simulator, opened, inspector, start, targets: () => seen.map(({ target }) => target) };
 }
 
 const logged = (lines: readonly Record<string, unknown>[], words: RegExp): Promise<string> =>
@@ -60,9 +54,7 @@ describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
   it('is named in the log wherever it stands before verification, and nothing is encrypted for it', async (t) => {
     for (const host of EVERY_HOST) {
       const scene = await behindAppliance(t, [host]);
-      const SSL_CERT_FILE = scene.bundle(scene.simulator.caPem);
-      const env = { SSL_CERT_FILE, https_proxy: scene.https_proxy };
-      const { proxy, lines } = await scene.start(env, scene.flags);
+      const { proxy, lines } = await scene.start(scene.simulator.caPem);
       assertExplains(await logged(lines, /unknown authority.*"remedy"/), host);
       assert.equal(proxy.session.current(), undefined);
       const { secret, inference } = scene.simulator.counts;
@@ -72,11 +64,7 @@ describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
 
   it('is named in the 502 response and in the log if it appears in front of the API after verification', async (t) => {
     const scene = await behindAppliance(t, []);
-    const SSL_CERT_FILE = scene.bundle(scene.simulator.caPem);
-    const { proxy, lines } = await scene.start(
-      { SSL_CERT_FILE, https_proxy: scene.https_proxy },
-      scene.flags,
-    );
+    const { proxy, lines } = await scene.start(scene.simulator.caPem);
     await proxy.session.acquire({ timeoutMs: 20_000 });
     scene.opened.add(HOSTS.api);
     const { status, text } = await streamChat(proxy, CANARY);
@@ -88,31 +76,35 @@ describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
   });
 });
 
-describe('a TLS inspection appliance that SSL_CERT_FILE names', () => {
-  it('lets attestation and requests through, as the log says, and reads no word of prompt or answer', async (t) => {
-    const scene = await behindAppliance(t, EVERY_HOST);
-    const SSL_CERT_FILE = scene.bundle(appliance.pem);
-    const { proxy, lines } = await scene.start(
-      { SSL_CERT_FILE, https_proxy: scene.https_proxy },
-      scene.flags,
-    );
-    await logged(lines, /Coordinator manifest fetched successfully/);
-    const { status, text } = await streamChat(proxy, CANARY);
-    assert.equal(status, 200);
-    assert.ok(text.includes(CANARY) && text.endsWith('data: [DONE]\n\n'), text);
+it('a TLS inspection appliance that SSL_CERT_FILE names lets attestation and requests through by CONNECT, as the log says, and reads no word of prompt or answer', async (t) => {
+  const scene = await behindAppliance(t, EVERY_HOST);
+  const connections = watchConnections();
+  t.after(() => connections.end());
+  const { proxy, lines } = await scene.start(appliance.pem);
+  await logged(lines, /Coordinator manifest fetched successfully/);
+  await proxy.session.acquire({ timeoutMs: 20_000 });
+  const expected = EVERY_HOST.map((host) => `${host}:443`);
+  assert.deepEqual([...new Set(scene.targets())].sort(), expected);
+  const control = scene.targets().length;
+  const { status, text } = await streamChat(proxy, CANARY);
+  assert.equal(status, 200);
+  assert.deepEqual(scene.targets().slice(control), [`${HOSTS.api}:443`]);
+  // Names that resolve nowhere: only the HTTP proxy can know where they are.
+  const direct = connections.targets().filter((target) => target.includes('sim.test'));
+  assert.deepEqual(direct, []);
+  assert.ok(text.includes(CANARY) && text.endsWith('data: [DONE]\n\n'), text);
 
-    const read = scene.inspector.read();
-    // It did open everything: of each path it knows the requests, and of ours the answer's frame.
-    for (const line of [
-      'GET /privatemode/v2/manifest.json',
-      'POST /privatemode/v1/attest',
-      'POST /privatemode/v1/secret',
-      'POST /v1/chat/completions',
-      'data: [DONE]',
-    ]) {
-      assert.ok(read.includes(line), `it did not read ${line}`);
-    }
-    assert.ok(!read.includes(CANARY), 'it read the prompt or the answer');
-    assert.equal(scene.simulator.exchanges.last()?.opened.includes(CANARY), true);
-  });
+  const read = scene.inspector.read();
+  // It did open everything: of each path it knows the requests, and of ours the answer's frame.
+  for (const line of [
+    'GET /privatemode/v2/manifest.json',
+    'POST /privatemode/v1/attest',
+    'POST /privatemode/v1/secret',
+    'POST /v1/chat/completions',
+    'data: [DONE]',
+  ]) {
+    assert.ok(read.includes(line), `it did not read ${line}`);
+  }
+  assert.ok(!read.includes(CANARY), 'it read the prompt or the answer');
+  assert.equal(scene.simulator.exchanges.last()?.opened.includes(CANARY), true);
 });

@@ -1,4 +1,3 @@
-/** Connections that the program opens ahead of its requests, and their end. */
 import assert from 'node:assert/strict';
 import { connect, createServer } from 'node:net';
 import { it } from 'node:test';

@@ -40,7 +40,7 @@ export interface ChatResponse {
 const PATHS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
 
 /** The request body of a question. */
-export const bodyOf = ({ style, mode, model, prompt, padding = 0 }: Question): string =>
+const bodyOf = ({ style, mode, model, prompt, padding = 0 }: Question): string =>
   JSON.stringify({
     model,
     messages: [{ role: 'user', content: prompt }],

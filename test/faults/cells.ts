@@ -2,7 +2,7 @@
 import { ERRORS, type ErrorCode } from '../../lib/errors.ts';
 
 /** Counters as plain objects: names of lib/observe/counters.ts, a map as an object of its counts. */
-export type Counted = Readonly<Record<string, number | Readonly<Record<string, number>>>>;
+type Counted = Readonly<Record<string, number | Readonly<Record<string, number>>>>;
 
 export interface Cell {
   readonly status: number;

@@ -1,7 +1,3 @@
-/**
- * Nothing that is secret is left lying about: after requests of every kind, good and bad, the prompt, the key
- * and the secrets are searched for in everything that was written, logged or answered.
- */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';

@@ -13,33 +13,18 @@ import { proxyAlone } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { type ApiStyle, ask, type ChatResponse, type Mode } from './ask.ts';
-import { type Cell, type Counted, summary } from './cells.ts';
+import { type Cell, summary } from './cells.ts';
 import { type FaultRow, faultName, MATRIX, PROXIES } from './matrix.ts';
 
-const plain = ({ proxy }: Pick<Stack, 'proxy'>): Counted =>
-  Object.fromEntries(
-    Object.entries(proxy.counters).map(([name, value]) => [
-      name,
-      value instanceof Map ? Object.fromEntries(value) : (value as number),
-    ]),
+/** Counts by name, those of a map or an object as `name.key`. */
+const flat = (counters: object): Map<string, number> =>
+  new Map(
+    Object.entries(counters).flatMap(([name, value]) => {
+      if (typeof value === 'number') return [[name, value]];
+      const counts: [string, number][] = value instanceof Map ? [...value] : Object.entries(value);
+      return counts.map(([key, count]) => [`${name}.${key}`, count]);
+    }),
   );
-
-/** What was added to the counters since `before`; those that stayed are left out. */
-function countersSince(before: Counted, stack: Stack): Record<string, Counted[string]> {
-  const added: Record<string, Counted[string]> = {};
-  for (const [name, now] of Object.entries(plain(stack))) {
-    const old = before[name];
-    if (typeof now === 'number') {
-      if (now !== old) added[name] = now - Number(old);
-      continue;
-    }
-    const counts = Object.entries(now)
-      .map(([key, count]) => [key, count - ((old as Record<string, number>)[key] ?? 0)] as const)
-      .filter(([, count]) => count !== 0);
-    if (counts.length > 0) added[name] = Object.fromEntries(counts);
-  }
-  return added;
-}
 
 const CANARIES = newCanaries();
 /** The model answers with the same words, so that both directions carry the canary. */
@@ -107,15 +92,19 @@ describe('the fault matrix', () => {
               await ask(stack.url, { ...PLAIN, model: PREPARATIONS[row.connection] });
               await watched.verify({ upstream: 1 });
             }
-            const before = proxyAlone('counters') ? undefined : plain(stack);
+            const before = proxyAlone('counters') ? undefined : flat(stack.proxy.counters);
             const lines = stack.logLines.length;
             const response = await ask(stack.url, question(row, style, mode));
             assertSeen(response, cell, mode);
             const shown = [JSON.stringify(response.headers), JSON.stringify(response.error ?? '')];
             if (response.status >= 400) shown.push(response.body);
             await watched.verify({ upstream: cell.upstream, shown });
-            if (before !== undefined)
-              assertTold(stack.logLines.slice(lines), countersSince(before, stack), cell);
+            if (before === undefined) return;
+            const counted = [...flat(stack.proxy.counters)].flatMap(([name, count]) => {
+              const added = count - (before.get(name) ?? 0);
+              return added === 0 ? [] : [[name, added] as const];
+            });
+            assertTold(stack.logLines.slice(lines), new Map(counted), cell);
           } finally {
             if (row.proxy === 'fresh') await stack.close();
           }
@@ -160,10 +149,10 @@ function assertSeen(response: ChatResponse, cell: Cell, mode: Mode): void {
 }
 
 /** What the operator is told, by lines of the log and by what the counters got. */
-function assertTold(logLines: readonly string[], added: Counted, cell: Cell): void {
+function assertTold(logLines: readonly string[], added: ReadonlyMap<string, number>, cell: Cell): void {
   // The code of an error is that of the line in the log.
-  const { bytes: _, errors: __, ...counted } = added;
-  assert.deepEqual(counted, cell.counters, 'counters');
+  const counted = [...added].filter(([name]) => !/^(?:bytes|errors)\./.test(name));
+  assert.deepEqual(new Map(counted), flat(cell.counters), 'counters');
   const lines = logLines.map((line) => JSON.parse(line));
   // A condition is logged when it begins or grows worse, not by each request: test/e2e/conditions.test.ts.
   const loud = lines.filter(
@@ -172,11 +161,8 @@ function assertTold(logLines: readonly string[], added: Counted, cell: Cell): vo
   assert.deepEqual(loud.map(label), cell.log, 'log');
   const { status, code, shows } = cell;
   const ends = lines.filter(({ level, msg }) => level === 'INFO' && msg === 'Request ended');
-  assert.deepEqual(
-    ends.map((line) => [line.outcome, line.status, line.code]),
-    [[outcomeOf(cell), status, code]],
-    'the line of the request',
-  );
+  const ended = ends.map((line) => [line.outcome, line.status, line.code]);
+  assert.deepEqual(ended, [[outcomeOf(cell), status, code]], 'the line of the request');
   if (shows !== 'answer') return;
   const { tokensIn, tokensOut } = ends[0];
   assert.ok(tokensIn > 0 && tokensOut > 0, `${tokensIn} and ${tokensOut} tokens`);

@@ -27,7 +27,12 @@ import {
 } from '../support/remote/attack-generator.ts';
 import { cutAnywhere } from '../support/remote/chunkings.ts';
 import { fixedCipher } from '../support/remote/exchange-fixture.ts';
-import { essenceOfBody, type HonestExchange, PLAIN } from '../support/remote/honest-exchanges.ts';
+import {
+  elementsInOrder,
+  essenceOfBody,
+  type HonestExchange,
+  PLAIN,
+} from '../support/remote/honest-exchanges.ts';
 import { sealedMessages } from '../support/remote/sealing.ts';
 
 const RECORDINGS = recordings();
@@ -105,13 +110,6 @@ function streamVerdict({ exchange, essences }: Recording, { text, failure }: Ope
   return delivered.length === 0 ? 'an error' : 'honest, then an error';
 }
 
-const byText = (a: string, b: string): number => (a < b ? -1 : 1);
-/** The elements of an array in the order of their sequence. */
-const inOrder = (elements: readonly unknown[]): unknown[] =>
-  Object.keys(elements)
-    .sort(byText)
-    .map((index) => elements[Number(index)]);
-
 const isObject = (value: unknown): boolean =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 /** What may stand in clear in an error, and of which form: a gateway says nothing with it. */
@@ -135,8 +133,8 @@ function wholeVerdict({ exchange, essences }: Recording, { text, failure }: Open
   if (api !== 'unstructured')
     return isDeepStrictEqual(essenceOfBody(api, body), whole) ? 'honest' : 'neither';
   // An array has no end that is authenticated: elements at the end of the sequence can be missing.
-  const elements = Array.isArray(body) ? inOrder(body) : [{}];
-  return isBeginning(elements, inOrder(whole as unknown[])) ? 'honest' : 'neither';
+  const elements = Array.isArray(body) ? elementsInOrder(body) : [{}];
+  return isBeginning(elements, elementsInOrder(whole as unknown[])) ? 'honest' : 'neither';
 }
 
 const verdictOf = (recording: Recording, opened: Opened): Verdict =>
@@ -237,30 +235,28 @@ async function openTranslated(
     : body;
 }
 
-describe('responses that a gateway edits, translated for the Responses API', () => {
-  it('have a complete tool call or an end only if the chat response is the honest one', async () => {
-    const counts = { whole: 0, failed: 0 };
-    const property = fc.asyncProperty(
-      fc.constantFrom(...CHATS),
-      generatedAttack,
-      fc.array(fc.nat(), { maxLength: 3 }),
-      async (recording, attack, cuts) => {
-        const { cipher, messages } = sealedRequest(recording);
-        const wire = wireTextOf(recording, attacked(recording, attack, messages));
-        const verdict = verdictOf(recording, await open(recording.exchange, cipher, wire, cuts));
-        const translated = await openTranslated(recording, sealedRequest(recording).cipher, wire, cuts);
-        const { text, failure } = translated;
-        const isError = /event: response\.failed\n[^\n]*\n\n$/.test(text);
-        const isWhole = recording.exchange.events === undefined ? failure === undefined : PROMISES.test(text);
-        counts[isWhole ? 'whole' : 'failed'] += 1;
-        const told = report(recording, attack, translated);
-        assert.ok(!isWhole || (verdict === 'honest' && !isError), told);
-        assert.ok(!DISHONEST.test(text), told);
-        // What fails says so, but for a body of which nothing is shown.
-        assert.ok(isWhole || isError || text === '', told);
-      },
-    );
-    await fc.assert(property, { seed: 20261124, numRuns: 2_000 });
-    assert.ok(Math.min(counts.whole, counts.failed) > 50, JSON.stringify(counts));
-  });
+it('responses that a gateway edits, translated for the Responses API, have a complete tool call or an end only if the chat response is the honest one', async () => {
+  const counts = { whole: 0, failed: 0 };
+  const property = fc.asyncProperty(
+    fc.constantFrom(...CHATS),
+    generatedAttack,
+    fc.array(fc.nat(), { maxLength: 3 }),
+    async (recording, attack, cuts) => {
+      const { cipher, messages } = sealedRequest(recording);
+      const wire = wireTextOf(recording, attacked(recording, attack, messages));
+      const verdict = verdictOf(recording, await open(recording.exchange, cipher, wire, cuts));
+      const translated = await openTranslated(recording, sealedRequest(recording).cipher, wire, cuts);
+      const { text, failure } = translated;
+      const isError = /event: response\.failed\n[^\n]*\n\n$/.test(text);
+      const isWhole = recording.exchange.events === undefined ? failure === undefined : PROMISES.test(text);
+      counts[isWhole ? 'whole' : 'failed'] += 1;
+      const told = report(recording, attack, translated);
+      assert.ok(!isWhole || (verdict === 'honest' && !isError), told);
+      assert.ok(!DISHONEST.test(text), told);
+      // What fails says so, but for a body of which nothing is shown.
+      assert.ok(isWhole || isError || text === '', told);
+    },
+  );
+  await fc.assert(property, { seed: 20261124, numRuns: 2_000 });
+  assert.ok(Math.min(counts.whole, counts.failed) > 50, JSON.stringify(counts));
 });

@@ -1,7 +1,3 @@
-/**
- * Lists of models that somebody on the way has forged: what `run` hands to an agent holds no text of them but
- * plain names.
- */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';

@@ -1,7 +1,3 @@
-/**
- * Forms against the parser of Node's fetch: what is well-formed both accept, and nothing is read that is not
- * there.
- */
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import fc from 'fast-check';

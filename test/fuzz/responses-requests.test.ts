@@ -1,4 +1,3 @@
-/** Requests of the Responses API with lists of every kind, and with unusual names, texts and values. */
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import fc from 'fast-check';

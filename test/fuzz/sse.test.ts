@@ -1,10 +1,10 @@
-/** Opening event streams against the literal implementation, whole and damaged, in all chunkings. */
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import fc from 'fast-check';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { byteByByte, cutAnywhere } from '../support/remote/chunkings.ts';
 import { ASKED, EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
+import { honestExchanges } from '../support/remote/honest-exchanges.ts';
 import { literalData, literalOpenStream } from '../support/remote/literal-sse.ts';
 import { sealedStream } from '../support/remote/sealed-stream.ts';
 
@@ -42,72 +42,20 @@ const literal = (api: Api, wire: Uint8Array) => {
   return { ...rest, data: data.map((each) => (/^\[done\]$/i.test(each) ? '[DONE]' : each)) };
 };
 
-type Event = readonly [object: Record<string, unknown>, name: string | undefined];
+type Event = Readonly<Record<string, unknown>>;
 
-const words = fc.string({ unit: 'grapheme', maxLength: 12 });
-const tokens = fc.nat({ max: 2_000 });
-const usage = fc.oneof(
-  fc.record({ prompt_tokens: tokens, total_tokens: tokens, completion_tokens: tokens }),
-  fc.record({
-    prompt_tokens: tokens,
-    details: fc.record({ cached: tokens, share: fc.double({ noNaN: true, noDefaultInfinity: true }) }),
-  }),
-  fc.constant(null),
-);
-const delta = fc.oneof(
-  words.map((content) => ({ content })),
-  words.map((content) => ({ role: 'assistant', content })),
-  words.map((text) => ({ tool_calls: [{ index: 0, function: { arguments: text } }] })),
-  fc.constant({}),
-);
-/** Members that nobody knows, in any place: what they hold does not look like content. */
-const others = fc.dictionary(
-  fc.stringMatching(/^[a-z._-]{1,3}$/).filter((name) => name !== 'id'),
-  fc.oneof(fc.constant(null), fc.nat(), fc.array(fc.nat()), words, fc.boolean()),
-  { maxKeys: 3 },
-);
-const HEAD = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1_700_000_000, model: 'm' };
-const chunkOf = (finish: string | null) =>
-  fc.tuple(delta, usage, fc.boolean(), others).map(([content, used, isOld, more]): Event => {
-    const choices = [{ index: 0, delta: content, logprobs: null, finish_reason: finish }];
-    return [{ ...more, ...HEAD, choices, ...(isOld ? {} : { usage: used }) }, undefined];
+const NAMES = [
+  ...['chat-stream', 'chat-stream-tools', 'chat-stream-additions'],
+  ...['messages-stream', 'messages-stream-tool'],
+];
+/** What honest servers send, with these words in front of every text. */
+const script = fc
+  .tuple(fc.constantFrom(...NAMES), fc.string({ unit: 'grapheme', maxLength: 12 }))
+  .map(([wanted, says]) => {
+    const { api, events = [] } = honestExchanges({ says }).find(({ name }) => name === wanted)!;
+    const isEnd = ({ type }: Event): boolean => type === 'message_stop';
+    return { api: api as Api, events: events.filter((event) => !isEnd(event)) };
   });
-const chatEvents = fc
-  .tuple(fc.array(chunkOf(null), { maxLength: 8 }), chunkOf('stop'), usage)
-  .map(([begun, last, used]): Event[] => [
-    ...begun,
-    last,
-    [{ ...HEAD, choices: [], usage: used }, undefined],
-  ]);
-
-const blockDelta = fc.oneof(
-  words.map((text) => ({ type: 'text_delta', text })),
-  words.map((partial_json) => ({ type: 'input_json_delta', partial_json })),
-);
-const messageEvents = fc
-  .array(fc.oneof(blockDelta, fc.constant('ping' as const)), { maxLength: 8 })
-  .map((middle): Event[] => {
-    const event = (object: { type: string } & Record<string, unknown>): Event => [object, object.type];
-    return [
-      event({
-        type: 'message_start',
-        message: { id: 'msg_1', role: 'assistant', content: [], model: 'm', stop_reason: null },
-      }),
-      event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } }),
-      ...middle.map((each) =>
-        each === 'ping'
-          ? event({ type: 'ping' })
-          : event({ type: 'content_block_delta', index: 0, delta: each }),
-      ),
-      event({ type: 'content_block_stop', index: 0 }),
-      event({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 3 } }),
-    ];
-  });
-
-const script = fc.oneof(
-  chatEvents.map((events) => ({ api: 'chat' as const, events })),
-  messageEvents.map((events) => ({ api: 'messages' as const, events })),
-);
 
 /** How the events of a stream are written: the same for all of it. */
 const framing = fc.record({
@@ -130,7 +78,8 @@ function wireOf(
       '',
       '',
     ].join(lineEnd);
-  const sealed = events.map(([object, name]) => framed(stream.object(object), name));
+  const nameOf = (event: Event) => (api === 'messages' ? String(event['type']) : undefined);
+  const sealed = events.map((event) => framed(stream.object(event), nameOf(event)));
   return [...sealed, api === 'chat' ? framed('[DONE]') : framed('{"type":"message_stop"}', 'message_stop')];
 }
 

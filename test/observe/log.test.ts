@@ -70,16 +70,14 @@ describe('text from others in a log', () => {
   });
 });
 
-describe('json logs', () => {
-  it('are one object per line with the keys of the reference implementation', () => {
-    const { log, lines: raw } = logger('json');
-    log.warn({ requestId: 'proxy_1', status: 503 }, 'msg\n2');
-    assert.equal(raw.length, 1);
-    assert.match(raw[0] ?? '', /^\{[^\n]*\}\n$/);
-    const { time, ...line } = JSON.parse(raw[0] as string);
-    assert.equal(new Date(time).toISOString(), time);
-    assert.deepEqual(line, { level: 'WARN', requestId: 'proxy_1', status: 503, msg: 'msg\n2' });
-  });
+it('json logs are one object per line with the keys of the reference implementation', () => {
+  const { log, lines: raw } = logger('json');
+  log.warn({ requestId: 'proxy_1', status: 503 }, 'msg\n2');
+  assert.equal(raw.length, 1);
+  assert.match(raw[0] ?? '', /^\{[^\n]*\}\n$/);
+  const { time, ...line } = JSON.parse(raw[0] as string);
+  assert.equal(new Date(time).toISOString(), time);
+  assert.deepEqual(line, { level: 'WARN', requestId: 'proxy_1', status: 503, msg: 'msg\n2' });
 });
 
 it('the log shows the lines of its level and of those above', () => {
@@ -176,41 +174,39 @@ describe('errors in a log', () => {
   });
 });
 
-describe('a log that nobody reads', () => {
-  it('keeps at most 16 MiB waiting, and says how many lines it dropped once it is read again', async (t) => {
-    const code = `
-      import { createLogger } from ${JSON.stringify(join(import.meta.dirname, '../../lib/observe/log.ts'))};
-      const log = createLogger({ format: 'json', level: 30 });
-      for (let i = 0; i < 40_000; i++) log.info({ i, reason: 'x'.repeat(900) }, 'line');
-      process.stderr.once('drain', () => log.info('after'));
-      process.send(process.stderr.writableLength, () => process.disconnect());`;
-    const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', code], {
-      stdio: ['ignore', 'inherit', 'pipe', 'ipc'],
-    });
-    t.after(() => child.kill('SIGKILL'));
-    const [waiting] = await once(child, 'message');
-    assert.ok(waiting > 15 * 2 ** 20 && waiting < 17 * 2 ** 20, `${waiting} bytes wait`);
-    let read = '';
-    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-      read += text;
-    });
-    await once(child, 'close');
-    const lines = read
-      .trimEnd()
-      .split('\n')
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
-    const [told, after] = lines.splice(-2);
-    assert.deepEqual(
-      lines.map(({ i }) => i),
-      lines.map((_, i) => i),
-    );
-    const { level, msg, lines: dropped } = told as Record<string, unknown>;
-    assert.deepEqual(
-      [level, msg, dropped],
-      ['ERROR', 'Lines of the log were dropped, because its reader did not read', 40_000 - lines.length],
-    );
-    assert.equal(after?.['msg'], 'after');
+it('a log that nobody reads keeps at most 16 MiB waiting, and says how many lines it dropped once it is read again', async (t) => {
+  const code = `
+    import { createLogger } from ${JSON.stringify(join(import.meta.dirname, '../../lib/observe/log.ts'))};
+    const log = createLogger({ format: 'json', level: 30 });
+    for (let i = 0; i < 40_000; i++) log.info({ i, reason: 'x'.repeat(900) }, 'line');
+    process.stderr.once('drain', () => log.info('after'));
+    process.send(process.stderr.writableLength, () => process.disconnect());`;
+  const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', code], {
+    stdio: ['ignore', 'inherit', 'pipe', 'ipc'],
   });
+  t.after(() => child.kill('SIGKILL'));
+  const [waiting] = await once(child, 'message');
+  assert.ok(waiting > 15 * 2 ** 20 && waiting < 17 * 2 ** 20, `${waiting} bytes wait`);
+  let read = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    read += text;
+  });
+  await once(child, 'close');
+  const lines = read
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+  const [told, after] = lines.splice(-2);
+  assert.deepEqual(
+    lines.map(({ i }) => i),
+    lines.map((_, i) => i),
+  );
+  const { level, msg, lines: dropped } = told as Record<string, unknown>;
+  assert.deepEqual(
+    [level, msg, dropped],
+    ['ERROR', 'Lines of the log were dropped, because its reader did not read', 40_000 - lines.length],
+  );
+  assert.equal(after?.['msg'], 'after');
 });
 
 function parseFailure(text: string): Error {

@@ -1,4 +1,3 @@
-/** The list of notices: what it has and what the log says, whoever reports what. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
@@ -31,13 +30,11 @@ describe('a notice', () => {
     notices.clear(AWAY);
     notices.clear(AWAY);
     assert.deepEqual(notices.list(), []);
-    assert.deepEqual(
-      lines.map(({ time: _, ...line }) => line),
-      [
-        { level: 'ERROR', msg: TITLE, condition: AWAY, reason: 'no route', remedy: REMEDY },
-        { level: 'INFO', msg: `Over: ${TITLE}`, condition: AWAY },
-      ],
-    );
+    const logged = lines.map(({ time: _, ...line }) => line);
+    assert.deepEqual(logged, [
+      { level: 'ERROR', msg: TITLE, condition: AWAY, reason: 'no route', remedy: REMEDY },
+      { level: 'INFO', msg: `Over: ${TITLE}`, condition: AWAY },
+    ]);
   });
 
   it('is logged once for the same reason, again for another reason, and keeps its age', () => {
@@ -50,10 +47,8 @@ describe('a notice', () => {
       ['ERROR', TITLE, 'a'],
       ['ERROR', TITLE, 'b'],
     ]);
-    assert.deepEqual(
-      notices.list().map(({ since, reason }) => [since, reason]),
-      [[1_000, 'b']],
-    );
+    const listed = notices.list().map(({ since, reason }) => [since, reason]);
+    assert.deepEqual(listed, [[1_000, 'b']]);
   });
 
   it('is over only when each of its causes is, all of which it names', () => {
@@ -65,10 +60,8 @@ describe('a notice', () => {
     for (const client of ['1', '2']) notices.clear(KEY, client);
     assert.equal(reason(), '3 is empty');
     notices.clear(KEY, '3');
-    assert.deepEqual(
-      logged().map(([level]) => level),
-      [...clients.map(() => 'WARN'), 'INFO'],
-    );
+    const levels = logged().map(([level]) => level);
+    assert.deepEqual(levels, [...clients.map(() => 'WARN'), 'INFO']);
   });
 
   it('is listed before less severe ones, and before younger ones of its severity', () => {
@@ -77,10 +70,8 @@ describe('a notice', () => {
       notices.set(id, 'r');
       clock.jump(1);
     }
-    assert.deepEqual(
-      notices.list().map(({ id }) => id),
-      ['receipts_lost', AWAY, 'receipts_unwritten', 'tls_pair_unusable'],
-    );
+    const ids = notices.list().map(({ id }) => id);
+    assert.deepEqual(ids, ['receipts_lost', AWAY, 'receipts_unwritten', 'tls_pair_unusable']);
   });
 });
 

@@ -1,4 +1,3 @@
-/** The notice of the proxy's own key, by what the service answers. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
@@ -27,16 +26,12 @@ describe('an API key of the proxy that the service rejects', () => {
       observe('refused');
       observe('answered', 'bob');
     }
-    assert.deepEqual(
-      notices.list().map(({ id, severity, reason }) => [id, severity, reason]),
-      [['own_key_rejected', 'warning', '401 for the key of --api-key @key.txt']],
-    );
+    const listed = notices.list().map(({ id, severity, reason }) => [id, severity, reason]);
+    assert.deepEqual(listed, [['own_key_rejected', 'warning', '401 for the key of --api-key @key.txt']]);
     observe('answered');
     assert.deepEqual(notices.list(), []);
-    assert.deepEqual(
-      lines.map(({ level }) => level),
-      ['WARN', 'INFO'],
-    );
+    const levels = lines.map(({ level }) => level);
+    assert.deepEqual(levels, ['WARN', 'INFO']);
   });
 
   it('is forgotten with its condition when no client has it any more', () => {

@@ -1,4 +1,3 @@
-/** When the service counts as not reachable, by how requests ended. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createNotices } from '../../lib/observe/notices.ts';

@@ -1,4 +1,3 @@
-/** The status page as it is sent: what others wrote is text, and nothing runs but its own script. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';

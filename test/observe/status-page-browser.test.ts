@@ -1,7 +1,5 @@
-/** The status page in a real browser: it never looks verified when nobody says so any more. */
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { it } from 'node:test';
 import { loadStatusPage } from '../../lib/observe/status-html.ts';
 import { viewOf } from '../../lib/observe/status-view.ts';
@@ -9,6 +7,7 @@ import { verificationDocument } from '../../lib/observe/verification-document.ts
 import type { Epoch } from '../../lib/session/session.ts';
 import { launchBrowser } from '../support/doors/browser.ts';
 import { program } from '../support/processes/foreign-programs.ts';
+import { listening } from '../support/remote/loopback.ts';
 import { standing, words } from '../support/remote/standing.ts';
 
 const CHROMIUM = program('chromium');
@@ -45,9 +44,8 @@ it('the status page does not look verified when the proxy is gone, nor when the 
     const { status, headers, body } = show(verifiedView(left));
     response.writeHead(status, headers).end(body);
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.after(() => server.close());
-  const page = await browser.open(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
+  const { port, close } = await listening(t, server);
+  const page = await browser.open(`http://127.0.0.1:${port}/`);
   /** Resolves once the expression is true in the page. */
   const holds = (expression: string): Promise<boolean> =>
     page.evaluate(`new Promise((resolve, reject) => {
@@ -67,8 +65,7 @@ it('the status page does not look verified when the proxy is gone, nor when the 
   await holds(title('Not verified'));
   left = 60_000;
   await holds(title('Verified'));
-  server.closeAllConnections();
-  server.close();
+  await close();
   await holds("document.body.innerText.includes('No connection to the proxy')");
   assert.equal(await page.evaluate("document.querySelector('#verdict h2').checkVisibility()"), false);
   await page.titleLike(/^✗ No connection/);

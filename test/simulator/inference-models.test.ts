@@ -1,4 +1,3 @@
-/** Who answers a decrypted request in the simulator: its own models, a script, or a model server. */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

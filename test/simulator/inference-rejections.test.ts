@@ -1,4 +1,3 @@
-/** What the server refuses, how it says so, and what it notes against a client without refusing it. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
@@ -126,11 +125,10 @@ describe('the simulated service', () => {
       /^privatemode/.test(name),
     );
     assert.equal(needed.length, 9);
-    for (const name of needed)
-      assert.equal(
-        refusal(await client.send('chat', '{}', { [name]: undefined }), 400),
-        `missing header ${name}`,
-      );
+    for (const name of needed) {
+      const message = refusal(await client.send('chat', '{}', { [name]: undefined }), 400);
+      assert.equal(message, `missing header ${name}`);
+    }
     refusal(await askChat(chat(), { 'transfer-encoding': 'chunked' }), 411);
     refusal(await askChat(chat(), { authorization: 'Bearer other' }), 401);
     refusal(await client.send('chat', '{}', { authorization: undefined }), 401);

@@ -185,23 +185,21 @@ describe('the simulator, tested with ocsp-headers.json,', () => {
   });
 });
 
-describe('the simulator', () => {
-  it('leaves in clear, in requests and responses, only the members that the protocol lists', () => {
-    const { C, M, E, T, R, MR, TR, NONE } = PLAIN_MEMBERS;
-    const listed = {
-      ...{
-        chat: [C, R],
-        completions: [C, R],
-        messages: [M, MR],
-        embeddings: [E, R],
-        transcriptions: [T, TR],
-      },
-      ...{ unstructured: [NONE, NONE], models: [NONE, NONE], model: [NONE, NONE] },
-    };
-    const plain = ENDPOINTS.map(({ name, plainRequest, plainResponse }) => [
-      name,
-      [plainRequest, plainResponse],
-    ]);
-    assert.deepEqual(Object.fromEntries(plain), listed);
-  });
+it('the simulator leaves in clear, in requests and responses, only the members that the protocol lists', () => {
+  const { C, M, E, T, R, MR, TR, NONE } = PLAIN_MEMBERS;
+  const listed = {
+    ...{
+      chat: [C, R],
+      completions: [C, R],
+      messages: [M, MR],
+      embeddings: [E, R],
+      transcriptions: [T, TR],
+    },
+    ...{ unstructured: [NONE, NONE], models: [NONE, NONE], model: [NONE, NONE] },
+  };
+  const plain = ENDPOINTS.map(({ name, plainRequest, plainResponse }) => [
+    name,
+    [plainRequest, plainResponse],
+  ]);
+  assert.deepEqual(Object.fromEntries(plain), listed);
 });

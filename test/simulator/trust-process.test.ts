@@ -1,4 +1,3 @@
-/** The simulator as the program that a person starts: what it prints, what it writes, and how it ends. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,4 +1,3 @@
-/** The paths by which a client verifies the simulated deployment, their faults, and the control endpoint. */
 import assert from 'node:assert/strict';
 import { createHash, verify, X509Certificate } from 'node:crypto';
 import { join } from 'node:path';

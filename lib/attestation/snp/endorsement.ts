@@ -17,10 +17,8 @@ export type Roots = Readonly<ReturnType<typeof readRoots>>;
 /** Throws attestation_failed if `product` has no pinned roots, evidence_malformed if they are unreadable. */
 export function readRoots(roots: TrustRoots, product: string) {
   const pair = Object.hasOwn(roots.snp, product) ? roots.snp[product as Product] : undefined;
-  if (pair === undefined) {
-    const options = { detail: { missingRoot: product } };
-    throw new PrivatemodeError('attestation_failed', `no trust root for ${product} is configured`, options);
-  }
+  if (pair === undefined)
+    throw new PrivatemodeError('attestation_failed', `no trust root for ${product} is configured`);
   return { product: product as Product, ark: certificateIn(pair.ark), ask: certificateIn(pair.ask) };
 }
 

@@ -45,8 +45,7 @@ function readChain(text: string, names: readonly string[]): readonly Certificate
 /** The one trust anchor for TDX. Throws attestation_failed if no root is pinned. */
 export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
   if (tdx !== undefined) return x509.certificateIn(tdx.root);
-  const options = { detail: { missingRoot: 'tdx' } };
-  throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted', options);
+  throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted');
 }
 
 type Defect = string | false;

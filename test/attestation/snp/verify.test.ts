@@ -131,7 +131,6 @@ describe('an honest document', () => {
   it('is refused under other roots than those of its product line', async () => {
     const without = await verify({ ...input, roots: { snp: {}, tdx: undefined } });
     assertRefused(without, 'snp.roots');
-    assert.deepEqual(without.failure?.detail, { missingRoot: 'Genoa' });
     const { ark, ask } = input.roots.snp.Genoa ?? assert.fail('no roots of Genoa');
     const swapped = { snp: { Genoa: { ark: ask, ask: ark } }, tdx: undefined };
     assertRefused(await verify({ ...input, roots: swapped }), 'snp.roots');

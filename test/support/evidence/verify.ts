@@ -6,8 +6,6 @@ import { type Ran, type RunOptions, runCommand } from '../processes/command.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { type SyntheticSet, syntheticRoots, vectorBytes, vectorJson } from './attestation-vectors.ts';
 
-const VECTORS = join(import.meta.dirname, '../../vectors/attestation');
-
 export interface Verified extends Ran {
   /** What stdout holds, where it holds JSON and nothing else. */
   json(): Verdict;
@@ -21,10 +19,8 @@ export async function verifyCommand(argv: readonly string[], options: RunOptions
 
 const EVALUATE_AT = '2026-12-01T00:00:00.000Z';
 
-export const vectorPath = (...names: readonly string[]): string => join(VECTORS, ...names);
-
 /** The members of a record that tests read or change. */
-export type TestRecord = Record<string, unknown> & Record<'nonce' | 'document' | 'manifest' | 'time', string>;
+type TestRecord = Record<string, unknown> & Record<'nonce' | 'document' | 'manifest' | 'time', string>;
 
 /** A set of vectors as a record. It states no verdict that was ever made. */
 export function recordOf(set: SyntheticSet, change: Readonly<Record<string, unknown>> = {}): TestRecord {
