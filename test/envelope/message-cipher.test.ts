@@ -135,14 +135,14 @@ describe('a request cipher', () => {
     });
   });
 
-  it('refuses a replayed message', () => {
+  it('refuses a replayed message, and one after a skipped one', () => {
     const cipher = fixedCipher();
     open(cipher, response(0, 'a'));
-    assert.throws(() => open(cipher, response(0, 'a')), { code: 'response_not_authentic' });
-  });
-
-  it('refuses a message after a skipped one', () => {
-    assert.throws(() => open(fixedCipher(), response(1, 'b')), { code: 'response_not_authentic' });
+    for (const [each, sequence] of [
+      [cipher, 0],
+      [fixedCipher(), 1],
+    ] as const)
+      assert.throws(() => open(each, response(sequence, 'a')), { code: 'response_not_authentic' });
   });
 
   it('refuses everything after a failure', () => {

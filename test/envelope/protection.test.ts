@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
+import { validateHeaderValue } from 'node:http';
 import { describe, it } from 'node:test';
 import { protectionHeaders } from '../../lib/envelope/protection.ts';
 import { keyOf } from '../support/evidence/engine.ts';
@@ -66,7 +67,10 @@ describe('protection headers of an attempt', () => {
   });
 
   it('carry the UTF-8 bytes of the model as latin1, so that no name is an invalid header', () => {
-    const value = protectionHeaders({ ...attempt, model: 'modèl-😀' })['Privatemode-Target-Model']!;
-    assert.equal(Buffer.from(value, 'latin1').toString('utf8'), 'modèl-😀');
+    for (const model of ['модель-7', 'm\u{1f600}', 'm\u0085x', 'm  x', '\u00a0m']) {
+      const value = protectionHeaders({ ...attempt, model })['Privatemode-Target-Model']!;
+      validateHeaderValue('Privatemode-Target-Model', value);
+      assert.equal(Buffer.from(value, 'latin1').toString('utf8'), model);
+    }
   });
 });

@@ -1,7 +1,7 @@
 /** What is decided by the head of a request: ambiguous heads, and which web pages may use the proxy. */
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { admit, checkHead, refuseForeignPage } from '../../lib/gateway/admission.ts';
 import {
@@ -23,7 +23,7 @@ import {
   post,
 } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
-import { type Stack, startStack } from '../support/doors/stack.ts';
+import { startStack } from '../support/doors/stack.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { completion } from '../support/remote/sealed-answers.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
@@ -240,60 +240,34 @@ const PAGE = 'https://chat.example';
 const LISTED: CorsPolicy = { allowedOrigins: [PAGE], ownNames: ['127.0.0.1'] };
 const BROWSER = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
 
-it('a web page gets the answer to its preflight, and is served, only from a listed origin, with our CORS headers alone', async (t) => {
-  const { upstream, ask } = await gatewayFixture(t, { cors: LISTED });
-  const preflight = (origin: string) =>
-    get('/v1/chat/completions', [`Origin: ${origin}`, 'Access-Control-Request-Method: POST']).replace(
-      'GET',
-      'OPTIONS',
-    );
-  const allowed = await ask(preflight(PAGE));
-  assert.deepEqual([allowed.status, allowed.headers['access-control-allow-origin']], [204, PAGE]);
-  const refused = await ask(preflight('https://evil.example'));
+it('a web page may read answers and errors only from a listed origin, and another one gets no preflight', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t, { cors: LISTED, answers: completion });
+  const asking = ['Origin: https://evil.example', 'Access-Control-Request-Method: POST'];
+  const refused = await ask(get('/v1/chat/completions', asking).replace('GET', 'OPTIONS'));
   assertError(refused, 403, 'origin_forbidden');
   assert.ok(!Object.keys(refused.headers).some((header) => header.startsWith('access-control-')));
   assert.equal(upstream.connections.total, 0);
-
-  const forged = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Allow-Credentials': 'true' };
-  upstream.answers((request) => completion(request, { ...forged, Vary: 'Accept' }));
-  const headers = [`Origin: ${PAGE}`, 'Sec-Fetch-Site: cross-site'];
-  for (const [body, status] of [
-    [chatBody(), 200],
-    ['{', 400],
-  ] as const) {
-    const answer = await ask(post(body, { headers }));
+  for (const [body, status] of Object.entries({ [chatBody()]: 200, '{': 400 })) {
+    const answer = await ask(post(body, { headers: [`Origin: ${PAGE}`, 'Sec-Fetch-Site: cross-site'] }));
     assert.deepEqual([answer.status, answer.headers['access-control-allow-origin']], [status, PAGE]);
-    assert.equal(answer.headers['access-control-allow-credentials'], undefined);
-    assert.equal(answer.headers['vary'], 'Origin');
   }
 });
 
-describe('--allowed-hosts and the names of the program', { timeout: 600_000 }, () => {
-  const rows: [name: string, host: string, headers: string[], served: boolean][] = [
-    ['a browser at an allowed host', 'proxy.lab.example', [BROWSER], true],
-    ['a browser at another host', 'evil.example', [BROWSER, 'X-Api-Key: x', 'Accept-Language: *'], false],
-    ['a page of another origin', '127.0.0.1', ['Origin: http://evil.example'], false],
-    ['a program at another host', 'proxy.default.svc', ['User-Agent: Prometheus/3.1'], true],
-  ];
-  let stack: Stack;
-  let adminPort: number;
-  before(async () => {
-    adminPort = await freePort();
-    const flags = [`--admin-address=127.0.0.1:${adminPort}`, '--allowed-hosts=proxy.lab.example'];
-    stack = await startStack({ flags });
-  });
-  after(() => stack.close());
-
-  for (const [name, host, headers, served] of rows) {
-    it(`${name}: ${served ? 'served' : 'refused'} on both listeners`, async (t) => {
-      for (const path of ['/healthz', '/metrics', '/status']) {
-        const client = rawClient(path === '/healthz' ? Number(new URL(stack.url).port) : adminPort);
-        t.after(() => client.socket.destroy());
-        client.send(get(path, headers).replace('Host: localhost:8080', `Host: ${host}`));
-        const answer = await answerTo(client);
-        assert.equal(answer.status === 200, served, `${path}: status ${answer.status}`);
-        assert.ok(served || !answer.body.includes('privatemode_proxy_'), 'the metrics were shown');
-      }
-    });
+it('a browser is served at a host of --allowed-hosts and refused at another one, on both listeners', async (t) => {
+  const adminPort = await freePort();
+  const flags = [`--admin-address=127.0.0.1:${adminPort}`, '--allowed-hosts=proxy.lab.example'];
+  const stack = await startStack({ flags });
+  t.after(() => stack.close());
+  const headers = [BROWSER, 'X-Api-Key: x', 'Accept-Language: *'];
+  for (const [host, status] of Object.entries({ 'proxy.lab.example': 200, 'evil.example': 403 })) {
+    for (const [path, port] of Object.entries({
+      '/healthz': new URL(stack.url).port,
+      '/metrics': adminPort,
+    })) {
+      const client = rawClient(Number(port));
+      t.after(() => client.socket.destroy());
+      client.send(get(path, headers).replace('localhost:8080', host));
+      assert.equal((await answerTo(client)).status, status, `${host}${path}`);
+    }
   }
 });

@@ -5,26 +5,24 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, get, ServerResponse } from 'node:http';
-import { type AddressInfo, connect } from 'node:net';
+import { connect } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { AppResponse } from '../../lib/gateway/app-response.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { listening } from '../support/remote/loopback.ts';
 
 type Answer = (response: ServerResponse) => void | Promise<void>;
 
 /** The raw bytes of what `answer` gives to that request. */
-async function bytesOf(answer: Answer, head: string, Response: typeof ServerResponse): Promise<string> {
+async function bytesOf(t: TestContext, answer: Answer, head: string, Response: typeof ServerResponse) {
   const server = createServer({ ServerResponse: Response, keepAlive: false }, (_, response) => {
     response.sendDate = false;
     void answer(response);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  });
+  const socket = connect((await listening(t, server)).port, '127.0.0.1');
   socket.write(`${head}Connection: close\r\n\r\n`);
-  const bytes = await text(socket);
-  server.close();
-  return bytes;
+  return text(socket);
 }
 
 const later = (): Promise<void> => new Promise((done) => setImmediate(done));
@@ -68,15 +66,15 @@ const REQUESTS = ['GET / HTTP/1.1\r\nHost: x\r\n', 'HEAD / HTTP/1.1\r\nHost: x\r
 
 describe('the response of the gateway', () => {
   for (const [what, answer] of Object.entries(ANSWERS)) {
-    it(`has the same bytes as Node's own, for GET, HEAD and HTTP/1.0: ${what}`, async () => {
+    it(`has the same bytes as Node's own, for GET, HEAD and HTTP/1.0: ${what}`, async (t) => {
       for (const head of REQUESTS) {
-        const ours = await bytesOf(answer, head, AppResponse as typeof ServerResponse);
-        assert.equal(ours, await bytesOf(answer, head, ServerResponse));
+        const ours = await bytesOf(t, answer, head, AppResponse as typeof ServerResponse);
+        assert.equal(ours, await bytesOf(t, answer, head, ServerResponse));
       }
     });
   }
 
-  it('says by write() and drain that a reader is slow or has caught up, and calls back for each piece', async () => {
+  it('says by write() and drain that a reader is slow or has caught up, and calls back for each piece', async (t) => {
     const PIECES = 200;
     let [refused, called] = [0, 0];
     const server = createServer(
@@ -92,13 +90,11 @@ describe('the response of the gateway', () => {
         }
         response.end();
       },
-    ).listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const request = get({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' });
+    );
+    const request = get({ port: (await listening(t, server)).port, host: '127.0.0.1' });
     const [response] = await once(request, 'response');
     await eventually('full buffers', () => refused > 0);
     assert.equal((await buffer(response)).length, PIECES * 65_536);
     assert.equal(called, PIECES);
-    server.close();
   });
 });

@@ -27,7 +27,7 @@ interface Stage {
   readonly answers?: (request: Buffer) => string;
   /** What of it the client has read before it leaves. */
   readonly read?: RegExp;
-  readonly line: Readonly<Record<string, unknown>>;
+  readonly line: { phase: string; status?: number; model?: string; tokensOut?: number };
 }
 
 const BEFORE = { model: 'm', phase: 'before_headers' };
@@ -42,7 +42,7 @@ const STAGES: Readonly<Record<string, Stage>> = {
   },
   'in mid-stream': {
     ...{ body: STREAMING, answers: beginning, read: /"hel"/ },
-    line: { status: 200, firstTokenMs: true, model: 'm', phase: 'mid_stream', tokensIn: 3, tokensOut: 1 },
+    line: { status: 200, model: 'm', phase: 'mid_stream', tokensOut: 1 },
   },
 };
 
@@ -66,24 +66,21 @@ describe('client aborts', { concurrency: true }, () => {
         await eventually('the end of the exchange', () => gateway.active() === 0);
         await eventually('the end of the connection to the remote', () => upstream.connections.open === 0);
         assert.equal(upstream.requests.length, isSent ? 1 : 0);
-        assert.deepEqual([...gateway.counters.clientAborts], [[line['phase'], 1]]);
+        assert.deepEqual([...gateway.counters.clientAborts], [[line.phase, 1]]);
         assert.deepEqual([...gateway.counters.decryptFailures], []);
         await settle();
         assert.doesNotMatch(gateway.logLines.join(''), /Request failed/);
-        const lines = gateway.logLines
-          .map((each) => JSON.parse(each))
-          .filter(({ level }) => level === 'INFO');
+        const lines = gateway.logLines.map((each) => JSON.parse(each));
+        const told = lines.filter(({ level }) => level === 'INFO');
         assert.deepEqual(
-          lines.map(({ time, level, requestId, durationMs, receivedMs, sentMs, firstTokenMs, ...rest }) => ({
-            ...rest,
-            ...(firstTokenMs === undefined ? {} : { firstTokenMs: firstTokenMs <= durationMs }),
-          })),
-          [
-            {
-              ...{ method: 'POST', path: '/v1/chat/completions', msg: 'Request ended' },
-              ...{ outcome: 'client_aborted', ...line },
-            },
-          ],
+          told.map(({ outcome, phase, status, model, tokensOut }) => [
+            outcome,
+            phase,
+            status,
+            model,
+            tokensOut,
+          ]),
+          [['client_aborted', line.phase, line.status, line.model, line.tokensOut]],
         );
       }
     });

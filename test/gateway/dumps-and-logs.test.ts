@@ -1,13 +1,14 @@
 /**
- * What is written down of a request: dumps where they are asked for, readable by one user; logs without
- * contents.
+ * What is written down of a request: dumps where they are asked for; logs without contents, with one line at
+ * level info that says how it ended.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
+import { pathForLog } from '../../lib/gateway/end-of-request.ts';
+import { EPOCH, fakeSession, type TestGateway } from '../support/doors/gateway.ts';
 import {
   answerTo,
   chatBody,
@@ -26,6 +27,7 @@ import {
   completion,
   http,
   inTwoParts,
+  plainError,
   STREAM_HEAD,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
@@ -39,47 +41,33 @@ const SECRETS = [
 ];
 
 describe('request dumps', { concurrency: true }, () => {
-  /** The dumps of one exchange by the end of their names, once they end with these bodies. */
-  async function dumps({ gateway }: Fixture, sent: string, shown: string) {
-    const folder = join(gateway.directory, 'requests');
-    const read = (end: string): string => {
-      const names = readdirSync(folder, { recursive: true, encoding: 'utf8' });
-      const name = names.find((one) => one.endsWith(end));
-      return name === undefined ? '' : readFileSync(join(folder, name), 'utf8');
-    };
-    return eventually('whole dumps', () => {
-      if (gateway.active() > 0) return undefined;
-      const [req, resp] = [read('_req.txt'), read('_resp.txt')];
-      return req.endsWith(`\r\n\r\n${sent}`) && resp.endsWith(`\r\n\r\n${shown}`) ? { req, resp } : undefined;
-    });
-  }
-
-  it('hold what the application sent and saw, in plain text, without its credentials', async (t) => {
-    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
-    fixture.upstream.answers((request) => completion(request, { 'Set-Cookie': 'CANARY-KEY-5' }));
-    const answer = await fixture.ask(
-      post(chatBody(), { headers: SECRETS, path: '/v1/chat/completions?x=1&key=CANARY-KEY-6' }),
-    );
-    const { req, resp } = await dumps(fixture, chatBody(), answer.body);
-    const target = '/v1/chat/completions?x=1&key=[redacted]';
-    assert.ok(req.startsWith(`POST ${target} HTTP/1.1\r\nHost: localhost:8080\r\n`), req);
-    assert.match(resp, /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\ncontent-type: application\/json\r\n/);
-    assert.doesNotMatch(req + resp, /CANARY-KEY/);
-  });
-
-  it('hold the error event of a stream that broke off, and the error response to a refused body', async (t) => {
-    const broken: Script = async (scripted) => {
-      await scripted.write(beginning(await scripted.body()));
-      scripted.end();
-    };
-    for (const [body, shown] of [
-      [STREAMING, /"hel"[\s\S]*"code":"stream_unfinished"[\s\S]*\n\n$/],
-      ['{"a":}', /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*"code":"invalid_json"/],
+  const broken: Script = async (scripted) => {
+    await scripted.write(beginning(await scripted.body()));
+    scripted.end();
+  };
+  const withCookie = saying((request) => completion(request, { 'Set-Cookie': 'CANARY-KEY-5' }));
+  it('hold what the application sent and saw, the error of a broken stream or a refusal too, without credentials', async (t) => {
+    for (const [script, body, shown] of [
+      [withCookie, chatBody(), /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\ncontent-type: application\/json\r\n/],
+      [broken, STREAMING, /"hel"[\s\S]*"code":"stream_unfinished"[\s\S]*\n\n$/],
+      [broken, '{"a":}', /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*"code":"invalid_json"/],
     ] as const) {
-      const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
-      fixture.upstream.on(broken);
-      const { resp } = await dumps(fixture, body, (await fixture.ask(post(body))).body);
-      assert.match(resp, shown);
+      const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { dumpRequests: true } });
+      upstream.on(script);
+      const path = '/v1/chat/completions?x=1&key=';
+      const answer = await ask(post(body, { headers: SECRETS, path: `${path}CANARY-KEY-6` }));
+      const folder = join(gateway.directory, 'requests');
+      await eventually('whole dumps', () => {
+        if (gateway.active() > 0) return false;
+        const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).sort();
+        const files = names.filter((name) => name.endsWith('.txt')); // one, or none, until both are written
+        const [req = '', resp = ''] = files.map((name) => readFileSync(join(folder, name), 'utf8'));
+        if (!req.endsWith(`\r\n\r\n${body}`) || !resp.endsWith(`\r\n\r\n${answer.body}`)) return false;
+        assert.ok(req.startsWith(`POST ${path}[redacted] HTTP/1.1\r\nHost: localhost:8080\r\n`), req);
+        assert.match(resp, shown);
+        assert.doesNotMatch(req + resp, /CANARY-KEY/);
+        return true;
+      });
     }
   });
 
@@ -100,11 +88,8 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
       cache_salt: 'CANARY-SALT-of-32-bytes-or-more-is-it',
       tools: ['CANARY-BODY'],
     };
-    const request = (members: object = {}, path?: string): Buffer =>
-      post(chatBody({ ...private_, ...members }), {
-        headers: SECRETS,
-        ...(path === undefined ? {} : { path }),
-      });
+    const request = (members: object = {}, path = '/v1/chat/completions'): Buffer =>
+      post(chatBody({ ...private_, ...members }), { headers: SECRETS, path });
     const answers = {
       ...COMPLETION,
       choices: [{ index: 0, message: { content: 'CANARY-ANSWER' }, finish_reason: 'stop' }],
@@ -148,20 +133,6 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
       assert.deepEqual([line.requestId, line.clientRequestId], [id, 'of-the-client']);
   });
 
-  it('counts each request once in the metrics, with its status and error code', async (t) => {
-    const { gateway, ask } = await gatewayFixture(t, { answers: completion });
-    await ask(post());
-    await ask(post('{'));
-    await ask(post('{}', { path: '/openai/v1/chat/completions?api-key=a-secret' }));
-    await ask(get('/healthz')); // is not counted
-    await eventually('the observations', () => gateway.observations.length === 3);
-    const [good, bad, unknown] = gateway.observations;
-    assert.deepEqual([good?.endpoint, good?.status, good?.code, good?.model], ['chat', 200, null, 'm']);
-    assert.deepEqual([bad?.endpoint, bad?.status, bad?.code], ['chat', 400, 'invalid_json']);
-    assert.deepEqual([unknown?.endpoint, unknown?.path, unknown?.outcome], ['none', '/openai/*', 'refused']);
-    assert.equal(gateway.counters.inFlight, 0);
-  });
-
   it('counts the events of a stream while it runs, and the wait for a verified secret as time that the proxy adds', async (t) => {
     const secret = Promise.withResolvers<typeof EPOCH>();
     const { gateway, upstream, sending } = await gatewayFixture(t, {
@@ -182,4 +153,138 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
     assert.deepEqual([events, gateway.events()], [3, 0]);
     assert.ok(Number(addedMs) >= 49, `${addedMs}`);
   });
+});
+
+type Line = Readonly<Record<string, unknown>>;
+
+const CHAT = { method: 'POST', path: '/v1/chat/completions' };
+
+const parsed = ({ logLines }: TestGateway): Line[] => logLines.map((line) => JSON.parse(line) as Line);
+const atInfo = (gateway: TestGateway): Line[] => parsed(gateway).filter(({ level }) => level === 'INFO');
+
+/**
+ * The lines at level info once there are that many; without the times, of which it is asserted that they are
+ * such.
+ */
+async function linesAtInfo(gateway: TestGateway, count = 1): Promise<Line[]> {
+  await eventually('the line in the log', () => atInfo(gateway).length >= count && gateway.active() === 0);
+  assert.ok(
+    atInfo(gateway).every(({ msg }) => /^(Request ended|Waiting for)/.test(String(msg))),
+    'another line at info',
+  );
+  const ended = atInfo(gateway).filter(({ msg }) => msg === 'Request ended');
+  for (const failed of parsed(gateway).filter(({ msg }) => msg === 'Request failed')) {
+    const end = ended.find(({ requestId }) => requestId === failed['requestId']);
+    assert.equal(failed['status'], end?.['status'], 'both lines have the status that the client got');
+  }
+  return ended.map(({ time, level, requestId, durationMs, ...line }) => {
+    assert.match(String(requestId), /^proxy_[0-9a-f-]{36}$/);
+    assert.ok(Number.isInteger(durationMs) && (durationMs as number) >= 0, `durationMs ${durationMs}`);
+    const { receivedMs, sentMs, firstTokenMs, ...rest } = line;
+    for (const ms of [receivedMs, sentMs])
+      assert.ok(ms === undefined || (ms as number) <= (durationMs as number));
+    if (firstTokenMs === undefined) return rest;
+    assert.ok((firstTokenMs as number) >= 0 && (firstTokenMs as number) <= (durationMs as number));
+    return { ...rest, firstTokenMs: true };
+  });
+}
+
+type Scene = readonly [
+  name: string,
+  line: Line,
+  play: (fixture: Fixture) => Promise<unknown>,
+  options?: Parameters<typeof gatewayFixture>[1],
+];
+
+const refused = (status: number, code: string, reason: string, more: Line = {}): Line => ({
+  ...{ ...CHAT, outcome: 'refused', status, code, reason },
+  ...more,
+});
+
+const WHOLE = { ...CHAT, outcome: 'answered', status: 200, model: 'm' };
+const STREAMED = { ...WHOLE, firstTokenMs: true, tokensIn: 3, tokensOut: 1 };
+const FOREIGN = 'a web page of another origin asked; --cors-allowed-origins does not list it';
+
+const SCENES: readonly Scene[] = [
+  ['a whole response', WHOLE, ({ ask }) => ask(post()), { answers: completion }],
+  ['a stream', STREAMED, ({ ask }) => ask(post(STREAMING)), { answers: chatStream }],
+  [
+    'a body that is no JSON',
+    refused(400, 'invalid_json', 'the body is not valid JSON: unexpected end at offset 1'),
+    ({ ask }) => ask(post('{')),
+  ],
+  [
+    'a web page of another origin, which is quoted only if a browser could have written it',
+    refused(403, 'origin_forbidden', FOREIGN, { origin: 'unknown' }),
+    ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example/a-secret'] })),
+  ],
+  [
+    'a body that is too large, even if the client leaves while it reads the refusal',
+    refused(413, 'body_too_large', 'the body is larger than 1048576 bytes (--max-body-bytes)'),
+    async ({ sending }) => {
+      const asking = sending(post('{', { headers: ['Content-Length: 99999999'] }));
+      await asking.until(/\r\n\r\n/);
+      asking.socket.destroy();
+    },
+  ],
+];
+
+describe('the line of a request', { concurrency: true, timeout: 600_000 }, () => {
+  for (const [name, line, play, options] of SCENES) {
+    it(`tells of ${name}`, async (t) => {
+      const fixture = await gatewayFixture(t, options);
+      await play(fixture);
+      assert.deepEqual(await linesAtInfo(fixture.gateway), [{ msg: 'Request ended', ...line }]);
+    });
+  }
+
+  it('is at level debug if a probe asked about the proxy itself', async (t) => {
+    const { gateway, ask } = await gatewayFixture(t);
+    for (const path of ['/healthz', '/readyz', '/']) await ask(get(path));
+    await eventually('the lines in the log', () => gateway.logLines.length === 3);
+    assert.deepEqual(
+      parsed(gateway).map(({ level, path, outcome }) => [level, path, outcome]),
+      ['/healthz', '/readyz', '/'].map((path) => ['DEBUG', path, 'answered']),
+    );
+  });
+});
+
+const paths: [target: string, path: string][] = [
+  ['/v1/chat/completions?key=a-secret', '/v1/chat/completions'],
+  ['/v1/v1//models/gpt', '/v1/models/{id}'],
+  ['/unstructured/general/v0/general', '/unstructured/*'],
+  ['/v1/responses/resp_1', '/v1/*'],
+  ['/readyz', '/readyz'],
+  ['/v1/a-secret', '/v1/*'],
+  ['/sk-a-secret', 'unknown'],
+  ['/0123456789abcdef', 'unknown'],
+  ['/averylongwordthatcouldbeasecret', 'unknown'],
+  ['/%61/x', 'unknown'],
+  ['/../v1', 'unknown'],
+  ['*', 'unknown'],
+  ['http://a-secret/v1/models', 'unknown'],
+  ['', 'unknown'],
+];
+it('the path in the line of a refused request quotes nothing that a client made up', () => {
+  for (const [target, path] of paths) assert.equal(pathForLog(target), path, target);
+});
+
+it('docs/operating.md documents the field names in the lines of a request', async (t) => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/operating.md'), 'utf8');
+  const [, fields = ''] = /^### Fields\n([\s\S]*?)^#/m.exec(page) ?? [];
+  const cells = [...fields.matchAll(/^\| ([^|]+) \|/gm)].map(([, cell]) => cell as string);
+  const documented = new Set(cells.flatMap((cell) => [...cell.matchAll(/`(\w+)`/g)].map(([, name]) => name)));
+  assert.ok(documented.size > 15, `${documented.size} names`);
+  const { upstream, gateway, ask } = await gatewayFixture(t);
+  upstream.on(saying(plainError(500, 'no secret for ID')), (scripted) => scripted.end(), saying(chatStream));
+  await ask(post());
+  await ask(post(STREAMING, { headers: ['X-Request-Id: mine'] }));
+  await ask(post('{'));
+  await ask(post('{}', { headers: ['Origin: https://evil.example'], path: '/v1/chat/completions?a=b' }));
+  await linesAtInfo(gateway, 4);
+  const names = new Set(parsed(gateway).flatMap((line) => Object.keys(line)));
+  assert.deepEqual(
+    [...names].filter((name) => !documented.has(name)),
+    [],
+  );
 });

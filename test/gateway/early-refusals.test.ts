@@ -1,6 +1,6 @@
 /**
- * A refusal while the body is still arriving: closing at once would reset the connection and lose the
- * response (RFC 9112 9.6).
+ * What the head of a request decides. A refusal while the body still arrives must not close at once, which
+ * would reset the connection and lose the response (RFC 9112 9.6).
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -10,13 +10,13 @@ import { fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
   assertError,
-  CANARY,
   chatBody,
   gatewayFixture,
   get,
   post,
 } from '../support/doors/gateway-fixture.ts';
-import { completion, http, openedRequest } from '../support/remote/sealed-answers.ts';
+import type { Reply } from '../support/remote/scripted-upstream.ts';
+import { chatStream, completion, plainError } from '../support/remote/sealed-answers.ts';
 
 const settings = { maxBodyBytes: 100_000 };
 const times = { discardWait: 300 };
@@ -86,16 +86,6 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('a GET with a body is answered before the body has arrived, and its connection ends', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t, { times });
-    upstream.on((scripted) => scripted.write(http(200, '{"data":[]}')));
-    const asking = sending(get('/v1/models', ['Content-Length: 1000000']));
-    const answer = await answerTo(asking);
-    assert.deepEqual([answer.status, answer.headers['connection']], [200, 'close']);
-    await asking.ended;
-    assert.equal(upstream.requests[0]?.body.length, 0);
-  });
-
   it('a compressed body is refused, whichever header says so', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     for (const [body, header] of [
@@ -105,29 +95,63 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
       assertError(await ask(post(body, { headers: [header] })), 415, 'unsupported_encoding');
     assert.equal(upstream.connections.total, 0);
   });
+});
 
-  /** How each of these, and others, is read: test/json/scan.test.ts, test/pipeline/request-body.test.ts. */
-  it('a body that cannot be sealed is refused without being quoted, and nothing is sent', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const member = (text: string): string => `{"model":"m","messages":[],${text}}`;
-    for (const [body, code] of [
-      [member(`"user":1,"\\u0075ser":"${CANARY}"`), 'duplicate_member'],
-      [member(`"@this":"${CANARY}"`), 'unsupported_member_name'],
-      [member(`"n":"${CANARY}"`), 'invalid_plain_member'],
-      [`${chatBody()}${chatBody()}`, 'invalid_json'],
-      [`{"a":${'[{"a":'.repeat(100_000)}`, 'invalid_json'],
-    ] as const) {
-      const answer = await ask(post(body));
-      assertError(answer, 400, code);
-      assert.ok(!answer.body.includes(CANARY), 'the answer quotes the body');
+it('a request is not fetched with FORCE_FETCH_PATH in the environment, and no redirect is followed', async (t) => {
+  process.env['FORCE_FETCH_PATH'] = 'true';
+  t.after(() => {
+    delete process.env['FORCE_FETCH_PATH'];
+  });
+  const { upstream, ask } = await gatewayFixture(t);
+  upstream.answers('HTTP/1.1 307 Temporary Redirect\r\nLocation: /v1/models\r\nContent-Length: 0\r\n\r\n');
+  assertError(await ask(post()), 502, 'upstream_redirect');
+  assert.equal(upstream.requests.length, 1);
+  const names = Object.keys(upstream.requests[0]?.headers ?? {});
+  assert.ok(!names.includes('sec-fetch-mode') && !names.includes('user-agent'), names.join());
+});
+
+describe('request heads', { concurrency: true }, () => {
+  it('have the Host of the service, and none of the client, nor is it used as TLS server name', async (t) => {
+    const { upstream, sending } = await gatewayFixture(t, { answers: completion });
+    const asking = sending(post().toString('latin1').replace('Host: localhost:8080', 'Host: evil.example'));
+    await asking.until(/HTTP\/1\.1 200/); // the certificate is for localhost alone
+    assert.equal(upstream.requests[0]?.headers['host'], `localhost:${upstream.port}`);
+  });
+});
+
+describe('an x-request-id of the client', { concurrency: true, timeout: 600_000 }, () => {
+  const OURS = /^proxy_[0-9a-f-]{36}$/;
+  const ID = 'trace:4bf9-2f.35_7';
+  const withId = (request: Buffer | string, id = ID): string =>
+    request.toString('latin1').replace('\r\n', `\r\nX-Request-Id: ${id}\r\n`);
+
+  const scenes: [name: string, request: Buffer | string, status: number, reply?: Reply][] = [
+    ['a whole answer', post(), 200, (body) => completion(body, { 'X-Request-Id': 'of-the-service' })],
+    ['a stream', post(chatBody({ stream: true })), 200, chatStream],
+    ['an error of the service', post(), 400, plainError(400, 'no')],
+    ['an error of the gateway', post('{', { path: '/v1/messages' }), 400],
+    ['the estimate of tokens', post('{"model":"m"}', { path: '/v1/messages/count_tokens' }), 200],
+    ['a path of the proxy itself', get('/healthz'), 200],
+  ];
+  it('is echoed with each kind of answer, beside the id of the gateway, and not forwarded', async (t) => {
+    for (const [name, request, status, answers] of scenes) {
+      const { upstream, ask } = await gatewayFixture(t, answers === undefined ? {} : { answers });
+      const { headers, ...answer } = await ask(withId(request));
+      assert.deepEqual([answer.status, headers['x-request-id']], [status, ID], name);
+      assert.match(headers['privatemode-proxy-request-id'] ?? '', OURS);
+      assert.ok(!upstream.received().includes(ID), 'it was forwarded');
     }
-    assert.equal(upstream.connections.total, 0);
   });
 
-  it('a member is sealed byte for byte', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { answers: completion });
-    const value = '[ 1e999999 , {"b":1,"b":2}, "\\ud800", "\\/" ]';
-    assert.equal((await ask(post(` {\r\n"model"\t:\n"m" , "__proto__" : ${value} }\r\n `))).status, 200);
-    assert.equal(openedRequest(upstream.requests[0]?.body as Buffer).get('__proto__'), value);
+  it('is replaced by the id of the gateway if it is longer than 128 characters or no plain id', async (t) => {
+    const { ask } = await gatewayFixture(t);
+    const idFor = async (id: string) => (await ask(withId(post('{'), id))).headers;
+    assert.equal((await idFor('x'.repeat(128)))['x-request-id'], 'x'.repeat(128));
+    const wrong = ['', 'a b', 'a,b', 'a"b', '<script>', 'a\tb', 'caf\xe9', 'a\r\nX-Request-Id: b'];
+    for (const id of ['x'.repeat(129), ...wrong]) {
+      const headers = await idFor(id);
+      assert.match(headers['x-request-id'] ?? '', OURS, id);
+      assert.equal(headers['privatemode-proxy-request-id'], undefined);
+    }
   });
 });

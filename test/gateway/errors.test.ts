@@ -1,15 +1,13 @@
 /**
- * Errors that the fault matrix (test/faults/matrix.ts) cannot arm: requests that are refused before anything
- * leaves, a service that is not attested or not reached, and responses that the simulated service never
- * gives. What a client sees of every other fault, in both API styles, is the matrix; the form of each code is
- * test/api/error-response.test.ts; whether a head is read at all is test/http-rules/response-kind.test.ts.
+ * Errors that the fault matrix (test/faults/matrix.ts) cannot arm, and what the gateway answers itself. Each
+ * code's form is test/api/error-response.test.ts; if a head is read, test/http-rules/response-kind.test.ts.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { fakeSession, startGateway } from '../support/doors/gateway.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
 import {
-  answerTo,
+  assertError,
   CANARY,
   chatBody,
   codeOf,
@@ -17,11 +15,12 @@ import {
   get,
   post,
 } from '../support/doors/gateway-fixture.ts';
-import { type RawAnswer, rawClient } from '../support/doors/raw-client.ts';
-import { completion, http, plainError, sealedAnswers } from '../support/remote/sealed-answers.ts';
-import { createTestAuthority } from '../support/remote/tls-authority.ts';
+import type { RawAnswer } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { http, plainError } from '../support/remote/sealed-answers.ts';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
+const PLAIN = { 'Privatemode-Encrypted': 'false' };
 const MESSAGES = { path: '/v1/messages' };
 /** The rules that hold for every error answer of ours, in either API style. */
 function assertOurs(answer: RawAnswer, status: number, code: ErrorCode): void {
@@ -95,31 +94,12 @@ describe('an error of the service', { concurrency: true }, () => {
     assertUnauthenticated(answer);
   });
 
-  it('is decrypted if it is sealed, and has its request id and the header that names the secret', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const error = { error: { message: 'the model says no' } };
-    const theirs = { ...JSON_TYPE, 'Request-Id': 'req_of-the-service' };
-    upstream.answers((body) => http(429, sealedAnswers(body).object(error), theirs));
-    const { status, body, headers } = await ask(post(chatBody(), MESSAGES));
-    assert.deepEqual([status, headers['request-id']], [429, 'req_of-the-service']);
-    assert.match(body, /"message":"the model says no"/);
-    for (const name of ['encrypted', 'proxy-unauthenticated', 'proxy-error'])
-      assert.equal(headers[`privatemode-${name}`], undefined, name);
-    assert.equal(headers['content-security-policy'], 'sandbox');
-    assert.ok(headers['privatemode-proxy-secret-id'] !== undefined);
-  });
-
   const stream = post(chatBody({ stream: true }), MESSAGES);
   for (const [what, status, type, headers] of [
     ['neither sealed nor declared plain', 429, 'rate_limit_error', { 'Content-Type': 'text/plain' }],
     ['of a gateway', 401, 'authentication_error', JSON_TYPE],
     ['compressed', 502, 'api_error', { ...JSON_TYPE, 'Content-Encoding': 'gzip' }],
-    [
-      'declared plain, but compressed',
-      503,
-      'overloaded_error',
-      { 'Privatemode-Encrypted': 'false', 'Content-Encoding': 'br' },
-    ],
+    ['declared plain, but compressed', 503, 'overloaded_error', { ...PLAIN, 'Content-Encoding': 'br' }],
   ] as const) {
     it(`keeps its status and its Retry-After, but not its text, and does not say that it was tampered with, if it is ${what}`, async (t) => {
       const { upstream, ask, gateway } = await gatewayFixture(t, {
@@ -140,56 +120,52 @@ describe('an error of the service', { concurrency: true }, () => {
   }
 });
 
-it('a list of models, which the service never seals, is marked as unauthenticated and not to be cached', async (t) => {
-  const { upstream, ask } = await gatewayFixture(t);
-  const headers = { 'Content-Type': 'text/html', 'Privatemode-Encrypted': 'false', ...PRETENDING };
-  upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', headers)));
-  const answer = await ask(get('/v1/models'));
-  assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
-  assert.equal(answer.headers['content-type'], 'text/plain; charset=utf-8');
-  assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
-  assert.equal(answer.headers['privatemode-encrypted'], undefined, 'its own mark is not passed on');
-  assertUnauthenticated(answer);
-});
-
-it('of the headers of the service only those reach the client that are listed, beside ours', async (t) => {
-  const { upstream, ask } = await gatewayFixture(t);
-  const forged = { 'Set-Cookie': 'a=b', 'Privatemode-Proxy-Secret-Id': 'forged', Location: '/evil' };
-  const more = {
-    'Access-Control-Allow-Origin': '*',
-    'Content-Type': 'text/html',
-    Connection: 'X-Hop',
-    'X-Hop': 'y',
-  };
-  const passed = { 'Request-Id': 'req_1', 'X-RateLimit-Remaining': '3' };
-  upstream.answers((body) => completion(body, { ...forged, ...more, ...passed }));
-  const { headers } = await ask(post());
-  assert.match(headers['privatemode-proxy-secret-id'] ?? '', /=$/);
-  assert.equal(headers['content-type'], 'application/json');
-  const ours =
-    'connection content-length content-security-policy content-type date keep-alive x-content-type-options';
-  const receipt = 'attested-at manifest-sha256 request-id secret-id'.replaceAll(
-    /\S+/g,
-    'privatemode-proxy-$&',
-  );
-  const names = `${ours} ${receipt} request-id x-ratelimit-remaining x-request-id`;
-  assert.deepEqual(Object.keys(headers).toSorted(), names.split(' ').toSorted());
-});
-
-it('a service with a certificate of an unknown CA gets no request; a final 502 names that certificate and the remedy', async (t) => {
-  const { upstream } = await gatewayFixture(t);
-  const ca = createTestAuthority('another').pem;
-  const gateway = await startGateway({ upstream: { port: upstream.port, ca } });
-  const client = rawClient(gateway.port);
-  t.after(async () => {
-    client.socket.destroy();
-    await gateway.close();
+it('an informational response of status 101 becomes 502 upstream_reset', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t, {
+    answers: 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n',
   });
-  client.send(post());
-  const answer = await answerTo(client);
-  assertOurs(answer, 502, 'upstream_tls_untrusted');
-  for (const words of ['certificate signed by unknown authority', 'SSL_CERT_FILE', 'scripted upstream'])
-    assert.ok(answer.body.includes(words), words);
-  assert.equal(answer.headers['x-should-retry'], 'false');
-  assert.equal(upstream.requests.length, 0);
+  assertError(await ask(post()), 502, 'upstream_reset');
+  assert.equal(upstream.requests.length, 1);
+});
+
+it('the connection to the service is closed during a refused answer that never ends', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t);
+  const ok = 'HTTP/1.1 200 OK\r\n';
+  for (const [head, status, code] of [
+    ['HTTP/1.1 308 Moved\r\nLocation: /x\r\n', 502, 'upstream_redirect'],
+    [`${ok}Content-Encoding: gzip\r\n`, 502, 'response_malformed'],
+    [`${ok}Privatemode-Encrypted: false\r\n`, 502, 'response_not_encrypted'],
+    [`${ok}Content-Type: text/event-stream\r\n`, 502, 'response_malformed'],
+    ['HTTP/1.1 429 No\r\nContent-Encoding: gzip\r\n', 429, 'response_malformed'],
+  ] as const) {
+    upstream.answers(`${head}Transfer-Encoding: chunked\r\n\r\n1\r\n.\r\n`);
+    assertError(await ask(post()), status, code);
+    await eventually('its end', () => upstream.connections.open === 0);
+  }
+});
+
+const ANSWERS: readonly (readonly [path: string, status: number, body: RegExp])[] = [
+  ['/', 200, /^privatemode-proxy v\d/],
+  ['/api/hello', 200, /^ok\n$/],
+  ['/healthz', 200, /^ok\n$/],
+  ['/readyz', 204, /^$/],
+  [
+    '/v1',
+    200,
+    /^\{"name":"privatemode-proxy","version":"[^"]+","endpoints":\["POST \/v1\/chat\/completions",/,
+  ],
+  ['/privatemode/v1/secret', 404, /no such endpoint/],
+];
+
+it('the gateway answers by itself what the service does not get, and no browser renders it', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t);
+  for (const [path, status, body] of ANSWERS) {
+    const answer = await ask(get(path));
+    assert.equal(answer.status, status, path);
+    assert.match(answer.body, body);
+    assert.equal('privatemode-proxy-error' in answer.headers, status >= 400);
+    assert.equal(answer.headers['x-content-type-options'], 'nosniff');
+    assert.equal(answer.headers['content-security-policy'], 'sandbox');
+  }
+  assert.equal(upstream.connections.total, 0);
 });

@@ -1,55 +1,51 @@
-/** API keys and salts, end to end: whose key the service sees, whose key attests, and whose cache it is. */
+/**
+ * API keys and salts: whose key the service sees and what attests, whose cache it is (all cases: rewrite-auth
+ * and inject-salt in test/pipeline/), and what applications are told if the operator's key is refused.
+ */
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { CANARY } from '../support/doors/gateway-fixture.ts';
+import type { GatewayDeps } from '../../lib/gateway/deps.ts';
+import { CANARY_KEY } from '../support/doors/canaries.ts';
+import { clientOf } from '../support/doors/clients.ts';
+import type { TestGatewayOptions } from '../support/doors/gateway.ts';
+import {
+  assertError,
+  CANARY,
+  chatBody,
+  codeOf,
+  gatewayFixture,
+  get,
+  post,
+} from '../support/doors/gateway-fixture.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import type { Reply } from '../support/remote/scripted-upstream.ts';
+import {
+  chatStream,
+  completion,
+  http,
+  plainError,
+  sealedAnswers,
+  tampered,
+} from '../support/remote/sealed-answers.ts';
 
 async function scene(t: TestContext, options: Parameters<typeof startStack>[0]) {
   const stack = await startStack(options);
   t.after(() => stack.close());
   return {
     stack,
-    chat: (headers: Record<string, string> = {}, members: object = {}): Promise<Response> =>
+    chat: (headers: Record<string, string> = {}): Promise<Response> =>
       fetch(`${stack.url}/v1/chat/completions`, {
         method: 'POST',
         headers,
-        body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'x' }], ...members }),
+        body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'x' }] }),
       }),
-    /** Authorization of the last request; no other header with a key or about the client came with it. */
-    seen(): string | undefined {
-      const { headers = {} } = stack.simulator.recorder.requests().at(-1) ?? {};
-      assert.deepEqual(
-        Object.keys(headers).filter((name) => /api-?key|cookie|user-agent/.test(name)),
-        [],
-      );
-      return headers['authorization'];
-    },
+    /** Authorization of the last request. */
+    seen: () => stack.simulator.recorder.requests().at(-1)?.headers['authorization'],
   };
-}
-
-/** All cases: test/pipeline/rewrite-auth.test.ts. */
-for (const [flags, sends, seen] of [
-  [[], { authorization: 'Bearer client-key', 'x-api-key': 'vendor-key' }, 'Bearer configured'],
-  [['--api-key-fallback=never'], { 'x-api-key': 'client-key' }, 'Bearer client-key'],
-  [['--api-key-fallback=never'], {}, undefined],
-] as const) {
-  it(`with a key configured, ${flags[0] ?? 'by default'}, the service sees ${seen ?? 'none'} if a client sends ${JSON.stringify(sends)}`, async (t) => {
-    const { stack, chat, seen: last } = await scene(t, { apiKey: 'configured', flags });
-    assert.equal((await chat(sends)).status, seen === undefined ? 401 : 200);
-    assert.equal(last(), seen);
-    await fetch(`${stack.url}/v1/models`, { headers: sends });
-    assert.equal(last(), seen);
-    const all = stack.simulator.recorder.requests();
-    const attested = all.filter(({ path }) => path.startsWith('/privatemode/'));
-    assert.ok(attested.length >= 2);
-    for (const { headers } of attested) assert.equal(headers['authorization'], 'Bearer configured');
-    assert.doesNotMatch(stack.logLines.join(''), /configured"|client-key|vendor-key/);
-  });
 }
 
 it("without a key configured, a request without one gets 401 before anything is attested; a client's attests and leaves", async (t) => {
@@ -65,69 +61,166 @@ it("without a key configured, a request without one gets 401 before anything is 
   assert.equal(seen(), 'Bearer another');
 });
 
-it('a key file is read again on a reload; a file without a key keeps the old one, and no key is in the log', async (t) => {
+it('a key file is read again on a reload, for the next request, and no key is in the log', async (t) => {
   const path = join(temporaryDirectory('privatemode-key-'), 'key');
   writeFileSync(path, ' first-key\n');
   const { stack, chat, seen } = await scene(t, { apiKey: `@${path}` });
-  const seenAfter = async (content: string, line: string): Promise<string | undefined> => {
-    writeFileSync(path, content);
-    stack.proxy.reload();
-    await eventually(`"${line}"`, () => stack.logLines.join('').includes(line));
-    await chat();
-    return seen();
-  };
   await chat();
   assert.equal(seen(), 'Bearer first-key');
-  const key = `second-${CANARY}`;
-  assert.equal(await seenAfter(key, 'The API key file was read again'), `Bearer ${key}`);
-  const kept = await seenAfter(`PRIVATEMODE_API_KEY=third-${CANARY}\n`, 'the old key stays');
-  assert.equal(kept, `Bearer ${key}`);
+  writeFileSync(path, `second-${CANARY}`);
+  stack.proxy.reload();
+  await eventually('the next key', () => chat().then(() => seen() === `Bearer second-${CANARY}`));
   assert.ok(!stack.logLines.join('').includes(CANARY));
 });
 
-const SALT = 'a literal salt of 32 bytes or more, for all';
-const OWN = 'a salt of the request, which always wins, too';
-const RANDOM = /^[A-Za-z0-9+/]{43}=$/;
-
-/** How bodies get their salt and shard key is test/pipeline/inject-salt.test.ts and shard-key.test.ts. */
-describe('the prompt cache (docs/protocol/inference.md 8)', { concurrency: true }, () => {
-  /** A chat through a proxy with these flags, and what the service found in it. */
-  async function chatting(t: TestContext, ...flags: readonly string[]) {
+it('the prompt cache has a salt for each request by default; with --disable-prompt-cache=false a random one per start, or that of --prompt-cache-salt (docs/protocol/inference.md 8)', async (t) => {
+  const shared = '--disable-prompt-cache=false';
+  const given = 'a literal salt of 32 bytes or more, for all';
+  const salts: string[] = [];
+  for (const flags of [[], [shared], [shared], [shared, `--prompt-cache-salt=${given}`]]) {
     const { stack, chat } = await scene(t, { flags });
-    return async (members: object = {}) => {
-      const long = { messages: [{ role: 'user', content: 'x'.repeat(200) }], ...members };
-      assert.equal((await chat({}, long)).status, 200);
-      const { cache_salt: salt } = JSON.parse(stack.simulator.exchanges.last()?.opened ?? '') as {
-        cache_salt: string;
-      };
+    for (let i = 0; i < 2; i++) {
+      assert.equal((await chat()).status, 200);
+      const { cache_salt: salt } = JSON.parse(stack.simulator.exchanges.last()?.opened ?? '');
       assert.ok(!stack.logLines.join('').includes(salt), 'the salt is in the log');
-      const shardKey = stack.simulator.recorder.requests().at(-1)?.headers['privatemode-shard-key'];
-      const isShared =
-        shardKey?.slice(0, 16) === createHash('sha256').update(salt).digest('hex').slice(0, 16);
-      return { salt, shardKey, isShared };
-    };
-  }
-
-  it('by default gives each request a random salt of its own and no shard key, but keeps a salt of the request', async (t) => {
-    const chat = await chatting(t);
-    const seen = [await chat(), await chat({ cache_salt: '' })];
-    assert.notEqual(seen[0]?.salt, seen[1]?.salt);
-    for (const { salt, shardKey } of seen) {
-      assert.match(salt, RANDOM);
-      assert.equal(shardKey, undefined);
+      salts.push(salt);
     }
-    const { salt, isShared } = await chat({ cache_salt: OWN });
-    assert.deepEqual([salt, isShared], [OWN, true]);
+  }
+  const order = salts.map((salt) => salts.indexOf(salt));
+  assert.deepEqual(order, [0, 1, 2, 2, 4, 4, 6, 6], 'which are the same');
+  assert.equal(salts[6], given);
+  for (const salt of salts.slice(0, 6)) assert.match(salt, /^[A-Za-z0-9+/]{43}=$/);
+});
+
+const KEY = { value: () => CANARY_KEY, origin: () => '--api-key @key.txt' };
+
+const withClient = (apiKey?: string): Partial<GatewayDeps> => ({
+  key: KEY,
+  clients: { authenticate: () => clientOf({ apiKey }) },
+});
+
+/** A gateway whose service answers `answer`, and what it observes of a key of the operator. */
+async function gatewayTo(
+  t: TestContext,
+  answer: Reply,
+  { deps = {}, ...more }: Partial<TestGatewayOptions> = {},
+) {
+  const events: { type: string; client: string | undefined; key: string }[] = [];
+  const fixture = await gatewayFixture(t, {
+    ...more,
+    deps: {
+      key: KEY,
+      ownKeys: {
+        refused: (client, key) => void events.push({ type: 'refused', client, key }),
+        answered: (client, key) => void events.push({ type: 'answered', client, key }),
+      },
+      ...deps,
+    },
+  });
+  fixture.upstream.answers(answer);
+  return { ...fixture, events };
+}
+
+const anthropic = () => post(chatBody({ max_tokens: 10 }), { path: '/v1/messages' });
+
+/** Errors of a gateway before the service: without the header that marks a plain error. */
+const UNMARKED: readonly (readonly [body: string, headers?: Record<string, string>])[] = [
+  ['{"error":{"message":"unauthorized"}}'],
+  [''],
+  ['zip', { 'Content-Encoding': 'gzip' }],
+];
+
+describe("an operator's key that the service refuses", { concurrency: true }, () => {
+  it('makes a request 400 service_key_rejected, final, under --clients, with the configured key or that of its entry', async (t) => {
+    for (const apiKey of [undefined, 'the-service-key-of-ann']) {
+      const { ask, events } = await gatewayTo(t, plainError(401, 'invalid API key'), {
+        deps: withClient(apiKey),
+      });
+      for (const request of [post(), get('/v1/models')]) {
+        const openai = await ask(request);
+        assertError(openai, 400, 'service_key_rejected');
+        assert.equal(openai.headers['x-should-retry'], 'false');
+        assert.equal(openai.headers['www-authenticate'], undefined);
+      }
+      const messages = await ask(anthropic());
+      assert.deepEqual([messages.status, JSON.parse(messages.body).error.type], [400, 'policy_blocked']);
+      const whose = { client: apiKey && 'ann', key: apiKey ?? CANARY_KEY };
+      assert.deepEqual(events, Array(3).fill({ type: 'refused', ...whose }));
+    }
   });
 
-  it('with --disable-prompt-cache=false has one salt for all requests: a random one per start, or that of --prompt-cache-salt', async (t) => {
-    const shared = '--disable-prompt-cache=false';
-    const [random, another] = [await chatting(t, shared), await chatting(t, shared)];
-    const { salt, isShared } = await random();
-    assert.match(salt, RANDOM);
-    assert.deepEqual([isShared, (await random()).salt], [true, salt]);
-    assert.notEqual((await another()).salt, salt, 'the salt of another start');
-    assert.equal((await random({ cache_salt: OWN })).salt, OWN);
-    assert.equal((await (await chatting(t, shared, `--prompt-cache-salt=${SALT}`))()).salt, SALT);
+  it("is handled differently from a client's own key, whose 401 keeps the text of the service", async (t) => {
+    for (const [token, options] of [
+      ['of-the-client', { settings: { apiKeyFallback: 'never' } }],
+      ['undefined', { deps: { key: { value: () => undefined, origin: () => undefined } } }],
+    ] as const) {
+      const { ask, events, gateway } = await gatewayTo(t, plainError(401, 'invalid API key'), options);
+      const answer = await ask(post(chatBody(), { headers: [`Authorization: Bearer ${token}`] }));
+      assert.deepEqual([answer.status, events], [401, []]);
+      assert.match(answer.body, /invalid API key/);
+      await ask(post());
+      const from = gateway.logLines.flatMap((line) => JSON.parse(line).keyFrom ?? []);
+      assert.deepEqual(from, ['the request itself', 'none: the request left without a key']);
+    }
   });
+
+  it('is recognized by a 401 without the mark of a plain error', async (t) => {
+    for (const [body, headers] of UNMARKED) {
+      const { ask, events, gateway } = await gatewayTo(t, http(401, body, headers));
+      assertError(await ask(post(chatBody({ stream: true }))), 401, 'api_key_rejected');
+      assert.deepEqual(events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
+      assert.deepEqual([...gateway.counters.decryptFailures], []);
+    }
+  });
+
+  it('is not recognized by a 401 with an encrypted error that was changed on the way', async (t) => {
+    const changed = (body: Buffer) =>
+      tampered(http(401, sealedAnswers(body).object({ error: { message: 'no' } })));
+    const { ask, events, gateway } = await gatewayTo(t, changed);
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer), events], [401, 'response_not_authentic', []]);
+    assert.deepEqual([...gateway.counters.decryptFailures], [['response_not_authentic', 1]]);
+  });
+
+  it('is not recognized by a 401 whose client left before all of it had come', async (t) => {
+    const { sending, events, gateway } = await gatewayTo(t, plainError(401, 'invalid API key').slice(0, -5));
+    const asking = sending(post());
+    await eventually('the head of the error', () => /"status":401/.test(gateway.logLines.join('')));
+    asking.socket.destroy();
+    await eventually('the end of the exchange', () => gateway.active() === 0);
+    assert.deepEqual(events, []);
+  });
+
+  it('counts as accepted after an authenticated response, streamed or whole', async (t) => {
+    const whole = await gatewayTo(t, completion);
+    assert.equal((await whole.ask(post())).status, 200);
+    assert.deepEqual(whole.events, [{ type: 'answered', client: undefined, key: CANARY_KEY }]);
+    const deps = withClient('the-service-key-of-ann');
+    const stream = await gatewayTo(t, chatStream, { deps });
+    assert.equal((await stream.ask(post(chatBody({ stream: true })))).status, 200);
+    assert.deepEqual(stream.events, [{ type: 'answered', client: 'ann', key: 'the-service-key-of-ann' }]);
+  });
+});
+
+const TEXT = 'your client is too old: minimum client version v1.46, see https://evil.example';
+
+it('a service that wants a newer client makes a request a final 400 client_too_old, marked as a plain error or not, and only its digits are quoted', async (t) => {
+  const events = `data: ${JSON.stringify({ error: TEXT })}\n\n`;
+  for (const answer of [
+    plainError(401, TEXT),
+    plainError(426, TEXT),
+    http(400, TEXT),
+    http(400, events, { 'Content-Type': 'text/event-stream' }),
+  ]) {
+    const { ask, gateway, events: told } = await gatewayTo(t, answer);
+    for (const request of [post(chatBody({ stream: true })), post()]) {
+      const openai = await ask(request);
+      assertError(openai, 400, 'client_too_old');
+      assert.equal(openai.headers['x-should-retry'], 'false');
+      assert.match(openai.body, /a client of version 1\.46 or newer/);
+      assert.ok(!openai.body.includes('evil'));
+    }
+    assert.equal(JSON.parse((await ask(anthropic())).body).error.type, 'policy_blocked');
+    assert.deepEqual([told, [...gateway.counters.decryptFailures]], [[], []]);
+  }
 });

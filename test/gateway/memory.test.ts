@@ -4,24 +4,13 @@ import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { CollectedBody, Room } from '../../lib/gateway/memory.ts';
 import { createTranslator } from '../../lib/responses-api/translator.ts';
-import {
-  answerTo,
-  assertError,
-  chatBody,
-  type Fixture,
-  gatewayFixture,
-  post,
-} from '../support/doors/gateway-fixture.ts';
-import type { RawClient } from '../support/doors/raw-client.ts';
+import { answerTo, assertError, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import {
   COMPLETION,
   chatStream,
-  chunked,
-  completion,
   http,
   inTwoParts,
-  LAST_CHUNK,
   STREAM_HEAD,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
@@ -53,11 +42,14 @@ describe('the memory of bodies', () => {
     const [one, other] = all;
     one!.grow(80 * MIB);
     assert.throws(() => other!.grow(1), tooMany);
-    assert.throws(() => one!.grow(1), { code: 'body_too_large' });
+    assert.throws(() => one!.grow(1), { code: 'body_too_large', message: /--max-buffered-bytes/ });
     one!.release();
     one!.release();
     assert.equal(used.bufferedBytes, 0);
     other!.grow(80 * MIB);
+    const response = new Room({ of: 'responses', limit: MIB, used: { bufferedBytes: 0 } });
+    const refused = { code: 'response_too_large', message: /1048576 bytes \(--max-buffered-bytes\)/ };
+    assert.throws(() => response.grow(MIB + 1), refused);
   });
 
   it('is given to nobody whose exchange is over', () => {
@@ -92,26 +84,11 @@ describe('a body that is collected', () => {
 const inChunks = (body: string): Buffer =>
   post(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, { headers: ['Transfer-Encoding: chunked'] });
 
-/** A prompt of that many bytes. */
 const prompt = (bytes: number): string => chatBody({ user: 'x'.repeat(bytes) });
-
-async function scene(t: Parameters<typeof gatewayFixture>[0], maxBufferedBytes: number): Promise<Fixture> {
-  const fixture = await gatewayFixture(t, { settings: { maxBufferedBytes, maxBodyBytes: 64 * MIB } });
-  fixture.upstream.answers(completion);
-  return fixture;
-}
-
-/** A client that announces 64 MiB, of which so many bytes come. */
-async function slowUpload({ sending, gateway }: Fixture, bytes: number): Promise<RawClient> {
-  const before = gateway.counters.bufferedBytes;
-  const asking = sending(post('x'.repeat(bytes), { headers: [`Content-Length: ${64 * MIB}`] }));
-  await eventually('its bytes', () => gateway.counters.bufferedBytes >= before + bytes);
-  return asking;
-}
 
 describe('uploads that share bounded memory', { concurrency: true }, () => {
   it('hold their memory until the response has begun, because a second attempt may need it', async (t) => {
-    const { gateway, upstream, client } = await scene(t, MIB);
+    const { gateway, upstream, client } = await gatewayFixture(t);
     const freed = Promise.withResolvers<void>();
     const sent = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
@@ -131,46 +108,18 @@ describe('uploads that share bounded memory', { concurrency: true }, () => {
     assert.equal((await answerTo(asking)).status, 200);
   });
 
-  it('cost nobody else a turn while they are slow: what is announced is not held', async (t) => {
-    const fixture = await scene(t, 16 * MIB);
-    const slow = [await slowUpload(fixture, MIB), await slowUpload(fixture, MIB)];
-    assert.equal((await fixture.ask(post(prompt(2 * MIB)))).status, 200);
-    for (const { socket } of slow) socket.destroy();
-  });
-
   it('get 503 with Retry-After at once if there is no memory, and nothing is sent', async (t) => {
-    const fixture = await scene(t, 8 * MIB);
-    const slow = await slowUpload(fixture, 6 * MIB);
+    const settings = { maxBufferedBytes: 8 * MIB, maxBodyBytes: 64 * MIB };
+    const { upstream, gateway, sending, ask } = await gatewayFixture(t, { settings });
+    const slow = sending(post('x'.repeat(6 * MIB), { headers: [`Content-Length: ${64 * MIB}`] }));
+    await eventually('its bytes', () => gateway.counters.bufferedBytes >= 6 * MIB);
     for (const request of [post(prompt(2 * MIB)), inChunks(prompt(2 * MIB))]) {
-      const answer = await fixture.ask(request);
+      const answer = await ask(request);
       assertError(answer, 503, 'too_many_uploads');
       assert.match(answer.headers['retry-after'] ?? '', /^[2-5]$/);
     }
-    assert.equal(fixture.upstream.requests.length, 0);
+    assert.equal(upstream.requests.length, 0);
     slow.socket.destroy();
-  });
-
-  it('get 413 if they are larger than all of the memory, announced or not', async (t) => {
-    const { ask } = await scene(t, 100_000);
-    for (const request of [post(prompt(100_000)), inChunks(prompt(100_000))]) {
-      const answer = await ask(request);
-      assertError(answer, 413, 'body_too_large');
-      assert.match(answer.body, /--max-buffered-bytes/);
-    }
-  });
-
-  it('leave nothing reserved when they are refused, or their client leaves while or after they are read', async (t) => {
-    const fixture = await scene(t, MIB);
-    const { gateway, sending, upstream, ask } = fixture;
-    assert.equal((await ask(post('{"model":1}'))).status, 400);
-    const growing = await slowUpload(fixture, 20_000);
-    growing.socket.destroy();
-    await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
-    upstream.on(() => {});
-    const answered = sending(post());
-    await eventually('the request', () => upstream.requests[0]?.complete === true);
-    answered.socket.destroy();
-    await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
   });
 });
 
@@ -181,66 +130,46 @@ const answerOf = (request: Buffer, bytes: number): string => {
   return sealedAnswers(request).object({ ...COMPLETION, choices });
 };
 
-describe('whole responses', { timeout: 600_000 }, () => {
+it('whole responses become 503 with Retry-After if others hold the memory; small ones and streams do not', async (t) => {
   const settings = { maxBufferedBytes: 2 * MIB };
-
-  it('become 502 response_too_large if they are larger than all of the memory, announced or not', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { settings });
-    const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
-    for (const framed of [
-      (text: string) => http(200, text),
-      (text: string) => head + (text.match(/.{1,65536}/g) ?? []).map(chunked).join('') + LAST_CHUNK,
-    ]) {
-      upstream.answers((request) => framed(answerOf(request, 2 * MIB)));
-      const answer = await ask(post());
-      assertError(answer, 502, 'response_too_large');
-      assert.match(answer.body, /2097152 bytes \(--max-buffered-bytes\)/);
-    }
-  });
-
-  it('become 503 with Retry-After if others hold the memory; small ones and streams do not', async (t) => {
-    const { upstream, sending, ask, gateway } = await gatewayFixture(t, { settings });
-    const large = (request: Buffer) => http(200, answerOf(request, 1.2 * MIB));
-    upstream.answers((request) => large(request).slice(0, -10)); // its end never comes
-    const holding = sending(post());
-    await eventually('its answer', () => gateway.heldResponses.bufferedBytes > 1.2 * MIB);
-    upstream.answers(large);
-    const answer = await ask(post());
-    assertError(answer, 503, 'too_many_responses');
-    assert.match(answer.headers['retry-after'] ?? '', /^[2-5]$/);
-    upstream.answers((request) => http(200, answerOf(request, 100)));
-    assert.equal((await ask(post())).status, 200);
-    upstream.answers(chatStream);
-    assert.equal((await ask(post(chatBody({ stream: true })))).status, 200);
-    holding.socket.destroy();
-    await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
-    upstream.answers(large);
-    assert.equal((await ask(post())).status, 200);
-  });
+  const { upstream, sending, ask, gateway } = await gatewayFixture(t, { settings });
+  const large = (request: Buffer) => http(200, answerOf(request, 1.2 * MIB));
+  upstream.answers((request) => large(request).slice(0, -10)); // its end never comes
+  const holding = sending(post());
+  await eventually('its answer', () => gateway.heldResponses.bufferedBytes > 1.2 * MIB);
+  upstream.answers(large);
+  const answer = await ask(post());
+  assertError(answer, 503, 'too_many_responses');
+  assert.match(answer.headers['retry-after'] ?? '', /^[2-5]$/);
+  upstream.answers((request) => http(200, answerOf(request, 100)));
+  assert.equal((await ask(post())).status, 200);
+  upstream.answers(chatStream);
+  assert.equal((await ask(post(chatBody({ stream: true })))).status, 200);
+  holding.socket.destroy();
+  await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
+  upstream.answers(large);
+  assert.equal((await ask(post())).status, 200);
 });
 
-describe('memory for the parts of a request that its translated response repeats', () => {
+it('memory for the parts of a request that its translated response repeats is reserved before it is sent, and freed when the client leaves', async (t) => {
   const asking = (bytes: number): Buffer =>
     post(JSON.stringify({ model: 'm', input: 'x', stream: true, metadata: { a: 'y'.repeat(bytes) } }), {
       path: '/v1/responses',
     });
-
-  it('is reserved before the request is sent, and freed when the client leaves', async (t) => {
-    const { gateway, upstream, sending } = await gatewayFixture(t, {
-      settings: { maxBufferedBytes: MIB },
-      deps: { createTranslator },
-    });
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      assert.ok(gateway.heldResponses.bufferedBytes > 600_000, String(gateway.heldResponses.bufferedBytes));
-      await scripted.write(STREAM_HEAD);
-    });
-    const holding = sending(asking(200_000));
-    await eventually('the head of its response', () => holding.received() !== '');
-    assert.ok(gateway.heldResponses.bufferedBytes > 600_000);
-    assertError(await answerTo(sending(asking(200_000))), 503, 'too_many_responses');
-    assert.equal(upstream.requests.length, 1);
-    holding.socket.destroy();
-    await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
+  const { gateway, upstream, sending } = await gatewayFixture(t, {
+    settings: { maxBufferedBytes: MIB },
+    deps: { createTranslator },
   });
+  upstream.on(async (scripted) => {
+    await scripted.body();
+    assert.ok(gateway.heldResponses.bufferedBytes > 600_000, String(gateway.heldResponses.bufferedBytes));
+    await scripted.write(STREAM_HEAD);
+  });
+  const holding = sending(asking(200_000));
+  await eventually('the head of its response', () => holding.received() !== '');
+  assert.ok(gateway.heldResponses.bufferedBytes > 600_000);
+  assertError(await answerTo(sending(asking(200_000))), 503, 'too_many_responses');
+  assert.equal(upstream.requests.length, 1);
+  holding.socket.destroy();
+  await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
 });

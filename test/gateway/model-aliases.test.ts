@@ -1,77 +1,80 @@
-/** --model-alias: other names for models, through the whole program to the simulated service. */
+/** --model-alias: other names for models. */
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { aliasIn, listWithAliases } from '../../lib/api/model-aliases.ts';
-import { askChat } from '../support/doors/ask-chat.ts';
-import { CANARY, gatewayFixture, get } from '../support/doors/gateway-fixture.ts';
-import { DOOR } from '../support/doors/library-door.ts';
-import { type Stack, startStack } from '../support/doors/stack.ts';
+import { createTranslator } from '../../lib/responses-api/translator.ts';
+import { clientOf } from '../support/doors/clients.ts';
+import { assertError, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { formBody } from '../support/remote/forms.ts';
+import type { Reply } from '../support/remote/scripted-upstream.ts';
 import { http } from '../support/remote/sealed-answers.ts';
 
-const LIBRARY = { skip: DOOR === 'library' && 'the gateway only', timeout: 600_000 };
-const ALIASES = '--model-alias=gpt-4o=sim-echo,claude-*=sim-echo,sim-20x50=sim-echo,b=sim-tools';
+const ALIASES = new Map([
+  ['gpt-4o', 'big'],
+  ['claude-*', 'big'],
+  ['b', 'small'],
+]);
 
-describe('--model-alias', LIBRARY, () => {
-  let stack: Stack;
-  before(async () => {
-    const clients = join(temporaryDirectory('aliases-'), 'clients.json');
-    const tokens = [createHash('sha256').update('pmp_ann').digest('hex')];
-    writeFileSync(clients, JSON.stringify({ clients: [{ name: 'ann', tokens, models: ['sim-echo'] }] }));
-    stack = await startStack({ flags: ['--responses-api', ALIASES, `--clients=${clients}`] });
+/** A gateway whose one client may use big alone. */
+const aliasing = (t: TestContext, answers: Reply = http(503, '')) =>
+  gatewayFixture(t, {
+    answers,
+    deps: {
+      aliases: ALIASES,
+      clients: { authenticate: () => clientOf({ models: ['big'] }) },
+      createTranslator,
+    },
   });
-  after(() => stack.close());
 
-  const ask = (path: string, init: RequestInit = {}): Promise<Response> =>
-    fetch(`${stack.url}${path}`, { ...init, headers: { authorization: 'Bearer pmp_ann' } });
-
-  const messages = [{ role: 'user', content: CANARY }];
-  const bodies: [path: string, body: Record<string, unknown>][] = [
-    ['/v1/chat/completions', { messages, stream: true, cache_salt: 's'.repeat(32), model: 'gpt-4o' }],
-    ['/v1/messages', { messages, max_tokens: 99, model: 'claude-haiku-9' }],
-    ['/v1/responses', { model: 'gpt-4o', input: 'hi' }],
-    ['/v1/embeddings', { input: 'hi', model: 'sim-20x50' }],
+describe('--model-alias', { concurrency: true }, () => {
+  const FORM_TYPE = 'Content-Type: multipart/form-data; boundary=B';
+  const FORM = formBody('B', [
+    { name: 'model', body: Buffer.from('gpt-4o') },
+    { name: 'file', filename: 'a.wav', body: Buffer.from('RIFF') },
+  ]);
+  const requests: [request: Buffer, alias: string][] = [
+    [post(chatBody({ stream: true, model: 'gpt-4o' })), 'gpt-4o'],
+    [post(chatBody({ model: 'claude-haiku-9' }), { path: '/v1/messages' }), 'claude-*'],
+    [post('{"model":"gpt-4o","input":"hi"}', { path: '/v1/responses' }), 'gpt-4o'],
+    [post('{"input":"hi","model":"gpt-4o"}', { path: '/v1/embeddings' }), 'gpt-4o'],
+    [post(FORM, { path: '/v1/audio/transcriptions', headers: [FORM_TYPE] }), 'gpt-4o'],
   ];
-  it('sends JSON and forms to the model of the alias, which the log names', async () => {
-    for (const [path, body] of bodies) {
-      const response = await ask(path, { method: 'POST', body: JSON.stringify(body) });
-      assert.equal(response.status, 200, await response.text());
-      assert.equal(stack.simulator.exchanges.last()?.model, 'sim-echo');
-      const id = response.headers.get('privatemode-proxy-request-id') as string;
-      const line = await eventually('its line', () =>
-        stack.logLines.find((each) => each.includes(id) && each.includes('Request ended')),
+  it('sends JSON and forms to the model of the alias, which the log names', async (t) => {
+    const { upstream, gateway, ask } = await aliasing(t);
+    for (const [at, [request, alias]] of requests.entries()) {
+      await ask(request);
+      const sent = upstream.requests.at(-1);
+      assert.equal(sent?.headers['privatemode-target-model'], 'big');
+      assert.match(String(sent?.body), /"model" ?: ?"big"|name="model"\r\n\r\nbig\r\n/);
+      const line = await eventually(
+        'its line',
+        () => gateway.logLines.filter((each) => each.includes('Request ended'))[at],
       );
-      assert.match(line, /"model":"sim-echo","alias":"(?:gpt-4o|claude-\*|sim-20x50)"/);
-      assert.ok(!line.includes('haiku'), 'what a client wrote is not what was configured');
+      const { model, alias: named } = JSON.parse(line);
+      assert.deepEqual([model, named], ['big', alias], 'what a client wrote is not what was configured');
     }
-    assert.ok(!stack.logLines.join('').includes(CANARY));
-    const form = new FormData();
-    form.set('model', 'gpt-4o');
-    form.set('file', new Blob(['RIFF']), 'a.wav');
-    await (await ask('/v1/audio/transcriptions', { method: 'POST', body: form })).text();
-    assert.equal(stack.simulator.exchanges.last()?.model, 'sim-echo');
   });
 
-  it('checks the rights of a client by the model behind the alias, not by the alias', async () => {
-    const response = await askChat(stack, { model: 'b', token: 'pmp_ann' });
-    assert.equal(response.status, 403);
-    assert.match(await response.text(), /may not use the model that b stands for, only sim-echo/);
+  it('checks the rights of a client by the model behind the alias, not by the alias', async (t) => {
+    const { upstream, ask } = await aliasing(t);
+    const answer = await ask(post(chatBody({ model: 'b' })));
+    assertError(answer, 403, 'client_forbidden');
+    assert.match(answer.body, /may not use the model that b stands for, only big/);
+    assert.equal(upstream.requests.length, 0);
   });
 
-  it('lists whole names on the first page, still marked as unauthenticated, and asks the service for one name', async () => {
-    const response = await ask('/v1/models?limit=1000');
-    const text = await response.text();
-    assert.equal(response.headers.get('privatemode-proxy-unauthenticated'), 'true');
-    assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(text)));
-    assert.match(text, /"id":"gpt-4o",[^}]*"owned_by":"privatemode-proxy: alias of sim-echo"/);
-    assert.ok(!text.includes('claude-'));
-    assert.ok(!(await (await ask('/v1/models?after_id=sim-echo')).text()).includes('gpt-4o'));
-    assert.equal((await ask('/v1/models/gpt-4o')).status, 404);
-    assert.equal(stack.simulator.exchanges.last()?.target, '/v1/models/gpt-4o');
+  it('lists whole names on the first page, still marked as unauthenticated, and asks the service for one name', async (t) => {
+    const { upstream, ask } = await aliasing(t);
+    upstream.on((scripted) => scripted.write(http(200, '{"object":"list","data":[{"id":"big"}]}')));
+    const { headers, body } = await ask(get('/v1/models?limit=1000'));
+    assert.equal(headers['privatemode-proxy-unauthenticated'], 'true');
+    assert.equal(headers['content-length'], String(body.length));
+    assert.match(body, /"id":"gpt-4o",[^}]*"owned_by":"privatemode-proxy: alias of big"/);
+    assert.ok(!body.includes('claude-'));
+    assert.ok(!(await ask(get('/v1/models?after_id=big'))).body.includes('gpt-4o'));
+    await ask(get('/v1/models/gpt-4o'));
+    assert.equal(upstream.requests.at(-1)?.target, '/v1/models/gpt-4o');
   });
 
   it('answers 502 for a list of models above 1 MiB', async (t) => {
@@ -79,8 +82,7 @@ describe('--model-alias', LIBRARY, () => {
       [1024 * 1024, 200],
       [1024 * 1024 + 1, 502],
     ] as const) {
-      const answers = http(200, '{"object":"list","data":[]}'.padEnd(size));
-      const { ask } = await gatewayFixture(t, { deps: { aliases: new Map([['a', 'b']]) }, answers });
+      const { ask } = await aliasing(t, http(200, '{"object":"list","data":[]}'.padEnd(size)));
       assert.equal((await ask(get('/v1/models'))).status, status);
     }
   });

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import type { AppResponse, ResponseObserver } from '../../lib/gateway/app-response.ts';
 import { createDump } from '../../lib/gateway/request-dump.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const REQUEST = {
   method: 'POST',
@@ -19,11 +19,10 @@ describe('request dumps', () => {
   let workspace: string;
   let lines: Record<string, unknown>[];
   let log: ReturnType<typeof recordingLogger>['log'];
-  beforeEach(async () => {
-    workspace = await mkdtemp(join(tmpdir(), 'dump-'));
+  beforeEach(() => {
+    workspace = temporaryDirectory('dump-');
     ({ log, lines } = recordingLogger());
   });
-  afterEach(() => rm(workspace, { recursive: true }));
 
   const written = async (): Promise<string[]> =>
     (await readdir(join(workspace, 'requests'), { recursive: true, withFileTypes: true }))
@@ -46,7 +45,7 @@ describe('request dumps', () => {
     };
   }
 
-  async function dumped(): Promise<{ req: string; resp: string; paths: string[] }> {
+  it('hold request and response as HTTP/1.1 text with credentials redacted, named by UTC time, for their owner alone', async () => {
     const time = Date.UTC(2026, 10, 21, 4, 5, 6, 789) + 0.25;
     const { req, observer, end } = begin({}, () => time);
     for (const part of ['{"a":', '1}']) req.emit('data', Buffer.from(part));
@@ -54,38 +53,34 @@ describe('request dumps', () => {
       ['Set-Cookie', 'CANARY-KEY'],
       ['content-type', 'text/event-stream'],
     ]);
-    observer.update(Buffer.from('data: 1\n\n'));
-    observer.update(Buffer.from('data: [DONE]\n\n'));
+    for (const event of ['data: 1\n\n', 'data: [DONE]\n\n']) observer.update(Buffer.from(event));
     await end();
     const paths = await written();
-    const read = async (ending: string) =>
-      readFile(paths.find((path) => path.endsWith(ending)) as string, 'utf8');
-    return { req: await read('_req.txt'), resp: await read('_resp.txt'), paths };
-  }
-
-  it('hold request and response as HTTP/1.1 text with credentials redacted, named by UTC time, for their owner alone', async () => {
-    const { req, resp, paths } = await dumped();
     const head = 'POST /v1/chat/completions?x=1 HTTP/1.1\r\nUser-Agent: curl\r\n';
-    assert.equal(req, `${head}authorization: Bearer [redacted]\r\nHost: localhost:8080\r\n\r\n{"a":1}`);
-    const events = 'data: 1\n\ndata: [DONE]\n\n';
     const about = 'Set-Cookie: [redacted]\r\ncontent-type: text/event-stream\r\n';
-    assert.equal(resp, `HTTP/1.1 200 OK\r\n${about}\r\n${events}`);
-    for (const path of paths) {
-      assert.match(path, /\/requests\/2026-11-21\/2026-11-21_040506\.789250_\d\d_(?:req|resp)\.txt$/);
+    assert.deepEqual(await Promise.all(paths.map((path) => readFile(path, 'utf8'))), [
+      `${head}authorization: Bearer [redacted]\r\nHost: localhost:8080\r\n\r\n{"a":1}`,
+      `HTTP/1.1 200 OK\r\n${about}\r\ndata: 1\n\ndata: [DONE]\n\n`,
+    ]);
+    for (const [i, path] of paths.entries()) {
+      const end = ['req', 'resp'][i];
+      assert.match(path, new RegExp(`/requests/2026-11-21/2026-11-21_040506\\.789250_\\d\\d_${end}\\.txt$`));
       assert.equal((await stat(path)).mode & 0o777, 0o600);
     }
     for (const folder of ['requests', 'requests/2026-11-21'])
       assert.equal((await stat(join(workspace, folder))).mode & 0o777, 0o700);
   });
 
-  /** The value of a header as a dump shows it. */
-  async function shown(name: string, value: string): Promise<string> {
-    await begin({ rawHeaders: [name, value] }).end();
+  /** The head of a request as its dump shows it. */
+  async function head(asked: Partial<typeof REQUEST>): Promise<string> {
+    await begin(asked).end();
     const [path = ''] = await written();
-    const [, header = ''] = (await readFile(path, 'utf8')).split('\r\n');
+    const text = await readFile(path, 'utf8');
     await rm(path);
-    return header.slice(name.length + 2);
+    return text;
   }
+  const shown = async (name: string, value: string): Promise<string> =>
+    (await head({ rawHeaders: [name, value] })).split('\r\n')[1]?.slice(name.length + 2) ?? '';
 
   it('show no header that may be a credential, whatever its name', async () => {
     const names = `Authorization Proxy-Authorization X-Auth X-Api-Key apikey X-Goog-Api-Key
@@ -108,12 +103,11 @@ describe('request dumps', () => {
     ['/x?sig=CANARY&X-Amz-Signature=CANARY', '/x?sig=[redacted]&X-Amz-Signature=[redacted]'],
   ];
   it('have targets in which values that may be credentials are redacted', async () => {
-    for (const [target, dumpedTarget] of targets) {
-      await begin({ method: 'GET', url: target, rawHeaders: [] }).end();
-      const [path = ''] = await written();
-      assert.equal(await readFile(path, 'utf8'), `GET ${dumpedTarget} HTTP/1.1\r\n\r\n`);
-      await rm(path);
-    }
+    for (const [url, dumpedTarget] of targets)
+      assert.equal(
+        await head({ method: 'GET', url, rawHeaders: [] }),
+        `GET ${dumpedTarget} HTTP/1.1\r\n\r\n`,
+      );
   });
 
   it('hold the original bytes even if the caller overwrites its buffer later', async () => {

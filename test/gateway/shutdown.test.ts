@@ -18,6 +18,7 @@ import {
 } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { saying } from '../support/remote/scripted-upstream.ts';
 import {
   beginning,
   chunked,
@@ -64,15 +65,10 @@ describe('shutdown', () => {
     const { upstream, gateway, sending } = await gatewayFixture(t);
     const idle = sending(get('/healthz'));
     await idle.until(/200 OK/);
-    const [asked, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-    upstream.on(async (scripted) => {
-      const body = await scripted.body();
-      asked.resolve();
-      await go.promise;
-      await scripted.write(completion(body));
-    });
+    const go = Promise.withResolvers<void>();
+    upstream.on((scripted) => go.promise.then(() => saying(completion)(scripted)));
     const asking = sending(post());
-    await asked.promise;
+    await eventually('the request', () => upstream.requests[0]?.complete === true);
     const draining = gateway.drain(GRACE);
     assert.equal(await idle.ended, 'end');
     go.resolve();
@@ -82,9 +78,9 @@ describe('shutdown', () => {
   });
 
   it('answers the first request on a connection that was open before, and ends that connection', async (t) => {
-    const { gateway, client } = await gatewayFixture(t, { times: { firstRequest: GRACE } });
+    const { gateway, client, ask } = await gatewayFixture(t, { times: { firstRequest: GRACE } });
     const asking = client();
-    await takenIn(gateway);
+    await ask(get('/healthz')); // after which the listener has that connection, too
     const draining = gateway.drain(GRACE);
     asking.send(get('/healthz'));
     assert.equal(await asking.ended, 'end');
@@ -188,14 +184,6 @@ describe('shutdown', () => {
     );
   });
 });
-
-/** Resolves when the listener has accepted all connections that were opened before. */
-async function takenIn({ port }: Fixture['gateway']): Promise<void> {
-  const later = rawClient(port);
-  later.send(get('/healthz'));
-  await later.until(/200 OK/);
-  later.socket.destroy();
-}
 
 describe('the signal of a shutdown', () => {
   it('keeps a request from being sent that comes after it', async (t) => {

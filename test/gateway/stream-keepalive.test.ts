@@ -15,9 +15,9 @@ const COMMENT = /d\r\n: keepalive\n\n\r\n/g; // in a chunk of its own
 const DONE = chunked('data: [DONE]\n\n') + LAST_CHUNK;
 
 /** A stream that is asked for, what the service can say in it, and a clock that the test advances. */
-async function scene(t: TestContext, streamKeepalive = INTERVAL, request = post(chatBody({ stream: true }))) {
+async function scene(t: TestContext, request = post(chatBody({ stream: true }))) {
   const clock = createFakeClock();
-  const settings = { streamKeepalive };
+  const settings = { streamKeepalive: INTERVAL };
   const { upstream, sending } = await gatewayFixture(t, { clock, settings, deps: { createTranslator } });
   const { promise: asked, resolve: asks } = Promise.withResolvers<Scripted>();
   upstream.on(asks);
@@ -28,6 +28,11 @@ async function scene(t: TestContext, streamKeepalive = INTERVAL, request = post(
     ...{ clock, asking, sealed, scripted },
     comments: () => asking.received().match(COMMENT)?.length ?? 0,
     say: (...parts: string[]) => scripted.write(parts.join('')),
+    /** Sends the head, and waits until the client has it. */
+    async begin() {
+      await scripted.write(STREAM_HEAD);
+      await asking.until(/\r\n\r\n$/);
+    },
     /** What came but the comments, once the response is over. */
     body: async () => (await answerTo(asking)).body.replaceAll(': keepalive\n\n', ''),
   };
@@ -35,11 +40,10 @@ async function scene(t: TestContext, streamKeepalive = INTERVAL, request = post(
 
 describe('--stream-keepalive', { concurrency: true, timeout: 600_000 }, () => {
   it('adds a comment after each interval of silence, before, between and after events, and none before the head', async (t) => {
-    const { clock, asking, sealed, comments, say, body } = await scene(t);
+    const { clock, asking, sealed, comments, say, begin, body } = await scene(t);
     await clock.advance(5 * INTERVAL);
     assert.equal(asking.received(), '', 'something came before the head');
-    await say(STREAM_HEAD);
-    await asking.until(/\r\n\r\n$/);
+    await begin();
     await clock.advance(INTERVAL);
     await eventually('a first comment', () => comments() === 1);
     for (const text of ['a', 'b', 'c']) {
@@ -68,9 +72,8 @@ describe('--stream-keepalive', { concurrency: true, timeout: 600_000 }, () => {
   });
 
   it('adds no comment after the error of a broken stream', async (t) => {
-    const { clock, asking, say, scripted } = await scene(t);
-    await say(STREAM_HEAD);
-    await asking.until(/\r\n\r\n$/);
+    const { clock, asking, begin, scripted } = await scene(t);
+    await begin();
     await clock.advance(INTERVAL);
     scripted.reset();
     await clock.advance(INTERVAL);
@@ -80,9 +83,8 @@ describe('--stream-keepalive', { concurrency: true, timeout: 600_000 }, () => {
   });
 
   it('does not keep the idle time-out from ending a stream of a service that stalls', async (t) => {
-    const { clock, asking, say } = await scene(t);
-    await say(STREAM_HEAD);
-    await asking.until(/\r\n\r\n$/);
+    const { clock, asking, begin } = await scene(t);
+    await begin();
     for (let i = 0; i < 60; i++) await clock.advance(INTERVAL);
     const { body } = await answerTo(asking);
     assert.match(body, /^(?:: keepalive\n\n)+data: \{"error".*"code":"stream_idle_timeout"/);
@@ -90,9 +92,8 @@ describe('--stream-keepalive', { concurrency: true, timeout: 600_000 }, () => {
 
   it('adds events that mean nothing to a stream of the Responses API, and the official clients skip them', async (t) => {
     const request = JSON.stringify({ model: 'm', input: 'hi', stream: true });
-    const { clock, asking, sealed, say } = await scene(t, INTERVAL, post(request, { path: '/v1/responses' }));
-    await say(STREAM_HEAD);
-    await asking.until(/\r\n\r\n$/);
+    const { clock, asking, sealed, say, begin } = await scene(t, post(request, { path: '/v1/responses' }));
+    await begin();
     await clock.advance(INTERVAL);
     await asking.until(/event: response\.created\n.*\n\nevent: response\.in_progress\n.*\n\n/);
     await clock.advance(INTERVAL);

@@ -54,14 +54,20 @@ describe('time-outs of the listener', { concurrency: true }, () => {
   });
 });
 
-it('an upload below the minimum rate gets 408', async (t) => {
-  const { upstream, sending } = await gatewayFixture(t, { times: { uploadSpan: 200 } });
-  const asking = sending(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
-  assertError(await answerTo(asking), 408, 'upload_too_slow');
-  assert.equal(upstream.connections.total, 0);
-});
-
 describe('time-outs towards the remote', () => {
+  it('informational responses do not postpone the time-out of the first byte', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { settings: { firstByteTimeout: 300 } });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      const timer = setInterval(
+        () => scripted.write('HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n'),
+        20,
+      );
+      await scripted.closed.finally(() => clearInterval(timer));
+    });
+    assertError(await ask(post()), 504, 'first_byte_timeout');
+  });
+
   it('a remote that has begun its response and still reads the upload is cut after --stream-idle-timeout', async (t) => {
     const settings = { maxBodyBytes: 64 * 1024 * 1024, streamIdleTimeout: 300 };
     const { upstream, gateway, sending } = await gatewayFixture(t, { settings });

@@ -17,37 +17,35 @@ const estimateOf = async (body: string): Promise<number> =>
 const withMember = (name: string, value: string): string => `{"model":"m","${name}":${value}}`;
 const image = (source: object): string => JSON.stringify([{ type: 'image', source }]);
 
-describe('the estimate of tokens', () => {
-  // Tokens: bytes of all strings ÷ 3.5, rounded up; 1600 per image or document.
-  const rows: [name: string, body: string, tokens: number][] = [
-    ['a body without text', '{"model":"m"}', 0],
-    ['7 bytes of text', withMember('system', '"1234567"'), 2],
-    ['8 bytes of text', withMember('system', '"12345678"'), 3],
-    ['members of one byte each', '{"model":"m","system":"a","messages":["b"],"tools":["c"]}', 1],
-    ['members that do not count', '{"model":"m","stop_sequences":["1234567"]}', 0],
-    // name + get + input_schema + type + object: 29
-    ['keys and values', withMember('tools', '[{"name":"get","input_schema":{"type":"object"}}]'), 9],
-    ['numbers and literals, which do not count', withMember('messages', '[1234567, true, null, 1e99]'), 0],
-    ['14 bytes of UTF-8 in 7 characters', withMember('system', '"äöüßä\\u00f6\\u00fc"'), 4],
-    ['a surrogate pair, which is 4 bytes, and 3 digits', withMember('system', '"\\ud83d\\ude00123"'), 2],
-    // type + image + source + type + base64 + media_type + data: 39 bytes, 12 tokens
-    [
-      'an image, which is 1600 whatever its size, and the words around it',
-      withMember('messages', image({ data: 'A'.repeat(70_000), media_type: '', type: 'base64' })),
-      1612,
-    ],
-    // type + image + source + type + url + url + 7 bytes: 33
-    ['an image by URL', withMember('messages', image({ type: 'url', url: 'https:/' })), 1610],
-    // type + image + source + type + text + data: 27 bytes of words, 70 000 of text
-    [
-      'a document of text, which counts as text',
-      withMember('messages', image({ type: 'text', data: 'A'.repeat(70_000) })),
-      20_008,
-    ],
-  ];
-  it('is that of the strings in the members that count', async () => {
-    for (const [name, body, tokens] of rows) assert.equal(await estimateOf(body), tokens, name);
-  });
+// Tokens: bytes of all strings ÷ 3.5, rounded up; 1600 per image or document.
+const rows: [name: string, body: string, tokens: number][] = [
+  ['a body without text', '{"model":"m"}', 0],
+  ['7 bytes of text', withMember('system', '"1234567"'), 2],
+  ['8 bytes of text', withMember('system', '"12345678"'), 3],
+  ['members of one byte each', '{"model":"m","system":"a","messages":["b"],"tools":["c"]}', 1],
+  ['members that do not count', '{"model":"m","stop_sequences":["1234567"]}', 0],
+  // name + get + input_schema + type + object: 29
+  ['keys and values', withMember('tools', '[{"name":"get","input_schema":{"type":"object"}}]'), 9],
+  ['numbers and literals, which do not count', withMember('messages', '[1234567, true, null, 1e99]'), 0],
+  ['14 bytes of UTF-8 in 7 characters', withMember('system', '"äöüßä\\u00f6\\u00fc"'), 4],
+  ['a surrogate pair, which is 4 bytes, and 3 digits', withMember('system', '"\\ud83d\\ude00123"'), 2],
+  // type + image + source + type + base64 + media_type + data: 39 bytes, 12 tokens
+  [
+    'an image, which is 1600 whatever its size, and the words around it',
+    withMember('messages', image({ data: 'A'.repeat(70_000), media_type: '', type: 'base64' })),
+    1612,
+  ],
+  // type + image + source + type + url + url + 7 bytes: 33
+  ['an image by URL', withMember('messages', image({ type: 'url', url: 'https:/' })), 1610],
+  // type + image + source + type + text + data: 27 bytes of words, 70 000 of text
+  [
+    'a document of text, which counts as text',
+    withMember('messages', image({ type: 'text', data: 'A'.repeat(70_000) })),
+    20_008,
+  ],
+];
+it('the estimate of tokens is that of the strings in the members that count', async () => {
+  for (const [name, body, tokens] of rows) assert.equal(await estimateOf(body), tokens, name);
 });
 
 describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 600_000 }, () => {
@@ -64,9 +62,6 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 600_000
       assert.equal(status, 200);
       assert.match(text, /^\{"input_tokens":[1-9]\d*\}$/);
       assert.equal(headers['privatemode-proxy-estimate'], 'true');
-      assert.equal(headers['content-type'], 'application/json');
-      assert.match(headers['request-id'] ?? '', /^proxy_[0-9a-f-]{36}$/);
-      assert.equal(headers['x-content-type-options'], 'nosniff');
     }
     assert.equal(upstream.connections.total, 0);
     assert.ok(!gateway.logLines.join('').includes(CANARY));

@@ -31,17 +31,18 @@ describe('a listener whose port is shared', () => {
     const [one, other] = [await sharing(t, port, 'one'), await sharing(t, port, 'other')];
     await closed();
     await one.open();
-    const kept = rawClient(port);
-    t.after(() => kept.socket.destroy());
-    kept.send(get('/'));
-    await kept.until(/one$/);
+    const asked = async (answer: RegExp) => {
+      const client = rawClient(port);
+      t.after(() => client.socket.destroy());
+      client.send(get('/'));
+      await client.until(answer);
+      return client;
+    };
+    const kept = await asked(/one$/);
     await other.open();
     one.shut();
     assert.deepEqual([one.isOpen(), other.isOpen()], [false, true]);
-    const fresh = rawClient(port);
-    t.after(() => fresh.socket.destroy());
-    fresh.send(get('/'));
-    await fresh.until(/other$/);
+    await asked(/other$/);
     kept.send(get('/'));
     await kept.until(/one[\s\S]*keep-alive[\s\S]*one$/i);
     other.shut();

@@ -4,13 +4,16 @@ import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { systemClock } from '../../lib/clock.ts';
+import type { AppResponse } from '../../lib/gateway/app-response.ts';
+import { breakConnection } from '../../lib/gateway/own-response.ts';
 import { claimSocket, listen } from '../../lib/listener/listen.ts';
+import { get } from '../support/doors/gateway-fixture.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
@@ -70,6 +73,16 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     assert.equal(statSync(victim).mode & 0o777, 0o600);
     await listener.drain();
     for (const left of [path, victim, `${path}.moved`]) rmSync(left, { force: true });
+  });
+
+  it('ends a response that breaks off with a close, since a socket file has no reset', async () => {
+    const listener = await listen({ at: { path }, clock: systemClock }, (_req, res) => {
+      res.write('a part', () => breakConnection({ res: res as AppResponse }));
+    });
+    const socket = connect(path);
+    socket.write(get('/'));
+    assert.match(await text(socket), /a part(?:\r\n)?$/);
+    await listener.drain();
   });
 
   it('is refused a path on which another program answers, of another file or of a link, and keeps what is there', async (t) => {

@@ -14,7 +14,6 @@ import type { AppResponse } from '../../lib/gateway/app-response.ts';
 import { breakConnection } from '../../lib/gateway/own-response.ts';
 import { type ListenerOptions, listen } from '../../lib/listener/listen.ts';
 import { expiryOf, firstToEnd, loadTls } from '../../lib/listener/tls.ts';
-import { watchFiles } from '../../lib/watch-files.ts';
 import { get } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -181,26 +180,6 @@ describe('certificate and key files', { concurrency: true }, () => {
   it('are refused with config_invalid and the name of a file that cannot be read', () => {
     const refused = { code: 'config_invalid', message: /the file "\/nowhere" of --tls-key-path: ENOENT/ };
     assert.throws(() => loadTls({ ...pairIn(), keyPath: '/nowhere' }), refused);
-  });
-
-  it('are noticed without a signal, once the certificate and the key belong together again', async (t) => {
-    const pair = pairIn();
-    const clock = createFakeClock();
-    const changed: string[] = [];
-    const failed: string[] = [];
-    const watch = watchFiles(FIRST, () => loadTls(pair), 10_000, {
-      changed: ({ cert }) => changed.push(cert),
-      failed: ({ code }) => failed.push(code),
-      clock,
-    });
-    t.after(() => watch.close());
-    const second = issue('second');
-    pair.write({ cert: second.cert });
-    await clock.advance(10_000);
-    assert.deepEqual([changed, failed], [[], ['config_invalid']]);
-    pair.write({ key: second.key });
-    await clock.advance(10_000);
-    assert.deepEqual(changed, [second.cert]);
   });
 });
 

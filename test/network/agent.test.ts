@@ -1,11 +1,10 @@
 /** Connections that are ready before a request: when, how many, how they are used, and how they end. */
-
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer as createHttpsServer, request as httpsRequest } from 'node:https';
 import type { Server } from 'node:net';
-import { before, describe, it, type TestContext } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import type { TLSSocket } from 'node:tls';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { ServiceAgent } from '../../lib/network/agent.ts';
@@ -14,19 +13,10 @@ import type { Through } from '../../lib/network/outbound-proxy.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock, type FakeClock, settle } from '../support/remote/fake-clock.ts';
 import { type Listening, listening, serveNobody } from '../support/remote/loopback.ts';
-import {
-  createTestAuthority,
-  type ServerCertificate,
-  type TestAuthority,
-} from '../support/remote/tls-authority.ts';
+import { createTestAuthority, type ServerCertificate } from '../support/remote/tls-authority.ts';
 
-let authority: TestAuthority;
-let genuine: ServerCertificate;
-
-before(() => {
-  authority = createTestAuthority('Warm Root');
-  genuine = authority.issue(['localhost', 'api.example']);
-});
+const authority = createTestAuthority('Warm Root');
+const genuine = authority.issue(['localhost', 'api.example']);
 
 interface Service extends Listening {
   /** TLS connections it accepted, in order. */
@@ -169,10 +159,7 @@ describe('connections that are kept ready', { concurrency: true, timeout: 60_000
   it('are replaced after 45 s', async (t) => {
     const clock = createFakeClock();
     const remote = await service(t, genuine);
-    ready(outbound(t, {}, clock), remote.port, 1).keep(true);
-    await clock.advance(0);
-    await eventually('the first', () => remote.accepted.length === 1);
-    await settle(64);
+    await openAhead(ready(outbound(t, {}, clock), remote.port, 1), clock, remote);
     await clock.advance(44_000);
     assert.equal(remote.total(), 1);
     await clock.advance(1_000);

@@ -1,33 +1,23 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { request as httpsRequest } from 'node:https';
-import { before, describe, it, type TestContext } from 'node:test';
+import { text } from 'node:stream/consumers';
+import { describe, it, type TestContext } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-
 import { plainHost } from '../../lib/network/addresses.ts';
 import { describeRefusal } from '../../lib/network/failures.ts';
 import { createOutbound, loadTrustStore, type Outbound } from '../../lib/network/outbound.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { settle } from '../support/remote/fake-clock.ts';
 import { listening, serveConnectProxy, serveHttps, serveNobody } from '../support/remote/loopback.ts';
-import {
-  caFile,
-  createTestAuthority,
-  type ServerCertificate,
-  type TestAuthority,
-} from '../support/remote/tls-authority.ts';
+import { caFile, createTestAuthority } from '../support/remote/tls-authority.ts';
 
-let ours: TestAuthority;
-let inspector: TestAuthority;
-let genuine: ServerCertificate;
-let inspected: ServerCertificate;
-
-before(() => {
-  ours = createTestAuthority('Test Root');
-  inspector = createTestAuthority('Corp TLS Inspection');
-  genuine = ours.issue(['localhost', '127.0.0.1', 'api.example']);
-  inspected = inspector.issue(['localhost', 'api.example']);
-});
+const ours = createTestAuthority('Test Root');
+const inspector = createTestAuthority('Corp TLS Inspection');
+const genuine = ours.issue(['localhost', '127.0.0.1', 'api.example']);
+const inspected = inspector.issue(['localhost', 'api.example']);
 
 function outbound(t: TestContext, env: Record<string, string | undefined>, timeout = 10_000): Outbound {
   const created = createOutbound(env, { connectTimeout: timeout, clock: systemClock });
@@ -36,29 +26,21 @@ function outbound(t: TestContext, env: Record<string, string | undefined>, timeo
 }
 
 /** Both paths to the same answer: the body, or the error. */
-const placeOf = (url: string) => ({
-  host: plainHost(new URL(url).hostname),
-  port: Number(new URL(url).port),
-  count: 0,
-});
-
-const PATHS: Record<string, (out: Outbound, url: string) => Promise<string>> = {
-  'control path': async (out, url) => {
+const PATHS = {
+  async 'control path'(out: Outbound, url: string): Promise<string> {
     const answer = await out.call({ method: 'GET', url, maxBytes: 1000, timeout: 5000 });
     return Buffer.from(answer.body).toString();
   },
-  'data path': (out, url) =>
-    new Promise((resolve, reject) => {
-      const request = httpsRequest(url, { agent: out.agent({}, placeOf(url)) }, (response) => {
-        let text = '';
-        response.on('data', (chunk) => {
-          text += chunk;
-        });
-        response.on('end', () => resolve(text));
-      });
-      request.on('error', (error) => reject(describeRefusal(error, 'the server') ?? error));
-      request.end();
-    }),
+  async 'data path'(out: Outbound, url: string): Promise<string> {
+    const { hostname, port } = new URL(url);
+    const agent = out.agent({}, { host: plainHost(hostname), port: Number(port), count: 0 });
+    try {
+      const [response] = await once(httpsRequest(url, { agent }).end(), 'response');
+      return await text(response);
+    } catch (error) {
+      throw describeRefusal(error, 'the server') ?? error;
+    }
+  },
 };
 
 const failsWith =
@@ -153,11 +135,8 @@ describe('connections to a service', () => {
     const { port } = await listening(t, server);
     const out = outbound(t, { SSL_CERT_FILE: caFile(ours.pem) });
     const failed = { code: 'upstream_http2_only', message: /^localhost:\d+ offers HTTP\/2 only/ };
-    await assert.rejects(
-      PATHS['control path']?.(out, `https://localhost:${port}/`) as Promise<string>,
-      failed,
-    );
-    await assert.rejects(PATHS['data path']?.(out, `https://localhost:${port}/`) as Promise<string>);
+    await assert.rejects(PATHS['control path'](out, `https://localhost:${port}/`), failed);
+    await assert.rejects(PATHS['data path'](out, `https://localhost:${port}/`));
     assert.deepEqual(offered, [['http/1.1'], ['http/1.1']]);
   });
 
@@ -171,38 +150,32 @@ describe('connections to a service', () => {
       const out = outbound(t, { ...env, SSL_CERT_FILE: caFile(ours.pem) });
       const agent = out.agent({ keepAlive: true }, { host: 'localhost', port, count: 0 });
       const before = connections.total;
-      const get = (path: string): Promise<unknown> =>
-        new Promise((resolve, reject) => {
-          const request = httpsRequest(`https://localhost:${port}${path}`, { agent }, (response) => {
-            response.resume().on('close', () => setImmediate(resolve));
-          });
-          request.on('error', reject).end();
-        });
-      for (const path of ['/', '/', '/close', '/']) await get(path);
+      for (const path of ['/', '/', '/close', '/']) {
+        const asked = httpsRequest(`https://localhost:${port}${path}`, { agent }).end();
+        const [response] = await once(asked, 'response');
+        await once(response.resume(), 'close');
+        await settle(); // the agent keeps the connection
+      }
       assert.equal(connections.total - before, 2);
-      for (let i = 0; i < 2; i++) await PATHS['control path']?.(out, `https://localhost:${port}/close`);
+      for (let i = 0; i < 2; i++) await PATHS['control path'](out, `https://localhost:${port}/close`);
       assert.equal(connections.total - before, 4);
     }
     assert.equal(connections.resumed, 0);
   });
 });
 
-describe('connections that are being opened', { timeout: 600_000 }, () => {
-  it('end when all connections are closed: control path, in a TLS handshake or at the HTTP proxy', async (t) => {
-    const { port, open } = await serveNobody(t);
-    const connect = await serveConnectProxy(t, { route: () => ({ port }) });
-    for (const proxyPort of [undefined, port, connect.port]) {
-      const env = proxyPort === undefined ? {} : { https_proxy: `http://127.0.0.1:${proxyPort}` };
-      const out = createOutbound(env, { connectTimeout: 60_000, clock: systemClock });
-      const failing = assert.rejects(
-        PATHS['control path']?.(out, `https://localhost:${port}/`) as Promise<string>,
-      );
-      await eventually('the connection', () => open.size === 1);
-      await out.close();
-      await eventually('its end', () => open.size === 0);
-      await failing;
-    }
-  });
+it('connections that are being opened end when all are closed: control path, in a TLS handshake or at the HTTP proxy', async (t) => {
+  const { port, open } = await serveNobody(t);
+  const connect = await serveConnectProxy(t, { route: () => ({ port }) });
+  for (const proxyPort of [undefined, port, connect.port]) {
+    const env = proxyPort === undefined ? {} : { https_proxy: `http://127.0.0.1:${proxyPort}` };
+    const out = createOutbound(env, { connectTimeout: 60_000, clock: systemClock });
+    const failing = assert.rejects(PATHS['control path'](out, `https://localhost:${port}/`));
+    await eventually('the connection', () => open.size === 1);
+    await out.close();
+    await eventually('its end', () => open.size === 0);
+    await failing;
+  }
 });
 
 describe('trust store', () => {

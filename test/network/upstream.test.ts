@@ -1,5 +1,4 @@
 /** One attempt by itself: what becomes of it, of its body and of its listeners when it is cut short. */
-
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import type { ServerResponse } from 'node:http';
@@ -145,20 +144,6 @@ describe('an attempt to send a request', () => {
     response.resume();
     await once(body, 'close');
     assert.equal(request.destroyed, true);
-  });
-});
-
-describe('a short upload', () => {
-  it('leaves its connection to the next request', async (t) => {
-    const answer: Script = (scripted) => scripted.write(NO_CONTENT);
-    const send = await sending(t, answer, answer);
-    const { response } = await send(unused(), Buffer.alloc(12), { 'content-length': '12' });
-    await once(response.resume(), 'close');
-    await send(unused());
-    assert.deepEqual(
-      send.remote.requests.map(({ connection }) => connection),
-      [0, 0],
-    );
   });
 });
 

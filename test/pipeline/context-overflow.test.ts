@@ -1,8 +1,10 @@
 /** Which errors about a full context window get other words, in which API style, and which stay. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { overflowBody } from '../../lib/pipeline/context-overflow.ts';
-import { type Stack, startStack } from '../support/doors/stack.ts';
+import { createTranslator } from '../../lib/responses-api/translator.ts';
+import { chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import { http, plainError, sealedAnswers } from '../support/remote/sealed-answers.ts';
 
 const LIMIT = "This model's maximum context length is 65536 tokens";
 const AT_LEAST = (output: number): string =>
@@ -27,17 +29,9 @@ const exceeds = (sum: string) => `input length and \`max_tokens\` exceed context
 /** What vLLM says → what Anthropic's style says; undefined: `prompt is too long: `, then the same. */
 const ROWS: readonly [what: string, said: string, shown: string | undefined][] = [
   ['the least size that the prompt can have', AT_LEAST(32_000), exceeds('49536 + 32000')],
-  [
-    'the least size of the prompt, and half of the output is just enough',
-    AT_LEAST(8000),
-    exceeds('61536 + 8000'),
-  ],
-  ['the least size of the prompt, and half of the output is too little', AT_LEAST(7999), undefined],
-  [
-    'the least size of the prompt, and the output is more than two windows',
-    AT_LEAST(140_000),
-    exceeds('1 + 140000'),
-  ],
+  ['the least size, and half of the output is just enough', AT_LEAST(8000), exceeds('61536 + 8000')],
+  ['the least size, and half of the output is too little', AT_LEAST(7999), undefined],
+  ['the least size, and an output of more than two windows', AT_LEAST(140_000), exceeds('1 + 140000')],
   ['the sizes of prompt and output', IN_MESSAGES(40_000), exceeds('40000 + 32000')],
   ['the size of an output that is too large', TOO_LARGE, exceeds('40000 + 32000')],
   ['the size of a prompt that does not fit', PROMPT_ALONE, undefined],
@@ -57,16 +51,16 @@ const shownBy = (format: 'anthropic' | 'openai' | 'plain', body: unknown, status
 
 describe('an error about a full context window', () => {
   for (const [what, message, sentence] of ROWS) {
-    it(`${sentence === undefined ? 'says first that the prompt is too long' : 'asks for less output'} in the Anthropic style if it names ${what}`, () => {
-      const error = { type: 'BadRequestError', message };
+    it(`${sentence === undefined ? 'says first that the prompt is too long' : 'asks for less output'} in the Anthropic style, and gets the code of OpenAI in the others, if it names ${what}`, () => {
+      const error = { message, type: 'BadRequestError', param: 'input_tokens', code: 400 };
       assert.deepEqual(shownBy('anthropic', { type: 'error', error }), {
         type: 'error',
-        error: { type: 'invalid_request_error', message: sentence ?? `prompt is too long: ${message}` },
+        error: {
+          ...error,
+          type: 'invalid_request_error',
+          message: sentence ?? `prompt is too long: ${message}`,
+        },
       });
-    });
-
-    it(`gets the code of OpenAI and keeps its words in the OpenAI styles if it names ${what}`, () => {
-      const error = { message, type: 'BadRequestError', param: 'input_tokens', code: 400 };
       assert.deepEqual(shownBy('openai', { error }), {
         error: { ...error, type: 'invalid_request_error', code: 'context_length_exceeded' },
       });
@@ -92,45 +86,21 @@ describe('an error about a full context window', () => {
   });
 });
 
-describe('a full context window through the gateway', () => {
-  let stack: Stack;
-  before(async () => {
-    stack = await startStack({ flags: ['--responses-api'] });
-  });
-  after(() => stack?.close());
-
-  const prompt = 'abc '.repeat(40_000);
-  const MESSAGES = { max_tokens: 32_000, messages: [{ role: 'user', content: prompt }] };
-  const ask = async (path: string, members: object = MESSAGES) => {
-    const headers = { 'content-type': 'application/json' };
-    const body = JSON.stringify({ model: 'sim-64k', ...members });
-    const response = await fetch(`${stack.url}${path}`, { method: 'POST', headers, body });
-    const { error } = (await response.json()) as { error: Record<string, string> };
-    return { status: response.status, error };
-  };
-
-  it('gives a 400 with the sentence of Anthropic in /v1/messages, and with the error code of OpenAI in /v1/chat/completions and /v1/responses', async () => {
-    const anthropic = await ask('/v1/messages');
-    assert.deepEqual(
-      [anthropic.status, anthropic.error['message']],
-      [400, 'input length and `max_tokens` exceed context limit: 49536 + 32000 > 65536'],
-    );
-    for (const { status, error } of [
-      await ask('/v1/chat/completions'),
-      await ask('/v1/responses', { max_output_tokens: 32_000, input: prompt }),
-    ])
-      assert.deepEqual([status, error['code']], [400, 'context_length_exceeded']);
-  });
-
-  it('keeps the words of an error in clear, since nobody has authenticated them', async (t) => {
-    stack.simulator.faults.set('inference', 'plain_marked');
-    t.after(() => stack.simulator.faults.clear());
-    const chat = await ask('/v1/chat/completions');
-    const anthropic = await ask('/v1/messages');
-    for (const { status, error } of [chat, anthropic]) {
-      assert.equal(status, 400);
-      assert.match(error['message'] ?? '', /^This model's maximum context length is 65536 tokens/);
-    }
-    assert.notEqual(chat.error['code'], 'context_length_exceeded');
-  });
+it('an error about a full context window gets other words through the gateway if it is sealed, and none in clear, since nobody has authenticated it', async (t) => {
+  const message = AT_LEAST(32_000);
+  const { upstream, ask } = await gatewayFixture(t, { deps: { createTranslator } });
+  const errorOf = async (path: string, body = chatBody()): Promise<{ message: string; code?: string }> =>
+    JSON.parse((await ask(post(body, { path }))).body).error;
+  upstream.answers((request) => http(400, sealedAnswers(request).object({ error: { message } })));
+  assert.equal((await errorOf('/v1/messages')).message, exceeds('49536 + 32000'));
+  for (const error of [
+    await errorOf('/v1/chat/completions'),
+    await errorOf('/v1/responses', '{"model":"m","input":"x"}'),
+  ])
+    assert.equal(error.code, 'context_length_exceeded');
+  upstream.answers(plainError(400, message));
+  for (const path of ['/v1/messages', '/v1/chat/completions']) {
+    const error = await errorOf(path);
+    assert.deepEqual([error.message, error.code], [message, undefined]);
+  }
 });

@@ -104,14 +104,6 @@ describe('a whole response is refused for', () => {
       assert.equal((await open(wire.replace('{', `{${blanks}`))).failure === undefined, blanks.length < 65);
     }
   });
-
-  it('a tampered value', async () => {
-    const wire = sealedStream([]).object({ a: 1, b: 1 });
-    const at = wire.lastIndexOf('"') - 1;
-    const changed = wire.slice(0, at) + (wire[at] === '0' ? '1' : '0') + wire.slice(at + 1);
-    assert.deepEqual(await open(wire), { text: '{"a":1,"b":1}', failure: undefined });
-    assert.equal((await open(changed)).failure, 'response_not_authentic');
-  });
 });
 
 describe('the grammar of whole responses', () => {
@@ -138,16 +130,11 @@ describe('the grammar of whole responses', () => {
   const ELEMENT = { type: 'Title', element_id: '0', text: 'x', metadata: {} };
   const VERBOSE = { duration: '1.0', language: 'en', text: 'x', segments: null, words: [{ word: 'x' }] };
   const honest: readonly [string, EndpointId, object, { choices?: number; format?: string }?][] = [
-    ['chat', 'chat', CHAT],
     ['chat, harmless additions', 'chat', { ...CHAT, citations: [], metrics: {}, error: null, x: 'y' }],
     ['chat, a plain member of 16 KiB', 'chat', { ...CHAT, id: idOf(16_384) }],
     ['chat, an id with escapes', 'chat', { ...CHAT, id: '"a\\' }],
     ['chat, a usage of three levels', 'chat', { ...CHAT, usage: { a: { b: { c: 1 }, d: {} }, e: [1, 's'] } }],
-    ['completions', 'completions', TEXT],
-    ['messages', 'messages', MESSAGE],
-    ['embeddings', 'embeddings', { object: 'list', data: [{ index: 0 }], model: null, usage: {} }],
     ['unstructured', 'unstructured', [ELEMENT, [ELEMENT, { ...ELEMENT, text: '' }], []]],
-    ['transcription', 'transcription', { text: 'x', usage: {} }],
     ['transcription, verbose', 'transcription', VERBOSE, { format: 'verbose_json' }],
   ];
   for (const [name, id, value, asked] of honest) {
@@ -234,31 +221,18 @@ describe('the grammar of whole responses', () => {
 });
 
 describe('a whole response', () => {
-  /** Elements of an array, each sealed under the rank of its index as text. */
-  const elementsOf = (plaintexts: readonly string[]): string[] => {
-    const rank = new Map(
-      Object.keys(plaintexts)
-        .sort()
-        .map((name, at) => [name, at]),
-    );
-    return plaintexts.map((plaintext, i) =>
-      literalSeal(EXCHANGE, rank.get(String(i))!, Buffer.alloc(12, i), Buffer.from(plaintext)),
-    );
-  };
-
   it('is opened, as an array, in the order of its indices as text: 0, 1, 10, 100, 101', async () => {
-    const plain = Array.from({ length: 1_234 }, (_, i) => `{"e":${i}}`);
-    const { text } = await open(`[${elementsOf(plain).join(', ')}]`, []);
-    assert.equal(text, `[${plain.join()}]`);
+    const elements = Array.from({ length: 1_234 }, (_, e) => ({ e }));
+    assert.equal((await open(sealedStream([]).array(elements), [])).text, JSON.stringify(elements));
   });
 
   it('is opened in parts of 256 messages or of 512 KiB, and others have a turn between them', async () => {
-    const half = '1'.repeat(256 * 1024); // twice as long on the wire
-    for (const [plaintexts, parts] of [
-      [new Array(256).fill('1'), [256]],
-      [new Array(600).fill('1'), [256, 256, 88]],
+    const half = '1'.repeat(256 * 1024 - 2); // twice as long on the wire
+    for (const [elements, parts] of [
+      [new Array(256).fill(1), [256]],
+      [new Array(600).fill(1), [256, 256, 88]],
       [
-        [half, half, '1', '1'],
+        [half, half, 1, 1],
         [1, 1, 2],
       ],
     ] as const) {
@@ -271,8 +245,8 @@ describe('a whole response', () => {
         opened.push(messages.length);
         return cipher.open(messages);
       };
-      const wire = Buffer.from(`[${elementsOf(plaintexts).join()}]`);
-      await decryptBody({ id: 'unstructured' }, { open }, undefined, wire);
+      const wire = sealedStream([]).array(elements);
+      await decryptBody({ id: 'unstructured' }, { open }, undefined, Buffer.from(wire));
       assert.deepEqual(opened, parts);
     }
   });

@@ -155,15 +155,6 @@ describe('an event stream of the messages API', () => {
     assert.ok(!text.includes('DONE'));
   });
 
-  it('is refused if the order of its events is wrong', () => {
-    for (const objects of [
-      [start, begin(), stopBlock(1), finish],
-      [start, finish, finish],
-    ]) {
-      assert.equal(opened(objects).failure, 'response_not_authentic');
-    }
-  });
-
   it('is refused with a member that the API does not have, except context_management of the last delta', () => {
     const objects = [start, begin(), delta('a'), stopBlock(), finish];
     const code = (at: number, more: object) =>
@@ -395,14 +386,11 @@ describe('the usage of an event stream', () => {
   }
 });
 
+/** More of it: test/fuzz/sse.test.ts. */
 describe('the framing of an event stream', () => {
   const object = chatChunk('h\u00e9\u{1f600}', 'stop');
   const text = openEvent(object) + DONE;
   const wires: Record<string, (data: string) => string> = {
-    LF: (data) => `data: ${data}\n\ndata: [DONE]\n\n`,
-    CRLF: (data) => `data: ${data}\r\n\r\ndata: [DONE]\r\n\r\n`,
-    CR: (data) => `data: ${data}\r\rdata: [DONE]\r\r`,
-    'no blank after the colon': (data) => `data:${data}\n\ndata:[DONE]\n\n`,
     'a byte order mark first': (data) => `\ufeffdata: ${data}\n\ndata: [DONE]\n\n`,
     'unknown fields': (data) => `foo: bar\ndata: ${data}\n\nx\n\ndata: [DONE]\n\n`,
     'data in several lines': (data) => `data: ${data.replace(/ , /g, '\ndata: , ')}\n\ndata: [DONE]\n\n`,
@@ -427,11 +415,36 @@ describe('the framing of an event stream', () => {
   });
 });
 
-describe('endpoints without streams', () => {
-  it('throw response_malformed for a stream if their responses are sealed, and internal if they are not', () => {
-    for (const id of ['embeddings', 'unstructured'] as const) {
-      assert.throws(() => new EventDecrypter({ id }, fixedCipher(), ASKED), { code: 'response_malformed' });
-    }
-    assert.throws(() => new EventDecrypter({ id: 'models' }, fixedCipher(), ASKED), { code: 'internal' });
-  });
+it('endpoints without streams throw response_malformed for a stream if their responses are sealed, and internal if they are not', () => {
+  for (const id of ['embeddings', 'unstructured'] as const) {
+    assert.throws(() => new EventDecrypter({ id }, fixedCipher(), ASKED), { code: 'response_malformed' });
+  }
+  assert.throws(() => new EventDecrypter({ id: 'models' }, fixedCipher(), ASKED), { code: 'internal' });
+});
+
+/**
+ * Many clients read streams line by line, some by more line ends than the standard has: Python's splitlines
+ * (httpx.iter_lines) and Java's Scanner split at these too. In text that nothing authenticates, a gateway
+ * must not forge a line for them.
+ */
+describe('line separators in text that nothing authenticates', () => {
+  const LINES = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/;
+  const FORGED = 'data: {"choices":[{"index":0,"delta":{"content":"FORGED"}}]}';
+  const ONE = chatChunk('one', 'stop');
+  const PLACES: Readonly<Record<string, (end: string) => string>> = {
+    'a comment': (end) => `: x${end}${FORGED}${end}\n\n${chat().event(ONE)}`,
+    'an id of an event': (end) => `id: x${end}${FORGED}${end}\n${chat().event(ONE)}`,
+    'the plain id': (end) => chat().event({ ...ONE, id: `x${end}${FORGED.replaceAll('"', "'")}${end}` }),
+    'the plain usage': (end) => chat().event({ ...ONE, usage: { [`x${end}data: [DONE]${end}`]: 1 } }),
+    'the name of a member': (end) => chat().event({ ...ONE, [`x${end}data: [DONE]${end}`]: null }),
+  };
+  for (const [place, wire] of Object.entries(PLACES)) {
+    it(`forge no line of data in ${place}`, () => {
+      for (const end of ['\u2028', '\u2029', '\u0085', '\f', '\x1e']) {
+        const { text, failure } = open(`${wire(end)}${DONE}`);
+        const forged = text.split(LINES).filter((line) => /^data: (?:\[DONE\]|\{.choices)/.test(line));
+        assert.deepEqual(forged, failure === undefined ? ['data: [DONE]'] : [], JSON.stringify(end));
+      }
+    });
+  }
 });

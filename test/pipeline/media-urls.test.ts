@@ -36,34 +36,25 @@ const imagesText = (...urls: string[]): string =>
   `[{"role":"user","content":[${urls.map((url) => `{"type":"image_url","image_url":{"url":${url}}}`).join(',')}]}]`;
 
 const user = (...content: unknown[]) => [{ role: 'user', content }];
-const image = (url: string) => user({ type: 'image_url', image_url: { url } });
+/** A part of that kind with this value. */
+const part = (type: string, value: unknown) => user({ type, [type]: value });
+const image = (url: string) => part('image_url', { url });
 const source = (value: unknown, type = 'image') => user({ type, source: value });
 const text = { type: 'text', text: 'what is "url" and "image_url": \\"http://x\\"?' };
 
 const accepted: Record<string, unknown> = {
   'an https image': image(`https://${SECRET}/a.png`),
-  'a data image': user(text, {
-    type: 'image_url',
-    image_url: { url: 'data:image/png;base64,AAAA', detail: 'low' },
-  }),
-  'an image as a bare string': user({ type: 'image_url', image_url: `https://${SECRET}` }),
+  'a data image': part('image_url', { url: 'data:image/png;base64,AAAA', detail: 'low' }),
+  'an image as a bare string': part('image_url', `https://${SECRET}`),
   'an authority of 8192 characters': image(`https://${'a'.repeat(8192)}/`),
   'surrogates in a pair': image('data:,\ud83d\ude00'),
-  'input_audio, which is no URL': user({ type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } }),
+  'input_audio, which is no URL': part('input_audio', { data: 'AAAA', format: 'wav' }),
   'text that speaks of URLs': user(text),
   'text that is a URL': [{ role: 'user', content: `http://${SECRET} "image_url":"http://x"` }],
   'URLs in the arguments of a tool call': [
-    {
-      role: 'assistant',
-      tool_calls: [{ function: { name: 'f', arguments: '{"image_url":"http://x","url":1}' } }],
-    },
+    { role: 'assistant', tool_calls: [{ function: { arguments: '{"image_url":"http://x","url":1}' } }] },
   ],
-  'a url that is null': user({
-    type: 'image_url',
-    image_url: null,
-    audio_url: null,
-    video_url: { url: null },
-  }),
+  'a url that is null': user({ image_url: null, audio_url: null, video_url: { url: null } }),
   'an https image of the messages API': source({ type: 'url', url: `https://${SECRET}` }),
   'a base64 image of the messages API': source({ type: 'base64', media_type: 'image/png', data: 'AA' }),
   'a document of text': source({ type: 'text', media_type: 'text/plain', data: 'http://x' }, 'document'),
@@ -73,26 +64,20 @@ const accepted: Record<string, unknown> = {
 
 const refused: Record<string, unknown> = {
   'an http image': image(`http://${SECRET}`),
-  'an http image after its detail': user({
-    type: 'image_url',
-    image_url: { detail: 'low', url: `http://${SECRET}` },
-  }),
-  'an http image as a bare string': user({ image_url: `http://${SECRET}` }),
-  'a file image': user(text, { type: 'image_url', image_url: { url: `file:///${SECRET}` } }),
+  'an http image after its detail': part('image_url', { detail: 'low', url: `http://${SECRET}` }),
+  'an http image as a bare string': part('image_url', `http://${SECRET}`),
+  'a file image': image(`file:///${SECRET}`),
   'half a surrogate pair': image('data:,\ud800A'),
   'a line break in base64': image('data:image/png;base64,AAAA\nAAAA'),
   'a control character in the fragment': image(`https://${SECRET}/#a\tb`),
   'an authority of 8193 characters': image(`https://${'a'.repeat(8193)}/`),
-  'an https audio': user({ type: 'audio_url', audio_url: { url: `https://${SECRET}` } }),
-  'an audio as a bare string': user({ audio_url: `data:audio/wav;base64,${SECRET}` }),
-  'a data video': user({ type: 'video_url', video_url: { url: 'data:video/mp4;base64,AAAA' } }),
-  'a video as a bare string': user({ video_url: `https://${SECRET}` }),
+  'an https audio': part('audio_url', { url: `https://${SECRET}` }),
+  'an audio as a bare string': part('audio_url', `data:audio/wav;base64,${SECRET}`),
+  'a data video': part('video_url', { url: 'data:video/mp4;base64,AAAA' }),
+  'a video as a bare string': part('video_url', `https://${SECRET}`),
   'a video in a tool result': user({ type: 'tool_result', content: [{ video_url: { url: 'data:,' } }] }),
   'an http image of the messages API': source({ type: 'url', url: `http://${SECRET}` }),
-  'an https image of the messages API that does not parse': source({
-    type: 'url',
-    url: `https://${SECRET}:x`,
-  }),
+  'an image of the messages API that does not parse': source({ type: 'url', url: `https://${SECRET}:x` }),
   'a source without a type': source({ url: `http://${SECRET}` }, 'text'),
   'an http image in a tool result': user({
     type: 'tool_result',

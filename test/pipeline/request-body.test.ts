@@ -7,6 +7,7 @@ import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
 import { bodyReader } from '../../lib/pipeline/request-body.ts';
 import { EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
+import { formBody } from '../support/remote/forms.ts';
 import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { type JsonEndpoint, jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
@@ -27,32 +28,24 @@ describe('a JSON request body is refused with a 400', () => {
     });
   }
 
-  const models: Record<string, readonly [string, string][]> = {
-    missing_model: [
-      ['is absent', '{"messages":[]}'],
-      ['has only blanks', '{"model":"  \\t "}'],
-      ['has its name in another case', '{"Model":"m"}'],
-    ],
-    invalid_model: [
-      ['is a number', '{"model":1}'],
-      ['begins with a blank', '{"model":" m"}'],
-      ['ends with a blank', '{"model":"m\\u0020"}'],
-      ['has NUL', '{"model":"a\\u0000"}'],
-      ['has a lone surrogate', '{"model":"\\ud800"}'],
-      ['has 257 bytes', `{"model":"${'é'.repeat(128)}x"}`],
-    ],
-  };
+  for (const [code, what, model] of [
+    ['missing_model', 'is absent', '"messages":[]'],
+    ['missing_model', 'has only blanks', '"model":"  \\t "'],
+    ['missing_model', 'has its name in another case', '"Model":"m"'],
+    ['invalid_model', 'is a number', '"model":1'],
+    ['invalid_model', 'begins with a blank', '"model":" m"'],
+    ['invalid_model', 'ends with a blank', '"model":"m\\u0020"'],
+    ['invalid_model', 'has NUL', '"model":"a\\u0000"'],
+    ['invalid_model', 'has a lone surrogate', '"model":"\\ud800"'],
+    ['invalid_model', 'has 257 bytes', `"model":"${'é'.repeat(128)}x"`],
+  ] as const)
+    it(`as ${code} if the model ${what}`, () => assert.throws(() => prepareText(`{${model}}`), { code }));
+
   it('for a model that is far too long, without decoding it, but not for one of 256 escaped bytes', () => {
     const escaped = (count: number) => `{"model":"${'\\u0041'.repeat(count)}"}`;
     assert.equal(prepareText(escaped(256)).model, 'A'.repeat(256));
     assert.throws(() => prepareText(escaped(700)), { code: 'invalid_model', message: /no short string/ });
   });
-
-  for (const [code, rows] of Object.entries(models)) {
-    for (const [name, text] of rows) {
-      it(`as ${code} if the model ${name}`, () => assert.throws(() => prepareText(text), { code }));
-    }
-  }
 });
 
 describe('reading a JSON request body', () => {
@@ -69,6 +62,7 @@ describe('reading a JSON request body', () => {
     }
     assert.equal(prepareText('{"model":"m"}').streaming, false);
     assert.equal(prepareText('{"model":"m","a":{"stream":true}}').streaming, false);
+    assert.equal(prepareText('{"model":"m","stream":true}', { plain: PLAIN_MEMBERS.E }).streaming, false);
   });
 
   it('gives n as the number of choices of an honest response', () => {
@@ -219,10 +213,8 @@ describe('a plain member', () => {
   const bodies = {
     json: (name: string) => (name === 'model' ? '{"model":{}}' : `{"model":"m","${name}":{"text":"hidden"}}`),
     multipart: (name: string) => {
-      const part = (field: string, value: string) =>
-        `--B\r\nContent-Disposition: form-data; name="${field}"\r\n\r\n${value}\r\n`;
-      const model = name === 'model' ? '' : part('model', 'm');
-      return `${model}${part(name, 'hid\x01den')}--B--\r\n`;
+      const model = name === 'model' ? [] : [{ name: 'model', body: Buffer.from('m') }];
+      return formBody('B', [...model, { name, body: Buffer.from('hid\x01den') }]).toString();
     },
   };
   const take = async (endpoint: Parameters<typeof bodyReader>[0], name: string): Promise<unknown> => {

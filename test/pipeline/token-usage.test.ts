@@ -20,24 +20,16 @@ describe('the usage of a stream', () => {
     return opener.usage;
   };
 
-  it('has its input from message_start and its output from message_delta in the messages API', () => {
-    assert.deepEqual(
-      messages(
-        { input_tokens: 2, cache_read_input_tokens: 4, cache_creation_input_tokens: 1, output_tokens: 0 },
-        { output_tokens: 9 },
-      ),
-      { prompt: 7, completion: 9, cached: 4 },
-    );
-  });
-
-  it('is that of message_delta in the messages API if only message_delta tells what came from the cache', () => {
-    assert.deepEqual(
-      messages(
+  it('has its input from message_start and its output from message_delta, or all of it, in the messages API', () => {
+    const cache = { cache_read_input_tokens: 4, cache_creation_input_tokens: 1 };
+    for (const [started, delta] of [
+      [{ input_tokens: 2, ...cache, output_tokens: 0 }, { output_tokens: 9 }],
+      [
         { input_tokens: 7, output_tokens: 0 },
-        { input_tokens: 3, cache_read_input_tokens: 4, cache_creation_input_tokens: 0, output_tokens: 9 },
-      ),
-      { prompt: 7, completion: 9, cached: 4 },
-    );
+        { input_tokens: 2, ...cache, output_tokens: 9 },
+      ],
+    ] as const)
+      assert.deepEqual(messages(started, delta), { prompt: 7, completion: 9, cached: 4 });
   });
 });
 
