@@ -18,8 +18,8 @@ export type Refusal = Match<'refusal'> & {
 };
 
 /**
- * Decides what a request line means. `rawTarget`: as received. `responsesApi`: whether the Responses
- * API is served. `upgrade`: the header Upgrade. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
+ * Decides what a request line means. `rawTarget`: as received. `responsesApi`: whether the Responses API is
+ * served. `upgrade`: the header Upgrade. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
  */
 export function matchEndpoint(
   method: string,
