@@ -19,7 +19,8 @@ export type Refusal = Match<'refusal'> & {
 
 /**
  * Decides what a request line means. `rawTarget`: as received. `responsesApi`: whether the Responses API is
- * served. `upgrade`: the header Upgrade. OPTIONS is a wrong method here (preflights: lib/gateway/admission.ts).
+ * served. `upgrade`: the header Upgrade. OPTIONS is a wrong method here (lib/gateway/admission.ts has
+ * preflights).
  */
 export function matchEndpoint(
   method: string,
