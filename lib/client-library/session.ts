@@ -1,4 +1,4 @@
-/** The session of a client, which keeps everything in memory, and fetches it through the given fetch. */
+/** The session of a client. It keeps everything in memory, and sends its requests by the given fetch. */
 
 import { sha256Hex } from '../attestation/check.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
@@ -40,12 +40,12 @@ export function openClientSession(config: ClientConfig) {
     roots: config.unsafeTrustRoots ?? PRODUCTION_ROOTS,
     random: Math.random,
     observe(event) {
-      // `attested` holds the checks of the evidence alone: the verdict on the secret exchange follows.
+      // `attested` is left out: only the verdict after the secret exchange accepts the service.
       if (event.type === 'judged') tell(config.onVerdict, event.verdict);
       if (event.type === 'update-failed') for (const failed of waiting) failed(event.error);
       if (event.type === 'epoch') tell(config.onEpoch, protectionOf(session));
     },
-    // an application has no manifest log
+    // An application has no manifest log.
     manifestLog: {
       async record(manifest) {
         enforced = manifest;
@@ -57,8 +57,9 @@ export function openClientSession(config: ClientConfig) {
   session.updateConfiguredKey(apiKey);
 
   /**
-   * As that of the session. `givesUp`: whether a failure ends the wait, of a verdict at once, of silence the
-   * third time; by default if it is about a host that has never responded.
+   * Like `acquire` of the session, but it may give up earlier. `givesUp` says after which errors; by default
+   * after those about a host that has never responded. The wait then ends at the third failure, or at once if
+   * the error is a verdict on the service (status 400).
    */
   async function acquire(options: AcquireOptions, givesUp = isUnheard): Promise<Epoch> {
     if (session.current() !== undefined) return session.acquire(options);
@@ -85,7 +86,7 @@ export function openClientSession(config: ClientConfig) {
   return { ...session, acquire, manifest };
 }
 
-/** How often a host is asked before a request gives up. */
+/** After so many failed renewals a request gives up waiting. */
 const PATIENCE = 3;
 
 /** What protects requests of this session now. */
