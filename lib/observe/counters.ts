@@ -24,7 +24,7 @@ export function createCounters() {
     /** `unavailable`: collateral could not be fetched, so that no evidence was judged. */
     attestations: new Map<'accepted' | 'failed' | 'unavailable', number>(),
     receipts: { written: 0, lost: 0 },
-    /** Requests that ended in an error of the proxy, by client name (empty: unknown), line feed and code. */
+    /** Requests that ended in an error of the proxy. Key: client name (empty if unknown), line feed, code. */
     errors: new Map<`${string}\n${ErrorCode}`, number>(),
     /** Requests admitted without a check of their limits, because the store of the limits was away. */
     uncounted: 0,
@@ -37,7 +37,7 @@ export function count<K>(map: Map<K, number>, key: K, by = 1): void {
   map.set(key, (map.get(key) ?? 0) + by);
 }
 
-/** Counts and times (ms by performance.now()) of one exchange. A new object describes its beginning. */
+/** Counts of one exchange, and its times in ms of performance.now(). It begins when the object is made. */
 export class RequestStats {
   readonly startedAt: number = performance.now();
   /** When the last byte of the request body had arrived. */

@@ -4,15 +4,15 @@ import { PrivatemodeError } from '../errors.ts';
 import { hasColours, isPrintable, painter, printable, printableJson, safeJson } from '../text.ts';
 
 /**
- * The fields of a log line. Pass an Error as the value of a field, not as this record: only the texts of
- * values are filtered (`safeValue`).
+ * The fields of a log line. Pass an Error as the value of a field, never in place of the fields: only the
+ * texts of values are filtered (`safeValue`).
  */
 type Fields = Readonly<Record<string, unknown>>;
 
 type Level = 'debug' | 'info' | 'warn' | 'error';
 type LogMethod = (...line: [fields: Fields, message: string] | [message: string]) => void;
 
-/** Fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. */
+/** A method takes the fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. */
 export interface Logger extends Readonly<Record<Level, LogMethod>> {
   isLevelEnabled(level: string): boolean;
 }
@@ -64,8 +64,8 @@ export function createLogger(options: {
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label.toUpperCase() }) },
     },
-    // Pino escapes only what would break JSON. People may read the log on a terminal: the rest is escaped
-    // here.
+    // Pino escapes only what would break JSON. People may read the log on a terminal, so control characters
+    // are escaped here.
     { write: (line) => output.write(/^[ -~]*\n$/.test(line) ? line : printableJson(line)) },
   );
   const writeJson: Write = (level, fields, message) => logger[level](fields, message);

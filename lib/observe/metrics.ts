@@ -9,7 +9,7 @@ import { type Counters, count, UNDECRYPTABLE } from './counters.ts';
 import type { Notice } from './notices.ts';
 import type { Finished } from './status-report.ts';
 
-/** What metrics show of the epoch in force; times in ms since 1970. */
+/** What the metrics show of the epoch in force; times in ms since 1970. */
 export type ProtectionStatus = Pick<Epoch, 'manifestSha256' | 'expiresAt'>;
 
 export type Metrics = ReturnType<typeof createMetrics>;
@@ -36,7 +36,7 @@ const PER_CHUNK = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75
 const TOKENS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30];
 
-/** Codes of errors with which the proxy rejects a service, as keys of `errors` with an empty client. */
+/** Codes of errors with which the proxy rejects a service, as keys in `counters.errors` without a client. */
 const REJECTIONS = Object.entries(ERRORS)
   .filter(([, { status, blame }]) => status === 400 && blame === 'attestation')
   .map(([code]) => `\n${code}`);
@@ -57,7 +57,7 @@ export function createMetrics(options: {
   readonly certificateEnds: () => number | undefined;
   /** Whether --clients is set. Without it no metric has the label client. */
   readonly clients: boolean;
-  /** Whether to add metrics of the Node process. Tests with several registries in one process do not. */
+  /** Whether to add metrics of the Node process. False in tests, where a process has several registries. */
   readonly processMetrics?: boolean;
   readonly clock: Pick<Clock, 'now'>;
 }) {

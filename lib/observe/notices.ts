@@ -134,9 +134,9 @@ export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?:
   const isOver = (id: NoticeId): void => log.info({ condition: id }, `Over: ${NOTICES[id].title}`);
 
   /**
-   * Begins a condition. A repeated call changes nothing, here and in `clear`. `reason`: what has happened, in
-   * words for a person, without what to do. `of`: the file or client, if a condition can concern several: the
-   * condition is over when it is over for all of them.
+   * Begins a condition. To call it again changes nothing; the same is true of `clear`. `reason`: what has
+   * happened, in words for a person, without the remedy. `of`: the file or client, if a condition can concern
+   * several: the condition is over when it is over for all of them.
    */
   function set(id: NoticeId, reason: string, of = ''): void {
     const { since, reasons } = held.get(id) ?? { since: clock.now(), reasons: new Map<string, string>() };
@@ -155,8 +155,9 @@ export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?:
   /** Logs a change of the session's state, if there was one. Returns the notice of the state. */
   function look(): Notice | undefined {
     const now = standing?.();
-    // The end of the proxy ends no condition, so `ended` logs nothing. In `starting` after another state, the
-    // evidence was just accepted or the secret denied: the log waits for the state that follows.
+    // The state `ended` logs nothing, because the end of the proxy ends no condition. The state `starting`
+    // after another one means that the evidence was accepted or the secret denied: the log waits for the next
+    // state.
     if (now === undefined || now.state === 'ended' || (now.state === 'starting' && last !== undefined))
       return undefined;
     const before = last;

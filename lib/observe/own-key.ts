@@ -24,7 +24,8 @@ export function watchOwnKeys(
   };
   return {
     /**
-     * Call it when the service has responded with 401 to a request with this key, unauthenticated as ever.
+     * Call it when the service has responded with 401 to a request with this key. Nothing authenticates such
+     * a response.
      */
     refused(client: string | undefined, key: string): void {
       if (key !== keyOf(client)) return;

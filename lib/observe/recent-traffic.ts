@@ -22,7 +22,7 @@ export function createTrafficLog(
   const seconds: Second[] = [];
   const finished: Finished[] = [];
   let ended = 0;
-  /** Events of all requests that ended; events of all requests, as of the last sample. */
+  /** `past`: events of all requests that ended. `counted`: events of all requests at the last sample. */
   let [past, counted] = [0, events()];
 
   function currentSecond(): Second {

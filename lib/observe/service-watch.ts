@@ -33,7 +33,7 @@ export function watchService(notices: NoticeSink, clock: Pick<Clock, 'monotonic'
     },
     /**
      * Returns why load balancers should send no requests here; undefined if they should. Some time after the
-     * last failure they should again, because only requests find out whether the service is back.
+     * last failure they should send requests again: only requests find out whether the service is back.
      */
     notServing(): string | undefined {
       const since = clock.monotonic() - (failures.at(-1) ?? 0);

@@ -26,7 +26,7 @@ export interface Finished {
   readonly at: number;
   /** Name of the client that sent the request. Undefined without --clients, or for an unknown token. */
   readonly client: string | undefined;
-  /** Id of the endpoint in the table of endpoints; `none` if the proxy refused the request before. */
+  /** Id in the table of endpoints; `none` if the proxy refused the request before it found the endpoint. */
   readonly endpoint: string;
   /** `gen_ai.operation.name` of OpenTelemetry; null for unencrypted endpoints, which run no model. */
   readonly operation: string | null;

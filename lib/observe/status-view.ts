@@ -55,7 +55,7 @@ function harmless(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, harmless(member)]));
 }
 
-/** May overrule the state: an expired secret protects nothing, and custom roots prove nothing. */
+/** The headline. It may overrule the state: expired secrets protect nothing, custom roots prove nothing. */
 function headlineOf(report: StatusReport): readonly [tone: Tone, title: string, meaning: string] {
   const { verified, tone, title, meaning } = report.standing;
   const { epoch, verdict } = report.verification;
@@ -83,7 +83,8 @@ function verdictOf(report: StatusReport): Section {
     const more = [row('Expected', failure.expected ?? '–'), row('Found', failure.found)];
     rows.push({ tone: 'bad', label: 'Failed check', value, more });
   }
-  // An error with the code of the failed check would repeat that check. A later error has another code.
+  // An error with the code of the failed check would only repeat the check, so it is not shown. A later error
+  // has another code.
   if (lastError !== null && lastError.code !== failure?.code)
     rows.push({ tone: 'bad', label: 'Error', value: `${lastError.message} [${lastError.code}]` });
   if (epoch !== null) {
