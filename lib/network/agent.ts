@@ -17,9 +17,9 @@ type CreateConnection = Parameters<Agent['createConnection']>;
 type Connected = (error: Error | null, socket?: TLSSocket) => void;
 
 /**
- * Opens connections to the service. After `keep(true)` it keeps `count` idle connections ready: some are left
- * over from requests, others are opened ahead. A connection that has idled for `warmRenew` gets no request,
- * as its other end may be gone. If opening one ahead fails, it pauses in silence: the next request fails too.
+ * Opens connections to the service. After `keep(true)` it keeps `count` idle: some left over from requests,
+ * others opened ahead. A connection that has idled for `warmRenew` gets no request, as its other end may be
+ * gone. If opening ahead fails, it pauses in silence, because the next request reports what is wrong.
  */
 export class ServiceAgent extends Agent {
   readonly #service: Service;
@@ -27,11 +27,11 @@ export class ServiceAgent extends Agent {
   readonly #clock: Clock;
   /** Connections that were opened ahead and have had no request yet; some are still in their handshake. */
   readonly #ahead = new Set<TLSSocket>();
-  /** When each connection became idle, in ms since 1970: that clock goes on while the machine sleeps. */
+  /** When each connection became idle, in ms since 1970: the wall clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
   #lookedAt = 0; // ms since 1970
   #stopLooking: (() => void) | undefined;
-  /** Until this time (monotonic clock) none is opened ahead; Infinity while one is being opened. */
+  /** Until this time (monotonic clock) no connection is opened ahead; Infinity while one is being opened. */
   #pausedUntil = 0;
 
   constructor(options: AgentOptions, service: Service, through: Through, clock: Clock) {

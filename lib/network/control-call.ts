@@ -18,12 +18,12 @@ export interface HttpResponse<Body = Uint8Array> {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>; // names in lower case
   readonly body: Body;
-  readonly pause?: number | undefined; // seconds for which the host wants no such request, if it asked
+  readonly pause?: number | undefined; // seconds for which the host has asked for no such request
 }
 
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
-/** The pause in seconds that a response asks for, plus up to a fifth: machines behind one address spread. */
+/** The pause in seconds that a response wants, plus up to a fifth to spread machines behind one address. */
 export function pauseOf({ status, headers }: HttpResponse, times: Times, random = Math.random()) {
   const text = headers['retry-after'];
   if (status !== 429 && !(status === 503 && text !== undefined)) return undefined;

@@ -20,7 +20,7 @@ const DONE: readonly Row[] = [
   [/^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/, 'upstream_reset', 'closed the connection before it answered'],
   [/^(?:ETIMED|UND_ERR_CONNECT_TIME)OUT$/, 'upstream_connect_timeout', 'could not be connected to in time'],
 ];
-/** DONE for requests of applications. In attestation the added codes count as an unreachable service. */
+/** The rows for requests of applications. In attestation the first two count as an unreachable service. */
 const DONE_TO_REQUEST: readonly Row[] = [
   [/^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/, 'resources_exhausted', NOTHING_LEFT],
   [/^HPE_/, 'response_malformed', 'answered with something that is not HTTP'],
@@ -64,7 +64,7 @@ function nameOf(party: Partial<Record<'CN' | 'O', string | string[]>> | undefine
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }
 
-/** Returns upstream_tls_untrusted for a refused certificate, else undefined. `host` showed it. */
+/** Returns upstream_tls_untrusted for a refused certificate, else undefined. `host`: who showed it. */
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;
@@ -106,12 +106,12 @@ interface AttemptState {
   readonly times: Pick<Times, 'staleWithin'>;
 }
 
-/** Makes the failure of an attempt from an error of node:https or fetch, or from ours that ended it. */
+/** Makes an attempt's failure from an error of node:https or fetch, or from our error that ended it. */
 export function upstreamFailure(thrown: unknown, { host, heard, reused, age, sent, times }: AttemptState) {
   if (thrown instanceof PrivatemodeError) return new UpstreamFailure(thrown);
   const { code = '', syscall } = thrown as NodeJS.ErrnoException;
   const hasRow = DONE_TO_REQUEST.some(([codes]) => codes.test(code));
-  // With a connection, an unknown code counts as a reset.
+  // Once there was a connection, an unknown code counts as a reset.
   const known = hasRow || (age === undefined && code !== '') ? code : 'ECONNRESET';
   let error = describeRefusal(thrown, host) ?? did('the service', known, DONE_TO_REQUEST);
   const whileWriting = code === 'EPIPE' || (code === 'ECONNRESET' && syscall === 'write');
@@ -135,7 +135,7 @@ export const stalled = () =>
 export const brokenOff = (cause?: unknown) =>
   new PrivatemodeError('stream_unfinished', BROKEN_OFF, { cause });
 
-/** Bytes. An error that asks for a newer client is short, so no longer body is searched. */
+/** Limit in bytes: an error that asks for a newer client is short, so a longer body is not searched. */
 export const MOST_SEARCHED = 4096;
 /** The version in an error that asks for a newer client: docs/protocol/inference.md 11. */
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;

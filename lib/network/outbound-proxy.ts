@@ -1,4 +1,4 @@
-/** Connects by the HTTP proxy of the environment. Support in Node and undici names no refused certificate. */
+/** Our own client for HTTP proxies: those of Node and undici do not name a certificate that they refuse. */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -20,15 +20,15 @@ interface ProxyOptions {
 
 /**
  * Calls `secure` with a raw connection through the proxy, or at once without one for a direct connection.
- * Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, without credentials.
+ * Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, without a password.
  */
 export type Through = (host: string, port: number, secure: (raw?: Socket) => TLSSocket) => Promise<TLSSocket>;
 
 /**
- * Reads the proxy from `https_proxy`, and exceptions from `no_proxy`; lower-case names win. Undefined: every
- * connection is direct. Throws config_invalid without the value, which may hold a password. `no_proxy` lists
- * `*`, names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all names
- * below it; with a leading dot or `*.`, only those below. All but CIDR blocks may end in `:port`.
+ * Reads the proxy from `https_proxy`, and exceptions from `no_proxy`; lower case wins. Undefined: every
+ * connection is direct. Throws config_invalid, and quotes no value, since it may hold a password. `no_proxy`
+ * lists `*`, names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all
+ * names below it; with a leading dot or `*.`, only those below. All but CIDR blocks may end in `:port`.
  */
 export function proxyFromEnvironment(env: Environment) {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';

@@ -12,9 +12,9 @@ interface UpstreamOptions {
   readonly host: string;
   readonly port: number;
   readonly connectTimeout: number; // ms from the start of the attempt to the end of the TLS handshake
-  readonly firstByteTimeout: number; // ms from the last piece of the upload that left to the response
+  readonly firstByteTimeout: number; // ms to wait for the response after the last piece of the upload
   readonly agent: ServiceAgent;
-  readonly freshAgent: ServiceAgent; // opens a connection each time, for the retry after a stale one
+  readonly freshAgent: ServiceAgent; // opens a connection each time, for the retry after a stale connection
   readonly clock: Clock;
 }
 
@@ -37,7 +37,7 @@ export interface UpstreamResponse {
 export type Upstream = ReturnType<typeof createUpstream>;
 
 export function createUpstream(options: UpstreamOptions) {
-  delete process.env['FORCE_FETCH_PATH']; // docs/architecture.md H26
+  delete process.env['FORCE_FETCH_PATH']; // the variable would change http-proxy-3 (docs/architecture.md H26)
   const { host, port } = options;
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
@@ -117,7 +117,7 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
   const assigned = (socket: TLSSocket): void => {
     connection = socket;
     readBefore = socket.bytesRead;
-    reused = socket.authorized; // not `reusedSocket` (docs/architecture.md H40)
+    reused = socket.authorized; // `reusedSocket` would be wrong (docs/architecture.md H40)
     if (reused) connected();
     else socket.once('secureConnect', connected);
   };
