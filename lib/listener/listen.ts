@@ -11,11 +11,11 @@ import { refuseMalformed } from './not-http.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export interface ListenerOptions {
-  /** `reusePort`: other processes may have the port too (SO_REUSEPORT; Linux only). It begins closed. */
+  /** `reusePort`: others may listen on the port too (SO_REUSEPORT; Linux only). The port begins closed. */
   readonly at:
     | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
     | { readonly path: string }; // a socket file (see `claimSocket`)
-  /** A socket that listens already (socket activation), in place of `at` and of the same kind. */
+  /** A descriptor that listens already (socket activation). It replaces `at`, and is of the same kind. */
   readonly fd?: number | undefined;
   readonly tls?: TlsMaterial | undefined;
   readonly response?: typeof ServerResponse;
@@ -115,7 +115,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   }
   return {
     ...connections,
-    /** Empty for a socket file, whose `port` is 0. */
+    /** The address; empty for a socket file, whose `port` is 0. */
     address,
     port,
     isOpen: (): boolean => server.listening,

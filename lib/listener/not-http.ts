@@ -19,7 +19,7 @@ const TLS_HANDSHAKE = 0x16; // the first byte of a TLS record with a handshake, 
 
 /**
  * Sends an error status in reply to bytes that are no HTTP request, and neither keeps nor echoes the bytes.
- * `hasBegunResponse`: that of trackConnections. `onWrongScheme` gets advice for the log, at most each minute.
+ * `hasBegunResponse`: that of trackConnections. `onWrongScheme` gets advice to log, at most once a minute.
  */
 export function refuseMalformed(
   server: Server,
@@ -43,7 +43,7 @@ export function refuseMalformed(
     const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: ${code}\r\nConnection: close\r\n`;
     const about = `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`;
     socket.end(head + about + body);
-    const cut = (): unknown => socket.destroy(); // not at once: docs/architecture.md H13
+    const cut = (): unknown => socket.destroy(); // not at once, because of docs/architecture.md H13
     socket.once('close', clock.after(clock.times.strangerLinger, cut));
   };
 

@@ -8,7 +8,7 @@ type Log = Record<'info' | 'warn', (fields: Record<string, number>, message: str
 interface Sharing {
   /** `expiresMonotonic`: when the secret expires, in ms of the monotonic clock. */
   readonly session: { held(): { readonly expiresMonotonic: number } | undefined };
-  readonly onPermanent: (error: PrivatemodeError) => void; // called with listen_failed
+  readonly onPermanent: (error: PrivatemodeError) => void; // `error` is listen_failed
   readonly log: Log;
   readonly clock: Clock;
 }
