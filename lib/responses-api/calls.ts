@@ -19,8 +19,8 @@ export const CALLS = {
 } as const;
 
 /**
- * Returns a function that makes the calls of one response from their names and ids in chat. A client tells
- * calls apart by `call_id`, so each call gets an id that no other has.
+ * Returns a function that makes the calls of one response from their names and ids in the chat completion. A
+ * client tells calls apart by `call_id`, so each call gets an id that no other has.
  */
 export function createCalls({ origins }: ResponseContext) {
   const taken = new Set<unknown>(['']);
@@ -75,13 +75,13 @@ export function wholeArguments({ args, origin }: Call): string {
 }
 
 /**
- * Whether the text begins a JSON object but ends before the object does. Any other text is not cut: the model
- * may have written wrong JSON, and then it reads what the tool says about it.
+ * Whether the text begins a JSON object but ends before the object does. No other text counts as cut: the
+ * model may have written wrong JSON, and then it reads what the tool says about it.
  */
 function isCut(args: string): boolean {
   if (!/^\s*\{/.test(args)) return false;
   try {
-    // The scan reads the text as an element of a list, because it restricts member names at the top level.
+    // The text is scanned as an element of a list, because at the top level the scan restricts member names.
     return scanJson(Buffer.from(`[${args}`), { array: true, partial: true }).members.length === 0;
   } catch {
     return false;

@@ -1,7 +1,7 @@
 /** Translates the content of items into the content of chat messages. */
 import { type Placed, untranslatable } from './request-refusal.ts';
 
-/** The content of a message in the form of chat. */
+/** The content of a message, in the form that a chat completion takes. */
 export type ChatContent = string | readonly object[];
 
 const textPart = (text: string) => ({ type: 'text', text });
@@ -20,11 +20,11 @@ function imagePart(part: Placed): object {
     throw file.unsupported('the service stores no files', 'Send the image itself as image_url.');
   const url = part.at('image_url').string;
   const detail = part.at('detail').value ?? undefined;
-  // Chat does not know "original".
+  // The API of chat completions does not know the detail "original".
   return { type: 'image_url', image_url: { url, detail: detail === 'original' ? 'high' : detail } };
 }
 
-/** Content in the form of chat. A single text becomes a string, and an empty list an empty string. */
+/** Content as a chat completion takes it. A single text becomes a string, an empty list an empty string. */
 export function contentAt(place: Placed): ChatContent {
   if (typeof place.value === 'string') return place.value;
   if (!Array.isArray(place.value)) throw place.invalid('a string, or an array of parts');

@@ -21,7 +21,7 @@ export class ExactNumbers {
   #count = 0;
 
   /**
-   * Parses a member, or an element, of the JSON text `bytes`. The scan has limited how many values it has.
+   * Parses a member, or an element, of the JSON text `bytes`. The scan has limited the values in the text.
    * Throws body_too_large if the member is too long, or has too many numbers that a double cannot hold.
    */
   parse(name: string, bytes: Buffer, { start, end, numbers }: Member): unknown {

@@ -54,8 +54,8 @@ function ofClient(item: Placed): Placed {
 
 /**
  * The arguments of an earlier call. The service refuses a whole conversation with arguments that are neither
- * empty nor a JSON object. So any others are put into an object: the model still reads what it wrote, before
- * what the tool said about it.
+ * empty nor a JSON object. So any others are put into an object: the model still reads what it wrote, and
+ * then what the tool said about it.
  */
 function* argumentsOf(args: unknown): Generator<undefined, string> {
   if (isObject(args)) return JSON.stringify(args);
@@ -65,7 +65,7 @@ function* argumentsOf(args: unknown): Generator<undefined, string> {
 
 function* isObjectText(text: string): Generator<undefined, boolean> {
   try {
-    // The scan reads the text as an element of a list, because it restricts member names at the top level.
+    // The text is scanned as an element of a list, because at the top level the scan restricts member names.
     const { members } = yield* scanInTurns(Buffer.from(`[${text}]`), { array: true });
     return members.length === 1 && members[0]?.kind === 'object';
   } catch {

@@ -32,8 +32,8 @@ class Turn {
 /**
  * Turns items, which are added in their order, into messages. In a chat completion the results of calls must
  * directly follow the one message that has the calls, but items come in other orders. So what the assistant
- * says or calls until the last result of a turn joins that turn, and what others say until then moves behind
- * the results. The leading instructions become one message.
+ * says or calls until the last result of a turn joins that turn. What others say before that result moves
+ * behind the results. The leading instructions become one message.
  */
 export class Messages {
   readonly tools: Tools;

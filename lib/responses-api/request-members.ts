@@ -18,7 +18,7 @@ const KINDS: ReadonlyMap<string, string> = new Map(
   ].flatMap(([kind = '', names = '']) => names.split(' ').map((name): [string, string] => [name, kind])),
 );
 
-/** Members that keep their names in chat. Others are translated, or stay in the proxy. */
+/** Members that keep their names in the chat request. Others are translated, or stay in the proxy. */
 const SAME = [
   ...['model', 'user', 'safety_identifier', 'service_tier', 'cache_salt'],
   ...['stream', 'parallel_tool_calls', 'temperature', 'top_p'],
@@ -102,7 +102,7 @@ export function chatOf(request: Placed): PlainObject {
   return { ...chat, reasoning_effort: known };
 }
 
-/** Chat's `response_format`; nothing for plain text. */
+/** The member `response_format` of the chat request; no member for plain text. */
 function formatOf(format: Placed): PlainObject {
   const { type, description, strict } = format.object;
   if (type === 'text') return {};

@@ -29,7 +29,7 @@ export function jsonIn(text: string): unknown {
   }
 }
 
-/** A value of the request, with its place. Reading the value as a wrong kind throws, and never quotes it. */
+/** A value of the request, with its place. To read it as another kind throws; the error never quotes it. */
 export class Placed {
   readonly name: string;
   readonly value: unknown;
@@ -60,7 +60,7 @@ export class Placed {
     return this.value;
   }
 
-  /** A text that is not empty. */
+  /** Returns the value if it is a text that is not empty; throws otherwise. */
   get word(): string {
     if (this.string === '') throw this.invalid('a text that is not empty');
     return this.string;
@@ -76,7 +76,7 @@ export class Placed {
     return this.value.map((value, k) => new Placed(`${this.name}[${k}]`, value));
   }
 
-  /** A member of this object. */
+  /** The value of a member of this object, with its place. */
   at(member: string): Placed {
     return new Placed(this.name === '' ? member : `${this.name}.${member}`, this.object[member]);
   }

@@ -9,7 +9,7 @@ export interface ResponseContext {
   readonly model: string;
   /** Members of the Response object that repeat the request, as JSON text without the braces. */
   readonly echo: string;
-  /** The application's tools, by their names in chat. */
+  /** The application's tools, by the names of the functions that stand for them. */
   readonly origins: ReadonlyMap<string, ToolOrigin>;
   /** Whether reasoning items have `encrypted_content`. */
   readonly sealsReasoning: boolean;

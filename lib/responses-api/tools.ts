@@ -46,17 +46,17 @@ function demandShort(place: Placed, word = ''): void {
 }
 
 export class Tools {
-  /** The tools by their names in chat, including those that only earlier calls name. */
+  /** The tools by the names of their functions, including tools that only earlier calls name. */
   readonly origins = new Map<string, ToolOrigin>();
   /** Types of the hosted tools that were left out. */
   readonly hosted = new Set<string>();
   /** Function tools of the chat request by their names, in the order in which they were added. */
   readonly #functions = new Map<string, PlainObject>();
-  readonly #names = new Map<string, string>(); // names in chat, by keyOf
+  readonly #names = new Map<string, string>(); // names of functions, by keyOf
 
   /**
-   * Adds a list of tools, and returns their names in chat. If a tool is defined twice, the first definition
-   * counts.
+   * Adds a list of tools, and returns the names of their functions. If a tool is defined twice, the first
+   * definition counts.
    */
   add(tools: Placed): readonly string[] {
     const list = tools.list;
@@ -113,8 +113,8 @@ export class Tools {
   }
 
   /**
-   * The name of a tool in chat; the same tool gets the same name. Throws a RequestRefusal that names the
-   * place if the request has too many tools, if the name or namespace is too long, or if another tool has
+   * The name of the function for a tool; the same tool gets the same name. Throws a RequestRefusal that names
+   * the place if the request has too many tools, if the name or namespace is too long, or if another tool has
    * the name.
    */
   nameOf(place: Placed, origin: ToolOrigin): string {
@@ -163,8 +163,8 @@ export class Tools {
   }
 
   /**
-   * The name in chat of the tool that a choice names. Throws a RequestRefusal if no such tool was added, or
-   * if the tool is hosted.
+   * The name of the function for the tool that a choice names. Throws a RequestRefusal if no such tool was
+   * added, or if the tool is hosted.
    */
   #find(choice: Placed): string {
     const { type } = choice.object;

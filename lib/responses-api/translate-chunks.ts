@@ -20,7 +20,7 @@ import {
 
 /** Limit for the characters of texts, arguments and items in one response: all are kept until its end. */
 const MOST_TEXT = 16 * 1024 * 1024;
-/** Characters counted for each piece beside its own, because V8 keeps every piece of a text that grows. */
+/** Each piece counts as this many characters more than it has: V8 keeps every piece of a growing text. */
 const PIECE = 16;
 
 const tooLarge = () =>
@@ -56,14 +56,14 @@ const isText = (value: unknown): value is string => typeof value === 'string' &&
 export class ChatTranslation implements EventSink {
   /** The last Response object, as JSON. */
   response = '';
-  /** Events written so far; also the number of the next one. */
+  /** Number of events written so far, and so the sequence number of the next event. */
   events = 0;
   #out = ''; // events written since the last `take`
   #isOver = false;
   size = 0; // characters that are kept; see MOST_TEXT
-  #asJson: ReturnType<typeof responseWriter> | undefined; // undefined: nothing has been written
+  #asJson: ReturnType<typeof responseWriter> | undefined; // undefined until something is written
   readonly #items: (TextItem | Call)[] = []; // by output_index
-  readonly #texts: { reasoning?: TextItem | undefined; message?: TextItem } = {}; // the open items
+  readonly #texts: { reasoning?: TextItem | undefined; message?: TextItem } = {}; // the items still open
   readonly #calls = new Map<unknown, Call>(); // by their index in the chat completion
   #finish: unknown;
   #usage: unknown;

@@ -23,8 +23,8 @@ const MOST_BESIDE_INPUT = 16 * 1024 * 1024;
 /**
  * Translates the body of a request. Yields wherever other exchanges may have their turn: after each item of
  * `input`, each tool and each other member. Throws invalid_json, duplicate_member, unsupported_member_name
- * and body_too_large, or a RequestRefusal that names the place. Only members that request-members.ts names
- * can leave. Members without a translation, such as metadata and ids of the client, stay in the proxy.
+ * and body_too_large, or a RequestRefusal that names the place. Only members in request-members.ts can leave
+ * the proxy. Members without a translation, such as metadata and ids of the client, stay in it.
  */
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
   const scanned = yield* scanInTurns(body, { numbers: true });
@@ -32,7 +32,7 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
     throw tooLarge('request', 'more than 200,000 values, 20,000 members of objects or 64 levels');
   const numbers = new ExactNumbers();
   const members: Record<string, unknown> = {};
-  let items: Buffer | undefined; // parsed one by one, below
+  let items: Buffer | undefined; // the items of `input`, parsed one by one below
   let beside = 0;
   for (const member of scanned.members.filter(isTaken)) {
     const { name, kind, start, end } = member;

@@ -46,7 +46,7 @@ export function createTranslator(requestId: string) {
     /** Bytes that the response holds until its end: repeated members of the request, and its own text. */
     held: (): number =>
       COPIES.echo * Buffer.byteLength(request!.context.echo) + COPIES.text * (stream?.size ?? 0),
-    /** Returns the sink that writes the events of a Response in place of chat events. */
+    /** Returns the sink that writes the events of a Response in place of chat completion events. */
     stream(): EventSink {
       stream = new ChatTranslation(request!.context);
       return stream;
@@ -57,8 +57,8 @@ export function createTranslator(requestId: string) {
       return stream!.take('');
     },
     /**
-     * Returns the bytes that end the stream because of this failure; none if its last event has been
-     * delivered already. The caller breaks the connection.
+     * Returns the bytes that end the stream after a failure; none if its last event has been delivered
+     * already. The caller breaks the connection.
      */
     fail({ code, message, remedy }: PrivatemodeError): Uint8Array {
       stream!.fail(`${code}: ${message}. ${remedy} (request id ${requestId})`);
