@@ -80,8 +80,8 @@ export async function forward(
 
 /**
  * Whether to keep SDKs, which repeat a request after every 5xx, from repeating this request. A closed client
- * stays closed. A host that has never responded was asked three times already. A response that began later
- * than the runtime waits would do so again.
+ * stays closed. A host that has never responded was asked three times already. A response that began too late
+ * for the runtime would begin too late again.
  */
 const isFinal = (reason: PrivatemodeError): boolean =>
   reason.code === 'shutting_down' ||

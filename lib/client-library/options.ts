@@ -12,7 +12,7 @@ export interface PrivatemodeOptions {
   readonly apiEndpoint?: string | undefined;
   /**
    * The manifest that the service has to match: text or bytes, exactly as published. Default: the newest
-   * published one. For the default, leave the option out: undefined as its value is refused.
+   * published one. For the default, leave the option out: an option that is present but undefined is refused.
    */
   readonly manifest?: string | Uint8Array;
   /** Where the service publishes its manifest; https. Default: `https://cdn.confidential.cloud`. */
@@ -28,16 +28,16 @@ export interface PrivatemodeOptions {
     /** Hours for which a GPU with a revoked certificate is accepted; 0 rejects it at once. Default: 48. */
     readonly gracePeriodHours?: number;
   };
-  /** Where certificates and revocation lists of the hardware come from; https. Default: the vendors. */
+  /** Where certificates and revocation lists of the hardware come from; https. Default: AMD and Intel. */
   readonly collateralUrls?: {
-    /** For SEV-SNP. Default: `https://kdsintf.amd.com`. */
+    /** AMD's host, for SEV-SNP. Default: `https://kdsintf.amd.com`. */
     readonly amd?: string;
-    /** For TDX. Default: `https://api.trustedservices.intel.com`. */
+    /** Intel's host, for TDX. Default: `https://api.trustedservices.intel.com`. */
     readonly intel?: string;
   };
   /** PEM texts of hardware roots to trust instead of the vendors': for simulators, not the real service. */
   readonly unsafeTrustRoots?: {
-    /** AMD's, by product line of the processor; `ark` is the root, `ask` the certificate below it. */
+    /** AMD's roots, by product line of the processor; `ark` is the root, `ask` the certificate below it. */
     readonly snp: {
       readonly [Product in 'Milan' | 'Genoa']?: { readonly ark: string; readonly ask: string };
     };

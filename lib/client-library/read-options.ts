@@ -15,7 +15,7 @@ import { ERRORS } from './remedies.ts';
 export const API_KEY = 'privatemode';
 export const BASE_URL = 'https://privatemode.invalid/v1';
 
-/** The check of a value, and what a value has to be. Null is a value: it does not mean the default. */
+/** The check of a value, and words for what the value has to be. Null is a value, and not the default. */
 type Rule = readonly [isRight: (value: unknown) => boolean, what: string];
 /** The members that an object may have, or the rule for any other value. */
 type Shape = Rule | { readonly [name: string]: Shape };
@@ -95,7 +95,7 @@ export const ownOptions = (options: unknown): OwnOptions =>
 
 /**
  * The options of PrivatemodeAI, divided into ours and those of the SDK. Throws config_invalid for a name that
- * leads elsewhere, or looks like one of ours.
+ * leads elsewhere, or looks like the name of one of ours.
  */
 export function divideOptions(options: unknown) {
   const sdk = new Map<string, unknown>();
@@ -134,7 +134,7 @@ function checked<T>(value: T, name: string, [isRight, what]: Rule): T {
 
 const PLAIN: readonly unknown[] = [Object.prototype, null];
 
-/** Whether an option is the SDK's. The SDK gives copies some that lead elsewhere, as null or as BASE_URL. */
+/** Whether an option is the SDK's, which passes options that lead elsewhere to copies as null or BASE_URL. */
 function isTheirs(name: string, value: unknown): boolean {
   if (leadsElsewhere(name)) return value === null || value === BASE_URL;
   return name === 'timeout' || (!/^(?:cdn|pin)/i.test(name) && meantBy(name, TOP) === undefined);

@@ -6,7 +6,7 @@ import { runtimeLimit } from './control-call.ts';
 import type { ClientConfig } from './read-options.ts';
 import type { FetchAttempt } from './send.ts';
 
-const LONGEST_REST = 64 * 1024; // limit of the bytes that are read behind the end of a response
+const LONGEST_REST = 64 * 1024; // limit of the bytes that are read after the end of a response
 const ignore = (): void => {};
 
 /** The body of one attempt. Whoever does not read it to its end has to `leave` or `drain` it. */

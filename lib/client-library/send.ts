@@ -56,8 +56,8 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
       ...(content && { body: content }),
       signal: AbortSignal.any([control.signal, request.signal]),
       ...HERE,
-      // A request with a body leaves the option out: no cache keeps the response to a POST, the option would
-      // only add headers, and workers of Cloudflare do not know the value 'default'.
+      // A request with a body omits the option `cache`: no cache keeps the response to a POST, the option
+      // would only add headers, and workers of Cloudflare do not know its value 'default'.
       ...(content === undefined && { cache }),
     });
     // The request is held as long as the response: a garbage-collected request would forward no abort.

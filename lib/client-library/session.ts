@@ -13,7 +13,7 @@ import type { ClientConfig } from './read-options.ts';
 
 export type ClientSession = ReturnType<typeof openClientSession>;
 
-/** Opens a session with these options. It fetches nothing before a request needs it. */
+/** Opens a session with these options. The session fetches nothing before it is first used. */
 export function openClientSession(config: ClientConfig) {
   const { apiKey, apiEndpoint, cdnBaseUrl, amdKdsUrl, intelPcsUrl, clock } = config;
   /** One listener for each request that waits for an epoch; it gets the error of every failed renewal. */
@@ -27,7 +27,7 @@ export function openClientSession(config: ClientConfig) {
   let enforced: Uint8Array | undefined;
   const session: AttestedSession = createSession({
     host: apiEndpoint.hostname,
-    onDemand: true, // an application may drop a client without closing it
+    onDemand: true, // renewed only on demand: an application may drop a client without closing it
     shares: globalThis.navigator?.userAgent !== 'Cloudflare-Workers',
     manifests,
     control: createControlApi({
@@ -79,7 +79,7 @@ export function openClientSession(config: ClientConfig) {
     }
   }
 
-  /** The manifest in force, if it has this SHA-256. */
+  /** The manifest in force, if its SHA-256 is `wanted`. */
   const manifest = (wanted: string | null): Uint8Array | undefined =>
     enforced && sha256Hex(enforced) === wanted ? enforced : undefined;
 
