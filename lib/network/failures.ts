@@ -20,7 +20,7 @@ const DONE: readonly Row[] = [
   [/^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/, 'upstream_reset', 'closed the connection before it answered'],
   [/^(?:ETIMED|UND_ERR_CONNECT_TIME)OUT$/, 'upstream_connect_timeout', 'could not be connected to in time'],
 ];
-/** The rows for requests of applications. In attestation the first two count as an unreachable service. */
+/** The rows for requests. Attestation, which is tried again (lib/session/epoch.ts), needs DONE alone. */
 const DONE_TO_REQUEST: readonly Row[] = [
   [/^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/, 'resources_exhausted', NOTHING_LEFT],
   [/^HPE_/, 'response_malformed', 'answered with something that is not HTTP'],
