@@ -115,7 +115,7 @@ export class ChatTranslation implements EventSink {
   }
 
   #delta({ content, refusal, tool_calls: calls, reasoning, reasoning_content }: PlainObject): void {
-    const thought = reasoning ?? reasoning_content; // the service sends the same under two names
+    const thought = reasoning ?? reasoning_content; // the service sends reasoning under two names
     if (isText(thought)) this.#text('reasoning_text', thought);
     if (isText(content)) this.#text('output_text', content);
     if (isText(refusal)) this.#text('refusal', refusal);
