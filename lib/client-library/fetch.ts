@@ -46,7 +46,7 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
   };
   const close = (): void => {
     closed = true;
-    config.signal?.removeEventListener('abort', close); // a signal may outlive many clients
+    config.signal?.removeEventListener('abort', close); // removed, because a signal may outlive many clients
     opened?.close(clientClosed());
   };
   config.signal?.addEventListener('abort', close, { once: true });
