@@ -17,9 +17,9 @@ export const isUnheard = (thrown: unknown): boolean =>
   thrown instanceof Error && (unheard.has(thrown) || isUnheard(thrown.cause));
 
 /**
- * Makes a function that sends one control request and resolves with a response of any status but a redirect.
- * It throws as that of createControlCall does, as far as the runtime says what happened. A browser says
- * nothing: the function then throws upstream_unreachable.
+ * Returns a function that sends one control request, and resolves with a response of any status but a
+ * redirect. It throws upstream_redirect and what limitedControlCall throws, as far as the runtime says what
+ * happened. A browser says nothing: the function then throws upstream_unreachable.
  */
 export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' | 'clock'>): ControlCall {
   const answered = new Set<string>();
@@ -33,7 +33,7 @@ export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' |
       return { status, headers: Object.fromEntries(response.headers), body: chunksOf(response) };
     },
     (host, thrown) => {
-      // An error that this one causes may quote its remedy, so the remedy is put in here.
+      // Later errors may quote the remedy of their cause, so this error gets the remedy for applications now.
       const error = toApplication(thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown));
       if (NO_ANSWER.has(error.code) && !answered.has(host)) unheard.add(error);
       return error;
@@ -42,7 +42,7 @@ export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' |
   );
 }
 
-/** The chunks of a body, by a reader: not every runtime can iterate a body. Who stops early ends it. */
+/** Yields the chunks of a body by a reader: not every runtime iterates a body. Stopping early cancels it. */
 async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array> {
   const reader = body?.getReader();
   try {
@@ -67,13 +67,13 @@ export const HERE_ONLY = {
 export const isRedirect = ({ status, type }: Response): boolean =>
   type === 'opaqueredirect' || (status >= 300 && status < 400);
 
-/** What the runtime says about a fetch that failed: an error with a code, the cause of what it throws. */
+/** The error that says by a code why a fetch failed: the cause of the thrown error, or that error itself. */
 export function codedCause(thrown: unknown): NodeJS.ErrnoException | undefined {
   const error = thrown instanceof Error ? ((thrown.cause ?? thrown) as NodeJS.ErrnoException) : undefined;
   return typeof error?.code === 'string' ? error : undefined;
 }
 
-/** Waits that undici, which is the fetch of Node, ends by itself, whatever our options say. */
+/** Codes of waits that undici, the fetch of Node, ends by itself, whatever our options say. */
 const RUNTIME_LIMITS = new Map<unknown, ErrorCode>([
   ['UND_ERR_HEADERS_TIMEOUT', 'first_byte_timeout'],
   ['UND_ERR_BODY_TIMEOUT', 'stream_idle_timeout'],

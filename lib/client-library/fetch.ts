@@ -8,12 +8,12 @@ import { toApplication } from './remedies.ts';
 import { type ClientSession, openClientSession, protectionOf } from './session.ts';
 import { verificationOf } from './verification.ts';
 
-/** A fetch that reaches nothing but the verified service, and what it knows of that service. */
+/** A fetch that reaches only the verified service, and functions that say what it knows of the service. */
 export interface PrivatemodeFetch extends Fetch {
   /**
-   * Verifies the service, unless that was done lately. Resolves with every check and the manifest if the
-   * newest verification accepted the service. Else it rejects with a VerificationError, whose `verdict` says
-   * what was wrong; also if nothing could be judged, and while an older secret still protects requests.
+   * Verifies the service, unless it was verified lately. Resolves with all checks and the manifest if the
+   * newest verification accepted the service. Otherwise it rejects with a VerificationError, whose `verdict`
+   * says what was wrong: even if nothing could be judged, or while an older secret still protects requests.
    */
   verify(): Promise<Verification>;
   /** What protects requests now; undefined while no verification is in force. */
@@ -33,7 +33,7 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
   return openFetch(readOptions(ownOptions(options)));
 }
 
-/** Makes that fetch of options that were read. */
+/** Makes the fetch of createPrivatemodeFetch, from options that have been read. */
 export function openFetch(config: ClientConfig): PrivatemodeFetch {
   if (isOurs(config.fetch))
     throw invalid('fetch was made by createPrivatemodeFetch: give one that reaches every host, or none');
@@ -46,16 +46,16 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
   };
   const close = (): void => {
     closed = true;
-    config.signal?.removeEventListener('abort', close); // a signal may outlive many clients
+    config.signal?.removeEventListener('abort', close); // removed, because a signal may outlive many clients
     opened?.close(clientClosed());
   };
   config.signal?.addEventListener('abort', close, { once: true });
-  /** What is wrong once the first renewal has ended; undefined if the secret is in force. */
+  /** Waits for the first verification. Returns what is wrong; undefined if the secret is in force. */
   async function whatIsWrong(): Promise<PrivatemodeError | undefined> {
     try {
       await session().acquire({ timeoutMs: config.verificationTimeout }, () => true);
       const { verified, error } = session().standing();
-      // If not verified, the service denies the secret. Without an error nothing has failed yet.
+      // A secret that is not verified was denied by the service. Without an error no renewal has failed yet.
       return verified ? undefined : (error ?? denied());
     } catch (thrown) {
       const error = asPrivatemodeError(thrown);

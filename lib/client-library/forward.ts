@@ -17,19 +17,19 @@ import { LONGEST_PLAIN, respond } from './respond.ts';
 import { ResponseBody } from './response-body.ts';
 import { type Asked, type FetchAttempt, send } from './send.ts';
 
-/** Reads the body of a request. Firefox has no such reader. */
+/** Reads the body of a request. It is undefined without a body, and in Firefox, which has no such reader. */
 type Upload = ReadableStreamDefaultReader<Uint8Array> | undefined;
 type Refuse = Parameters<typeof respond>[1]['refuse'];
 
-/** Says that the body of the request failed; `cause` is the error of the application. */
+/** Says that the body of the request failed. Its `cause` is the error of the application. */
 class UploadError extends Error {}
 
 /**
  * The response to one request of the application: receive the body → inject the salt → encrypt → upstream →
- * decrypt. A retry runs encrypt and upstream once more, at most. An error before the response becomes a
- * response too, in the error format of the endpoint, as the proxy gives it: SDKs show it and know whether to
- * try again. Rejects only with what the application itself brought: the reason of the request's signal, or
- * the error of its body. `session` opens the session, or throws shutting_down.
+ * decrypt. A retry repeats the steps encrypt and upstream, once. An error before the response becomes a
+ * response too, in the error format of the endpoint, as in the proxy: SDKs show it and know whether to try
+ * again. Rejects only with what the application itself caused: the reason of the request's signal, or the
+ * error of its body. `session` opens the session, or throws shutting_down.
  */
 export async function forward(
   config: ClientConfig,
@@ -62,14 +62,14 @@ export async function forward(
     if (match.kind === 'refusal') throw match.error;
     if (match.id !== 'count_tokens')
       throw new PrivatemodeError('unknown_path', 'only the proxy has this path');
-    // Estimated here, as in the proxy: the service counts none, and nothing leaves.
+    // Tokens are estimated here, as in the proxy: the service does not count them, and nothing is sent.
     const { tokens } = await takeIn(request, upload, tokenEstimateReader);
     const { headers, body } = estimateResponse(tokens, requestId);
     return new Response(body, { headers });
   } catch (caught) {
     const thrown = caught instanceof UploadError ? caught.cause : caught;
-    // As a fetch of the platform does: the application need not produce what nobody reads. Nobody waits for
-    // it, and a body that was read to its end is not cancelled.
+    // Cancels the upload, as a fetch of the platform does: the application need not produce what nobody
+    // reads. Nothing waits for the cancelling, and it does not affect a body that was read to its end.
     upload?.cancel(request.signal.aborted ? request.signal.reason : thrown).catch(() => {});
     request.signal.throwIfAborted();
     if (caught instanceof UploadError) throw thrown;
@@ -78,9 +78,9 @@ export async function forward(
 }
 
 /**
- * Whether repeating the request makes no sense; SDKs repeat every 5xx. A closed client stays closed, a host
- * that has never responded was asked three times already, and an answer that begins later than the runtime
- * waits would do so again.
+ * Whether to keep SDKs, which repeat a request after every 5xx, from repeating this request. A closed client
+ * stays closed. A host that has never responded was asked three times already. A response that began too late
+ * for the runtime would begin too late again.
  */
 const isFinal = (reason: PrivatemodeError): boolean =>
   reason.code === 'shutting_down' ||
@@ -105,7 +105,7 @@ async function exchange(asked: Asked, upload: Upload, session: Session, refuse: 
   const newest = await verified(); // a slow upload may have outlived the first epoch
   const upstream = await withOneRetry(newest, {
     async attempt(epoch) {
-      // the service denies the secret of this epoch, and this request tries it
+      // The service has denied this epoch's secret: this request tries whether the secret works again.
       const isTrial = session.current()?.secretId !== epoch.secretId;
       const sent: FetchAttempt = await send(asked, epoch, body);
       return Object.assign(sent, { isTrial });
@@ -128,8 +128,8 @@ async function exchange(asked: Asked, upload: Upload, session: Session, refuse: 
 }
 
 /**
- * Reads the body of the request with `read`. Throws unsupported_encoding, as `read` does, and UploadError if
- * the body fails or has a chunk that is no Uint8Array, and if the request is aborted.
+ * Reads the body of the request with `read`, and throws as `read` does. Throws unsupported_encoding for a
+ * compressed body; UploadError if the body fails, if a chunk is no Uint8Array, or if the request is aborted.
  */
 async function takeIn<T>(request: Request, upload: Upload, read: BodyReader<T>): Promise<T> {
   const encoding = request.headers.get('content-encoding') ?? 'identity';

@@ -1,4 +1,4 @@
-/** The options with which an application makes a client, and what the client shows of itself. */
+/** The options with which an application makes a client, and the types of what a client returns. */
 import type { Verdict } from '../verdict/verdict.ts';
 
 /** Standard fetch. */
@@ -6,18 +6,18 @@ export type Fetch = typeof globalThis.fetch;
 
 /** What an application chooses for a client; each option has a default. */
 export interface PrivatemodeOptions {
-  /** Default: the environment variable PRIVATEMODE_API_KEY, where there is an environment. */
+  /** The API key. Default: the environment variable PRIVATEMODE_API_KEY, where there is an environment. */
   readonly apiKey?: string | undefined;
   /** Origin of the service; https. Default: `https://api.privatemode.ai`. */
   readonly apiEndpoint?: string | undefined;
   /**
-   * The manifest that the service has to match: text or bytes, just as it was published. Default: the newest
-   * published one. Leave it out for the default: a pin that is named but undefined is refused.
+   * The manifest that the service has to match: text or bytes, exactly as published. Default: the newest
+   * published one. For the default, leave the option out: an option that is present but undefined is refused.
    */
   readonly manifest?: string | Uint8Array;
   /** Where the service publishes its manifest; https. Default: `https://cdn.confidential.cloud`. */
   readonly cdnBaseUrl?: string | undefined;
-  /** At least 32 bytes. Requests with the same salt share the prompt cache. Default: each has its own. */
+  /** At least 32 bytes. Requests with the same salt share the prompt cache. Default: a salt per request. */
   readonly promptCacheSalt?: string | undefined;
   /** Translates `POST /v1/responses`, which the service does not have, to chat and back. Default: false. */
   readonly responsesApi?: boolean | undefined;
@@ -28,16 +28,16 @@ export interface PrivatemodeOptions {
     /** Hours for which a GPU with a revoked certificate is accepted; 0 rejects it at once. Default: 48. */
     readonly gracePeriodHours?: number;
   };
-  /** Where certificates and revocation lists of the hardware come from; https. Default: the vendors. */
+  /** Where certificates and revocation lists of the hardware come from; https. Default: AMD and Intel. */
   readonly collateralUrls?: {
-    /** For SEV-SNP. Default: `https://kdsintf.amd.com`. */
+    /** AMD's host, for SEV-SNP. Default: `https://kdsintf.amd.com`. */
     readonly amd?: string;
-    /** For TDX. Default: `https://api.trustedservices.intel.com`. */
+    /** Intel's host, for TDX. Default: `https://api.trustedservices.intel.com`. */
     readonly intel?: string;
   };
   /** PEM texts of hardware roots to trust instead of the vendors': for simulators, not the real service. */
   readonly unsafeTrustRoots?: {
-    /** AMD's, by product line of the processor; `ark` is the root, `ask` the certificate below it. */
+    /** AMD's roots, by product line of the processor; `ark` is the root, `ask` the certificate below it. */
     readonly snp: {
       readonly [Product in 'Milan' | 'Genoa']?: { readonly ark: string; readonly ask: string };
     };
@@ -55,11 +55,11 @@ export interface PrivatemodeOptions {
   /** Closes the client when it aborts: nothing is renewed, and requests fail with `shutting_down`. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Called with each verdict, also with one that rejects the service. A verdict has all checks. An error that
-   * it throws is uncaught, as from an event listener.
+   * Called with each verdict, also with a verdict that rejects the service. A verdict lists all checks. An
+   * error that the callback throws is uncaught, as in an event listener.
    */
   readonly onVerdict?: ((verdict: ClientVerdict) => void) | undefined;
-  /** Called when requests begin to use another secret. An error that it throws is uncaught likewise. */
+  /** Called when requests begin to use another secret. An error that the callback throws is uncaught. */
   readonly onEpoch?: ((protection: Protection) => void) | undefined;
 }
 
@@ -75,9 +75,9 @@ export const ELSEWHERE = [
   'x509Transport',
 ] as const;
 
-/** What protects the requests of a client at the moment; response headers say the same of each response. */
+/** What protects the requests of a client now. The headers of a response say what protected that response. */
 export interface Protection {
-  /** Which secret encrypts the requests, by the name that the service gave it. */
+  /** The id of the secret that encrypts the requests. The service chose the id. */
   readonly secretId: string;
   /** SHA-256 of the manifest that the service was verified against: compare it with the one you reviewed. */
   readonly manifestSha256: string;
@@ -88,12 +88,12 @@ export interface Protection {
 /** The verdict of a verification, in the shape of `privatemode-proxy verify --json`. */
 export type ClientVerdict = Verdict;
 
-/** A verdict that accepts the service, and the manifest that the service was held against. */
+/** A verdict that accepts the service, with the manifest against which the service was checked. */
 export interface Verification extends ClientVerdict {
   readonly outcome: 'accepted';
   readonly manifestSha256: string;
   /** The manifest as data: which programs, hardware and keys the service may have. */
   readonly manifest: Readonly<Record<string, unknown>>;
-  /** Its text as it was published: `manifestSha256` is its hash, and the option `manifest` takes it. */
+  /** The manifest as it was published: `manifestSha256` is its hash, and the option `manifest` takes it. */
   readonly manifestText: string;
 }

@@ -21,23 +21,23 @@ export class PrivatemodeAI extends OpenAI {
   readonly #fetch: PrivatemodeFetch;
 
   /**
-   * Fetches nothing. Throws config_invalid, unsafe_roots_refused, and OpenAIError in a browser unless
-   * `dangerouslyAllowBrowser` is set.
+   * Makes a client, and fetches nothing. Throws config_invalid and unsafe_roots_refused; in a browser
+   * OpenAIError, unless `dangerouslyAllowBrowser` is set.
    */
   constructor(options: PrivatemodeAIOptions = {}) {
     const { own, sdk } = divideOptions(options);
     // A copy of a client (`withOptions`) gets the fetch of its original, and so shares its verified session.
     const ours = isOurs(own.fetch) ? sharedBy(own.fetch, own) : openFetch(readOptions(own));
-    // The SDK keeps its options where anyone can print them, so it does not get ours, which hold the key and
-    // the salt. With `adminAPIKey: null` it takes no key from the environment either.
+    // The SDK keeps its options where anyone can print them. So it gets none of ours, which hold the key and
+    // the salt. With `adminAPIKey: null` the SDK takes no key from the environment either.
     super({ ...sdk, apiKey: API_KEY, adminAPIKey: null, baseURL: BASE_URL, fetch: ours });
     this.#fetch = ours;
   }
 
   /**
-   * Verifies the service, unless that was done lately. Resolves with every check and the manifest if the
-   * newest verification accepted the service. Else it rejects with a VerificationError, whose `verdict` says
-   * what was wrong; also if nothing could be judged, and while an older secret still protects requests.
+   * Verifies the service, unless it was verified lately. Resolves with all checks and the manifest if the
+   * newest verification accepted the service. Otherwise it rejects with a VerificationError, whose `verdict`
+   * says what was wrong: even if nothing could be judged, or while an older secret still protects requests.
    */
   verify(): Promise<Verification> {
     return this.#fetch.verify();
@@ -49,8 +49,8 @@ export class PrivatemodeAI extends OpenAI {
   }
 
   /**
-   * A copy on the same verified session, with other options of the OpenAI client, such as `timeout`. Throws
-   * config_invalid for those of the session, `fetch` among them, unless they are as the client shows them.
+   * A copy that shares the verified session, with other options of the OpenAI client, such as `timeout`.
+   * Throws config_invalid for options of the session (also `fetch`) that are not as the client shows them.
    */
   override withOptions(options: Partial<SdkOptions>): this {
     const { own, sdk } = divideOptions(options);
@@ -71,7 +71,7 @@ Object.defineProperty(PrivatemodeAI.prototype, Symbol.for('nodejs.util.inspect.c
   },
 });
 
-/** Returns `shared`, whose session a client joins. Throws config_invalid for options of that session. */
+/** Returns the fetch whose session a client joins. Throws config_invalid for options of that session. */
 function sharedBy(shared: PrivatemodeFetch, own: PrivatemodeOptions): PrivatemodeFetch {
   const same: Readonly<Record<string, unknown>> = { fetch: shared, apiKey: API_KEY };
   const others = Object.entries(own).filter(([name, value]) => value !== same[name]);

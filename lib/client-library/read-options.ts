@@ -1,6 +1,6 @@
 /**
- * The only place that reads the options of a client, each of them once. One that looks like ours and is not
- * is refused, because ignoring it would mislead: with a misspelt pin, prompts would leave unpinned.
+ * The only place that reads the options of a client, each of them once. An unknown option that looks like
+ * ours is refused, because ignoring it would mislead: with a misspelt pin, prompts would leave unpinned.
  */
 import { isProductionHost } from '../attestation/roots/production.ts';
 import type { Clock } from '../clock.ts';
@@ -11,16 +11,16 @@ import { runtimeClock } from './clock.ts';
 import { ELSEWHERE, type PrivatemodeOptions } from './options.ts';
 import { ERRORS } from './remedies.ts';
 
-/** Placeholders that the SDK gets as key and host. Only the fetch below it has to know the real ones. */
+/** Placeholders that the SDK gets as key and host. Only the fetch below the SDK knows the real ones. */
 export const API_KEY = 'privatemode';
 export const BASE_URL = 'https://privatemode.invalid/v1';
 
-/** What a value has to be, whatever it is: null is a value, and no default. */
+/** The check of a value, and words for what the value has to be. Null is a value, and not the default. */
 type Rule = readonly [isRight: (value: unknown) => boolean, what: string];
-/** The members that an object may have, or the rule of any other value. */
+/** The members that an object may have, or the rule for any other value. */
 type Shape = Rule | { readonly [name: string]: Shape };
 
-// It travels in a header. A runtime that refuses it there would quote it in its error.
+// The key is sent in a header. A runtime that refuses it there would quote the key in its error.
 const KEY: Rule = [
   (key) => typeof key === 'string' && /^[\x21-\x7e]+$/.test(key),
   'a key: give it alone, without "Bearer", blanks or line breaks',
@@ -48,7 +48,7 @@ const whole = (unit: string, least: number, most: number): Rule => [
   `a whole number of ${unit} from ${least} to ${most}, without a unit`,
 ];
 const HOURS = whole('hours', 0, Number.MAX_SAFE_INTEGER);
-const MS = whole('ms', 1, 2 ** 31 - 1); // beyond, setTimeout fires at once
+const MS = whole('ms', 1, 2 ** 31 - 1); // above this, setTimeout fires at once
 
 const PAIR = { ark: PEM, ask: PEM };
 const OWN: Readonly<Record<keyof PrivatemodeOptions, Shape>> = {
@@ -77,7 +77,7 @@ const ONLY = 'the only host is apiEndpoint, the only credential apiKey, the only
 export const isBytes = (value: unknown): value is Uint8Array =>
   Object.prototype.toString.call(value) === '[object Uint8Array]';
 
-/** Whether a text is the URL of requests that hold the API key, or of what they depend on: over TLS only. */
+/** Whether a text is an https URL: the API key, and all that requests depend on, goes over TLS only. */
 function isHttps(text: unknown): boolean {
   if (typeof text !== 'string' || !URL.canParse(text)) return false; // Node 22.0 has no URL.parse
   const { protocol, username, password, search, hash } = new URL(text);
@@ -95,7 +95,7 @@ export const ownOptions = (options: unknown): OwnOptions =>
 
 /**
  * The options of PrivatemodeAI, divided into ours and those of the SDK. Throws config_invalid for a name that
- * leads elsewhere, or looks like one of ours.
+ * leads elsewhere, or looks like the name of one of ours.
  */
 export function divideOptions(options: unknown) {
   const sdk = new Map<string, unknown>();
@@ -104,9 +104,9 @@ export function divideOptions(options: unknown) {
 }
 
 /**
- * The value of an option, if it is right: a copy of a plain object, without members that have no value; a pin
- * stays, to be refused. Members that are not in `shape` go to `others`, if they may. Throws config_invalid,
- * also for an object that may inherit what would be missed here. Errors quote no value.
+ * The value of an option, if it is right. A plain object is copied without undefined members, except an
+ * undefined pin, which is then refused. Members that `shape` lacks go to `others` if they are the SDK's.
+ * Throws config_invalid, also for an object whose inherited members would be missed. Errors quote no value.
  */
 function optionOf(given: unknown, place: string, shape: Shape, others?: Map<string, unknown>): unknown {
   if (isRule(shape)) return checked(given, place, shape);
@@ -134,13 +134,13 @@ function checked<T>(value: T, name: string, [isRight, what]: Rule): T {
 
 const PLAIN: readonly unknown[] = [Object.prototype, null];
 
-/** Whether an option is the SDK's. To its copies it hands some that lead elsewhere, with no such value. */
+/** Whether an option is the SDK's, which passes options that lead elsewhere to copies as null or BASE_URL. */
 function isTheirs(name: string, value: unknown): boolean {
   if (leadsElsewhere(name)) return value === null || value === BASE_URL;
   return name === 'timeout' || (!/^(?:cdn|pin)/i.test(name) && meantBy(name, TOP) === undefined);
 }
 
-/** The name that was probably meant: it differs in case, underscores and two letters, or holds the other. */
+/** The name that was probably meant: it differs in case, `_`, `-` and two letters, or contains the other. */
 function meantBy(name: string, names: readonly string[]): string | undefined {
   const plain = (each: string): string => each.replace(/[_-]/g, '').toLowerCase();
   const given = plain(name.slice(0, 64));
@@ -179,7 +179,7 @@ export function readOptions(options: OwnOptions, clock: Clock = runtimeClock) {
     const why = 'it would let anybody impersonate the service';
     throw invalid(`unsafeTrustRoots is refused for ${production}: ${why}`, 'unsafe_roots_refused');
   }
-  // a copy, which nobody can change afterwards
+  // A copy, so that the application cannot change the pin later.
   const pin: Uint8Array | undefined =
     typeof manifest === 'string' ? Buffer.from(manifest) : manifest && Uint8Array.from(manifest);
   return {
@@ -189,7 +189,7 @@ export function readOptions(options: OwnOptions, clock: Clock = runtimeClock) {
     streamIdleTimeout: clock.times.streamIdleWait,
     fetch: globalThis.fetch.bind(globalThis),
     ...options,
-    apiKey: checked(apiKey, 'PRIVATEMODE_API_KEY', KEY), // as an option it was checked
+    apiKey: checked(apiKey, 'PRIVATEMODE_API_KEY', KEY), // a key among the options was checked before
     apiEndpoint,
     manifest: pin,
     cdnBaseUrl,
@@ -202,7 +202,7 @@ export function readOptions(options: OwnOptions, clock: Clock = runtimeClock) {
 
 export type ClientConfig = ReturnType<typeof readOptions>;
 
-/** PRIVATEMODE_API_KEY; undefined also if there is no environment, or if Deno does not let us read it. */
+/** PRIVATEMODE_API_KEY; undefined also without an environment, or if Deno does not let us read it. */
 function keyOfEnvironment(): string | undefined {
   const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
   try {

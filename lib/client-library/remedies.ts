@@ -1,4 +1,4 @@
-/** What to do about an error, said to an application: its options and packages, not flags and files. */
+/** Remedies of errors in words for applications: they name options and packages, not flags and files. */
 import { type Blame, type ErrorCode, PrivatemodeError, ERRORS as TABLE } from '../errors.ts';
 
 /** Every error code: the HTTP status of its response, whose fault it is (`blame`), what to do (`remedy`). */
@@ -13,8 +13,8 @@ const PINNED =
   'Nothing was sent. Review the manifest that the service runs under now, which verify() without the option manifest gives as manifestText; then set the option manifest to it, or leave the option out to follow the published one.';
 
 /**
- * The same error with a remedy for an application: its own, unless it is that of the table for operators.
- * `manifest`: the pin of the client, if it has one.
+ * Returns the error with a remedy for applications. A remedy of its own stays, unless it is the remedy for
+ * operators in the table. `manifest`: the manifest to which the client is pinned, if any.
  */
 export function toApplication(
   error: PrivatemodeError,

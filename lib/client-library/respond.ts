@@ -15,29 +15,29 @@ import { toApplication } from './remedies.ts';
 import { ResponseBody } from './response-body.ts';
 import type { Asked, FetchAttempt } from './send.ts';
 
-/** Bytes of the longest body that nothing encrypts: an error, or the list of models. */
+/** Limit of an unencrypted body, in bytes: an error, or the list of models. */
 export const LONGEST_PLAIN = 1024 * 1024;
 
 interface Asking extends Asked {
   /** The kind of response that the request asked for. */
   readonly facts: RequestFacts;
-  /** Only in an exchange of the Responses API. */
+  /** Set only in an exchange of the Responses API. */
   readonly translator: Translator | undefined;
-  /** Called whenever a part of the response was decrypted, and at its end. */
+  /** Called whenever a part of the response has been decrypted, and at the end of the response. */
   readonly onAuthentic: () => void;
-  /** The response that reports an error, with status and limits of the response that it replaces. */
+  /** Makes a response that reports an error. It keeps status and rate limits of the `replaced` response. */
   readonly refuse: (error: PrivatemodeError, replaced?: Response) => Response;
 }
 
-/** Whether the runtime asks for compression itself, as browsers do, and undoes it. */
+/** Whether the runtime itself asks for compressed responses and decompresses them, as browsers do. */
 const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
   headers: { 'accept-encoding': 'identity' },
 }).headers.has('accept-encoding');
 
 /**
- * The response that the application gets. A stream is passed on event by event. If a stream turns out wrong,
- * it ends with an error event in the endpoint's format, and then fails. Rejects with the error that the
- * application gets in place of a response.
+ * Makes the response that the application gets. A stream is passed on event by event. If a stream turns out
+ * wrong, it ends with an error event in the format of the endpoint, and then fails. Rejects with the error
+ * that the application gets in place of a response.
  */
 export async function respond(attempt: FetchAttempt, asking: Asking): Promise<Response> {
   const { response, epoch, errorBody } = attempt;
@@ -67,7 +67,7 @@ export async function respond(attempt: FetchAttempt, asking: Asking): Promise<Re
   };
 
   const wire = new ResponseBody(attempt, config);
-  const cipher = attempt.cipher as RequestCipher; // what is not plain has one
+  const cipher = attempt.cipher as RequestCipher; // every response that is not plain has a cipher
   if (kind === 'encrypted-stream') {
     const decrypter = new EventDecrypter(endpoint, cipher, facts);
     const farewell = (error: PrivatemodeError): Uint8Array =>
@@ -97,9 +97,9 @@ export async function respond(attempt: FetchAttempt, asking: Asking): Promise<Re
 }
 
 /**
- * The plaintext of a stream. Each chunk is pulled, so that its reader gets the chunks before a failure, what
- * `farewell` makes of the failure, and then the failure. If the application aborts, the stream fails with its
- * own reason.
+ * The plaintext of a stream. It is made on demand: if the stream fails, its reader gets first what came
+ * before the failure, then the bytes of `farewell`, then the error. If the application aborts, the stream
+ * fails with the reason of the abort.
  */
 function streamOf(
   wire: ResponseBody,
@@ -125,7 +125,7 @@ function streamOf(
       failure = decrypter.failure;
     } catch (thrown) {
       if (!(thrown instanceof PrivatemodeError)) throw thrown;
-      // After an error of the model, which was passed on, no terminal event has to come.
+      // The stream needs no terminal event after an error of the model, which was passed on.
       if (!decrypter.modelError) failure = thrown;
     }
     if (failure !== undefined) {

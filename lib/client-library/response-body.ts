@@ -6,7 +6,7 @@ import { runtimeLimit } from './control-call.ts';
 import type { ClientConfig } from './read-options.ts';
 import type { FetchAttempt } from './send.ts';
 
-const LONGEST_REST = 64 * 1024; // bytes that are read behind the end of an answer
+const LONGEST_REST = 64 * 1024; // limit of the bytes that are read after the end of a response
 const ignore = (): void => {};
 
 /** The body of one attempt. Whoever does not read it to its end has to `leave` or `drain` it. */
@@ -24,13 +24,13 @@ export class ResponseBody {
   }
 
   /**
-   * The bytes that come next; undefined after the last. Throws stream_unfinished if the response breaks off,
-   * stream_idle_timeout after streamIdleTimeout of silence (time between two calls does not count), and the
-   * reason of the application's signal.
+   * Returns the next bytes; undefined after the last. Throws stream_unfinished if the response breaks off,
+   * stream_idle_timeout after `streamIdleTimeout` of silence, and the reason of the application's signal.
+   * Time between two calls does not count as silence.
    */
   async next(): Promise<Uint8Array | undefined> {
     const { response, request } = this.#attempt;
-    // The first call takes it: a runtime ends the connection of a response that nobody holds or reads.
+    // The reader is taken this late, because a runtime frees the connection of a response that nobody reads.
     this.#reader ??= response.body?.getReader();
     this.#silence.wait(this.#config.streamIdleTimeout, () => {
       this.#isLate = true;
@@ -49,7 +49,7 @@ export class ResponseBody {
     }
   }
 
-  /** All bytes that are left. Throws as `next` does, and response_too_large above `most` bytes. */
+  /** Reads all bytes that are left. Throws as `next` does, and response_too_large above `most` bytes. */
   async all(most: number): Promise<Buffer> {
     const chunks: Uint8Array[] = [];
     let size = 0;
@@ -64,7 +64,7 @@ export class ResponseBody {
     return Buffer.concat(chunks);
   }
 
-  /** Ends the connection, also that of a fetch which obeys no signal. */
+  /** Ends the connection, even if the given fetch obeys no signal. */
   leave(): void {
     this.#silence.cancel();
     this.#attempt.abort();
@@ -73,7 +73,7 @@ export class ResponseBody {
 
   /**
    * Reads the rest and drops it, for `upstreamLinger` (lib/times.ts) at most: all that matters has come, and
-   * the connection can be used again.
+   * afterwards the connection can be used again.
    */
   drain(): void {
     const { clock } = this.#config;

@@ -12,7 +12,7 @@ import type { ClientConfig } from './read-options.ts';
 
 const { cache, ...HERE } = HERE_ONLY;
 
-/** One request of the application, and what its path means. */
+/** One request of the application, and the endpoint that its path means. */
 export interface Asked {
   readonly config: ClientConfig;
   readonly request: Request;
@@ -22,11 +22,11 @@ export interface Asked {
 
 /** What was sent for a request, and the head of the response to it. */
 export type FetchAttempt = Awaited<ReturnType<typeof send>> & {
-  /** The body as it came, if it was read to decide about a retry. */
+  /** The body as it came, if it had to be read to decide about a retry. */
   errorBody?: Buffer;
 };
 
-/** Sends one attempt. Rejects with UpstreamFailure, and with the reason of the request's signal. */
+/** Sends one attempt. Rejects with UpstreamFailure, or with the reason of the request's signal. */
 export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefined) {
   const { config, request, requestId, match } = asked;
   const { apiKey, apiEndpoint, gpuPolicy, clock, firstByteTimeout } = config;
@@ -34,7 +34,7 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
   const { model, shardKey } = body ?? {};
   const cipher = match.endpoint.codec === 'none' ? undefined : new RequestCipher({ id: secretId, key });
   const encrypted = body && cipher && encryptBody(body, cipher);
-  // As whole bytes, because browsers send no stream over HTTP/1.1. A slice is valid only for a moment.
+  // The body is sent whole, because browsers stream none over HTTP/1.1. It is copied: slices are short-lived.
   const content = encrypted && Buffer.concat(Array.from(encrypted.slices, (slice) => Buffer.from(slice)));
   const head = {
     client: 'SDK' as const,
@@ -45,7 +45,7 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
     authorization: `Bearer ${apiKey}`,
   };
   const protection = cipher && { secretId, key, model, shardKey, gpuPolicy, nowMs: clock.now() };
-  const { fetch } = config; // called alone: the fetch of a browser refuses to be the method of an object
+  const { fetch } = config; // called by itself: the fetch of a browser refuses to be the method of an object
   const control = new AbortController();
   const late = noResponse();
   const deadline = new Deadline(clock).wait(firstByteTimeout, () => control.abort(late));
@@ -56,11 +56,11 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
       ...(content && { body: content }),
       signal: AbortSignal.any([control.signal, request.signal]),
       ...HERE,
-      // A request with a body leaves the option out: no cache keeps the response to a POST, the option would
-      // only add headers, and workers of Cloudflare do not know the value 'default'.
+      // A request with a body omits the option `cache`: no cache keeps the response to a POST, the option
+      // would only add headers, and workers of Cloudflare do not know its value 'default'.
       ...(content === undefined && { cache }),
     });
-    // The request is held for as long as the response: one that was garbage-collected forwards no abort.
+    // The request is held as long as the response: a garbage-collected request would forward no abort.
     return { epoch, cipher, request, response, abort: (): void => control.abort() };
   } catch (thrown) {
     request.signal.throwIfAborted();
@@ -71,7 +71,7 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
   }
 }
 
-/** Bytes that the operating system takes at once: such a request has left before its connection fails. */
+/** Bytes that the system takes at once: a request of this size has left before its connection fails. */
 const AT_ONCE = 64 * 1024;
 
 /** Why no response came, as far as the runtime says; browsers say nothing. */

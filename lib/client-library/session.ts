@@ -1,4 +1,4 @@
-/** The session of a client, which keeps everything in memory, and fetches it through the given fetch. */
+/** The session of a client. It keeps everything in memory, and sends its requests by the given fetch. */
 
 import { sha256Hex } from '../attestation/check.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
@@ -13,7 +13,7 @@ import type { ClientConfig } from './read-options.ts';
 
 export type ClientSession = ReturnType<typeof openClientSession>;
 
-/** Opens a session with these options. It fetches nothing before a request needs it. */
+/** Opens a session with these options. The session fetches nothing before it is first used. */
 export function openClientSession(config: ClientConfig) {
   const { apiKey, apiEndpoint, cdnBaseUrl, amdKdsUrl, intelPcsUrl, clock } = config;
   /** One listener for each request that waits for an epoch; it gets the error of every failed renewal. */
@@ -27,7 +27,7 @@ export function openClientSession(config: ClientConfig) {
   let enforced: Uint8Array | undefined;
   const session: AttestedSession = createSession({
     host: apiEndpoint.hostname,
-    onDemand: true, // an application may drop a client without closing it
+    onDemand: true, // renewed only on demand: an application may drop a client without closing it
     shares: globalThis.navigator?.userAgent !== 'Cloudflare-Workers',
     manifests,
     control: createControlApi({
@@ -40,12 +40,12 @@ export function openClientSession(config: ClientConfig) {
     roots: config.unsafeTrustRoots ?? PRODUCTION_ROOTS,
     random: Math.random,
     observe(event) {
-      // `attested` holds the checks of the evidence alone: the verdict on the secret exchange follows.
+      // `attested` is left out: only the verdict after the secret exchange accepts the service.
       if (event.type === 'judged') tell(config.onVerdict, event.verdict);
       if (event.type === 'update-failed') for (const failed of waiting) failed(event.error);
       if (event.type === 'epoch') tell(config.onEpoch, protectionOf(session));
     },
-    // an application has no manifest log
+    // An application has no manifest log.
     manifestLog: {
       async record(manifest) {
         enforced = manifest;
@@ -57,8 +57,9 @@ export function openClientSession(config: ClientConfig) {
   session.updateConfiguredKey(apiKey);
 
   /**
-   * As that of the session. `givesUp`: whether a failure ends the wait, of a verdict at once, of silence the
-   * third time; by default if it is about a host that has never responded.
+   * Like `acquire` of the session, but it may give up earlier. `givesUp` says after which errors; by default
+   * after those about a host that has never responded. The wait then ends at the third failure, or at once if
+   * the error is a verdict on the service (status 400).
    */
   async function acquire(options: AcquireOptions, givesUp = isUnheard): Promise<Epoch> {
     if (session.current() !== undefined) return session.acquire(options);
@@ -78,14 +79,14 @@ export function openClientSession(config: ClientConfig) {
     }
   }
 
-  /** The manifest in force, if it has this SHA-256. */
+  /** The manifest in force, if its SHA-256 is `wanted`. */
   const manifest = (wanted: string | null): Uint8Array | undefined =>
     enforced && sha256Hex(enforced) === wanted ? enforced : undefined;
 
   return { ...session, acquire, manifest };
 }
 
-/** How often a host is asked before a request gives up. */
+/** After so many failed renewals a request gives up waiting. */
 const PATIENCE = 3;
 
 /** What protects requests of this session now. */

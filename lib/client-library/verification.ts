@@ -1,4 +1,4 @@
-/** What `verify()` of the library gives: the verdict that accepts the service, or the error about it. */
+/** The result of `verify()` in the library: the verdict that accepts the service, or an error about it. */
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { completed, notJudged, rootsKind } from '../verdict/judge.ts';
@@ -7,9 +7,9 @@ import type { ClientVerdict, Verification } from './options.ts';
 import type { ClientConfig } from './read-options.ts';
 import { ERRORS } from './remedies.ts';
 
-/** Why `verify()` rejects: the code and the message of what was wrong, and the whole verdict. */
+/** The error with which `verify()` rejects: code and message of what was wrong, and the whole verdict. */
 export class VerificationError extends PrivatemodeError {
-  /** The verification that failed: what was checked, and what failed. */
+  /** The verdict of the failed verification: what was checked, and what failed. */
   readonly verdict: ClientVerdict;
 
   constructor(verdict: ClientVerdict, cause: PrivatemodeError) {
@@ -22,7 +22,7 @@ export class VerificationError extends PrivatemodeError {
 
 /**
  * The newest verdict, `found`, with its manifest. Throws VerificationError unless it accepts the service and
- * nothing was wrong since (`error`). A service that was rejected stays so, whatever error came later.
+ * nothing has failed since (`error`). A rejected service stays rejected, whatever error came later.
  */
 export function verificationOf(
   found: ClientVerdict | undefined,

@@ -4,14 +4,14 @@ import { Server as HttpsServer } from 'node:https';
 import { Server as NetServer, type Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 
-const MOST_AHEAD = 100; // requests, of their responses; a flood would fill the memory
+const MOST_AHEAD = 100; // requests sent before earlier responses have ended: more could fill the memory
 
-/** Both sockets of a TLS connection have these, and nothing else shows that they belong together. */
+/** Addresses that both sockets of a TLS connection share; nothing else shows that they belong together. */
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
   `${remoteAddress} ${remotePort} ${localAddress}`;
 
 function sayClose(res: ServerResponse): void {
-  if (!res.headersSent) res.setHeader('connection', 'close'); // upon which Node ends the connection
+  if (!res.headersSent) res.setHeader('connection', 'close'); // Node then ends the connection
 }
 
 /**
@@ -21,13 +21,13 @@ function sayClose(res: ServerResponse): void {
 export function trackConnections(server: Server, clock: Clock) {
   const isTls = server instanceof HttpsServer;
   const connections = new Map<Socket, Set<ServerResponse> | undefined>(); // undefined: no request yet
-  const handshakes = new Map<string, Socket>(); // accepted sockets that shake hands, by their addresses
-  let isAnnounced = false; // each further response ends its connection
-  let isEnding = false; // so does each response that is under way
+  const handshakes = new Map<string, Socket>(); // sockets in their TLS handshake, by their addresses
+  let isAnnounced = false; // whether each further response ends its connection
+  let isEnding = false; // whether responses under way also end their connections
 
   function add(socket: Socket): void {
     connections.set(socket, undefined);
-    // Node takes its own listener away with CONNECT, and an error without a listener ends the process.
+    // On CONNECT Node removes its error listener, and an error without a listener would end the process.
     socket.on('error', () => {});
     socket.once('close', () => connections.delete(socket));
   }
@@ -41,16 +41,17 @@ export function trackConnections(server: Server, clock: Clock) {
   function addSecured(socket: Socket): void {
     const addresses = addressesOf(socket);
     const accepted = handshakes.get(addresses);
-    if (accepted === undefined) return void socket.destroy(); // its client left (docs/architecture.md H43)
+    if (accepted === undefined) return void socket.destroy(); // the client left (docs/architecture.md H43)
     handshakes.delete(addresses);
     add(socket);
-    socket.on('reset', () => accepted.resetAndDestroy()); // the gateway asks (docs/architecture.md H12)
+    // The gateway emits `reset` where a response must break (docs/architecture.md H12).
+    socket.on('reset', () => accepted.resetAndDestroy());
   }
 
   server.on('connection', isTls ? addHandshake : add);
   if (isTls) server.on('secureConnection', addSecured);
   server.on('request', ({ socket }, res) => {
-    if (!connections.has(socket)) return; // it is gone already
+    if (!connections.has(socket)) return; // the connection is gone already
     const responses = connections.get(socket) ?? new Set();
     connections.set(socket, responses.add(res));
     if (responses.size > MOST_AHEAD) return void socket.destroy();
@@ -61,13 +62,13 @@ export function trackConnections(server: Server, clock: Clock) {
     });
   });
 
-  /** From now on each response ends its connection, unless its head has left. */
+  /** From now on each response ends its connection, except a response whose head has left. */
   function announceEnd(): void {
     isAnnounced = true;
     for (const responses of connections.values()) responses?.forEach(sayClose);
   }
 
-  /** Refuses connections from now on. The close of http would also end those that it takes for idle. */
+  /** Refuses new connections by net's `close`: http's would also end connections that it takes for idle. */
   const shut = (then?: () => void): unknown => NetServer.prototype.close.call(server, then);
 
   return {
@@ -77,8 +78,8 @@ export function trackConnections(server: Server, clock: Clock) {
     announceEnd,
     shut,
     /**
-     * Refuses connections, cuts handshakes, and ends each open connection after its responses. One without a
-     * request ends a second later, since it may be on its way. Resolves when the last has gone.
+     * Refuses new connections, cuts handshakes, and ends each connection after its responses. A connection
+     * without a request ends a second later: a request may be on its way. Resolves when all are gone.
      */
     drain(): Promise<void> {
       const { promise, resolve } = Promise.withResolvers<void>();

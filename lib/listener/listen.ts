@@ -11,15 +11,15 @@ import { refuseMalformed } from './not-http.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export interface ListenerOptions {
-  /** `reusePort`: other processes may have the port too (SO_REUSEPORT; Linux alone), which begins closed. */
+  /** `reusePort`: others may listen on the port too (SO_REUSEPORT; Linux only). The port begins closed. */
   readonly at:
     | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
     | { readonly path: string }; // a socket file (see `claimSocket`)
-  /** In place of `at` a socket of that kind that listens already (socket activation). */
+  /** A descriptor that listens already (socket activation). It replaces `at`, and is of the same kind. */
   readonly fd?: number | undefined;
   readonly tls?: TlsMaterial | undefined;
   readonly response?: typeof ServerResponse;
-  readonly onWrongScheme?: (advice: string) => void; // as of refuseMalformed
+  readonly onWrongScheme?: (advice: string) => void; // called as refuseMalformed says
   readonly clock: Clock;
 }
 
@@ -48,7 +48,7 @@ function createServer({ tls, response = ServerResponse, clock: { times } }: List
   return server;
 }
 
-/** Removes a socket file that a killed process left behind. If anything else is there, listening fails. */
+/** Removes a socket file that a killed process left behind. Anything else stays, and makes listening fail. */
 export async function claimSocket(path: string): Promise<void> {
   const found = await lstat(path).catch(() => undefined);
   if (!found?.isSocket()) return;
@@ -58,11 +58,10 @@ export async function claimSocket(path: string): Promise<void> {
   if (failure === 'ECONNREFUSED') await rm(path, { force: true }).catch(() => {});
 }
 
-/** A command that names the program on `port`. */
 export const WHO_LISTENS = (port: number): string =>
   process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;
 
-/** The error listen_failed for `where`, as `127.0.0.1 port 8080`. `port`: undefined for a socket file. */
+/** The error listen_failed. `where`: such as `127.0.0.1 port 8080`. `port`: undefined for a socket file. */
 export function listenFailed(where: string, port: number | undefined, cause: Error): PrivatemodeError {
   const isTaken = port !== undefined && 'code' in cause && cause.code === 'EADDRINUSE';
   const taken = 'EADDRINUSE; another program has the port, and this shows which:';
@@ -73,7 +72,7 @@ export function listenFailed(where: string, port: number | undefined, cause: Err
 const OTHER_SOCKET =
   '--listen-address=unix:… keeps other users of this machine out and --tls-cert-path is for a port, but the socket that systemd opened is of the other kind: change the ListenStream= of its unit, or drop the flag';
 
-/** Opens the port for applications. Throws listen_failed, and config_invalid if `fd` is of the other kind. */
+/** Opens the port for applications. Throws listen_failed; config_invalid if `fd` and `at` differ in kind. */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
   const { at, fd, tls, clock } = options;
   const server = createServer(options);
@@ -81,7 +80,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   server.on('request', (req, res) => {
     // Node takes a request line without a version for HTTP/0.9 (docs/architecture.md H27).
     if (req.httpVersionMajor !== 1) return void res.writeHead(505, ERROR).end();
-    // Requests may be sent ahead (RFC 9112 9.3.2): a response gets its connection after the one before it.
+    // Clients may send requests ahead (RFC 9112 9.3.2): each response waits for its socket until its turn.
     if (res.socket !== null) handle(req, res);
     else res.once('socket', () => setImmediate(() => res.destroyed || handle(req, res)));
   });
@@ -94,7 +93,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     if (fd !== undefined) server.listen({ fd });
     else if ('host' in at) server.listen(at);
     else {
-      // Its mode is 0600. The umask alone gives it: nobody else can connect before, and no link is followed.
+      // The umask gives the socket file mode 0600 at once. A later chmod would leave a gap, and follow links.
       const umask = process.umask(0o177);
       server.listen(at);
       process.umask(umask);
@@ -116,7 +115,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   }
   return {
     ...connections,
-    /** Empty for a socket in the file system, whose port is 0. */
+    /** The address; empty for a socket file, whose `port` is 0. */
     address,
     port,
     isOpen: (): boolean => server.listening,

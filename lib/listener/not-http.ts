@@ -1,4 +1,4 @@
-/** How the listener refuses bytes that are no HTTP request, among them those of the wrong scheme. */
+/** How the listener refuses bytes that are no HTTP request, such as TLS on a port for plain HTTP. */
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
@@ -18,8 +18,8 @@ const TLS_ON_HTTP =
 const TLS_HANDSHAKE = 0x16; // the first byte of a TLS record with a handshake, and of no HTTP method
 
 /**
- * Sends a status in reply to bytes that are no HTTP request, and neither keeps nor echoes any of them.
- * `hasBegunResponse`: as of trackConnections. `onWrongScheme` gets advice for the log, at most once a minute.
+ * Sends an error status in reply to bytes that are no HTTP request, and neither keeps nor echoes the bytes.
+ * `hasBegunResponse`: that of trackConnections. `onWrongScheme` gets advice to log, at most once a minute.
  */
 export function refuseMalformed(
   server: Server,
@@ -29,21 +29,21 @@ export function refuseMalformed(
 ): void {
   let reportedAt = Number.NEGATIVE_INFINITY;
   const report = (advice: string): void => {
-    if (clock.monotonic() - reportedAt < clock.times.wrongSchemePause) return; // clients retry
+    if (clock.monotonic() - reportedAt < clock.times.wrongSchemePause) return; // such clients repeat requests
     reportedAt = clock.monotonic();
     onWrongScheme(advice);
   };
 
   const refuse = (socket: Socket, status: string, message: string): void => {
-    if (socket.writableEnded) return; // it ends already
-    // The status would end up in the middle of a response that is on its way.
+    if (socket.writableEnded) return; // the connection ends already
+    // While a response is on its way, the status would end up in the middle of it.
     if (!socket.writable || hasBegunResponse(socket)) return void socket.destroy();
     const code = 'malformed_request';
     const body = JSON.stringify({ error: { message, type: 'invalid_request_error', code } });
     const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: ${code}\r\nConnection: close\r\n`;
     const about = `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`;
     socket.end(head + about + body);
-    const cut = (): unknown => socket.destroy(); // not at once: docs/architecture.md H13
+    const cut = (): unknown => socket.destroy(); // not at once, because of docs/architecture.md H13
     socket.once('close', clock.after(clock.times.strangerLinger, cut));
   };
 

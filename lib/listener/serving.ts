@@ -1,4 +1,4 @@
-/** When a listener serves: a shared port while there is a secret, and responses to their end. */
+/** Opens a shared port only while there is a secret, and lets responses end when the proxy stops. */
 import { type Clock, pause } from '../clock.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Listener } from './listen.ts';
@@ -8,14 +8,14 @@ type Log = Record<'info' | 'warn', (fields: Record<string, number>, message: str
 interface Sharing {
   /** `expiresMonotonic`: when the secret expires, in ms of the monotonic clock. */
   readonly session: { held(): { readonly expiresMonotonic: number } | undefined };
-  readonly onPermanent: (error: PrivatemodeError) => void; // gets listen_failed
+  readonly onPermanent: (error: PrivatemodeError) => void; // `error` is listen_failed
   readonly log: Log;
   readonly clock: Clock;
 }
 
 /**
- * Opens the port of `listener` (one with `reusePort`) while there is a secret, and closes it otherwise:
- * the system spreads connections over all processes that listen, also over one that could only refuse.
+ * Opens the port of `listener`, which has `reusePort`, while there is a secret, and closes it otherwise. The
+ * system spreads connections over all processes that listen, even over one that could only refuse requests.
  */
 export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, sharing: Sharing) {
   const { session, onPermanent, log, clock } = sharing;
@@ -28,7 +28,7 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
   async function look(): Promise<void> {
     cancelLook();
     const ends = hasEnded ? undefined : session.held()?.expiresMonotonic;
-    // No event reports the end of a secret. The timer also keeps the process alive while nothing listens.
+    // No event reports the expiry of a secret. The timer also keeps the process alive while nothing listens.
     const wait = ends === undefined ? clock.times.standingLook : ends - clock.monotonic();
     if (!hasEnded) cancelLook = clock.after(wait, look, 'waiting');
     if (ends === undefined) {
@@ -43,11 +43,11 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
     if (failure !== undefined) return onPermanent(failure);
     log.info({}, 'The port is open: a secret is in force');
     first.resolve();
-    return look(); // the secret may have gone meanwhile
+    return look(); // the secret may have expired meanwhile
   }
 
   return {
-    opened: first.promise, // resolved once the port has been open
+    opened: first.promise, // resolves when the port opens for the first time
     look,
     /** Closes the port for good. */
     end(): void {
@@ -58,9 +58,9 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
 }
 
 /**
- * Stops accepting connections, and lets the `active` exchanges finish for `grace` ms, or until `hurry`. Then
- * aborts `terminate`, upon which the others send their clients an error, and 2 s later cuts off who has not
- * read it. Resolves when all connections are gone, and `settled` has (log lines, receipts) or 2 s are over.
+ * Stops accepting connections, and lets the `active` exchanges finish for `grace` ms, or until `hurry`
+ * aborts. Then aborts `terminate`: the other exchanges send their clients an error, and are cut 2 s later.
+ * Resolves when all connections are gone, and `settled` (log lines, receipts) has ended or 2 s are over.
  */
 export async function drain(
   listener: Listener,

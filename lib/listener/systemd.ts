@@ -1,11 +1,11 @@
-/** What systemd wants from a service (sd_notify(3), sd_watchdog_enabled(3)): readiness and keep-alives. */
+/** What systemd expects of a service (sd_notify(3), sd_watchdog_enabled(3)): readiness and keep-alives. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { type Clock, every } from '../clock.ts';
 
 /**
- * Tells the manager that NOTIFY_SOCKET names, by `systemd-notify` (NotifyAccess=all), because Node opens no
- * datagram socket in the file system. `onFailure` gets a reason once, until a message has arrived again.
+ * Tells the service manager at NOTIFY_SOCKET by `systemd-notify` (so the unit needs NotifyAccess=all): Node
+ * opens no datagram socket in the file system. `onFailure` gets one reason until a message arrives again.
  */
 export function serviceManager(
   env: NodeJS.ProcessEnv,
@@ -27,15 +27,15 @@ export function serviceManager(
     }
   };
   return {
-    /** Called when the port is open. `status` is what `systemctl status` shows. Starts the keep-alives. */
+    /** Call it when the port is open. `status` is what `systemctl status` shows. Starts the keep-alives. */
     async ready(status: string): Promise<void> {
       await tell('READY=1', `STATUS=${status}`);
       const { WATCHDOG_USEC: microseconds, WATCHDOG_PID: watched = process.pid } = env;
       if (!(Number(microseconds) > 0) || Number(watched) !== process.pid) return;
-      // A timer that fires is the proof of life: it needs the event loop that everything else needs.
+      // A timer sends the keep-alives: it fires only while the event loop runs, which all else needs too.
       stop = every(clock, Math.max(Number(microseconds) / 2_000, 1), () => void tell('WATCHDOG=1'));
     },
-    /** Ends the keep-alives, and asks for `ms` and a margin; TimeoutStopSec might be too short to stop. */
+    /** Ends the keep-alives, and asks for `ms` plus a margin to stop: TimeoutStopSec might be too short. */
     async stopping(ms: number): Promise<void> {
       stop();
       await tell('STOPPING=1', `EXTEND_TIMEOUT_USEC=${(ms + clock.times.stopMargin) * 1000}`);

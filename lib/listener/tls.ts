@@ -8,12 +8,12 @@ import { readSmallSync } from '../watch-files.ts';
 
 export type TlsMaterial = Readonly<Record<'cert' | 'key', string>>; // PEM
 
-/** Reads the pair and checks that the two belong together. Throws config_invalid naming the files. */
+/** Reads the pair, and checks that certificate and key belong together. Throws config_invalid naming both. */
 export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', string>): TlsMaterial {
   const cert = read(certPath, '--tls-cert-path');
   const key = read(keyPath, '--tls-key-path');
   try {
-    // createSecureContext would accept an empty text, as of a file that is just being written.
+    // createSecureContext would accept an empty text: a file is empty while it is being written.
     if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)))
       throw new Error('the key belongs to another certificate');
     createSecureContext({ cert, key });
@@ -28,7 +28,7 @@ export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', st
 const read = (path: string, flag: string): string =>
   readNamed(`the file ${JSON.stringify(path)} of ${flag}`, path, readSmallSync).toString();
 
-/** Finds the certificate that expires first in a PEM text that has been loaded before. */
+/** Finds the certificate that expires first in a PEM text. The text must have been loaded before. */
 export function firstToEnd(pem: string) {
   const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [pem];
   const all = blocks.map((block) => new X509Certificate(block));
@@ -37,7 +37,7 @@ export function firstToEnd(pem: string) {
   return { subject: name.replaceAll('\n', ', '), ends: first.validToDate };
 }
 
-/** The notice of a certificate, in the file `path`, in its last 14 days and afterwards; none before. */
+/** The notice about the certificate in `path`. More than 14 days before the expiry, `id` is undefined. */
 export function expiryOf(path: string, { subject, ends }: ReturnType<typeof firstToEnd>, clock: Clock) {
   const left = ends.getTime() - clock.now();
   const at = `${left > 0 ? 'expires' : 'expired'} on ${ends.toISOString().slice(0, 16).replace('T', ' ')} UTC`;

@@ -1,4 +1,4 @@
-/** The connections of the data path, some of which are ready before a request comes. */
+/** The connections on which encrypted requests go out. Some are opened before a request comes. */
 import { Agent, type AgentOptions } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -6,7 +6,7 @@ import type { TLSSocket } from 'node:tls';
 import { type Clock, every } from '../clock.ts';
 import type { Through } from './outbound-proxy.ts';
 
-/** The only place that an agent connects to, and how many idle connections are kept ready to it. */
+/** The only place that an agent connects to. `count`: how many idle connections are kept ready. */
 export interface Service {
   readonly host: string;
   readonly port: number;
@@ -17,33 +17,33 @@ type CreateConnection = Parameters<Agent['createConnection']>;
 type Connected = (error: Error | null, socket?: TLSSocket) => void;
 
 /**
- * Opens connections. While `keep` asks for it, there are `count` idle ones: those kept after a request, and
- * those opened ahead. None carries a request after it has idled for `warmRenew`, because its other end may be
- * gone. A failure is followed by a pause, in silence, because the next request reports what is wrong.
+ * Opens connections to the service. After `keep(true)` it keeps `count` idle: some left over from requests,
+ * others opened ahead. A connection that has idled for `warmRenew` gets no request, as its other end may be
+ * gone. If opening ahead fails, it pauses in silence, because the next request reports what is wrong.
  */
 export class ServiceAgent extends Agent {
   readonly #service: Service;
   readonly #through: Through;
   readonly #clock: Clock;
-  /** Opened ahead, also in their handshake, without a request yet. */
+  /** Connections that were opened ahead and have had no request yet; some are still in their handshake. */
   readonly #ahead = new Set<TLSSocket>();
-  /** ms since 1970: that clock goes on while the machine sleeps. */
+  /** When each connection became idle, in ms since 1970: the wall clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
   #lookedAt = 0; // ms since 1970
   #stopLooking: (() => void) | undefined;
-  /** By the monotonic clock; Infinity while one is opened. */
+  /** Until this time (monotonic clock) no connection is opened ahead; Infinity while one is being opened. */
   #pausedUntil = 0;
 
   constructor(options: AgentOptions, service: Service, through: Through, clock: Clock) {
     const { host, port } = service;
-    // Over those of a request: no connection goes anywhere else, whatever a request says.
+    // These options override those of a request: no connection goes anywhere else, whatever a request says.
     super({ ...options, host, port, servername: isIP(host) ? '' : host });
     this.#service = service;
     this.#through = through;
     this.#clock = clock;
   }
 
-  /** By which Node keeps connections: one name for one place, not twenty options of each request. */
+  /** Node pools connections under this name. One name suffices, because they all lead to one place. */
   override getName(): string {
     return 'service';
   }
@@ -55,7 +55,7 @@ export class ServiceAgent extends Agent {
     callback?.(null, ready.ref());
   }
 
-  /** Returns whether the connection is kept, which Node's type leaves out. */
+  /** Returns whether the connection is kept, although Node's type declares no return value. */
   override keepSocketAlive(socket: Duplex): boolean {
     this.#idleSince.set(socket, this.#clock.now());
     return super.keepSocketAlive(socket) as unknown as boolean;
@@ -67,7 +67,7 @@ export class ServiceAgent extends Agent {
     super.destroy();
   }
 
-  /** `ready`: the service is verified. */
+  /** Starts or stops keeping idle connections ready. `ready`: whether the service is verified. */
   keep(ready: boolean): void {
     const looks = ready && this.#service.count > 0;
     if (looks === (this.#stopLooking !== undefined)) return;
@@ -77,14 +77,14 @@ export class ServiceAgent extends Agent {
     if (looks) this.#look();
   }
 
-  /** Closes, once in a second, what has idled for too long. To be called before each request. */
+  /** Closes connections that have idled for too long. Call it before each request; it acts once a second. */
   dropOutlived(): void {
     const now = this.#clock.now();
     if (Math.abs(now - this.#lookedAt) < this.#clock.times.warmLook) return;
     this.#lookedAt = now;
     const kept = Object.values(this.freeSockets).flatMap((sockets = []) => sockets as TLSSocket[]);
     for (const socket of [...kept, ...this.#ahead]) {
-      // If the clock was set back, what it was set back by counts.
+      // If the clock was set back, the difference counts as idle time.
       const idle = Math.abs(now - (this.#idleSince.get(socket) as number));
       if (idle < this.#clock.times.warmRenew) continue;
       this.#ahead.delete(socket.destroy());
@@ -92,7 +92,7 @@ export class ServiceAgent extends Agent {
     }
   }
 
-  /** Opens a connection if one is missing; more at a time would hold up a request. */
+  /** Opens a connection if one is missing. To open several at a time would hold up a request. */
   #look(): void {
     this.dropOutlived();
     const clock = this.#clock;
@@ -110,23 +110,23 @@ export class ServiceAgent extends Agent {
       this.#idleSince.set(socket, clock.now());
       socket.on('data', refuseUnasked).on('error', () => {});
       this.#ahead.add(socket.unref());
-      // Unless a request has it, it could not be opened, or the service does not keep it.
+      // A connection closed before a request took it could not be opened, or the service keeps none idle.
       socket.once('close', () => this.#ahead.delete(socket) && failed());
     });
   }
 
-  /** Calls `done` once the handshake has begun, or with the error of the HTTP proxy. */
+  /** Calls `done` when the handshake has begun, or with the error of the HTTP proxy. */
   #connect(options: CreateConnection[0], done: Connected): undefined {
     const secure = (socket?: Socket): TLSSocket => {
       const created = super.createConnection({ ...options, socket } as typeof options) as TLSSocket;
-      done(null, created); // at once: an error may come before a promise resolves
+      done(null, created); // at once, because an error may come before a promise resolves
       return created;
     };
     this.#through(String(options.host), Number(options.port), secure).catch(done);
   }
 }
 
-/** The service speaks unasked. */
+/** Closes a connection on which the service sends something before it got a request. */
 function refuseUnasked(this: TLSSocket): void {
   this.destroy();
 }

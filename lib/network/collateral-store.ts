@@ -1,4 +1,4 @@
-/** Keeps the collateral of AMD and Intel on disk, so that it need not be fetched again. */
+/** Keeps collateral of AMD and Intel (certificates, revocation lists) on disk, to save fetching it again. */
 import { hash } from 'node:crypto';
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -6,11 +6,11 @@ import { inTime, makeDirectory, replace } from '../files/durable-file.ts';
 
 export interface Collateral {
   readonly body: Uint8Array;
-  readonly issuerChain: string; // PEM, of its signer, where a header carries it; else empty
+  readonly issuerChain: string; // PEM of the signer's certificates if a header carries them, else empty
   readonly fetchedAt: number; // wall clock, ms since 1970
 }
 
-/** Keeps collateral, which is not secret, by its URL, as a Map does. Never throws. */
+/** Stores collateral under its URL, by methods like those of a Map. It never throws. */
 export interface CollateralStore {
   get(url: string): Collateral | undefined | Promise<Collateral | undefined>;
   set(url: string, collateral: Collateral): unknown;
@@ -18,8 +18,8 @@ export interface CollateralStore {
 }
 
 /**
- * One file per URL: the SHA-256 of its second line in hex, and that line, JSON with the body in base64. What
- * is damaged would be taken for forged evidence: ignores it, and a disk that takes more than 10 s.
+ * One file per URL. Its second line is JSON with the body in base64, its first line the SHA-256 of the second
+ * in hex. A damaged file would be taken for forged evidence: it is ignored, as is a disk slower than 10 s.
  */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);

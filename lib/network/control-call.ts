@@ -1,4 +1,4 @@
-/** What holds a request on the control path to its limits, and a host to its pauses. */
+/** Enforces the limits of each request on the control path, and the pauses that hosts ask for. */
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
@@ -8,7 +8,7 @@ export interface HttpRequest {
   readonly url: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
-  readonly maxBytes: number; // of the response's body; one more is an error
+  readonly maxBytes: number; // limit of the response body; a longer body is an error
   readonly timeout: number; // ms until the whole response must be here
   readonly signal?: AbortSignal | undefined;
 }
@@ -16,27 +16,27 @@ type Chunks = AsyncIterable<Uint8Array>;
 
 export interface HttpResponse<Body = Uint8Array> {
   readonly status: number;
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>; // by lower-case names
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>; // names in lower case
   readonly body: Body;
-  readonly pause?: number | undefined; // seconds for which the host wants no such request, if it says so
+  readonly pause?: number | undefined; // seconds for which the host has asked for no such request
 }
 
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
-/** The pause that a response asks for, in seconds, and up to a fifth more: machines share an address. */
+/** The pause in seconds that a response wants, plus up to a fifth to spread machines behind one address. */
 export function pauseOf({ status, headers }: HttpResponse, times: Times, random = Math.random()) {
   const text = headers['retry-after'];
   if (status !== 429 && !(status === 503 && text !== undefined)) return undefined;
-  const seconds = /^\d+$/.test(String(text)) ? Number(text) : times.usualPause / 1000; // a date, or none
+  const seconds = /^\d+$/.test(String(text)) ? Number(text) : times.usualPause / 1000; // a date, or no header
   return Math.min(Math.max(seconds, 1), times.longestPause / 1000) * (1 + random / 5);
 }
 
 /**
- * Holds `send` to the limits of each request. During a pause that a host wants, nothing is sent, and the
- * response that asked for it comes again; but for no longer than `confirmAfter` (lib/times.ts), because
- * anybody on the way can ask for more, and requests may wait. Throws upstream_connect_timeout,
- * control_api_failed for a body over `maxBytes`, the signal's reason, and for any other failure what
- * `failureOf` returns.
+ * Returns a function that sends requests by `send`, each within its limits. While a host wants a pause,
+ * nothing is sent, and the response that asked for the pause is returned again. This lasts for at most
+ * `confirmAfter` (lib/times.ts), because anybody on the way can ask for longer, and requests of applications
+ * may wait. Throws upstream_connect_timeout, control_api_failed for a body over `maxBytes`, the reason of the
+ * signal, and for any other failure what `failureOf` returns.
  */
 export function limitedControlCall(
   send: (request: HttpRequest, host: string, signal: AbortSignal) => Promise<HttpResponse<Chunks>>,
@@ -51,7 +51,7 @@ export function limitedControlCall(
     const { method, url, headers, maxBytes, timeout, signal: caller } = request;
     const { host, origin, pathname } = new URL(url);
     caller?.throwIfAborted();
-    // A host may limit each path, and each key, by itself. The query of the manifest always differs.
+    // A host may limit each path and key by itself. The query is left out: of manifests it always differs.
     const limited = `${method} ${origin}${pathname} ${headers?.['authorization']}`;
     const now = clock.monotonic();
     for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
@@ -84,7 +84,7 @@ export function limitedControlCall(
   };
 }
 
-/** All bytes of a body; undefined, and the body is left early, if they are more than `most`. */
+/** Returns all bytes of a body. At more than `most` bytes it stops reading and returns undefined. */
 export async function readAll(body: Chunks, most: number): Promise<Buffer | undefined> {
   const chunks: Uint8Array[] = [];
   let size = 0;

@@ -1,4 +1,4 @@
-/** What Node, undici, OpenSSL and the service say about a failure, as our errors. */
+/** Turns failures that Node, undici, OpenSSL and the service report into our errors. */
 import type { TLSSocket } from 'node:tls';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
@@ -6,11 +6,11 @@ import type { Times } from '../times.ts';
 type Row = readonly [codes: RegExp, code: ErrorCode, text: string];
 const HTTP2_ONLY = 'offers HTTP/2 only, and this program speaks HTTP/1.1';
 const NOTHING_LEFT = 'cannot be connected to: no file descriptor or local port is left';
-// pi asks again only after words that it knows, such as these first two.
+// The agent pi asks again only after words that it knows, such as "connection lost".
 const BROKEN_OFF = 'connection lost: the service broke off in the middle of the answer';
 const CLOSED = 'the service closed the connection while the request was sent';
 
-/** What a host did, by the code of the error. */
+/** By the code of an error: our code, and what the host did, in words that follow its name. */
 const DONE: readonly Row[] = [
   [/^ECONNREFUSED$/, 'upstream_unreachable', 'refused the connection'],
   [/^ENOTFOUND$/, 'upstream_unreachable', 'does not resolve'],
@@ -20,7 +20,7 @@ const DONE: readonly Row[] = [
   [/^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/, 'upstream_reset', 'closed the connection before it answered'],
   [/^(?:ETIMED|UND_ERR_CONNECT_TIME)OUT$/, 'upstream_connect_timeout', 'could not be connected to in time'],
 ];
-/** The same for a request of an application. Attestation waits (lib/session/epoch.ts). */
+/** The rows for requests. Attestation, which is tried again (lib/session/epoch.ts), needs DONE alone. */
 const DONE_TO_REQUEST: readonly Row[] = [
   [/^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/, 'resources_exhausted', NOTHING_LEFT],
   [/^HPE_/, 'response_malformed', 'answered with something that is not HTTP'],
@@ -34,7 +34,7 @@ function did(host: string, code: string, rows: readonly Row[], cause?: unknown):
 }
 
 const UNKNOWN_AUTHORITY = /^(?:UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_UNTRUSTED$|CERT_SIGNATURE_FAILURE$)/;
-/** Refused certificates: the codes of OpenSSL and Node, why, and how our clock is likely to be wrong. */
+/** Refused certificates: codes of OpenSSL and Node, the reason, and whether our clock is early or late. */
 const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'early' | 'late'])[] = [
   [UNKNOWN_AUTHORITY],
   [/^CERT_HAS_EXPIRED$/, 'it has expired', 'late'],
@@ -43,10 +43,10 @@ const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'ear
   [/^(?:CERT_|ERROR_IN_CERT_|INVALID_CA$|INVALID_PURPOSE$|PATH_LENGTH_EXCEEDED$)/],
 ];
 
-/** What a server showed, by the error of its refusal, which undici and node:https hand on unchanged. */
+/** Words about a refused certificate, by its error, which undici and node:https pass on unchanged. */
 const presentedBy = new WeakMap<object, string>();
 
-/** Remembers the certificate that `socket` is shown: when Node reports a refusal, it is gone. */
+/** Remembers the certificate of the other end: when Node reports a refusal, the socket has lost it. */
 export function watchCertificate(socket: TLSSocket, host: string): TLSSocket {
   let presented: string | undefined;
   socket.prependListener('secure', () => {
@@ -58,13 +58,13 @@ export function watchCertificate(socket: TLSSocket, host: string): TLSSocket {
   });
 }
 
-/** In printable and short text, whatever the certificate says. */
+/** The name in a certificate, as short and printable text, whatever the certificate contains. */
 function nameOf(party: Partial<Record<'CN' | 'O', string | string[]>> | undefined) {
   const name = [party?.CN ?? party?.O ?? 'nobody'].flat().join(', ');
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }
 
-/** upstream_tls_untrusted for a refused certificate; else undefined. `host`: who showed it. */
+/** Returns upstream_tls_untrusted for a refused certificate, else undefined. `host`: who showed it. */
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;
@@ -79,7 +79,7 @@ export function describeRefusal(thrown: unknown, host: string): PrivatemodeError
   return new PrivatemodeError('upstream_tls_untrusted', text, { ...more, cause: thrown });
 }
 
-/** What a call of the control path threw, as our error about `host`. An error without a code stays. */
+/** Turns what a control call threw into our error about `host`. An error without a code stays as it is. */
 export function transportError(host: string, thrown: unknown): unknown {
   if (thrown instanceof PrivatemodeError) return thrown;
   const { code } = (thrown ?? {}) as { readonly code?: unknown };
@@ -87,7 +87,7 @@ export function transportError(host: string, thrown: unknown): unknown {
   return describeRefusal(thrown, host) ?? known;
 }
 
-/** Why an attempt failed before any response header. `retry`: why it may be sent again, if it may. */
+/** Why an attempt failed before any response header. `retry`: why it may be repeated; else undefined. */
 export class UpstreamFailure extends PrivatemodeError {
   declare readonly retry: 'connection_reset' | 'stale_connection' | undefined;
 
@@ -99,28 +99,29 @@ export class UpstreamFailure extends PrivatemodeError {
 
 interface AttemptState {
   readonly host: string;
-  readonly heard: boolean; // any byte of a response, an informational one included
+  readonly heard: boolean; // a byte of a response has come, even of an informational response
   readonly reused: boolean; // a connection that had been used before, or opened ahead
-  readonly age: number | undefined; // ms since it had a connection; undefined: it never had one
+  readonly age: number | undefined; // ms since the attempt got a connection; undefined if it got none
   readonly sent: boolean; // the request has left completely
   readonly times: Pick<Times, 'staleWithin'>;
 }
 
-/** The failure of an attempt, from what node:https or fetch threw, or the error with which we ended it. */
+/** Makes an attempt's failure from an error of node:https or fetch, or from our error that ended it. */
 export function upstreamFailure(thrown: unknown, { host, heard, reused, age, sent, times }: AttemptState) {
   if (thrown instanceof PrivatemodeError) return new UpstreamFailure(thrown);
   const { code = '', syscall } = thrown as NodeJS.ErrnoException;
   const hasRow = DONE_TO_REQUEST.some(([codes]) => codes.test(code));
-  const known = hasRow || (age === undefined && code !== '') ? code : 'ECONNRESET'; // a connection was there
+  // Once there was a connection, an unknown code counts as a reset.
+  const known = hasRow || (age === undefined && code !== '') ? code : 'ECONNRESET';
   let error = describeRefusal(thrown, host) ?? did('the service', known, DONE_TO_REQUEST);
   const whileWriting = code === 'EPIPE' || (code === 'ECONNRESET' && syscall === 'write');
-  // Chance decides if a reset shows in a read or a write. It may hide a response (docs/architecture.md H6).
+  // By chance a read or a write meets the reset. The reset may hide a response (docs/architecture.md H6).
   if (whileWriting || (error.code === 'upstream_reset' && age !== undefined && !sent))
     error = new PrivatemodeError('upstream_closed_during_upload', CLOSED);
   if (heard) return new UpstreamFailure(error);
   if (reused && age !== undefined && age < times.staleWithin)
     return new UpstreamFailure(error, 'stale_connection');
-  // "read: connection reset by peer" (docs/protocol/inference.md 10).
+  // The reference retries after "read: connection reset by peer" (docs/protocol/inference.md 10).
   const readReset = error.code === 'upstream_reset' && code === 'ECONNRESET' && syscall === 'read';
   return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
 }
@@ -134,12 +135,12 @@ export const stalled = () =>
 export const brokenOff = (cause?: unknown) =>
   new PrivatemodeError('stream_unfinished', BROKEN_OFF, { cause });
 
-/** Bytes. An error that asks for a newer client is short, so a longer text is not searched. */
+/** Limit in bytes: an error that asks for a newer client is short, so a longer body is not searched. */
 export const MOST_SEARCHED = 4096;
-/** docs/protocol/inference.md 11. */
+/** The version in an error that asks for a newer client: docs/protocol/inference.md 11. */
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
 
-/** client_too_old if a plain error asks for it. Nothing authenticates it, so only its digits are quoted. */
+/** client_too_old if an error wants a newer client. The error is unauthenticated: only digits are quoted. */
 export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
   if (body.length > MOST_SEARCHED) return undefined;
   const message = new TextDecoder('latin1').decode(body);

@@ -1,4 +1,4 @@
-/** The HTTP proxy of the environment. Node's and undici's own ways name no certificate that was refused. */
+/** Our own client for HTTP proxies: those of Node and undici do not name a certificate that they refuse. */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -13,22 +13,22 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 
 interface ProxyOptions {
   readonly secureContext: SecureContext; // for a proxy that itself speaks TLS
-  readonly connectTimeout: number; // ms until the proxy must have opened a connection
+  readonly connectTimeout: number; // ms within which the proxy has to open a connection
   readonly clock: Clock;
   readonly closed: AbortSignal; // ends the connections that the proxy has not opened yet
 }
 
 /**
- * Gives `secure` a raw connection through the proxy or, for a direct one, calls it at once without. Rejects
- * with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, without the credentials.
+ * Calls `secure` with a raw connection through the proxy, or at once without one for a direct connection.
+ * Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, without a password.
  */
 export type Through = (host: string, port: number, secure: (raw?: Socket) => TLSSocket) => Promise<TLSSocket>;
 
 /**
- * The proxy of `https_proxy`, except for what `no_proxy` covers; the lower-case spelling wins. Undefined: all
- * connections are direct. Throws config_invalid without the value, which may hold a password. `no_proxy` has
- * `*`, names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all below
- * it; with a leading dot or `*.`, only what is below. All but blocks may end in `:port`.
+ * Reads the proxy from `https_proxy`, and exceptions from `no_proxy`; lower case wins. Undefined: every
+ * connection is direct. Throws config_invalid, and quotes no value, since it may hold a password. `no_proxy`
+ * lists `*`, names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all
+ * names below it; with a leading dot or `*.`, only those below. All but CIDR blocks may end in `:port`.
  */
 export function proxyFromEnvironment(env: Environment) {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
@@ -51,7 +51,7 @@ export function proxyFromEnvironment(env: Environment) {
   }
 }
 
-/** Throws as proxyFromEnvironment does. */
+/** Makes the function that opens connections as `env` says. Throws as proxyFromEnvironment does. */
 export function outboundProxy(env: Environment, options: ProxyOptions): Through {
   const { secureContext, connectTimeout, clock, closed } = options;
   const rule = proxyFromEnvironment(env);
@@ -68,11 +68,11 @@ export function outboundProxy(env: Environment, options: ProxyOptions): Through 
     servername: isIP(host) ? '' : host,
     secureContext,
     ALPNProtocols: ['http/1.1'],
-    agent: false as const, // so that there is no TLS session to resume, and the proxy shows its certificate
+    agent: false as const, // a resumed TLS session would show no certificate of the proxy
     signal: closed,
   };
 
-  /** CONNECT: RFC 9110 9.3.6. The name goes to the proxy unresolved. */
+  /** Opens a tunnel by CONNECT (RFC 9110 9.3.6). The proxy resolves the host name. */
   async function open(authority: string): Promise<Socket> {
     const asked = send({ ...to, path: authority, headers: { host: authority, ...credentials } });
     if (isSecure) asked.once('socket', (socket) => watchCertificate(socket as TLSSocket, name));
@@ -80,7 +80,7 @@ export function outboundProxy(env: Environment, options: ProxyOptions): Through 
     const late = new PrivatemodeError('upstream_connect_timeout', message);
     const cancel = clock.after(connectTimeout, () => asked.destroy(late), 'waiting');
     try {
-      // The event may also bring the first bytes of the server: none, because a TLS server speaks second.
+      // First bytes of the server would be lost here: there are none, because in TLS the client speaks first.
       const [{ statusCode }, socket] = await once(asked.end(), 'connect');
       if (statusCode === 200) return socket;
       socket.on('error', () => {}).destroy();
@@ -102,7 +102,7 @@ export function outboundProxy(env: Environment, options: ProxyOptions): Through 
   };
 }
 
-/** Whether an entry of `no_proxy` covers `host`, which plainHost has made. */
+/** Whether an entry of `no_proxy` covers `host`, which plainHost has normalised. */
 function covers(entry: string, host: string, port: number): boolean {
   const family = isIP(host);
   const [, address = '', prefix] = /^([^/]*)\/(\d{1,3})$/.exec(entry) ?? [];

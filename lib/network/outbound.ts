@@ -13,25 +13,25 @@ import { limitedControlCall } from './control-call.ts';
 import { transportError } from './failures.ts';
 import { type Environment, outboundProxy } from './outbound-proxy.ts';
 
-/** A DataView: Node copies any other list into its pool, 64 KiB of which then stay with a connection. */
-const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \b: 8 bytes follow
+/** The ALPN list as a DataView: Node copies other lists into its pool, and a connection then keeps 64 KiB. */
+const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \b is the length of the name: 8
 
 export type Outbound = ReturnType<typeof createOutbound>;
 
 /**
- * Reads https_proxy and no_proxy of `env`, once. `connectTimeout`: ms to a usable connection on the control
- * path, and to a response of the HTTP proxy. `authorities`: whom to trust, in PEM. Throws config_invalid.
+ * Opens connections to the outside. It reads `env` once. `connectTimeout`: ms to a usable control connection,
+ * and to a response of the HTTP proxy. `authorities`: whom to trust, in PEM. Throws config_invalid.
  */
 export function createOutbound(
   env: Environment,
   options: { connectTimeout: number; clock: Clock; authorities?: readonly string[] },
 ) {
   const { connectTimeout, clock, authorities = loadTrustStore(env) } = options;
-  // All connections share it: to parse a system's authorities costs more than a handshake.
+  // All connections share one context, because to parse a system's authorities costs more than a handshake.
   const secureContext = createSecureContext({ ca: [...authorities] });
-  // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
+  // TLS sessions are not resumed: Node would get no certificate in which to check the host name.
   const trusting = { secureContext, maxCachedSessions: 0 };
-  const closed = new AbortController(); // ends what is being opened, which undici leaves alone
+  const closed = new AbortController(); // ends connections that are being opened, which undici does not end
   const through = outboundProxy(env, { secureContext, connectTimeout, clock, closed: closed.signal });
   const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const dispatcher = new ControlAgent({
@@ -42,7 +42,7 @@ export function createOutbound(
       const { protocol, hostname, port } = options;
       if (protocol !== 'https:') return connect(options, callback);
       const secure = (httpSocket?: Socket): TLSSocket => {
-        // The declared type hides it, but the connector hands out its socket.
+        // The connector returns its socket, although its declared type does not say so.
         const socket: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
         return addAbortSignal(closed.signal, socket as TLSSocket);
       };
@@ -51,7 +51,7 @@ export function createOutbound(
   });
 
   return {
-    /** The control path. Throws also upstream_redirect and transportError's; no text quotes what was sent. */
+    /** A call on the control path. It may also throw upstream_redirect. No error quotes what was sent. */
     call: limitedControlCall(
       async ({ method, url, headers, body = null }, host, signal) => {
         const { origin, pathname, search } = new URL(url);
@@ -81,7 +81,7 @@ export function createOutbound(
       closed.signal.addEventListener('abort', () => agent.destroy());
       return agent;
     },
-    /** Ends all connections, those of the agents too, and those that are being opened; requests fail. */
+    /** Ends all connections: open ones, those being opened, and those of agents. Requests fail. */
     async close(): Promise<void> {
       await dispatcher.destroy();
       closed.abort();
@@ -92,14 +92,14 @@ export function createOutbound(
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
 /**
- * PEM, one certificate each: exactly those of the file SSL_CERT_FILE, if that is set and not empty
- * (docs/protocol/inference.md 1); else the stores of the system and of Node. Throws config_invalid.
+ * The trusted certificates, one PEM text each. SSL_CERT_FILE, if set and not empty, names a file with exactly
+ * these (docs/protocol/inference.md 1); otherwise the system and Node provide them. Throws config_invalid.
  */
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
   if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
   const pem = readNamed(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path).toString('latin1');
-  // An entry that cannot be read is left out; a bundle of nothing but such entries is a mistake.
+  // An unreadable certificate is left out. A file without any readable certificate is a mistake.
   const certificates = (pem.match(CERTIFICATE) ?? []).filter(isCertificate);
   if (certificates.length > 0) return certificates;
   throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);

@@ -11,17 +11,17 @@ import { noConnection, noResponse, upstreamFailure } from './failures.ts';
 interface UpstreamOptions {
   readonly host: string;
   readonly port: number;
-  readonly connectTimeout: number; // ms from the start of the attempt, the TLS handshake included
-  readonly firstByteTimeout: number; // ms from the last piece of the upload that left
+  readonly connectTimeout: number; // ms from the start of the attempt to the end of the TLS handshake
+  readonly firstByteTimeout: number; // ms to wait for the response after the last piece of the upload
   readonly agent: ServiceAgent;
-  readonly freshAgent: ServiceAgent; // opens a connection each time: for the retry after a stale one
+  readonly freshAgent: ServiceAgent; // opens a connection each time, for the retry after a stale connection
   readonly clock: Clock;
 }
 
-/** What one attempt sends. Nothing of the application's own head goes out. */
+/** What one attempt sends in place of the head and the body of the application's request. */
 interface Attempt {
   readonly method: string;
-  readonly path: string; // canonical, of the endpoint table, and the allowed query
+  readonly path: string; // canonical path of the endpoint table, with the allowed query
   readonly headers: OutgoingHttpHeaders;
   readonly body: Uint8Array | Readable | undefined; // encrypted
   readonly sent: () => void; // called when all of the upload has left
@@ -37,18 +37,18 @@ export interface UpstreamResponse {
 export type Upstream = ReturnType<typeof createUpstream>;
 
 export function createUpstream(options: UpstreamOptions) {
-  delete process.env['FORCE_FETCH_PATH']; // docs/architecture.md H26
+  delete process.env['FORCE_FETCH_PATH']; // the variable would change http-proxy-3 (docs/architecture.md H26)
   const { host, port } = options;
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
-  proxy.on('error', () => {}); // an attempt listens to its own request
+  proxy.on('error', () => {}); // each attempt handles the errors of its own request
 
   return {
-    /** The value of Host. */
+    /** The value of the Host header. */
     authority: urlHost(host) + (port === 443 ? '' : `:${port}`),
     /**
      * Sends one attempt for the application of `res`. `outcome` rejects with UpstreamFailure. `stop` ends the
-     * attempt, also once it has a response; a PrivatemodeError becomes its failure.
+     * attempt, even after its response has begun; a PrivatemodeError given to `stop` becomes the failure.
      */
     send(res: ServerResponse, attempt: Attempt): Pick<Sending, 'outcome' | 'stop'> {
       const agent = attempt.fresh ? options.freshAgent : options.agent;
@@ -68,8 +68,8 @@ export function createUpstream(options: UpstreamOptions) {
 type Sending = ReturnType<typeof beginSending>;
 
 /**
- * One attempt, until the head of its response or the first cause of its failure. http-proxy-3 takes it for an
- * application's request and body: it calls `pipe` before anything is sent (docs/architecture.md H1).
+ * Runs one attempt until the head of its response or its first failure. http-proxy-3 takes the returned
+ * object for an application's request: it calls `pipe` before it sends anything (docs/architecture.md H1).
  */
 function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByteTimeout }: UpstreamOptions) {
   const { method, path: url, headers, sent, deadline } = attempt;
@@ -78,17 +78,17 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
   let { body } = attempt;
   let request: ClientRequest | undefined;
   let connection: TLSSocket | undefined;
-  let readBefore = 0; // bytes
+  let readBefore = 0; // bytes read from the connection before this attempt
   let connectedAt: number | undefined;
-  let reused = false; // the connection idled before, and may have been closed meanwhile
+  let reused = false; // the connection idled before: the service may have closed it
 
   const release = (): void => {
     if (body instanceof Readable) body.destroy();
     body = undefined;
   };
-  /** The first cause counts: that the request was destroyed says nothing. */
+  /** Ends the attempt. Its first cause counts: a later error says only that the request was destroyed. */
   const stop = (thrown: unknown): void => {
-    request?.destroy(); // also after a response: the rest of the body is not sent
+    request?.destroy(); // even after a response, so that the rest of the body is not sent
     if (isSettled) return;
     isSettled = true;
     deadline.rest();
@@ -100,7 +100,7 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     outcome.reject(upstreamFailure(thrown, failure));
   };
   const closed = (): void => {
-    // An error costs 9 us of a short request's 620, because of its stack.
+    // An error is made only if it is needed: its stack costs 9 us of the 620 us of a short request.
     if (!isSettled) stop(new Error('closed without a response'));
     release();
   };
@@ -108,7 +108,7 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     connectedAt = clock.monotonic();
     deadline.wait(firstByteTimeout, () => stop(noResponse()));
     if (!(body instanceof Readable)) return;
-    // Anew for each piece of the upload that leaves, until the wait is somebody else's.
+    // The wait begins anew with each piece of the upload that leaves, until the attempt has its outcome.
     const left = (): void => {
       if (!isSettled) deadline.refresh();
     };
@@ -117,11 +117,11 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
   const assigned = (socket: TLSSocket): void => {
     connection = socket;
     readBefore = socket.bytesRead;
-    reused = socket.authorized; // not `reusedSocket` (docs/architecture.md H40)
+    reused = socket.authorized; // `reusedSocket` would be wrong (docs/architecture.md H40)
     if (reused) connected();
     else socket.once('secureConnect', connected);
   };
-  // Not the timers of the socket (docs/architecture.md H10).
+  // Our own deadline, because a 1xx response resets the timers of the socket (docs/architecture.md H10).
   deadline.wait(connectTimeout, () => stop(noConnection()));
 
   return {
@@ -139,15 +139,15 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
         if (isSettled) return void response.destroy();
         isSettled = true;
         deadline.rest();
-        // A response that is over before the upload is all that will come: the rest of the upload stays here.
+        // Nothing comes after a response that ends before the upload: the rest of the upload is not sent.
         if (body instanceof Readable) response.once('end', () => made.writableFinished || made.destroy());
         outcome.resolve({ response, request: made });
       });
-      // If the body fails, pipe() would leave the request open.
+      // If the body failed, pipe() alone would leave the request open.
       if (body instanceof Readable) body.once('error', stop).pipe(made);
       else {
         made.end(body);
-        body = undefined; // the response may take long
+        body = undefined; // to free memory, because the response may take long
       }
     },
   };

@@ -1,10 +1,7 @@
 /** What the program counts: the counters since its start, and the stats of one request. */
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/**
- * Codes which say that a response came but could not be decrypted. Any other code means that the response was
- * cut off.
- */
+/** Codes of errors for responses that came but could not be decrypted. Other codes mean a cut response. */
 export const UNDECRYPTABLE: ReadonlySet<string> = new Set<ErrorCode>([
   'response_not_authentic',
   'response_not_encrypted',
@@ -12,24 +9,24 @@ export const UNDECRYPTABLE: ReadonlySet<string> = new Set<ErrorCode>([
   'response_too_large',
 ]);
 
-/** Plain numbers, which the metrics read at each scrape. */
+/** Creates the counters: plain numbers, which the metrics read at each scrape. */
 export function createCounters() {
   return {
     inFlight: 0,
     /** Bytes of request bodies that the proxy holds, or for which it has reserved memory. */
     bufferedBytes: 0,
-    /** Of the bodies of requests that are over. */
+    /** Bytes of the bodies in exchanges that are over. */
     bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
     decryptFailures: new Map<string, number>(),
     truncatedStreams: 0,
     clientAborts: new Map<'before_headers' | 'before_first_token' | 'mid_stream', number>(),
     upstreamRetries: new Map<string, number>(),
-    /** `unavailable`: collateral could not be fetched, so that nothing was judged. */
+    /** `unavailable`: collateral could not be fetched, so that no evidence was judged. */
     attestations: new Map<'accepted' | 'failed' | 'unavailable', number>(),
     receipts: { written: 0, lost: 0 },
-    /** Requests that ended in an error of the proxy, by client name (empty: unknown), line feed and code. */
+    /** Requests that ended in an error of the proxy. Key: client name (empty if unknown), line feed, code. */
     errors: new Map<`${string}\n${ErrorCode}`, number>(),
-    /** Requests that were admitted without checking their limits, since their store was away. */
+    /** Requests admitted without a check of their limits, because the store of the limits was away. */
     uncounted: 0,
   };
 }
@@ -40,24 +37,21 @@ export function count<K>(map: Map<K, number>, key: K, by = 1): void {
   map.set(key, (map.get(key) ?? 0) + by);
 }
 
-/**
- * Counts and times of one exchange; a new object has the values before it begins. Times are in ms by
- * performance.now().
- */
+/** Counts of one exchange, and its times in ms of performance.now(). It begins when the object is made. */
 export class RequestStats {
   readonly startedAt: number = performance.now();
-  /** The last byte of the body had arrived. */
+  /** When the last byte of the request body had arrived. */
   uploadedAt: number | undefined;
-  /** All of the encrypted body had left. */
+  /** When all of the encrypted request body had left. */
   sentAt: number | undefined;
   firstChunkAt: number | undefined;
   endedAt: number = this.startedAt;
-  /** Events of a stream. Set when it is over; 0 for a response that is no stream. */
+  /** Events of the response stream, set when the stream is over; 0 if the response is no stream. */
   events = 0;
   model: string | undefined;
-  /** Tokens, as the service says that it counted them. */
+  /** Tokens as the service has counted them. */
   usage: { readonly [of in 'prompt' | 'completion' | 'cached']: number | undefined } | undefined;
-  /** The model reported an error of its own inside a stream. */
+  /** Whether the model reported an error of its own inside the stream. */
   modelError = false;
   error: PrivatemodeError | undefined;
   readonly bytes = { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 };

@@ -1,21 +1,18 @@
-/**
- * The log: writes lines as text or JSON, keeps secrets out of them, and shows a changing status line on a
- * terminal.
- */
+/** Writes log lines as text or JSON, keeps secrets out, and shows a changing status line on a terminal. */
 import { pino } from 'pino';
 import { PrivatemodeError } from '../errors.ts';
 import { hasColours, isPrintable, painter, printable, printableJson, safeJson } from '../text.ts';
 
 /**
- * The fields of a log line. An Error must not be passed as this record, but as the value of a field, where
- * `safeValue` judges its text.
+ * The fields of a log line. Pass an Error as the value of a field, never in place of the fields: only the
+ * texts of values are filtered (`safeValue`).
  */
 type Fields = Readonly<Record<string, unknown>>;
 
 type Level = 'debug' | 'info' | 'warn' | 'error';
 type LogMethod = (...line: [fields: Fields, message: string] | [message: string]) => void;
 
-/** Fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. */
+/** A method takes the fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. */
 export interface Logger extends Readonly<Record<Level, LogMethod>> {
   isLevelEnabled(level: string): boolean;
 }
@@ -23,11 +20,11 @@ export interface Logger extends Readonly<Record<Level, LogMethod>> {
 export interface LogOutput {
   write(line: string): unknown;
   readonly isTTY?: boolean | undefined;
-  /** Bytes that wait for its reader; absent where nothing waits. */
+  /** Bytes that the reader of this output has not taken yet; absent for an output that holds none back. */
   readonly writableLength?: number;
 }
 
-/** Fields whose value the log never shows. One level of names is enough: objects are omitted. */
+/** Fields whose values the log never shows. Names inside objects do not matter: objects are omitted. */
 const SECRET_FIELDS: ReadonlySet<string> = new Set(
   (
     'authorization Authorization proxy-authorization x-api-key api-key apiKey api_key key bearer token secret password ' +
@@ -35,18 +32,18 @@ const SECRET_FIELDS: ReadonlySet<string> = new Set(
   ).split(' '),
 );
 const LONGEST_TEXT = 1_000;
-/** Most bytes of lines that wait for a reader of the log who does not read. */
+/** At most this many bytes of lines wait while the reader of the log does not read. */
 const MOST_WAITING = 16 * 1024 * 1024;
 const STYLES = { debug: 'plain', info: 'good', warn: 'caution', error: 'bad' } as const;
 
-/** Writes one line. Its fields are safe to show. */
+/** Writes one line. Its fields have been made safe to show. */
 type Write = (level: Level, fields: Fields, message: string) => void;
 
 /**
- * Creates a logger in the formats of the reference. `text` is `time=… level=INFO msg="…" key=value`, coloured
- * on a terminal only, and not with NO_COLOR. `json` is one object per line. `level` is a pino number. In
- * place of a value that is no text, number, boolean, null or error the line shows `[omitted]`, so that nobody
- * logs a request by accident.
+ * Creates a logger that writes in the formats of the reference proxy. `text` is `time=… level=INFO msg="…"
+ * key=value`, in colour only on a terminal, and never with NO_COLOR. `json` is one object per line. `level`
+ * is a level number of pino. For a value that is no text, number, boolean, null or error the line shows
+ * `[omitted]`, so that nobody logs a request by accident.
  */
 export function createLogger(options: {
   readonly format: 'text' | 'json';
@@ -67,7 +64,8 @@ export function createLogger(options: {
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label.toUpperCase() }) },
     },
-    // Pino escapes only what would break the JSON, and people may read any log on a terminal.
+    // Pino escapes only what would break JSON. People may read the log on a terminal, so control characters
+    // are escaped here.
     { write: (line) => output.write(/^[ -~]*\n$/.test(line) ? line : printableJson(line)) },
   );
   const writeJson: Write = (level, fields, message) => logger[level](fields, message);
@@ -89,9 +87,8 @@ export function createLogger(options: {
 }
 
 /**
- * Once more than MOST_WAITING bytes wait, drops lines until the reader has read all that waits. The next line
- * after that calls `report` with the number of dropped lines. Without this, a reader that stalls would fill
- * the memory.
+ * Drops lines once more than MOST_WAITING bytes wait, and until the reader has taken them all. Otherwise a
+ * reader that stalls would fill the memory. Before the next line, `report` gets the number of dropped lines.
  */
 function bounded(output: LogOutput, report: (lines: number) => void): LogOutput {
   let dropped = 0;
@@ -108,7 +105,7 @@ function bounded(output: LogOutput, report: (lines: number) => void): LogOutput 
   };
 }
 
-/** The fields as a line shows them: none with the name of a secret, and each value short. */
+/** The fields as a line shows them: values of secret fields are redacted, and long values are cut. */
 function safe(fields: Fields): Fields {
   const shown: Record<string, unknown> = {};
   for (const name in fields) {
@@ -127,10 +124,9 @@ function safeValue(value: unknown): string | number | boolean | null {
 }
 
 /**
- * An error and its causes on one line. The line shows the message of a foreign error only if that error comes
- * from the system or the network. A parser's message quotes what it parsed, and messages of Node's own errors
- * (ERR_…) quote what a function was called with. If the program itself failed, the place in its code tells
- * more than the message.
+ * An error and its causes on one line. Errors that are not ours show their message only if they come from the
+ * system or the network: parsers quote what they parsed, and Node's own errors (ERR_…) quote arguments. If
+ * the program itself failed, the place in its code tells more than the message.
  */
 function describeError(error: Error): string {
   const parts: string[] = [];
@@ -149,8 +145,8 @@ function describeLink(error: Error): string {
 
 /**
  * Writes lines as text, in this process and at once, so that no line is lost when the process ends. To make
- * the text from pino's JSON would cost a short request 20 us more, of its 620, by a profile of the bench row
- * request_cpu.
+ * the text from pino's JSON would add 20 us to the 620 us of CPU of a short request, by a profile of the
+ * bench row request_cpu.
  */
 function textLines(output: LogOutput, colours: boolean): Write {
   const paint = painter(colours);
@@ -163,8 +159,8 @@ function textLines(output: LogOutput, colours: boolean): Write {
 }
 
 /**
- * A value as slog writes it: in quotes if a reader could otherwise not tell where it ends, or if a terminal
- * would do more than show it.
+ * A value in the style of Go's slog: quoted if a reader could not tell where it ends, or if a terminal would
+ * do more than show it.
  */
 function quoted(value: unknown): string {
   const text = String(value);

@@ -1,7 +1,4 @@
-/**
- * The Prometheus metrics: which there are, and how they follow from the counters, the state and each finished
- * request.
- */
+/** The Prometheus metrics, made from the counters, the session's state and each finished request. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Clock } from '../clock.ts';
 import { ERRORS } from '../errors.ts';
@@ -12,16 +9,16 @@ import { type Counters, count, UNDECRYPTABLE } from './counters.ts';
 import type { Notice } from './notices.ts';
 import type { Finished } from './status-report.ts';
 
-/** What protects requests now; times in ms since 1970. */
+/** What the metrics show of the epoch in force; times in ms since 1970. */
 export type ProtectionStatus = Pick<Epoch, 'manifestSha256' | 'expiresAt'>;
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
 const PREFIX = 'privatemode_proxy_';
 /**
- * Model names that become labels. Clients choose these names, so without a cap they could fill the memory and
- * the database of the operator. A name becomes a label when the service has sent a successful response for it
- * once, so that names of models that do not exist use up no labels.
+ * At most this many model names become labels. Clients choose these names, so without a cap they could fill
+ * the memory and the operator's database. A name becomes a label with the first successful response of its
+ * model, so that names of models that do not exist use up no labels.
  */
 const MOST_MODELS = 100;
 const GEN_AI_LABELS = [
@@ -31,39 +28,36 @@ const GEN_AI_LABELS = [
   'server_address',
 ];
 
-/**
- * Bucket bounds in seconds, each double the one before, as the OpenTelemetry conventions for generative AI
- * ask.
- */
+/** Bucket bounds in seconds, each double the last, as the OpenTelemetry conventions for GenAI demand. */
 const DURATIONS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 const FIRST_CHUNK = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
 const PER_CHUNK = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5];
-/** Bucket bounds in tokens, powers of 4, by the same conventions. */
+/** Bucket bounds in tokens: powers of 4, as the OpenTelemetry conventions for GenAI demand. */
 const TOKENS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30];
 
-/** The codes for which the proxy refuses a service, as keys of errors without a client. */
+/** Codes of errors with which the proxy rejects a service, as keys in `counters.errors` without a client. */
 const REJECTIONS = Object.entries(ERRORS)
   .filter(([, { status, blame }]) => status === 400 && blame === 'attestation')
   .map(([code]) => `\n${code}`);
 
 /**
- * Creates the Prometheus metrics. Some take the values of the counters and of the functions at each scrape;
- * others add up the requests that `observe` gets. `render` gives the text of /metrics.
+ * Creates the Prometheus metrics. Some read the counters and functions of `options` at each scrape; others
+ * add up the requests that `observe` gets. `render` returns the text of /metrics.
  */
 export function createMetrics(options: {
   readonly counters: Counters;
   readonly protection: () => ProtectionStatus | undefined;
   readonly standing: () => Pick<Standing, 'verified'>;
   readonly serverAddress: string;
-  /** Bytes that request bodies may take. */
+  /** Bytes of memory that all request bodies together may take. */
   readonly maxBufferedBytes: number;
   readonly notices: () => readonly Pick<Notice, 'id' | 'severity'>[];
   /** When the TLS certificate expires, in ms since 1970; undefined without TLS. */
   readonly certificateEnds: () => number | undefined;
   /** Whether --clients is set. Without it no metric has the label client. */
   readonly clients: boolean;
-  /** Whether to add metrics of the Node process: not where a process has several registries, as in tests. */
+  /** Whether to add metrics of the Node process. False in tests, where a process has several registries. */
   readonly processMetrics?: boolean;
   readonly clock: Pick<Clock, 'now'>;
 }) {
@@ -71,11 +65,12 @@ export function createMetrics(options: {
   const registers = [registry];
   const { counters, protection, standing, notices, clients, clock, serverAddress } = options;
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
-  // `promtool check metrics` lets only counters end so; each is a sum over another one with labels.
+  // `promtool check metrics` allows the ending `_total` for counters only. Gauges with this ending are
+  // removed: each only sums up another metric with labels.
   for (const metric of registry.getMetricsAsArray() as unknown as { name: string; type: string }[])
     if (metric.name.endsWith('_total') && metric.type === 'gauge') registry.removeSingleMetric(metric.name);
 
-  /** A metric whose values `read` returns at each scrape. */
+  /** Creates a metric. At each scrape, `read` returns its values. */
   const scraped = (Metric: Kind, name: string, help: string, read: () => Values, ...labelNames: string[]) =>
     new Metric({
       name: PREFIX + name,
@@ -84,16 +79,16 @@ export function createMetrics(options: {
       registers,
       collect() {
         this.reset();
-        if (labelNames.length === 0) this.remove(); // otherwise it would be 0 while it has no value
+        if (labelNames.length === 0) this.remove(); // otherwise a metric without a value would show 0
         for (const [value, labels = {}] of read()) this.inc(labels, value);
       },
     });
   const number = (Metric: Kind, name: string, help: string, read: () => number | undefined) =>
     scraped(Metric, name, help, () => [read()].flatMap((value) => (value === undefined ? [] : [[value]])));
   /**
-   * A counter of plain numbers, by label values with a line feed between them; prom-client would sort and
-   * join the labels each time. `zeros` are there from the beginning, because increase() does not see the
-   * first value of a series.
+   * Creates a counter from a map. Its keys are label values, joined by line feeds; prom-client would sort and
+   * join the labels at each count. Series of the keys in `zeros` exist from the beginning, because increase()
+   * of Prometheus does not see the first value of a series.
    */
   const counted = (name: string, help: string, labels: string[], numbers: Numbers, zeros: string[] = []) => {
     const labelsOf = (key: string) => {
@@ -136,7 +131,7 @@ export function createMetrics(options: {
   const secondsTo = (at: number | undefined) => (at === undefined ? undefined : (at - clock.now()) / 1000);
   const remaining = 'Time until the secret expires.';
   number(Gauge, 'secret_remaining_seconds', remaining, () => secondsTo(protection()?.expiresAt));
-  // No words, because they name files and clients.
+  // The reasons of notices are left out, because they name files and clients.
   const held = (): Values => notices().map(({ id, severity }) => [1, { id, severity }]);
   const heldHelp = "What needs a person's attention; always 1, and absent where nothing does.";
   scraped(Gauge, 'condition', heldHelp, held, 'id', 'severity');
@@ -175,14 +170,14 @@ export function createMetrics(options: {
   const modelLabel = cappedLabel();
 
   return {
-    /** All metrics, for the table in docs/monitoring.md. */
+    /** All metrics: the table in docs/monitoring.md is made from them. */
     all: () => registry.getMetricsAsArray(),
     contentType: registry.contentType,
     render: (): Promise<string> => registry.metrics(),
-    /** Called once per request, never per token. */
+    /** Call it once per request, never per token. */
     observe(request: Finished): void {
       const { endpoint: route, method, status, operation, client, firstTokenMs, gapMs, addedMs } = request;
-      if (route === 'none') return; // refused before an endpoint was found: errors_total has its code
+      if (route === 'none') return; // refused without an endpoint: only errors_total counts such a request
       const ofClient = client === undefined ? '' : `\n${client}`;
       count(requests, `${route}\n${method}\n${status ?? 0}${ofClient}`);
       if (addedMs !== null) added.observe(addedMs / 1000);
@@ -217,13 +212,13 @@ type Numbers = ReadonlyMap<string, number>;
 type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string, string>>]>;
 
 /**
- * Whether the service itself sent a successful response. On encrypted endpoints a response below 400 has
- * always authenticated (lib/gateway/respond.ts).
+ * Whether the service itself sent a successful response. On encrypted endpoints a response with a status
+ * below 400 is always authenticated (lib/gateway/respond.ts).
  */
 const isAuthenticSuccess = ({ outcome, status }: Finished): boolean =>
   outcome === 'answered' && status !== null && status < 400;
 
-/** The label error_type: empty for a request without an error, also if its client left early. */
+/** The label error_type. It is empty for a request without an error, even if its client left early. */
 function errorType({ outcome, status, code }: Finished): string {
   if (code !== null) return code;
   if (status !== null && status >= 400) return String(status);
@@ -231,8 +226,8 @@ function errorType({ outcome, status, code }: Finished): string {
 }
 
 /**
- * Returns a function that keeps the empty value and the first MOST_MODELS values that were `good` once; every
- * other value becomes `other`.
+ * Returns a function that limits the values of a label. It keeps the empty value, and the first MOST_MODELS
+ * values that were passed with `good`; every other value becomes `other`.
  */
 function cappedLabel(): (value: string, good: boolean) => string {
   const known = new Set(['']);

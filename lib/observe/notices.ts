@@ -1,7 +1,7 @@
 /**
- * What needs a person's attention. A condition, such as a file that cannot be used, holds or does not; its
- * notice says since when, why, and what to do. The log, `/status`, the metric and docs/operating.md are
- * views of the notices.
+ * What needs a person's attention. A condition, such as an unusable file, either holds or does not hold.
+ * While it holds, its notice says since when, why, and what to do. The log, `/status`, the metric and
+ * docs/operating.md are views of the notices.
  */
 import type { Clock } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
@@ -9,18 +9,18 @@ import { STANDINGS, type Standing, type StateName } from '../session/standing.ts
 import type { Logger } from './log.ts';
 
 /**
- * `critical`: requests fail, access is wrong, or records are lost. `warning`: one of these may happen soon.
- * `info` alerts nobody.
+ * `critical`: requests fail, access is wrong, or records are lost. `warning`: one of these three may happen
+ * soon. `info`: nobody is alerted.
  */
 export type Severity = 'warning' | 'critical';
 
 interface Row {
   readonly severity: Severity;
-  /** What is wrong, as a clause: the message of the log line. */
+  /** What is wrong, in one clause. It is the message of the log line. */
   readonly title: string;
-  /** What to do, as one sentence or two. */
+  /** What to do, in one or two sentences. */
   readonly remedy: string;
-  /** The state of the session that this condition goes with. */
+  /** The state of the session in which this condition holds. */
   readonly state?: StateName;
 }
 
@@ -88,26 +88,26 @@ export type NoticeId = keyof typeof ROWS;
 export const NOTICES: Readonly<Record<NoticeId, Row>> = ROWS;
 
 /**
- * The reason names files, clients and models of the operator. So it appears only in `/status`, in views that
- * are made from it, and in the log.
+ * A condition that holds. Its reason names files, clients and models of the operator, so it appears only in
+ * `/status`, in views that are made from `/status`, and in the log.
  */
 export interface Notice extends Row {
   readonly id: NoticeId;
-  /** ms since 1970. */
+  /** When the condition began, in ms since 1970. */
   readonly since: number;
   readonly reason: string;
 }
 
-/** What a source of conditions calls. */
+/** The functions by which other modules begin and end conditions. */
 export type NoticeSink = Pick<Notices, 'set' | 'clear'>;
 
-/** Keeps a notice while a followed file cannot be used: what watches the file calls these functions. */
+/** Makes the callbacks for the watcher of a file: a notice holds while the file cannot be used. */
 export const whileUnusable = (notices: NoticeSink, id: NoticeId) => ({
   failed: ({ message }: PrivatemodeError): void => notices.set(id, message),
   usable: (): void => notices.clear(id),
 });
 
-/** A state with an error has the condition whose row names it, and the remedy of the error. */
+/** The notice of a state with an error: the row that names the state, with the remedy of the error. */
 function noticeOf({ state, error }: Standing): Omit<Notice, 'since'> | undefined {
   const [id, row] = Object.entries(NOTICES).find(([, { state: named }]) => named === state) ?? [];
   if (row === undefined || error === undefined) return undefined;
@@ -119,13 +119,14 @@ export type Notices = ReturnType<typeof createNotices>;
 const LEVELS = { warning: 'warn', critical: 'error' } as const;
 
 /**
- * The list of what holds now: the notice of the session's state, and those that were set. It logs a condition
- * when it begins or gets another reason, and when it is over. `standing` is asked at each look and each list.
+ * Keeps the notices that hold now: the notice of the session's state, and those that `set` began. It logs a
+ * condition when it begins, when its reason changes, and when it is over. Each call of `look` or `list` asks
+ * `standing` for the state of the session.
  */
 export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?: () => Standing) {
   const held = new Map<NoticeId, { readonly since: number; readonly reasons: Map<string, string> }>();
   let last: StateName | undefined;
-  /** The notice of a state that the log has not called over. */
+  /** The last notice of a session's state that the log has reported, and not yet reported as over. */
   let told: Notice | undefined;
 
   const begins = ({ id, severity, title, reason, remedy }: Omit<Notice, 'since'>): void =>
@@ -133,8 +134,9 @@ export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?:
   const isOver = (id: NoticeId): void => log.info({ condition: id }, `Over: ${NOTICES[id].title}`);
 
   /**
-   * Idempotent, as `clear` is. `reason`: what has happened, for a person, without what to do. `of`: the file
-   * or client that the condition is about, if there are several: it is over once it is over for each of them.
+   * Begins a condition. To call it again changes nothing; the same is true of `clear`. `reason`: what has
+   * happened, in words for a person, without the remedy. `of`: the file or client, if a condition can concern
+   * several: the condition is over when it is over for all of them.
    */
   function set(id: NoticeId, reason: string, of = ''): void {
     const { since, reasons } = held.get(id) ?? { since: clock.now(), reasons: new Map<string, string>() };
@@ -150,11 +152,12 @@ export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?:
     isOver(id);
   }
 
-  /** Logs how the state of the session has changed, if it has. Returns the notice of the state. */
+  /** Logs a change of the session's state, if there was one. Returns the notice of the state. */
   function look(): Notice | undefined {
     const now = standing?.();
-    // What held until the end is not over because the proxy is. `starting` after another state: the evidence
-    // was accepted, or the secret denied. The log waits for what follows.
+    // The state `ended` logs nothing, because the end of the proxy ends no condition. The state `starting`
+    // after another one means that the evidence was accepted or the secret denied: the log waits for the next
+    // state.
     if (now === undefined || now.state === 'ended' || (now.state === 'starting' && last !== undefined))
       return undefined;
     const before = last;
@@ -166,7 +169,7 @@ export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?:
       return told;
     }
     if (now.verified && told !== undefined) {
-      isOver(told.id); // only a verified state shows that
+      isOver(told.id); // only a verified state shows that the condition is over
       told = undefined;
     } else if (!now.verified && before !== undefined && now.state !== before)
       log.info({ component: 'session', state: now.state }, `${now.title}. ${now.meaning}`);
@@ -177,7 +180,7 @@ export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?:
     set,
     clear,
     look,
-    /** The critical ones first, and the older before the younger. */
+    /** Lists the critical notices first, and older notices before younger ones. */
     list(): readonly Notice[] {
       const others = Array.from(held, ([id, { since, reasons }]) => ({
         id,

@@ -1,16 +1,16 @@
 /**
- * Whether the service still accepts the API keys of the operator, judged by its responses to requests with
- * them: the key of --api-key, and the keys of entries of the clients file.
+ * Watches whether the service still accepts the operator's API keys: the key of --api-key, and the keys in
+ * the clients file. It judges by the responses to requests with these keys.
  */
 import type { NoticeSink } from './notices.ts';
 
 export type OwnKeys = ReturnType<typeof watchOwnKeys>;
 
 /**
- * Follows each key by itself: own_key_rejected holds from its first refusal until a later answer under it, or
- * until another key replaces it. Of `client`, undefined means the key of --api-key. `keyOf`: the key that the
- * client has now; a request with another one, which was replaced since, says nothing. `origin`: where the key
- * of --api-key comes from.
+ * Sets the notice own_key_rejected when the service first refuses a key. The notice ends with a later
+ * authentic response to a request with the key, or when another key replaces it. Each key has a notice of its
+ * own. `client`: undefined for the key of --api-key. `keyOf`: returns the present key of a client; responses
+ * to requests with an earlier key count for nothing. `origin`: returns where the key of --api-key comes from.
  */
 export function watchOwnKeys(
   notices: NoticeSink,
@@ -23,18 +23,21 @@ export function watchOwnKeys(
     if (refused.delete(client)) notices.clear('own_key_rejected', client);
   };
   return {
-    /** The service responded with 401 to a request with this key. Nothing authenticates that. */
+    /**
+     * Call it when the service has responded with 401 to a request with this key. Nothing authenticates such
+     * a response.
+     */
     refused(client: string | undefined, key: string): void {
       if (key !== keyOf(client)) return;
       refused.set(client, key);
       const from = client === undefined ? origin() : `the client ${client} in the file of --clients`;
       notices.set('own_key_rejected', `401 for the key of ${from}`, client);
     },
-    /** The service sent a response that authenticates, to a request with this key. */
+    /** Call it when the service has sent an authentic response to a request with this key. */
     answered(client: string | undefined, key: string): void {
       if (key === keyOf(client)) forget(client);
     },
-    /** `keyOf` may give other keys now. */
+    /** Call it when `keyOf` may return other keys than before. */
     replaced(): void {
       for (const [client, key] of refused) if (key !== keyOf(client)) forget(client);
     },

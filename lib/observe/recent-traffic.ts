@@ -1,28 +1,28 @@
-/** The traffic on the status page: the last two minutes by the second, and the last requests. */
+/** Records the traffic for the status page: the last two minutes, second by second, and the last requests. */
 import { type Clock, every } from '../clock.ts';
 import type { Finished, Traffic, TrafficSecond } from './status-report.ts';
 
-/** Seconds that are kept. */
+/** How many seconds are kept. */
 const KEPT = 120;
 const MOST_FINISHED = 50;
 
 type Second = { -readonly [Name in keyof TrafficSecond]: TrafficSecond[Name] };
 
 /**
- * Records requests as they end, and the events of streams while they run. `inFlight` returns how many
- * requests run, and `events` how many events their streams have had. Both are called once a second and for
- * each snapshot, never per token.
+ * Records requests when they end, and events of streams while they run. `inFlight` returns the number of
+ * running requests, and `events` the number of events in their streams so far. Both are called once a second
+ * and for each snapshot, never per token.
  */
 export function createTrafficLog(
   { inFlight, events }: { readonly inFlight: () => number; readonly events: () => number },
   clock: Clock,
 ) {
   const { now } = clock;
-  /** Each second and each request has its place in a ring, and takes that of the oldest. */
+  /** `seconds` and `finished` are rings: a new element takes the place of the oldest. */
   const seconds: Second[] = [];
   const finished: Finished[] = [];
   let ended = 0;
-  /** Events of the requests that ended, and of all requests at the last sample. */
+  /** `past`: events of all requests that ended. `counted`: events of all requests at the last sample. */
   let [past, counted] = [0, events()];
 
   function currentSecond(): Second {
@@ -34,7 +34,7 @@ export function createTrafficLog(
     return next;
   }
 
-  /** Adds the events since the last sample to the current second, and the requests that run now. */
+  /** Adds the events since the last sample to the current second, and notes how many requests run now. */
   function sample(): void {
     const all = past + events();
     const running = inFlight();
@@ -55,7 +55,8 @@ export function createTrafficLog(
 
   function snapshot(): Traffic {
     sample();
-    const isKept = ({ at }: Second): boolean => at > now() - KEPT * 1000 && at <= now(); // it may be set back
+    // The clock may go back: a second that lies in the future is left out.
+    const isKept = ({ at }: Second): boolean => at > now() - KEPT * 1000 && at <= now();
     const newest = (_: unknown, back: number) => finished[(ended - 1 - back) % MOST_FINISHED] as Finished;
     return {
       inFlight: inFlight(),

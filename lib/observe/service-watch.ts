@@ -1,22 +1,22 @@
-/** Whether requests get through to the service, judged by how they ended: "verified" does not say so. */
+/** Judges by how requests end whether they get through: even a verified service may be unreachable. */
 import type { Clock } from '../clock.ts';
 import type { NoticeSink } from './notices.ts';
 
 export type ServiceWatch = ReturnType<typeof watchService>;
 
-/** Failures in a row, within `failuresWithin`, that are more than chance. */
+/** So many failures in a row, within `failuresWithin` (lib/times.ts), are more than chance. */
 const FAILURES = 3;
 
 /**
- * service_failing holds from the third failure in a row within a minute until the next answer of the service.
- * Nothing is asked of the service to learn this.
+ * Sets the notice service_failing at the third failure in a row within a minute, and clears it at the next
+ * response of the service. It only watches the requests of applications, and sends none of its own.
  */
 export function watchService(notices: NoticeSink, clock: Pick<Clock, 'monotonic' | 'times'>) {
-  /** When the last requests failed, in a row, by the monotonic clock. */
+  /** When the last requests failed, each in ms of the monotonic clock. */
   let failures: number[] = [];
   let failing: string | undefined;
   return {
-    /** A request did not get through; `reason`: an error of ours, in words. */
+    /** Call it when a request did not get through. `reason`: what went wrong, in words. */
     failed(reason: string): void {
       failures = [...failures.slice(1 - FAILURES), clock.monotonic()];
       const [first = 0, , last] = failures;
@@ -24,7 +24,7 @@ export function watchService(notices: NoticeSink, clock: Pick<Clock, 'monotonic'
       if (failing === undefined) notices.set('service_failing', reason);
       failing = reason;
     },
-    /** The service answered a request, or made a secret. */
+    /** Call it when the service has responded to a request, or has sent a secret. */
     answered(): void {
       failures = [];
       if (failing === undefined) return;
@@ -32,8 +32,8 @@ export function watchService(notices: NoticeSink, clock: Pick<Clock, 'monotonic'
       notices.clear('service_failing');
     },
     /**
-     * Why no load balancer should send requests here; undefined: it should. Some time after the last failure
-     * it should again, because only requests find out whether the service is back.
+     * Returns why load balancers should send no requests here; undefined if they should. Some time after the
+     * last failure they should send requests again: only requests find out whether the service is back.
      */
     notServing(): string | undefined {
       const since = clock.monotonic() - (failures.at(-1) ?? 0);

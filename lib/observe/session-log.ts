@@ -5,8 +5,8 @@ import { type Counters, count } from './counters.ts';
 import type { Logger, StatusOutput } from './log.ts';
 
 /**
- * Writes session events to the log, and counts each attestation once, when it has been judged to its end.
- * What to do about an error is in the line of its notice (lib/observe/notices.ts).
+ * Logs the events of a session, and counts each attestation once, when its verdict is complete. What to do
+ * about an error is in the log line of its notice (lib/observe/notices.ts).
  */
 export function sessionLog(log: Logger, counters: Counters): Observer {
   const component = 'session';
@@ -35,7 +35,7 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
         return log.info({ component, secretId, expiresAt: new Date(expiresAt).toISOString() }, message);
       }
       case 'update-failed':
-        if (event.permanent) return; // the composition root logs this error, and that the program ends
+        if (event.permanent) return; // the composition root logs this error and the end of the program
         return log.error(why, message);
       case 'step':
         return log.debug({ component }, message);
@@ -49,10 +49,10 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
 }
 
 /**
- * Logs once when the proxy is ready. If that takes longer than 3 s, it also shows what the proxy waits for:
- * on a terminal in one line that counts the seconds since the start, otherwise in a line of the log. Failures
- * have log lines of their own. On a terminal the ready line is short and for people. `statusPage`: the
- * address of the status page, if there is one.
+ * Logs once that the proxy is ready. If the start takes longer than 3 s, it also shows what the proxy waits
+ * for: on a terminal in one line that counts the seconds since the start, otherwise in a line of the log.
+ * Failures have log lines of their own. On a terminal the line of a ready proxy is short, and for people.
+ * `statusPage`: the address of the status page, if there is one.
  */
 export function reportStart(clock: Clock, log: Logger, status?: StatusOutput, statusPage?: string) {
   const startedAt = clock.monotonic();
@@ -77,7 +77,7 @@ export function reportStart(clock: Clock, log: Logger, status?: StatusOutput, st
     }
   }
 
-  /** Needs both the verification and the base URLs: attestation may be done before the port is open. */
+  /** Reports the ready proxy once the service is verified and the base URLs are known, in either order. */
   function announce(): void {
     if (done || !verified || baseUrls === undefined) return;
     done = true;
@@ -105,8 +105,8 @@ export function reportStart(clock: Clock, log: Logger, status?: StatusOutput, st
       }
     },
     /**
-     * Called when the port is open, or the socket file that `url` names. `awaitsKey`: the proxy verifies
-     * nothing before a client sends a key.
+     * Call it when the port, or the socket file that `url` names, is open. `awaitsKey`: the proxy verifies
+     * nothing before a client has sent a key.
      */
     listening(url: string, { awaitsKey }: { readonly awaitsKey: boolean }): void {
       const [, socket] = /^unix:(.*)$/s.exec(url) ?? [];
@@ -121,5 +121,5 @@ export function reportStart(clock: Clock, log: Logger, status?: StatusOutput, st
   };
 }
 
-/** A client cannot connect to an address that means all interfaces. */
+/** Addresses for "all interfaces", to which no client can connect: base URLs get localhost instead. */
 const EVERYWHERE = /\/\/(?:0\.0\.0\.0|\[::\])(?=:)/;

@@ -1,4 +1,4 @@
-/** The status page, `GET /` of the admin listener: the view in the HTML file beside this module. */
+/** Makes the status page, `GET /` of the admin listener, from the HTML file beside this module. */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,8 +9,8 @@ import { type Chart, MARKS, type Section, type Tone, type ViewRow } from './stat
 const FILE = 'status-page.html';
 
 /**
- * Returns what makes the response of a view. Reads the file: an asset of the single executable, else beside
- * this module or beside the built program. Throws if it is missing.
+ * Reads the HTML file, and returns a function that makes the response for a view. In the single executable
+ * the file is an asset; otherwise it is beside this module or the built program. Throws if it is missing.
  */
 export function loadStatusPage(): (view: readonly Section[]) => HealthResponse {
   const page = isSea() ? getAsset(FILE, 'utf8') : readFileSync(join(import.meta.dirname, FILE), 'utf8');
@@ -33,7 +33,7 @@ export function loadStatusPage(): (view: readonly Section[]) => HealthResponse {
   };
 }
 
-/** The digest of the one element of that name, for a content security policy. */
+/** The digest of the page's only element with this tag, for the content security policy. */
 function digestOf(page: string, tag: 'script' | 'style'): string {
   const [, text = ''] = page.split(new RegExp(`</?${tag}>`));
   return `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
@@ -47,7 +47,7 @@ class Html {
   }
 }
 
-/** A template: what is not HTML already becomes text in it. The only place where values enter HTML. */
+/** Tag of a template: escapes each value that is not `Html` yet. Values enter HTML nowhere else. */
 function html(parts: TemplateStringsArray, ...values: (string | Html | readonly Html[] | undefined)[]): Html {
   const markupOf = (value: (typeof values)[number]): string => {
     if (value instanceof Html) return value.markup;
@@ -57,7 +57,7 @@ function html(parts: TemplateStringsArray, ...values: (string | Html | readonly 
   return new Html(String.raw({ raw: parts }, ...values.map(markupOf)));
 }
 
-/** The content of <main>. */
+/** The content of the page's <main> element. */
 export const toHtml = (view: readonly Section[]): string => html`${view.map(sectionOf)}`.markup;
 
 function sectionOf({ id, title, note, tone, rows = [], table = [], isFolded }: Section): Html {
@@ -72,7 +72,7 @@ function sectionOf({ id, title, note, tone, rows = [], table = [], isFolded }: S
 const icon = (tone: Tone): Html =>
   html`<svg class="icon" aria-hidden="true"><use href="#icon-${tone}"/></svg>`;
 
-/** Statements first, then facts. */
+/** Shows rows with a tone (statements) first, then rows without a tone (facts). */
 const rowsOf = (rows: readonly ViewRow[]): Html =>
   html`<ul>${rows.filter(({ tone }) => tone).map(statementOf)}</ul><dl>${rows.filter(({ tone }) => !tone).map(factOf)}</dl>`;
 
@@ -82,7 +82,10 @@ const statementOf = ({ tone, label, value, more = [] }: ViewRow): Html =>
 const factOf = ({ label, value, note, chart }: ViewRow): Html =>
   html`<div><dt>${label}</dt><dd>${value} <span class="soft">${note}</span>${chart && chartOf(chart)}</dd></div>`;
 
-/** A row that opens; a failed one is open. Its id changes with its tone, so that a new failure opens it. */
+/**
+ * A row that the reader can open; a failed row starts open. The page keeps rows open by their ids, and each
+ * id contains the tone: so a row that fails anew opens.
+ */
 function linkOf({ tone = 'plain', label, value, note, more = [] }: ViewRow, section: string): Html {
   const summary = html`<summary>${icon(tone)}<b>${label}</b> <span class="soft">${value}</span></summary>`;
   const panel = html`<div class="panel card"><p class="soft">${note}</p>${rowsOf(more)}</div>`;
@@ -100,7 +103,7 @@ function tableOf(title: string, lines: readonly (readonly ViewRow[])[]): Html {
   return html`<div class="scroll card" role="region" aria-label="${title}" tabindex="0"><table><thead><tr>${headings}</tr></thead><tbody>${body}</tbody></table></div>`;
 }
 
-/** The last two minutes as a line, with the ground below it tinted; the highest value is at the top. */
+/** Draws the last two minutes as a line above a tinted area. The highest value is at the top. */
 function chartOf(chart: Chart): Html {
   const highest = Math.max(...chart.map((value = 0) => value)) || 1;
   const points = chart.flatMap((value, x) =>

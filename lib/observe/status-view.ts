@@ -1,6 +1,6 @@
 /**
- * What a status report says to a person, as sections of rows. The terminal and the status page show the same
- * view, and neither of them decides anything.
+ * Turns a status report into sections of rows for people. The terminal and the status page show the same
+ * sections, and neither of them decides anything.
  */
 import { plural, printable } from '../text.ts';
 import { titleOf } from '../verdict/chain-of-trust.ts';
@@ -9,10 +9,10 @@ import type { Finished, StatusReport } from './status-report.ts';
 
 export type Tone = StatusReport['standing']['tone'];
 
-/** How a tone looks where there is no colour. */
+/** The mark that stands for a tone where there is no colour. */
 export const MARKS = { good: '✓', warn: '!', bad: '✗', plain: '·' } as const satisfies Record<Tone, string>;
 
-/** A row with a tone is a statement, one without a fact. `more`: what belongs to the row. */
+/** A row with a tone is a statement; a row without a tone is a fact. `more`: the rows below this row. */
 export interface ViewRow {
   readonly tone?: Tone;
   readonly label: string;
@@ -22,10 +22,10 @@ export interface ViewRow {
   readonly chart?: Chart;
 }
 
-/** A value for each of the last 120 seconds, oldest first; undefined: nothing was measured in it. */
+/** A value for each of the last 120 seconds, oldest first; undefined if nothing was measured then. */
 export type Chart = readonly (number | undefined)[];
 
-/** `isFolded`: the reader asks for `more` of a row. `table`: lines of cells, all with the same labels. */
+/** `isFolded`: a row shows its `more` only when opened. `table`: lines of cells with the same labels. */
 export interface Section {
   readonly id: 'verdict' | 'notices' | 'chain' | 'traffic' | 'requests';
   readonly title: string;
@@ -36,10 +36,10 @@ export interface Section {
   readonly table?: readonly (readonly ViewRow[])[];
 }
 
-/** Characters. The reason of a notice names every client or fix, and the last one may matter most. */
+/** Limit of a text in characters: high, because the last part of a notice's reason may matter most. */
 const LONGEST_TEXT = 4_000;
 
-/** Sections without content are left out. Throws if the report is not one of this version. */
+/** Returns the sections that have content. Throws for a report that this version did not make. */
 export function viewOf(report: StatusReport): readonly Section[] {
   const parts = [verdictOf, noticesOf, chainOf, trafficOf, requestsOf];
   const sections: readonly Section[] = parts.map((part) => part(report));
@@ -47,7 +47,7 @@ export function viewOf(report: StatusReport): readonly Section[] {
   return harmless(filled) as readonly Section[];
 }
 
-/** The same value; every text in it, whoever wrote it, has no character that steers a terminal or hides. */
+/** Copies a value, and escapes in its texts every character that steers a terminal or is invisible. */
 function harmless(value: unknown): unknown {
   if (typeof value === 'string') return printable(value, LONGEST_TEXT);
   if (Array.isArray(value)) return value.map(harmless);
@@ -55,7 +55,7 @@ function harmless(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, harmless(member)]));
 }
 
-/** Whatever the state says, an expired secret protects nothing, and other roots prove nothing. */
+/** The headline. It may overrule the state: expired secrets protect nothing, custom roots prove nothing. */
 function headlineOf(report: StatusReport): readonly [tone: Tone, title: string, meaning: string] {
   const { verified, tone, title, meaning } = report.standing;
   const { epoch, verdict } = report.verification;
@@ -83,7 +83,8 @@ function verdictOf(report: StatusReport): Section {
     const more = [row('Expected', failure.expected ?? '–'), row('Found', failure.found)];
     rows.push({ tone: 'bad', label: 'Failed check', value, more });
   }
-  // The error of a failed check repeats what the check says. A later error has another code.
+  // An error with the code of the failed check would only repeat the check, so it is not shown. A later error
+  // has another code.
   if (lastError !== null && lastError.code !== failure?.code)
     rows.push({ tone: 'bad', label: 'Error', value: `${lastError.message} [${lastError.code}]` });
   if (epoch !== null) {
@@ -97,7 +98,7 @@ function verdictOf(report: StatusReport): Section {
   return { id: 'verdict', tone, title, note, rows };
 }
 
-/** The severities, and the outcomes of checks and requests, that look so; all others are plain. */
+/** Which severities, and which outcomes of checks and requests, have which tone; all others are plain. */
 const LOOKS: readonly (readonly [tone: Tone, words: readonly string[]])[] = [
   ['bad', ['critical', 'fail', 'failed', 'broken_off']],
   ['warn', ['warning', 'service_error', 'refused']],
@@ -140,11 +141,11 @@ const checkOf = ({ id, outcome, expected, found, source }: Verdict['checks'][num
   more: [row('Expected', expected), row('Found', found), row('Source', `${source}, ${id}`)],
 });
 
-/** Seconds that a chart shows, and over how many of them the rate of tokens is the average. */
+/** How many seconds a chart shows, and over how many seconds the rate of tokens is averaged. */
 const [CHARTED, RATED] = [120, 10];
 
 function trafficOf({ now, traffic: { inFlight, seconds } }: StatusReport): Section {
-  const running = Math.floor(now / 1000); // this second is not over
+  const running = Math.floor(now / 1000); // the present second, which is not over
   const known = new Map(seconds.map((second) => [second.at / 1000, second]));
   const charted = Array.from({ length: CHARTED }, (_, i) => known.get(running - CHARTED + i));
   const graph = (label: string, chart: Chart, words: (value?: number) => string, value?: string): ViewRow => {
@@ -190,7 +191,7 @@ function requestsOf({ traffic: { finished }, now, clientsFile }: StatusReport): 
   return { id: 'requests', title: 'Last requests', note, table: finished.map(cellsOf) };
 }
 
-/** As 2026-12-01 12:34:56 UTC; of ms since 1970, or of RFC 3339. */
+/** Writes a time, in ms since 1970 or in RFC 3339, as 2026-12-01 12:34:56 UTC. */
 const utc = (at: number | string): string =>
   `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 

@@ -1,6 +1,6 @@
 /**
- * The document of `GET /verification`, also a member of `GET /status`: what protects requests now, and how
- * the proxy established that. docs/verify.md lists its members.
+ * The document of `GET /verification`, which `GET /status` repeats: what protects requests now, and how the
+ * proxy has verified the service. docs/verify.md lists its members.
  */
 import type { AttestedSession } from '../session/session.ts';
 import { chainOfTrust } from '../verdict/chain-of-trust.ts';
@@ -11,10 +11,10 @@ export type VerificationDocument = Readonly<ReturnType<typeof verificationDocume
 /**
  * The document at the time `now` (ms since 1970), with times in RFC 3339 in UTC.
  *
- * `verified`: whether an epoch is in force, so that requests may be sent; a failed renewal does not end one.
- * False while the proxy stops, although it takes requests until its port closes. `epoch`: what pages show of
- * it, and not its key; null exactly if not verified. `verdict`: the last one, accepted or not; null before
- * the first. `chain`: in the order of trust.
+ * `verified`: whether an epoch is in force, so that requests may be sent. A failed renewal does not end an
+ * epoch. While the proxy stops, `verified` is false, although requests are taken until the port closes.
+ * `epoch`: the epoch without its key; null exactly if `verified` is false. `verdict`: the last verdict, also
+ * one that rejects; null before the first. `chain`: the links of the chain of trust, in their order.
  */
 export function verificationDocument(
   session: Pick<AttestedSession, 'current' | 'standing' | 'lastVerdict'>,

@@ -1,16 +1,16 @@
-/** Tool calls of a response: what is known of each, its item, and what its arguments mean. */
+/** Tool calls of a response: what the chat completion said of each, its item, and its whole arguments. */
 import { PrivatemodeError } from '../errors.ts';
 import { scanJson } from '../json/scan.ts';
 import { isObject, jsonIn } from './request-refusal.ts';
 import { type ItemStatus, newId, type ResponseContext } from './response-object.ts';
 import type { ToolOrigin } from './tools.ts';
 
-/** A tool call, as far as the chat completion has told it. */
+/** A tool call, as far as the chat completion has been read. */
 export type Call = ReturnType<ReturnType<typeof createCalls>>;
 
 /**
- * By the kind of tool: how the ids of the items begin, their type, the member that has the arguments or the
- * input, and how the types of delta and done events begin. A tool search has only the events of its item.
+ * For each kind of tool: the prefix of item ids, the type of items, the member with the arguments or the
+ * input, and the prefix of the types of delta and done events. A tool search has only the events of its item.
  */
 export const CALLS = {
   function: { prefix: 'fc', type: 'function_call', member: 'arguments', event: 'function_call_arguments' },
@@ -19,8 +19,8 @@ export const CALLS = {
 } as const;
 
 /**
- * Returns a function that makes the calls of one response, by their names and ids in chat. A client tells the
- * calls apart by `call_id`, so no two have the same.
+ * Returns a function that makes the calls of one response from their names and ids in the chat completion. A
+ * client tells calls apart by `call_id`, so each call gets an id that no other has.
  */
 export function createCalls({ origins }: ResponseContext) {
   const taken = new Set<unknown>(['']);
@@ -29,7 +29,7 @@ export function createCalls({ origins }: ResponseContext) {
     const call_id = typeof callId === 'string' && !taken.has(callId) ? callId : newId('call');
     taken.add(call_id);
     const id = newId(CALLS[origin.kind].prefix);
-    // `sent`: characters of the arguments that deltas have sent.
+    // `sent`: how many characters of the arguments deltas have sent.
     const told = { args: '', sent: 0 };
     return { chatName, origin, id, call_id, place: { item_id: id, output_index: index }, index, ...told };
   };
@@ -46,14 +46,14 @@ export function callItem({ id, call_id, origin }: Call, status: ItemStatus, valu
   return { id, type, call_id, execution: 'client', arguments: args, status };
 }
 
-/** Arguments that stand for no arguments. */
+/** The text that some models send in place of empty arguments. */
 const NONE = 'null';
 
 /**
- * Adds a piece of the arguments. Returns those that no delta has sent yet, and counts them as sent: all
- * arguments before the first delta, then the piece alone. Returns nothing while the arguments may still
- * become NONE, and for a custom tool, whose input is read when its arguments are complete. After the first
- * delta it does not read `args`, because V8 would join all its pieces anew for each reading.
+ * Adds a piece to the arguments. Returns the text of the next delta, and counts it as sent: before the first
+ * delta all arguments, later the piece alone. Returns an empty text while the arguments may still become
+ * NONE, and for custom tools, whose input is read only from complete arguments. After the first delta it does
+ * not read `args`, because V8 would join all pieces anew for each reading.
  */
 export function unsent(call: Call, piece: string): string {
   call.args += piece;
@@ -64,8 +64,8 @@ export function unsent(call: Call, piece: string): string {
 }
 
 /**
- * The arguments of a function, or the input of a custom tool, once they are complete. Some models send no
- * arguments, or NONE, where they mean an object without members. Throws stream_unfinished if they were cut.
+ * The arguments of a function, or the input of a custom tool, once they are complete. Some models send
+ * nothing, or NONE, for an object without members. Throws stream_unfinished if the arguments were cut.
  */
 export function wholeArguments({ args, origin }: Call): string {
   const plain = args === '' || args === NONE ? '{}' : args;
@@ -75,13 +75,13 @@ export function wholeArguments({ args, origin }: Call): string {
 }
 
 /**
- * Whether the text begins a JSON object and ends before the object does. Other texts pass: the model may have
- * got its JSON wrong, and then it reads what the tool says.
+ * Whether the text begins a JSON object but ends before the object does. No other text counts as cut: the
+ * model may have written wrong JSON, and then it reads what the tool says about it.
  */
 function isCut(args: string): boolean {
   if (!/^\s*\{/.test(args)) return false;
   try {
-    // In a list, because the scan restricts the names of members at the top.
+    // The text is scanned as an element of a list, because at the top level the scan restricts member names.
     return scanJson(Buffer.from(`[${args}`), { array: true, partial: true }).members.length === 0;
   } catch {
     return false;
@@ -90,17 +90,18 @@ function isCut(args: string): boolean {
 
 const BEGIN = /^\s*\{\s*"input"\s*:\s*"/;
 /**
- * The rest of the arguments, from the quote that ends the input; without the group, they were cut. Another
- * quote behind it would mean that the input has quotes of its own, which the model did not escape.
+ * Matches the rest of the arguments, from the quote that ends the input. Without its group, the arguments
+ * were cut. No second quote may follow: it would mean that the model did not escape the quotes in the input.
  */
 const END = /^"\s*(?:,\s*)?(\}[^"]*)?$/;
 const ESCAPES = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/g;
 
 /**
- * The input in the arguments `{"input":"…"}` of the function that stands for a custom tool; undefined if they
- * were cut. Models write JSON that is almost valid. So in the string, a control character stands for itself,
- * and so does the backslash of an invalid escape (`\d`). If the arguments hold no input, or more than one,
- * they themselves are the input: the application's tool says what is wrong with it, and the model reads that.
+ * The input in the arguments `{"input":"…"}` of the function that stands for a custom tool; undefined if the
+ * arguments were cut. Models write JSON that is almost valid. So a control character in the string stands for
+ * itself, and so does the backslash of an invalid escape (`\d`). If the arguments hold no input, or more than
+ * one, the arguments themselves are the input: the application's tool says what is wrong, and the model reads
+ * it.
  */
 function inputIn(args: string): string | undefined {
   const json = jsonIn(args);

@@ -1,12 +1,12 @@
-/** Translates the content of items into that of messages of a chat completion. */
+/** Translates the content of items into the content of chat messages. */
 import { type Placed, untranslatable } from './request-refusal.ts';
 
-/** The content of a message in the form of chat. */
+/** The content of a message, in the form that a chat completion takes. */
 export type ChatContent = string | readonly object[];
 
 const textPart = (text: string) => ({ type: 'text', text });
 
-/** Translates a part of content, by its type. */
+/** How each type of part is translated. */
 const PARTS: ReadonlyMap<unknown, (part: Placed) => object> = new Map([
   ['input_text', (part) => textPart(part.at('text').string)],
   ['output_text', (part) => textPart(part.at('text').string)],
@@ -20,11 +20,11 @@ function imagePart(part: Placed): object {
     throw file.unsupported('the service stores no files', 'Send the image itself as image_url.');
   const url = part.at('image_url').string;
   const detail = part.at('detail').value ?? undefined;
-  // Chat does not know "original".
+  // The API of chat completions does not know the detail "original".
   return { type: 'image_url', image_url: { url, detail: detail === 'original' ? 'high' : detail } };
 }
 
-/** Content in the form of chat. A single text becomes a string, and no parts at all an empty one. */
+/** Content as a chat completion takes it. A single text becomes a string, an empty list an empty string. */
 export function contentAt(place: Placed): ChatContent {
   if (typeof place.value === 'string') return place.value;
   if (!Array.isArray(place.value)) throw place.invalid('a string, or an array of parts');
@@ -49,15 +49,15 @@ export function textAt(place: Placed): string {
   return texts.join('\n');
 }
 
-/** Several contents as one. */
+/** Joins several contents into one. */
 export const joined = (contents: readonly ChatContent[]): ChatContent =>
   contents.every((content) => typeof content === 'string')
     ? contents.join('\n')
     : contents.flatMap((content) => (typeof content === 'string' ? textPart(content) : content));
 
 /**
- * Marks instructions that come in the middle of a conversation, for a message of the user. Several model
- * templates fail at a system message there, or drop it.
+ * Marks instructions from the middle of a conversation, so that a message of the user can hold them. Several
+ * model templates fail at a system message there, or drop it.
  */
 export function asApplication(content: ChatContent): ChatContent {
   const [before, after] = ['<application_instructions>\n', '\n</application_instructions>'];

@@ -1,28 +1,28 @@
 /**
  * Keeps numbers as they are written, although they pass through JSON.parse and JSON.stringify: a schema may
- * hold 18446744073709551615, which a double does not. Each such number is a list with a secret mark while the
- * request is translated. It is a list, so that it is refused wherever a text or an object is expected.
+ * hold 18446744073709551615, which a double cannot hold. During the translation, a list with a secret mark
+ * stands for each such number. A list is refused wherever a text or an object is expected.
  */
 import { randomBytes } from '../crypto/random.ts';
 import type { Member } from '../json/scan.ts';
 import { tooLarge } from './request-refusal.ts';
 
-/** Bytes of a text that is parsed in one go, as in chat (lib/pipeline/media-urls.ts). */
+/** Limit of a text that is parsed in one go, in bytes, as for chat requests (lib/pipeline/media-urls.ts). */
 const LONGEST = 32 * 1024 * 1024;
-/** Such numbers in one request. Each becomes three values. */
+/** Limit for the numbers of one request that a double cannot hold. Each becomes three values. */
 const MOST_NUMBERS = 20_000;
-/** Nobody can guess it, so no text of the client can look like a number. */
+/** Length of the mark. Nobody can guess the mark, so no text of the client can look like a number. */
 const MARK_BYTES = 16;
 
 export class ExactNumbers {
   readonly #mark = randomBytes(MARK_BYTES).toString('hex');
-  /** Also finds a number whose list was written into a string, where its quotes are escaped. */
+  /** Finds marked numbers, also in lists that were written into a string, where quotes are escaped. */
   readonly #pattern = new RegExp(`\\[\\[\\\\*"${this.#mark}([^"\\\\]+)\\\\*"\\]\\]`, 'g');
   #count = 0;
 
   /**
-   * The value of a member, or of an element, of the text `bytes`. The scan has bounded how much is in it.
-   * Throws body_too_large if it is too long, or for too many numbers that a double does not hold.
+   * Parses a member, or an element, of the JSON text `bytes`. The scan has limited the values in the text.
+   * Throws body_too_large if the member is too long, or has too many numbers that a double cannot hold.
    */
   parse(name: string, bytes: Buffer, { start, end, numbers }: Member): unknown {
     if (end - start > LONGEST) throw tooLarge(name, `more than ${LONGEST} bytes`);
@@ -40,7 +40,7 @@ export class ExactNumbers {
     return JSON.parse(text + bytes.toString('utf8', from, end));
   }
 
-  /** The JSON text of a value. Numbers that `parse` put into it are written as they came. */
+  /** The JSON text of a value. It holds the numbers that `parse` replaced as they were written. */
   stringify(value: unknown): string {
     const text = JSON.stringify(value);
     return this.#count === 0 ? text : text.replace(this.#pattern, '$1');

@@ -36,7 +36,7 @@ export function* addItem(messages: Messages, item: Placed): Generator<undefined,
   }
 }
 
-/** The text of reasoning that this translation sealed counts only without `content`; others' is left out. */
+/** Adds the `content` of reasoning, or else the text that this translation put into `encrypted_content`. */
 function reasoning(messages: Messages, item: Placed): void {
   const content = item.at('content');
   const parts = content.isSet ? content.list : [];
@@ -45,7 +45,7 @@ function reasoning(messages: Messages, item: Placed): void {
   if (text !== undefined) messages.reason(text);
 }
 
-/** The search, if the application runs it itself: one that the service runs would have no `call_id`. */
+/** Refuses a tool search that the application does not run itself: such a search would have no `call_id`. */
 function ofClient(item: Placed): Placed {
   if (item.object['execution'] === 'client') return item;
   const remedy = 'Send the searches of the application only.';
@@ -53,9 +53,9 @@ function ofClient(item: Placed): Placed {
 }
 
 /**
- * The arguments of an earlier call. The service parses them, and refuses the whole conversation if they are
- * neither empty nor a JSON object. So others are put into one: the model still reads what it wrote, above
- * what the tool said of it.
+ * The arguments of an earlier call. The service refuses a whole conversation with arguments that are neither
+ * empty nor a JSON object. So any others are put into an object: the model still reads what it wrote, and
+ * then what the tool said about it.
  */
 function* argumentsOf(args: unknown): Generator<undefined, string> {
   if (isObject(args)) return JSON.stringify(args);
@@ -65,7 +65,7 @@ function* argumentsOf(args: unknown): Generator<undefined, string> {
 
 function* isObjectText(text: string): Generator<undefined, boolean> {
   try {
-    // In a list, because the scan restricts the names of members at the top.
+    // The text is scanned as an element of a list, because at the top level the scan restricts member names.
     const { members } = yield* scanInTurns(Buffer.from(`[${text}]`), { array: true });
     return members.length === 1 && members[0]?.kind === 'object';
   } catch {

@@ -3,14 +3,14 @@ import { asApplication, type ChatContent, contentAt, joined, textAt } from './co
 import type { Placed } from './request-refusal.ts';
 import { originAt, type ToolOrigin, type Tools } from './tools.ts';
 
-/** What the assistant said and called before it waited for results, and these: one message and one each. */
+/** A turn of the assistant: one message with its texts and calls, and a message for each call's result. */
 class Turn {
   readonly reasoning: string[] = [];
   readonly texts: ChatContent[] = [];
   readonly calls: object[] = [];
   readonly results: object[] = [];
 
-  /** Adds what was taken for a later turn. */
+  /** Adds a later turn, which turned out to be a part of this turn. */
   join(later: Turn): void {
     for (const list of ['reasoning', 'texts', 'calls', 'results'] as const)
       this[list].push(...(later[list] as never[]));
@@ -30,25 +30,25 @@ class Turn {
 }
 
 /**
- * Makes the messages of the items, which are added in their order. A chat completion demands that the results
- * of calls follow the one message that has the calls, with nothing between. Items come in other orders: what
- * the assistant says or calls until the last result of a turn is of that turn, and what others say until then
- * stands behind the results. The leading instructions are one message.
+ * Turns items, which are added in their order, into messages. In a chat completion the results of calls must
+ * directly follow the one message that has the calls, but items come in other orders. So what the assistant
+ * says or calls until the last result of a turn joins that turn. What others say before that result moves
+ * behind the results. The leading instructions become one message.
  */
 export class Messages {
   readonly tools: Tools;
-  /** The leading ones. */
+  /** Texts of the instructions that stand before everything else. */
   readonly instructions: string[] = [];
   readonly #entries: (Turn | object)[] = [];
-  /** The places in `#entries` of the turns with calls that have no result yet, by the ids of these calls. */
+  /** The index in `#entries` of the turn of each call without a result, by the id of the call. */
   readonly #waiting = new Map<string, number>();
-  #reasoning: string[] = []; // for what the assistant says next
+  #reasoning: string[] = []; // reasoning of what the assistant says next
 
   constructor(tools: Tools) {
     this.tools = tools;
   }
 
-  /** All messages. */
+  /** All messages of the chat request. */
   list(): object[] {
     const leading = this.instructions.length > 0;
     const system = leading ? [{ role: 'system', content: this.instructions.join('\n\n') }] : [];
@@ -82,7 +82,7 @@ export class Messages {
     this.#waiting.set(id, this.#entries.length - 1);
   }
 
-  /** Adds a result. That of no call, or a second one, stays where it stands. */
+  /** Adds the result of a call. A result without a call, and a second result, stay where they stand. */
   output(item: Placed, content: ChatContent): void {
     const id = item.at('call_id').word;
     const message = { role: 'tool', tool_call_id: id, content };
@@ -107,13 +107,13 @@ export class Messages {
     this.#reasoning = [];
   }
 
-  /** The turn that is last and has no results. */
+  /** The last entry, if it is a turn without results. */
   #open(): Turn | undefined {
     const last = this.#entries.at(-1);
     return last instanceof Turn && last.results.length === 0 ? last : undefined;
   }
 
-  /** Two texts without a call stay two messages. An empty one says nothing. */
+  /** Adds a text of the assistant. Two texts without a call stay two messages; an empty text adds nothing. */
   #say(content: ChatContent): void {
     const isEmpty = content.length === 0;
     const open = this.#open();
@@ -122,7 +122,7 @@ export class Messages {
     if (!isEmpty) turn.texts.push(content);
   }
 
-  /** The turn to which the assistant adds, by default a new one. */
+  /** Returns the turn to which the assistant adds, a new one by default, and gives it pending reasoning. */
   #goOn(open?: Turn): Turn {
     const turn = open ?? new Turn();
     if (open === undefined) this.#entries.push(turn);

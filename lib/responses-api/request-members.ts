@@ -5,7 +5,7 @@
 import type { Member } from '../json/scan.ts';
 import { Placed, type PlainObject, RequestRefusal } from './request-refusal.ts';
 
-/** The kind of every member that is taken. An unknown one is refused, a null counts as absent. */
+/** The JSON kind of every member that is taken. Unknown members are refused; null counts as absent. */
 const KINDS: ReadonlyMap<string, string> = new Map(
   [
     ['string', 'model user safety_identifier service_tier cache_salt'],
@@ -18,7 +18,7 @@ const KINDS: ReadonlyMap<string, string> = new Map(
   ].flatMap(([kind = '', names = '']) => names.split(' ').map((name): [string, string] => [name, kind])),
 );
 
-/** Members that keep their names in chat. Others are translated, or stay in the proxy. */
+/** Members that keep their names in the chat request. Others are translated, or stay in the proxy. */
 const SAME = [
   ...['model', 'user', 'safety_identifier', 'service_tier', 'cache_salt'],
   ...['stream', 'parallel_tool_calls', 'temperature', 'top_p'],
@@ -42,8 +42,8 @@ const REFUSED: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
- * Names of members that an error may repeat. They come from the application, so a longer or stranger one is
- * not repeated.
+ * Names of members that an error may quote. The application chose the names, so longer and unusual ones are
+ * not quoted.
  */
 const QUOTABLE = /^\w{1,64}$/;
 
@@ -79,7 +79,7 @@ export function demandSupported(request: Placed): void {
   if (!isCount) throw request.at('max_output_tokens').invalid('an integer from 0');
 }
 
-/** The service's words for reasoning effort, by those of the API. */
+/** The service's words for reasoning effort, by the words of the Responses API. */
 const EFFORTS: ReadonlyMap<unknown, string> = new Map([
   ...['none', 'minimal', 'low'].map((effort): [string, string] => [effort, 'low']),
   ['medium', 'medium'],
@@ -102,7 +102,7 @@ export function chatOf(request: Placed): PlainObject {
   return { ...chat, reasoning_effort: known };
 }
 
-/** Chat's `response_format`; nothing for plain text. */
+/** The member `response_format` of the chat request; no member for plain text. */
 function formatOf(format: Placed): PlainObject {
   const { type, description, strict } = format.object;
   if (type === 'text') return {};
@@ -117,7 +117,7 @@ const NULLS = [
   ...['access_programs', 'conversation', 'instructions', 'max_output_tokens', 'max_tool_calls'],
   ...['previous_response_id', 'prompt', 'prompt_cache_key', 'prompt_cache_retention', 'safety_identifier'],
 ];
-/** Members of the Response object, as they are if the request does not set them. */
+/** Values of members of the Response object that the request does not set. */
 const DEFAULTS = {
   ...Object.fromEntries(NULLS.map((name) => [name, null])),
   metadata: {},
@@ -134,8 +134,8 @@ const DEFAULTS = {
   user: undefined,
 };
 /**
- * Members of the Response object that it has whatever the request says: nothing is stored, and what
- * `moderation` asks for is not done.
+ * Members of the Response object that no request changes: nothing is stored or runs in the background, and
+ * nothing is moderated.
  */
 const FIXED = { background: false, moderation: null, store: false };
 

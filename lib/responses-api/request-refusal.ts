@@ -1,14 +1,14 @@
-/** The errors of a request that cannot be translated, and the places in it that they name. */
+/** The errors of requests that cannot be translated, and the places in a request that they name. */
 import { PrivatemodeError } from '../errors.ts';
 
-/** A 400 of the Responses API, with its `code`. `param`: the place, such as `input[3].content[0]`. */
+/** An error 400 of the Responses API. `param`: the place in the request, as `input[3].content[0]`. */
 export class RequestRefusal extends PrivatemodeError {
   constructor(code: string, param: string, message: string, remedy: string) {
     super('not_supported', message, { remedy, api: { param, code } });
   }
 }
 
-/** A 413. `what` completes the sentence "… has". */
+/** An error 413. `what` completes the sentence "the request has …". */
 export const tooLarge = (param: string, what: string) =>
   new PrivatemodeError('body_too_large', `the ${param} has ${what}`, {
     remedy: 'Send smaller texts and images, and fewer items.',
@@ -20,7 +20,7 @@ export type PlainObject = Readonly<Record<string, unknown>>;
 export const isObject = (value: unknown): value is PlainObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The value of a JSON text; undefined if it is none. */
+/** The value of a JSON text; undefined if the text is not JSON. */
 export function jsonIn(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -29,12 +29,12 @@ export function jsonIn(text: string): unknown {
   }
 }
 
-/** A value of the request, and its place. What is read as another kind is refused, and never quoted. */
+/** A value of the request, with its place. To read it as another kind throws; the error never quotes it. */
 export class Placed {
   readonly name: string;
   readonly value: unknown;
 
-  /** `name`: empty for the whole request. */
+  /** `name`: the place, such as `input[3]`; empty for the whole request. */
   constructor(name: string, value: unknown) {
     this.name = name;
     this.value = value;
@@ -50,7 +50,7 @@ export class Placed {
     return new RequestRefusal('invalid_value', this.name, message, `Send ${expected}.`);
   }
 
-  /** Null counts as absent. */
+  /** Whether the request sets the value. Null counts as absent. */
   get isSet(): boolean {
     return this.value !== undefined && this.value !== null;
   }
@@ -60,7 +60,7 @@ export class Placed {
     return this.value;
   }
 
-  /** A text that is not empty. */
+  /** Returns the value if it is a text that is not empty; throws otherwise. */
   get word(): string {
     if (this.string === '') throw this.invalid('a text that is not empty');
     return this.string;
@@ -76,7 +76,7 @@ export class Placed {
     return this.value.map((value, k) => new Placed(`${this.name}[${k}]`, value));
   }
 
-  /** A member of this object. */
+  /** The value of a member of this object, with its place. */
   at(member: string): Placed {
     return new Placed(this.name === '' ? member : `${this.name}.${member}`, this.object[member]);
   }
@@ -85,7 +85,7 @@ export class Placed {
 const STORED = 'Set `store: false` in the client, so that it sends the items themselves: nothing is stored.';
 const AS_TOOL = 'Define the tool as a function or a custom tool.';
 const AS_TEXT = 'Send what it held as text, as a call with its output, or as an image.';
-/** Types of the API that have no translation, by what to do instead. AS_TEXT is also for unknown ones. */
+/** Remedies for types of the API that have no translation. AS_TEXT is also the remedy for unknown types. */
 const INSTEAD: readonly (readonly [remedy: string, types: RegExp])[] = [
   [STORED, /^item_reference$/],
   ['Send the conversation itself.', /^compaction(?:_trigger)?$/],
@@ -100,7 +100,7 @@ const INSTEAD: readonly (readonly [remedy: string, types: RegExp])[] = [
   ],
 ];
 
-/** The refusal of an item or a part. Its type is named only if the API has it: no word of the client is. */
+/** The refusal of an item or a part. It names only types of the API, never a word of the client. */
 export function untranslatable(what: 'an item' | 'a part', place: Placed): RequestRefusal {
   const type = place.at('type');
   const known = INSTEAD.find(([, types]) => typeof type.value === 'string' && types.test(type.value));

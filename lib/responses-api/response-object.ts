@@ -5,11 +5,11 @@ import type { ToolOrigin } from './tools.ts';
 
 /** What the response needs to know of its request. */
 export interface ResponseContext {
-  /** The model that was asked for. */
+  /** The model that the request asks for. */
   readonly model: string;
   /** Members of the Response object that repeat the request, as JSON text without the braces. */
   readonly echo: string;
-  /** The application's tools, by their names in chat. */
+  /** The application's tools, by the names of the functions that stand for them. */
   readonly origins: ReadonlyMap<string, ToolOrigin>;
   /** Whether reasoning items have `encrypted_content`. */
   readonly sealsReasoning: boolean;
@@ -20,15 +20,15 @@ export const newId = (prefix: string): string => `${prefix}_${randomBytes(12).to
 
 export type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
 
-/** Of a message or of reasoning. Its text grows with each piece, and each piece becomes an event. */
+/** A part of a message or of reasoning. Its text grows piece by piece, and each piece becomes an event. */
 export interface Part {
   readonly type: 'output_text' | 'refusal' | 'reasoning_text';
-  /** Members of all its events. */
+  /** Members that every event of the part contains. */
   readonly place: object;
   text: string;
 }
 
-/** The item of a message, or of reasoning. */
+/** An item of the response: a message, or reasoning. */
 export interface TextItem {
   readonly kind: 'reasoning' | 'message';
   readonly id: string;
@@ -36,7 +36,7 @@ export interface TextItem {
   readonly parts: Part[];
 }
 
-/** The text of a part, and what the types of the API demand beside it. */
+/** The text of a part, with the members that the types of the API demand beside it. */
 export const partText = ({ type, text }: Part): object =>
   type === 'output_text' ? { text, logprobs: [] } : { [type === 'refusal' ? type : 'text']: text };
 
@@ -47,22 +47,24 @@ export const partItem = (part: Part): object => ({
 });
 
 /**
- * Begins the `encrypted_content` of reasoning items. The text follows in an encoding that only this
- * translation reads back. The encoding keeps no secret of the client.
+ * Begins the `encrypted_content` of reasoning items. The text follows in base64, which only this translation
+ * reads back. The text is not encrypted, because it is no secret from the client.
  */
 const MARK = 'privatemode.1.';
 
 export const writeReasoning = (text: string): string =>
   MARK + Buffer.from(JSON.stringify(text)).toString('base64');
 
-/** The text that `writeReasoning` encoded; undefined for what others wrote, which nobody here can read. */
+/** The text that `writeReasoning` encoded; undefined for content of others, which cannot be read here. */
 export function readReasoning(content: unknown): string | undefined {
   if (typeof content !== 'string' || !content.startsWith(MARK)) return undefined;
   const text = jsonIn(Buffer.from(content.slice(MARK.length), 'base64').toString('utf8'));
   return typeof text === 'string' ? text : undefined;
 }
 
-/** `seals`: whether reasoning has `encrypted_content`. Reasoning is over before a response can be cut. */
+/**
+ * `seals`: whether reasoning gets `encrypted_content`. Reasoning is complete even if the response was cut.
+ */
 export function textItem({ kind, id, parts }: TextItem, status: ItemStatus, seals = false): object {
   const content = parts.map(partItem);
   if (kind === 'message') return { id, type: 'message', role: 'assistant', status, content };
@@ -76,7 +78,7 @@ const count = (from: unknown, name: string): number => {
   return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : 0;
 };
 
-/** Token usage in the form of the API; undefined while there is none, for its types know no null. */
+/** Token usage in the form of the API; undefined without usage, because the API has no null for it. */
 function usageOf(usage: unknown): object | undefined {
   if (!isObject(usage)) return undefined;
   const { prompt_tokens_details: input, completion_tokens_details: output } = usage;
@@ -91,14 +93,14 @@ function usageOf(usage: unknown): object | undefined {
 
 export interface ResponseState {
   readonly status: 'in_progress' | 'completed' | 'incomplete' | 'failed';
-  /** Why it is incomplete. */
+  /** Why the response is incomplete. */
   readonly reason?: string | undefined;
   readonly output?: readonly object[];
   readonly usage?: unknown;
   readonly error?: { readonly code: string; readonly message: string };
 }
 
-/** Makes what writes one Response object in its states, as JSON. `created`, `model`: those of the chat. */
+/** Returns a function that writes a Response object as JSON. `created`, `model`: of the chat completion. */
 export function responseWriter({ model: asked, echo }: ResponseContext, { created, model }: PlainObject) {
   const now = (): number => Math.floor(Date.now() / 1000);
   const id = newId('resp');

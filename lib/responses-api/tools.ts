@@ -1,32 +1,29 @@
-/**
- * Translates the tools of a request into the functions of a chat completion, under names that lead back to
- * the tools.
- */
+/** Translates tools into functions of a chat completion, under names that lead back to the tools. */
 import { sha256 } from '#crypto';
 import { Placed, type PlainObject } from './request-refusal.ts';
 
-/** A tool of the application, as its calls name it. */
+/** A tool of the application, as calls in the Responses API name it. */
 export interface ToolOrigin {
   readonly kind: 'function' | 'custom' | 'tool_search';
   readonly name: string;
   readonly namespace?: string | undefined;
 }
 
-/** Names that the service accepts. */
+/** Names of functions that the service accepts. */
 const VALID_NAME = /^[\w-]{1,64}$/;
-/** Characters of such a name that come from the tool's own; bytes of a digest, which has two for each. */
+/** A name that is replaced keeps this many of its characters, and gets a digest of this many bytes in hex. */
 const READABLE_LENGTH = 47;
 const DIGEST_BYTES = 8;
 
 /**
- * Tools of one request, including the types of hosted tools and the tools that only earlier calls name. Each
- * is kept until the response has ended.
+ * Limit for the tools of one request. Types of hosted tools, and tools that only earlier calls name, count
+ * too: each is kept until the response has ended.
  */
 const MOST_TOOLS = 1024;
-/** Bytes of a namespace, and of a name; both are hashed and compared. */
+/** Limit for a namespace, and for a name, in bytes: both are hashed and compared. */
 const MOST_NAME_BYTES = 256;
 
-/** The one parameter of a custom tool. */
+/** The parameters of the function that stands for a custom tool: one text. */
 const CUSTOM_PARAMETERS = {
   type: 'object',
   properties: { input: { type: 'string' } },
@@ -49,21 +46,21 @@ function demandShort(place: Placed, word = ''): void {
 }
 
 export class Tools {
-  /** The tools by their names in chat, including those that only earlier calls name. */
+  /** The tools by the names of their functions, including tools that only earlier calls name. */
   readonly origins = new Map<string, ToolOrigin>();
   /** Types of the hosted tools that were left out. */
   readonly hosted = new Set<string>();
   /** Function tools of the chat request by their names, in the order in which they were added. */
   readonly #functions = new Map<string, PlainObject>();
-  readonly #names = new Map<string, string>(); // in chat, by keyOf
+  readonly #names = new Map<string, string>(); // names of functions, by keyOf
 
   /**
-   * Adds a list of tools, and returns their names in chat. If a tool is defined twice, the first definition
-   * counts.
+   * Adds a list of tools, and returns the names of their functions. If a tool is defined twice, the first
+   * definition counts.
    */
   add(tools: Placed): readonly string[] {
     const list = tools.list;
-    // Functions get their names first, so that they can keep them.
+    // Functions are named first, so that no tool of another kind takes one of their names.
     for (const tool of list) {
       const { type, name } = tool.object;
       if (type === 'function' && typeof name === 'string')
@@ -109,15 +106,15 @@ export class Tools {
     return name;
   }
 
-  /** Throws a RequestRefusal if the request has as many tools as it may have. */
+  /** Throws a RequestRefusal if the request already has as many tools as it may have. */
   #demandRoom(place: Placed): void {
     if (this.#names.size + this.hosted.size < MOST_TOOLS) return;
     throw place.invalid(`at most ${MOST_TOOLS} different tools, those that earlier calls name among them`);
   }
 
   /**
-   * The name of a tool in chat; the same tool gets the same name. Throws a RequestRefusal that names the
-   * place if the request has too many tools, if the name or namespace is too long, or if another tool has
+   * The name of the function for a tool; the same tool gets the same name. Throws a RequestRefusal that names
+   * the place if the request has too many tools, if the name or namespace is too long, or if another tool has
    * the name.
    */
   nameOf(place: Placed, origin: ToolOrigin): string {
@@ -130,7 +127,7 @@ export class Tools {
     this.#demandRoom(place);
     let chosen = namespace === undefined ? name : `${namespace}__${name}`;
     if (!VALID_NAME.test(chosen) || this.origins.has(chosen)) {
-      // The same in every request, or prompt caches miss.
+      // The replaced name is the same in every request, because a new one would miss the prompt cache.
       const digest = Buffer.from(sha256(Buffer.from(key))).toString('hex', 0, DIGEST_BYTES);
       chosen = `${chosen.slice(0, READABLE_LENGTH).replace(/[^\w-]/g, '_')}_${digest}`;
     }
@@ -140,7 +137,7 @@ export class Tools {
     return chosen;
   }
 
-  /** The functions of the chat request, and its `tool_choice`. Asked for when all tools have been added. */
+  /** The functions of the chat request, and its `tool_choice`. Call it when all tools have been added. */
   chosen(choice: Placed): readonly [functions: readonly PlainObject[], choice?: unknown] {
     const functions = [...this.#functions.values()];
     if (!choice.isSet || ['auto', 'none', 'required'].includes(choice.value as string)) {
@@ -166,8 +163,8 @@ export class Tools {
   }
 
   /**
-   * The name in chat of the tool that a choice names. Throws a RequestRefusal if no such tool was added, or
-   * if the tool is hosted.
+   * The name of the function for the tool that a choice names. Throws a RequestRefusal if no such tool was
+   * added, or if the tool is hosted.
    */
   #find(choice: Placed): string {
     const { type } = choice.object;

@@ -18,15 +18,15 @@ import {
   textItem,
 } from './response-object.ts';
 
-/** Characters of texts, arguments and items that one response may have: they are kept for its last events. */
+/** Limit for the characters of texts, arguments and items in one response: all are kept until its end. */
 const MOST_TEXT = 16 * 1024 * 1024;
-/** Characters that each piece counts beside its own: V8 keeps the pieces of a text that grows. */
+/** Each piece counts as this many characters more than it has: V8 keeps every piece of a growing text. */
 const PIECE = 16;
 
 const tooLarge = () =>
   new PrivatemodeError('response_too_large', 'the response is too large for a translation');
 
-/** Why a response is incomplete, by its `finish_reason`; undefined: it is complete. Others are failures. */
+/** Why a response is incomplete, by `finish_reason`; undefined: it is complete. Other reasons: it failed. */
 const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([
   ['stop', undefined],
   ['tool_calls', undefined],
@@ -35,8 +35,8 @@ const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([
 ]);
 
 /**
- * `error.code` of a Response, by the `code` of an error of the service: its status, or the code for a full
- * context window. Default: `server_error`.
+ * The `error.code` of a Response, by the `code` in an error of the service: an HTTP status, or the code for a
+ * full context window. Every other code becomes `server_error`.
  */
 const ERROR_CODES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   [400, 'invalid_prompt'],
@@ -50,21 +50,21 @@ const isText = (value: unknown): value is string => typeof value === 'string' &&
 
 /**
  * Translates one chat completion. An agent runs a tool as soon as the item of its call is done, whatever
- * comes later. So the calls and the message are done only in `accept`, which says that the chat completion
- * was whole; a failure before `accept` leaves them open.
+ * comes later. So calls and message become done only in `accept`, which is called once the chat completion
+ * was whole. After a failure before `accept` they stay open.
  */
 export class ChatTranslation implements EventSink {
   /** The last Response object, as JSON. */
   response = '';
-  /** Events written so far; also the number of the next one. */
+  /** Number of events written so far, and so the sequence number of the next event. */
   events = 0;
-  #out = ''; // written since the last take
+  #out = ''; // events written since the last `take`
   #isOver = false;
   size = 0; // characters that are kept; see MOST_TEXT
-  #asJson: ReturnType<typeof responseWriter> | undefined; // undefined: nothing has been written
+  #asJson: ReturnType<typeof responseWriter> | undefined; // undefined until something is written
   readonly #items: (TextItem | Call)[] = []; // by output_index
-  readonly #texts: { reasoning?: TextItem | undefined; message?: TextItem } = {}; // to which pieces are added
-  readonly #calls = new Map<unknown, Call>(); // by the index in chat
+  readonly #texts: { reasoning?: TextItem | undefined; message?: TextItem } = {}; // the items still open
+  readonly #calls = new Map<unknown, Call>(); // by their index in the chat completion
   #finish: unknown;
   #usage: unknown;
   readonly #context: ResponseContext;
@@ -81,7 +81,7 @@ export class ChatTranslation implements EventSink {
     return Buffer.from(text);
   }
 
-  /** `members`: those after the type and the number, as JSON text without the braces. */
+  /** Writes an event. `members`: those after type and sequence number, as JSON text without the braces. */
   #write(type: string, members: string): void {
     const rest = members && `,${members}`;
     this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events}${rest}}\n\n`;
@@ -104,7 +104,7 @@ export class ChatTranslation implements EventSink {
     this.#write(`response.${event}`, `"response":${this.response}`);
   }
 
-  /** Takes a chunk that chat has accepted. Throws response_malformed and response_too_large. */
+  /** Takes a checked chunk of the chat completion. Throws response_malformed and response_too_large. */
   chunk(chunk: PlainObject): void {
     this.#begin(chunk);
     this.#usage = chunk['usage'] ?? this.#usage;
@@ -115,7 +115,7 @@ export class ChatTranslation implements EventSink {
   }
 
   #delta({ content, refusal, tool_calls: calls, reasoning, reasoning_content }: PlainObject): void {
-    const thought = reasoning ?? reasoning_content; // the service sends the same under two names
+    const thought = reasoning ?? reasoning_content; // the service sends reasoning under two names
     if (isText(thought)) this.#text('reasoning_text', thought);
     if (isText(content)) this.#text('output_text', content);
     if (isText(refusal)) this.#text('refusal', refusal);
@@ -123,7 +123,7 @@ export class ChatTranslation implements EventSink {
   }
 
   #add<Item extends TextItem | Call>(item: Item, shown: object): Item {
-    this.#hold(JSON.stringify(shown)); // the service chooses how many there are, and the names of calls
+    this.#hold(JSON.stringify(shown)); // the service chooses the number of items, and the names of calls
     this.#event('response.output_item.added', { output_index: item.index, item: shown });
     this.#items.push(item);
     return item;
@@ -208,9 +208,9 @@ export class ChatTranslation implements EventSink {
   }
 
   /**
-   * Says that the chat completion was whole: now, and only now, the calls and the message are done. Throws
-   * stream_unfinished if the service ended the completion in a way that the API does not know, or cut the
-   * arguments of a call; response_too_large. If it throws, nothing is done.
+   * Ends the Response after a whole chat completion: now, and only now, the calls and the message are done.
+   * Throws response_too_large. Throws stream_unfinished if the service ended the completion in a way that the
+   * API does not know, or cut the arguments of a call. If it throws, nothing is done.
    */
   accept(): void {
     const [out, events] = [this.#out, this.events];
@@ -219,7 +219,7 @@ export class ChatTranslation implements EventSink {
     } catch (thrown) {
       this.#out = out;
       this.events = events;
-      // These events hold the text four times, escaped: together they may exceed the longest string of V8.
+      // The last events hold the text four times, escaped: together they may exceed the longest string of V8.
       throw thrown instanceof RangeError ? tooLarge() : thrown;
     }
   }
@@ -248,7 +248,7 @@ export class ChatTranslation implements EventSink {
     this.#isOver = true;
   }
 
-  /** Writes an event that means nothing, as OpenAI's own API does. Clients take none before the first. */
+  /** Keeps a stream alive: by its first events, later by events without meaning, as OpenAI's API does it. */
   keepAlive(): void {
     if (this.#asJson === undefined) this.#begin();
     else if (!this.#isOver) this.#event('keepalive', {});
@@ -259,7 +259,7 @@ export class ChatTranslation implements EventSink {
     throw new PrivatemodeError('stream_unfinished', 'the service ended the response with an error');
   }
 
-  /** Ends the Response as failed. It then has no output, because nothing of the response may be used. */
+  /** Ends the Response as failed. The failed Response has no output, because nothing of it may be used. */
   fail(message: string, code = 'server_error'): void {
     if (this.#isOver) return;
     this.#begin();

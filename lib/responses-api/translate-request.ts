@@ -1,6 +1,4 @@
-/**
- * Translates a request of `POST /v1/responses` into one for a chat completion (docs/protocol/responses.md).
- */
+/** Translates a `POST /v1/responses` request into a chat completion request (docs/protocol/responses.md). */
 import { isParsable, scanInTurns } from '../json/scan.ts';
 import { ExactNumbers } from './exact-numbers.ts';
 import { addItem } from './items.ts';
@@ -10,23 +8,23 @@ import { Placed, RequestRefusal, tooLarge } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { Tools } from './tools.ts';
 
-/** The chat request, and what the later steps need to know. */
+/** The chat request, and what later steps need to know about the original request. */
 export interface TranslatedRequest {
-  /** JSON in UTF-8. */
+  /** The chat request, as JSON in UTF-8. */
   readonly chat: Buffer;
   readonly context: ResponseContext;
   /** Types of the hosted tools that were left out. */
   readonly hosted: readonly string[];
 }
 
-/** Bytes of the members beside `input`. The Response repeats them, in one go and in several events. */
+/** Limit of all members beside `input`, in bytes: the Response object repeats them, in several events. */
 const MOST_BESIDE_INPUT = 16 * 1024 * 1024;
 
 /**
  * Translates the body of a request. Yields wherever other exchanges may have their turn: after each item of
  * `input`, each tool and each other member. Throws invalid_json, duplicate_member, unsupported_member_name
- * and body_too_large, or a RequestRefusal that names the place. Only members that request-members.ts names
- * can leave. Members that are not translated stay here, such as the client's ids and metadata.
+ * and body_too_large, or a RequestRefusal that names the place. Only members in request-members.ts can leave
+ * the proxy. Members without a translation, such as metadata and ids of the client, stay in it.
  */
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
   const scanned = yield* scanInTurns(body, { numbers: true });
@@ -34,7 +32,7 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
     throw tooLarge('request', 'more than 200,000 values, 20,000 members of objects or 64 levels');
   const numbers = new ExactNumbers();
   const members: Record<string, unknown> = {};
-  let items: Buffer | undefined; // they are parsed one by one
+  let items: Buffer | undefined; // the items of `input`, parsed one by one below
   let beside = 0;
   for (const member of scanned.members.filter(isTaken)) {
     const { name, kind, start, end } = member;
@@ -90,7 +88,7 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
     hosted: [...tools.hosted],
   };
 
-  /** Adds the elements of a list. */
+  /** Adds the elements of a list to the parts of the chat request. */
   function* write(values: readonly object[]): Generator<undefined, void> {
     for (const [k, value] of values.entries()) {
       const text = numbers.stringify(value);

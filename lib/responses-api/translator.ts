@@ -1,4 +1,4 @@
-/** The Responses API along one exchange: for each step of the chain, what replaces that of a chat request. */
+/** The Responses API in one exchange: the functions that replace those of a chat request in the chain. */
 import type { PrivatemodeError } from '../errors.ts';
 import { inTurns } from '../json/scan.ts';
 import { type EventSink, malformed } from '../pipeline/decrypter.ts';
@@ -9,22 +9,22 @@ import { type TranslatedRequest, translateRequest } from './translate-request.ts
 
 export type Translator = ReturnType<typeof createTranslator>;
 
-/** Copies in memory at a time: of the request, of what the Response repeats of it, and of what it says. */
+/** How many copies memory holds at once: of the request, of its repeated members, of the response's text. */
 const COPIES = { request: 4, echo: 3, text: 4 };
 
 /** Hosted tools that a header may name. Any other type is the client's own word, and is not repeated. */
 const HOSTED =
   /^(?:web_search|file_search|computer|code_interpreter|mcp|image_generation|local_shell|shell)(?=_|$)/;
 
-/** Makes the translator of one exchange. Its request must be complete before any other member is used. */
+/** Makes the translator of one exchange. The request must be complete before other members are used. */
 export function createTranslator(requestId: string) {
   let request: Omit<TranslatedRequest, 'chat'> | undefined; // kept until the response has ended
   let stream: ChatTranslation | undefined;
 
   return {
     /**
-     * Makes what reads the body of the request, and gives its translation to `chat`. Throws as
-     * translateRequest does. Memory is reserved once for all that the translation makes: the request is in
+     * Returns a reader that translates the body of the request, and passes the translation to `chat`. The
+     * reader throws as translateRequest does. It reserves memory once for all copies: the request is in
      * memory as it came, parsed, and as a chat request at the same time.
      */
     request(chat: BodyReader): BodyReader {
@@ -38,36 +38,37 @@ export function createTranslator(requestId: string) {
         return translated instanceof Promise ? translated.then(passOn) : passOn(translated);
       };
     },
-    /** Hosted tools that were left out, for a header: `other` for those that HOSTED lacks. */
+    /** The hosted tools that were left out, for a header: `other` stands for those that HOSTED lacks. */
     leftOut(): string | undefined {
       const words = request!.hosted.map((type) => HOSTED.exec(type)?.[0] ?? 'other');
       return [...new Set(words)].join(', ') || undefined;
     },
-    /** Bytes that the response holds of the request and of its own text until it has ended. */
+    /** Bytes that the response holds until its end: repeated members of the request, and its own text. */
     held: (): number =>
       COPIES.echo * Buffer.byteLength(request!.context.echo) + COPIES.text * (stream?.size ?? 0),
-    /** What writes the events of a Response in place of those of the chat. */
+    /** Returns the sink that writes the events of a Response in place of chat completion events. */
     stream(): EventSink {
       stream = new ChatTranslation(request!.context);
       return stream;
     },
-    /** Returns what keeps a silent stream alive: events with data, because some clients count no others. */
+    /** Returns events that keep a silent stream alive. They have data: some clients count no other events. */
     keepAlive(): Uint8Array {
       stream!.keepAlive();
       return stream!.take('');
     },
     /**
-     * Returns the bytes that end the stream because of this failure; none if its last event has been
-     * delivered already. The caller breaks the connection.
+     * Returns the bytes that end the stream after a failure; none if its last event has been delivered
+     * already. The caller breaks the connection.
      */
     fail({ code, message, remedy }: PrivatemodeError): Uint8Array {
       stream!.fail(`${code}: ${message}. ${remedy} (request id ${requestId})`);
       return stream!.take('');
     },
     /**
-     * Translates the whole body of a success, which has been decrypted and checked: a stream of one chunk, so
-     * that both have the same items. Throws response_malformed, response_too_large, or stream_unfinished if
-     * the service cut the arguments of a call or ended the response in a way that the API does not know.
+     * Translates the whole body of a success, which has been decrypted and checked. The body counts as a
+     * stream of one chunk, so that both have the same items. Throws response_malformed, response_too_large,
+     * or stream_unfinished if the service cut the arguments of a call or ended the response in an unknown
+     * way.
      */
     body(whole: Uint8Array): Buffer {
       const chat = JSON.parse(new TextDecoder().decode(whole)) as { choices: readonly PlainObject[] };
