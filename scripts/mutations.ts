@@ -420,7 +420,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   row(
     'the plain members: any text may travel in them, in clear',
-    'lib/pipeline/plain-members.ts',
+    'lib/pipeline/plain-values.ts',
     'if (value !== undefined && !holds(value)) {',
     'if (Date.now() < 0) {',
     'test/pipeline/request-body.test.ts',
@@ -428,7 +428,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   row(
     'the rule for each plain member: one more leaves in clear, whatever it holds',
-    'lib/pipeline/plain-members.ts',
+    'lib/pipeline/plain-values.ts',
     'if (holds === undefined) throw',
     'if (Date.now() < 0) throw',
     'test/pipeline/request-body.test.ts',
@@ -628,10 +628,10 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   row(
     'a request that has an answer: it is sent a second time',
-    'lib/network/failures.ts',
+    'lib/network/transport-errors.ts',
     'if (heard) return new UpstreamFailure(error);',
     '',
-    'test/network/failures.test.ts',
+    'test/network/transport-errors.test.ts',
     'an attempt that failed before a response is retried only if nothing of a response can have been lost',
   ),
   row(
@@ -716,10 +716,10 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   row(
     'the expiry of a client: its tokens stay good',
-    'lib/access/authenticate.ts',
+    'lib/access/authenticate-client.ts',
     'client.expires !== undefined && now >= client.expires',
     'client.expires !== undefined && now < 0',
-    'test/access/authenticate.test.ts',
+    'test/access/authenticate-client.test.ts',
     'authentication of a client refuses a client from its expiry on, and says whom to ask for more time',
   ),
   row(

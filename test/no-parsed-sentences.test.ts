@@ -17,7 +17,7 @@ const OTHERS: Readonly<Record<string, string>> = {
     'The service: it says by this text alone, in clear, that it has lost the secret. What follows from it is bounded.',
   'lib/pipeline/context-overflow.ts LIMIT':
     'vLLM: its errors about a full window have no code of their own. Only the words of that error follow from it, once it is authentic.',
-  'lib/network/failures.ts MINIMUM':
+  'lib/network/transport-errors.ts MINIMUM':
     'The service: it says by this text alone, in clear, which client it wants. Only the response of that request follows from it.',
 };
 

@@ -7,7 +7,7 @@ import { asPrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
 import { type NoticeSink, whileUnusable } from '../observe/notices.ts';
 import { readSmall, watchFiles } from '../watch-files.ts';
-import { authenticate, type Client, type Credentials } from './authenticate.ts';
+import { authenticate, type Client, type Credentials } from './authenticate-client.ts';
 import { type ClientEntry, parseClientsFile } from './clients-file.ts';
 
 export interface ClientsOptions {

@@ -4,7 +4,7 @@ import { PROTOCOL_VERSION, type RequestCipher } from '../envelope/protection.ts'
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { leftOutHeader, responseHeaders } from '../http-rules/headers.ts';
 import { ForeignError, plainContentType, responseKind } from '../http-rules/response-kind.ts';
-import { clientTooOld } from '../network/failures.ts';
+import { clientTooOld } from '../network/transport-errors.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';

@@ -1,7 +1,7 @@
 /** Reads the body of a service's response as it arrives, within limits. */
 import { Deadline } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { brokenOff, stalled } from '../network/failures.ts';
+import { brokenOff, stalled } from '../network/transport-errors.ts';
 import { runtimeLimit } from './control-call.ts';
 import type { ClientConfig } from './read-options.ts';
 import type { FetchAttempt } from './send.ts';

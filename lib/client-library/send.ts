@@ -3,7 +3,7 @@ import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { Deadline } from '../clock.ts';
 import { PROTOCOL_VERSION, RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders } from '../http-rules/headers.ts';
-import { noResponse, UpstreamFailure, upstreamFailure } from '../network/failures.ts';
+import { noResponse, UpstreamFailure, upstreamFailure } from '../network/transport-errors.ts';
 import { encryptBody } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';

@@ -167,7 +167,7 @@ export const parseListenAddress = parser(
   },
 );
 
-/** A model's name as lib/pipeline/plain-members.ts accepts it, but without `,`, `=` and `*`. */
+/** A model's name as lib/pipeline/plain-values.ts accepts it, but without `,`, `=` and `*`. */
 const MODEL_NAME = /^[^\0-\x1f\x7f,=*]{1,256}$/;
 
 /** Reads `NAME=MODEL,…`, where NAME may end in `*`. Each NAME has one model, which is not a NAME itself. */

@@ -10,7 +10,7 @@ export const ENCRYPTED_HEADER = 'privatemode-encrypted';
 export interface ProtectedAttempt {
   readonly secretId: string;
   readonly key: SecretKey;
-  readonly model: string | undefined; // the model's name, checked by lib/pipeline/plain-members.ts
+  readonly model: string | undefined; // the model's name, checked by lib/pipeline/plain-values.ts
   readonly shardKey: string | undefined;
   /** Which certificates of its GPUs the service should accept. */
   readonly gpuPolicy: {

@@ -1,6 +1,6 @@
 /** Decides from the head of a request what the request is, before anything is done for it. */
 import type { IncomingMessage } from 'node:http';
-import { type Client, requireEndpoint } from '../access/authenticate.ts';
+import { type Client, requireEndpoint } from '../access/authenticate-client.ts';
 import type { LocalId } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-response.ts';
 import { matchEndpoint } from '../api/match-endpoint.ts';

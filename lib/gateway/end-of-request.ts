@@ -1,7 +1,7 @@
 /** Reports a request that is over: one log line, one observation for the metrics, one receipt. */
 import { readTarget } from '../api/match-endpoint.ts';
 import { ForeignError } from '../http-rules/response-kind.ts';
-import { UpstreamFailure } from '../network/failures.ts';
+import { UpstreamFailure } from '../network/transport-errors.ts';
 import { type Counters, count } from '../observe/counters.ts';
 import type { ReceiptOutcome } from '../receipts/receipt.ts';
 import type { Exchange } from './exchange.ts';

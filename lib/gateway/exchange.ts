@@ -1,6 +1,6 @@
 /** One exchange: a request of an application with its whole response. */
 import type { IncomingMessage } from 'node:http';
-import type { Client } from '../access/authenticate.ts';
+import type { Client } from '../access/authenticate-client.ts';
 import { newRequestId } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { Deadline } from '../clock.ts';
@@ -9,7 +9,7 @@ import type { PrivatemodeError } from '../errors.ts';
 import { AUDIT_HEADERS } from '../http-rules/headers.ts';
 import { ForeignError } from '../http-rules/response-kind.ts';
 import type { Permit } from '../limits/limits.ts';
-import { UpstreamFailure } from '../network/failures.ts';
+import { UpstreamFailure } from '../network/transport-errors.ts';
 import { count, RequestStats, UNDECRYPTABLE } from '../observe/counters.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
 import type { Translator } from '../responses-api/translator.ts';

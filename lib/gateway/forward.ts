@@ -1,5 +1,5 @@
 /** The chain of steps from the application's request to its response, on one screen. */
-import { requireModel } from '../access/authenticate.ts';
+import { requireModel } from '../access/authenticate-client.ts';
 import { aliasIn } from '../api/model-aliases.ts';
 import { untilAborted } from '../clock.ts';
 import { RequestCipher } from '../envelope/protection.ts';

@@ -1,7 +1,7 @@
 /** Collects the body of a request, or of a response that is read whole, within limits. */
 import type { IncomingMessage } from 'node:http';
 import { PrivatemodeError } from '../errors.ts';
-import { brokenOff, stalled } from '../network/failures.ts';
+import { brokenOff, stalled } from '../network/transport-errors.ts';
 import type { BodyReader } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 import { CollectedBody } from './memory.ts';

@@ -8,7 +8,7 @@ import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { ForeignError, plainContentType, responseKind } from '../http-rules/response-kind.ts';
-import { clientTooOld } from '../network/failures.ts';
+import { clientTooOld } from '../network/transport-errors.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { UNDECRYPTABLE } from '../observe/counters.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';

@@ -4,7 +4,7 @@
  */
 import { type Clock, pause, untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { UpstreamFailure } from '../network/failures.ts';
+import { UpstreamFailure } from '../network/transport-errors.ts';
 
 /** `fresh`: the second attempt gets a connection of its own; otherwise it gets a new secret. */
 const RETRIES = [

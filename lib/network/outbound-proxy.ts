@@ -7,7 +7,7 @@ import type { SecureContext, TLSSocket } from 'node:tls';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { plainHost, urlHost } from './addresses.ts';
-import { describeRefusal, watchCertificate } from './failures.ts';
+import { describeRefusal, watchCertificate } from './transport-errors.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -10,8 +10,8 @@ import { PrivatemodeError } from '../errors.ts';
 import { readNamed } from '../files/path-refusal.ts';
 import { type Service, ServiceAgent } from './agent.ts';
 import { limitedControlCall } from './control-call.ts';
-import { transportError } from './failures.ts';
 import { type Environment, outboundProxy } from './outbound-proxy.ts';
+import { transportError } from './transport-errors.ts';
 
 /** The ALPN list as a DataView: Node copies other lists into its pool, and a connection then keeps 64 KiB. */
 const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \b is the length of the name: 8

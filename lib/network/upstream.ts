@@ -6,7 +6,7 @@ import { ProxyServer } from 'http-proxy-3';
 import type { Clock, Deadline } from '../clock.ts';
 import { urlHost } from './addresses.ts';
 import type { ServiceAgent } from './agent.ts';
-import { noConnection, noResponse, upstreamFailure } from './failures.ts';
+import { noConnection, noResponse, upstreamFailure } from './transport-errors.ts';
 
 interface UpstreamOptions {
   readonly host: string;

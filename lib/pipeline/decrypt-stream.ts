@@ -2,7 +2,7 @@
 import { Readable } from 'node:stream';
 import type { Clock, Deadline } from '../clock.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
-import { brokenOff, stalled } from '../network/failures.ts';
+import { brokenOff, stalled } from '../network/transport-errors.ts';
 import type { Decrypter } from './decrypter.ts';
 
 export interface Source {

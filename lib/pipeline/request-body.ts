@@ -5,7 +5,7 @@ import { inTurns, type Member, type Pause, scanInTurns } from '../json/scan.ts';
 import type { Content, Value } from './encrypt-body.ts';
 import { boundaryOf, type FormPart, formContent, readForm } from './form.ts';
 import { checkElements, checkMediaUrls } from './media-urls.ts';
-import { askedIn, countPrompts, fieldIn, memberIn, type UsageWanted } from './plain-members.ts';
+import { askedIn, countPrompts, fieldIn, memberIn, type UsageWanted } from './plain-values.ts';
 
 /** Reads a body, or throws an error of status 400. The result refers to the body; `hold` reserves memory. */
 export type BodyReader<T = ParsedBody> = (

@@ -7,7 +7,7 @@ import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import type { HttpRequest, HttpResponse } from '../../lib/network/control-call.ts';
-import { describeRefusal } from '../../lib/network/failures.ts';
+import { describeRefusal } from '../../lib/network/transport-errors.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { issueArkCrl } from '../support/evidence/snp-platform.ts';
 import { breakFs } from '../support/processes/broken-file-system.ts';

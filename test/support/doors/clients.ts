@@ -1,5 +1,5 @@
 /** Clients of the gateway, as its configuration makes them. */
-import type { Client } from '../../../lib/access/authenticate.ts';
+import type { Client } from '../../../lib/access/authenticate-client.ts';
 import type { Limits } from '../../../lib/access/clients-file.ts';
 
 const NONE: Limits = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };

@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { brokenOff, clientTooOld, describeRefusal, upstreamFailure } from '../../lib/network/failures.ts';
+import {
+  brokenOff,
+  clientTooOld,
+  describeRefusal,
+  upstreamFailure,
+} from '../../lib/network/transport-errors.ts';
 import { TIMES } from '../../lib/times.ts';
 
 const failed = (code: string, syscall?: string): Error => Object.assign(new Error(code), { code, syscall });

@@ -2,7 +2,12 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
-import { authenticate, type Client, requireEndpoint, requireModel } from '../../lib/access/authenticate.ts';
+import {
+  authenticate,
+  type Client,
+  requireEndpoint,
+  requireModel,
+} from '../../lib/access/authenticate-client.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { clientOf } from '../support/doors/clients.ts';
 
