@@ -44,22 +44,6 @@ describe('the verification document', { timeout: 600_000 }, () => {
     for (const secret of [...forbidden, CANARY_KEY, 'a-word-of-the-prompt'])
       assert.ok(secret.length > 10 && !text.includes(secret), 'a secret is in the document');
   });
-
-  it('names the failed check for a rejected deployment, as /status does', async (t) => {
-    const { get, document } = await scene(t, { simulator: { faults: { 'evidence-stale-nonce': true } } });
-    const { verified, epoch, verdict, chain } = await eventually('a verdict', async () => {
-      const found = await document();
-      return found.verdict !== null && found;
-    });
-    const { outcome, failure } = verdict ?? {};
-    assert.deepEqual([verified, epoch, outcome, failure?.id], [false, null, 'rejected', 'snp.report_data']);
-    assert.notEqual(failure?.found, failure?.expected);
-    assert.equal(chain.find(({ outcome: of }) => of === 'fail')?.id, 'coordinator');
-    assert.equal(chain.at(-1)?.outcome, 'unknown');
-    const { standing, lastError } = await get<StatusReport>('/status');
-    assert.deepEqual([standing.verified, lastError?.code], [false, 'attestation_failed']);
-    assert.ok((lastError?.remedy ?? '').length > 10);
-  });
 });
 
 it('GET /status counts requests in flight, and events of streams while they run', async (t) => {

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathForLog } from '../../lib/gateway/end-of-request.ts';
+import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import { EPOCH, fakeSession, type TestGateway } from '../support/doors/gateway.ts';
 import {
   answerTo,
@@ -237,6 +238,21 @@ describe('the line of a request', { concurrency: true, timeout: 600_000 }, () =>
       assert.deepEqual(await linesAtInfo(fixture.gateway), [{ msg: 'Request ended', ...line }]);
     });
   }
+
+  it('has the tokens that came from the prompt cache, as have the observation and the receipt', async (t) => {
+    const receipts: RequestReceipt[] = [];
+    const add = (receipt: RequestReceipt) => receipts.push(receipt);
+    const fixture = await gatewayFixture(t, { deps: { receipts: { instance: 'abcdefghijkl', add } } });
+    const usage = { prompt_tokens: 9, completion_tokens: 1, prompt_tokens_details: { cached_tokens: 7 } };
+    fixture.upstream.answers((body) => http(200, sealedAnswers(body).object({ ...COMPLETION, usage })));
+    await fixture.ask(post());
+    const counted = { tokensIn: 9, tokensCached: 7, tokensOut: 1 };
+    const [line] = await linesAtInfo(fixture.gateway);
+    assert.deepEqual(line, { msg: 'Request ended', ...WHOLE, ...counted });
+    const { tokensIn, tokensCached, tokensOut } = fixture.gateway.observations[0] ?? {};
+    assert.deepEqual({ tokensIn, tokensCached, tokensOut }, counted);
+    assert.deepEqual(receipts[0]?.tokens, { in: 9, cached: 7, out: 1 });
+  });
 
   it('is at level debug if a probe asked about the proxy itself', async (t) => {
     const { gateway, ask } = await gatewayFixture(t);
