@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
-import { createHash, verify, X509Certificate } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { startSecretExchange } from '../../lib/session/secret-exchange.ts';
 import { controlRoutes } from '../../simulator/control.ts';
 import { createFaults, FAULTS, type FaultName } from '../../simulator/faults.ts';
 import { verifyCommand } from '../support/evidence/verify.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { createLiteralRecipient } from '../support/remote/literal-hpke.ts';
 import { call, post, startTestSimulator, withSimulator } from '../support/remote/simulator.ts';
 
 const ATTEST = '/privatemode/v1/attest';
@@ -17,7 +17,7 @@ const MANIFEST = '/privatemode/v2/manifest.json?t=1732162000000';
 describe('the trust API of the simulator', () => {
   it('gives evidence and secrets with the configured API key only, and only for bytes of their form', () =>
     withSimulator({ apiKey: 'the-key' }, async (simulator) => {
-      const { publicKey } = createLiteralRecipient();
+      const { publicKey } = await startSecretExchange();
       const zeroPoint = Buffer.concat([publicKey.subarray(0, 1184), Buffer.alloc(32)]).toString('base64');
       for (const [path, body] of [
         [ATTEST, { Nonce: 'AAAA' }],
@@ -30,20 +30,6 @@ describe('the trust API of the simulator', () => {
       }
       assert.equal((await post(simulator, ATTEST, { Nonce: 'A'.repeat(2e6) }, 'the-key')).status, 413);
       assert.equal((await call(simulator, 'GET', MANIFEST)).status, 200);
-    }));
-
-  it('shares its secret with an independent client, signed under a certificate of the mesh CA', () =>
-    withSimulator({}, async (simulator) => {
-      const { publicKey, secretFor } = createLiteralRecipient();
-      const answer = await post(simulator, SECRET, { PublicKey: publicKey.toString('base64') });
-      const [encapsulated, signature, certificate] = Object.values(answer.json() as object).map((value) =>
-        Buffer.from(value, 'base64'),
-      ) as [Buffer, Buffer, Buffer];
-      const id = createHash('sha256').update(publicKey).digest('base64');
-      assert.deepEqual(Buffer.from(simulator.secrets.lookup(id) ?? []), secretFor(encapsulated));
-      const leaf = new X509Certificate(certificate);
-      assert.ok(verify('sha256', Buffer.concat([publicKey, encapsulated]), leaf.publicKey, signature));
-      assert.equal(leaf.issuer, 'CN=system:coordinator:intermediate');
     }));
 
   it('has faults that set the status, reset a number of connections, and hang', async (t) => {
