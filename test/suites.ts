@@ -67,7 +67,6 @@ export const RUNS: readonly Run[] = [
       'test/applications/aborts.test.ts',
       'test/applications/errors.test.ts',
       'test/faults/matrix.test.ts',
-      'test/gateway/responses-api.test.ts',
     ],
   },
   {

@@ -9,6 +9,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathForLog } from '../../lib/gateway/end-of-request.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
+import { createTranslator } from '../../lib/responses-api/translator.ts';
 import { EPOCH, fakeSession, type TestGateway } from '../support/doors/gateway.ts';
 import {
   answerTo,
@@ -204,11 +205,21 @@ const refused = (status: number, code: string, reason: string, more: Line = {}):
 
 const WHOLE = { ...CHAT, outcome: 'answered', status: 200, model: 'm' };
 const STREAMED = { ...WHOLE, firstTokenMs: true, tokensIn: 3, tokensOut: 1 };
+const WITH_HOSTED_TOOLS = JSON.stringify({
+  ...{ model: 'm', input: 'x' },
+  tools: [{ type: 'web_search' }, { type: 'CANARY' }, { type: 'function', name: 'read' }],
+});
 const FOREIGN = 'a web page of another origin asked; --cors-allowed-origins does not list it';
 
 const SCENES: readonly Scene[] = [
   ['a whole response', WHOLE, ({ ask }) => ask(post()), { answers: completion }],
   ['a stream', STREAMED, ({ ask }) => ask(post(STREAMING)), { answers: chatStream }],
+  [
+    'a Responses request, with the kinds of tools that it left out, unknown ones as "other"',
+    { ...WHOLE, path: '/v1/responses', toolsLeftOut: 'web_search, other' },
+    ({ ask }) => ask(post(WITH_HOSTED_TOOLS, { path: '/v1/responses' })),
+    { answers: completion, deps: { createTranslator } },
+  ],
   [
     'a body that is no JSON',
     refused(400, 'invalid_json', 'the body is not valid JSON: unexpected end at offset 1'),
