@@ -8,15 +8,11 @@ export interface Asked {
   /** http://HOST:PORT */
   readonly url: string;
   readonly model: string;
-  readonly content?: string;
   /** The client's own helper gathers the stream. */
-  readonly stream?: boolean;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly apiKey?: string;
-  readonly maxRetries?: number;
-  readonly timeout?: number;
-  readonly signal?: AbortSignal;
-  readonly fetch?: typeof fetch;
+  readonly stream: boolean;
+  readonly apiKey: string;
+  readonly maxRetries: number;
+  readonly fetch: typeof fetch;
 }
 
 export interface Client {
@@ -24,59 +20,36 @@ export interface Client {
   readonly classes: Pick<typeof OpenAI, ErrorClass>;
   /** Resolves with the words of the answer. */
   ask(asked: Asked): Promise<string>;
-  /** A stream to loop over, once its head is here. */
-  open(asked: Asked): Promise<AsyncIterable<unknown>>;
 }
 
 export type ErrorClass =
-  | 'APIConnectionTimeoutError'
   | 'APIError'
-  | 'APIUserAbortError'
   | 'AuthenticationError'
   | 'BadRequestError'
-  | 'ConflictError'
   | 'InternalServerError'
   | 'NotFoundError'
-  | 'PermissionDeniedError'
-  | 'RateLimitError'
-  | 'UnprocessableEntityError';
+  | 'RateLimitError';
 
-const optionsOf = ({ apiKey = 'k', headers = {}, fetch, maxRetries, timeout = 120_000 }: Asked) => ({
-  ...{ apiKey, defaultHeaders: headers, timeout },
-  ...(fetch !== undefined && { fetch }),
-  ...(maxRetries !== undefined && { maxRetries }),
-});
-const messagesOf = ({ content = 'hello' }: Asked) => [{ role: 'user' as const, content }];
-const signalOf = ({ signal }: Asked) => (signal === undefined ? {} : { signal });
+const MESSAGES = [{ role: 'user' as const, content: 'hello' }];
 
 const openai: Client = {
   classes: OpenAI,
-  async ask(asked) {
-    const { completions } = new OpenAI({ baseURL: `${asked.url}/v1`, ...optionsOf(asked) }).chat;
-    const request = { model: asked.model, messages: messagesOf(asked) };
-    if (asked.stream) return (await completions.stream(request, signalOf(asked)).finalContent()) ?? '';
-    return (await completions.create(request, signalOf(asked))).choices[0]?.message.content ?? '';
-  },
-  open(asked) {
-    const { completions } = new OpenAI({ baseURL: `${asked.url}/v1`, ...optionsOf(asked) }).chat;
-    const request = { model: asked.model, messages: messagesOf(asked), stream: true } as const;
-    return completions.create(request, signalOf(asked));
+  async ask({ url, model, stream, ...options }) {
+    const { completions } = new OpenAI({ baseURL: `${url}/v1`, ...options }).chat;
+    const request = { model, messages: MESSAGES };
+    if (stream) return (await completions.stream(request).finalContent()) ?? '';
+    return (await completions.create(request)).choices[0]?.message.content ?? '';
   },
 };
 
 const anthropic: Client = {
   classes: Anthropic as unknown as typeof OpenAI,
-  async ask(asked) {
-    const { messages } = new Anthropic({ baseURL: asked.url, ...optionsOf(asked) });
-    const request = { model: asked.model, max_tokens: 1000, messages: messagesOf(asked) };
-    if (asked.stream) return messages.stream(request, signalOf(asked)).finalText();
-    const [block] = (await messages.create(request, signalOf(asked))).content;
+  async ask({ url, model, stream, ...options }) {
+    const { messages } = new Anthropic({ baseURL: url, ...options });
+    const request = { model, max_tokens: 1000, messages: MESSAGES };
+    if (stream) return messages.stream(request).finalText();
+    const [block] = (await messages.create(request)).content;
     return block?.type === 'text' ? block.text : '';
-  },
-  open(asked) {
-    const { messages } = new Anthropic({ baseURL: asked.url, ...optionsOf(asked) });
-    const request = { model: asked.model, max_tokens: 1000, messages: messagesOf(asked) };
-    return messages.create({ ...request, stream: true }, signalOf(asked));
   },
 };
 

@@ -367,6 +367,16 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     await read;
   });
 
+  it('ends its connection with the abort reason of the application while it waits for an answer', async () => {
+    const abort = new AbortController();
+    const waiting = ask(async ({ body }) => void (await body()), { signal: abort.signal });
+    await eventually('the request', () => upstream.requests[0]?.complete);
+    const reason = new Error('enough');
+    abort.abort(reason);
+    await assert.rejects(waiting, (thrown) => thrown === reason);
+    await eventually('the end of the connection', () => upstream.connections.open === 0);
+  });
+
   it('ends its connection if its response is cancelled', async () => {
     const stream = openStream();
     const response = await ask(stream.script, { body: STREAMED });
