@@ -5,7 +5,6 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { PROVIDER } from '../../lib/commands/agents/agent.ts';
 import { anthropicResponse } from '../../simulator/inference/models/anthropic.ts';
@@ -236,12 +235,6 @@ export function runAgent(
       setImmediate(() => resolve({ status: isLate ? undefined : (code ?? 1), output }));
     });
   });
-}
-
-/** Listens on a port of its own; resolves with http://HOST:PORT. */
-export async function listen(server: Server): Promise<string> {
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
 export interface AskedModel {

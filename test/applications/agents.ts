@@ -17,12 +17,12 @@ import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { type Listening, opened } from '../support/remote/loopback.ts';
 import { startRemote } from '../support/remote/remote.ts';
 import {
   type AskedModel,
   type EndedAgent,
   installAgents,
-  listen,
   type ModelAnswer,
   modelServer,
   newHome,
@@ -58,20 +58,21 @@ describe('four agents at work', { timeout: 1_800_000 }, () => {
     heard.push(`CONNECT ${req.url}`);
     socket.on('error', () => {}).end('HTTP/1.1 403 No\r\n\r\n');
   });
+  let servers: readonly Listening[] = [];
   let elsewhere = '';
   let backend = '';
   let stack: Stack;
 
   before(async () => {
     installAgents();
-    [elsewhere, backend] = [await listen(other), await listen(model)];
+    servers = [await opened(other), await opened(model)];
+    [elsewhere = '', backend = ''] = servers.map(({ port }) => `http://127.0.0.1:${port}`);
     stack = await startStack({ simulator: { backend }, flags: ['--responses-api'] });
     await stack.proxy.session.acquire({ timeoutMs: 20_000 });
   });
   after(async () => {
     await stack?.close();
-    for (const server of [model, other]) server.closeAllConnections();
-    for (const server of [model, other]) server.close();
+    for (const server of servers) await server.close();
   });
   beforeEach(() => {
     asked.length = 0;

@@ -132,15 +132,6 @@ describe('verify of a live service', () => {
     assert.equal((await verifyAgain(saved)).code, 35);
   });
 
-  it('exits with 35 for a service accepted under custom roots, unless --accept-custom-roots is given', async () => {
-    const argv = flags('snp').filter((flag) => flag !== '--accept-custom-roots');
-    const { code, stdout, json } = await verifyCommand([...argv, '--json'], { env: ENV() });
-    assert.equal(code, 35, stdout);
-    assert.deepEqual([json().outcome, json().roots], ['accepted', 'custom']);
-    assert.match((await verifyCommand(argv, { env: ENV() })).stdout, /^! ACCEPTED under custom roots/);
-    assert.equal((await verify('snp')).code, 0);
-  });
-
   it('fails the check manifest.expected if the manifest in force is not that of --manifest-path', async () => {
     const path = join(directory, 'old-manifest.json');
     writeFileSync(path, `${Buffer.from(simulators.snp.manifest).toString('utf8')}\n`);

@@ -1,10 +1,17 @@
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
+import { parseConfig } from '../../lib/config/config.ts';
+import { startProxy } from '../../lib/proxy.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { watchConnections } from '../support/doors/connections.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { serveInspector } from '../support/processes/inspector.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { serveConnectProxy } from '../support/remote/loopback.ts';
-import { hostsAt, outboundScene, streamChat } from '../support/remote/outbound-scene.ts';
+import { startTestSimulator } from '../support/remote/simulator.ts';
 import {
   createTestAuthority,
   type ServerCertificate,
@@ -21,19 +28,43 @@ before(() => {
   shown = appliance.issue(EVERY_HOST);
 });
 
-/** An HTTP proxy that opens the TLS of the hosts in `opens` and passes on the rest. */
+/**
+ * A whole proxy behind an HTTP proxy that opens the TLS of the hosts in `opens` and passes on the rest. The
+ * evidence comes without a revocation list, so that the vendor is asked too.
+ */
 async function behindAppliance(t: TestContext, opens: readonly string[]) {
-  const scene = await outboundScene(t, { hostNames: EVERY_HOST });
-  const { simulator } = scene;
+  const directory = temporaryDirectory('inspection-');
+  const faults = { 'evidence-no-crl': true };
+  const simulator = await startTestSimulator({ directory, faults, hostNames: EVERY_HOST });
+  t.after(() => simulator.close());
   const inspector = await serveInspector(t, shown, simulator);
   const opened = new Set(opens);
   const { port, seen } = await serveConnectProxy(t, {
     route: (target) => (opened.has(target.split(':')[0] as string) ? inspector : simulator),
   });
-  const flags = hostsAt(HOSTS.api, HOSTS.cdn, HOSTS.vendor);
-  const start = (authority: string) =>
-    scene.start({ SSL_CERT_FILE: scene.bundle(authority), https_proxy: `http://127.0.0.1:${port}` }, flags);
+  async function start(authority: string) {
+    const { log, lines } = recordingLogger();
+    const bundle = join(directory, 'bundle.pem');
+    writeFileSync(bundle, authority);
+    const flags = [
+      ...['--api-key=k', '--listen-address=127.0.0.1', '--port=0'],
+      ...[`--api-endpoint=${HOSTS.api}`, `--cdn-base-url=https://${HOSTS.cdn}`],
+      `--amd-kds-url=https://${HOSTS.vendor}`,
+      `--unsafe-trust-roots=${join(directory, 'roots')}`,
+      `--workspace=${join(directory, 'workspace')}`,
+    ];
+    const env = { SSL_CERT_FILE: bundle, https_proxy: `http://127.0.0.1:${port}` };
+    // No connection is opened ahead, so that they can be counted.
+    const proxy = await startProxy(parseConfig(flags, {}).config, { env, log, warmConnections: 0 });
+    t.after(() => proxy.close());
+    return { proxy, lines };
+  }
   return { simulator, opened, inspector, start, targets: () => seen.map(({ target }) => target) };
+}
+
+async function ask(proxy: { readonly url: string }) {
+  const response = await askChat(proxy, { content: CANARY, stream: true });
+  return { status: response.status, text: await response.text() };
 }
 
 const logged = (lines: readonly Record<string, unknown>[], words: RegExp): Promise<string> =>
@@ -67,7 +98,7 @@ describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
     const { proxy, lines } = await scene.start(scene.simulator.caPem);
     await proxy.session.acquire({ timeoutMs: 20_000 });
     scene.opened.add(HOSTS.api);
-    const { status, text } = await streamChat(proxy, CANARY);
+    const { status, text } = await ask(proxy);
     assert.equal(status, 502);
     assertExplains(text, HOSTS.api);
     assertExplains(await logged(lines, /unknown authority/), HOSTS.api);
@@ -86,7 +117,7 @@ it('a TLS inspection appliance that SSL_CERT_FILE names lets attestation and req
   const expected = EVERY_HOST.map((host) => `${host}:443`);
   assert.deepEqual([...new Set(scene.targets())].sort(), expected);
   const control = scene.targets().length;
-  const { status, text } = await streamChat(proxy, CANARY);
+  const { status, text } = await ask(proxy);
   assert.equal(status, 200);
   assert.deepEqual(scene.targets().slice(control), [`${HOSTS.api}:443`]);
   // Names that resolve nowhere: only the HTTP proxy can know where they are.

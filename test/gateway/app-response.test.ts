@@ -1,6 +1,6 @@
 /**
- * The class of the gateway's responses writes what Node's own would. That receipts and dumps have what the
- * client got is test/e2e/receipts.test.ts and dumps-and-logs.test.ts.
+ * The class of the gateway's responses writes what Node's own would. That receipts have what the client got
+ * is test/e2e/receipts.test.ts.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import { clientOf } from '../support/doors/clients.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import { chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 
 /** A gateway whose requests are all Ann's, and are refused by that limit. */
@@ -65,15 +65,4 @@ describe('a request that a limit refuses', { timeout: 600_000 }, () => {
       assert.deepEqual([...gateway.counters.errors], [[`ann\n${code}`, 2]]);
     });
   }
-
-  it('is answered before its body has arrived, and its connection ends', async (t) => {
-    const { sending } = await gatewayFixture(t, { deps: refusing('requests_per_minute_reached') });
-    const asking = sending(post('', { headers: ['Content-Length: 100000'] }));
-    const answer = await answerTo(asking);
-    assert.deepEqual(
-      [answer.status, codeOf(answer), answer.headers['connection']],
-      [429, 'requests_per_minute_reached', 'close'],
-    );
-    await asking.ended;
-  });
 });

@@ -82,19 +82,10 @@ describe('session with a simulated deployment', () => {
     });
   }
 
-  it('fetches the VCEK and the revocation list that the evidence lacks', async (t) => {
-    const faults = { 'evidence-no-vcek': true, 'evidence-no-crl': true };
-    const { simulator, session } = await scene(t, { faults });
-    await session.acquire(WAIT);
-    assert.equal(simulator.counts['collateral'], 2);
-  });
-
   for (const [what, faults, code, words] of [
     ['a signature on the evidence does not hold', { 'evidence-signature': true }, 'attestation_failed', /./],
     ['a signature on the secret does not hold', { 'secret-signature': true }, 'attestation_failed', /./],
-    ['the API resets', { 'attest-reset': 1 }, 'upstream_reset', /localhost/],
     ['the CDN resets', { 'manifest-reset': 1 }, 'manifest_unavailable', /closed the connection/],
-    ['a host wants a pause', { 'attest-status': 429 }, 'control_api_failed', /status 429/],
   ] as const) {
     it(`fails with ${code}, without a secret or a logged manifest, if ${what}`, async (t) => {
       const { workspace, session, failure } = await scene(t, { faults });

@@ -5,7 +5,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { createModel } from '../../simulator/inference/model.ts';
 import { turnOf } from '../../simulator/inference/models/turn.ts';
 import type { SimulatorOptions } from '../../simulator/simulator.ts';
-import { type AskedModel, listen, modelServer } from '../applications/agent-kit.ts';
+import { type AskedModel, modelServer } from '../applications/agent-kit.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import {
   clientOf,
@@ -14,6 +14,7 @@ import {
   type Members,
   membersOf,
 } from '../support/remote/literal-client.ts';
+import { listening } from '../support/remote/loopback.ts';
 import { startTestSimulator } from '../support/remote/simulator.ts';
 import { breaches } from '../support/remote/transcripts/grammar.ts';
 import type { TranscriptEvent } from '../support/remote/transcripts/transcript.ts';
@@ -133,8 +134,8 @@ describe('a model server behind the simulator', () => {
     const connections: unknown[] = [];
     const server = modelServer(asked, () => ({ say: 'so it is' }));
     server.on('request', ({ headers }) => connections.push(headers.connection));
-    t.after(() => server.close());
-    const { ask, client } = await asking(t, { backend: await listen(server) });
+    const { port } = await listening(t, server);
+    const { ask, client } = await asking(t, { backend: `http://127.0.0.1:${port}` });
     const members = membersOf('chat', 'llama+fault=informational:1', 'hello', true);
     assert.match(JSON.stringify((await ask('chat', members)).body), /"so ".*"is".*DONE/);
     const usage = { include_usage: true, continuous_usage_stats: true };

@@ -45,14 +45,6 @@ describe('the simulated service', () => {
     assert.match(refusal(await call(simulator, 'POST', '/unstructured/x', raw), 500), /no secret for ID/);
   });
 
-  it('refuses an altered policy or a wrong MAC, and names the expected one as the real server does', async () => {
-    const wrong = { 'privatemode-nvidia-ocsp-policy-mac': '0'.repeat(64) };
-    const right = goodHeaders(1, client.secret)['privatemode-nvidia-ocsp-policy-mac'];
-    assert.ok(refusal(await askChat(chat(), wrong), 500).endsWith(`expected ${right}`));
-    const policy = 'rules=allow-good; revocation-time-not-before=1700000000';
-    refusal(await askChat(chat(), { 'privatemode-nvidia-ocsp-policy': policy }), 500);
-  });
-
   it('refuses a cache salt below 32 bytes in each API that has one', async () => {
     for (const dialect of ['chat', 'completions', 'messages'] as const) {
       for (const cache_salt of [undefined, null, '', 'x'.repeat(31), 'é'.repeat(15), 123]) {
@@ -73,23 +65,14 @@ describe('the simulated service', () => {
 
   /** A body made by hand: seals in the order in which `seal` is called. */
   const bodies: [string, (attempt: Attempt) => string, RegExp][] = [
-    ['no JSON', () => '{"model":', /decoding JSON/],
     ['an array in place of an object', (a) => `[${a.seal('1')}]`, /not an object/],
     ['invalid UTF-8', (a) => `{"model":"m","x\xff":${a.seal('1')}}`, /UTF-8/],
     ['a member in clear', (a) => `{"a":${a.seal('1')},"b":["secret words"]}`, /"b" is not encrypted/],
     ['a text in clear', (a) => `{"model":"m","a":${a.seal('1')},"prompt":"secret words"}`, /message/],
-    ['a member twice', (a) => `{"model":"m","a":${a.seal('1')},"\\u0061":${a.seal('2')}}`, /twice/],
-    ['a plain member twice', (a) => `{"model":"m","a":${a.seal('1')},"model":"n"}`, /twice/],
     ['another order', (a) => `{"model":"m","b":${a.seal('1')},"a":${a.seal('2')}}`, /authentication/],
     ['a replayed message', (a) => ((m) => `{"model":"m","a":${m},"b":${m}}`)(a.seal('1')), /authentication/],
     ['a message that is no JSON', (a) => `{"model":"m","a":${a.seal('secret words')}}`, /not JSON after/],
     ['no model', (a) => `{"a":${a.seal('1')}}`, /no model/],
-    ['a number as model', (a) => `{"model":7,"a":${a.seal('1')}}`, /no model/],
-    ...['', 'a|b', '{x', '@this:1'].map((name): [string, (attempt: Attempt) => string, RegExp] => [
-      `the member name ${JSON.stringify(name)}`,
-      (a) => `{"model":"m",${JSON.stringify(name)}:${a.seal('1')}}`,
-      /cannot be addressed/,
-    ]),
   ];
   for (const [what, body, message] of bodies) {
     it(`refuses a body with ${what}`, async () => {

@@ -9,6 +9,7 @@ import { readSignedJson, readTcbInfo } from '../../../lib/attestation/tdx/tcb-in
 import { verify } from '../../../lib/attestation/verify-evidence.ts';
 import { parseCrl, verifySignedBy } from '../../../lib/attestation/x509.ts';
 import { encodeQuoteV4 } from '../../../simulator/evidence/messages.ts';
+import { vectorBytes, vectorText } from '../../support/evidence/attestation-vectors.ts';
 import { failed } from '../../support/evidence/cases.ts';
 import { judgeTdx, TDX_ROWS } from '../../support/evidence/stages.ts';
 import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
@@ -20,17 +21,14 @@ import {
   syntheticInput,
   syntheticVariants,
   variantInput,
-  vector,
 } from '../../support/evidence/tdx-vectors.ts';
-
-const text = (...path: string[]): string => Buffer.from(vector(...path)).toString('utf8');
 
 describe('verification of the synthetic TDX deployment', () => {
   it('accepts the honest evidence', async () => {
     const verdict = await verify(syntheticInput());
     assert.deepEqual(failed(verdict.checks), []);
     assert.deepEqual([verdict.outcome, verdict.tee], ['accepted', 'tdx']);
-    assert.equal(verdict.meshCaPem, text('synthetic_tdx', 'mesh_ca.pem'));
+    assert.equal(verdict.meshCaPem, vectorText('synthetic_tdx/mesh_ca.pem'));
   });
 
   it('rejects each variant that upstream rejects, and one more: an old platform under a new module', async () => {
@@ -78,12 +76,12 @@ const judgeReal = async (
 };
 
 describe('real TDX quote of Phala', () => {
-  const stored = storedCollateral('tdx', 'tdx_v4_phala_collateral.json');
-  const quote = decodeQuoteV4(vector('tdx', 'tdx_v4_phala_attestation.pb'));
+  const stored = storedCollateral('tdx/tdx_v4_phala_collateral.json');
+  const quote = decodeQuoteV4(vectorBytes('tdx/tdx_v4_phala_attestation.pb'));
   const DATE = '2025-06-25T00:00:00Z';
 
   it('is accepted at its date, as message and as binary quote', async () => {
-    for (const form of [quote, parseQuote(vector('tdx', 'tdx_v4_phala_quote.bin'))]) {
+    for (const form of [quote, parseQuote(vectorBytes('tdx/tdx_v4_phala_quote.bin'))]) {
       const checks = await judgeReal(form, stored, DATE);
       assert.deepEqual(failed(checks), []);
       assert.ok(allAccepted(TDX_ROWS, checks));
@@ -102,7 +100,7 @@ const OFFLINE = /^tdx\.(quote|pck)\.|^tdx\.qe\.(report_signature|key_binding|ven
 
 describe('other real TDX quotes', () => {
   const noCollateral: StoredCollateral = {
-    ...storedCollateral('tdx', 'tdx_v4_phala_collateral.json'),
+    ...storedCollateral('tdx/tdx_v4_phala_collateral.json'),
     tcb_info: '{}',
   };
   const rows: readonly (readonly [file: string, date: string])[] = [
@@ -112,7 +110,7 @@ describe('other real TDX quotes', () => {
   ];
   for (const [file, date] of rows) {
     it(`${file} has valid signatures up to the Intel root`, async () => {
-      const checks = await judgeReal(parseQuote(vector('tdx', file)), noCollateral, date);
+      const checks = await judgeReal(parseQuote(vectorBytes(`tdx/${file}`)), noCollateral, date);
       const offline = checks.filter(({ id }) => OFFLINE.test(id));
       assert.equal(offline.length, 13);
       assert.deepEqual(
@@ -125,13 +123,13 @@ describe('other real TDX quotes', () => {
 });
 
 describe('real collateral of Intel', () => {
-  const quote = parseQuote(vector('tdx', 'tdx_v4_google_spr_e4_quote.bin'));
+  const quote = parseQuote(vectorBytes('tdx/tdx_v4_google_spr_e4_quote.bin'));
   const { pckCertificateChainData } = quote.signedData.certificationData.qeReportCertificationData;
   const [leaf, intermediate, root] = readPckChain(pckCertificateChainData.pckCertChain);
 
   it('has revocation lists that verify under the chain of the quote', async () => {
-    const pckCrl = parseCrl(vector('tdx', 'google_pck_crl_platform.der'));
-    const rootCrl = parseCrl(vector('tdx', 'google_sgx_root_ca_crl.der'));
+    const pckCrl = parseCrl(vectorBytes('tdx/google_pck_crl_platform.der'));
+    const rootCrl = parseCrl(vectorBytes('tdx/google_sgx_root_ca_crl.der'));
     assert.ok(await verifySignedBy(pckCrl, intermediate));
     assert.ok(await verifySignedBy(rootCrl, root));
     assert.ok(!(await verifySignedBy(pckCrl, root)));
@@ -140,7 +138,7 @@ describe('real collateral of Intel', () => {
   });
 
   it('of 2026 can be read, including the identity of module version 3', () => {
-    const { content } = readSignedJson(text('tdx', 'google_tcb_info_v5sample.json'), 'tcbInfo');
+    const { content } = readSignedJson(vectorText('tdx/google_tcb_info_v5sample.json'), 'tcbInfo');
     const info = readTcbInfo(content);
     assert.equal(info.evaluationDataNumber, 18);
     assert.ok(info.moduleIdentities.some(({ id }) => id === 'TDX_03'));

@@ -15,7 +15,6 @@ export type Values = Readonly<Record<string, unknown>>;
 
 export interface Cluster {
   readonly release?: string;
-  readonly namespace?: string;
   readonly kubeVersion?: string;
   readonly apiVersions?: readonly string[];
 }
@@ -23,7 +22,7 @@ export interface Cluster {
 function template(values: Values, cluster: Cluster) {
   const args = ['template', cluster.release ?? 'my-release', CHART, '--values', '-'];
   args.push('--kube-version', cluster.kubeVersion ?? '1.30.0');
-  args.push('--namespace', cluster.namespace ?? 'default');
+  args.push('--namespace', 'default');
   for (const version of cluster.apiVersions ?? []) args.push('--api-versions', version);
   return run(HELM.path, args, { input: JSON.stringify(values) });
 }
@@ -50,17 +49,12 @@ export function refusal(values: Values, cluster: Cluster = {}): string {
  * What kubectl-validate finds wrong with the rendered texts by the schemas of a Kubernetes version; empty:
  * nothing.
  */
-export function validate(texts: readonly string[], kubernetesVersion: string, crds?: string): string {
+export function validate(texts: readonly string[], kubernetesVersion: string): string {
   const directory = temporaryDirectory('rendered-');
   texts.forEach((text, index) => {
     writeFileSync(join(directory, `${index}.yaml`), text);
   });
-  const args = [
-    directory,
-    '--version',
-    kubernetesVersion,
-    ...(crds === undefined ? [] : ['--local-crds', crds]),
-  ];
+  const args = [directory, '--version', kubernetesVersion];
   // Without a home there is no cluster configuration that it would rather ask.
   const env = { PATH: process.env['PATH'], HOME: directory, KUBECONFIG: '/dev/null' };
   const { status, stdout, stderr } = run(KUBECTL_VALIDATE.path, args, { env, timeoutMs: 300_000 });

@@ -1,14 +1,8 @@
 /** The fixed TDX vectors (test/vectors/attestation/README.md) as inputs of the verifier. */
 import { readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import type { CollateralSource, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
-
-const VECTORS = resolve(import.meta.dirname, '../../vectors/attestation');
-
-export const vector = (...path: readonly string[]): Uint8Array =>
-  new Uint8Array(readFileSync(join(VECTORS, ...path)));
-const text = (...path: readonly string[]): string => Buffer.from(vector(...path)).toString('utf8');
-const json = <T>(...path: readonly string[]): T => JSON.parse(text(...path)) as T;
+import { vectorBytes, vectorJson, vectorText } from './attestation-vectors.ts';
 
 /** The layout of the collateral files: issuer chains as PEM, lists as hex, bodies without their envelope. */
 export interface StoredCollateral {
@@ -23,7 +17,7 @@ export interface StoredCollateral {
   readonly root_ca_crl: string;
 }
 
-export const storedCollateral = (...path: readonly string[]): StoredCollateral => json(...path);
+export const storedCollateral = (path: string): StoredCollateral => vectorJson(path);
 
 /** Answers as Intel would give them. AMD is never asked. */
 export function collateralSource(stored: StoredCollateral): CollateralSource {
@@ -61,14 +55,14 @@ interface Response {
 
 /** The synthetic example, with another answer or other collateral where given. */
 export function syntheticInput(response?: Response, collateral?: StoredCollateral): VerifyInput {
-  const { Nonce } = json<{ Nonce: string }>('synthetic_tdx', 'attest_request.json');
-  const answer = response ?? json<Response>('synthetic_tdx', 'attest_response.json');
+  const { Nonce } = vectorJson<{ Nonce: string }>('synthetic_tdx/attest_request.json');
+  const answer = response ?? vectorJson<Response>('synthetic_tdx/attest_response.json');
   return {
     document: new Uint8Array(Buffer.from(answer.AttestationDoc, 'base64')),
     nonce: new Uint8Array(Buffer.from(Nonce, 'base64')),
-    manifest: vector('synthetic_tdx', 'manifest.json'),
-    roots: { snp: {}, tdx: { root: text('synthetic_tdx', 'test_intel_root.pem') } },
-    collateral: collateralSource(collateral ?? storedCollateral('synthetic_tdx', 'collateral.json')),
+    manifest: vectorBytes('synthetic_tdx/manifest.json'),
+    roots: { snp: {}, tdx: { root: vectorText('synthetic_tdx/test_intel_root.pem') } },
+    collateral: collateralSource(collateral ?? storedCollateral('synthetic_tdx/collateral.json')),
     now: new Date('2026-12-01T00:00:00Z'),
     secretFollows: false,
   };
@@ -81,14 +75,12 @@ interface SyntheticVariant {
 }
 
 export const syntheticVariants = (): readonly SyntheticVariant[] =>
-  json<{ cases: SyntheticVariant[] }>('synthetic_tdx', 'index.json').cases;
+  vectorJson<{ cases: SyntheticVariant[] }>('synthetic_tdx/index.json').cases;
 
 /** The input of a variant of the synthetic example. */
 export function variantInput(file: string): VerifyInput {
-  const variant = json<{ response: Response; collateral: 'default' | StoredCollateral }>(
-    'synthetic_tdx',
-    'negative',
-    file,
+  const variant = vectorJson<{ response: Response; collateral: 'default' | StoredCollateral }>(
+    `synthetic_tdx/negative/${file}`,
   );
   return syntheticInput(variant.response, variant.collateral === 'default' ? undefined : variant.collateral);
 }

@@ -15,7 +15,6 @@ export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** What stdout is beside text that is kept, a terminal for example. */
   readonly terminal?: Omit<Io['stdout'], 'write'>;
-  readonly stderrIsTTY?: boolean;
   /** What the clock says. */
   readonly now?: string;
   /** Waits that are shorter. */
@@ -25,11 +24,11 @@ export interface RunOptions {
 }
 
 export async function runCommand(argv: readonly string[], options: RunOptions = {}): Promise<Ran> {
-  const { env = {}, terminal, stderrIsTTY = false, now, times, serve = async () => 0 } = options;
+  const { env = {}, terminal, now, times, serve = async () => 0 } = options;
   const written = { stdout: '', stderr: '' };
   const io: Io = {
     stdout: { write: (text) => (written.stdout += text), ...terminal },
-    stderr: { write: (text) => (written.stderr += text), isTTY: stderrIsTTY },
+    stderr: { write: (text) => (written.stderr += text) },
     program: 'privatemode-proxy',
     clock: clockOf({ ...times, ...(now !== undefined && { now: () => Date.parse(now) }) }),
   };
