@@ -212,11 +212,6 @@ describe('the options of the client library', () => {
     });
   }
 
-  it('take hardware roots for a simulator with a manifest of its own', () => {
-    const apiEndpoint = 'https://localhost:1';
-    createPrivatemodeFetch({ ...BASE, apiEndpoint, manifest: PIN, unsafeTrustRoots: ROOTS }).close();
-  });
-
   it('need a key, which may be in the environment', (t) => {
     const { PRIVATEMODE_API_KEY: known } = process.env;
     t.after(() => {

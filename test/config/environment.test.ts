@@ -75,7 +75,6 @@ describe('settings in the environment', () => {
   });
 
   const wrong: [env: Record<string, string>, message: string][] = [
-    [{ PRIVATEMODE_PROXY_PORT: 'x' }, 'PRIVATEMODE_PROXY_PORT wants a port number from 0 to 65535, not "x"'],
     [
       { PRIVATEMODE_PROXY_DUMP_REQUESTS: 'ja' },
       'PRIVATEMODE_PROXY_DUMP_REQUESTS wants true or false, not "ja"',

@@ -1,17 +1,11 @@
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { parseArgv } from '../../lib/config/argv.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 describe('a mistake on the command line', () => {
-  let directory: string;
-  before(() => {
-    directory = temporaryDirectory('privatemode-mistakes-');
-    writeFileSync(join(directory, 'key.txt'), 'k\n');
-  });
+  const directory = temporaryDirectory('privatemode-mistakes-');
 
   /** stderr without the directory's name. */
   async function told(argv: readonly string[], env: Record<string, string> = {}): Promise<string> {
@@ -34,12 +28,10 @@ describe('a mistake on the command line', () => {
     [['receipts', 'check'], 'receipts verify'],
     [['clients', 'revoke', 'ann', '--clients=DIR/gone.json'], 'DIR/gone.json: ENOENT'],
     [['verify', 'proof'], '--saved FILE'],
-    [['verify', '--save=FILE'], '--api-key @FILE (or PRIVATEMODE_API_KEY)'],
     [['verify', '--api-key=k', '--save=~/proof'], '$HOME'],
     [['--dump-requests', 'true'], '--flag=true'],
     [['--port'], 'flag needs an argument: --port PORT'],
     [['--api-key', '--port', '8080'], '--api-key took --port'],
-    [['--api-key', 'DIR/key.txt'], 'write @ in front of it'],
     [['--port=8080\n'], 'not "8080\\n"'],
     [['receipts', 'verify', '--since', '2026-02-29'], '--since wants a day'],
     [['usage', '--by=endpoint'], 'one of client, model, day'],

@@ -45,11 +45,6 @@ describe('flags that contradict each other', () => {
   it('do not include a shared port with a key, and with one salt in all instances', () =>
     assert.ok(parsed(['--reuse-port', '--api-key=k', '--disable-prompt-cache=false', SALT])));
 
-  it('do not include --gpu-ocsp-allow-unknown=false with --gpu-ocsp-revoked-grace-period=0', () => {
-    const { config } = parsed(['--gpu-ocsp-allow-unknown=false', '--gpu-ocsp-revoked-grace-period=0']);
-    assert.deepEqual([config.gpuOcspAllowUnknown, config.gpuOcspRevokedGracePeriod], [false, 0]);
-  });
-
   it('are named by their variables where these set them', () => {
     const env = { PRIVATEMODE_PROXY_TLS_KEY_PATH: 'k' };
     refused(() => parsed([], {}, env), ['PRIVATEMODE_PROXY_TLS_KEY_PATH needs --tls-cert-path']);

@@ -84,15 +84,6 @@ describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
         assert.doesNotMatch(value, /app\.test|Mozilla/);
       }
     });
-
-    it('ends its request if it is closed in the middle of a stream', async () => {
-      const page = await open('app.test');
-      await ask(page, chat, { content: CANARY, model: 'sim-1000x20' });
-      await eventually('the first token on the page', async () => (await shown(page)) !== '');
-      await page.close();
-      const exchange = stack.simulator.exchanges.last();
-      await eventually('the end of the request', () => exchange?.closedEarlyAt);
-    });
   });
 
   const foreign: readonly (readonly [what: string, open: () => Promise<Page>])[] = [
