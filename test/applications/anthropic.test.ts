@@ -4,8 +4,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import type { ContentBlock, MessageParam, Tool } from '@anthropic-ai/sdk/resources/messages';
 import { proxyAlone } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
-import { assertHidden } from './ask.ts';
-import { all } from './versions.ts';
+import { all, assertHidden } from './ask.ts';
 
 const CANARY = 'canary-anthropic-9c47 the quick brown fox';
 const MESSAGES: MessageParam[] = [{ role: 'user', content: CANARY }];

@@ -67,6 +67,13 @@ export function watchedFetch(): { readonly fetch: typeof fetch; sent(): number }
   };
 }
 
+/** Everything a stream gives, once it has ended. */
+export async function all<Item>(stream: AsyncIterable<Item>): Promise<Item[]> {
+  const items: Item[] = [];
+  for await (const item of stream) items.push(item);
+  return items;
+}
+
 /** None of the words of the requests was readable at the service, and no rule of the protocol was broken. */
 export function assertHidden({ recorder, exchanges }: Simulator, words: readonly string[]): void {
   assert.ok(exchanges.all().length > 5, 'nearly nothing was recorded');

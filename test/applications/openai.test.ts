@@ -6,8 +6,7 @@ import type { ChatCompletionMessageParam, ChatCompletionTool } from 'openai/reso
 import { vectorOf } from '../../simulator/inference/models/embeddings.ts';
 import { CLIENT } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
-import { assertHidden } from './ask.ts';
-import { all } from './versions.ts';
+import { all, assertHidden } from './ask.ts';
 
 const CANARY = 'canary-openai-5d1e the quick brown fox';
 const MESSAGES: ChatCompletionMessageParam[] = [{ role: 'user', content: CANARY }];

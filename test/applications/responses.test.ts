@@ -11,9 +11,8 @@ import OpenAI from 'openai';
 import { callPiece, chatStream, chunk, type Json, USAGE } from '../responses-api/chat-side.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { assertHidden } from './ask.ts';
+import { all, assertHidden } from './ask.ts';
 import { EVENTS } from './responses-events.ts';
-import { all } from './versions.ts';
 
 type Request = Omit<OpenAI.Responses.ResponseCreateParamsNonStreaming, 'model' | 'stream'>;
 

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import type { Notice } from '../../lib/observe/notices.ts';
@@ -142,26 +141,6 @@ describe('a running proxy', { timeout: 600_000 }, () => {
       .filter(({ reason }) => /lost/.test(reason));
     const told = lost.map(({ level, condition, reason }) => [level, condition, reason]);
     assert.deepEqual(told, [['ERROR', 'receipts_lost', '1 lost since the start']]);
-  });
-
-  it('has limits_store_away before any request asks the missing store', async (t) => {
-    const clients = join(temporaryDirectory('conditions-'), 'clients.json');
-    writeFileSync(clients, CLIENTS);
-    const port = await freePort();
-    const store = `--limits-store=redis://:swordfish@127.0.0.1:${port}`;
-    const proxy = await scene(t, [`--clients=${clients}`, store]);
-    const words = new RegExp(`: 127\\.0\\.0\\.1:${port}: the connection failed \\(ECONNREFUSED\\)$`);
-    await holds(proxy, 'limits_store_away', 'critical', words);
-    // It runs the script of the limits as a Redis would that has no counts.
-    const server = createServer((socket) =>
-      socket.on('data', (bytes) => {
-        for (const command of bytes.toString().match(/EVAL|AUTH/gi) ?? [])
-          socket.write(/EVAL/i.test(command) ? '*2\r\n:0\r\n:0\r\n' : '+OK\r\n');
-      }),
-    ).listen(port, '127.0.0.1');
-    t.after(() => server.close());
-    await isOver(proxy, 'limits_store_away');
-    assert.ok(!proxy.stack.logLines.join('').includes('swordfish'));
   });
 
   it('has service_failing from the third failure in a row to the next answer; /readyz?serving is 503', async (t) => {

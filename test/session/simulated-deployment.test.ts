@@ -82,16 +82,14 @@ describe('session with a simulated deployment', () => {
     });
   }
 
-  for (const [what, faults, code, words] of [
-    ['a signature on the evidence does not hold', { 'evidence-signature': true }, 'attestation_failed', /./],
-    ['a signature on the secret does not hold', { 'secret-signature': true }, 'attestation_failed', /./],
-    ['the CDN resets', { 'manifest-reset': 1 }, 'manifest_unavailable', /closed the connection/],
+  for (const [what, faults] of [
+    ['evidence', { 'evidence-signature': true }],
+    ['secret', { 'secret-signature': true }],
   ] as const) {
-    it(`fails with ${code}, without a secret or a logged manifest, if ${what}`, async (t) => {
+    it(`fails, without a secret or a logged manifest, if a signature on the ${what} does not hold`, async (t) => {
       const { workspace, session, failure } = await scene(t, { faults });
       const error = await failure;
-      assert.equal(error.code, code, error.message);
-      assert.match(error.message, words);
+      assert.equal(error.code, 'attestation_failed', error.message);
       assert.equal(session.current(), undefined);
       assert.ok(!existsSync(join(workspace, 'manifests/log.txt')));
     });

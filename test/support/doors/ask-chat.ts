@@ -8,13 +8,12 @@ export interface AskedChat {
   readonly stream?: boolean;
   /** If unset, the request has no Authorization. */
   readonly token?: string;
-  readonly signal?: AbortSignal;
 }
 
 /** Asks on a connection of its own. */
 export const askChat = (
   { url }: { readonly url: string },
-  { model = 'sim-echo', content = 'hello', stream, token, signal }: AskedChat = {},
+  { model = 'sim-echo', content = 'hello', stream, token }: AskedChat = {},
 ): Promise<Response> =>
   fetch(`${url}/v1/chat/completions`, {
     method: 'POST',
@@ -24,5 +23,4 @@ export const askChat = (
       ...(token !== undefined && { authorization: `Bearer ${token}` }),
     },
     body: JSON.stringify({ model, stream, messages: [{ role: 'user', content }] }),
-    ...(signal !== undefined && { signal }),
   });
