@@ -84,6 +84,13 @@ describe("Anthropic's client", () => {
     assert.equal(stack.simulator.exchanges.all().length, before);
   });
 
+  it('lists the models, and gets one by its name', async () => {
+    const listed = (await all(client.models.list())).map(({ id }) => id);
+    assert.ok(listed.includes('sim-echo'), listed.join());
+    assert.equal((await client.models.retrieve('sim-echo')).id, 'sim-echo');
+    await assert.rejects(client.models.retrieve('absent'), Anthropic.NotFoundError);
+  });
+
   it('brings its key in either header; only a bearer leaves', {
     skip: proxyAlone('caller keys'),
   }, async () => {
