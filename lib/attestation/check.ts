@@ -14,17 +14,17 @@ export interface CheckDescription {
   readonly title: string;
   /** The section of docs/protocol/attestation.md that states the rule. */
   readonly source: string;
-  /** What must hold for the check to pass. A finding may state a more precise text in place of this one. */
+  /** What must hold for the check to pass. A finding may state a more precise text. */
   readonly expected: string;
   /** The error code of the check if it fails. If `code` is absent, the error code is `attestation_failed`. */
   readonly code?: ErrorCode;
-  /** Whether the check may be `not-applicable` in an accepted verdict. Without this flag, it must pass. */
+  /** Whether the check may be `not-applicable` in an accepted verdict. Every other check must pass. */
   readonly conditional?: true;
 }
 
 export interface Finding {
   readonly outcome: 'pass' | 'fail' | 'not-applicable';
-  /** What was found, as text for a person. This text is never parsed and never has key material. */
+  /** What was found, as text for a person. No code parses this text, which never has key material. */
   readonly found: string;
   readonly expected?: string;
   /** The error code of a failed check. A finding that passes has no error code. */
@@ -74,7 +74,7 @@ export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Arra
   return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
 }
 
-/** Returns the bytes in lower-case hex. `sha256Hex` returns the SHA-256 digest of the bytes in this form. */
+/** Returns the bytes in lower-case hex. `sha256Hex` returns the SHA-256 digest of the bytes in hex. */
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 export const sha256Hex = (bytes: Uint8Array): string => hex(sha256(bytes));
 
@@ -178,7 +178,7 @@ export class Checks {
     return rows.map((row) => this.#made.get(row.id) ?? checkOf(row, undefined));
   }
 
-  /** Counts checks that hold. An entry that lacks only collateral ranks first, as it may be valid. */
+  /** Counts checks that did not fail. An entry that lacks only collateral ranks first, as it may be valid. */
   #closeness(): number {
     const checks = [...this.#made.values()];
     const held = checks.filter(({ outcome }) => outcome !== 'fail').length;

@@ -88,7 +88,7 @@ export function howObtained({ stored }: Obtained, origin: string): string {
   return `stored at ${at}, because it could not be fetched now (${stored.because})`;
 }
 
-/** Always passes, and says how the revocation list was obtained. `age`: seconds since its issue. */
+/** Always passes. Says how the CRL was obtained, and in `age` how many seconds ago the CRL was issued. */
 export function obtained(list: ReadList, origin: string, now: Date): Finding {
   const { crlNumber, thisUpdate } = list.crl;
   const age = Math.max(0, Math.floor((now.getTime() - thisUpdate.getTime()) / 1000));

@@ -52,7 +52,7 @@ interface ManifestSubject extends ReadSubject {
   readonly now: Date;
 }
 
-/** Checks the attestation document. Its manifests are only compared with the expected manifest. */
+/** Checks the document, whose manifests are compared with the expected manifest, but never parsed. */
 export const MANIFEST_ROWS: Rows<ManifestSubject> = [
   row('manifest.count', 'One manifest', '2 no. 7', {
     expected: 'a history of exactly one manifest',

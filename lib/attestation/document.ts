@@ -66,8 +66,8 @@ function readObjectIdentifier(value: JsonValue | undefined): string | undefined 
 export type Evidence = ReturnType<typeof readEvidence>;
 
 /**
- * Determines the kind of evidence only from the form of the message. A separate check compares this kind with
- * the kind that the document states. Throws evidence_malformed unless exactly one form matches.
+ * Determines the kind of evidence only from the form of the message. A separate check compares the message's
+ * kind with the kind that the document states. Throws evidence_malformed unless exactly one form matches.
  */
 export function readEvidence(raw: Uint8Array) {
   const snp = attempt(() => decodeSnpAttestation(raw));

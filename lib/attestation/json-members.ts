@@ -3,7 +3,7 @@ import { JsonNumber, JsonObject, type JsonValue, parseStrictJson, pathText } fro
 
 type Path = Parameters<typeof pathText>[0];
 
-/** A type of JSON value. `expected` is its name in errors. `read` returns undefined for another type. */
+/** A type of JSON value. `expected` names the type in errors. `read` returns undefined for other types. */
 interface Kind<T> {
   readonly expected: string;
   readonly read: (value: JsonValue | undefined) => T | undefined;

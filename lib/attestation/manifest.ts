@@ -19,7 +19,7 @@ const HASH = hex(32);
 const UINT64 = bigInteger(2n ** 64n - 1n);
 const BYTE = integer(255);
 
-/** The keys of owners. Only the form of these keys is checked (docs/protocol/attestation.md 4.1, 19.3). */
+/** The keys of owners, of which only the form is checked (docs/protocol/attestation.md 4.1, 19.3). */
 const OWNERS = { WorkloadOwnerKeyDigests: HASH, WorkloadOwnerPubKeys: hex(), SeedshareOwnerPubKeys: hex() };
 /** The members that each object of a manifest may have. */
 const KEYS = {
@@ -97,9 +97,9 @@ export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
 }
 
 /**
- * Finds the policy entry of the secret service (docs/protocol/attestation.md 19.11). Its WorkloadSecretID
+ * Finds the policy entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID
  * contains `secret-service`, and its first SAN, which becomes the CN of the certificate, is `root`. Throws
- * manifest_unsupported unless exactly one entry matches and no other entry has the same WorkloadSecretID.
+ * manifest_unsupported unless exactly one entry matches and its WorkloadSecretID is unique.
  */
 export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   const entries = [...policies.values()];
@@ -131,7 +131,7 @@ function readSnp(entry: JsonMembers) {
     product,
     /** The launch digest. If `apeip` is set, the launch digest is that of a guest with one vCPU. */
     trustedMeasurement: entry.get('TrustedMeasurement', hex(48)),
-    /** Reset address of application processors. If undefined, only the exact measurement is accepted. */
+    /** The reset address of application processors, without which the measurement must match exactly. */
     apeip: readApeip(entry),
     minimumTcb: {
       bootloader: tcb.get('BootloaderVersion', BYTE),

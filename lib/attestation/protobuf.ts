@@ -33,7 +33,7 @@ export function readWireFields(message: Uint8Array): WireFields {
     }
     throw malformed('a protobuf number is not in its shortest form, or has more than 64 bits');
   };
-  /** Functions that read a value, by wire type. Other wire types belong to groups or do not exist. */
+  /** Functions that read a value, by wire type. Wire types without a function mark groups or do not exist. */
   const values: Readonly<Record<number, () => WireValue>> = {
     0: takeVarint,
     1: () => take(8) && false,

@@ -44,9 +44,9 @@ export interface EvidenceVerdict {
   readonly at: Date;
   /** Every check, in order. If a stage has a failed check, the checks of later stages were not made. */
   readonly checks: readonly Check[];
-  /** The check that decided against the evidence. Its `code` is the error code to report. */
+  /** The check that decided against the evidence, with the error code to report as its `code`. */
   readonly failure: Check | undefined;
-  /** The mesh CA certificate in PEM, which the report data cover. Undefined unless the verdict accepts. */
+  /** The mesh CA certificate in PEM, which the report data cover, or undefined without acceptance. */
   readonly meshCaPem: string | undefined;
 }
 

@@ -56,7 +56,7 @@ function readSigned<T>(der: Uint8Array, read: (cursor: asn1.DerCursor, takeAlgor
 
 /**
  * Whether the issuer's key made the signature with the algorithm that certificate or CRL names. A signature
- * with an unknown algorithm never verifies. Names, dates, CA flags and key usage are not checked here.
+ * with an unknown algorithm never verifies. Names, dates, CA flags and key usage are left to other checks.
  */
 export async function verifySignedBy(
   { tbs: data, signatureAlgorithm, signature }: Signed,
@@ -69,7 +69,7 @@ export async function verifySignedBy(
 
 export type Certificate = Readonly<ReturnType<typeof parseCertificate>>;
 
-/** The size limit in bytes, because parsing comes before any signature check. Real ones have under 4 KB. */
+/** A size limit in bytes, as parsing precedes any signature check. Real certificates have under 4 KB. */
 const MAX_BYTES = 64 * 1024;
 
 /**
@@ -157,7 +157,7 @@ function readExtensions(element: asn1.Der): Extensions {
   return found;
 }
 
-/** Takes the extensions in the context-specific wrapper [n]. If the wrapper is absent, returns none. */
+/** Takes the extensions in the context-specific wrapper [n]. Without the wrapper, there are no extensions. */
 const takeExtensions = (cursor: asn1.DerCursor, n: number): Extensions =>
   cursor.optional(asn1.contextTag(n, true), (wrapper) => readExtensions(asn1.onlyChild(wrapper))) ??
   new Map();

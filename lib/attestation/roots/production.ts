@@ -1,8 +1,8 @@
 /**
  * The hardware root certificates that the product trusts, in PEM. AMD serves its roots at
  * `https://kdsintf.amd.com/vcek/v1/<product>/cert_chain`, and Intel serves its root at
- * `https://certificates.trustedservices.intel.com/`. docs/protocol/attestation.md 15 lists their
- * fingerprints. Only --unsafe-trust-roots replaces these roots, and the log warns of this flag.
+ * `https://certificates.trustedservices.intel.com/`. docs/protocol/attestation.md 15 lists the fingerprints.
+ * Only --unsafe-trust-roots replaces the roots, and the log warns of this flag.
  */
 import type { Product } from '../snp/packed-fields.ts';
 import roots from './production.json' with { type: 'json' };
@@ -15,7 +15,7 @@ export interface TrustRoots {
 
 export const PRODUCTION_ROOTS: TrustRoots = roots;
 
-/** The domains of the real service. Evidence from hosts in them is never verified under other roots. */
+/** The domains of the real service, whose evidence is verified only under PRODUCTION_ROOTS. */
 const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
 
 /** Whether a lower-case host name without a port belongs to the real service. Trailing dots are allowed. */

@@ -1,6 +1,6 @@
 /**
  * Reads AMD's certificates and the revocation list of AMD's root (docs/protocol/attestation.md 7). ARK and
- * ASK are pinned; those in the document are ignored. A VCEK certifies the key of one chip at one TCB version.
+ * ASK are pinned; copies in the document are ignored. A VCEK certifies the key of one chip at one TCB.
  */
 import { malformed, parseDer, readOctetString, readSmallInteger, readText, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
@@ -65,7 +65,7 @@ export function readVcekExtensions({ extensions }: Certificate) {
 
 /**
  * The size limit in bytes. Real revocation lists have under 10 KB, and parsing time grows with size. This
- * limit is lower than the limit for AMD's host, because the sender of the evidence chose the embedded list.
+ * limit is lower than that for AMD's host, because the sender of the evidence chose this list.
  */
 const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 

@@ -1,7 +1,7 @@
 /**
  * Computes two values that the report must contain after the launch that the manifest describes. One value is
  * the measurement, which includes one VMSA page for each further vCPU (docs/protocol/attestation.md 18,
- * 19.4). The other value is the digest of the ID key (5). Contrast signs every ID block with the constant
+ * 19.4). The second is the digest of the ID key (5). Contrast signs every ID block with the constant
  * signature (r, s) = (2, 1), so the ID block determines the public key for which the signature is valid.
  */
 import { p384 } from '@noble/curves/nist.js';

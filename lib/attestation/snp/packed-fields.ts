@@ -18,7 +18,7 @@ export type Product = keyof typeof PRODUCTS;
 export const PRODUCT_NAMES = Object.keys(PRODUCTS) as readonly Product[];
 export const isProduct = (name: string): name is Product => Object.hasOwn(PRODUCTS, name);
 
-/** Products that are not accepted. They are listed only so that a failed check can name them. */
+/** Products that are not accepted, listed only so that a failed check can name them. */
 const NOT_ACCEPTED = { Turin: { family: 0x1a, model: 0x02 } } as const;
 
 /** Splits CPUID(1).EAX into family, model and stepping. */
@@ -62,7 +62,7 @@ export function tcbText(parts: Partial<TcbParts>): string {
 export interface BitFlag {
   readonly bit: number;
   readonly name: string;
-  /** A `forbidden` bit needs the manifest's permission. A `required` bit is one the manifest can demand. */
+  /** The manifest must allow a `forbidden` bit, and can demand a `required` bit. */
   readonly direction: 'forbidden' | 'required';
   readonly member: string;
 }
@@ -91,7 +91,7 @@ export const PLATFORM_INFO_FLAGS = [
 
 /** The flags that the manifest allows or demands, under their names in the manifest. */
 export type Flags<Table extends readonly BitFlag[]> = Readonly<Record<Table[number]['member'], boolean>>;
-/** The lowest ABI version that is accepted is given by ABIMajor and ABIMinor, one byte each. */
+/** ABIMajor and ABIMinor, one byte each, are the lowest ABI version that is accepted. */
 export type GuestPolicy = Flags<typeof POLICY_FLAGS> & Readonly<Record<'ABIMajor' | 'ABIMinor', number>>;
 
 /** Bit 17 of POLICY, which is reserved and must be 1. */

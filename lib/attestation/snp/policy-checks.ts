@@ -1,7 +1,7 @@
 /**
  * Compares the launched guest with one reference value of the manifest: product line, measurement, ID key,
- * guest policy, platform, firmware and chip (docs/protocol/attestation.md 8, 13.5). All checks use values of
- * the report. No check reads or fetches anything.
+ * guest policy, platform, firmware and chip (docs/protocol/attestation.md 8, 13.5). All checks compare values
+ * of the report, and no check reads or fetches anything.
  */
 import { constantTimeEqual } from '#crypto';
 import { finding, hex, notApplicable, oneOf, type Rows, row } from '../check.ts';
@@ -15,7 +15,7 @@ export interface PolicySubject {
   /** The stepping of the CPU, which the evidence message may state outside the report. */
   readonly machineStepping: number | undefined;
   readonly entry: SnpReferenceValues;
-  /** What the VCEK says. If no VCEK is known yet, `signer` is undefined, and the checks assume a match. */
+  /** The facts in the VCEK. If no VCEK is known yet, `signer` is undefined, and the checks assume a match. */
   readonly signer: { readonly product: packed.Product; readonly productName: string } | undefined;
   readonly coordinatorHashes: readonly Uint8Array[];
 }
@@ -47,7 +47,7 @@ function flagRows(
   });
 }
 
-/** Judges the product of a version 2 report by its VCEK. If the message states a stepping, it must match. */
+/** Judges the product of a version 2 report by its VCEK, and by the stepping if the message states one. */
 function judgeProductByVcek(productName: string | undefined, product: packed.Product, stepping?: number) {
   const all = packed.PRODUCTS[product].steppings.map((digit) => `${product}-B${digit}`);
   const expected = all.filter((name) => stepping === undefined || name === `${product}-B${stepping}`);

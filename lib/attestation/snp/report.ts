@@ -58,8 +58,8 @@ export function serializeReport(report: SnpReport): Uint8Array {
 }
 
 /**
- * Returns the CPU's family, model and stepping in three bytes. Since only these bytes are signed, only one
- * EAX value may give them: reserved bits must be zero, and an extended family needs the base family 15.
+ * Returns the CPU's family, model and stepping in three bytes. As only these bytes are signed, only one EAX
+ * value may give these: reserved bits must be zero, and an extended family needs the base family 15.
  */
 function cpuBytes(eax: number): readonly number[] {
   const { family, model, stepping } = familyModelStepping(eax);

@@ -15,10 +15,10 @@ import { POLICY_ROWS, type PolicySubject } from './policy-checks.ts';
 import type { SnpAttestation, SnpReport } from './report.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
-/** `signer` has the checks of the report's signer. `later` has the checks after those of the document. */
+/** `signer`: the checks of the report's signer. `later`: the checks that follow the document's checks. */
 export const SNP_ROWS = { signer: [...REPORT_ROWS, ...SIGNER_ROWS], later: [...POLICY_ROWS, ...CRL_ROWS] };
 
-/** Returns whether all checks hold. `documentHolds` runs the checks of the document in between. */
+/** Returns whether all checks hold. Calls `documentHolds` between signer checks and policy checks. */
 export async function verifySnp(
   checks: Checks,
   message: SnpAttestation,
@@ -36,8 +36,8 @@ export async function verifySnp(
   if (!(await checks.run(REPORT_ROWS, { report, expectedData }))) return false;
   const vcek = await checks.read('snp.vcek.available', async () => {
     if (embedded.length > 0) return readVcek(embedded);
-    // The signer of the report is not known at this point. So all comparisons that need no certificate come
-    // first and use the product line of the manifest. If a comparison fails, no VCEK is requested from AMD.
+    // The signer of the report is not known yet, so all comparisons that need no certificate come first, and
+    // use the product line of the manifest. If a comparison fails, no VCEK is requested from AMD.
     const compared = new Checks(POLICY_ROWS);
     const holds = await documentHolds(compared);
     const entry = await findEntry(compared, undefined);
@@ -67,7 +67,7 @@ export async function verifySnp(
 
 /**
  * Returns the product line to whose roots the certificate chain must lead. The line is taken from the issuer
- * name of the VCEK if its roots are pinned. Only signatures prove this name, which the sender chose.
+ * name of the VCEK if its roots are pinned. Only signatures prove the issuer name, which the sender chose.
  */
 function lineOf({ issuer }: Certificate, report: SnpReport, { snp }: TrustRoots): string {
   const named = commonName(issuer)?.replace(/^SEV-/, '') ?? 'a nameless issuer';

@@ -132,8 +132,8 @@ export const CHAIN_ROWS: Rows<ChainSubject> = [
 export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
 
 /**
- * Reads Intel's extension of a PCK certificate. Each part must appear exactly once with its fixed length, and
- * no other part may appear. Only configuration flags may be absent. Throws evidence_malformed.
+ * Reads Intel's extension of a PCK certificate. The extension must have each part once, with its fixed
+ * length, and no other part. Only configuration flags may be absent. Throws evidence_malformed.
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);

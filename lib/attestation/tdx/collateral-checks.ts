@@ -69,7 +69,7 @@ export function underMask(found: Uint8Array, expected: documents.QeIdentity['mis
   return finding(holds, hex(found), `${hex(attributes)} under ${hex(mask)}`);
 }
 
-/** Judges by the module identity for major version TEE_TCB_SVN[1]. Version 0 has no module identity. */
+/** Judges a TDX module by the identity for its major version TEE_TCB_SVN[1]. Version 0 has no identity. */
 const byModuleVersion =
   (judge: (identity: documents.TcbInfo['moduleIdentities'][number], body: TdQuoteBody) => Finding) =>
   ({ body, document }: DocumentSubject<documents.TcbInfo>): Finding => {
@@ -218,7 +218,7 @@ export async function judgeCollateral(checks: Checks, subject: EntrySubject): Pr
     ),
     checks.read('tdx.pck_crl.format', () => collateral.intelPckCrl().then(readFetchedList)),
   ]);
-  // The root certificate names the URL of the root CRL, so the root CRL needs a trusted root certificate.
+  // The root certificate names the URL of its CRL, so the CRL is fetched only if the root is trusted.
   const isTrusted = qeIdentity && (await judgeSigner(qeIdentity.chain, subject)).outcome === 'pass';
   const rootCrl =
     isTrusted &&

@@ -1,6 +1,6 @@
 /**
  * Checks whether the trust domain matches a reference value of the manifest, by the data in the quote and the
- * PCK certificate (docs/protocol/attestation.md 11, 19.10, 19.12). These checks fetch nothing.
+ * PCK certificate (docs/protocol/attestation.md 11, 19.10, 19.12). No check in this file fetches data.
  */
 import { type Finding, finding, hex, notApplicable, oneOf, type Rows, row } from '../check.ts';
 import type { TdxReferenceValues } from '../manifest.ts';
@@ -30,7 +30,7 @@ const measurement = (member: 'mrSeam' | 'mrTd', what: string) =>
     judge: ({ body, entry }) => oneOf(body[member], [entry[member]]),
   });
 
-/** Checks a run-time measurement. The manifest may allow several values, but only for RTMR0. */
+/** Checks a run-time measurement. For RTMR0, the manifest may allow several values. */
 const rtmr = (i: 0 | 1 | 2 | 3, section: string) =>
   row<EntrySubject>(`tdx.policy.rtmr${i}`, `Run-time measurement ${i} is the expected one`, section, {
     expected: 'the value of the manifest',

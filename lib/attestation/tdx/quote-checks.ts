@@ -13,7 +13,7 @@ import { QE_REPORT_BYTES, QUOTE_TYPES, qeReportBytes, type quoteParts, signedQuo
 const PCK_EXTENSIONS = 6;
 const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607';
 
-/** The subject of the first checks. Subjects of later checks add the data that earlier checks have read. */
+/** The data that the first checks judge. Later checks also judge data that earlier checks have read. */
 export interface QuoteSubject extends EvidenceContext, ReturnType<typeof quoteParts> {}
 
 /** Returns a defect if a type or a length that the quote states differs from the actual one. */

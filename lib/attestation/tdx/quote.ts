@@ -80,7 +80,7 @@ export type EnclaveReport = protobuf.MessageOf<typeof ENCLAVE_REPORT>;
 export const QUOTE_TYPES = { version: 4, attestationKey: 2, tee: 0x81, certification: 6, pck: 5 } as const;
 export const QE_REPORT_BYTES = 384;
 
-/** A size limit in bytes. A quote has 5 KB. Contrast adds 70 to 86 KB of `extra_bytes`, which may grow. */
+/** A limit in bytes. A quote has about 5 KB. Contrast adds `extra_bytes` of 70 to 86 KB, which may grow. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 /**

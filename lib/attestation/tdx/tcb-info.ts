@@ -56,7 +56,7 @@ export function readTcbInfo(info: JsonMembers) {
     fmspc: info.get('fmspc', hex(6)),
     pceId: info.get('pceId', hex(2)),
     module: readSigner(info.object('tdxModule'), 48, 8),
-    /** One entry per major version of the TDX module. `id` is `TDX_` and this version in two hex digits. */
+    /** One entry per major version of the TDX module. `id` is `TDX_` and the version in two hex digits. */
     moduleIdentities: info.objects('tdxModuleIdentities', []).map((identity) => ({
       ...readSigner(identity, 48, 8),
       id: identity.get('id', TEXT),

@@ -11,7 +11,7 @@ import { POLICY_ROWS } from './policy-checks.ts';
 import { type QuoteV4, quoteParts } from './quote.ts';
 import { FORM_ROWS, SIGNATURE_ROWS } from './quote-checks.ts';
 
-/** `signer` has the checks of the quote's signer. `later` has the checks after those of the document. */
+/** `signer`: the checks of the quote's signer. `later`: the checks that follow the document's checks. */
 export const TDX_ROWS = {
   signer: [...FORM_ROWS, ...CHAIN_ROWS, ...SIGNATURE_ROWS],
   later: [...POLICY_ROWS, ...COLLATERAL_ROWS],
@@ -19,8 +19,8 @@ export const TDX_ROWS = {
 
 /**
  * Returns whether all checks hold. A single reference value must satisfy all checks of the software and the
- * platform. `documentHolds` runs the checks of the document in between. No collateral is fetched before the
- * checks have shown that an enclave under the pinned root signed the quote.
+ * platform. Calls `documentHolds` between the signer checks and the policy checks. No collateral is fetched
+ * before the checks have shown that an enclave under the pinned root signed the quote.
  */
 export async function verifyTdx(
   checks: Checks,
