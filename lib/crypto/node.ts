@@ -17,7 +17,7 @@ export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 const BLOCK = 16; // the bytes of an AES block, and of the AAD of a short message
 const IV_AT = BLOCK - IV_BYTES; // offset of the iv in its block, which the AAD later overwrites
-/** The longest ciphertext that counts as short, in bytes. For longer ones, an OpenSSL context costs less. */
+/** The most bytes of a short ciphertext. For a longer ciphertext, an OpenSSL context costs less. */
 const SHORT_BYTES = 512;
 const TOGETHER = 14; // the number of short messages in one call, for which the WebAssembly memory has room
 // Without authTagLength, OpenSSL would accept authentication tags of only 4 bytes.
@@ -33,7 +33,7 @@ export const sha256 = (...parts: Uint8Array[]): Uint8Array =>
 export const sha384 = (...parts: Uint8Array[]): Uint8Array =>
   new Uint8Array(openssl.hash('sha384', Buffer.concat(parts), 'buffer'));
 
-/** SHA-256 as 32 characters, one per byte. The shard key hashes once for every few tokens of a prompt. */
+/** SHA-256 as 32 characters, one per byte. The shard key needs one such hash for every few tokens. */
 export const sha256Latin1 = (bytes: Uint8Array): string => openssl.hash('sha256', bytes, 'latin1');
 
 /** Compares two byte strings in a time that depends only on their lengths. */
@@ -117,7 +117,7 @@ export class SecretKey {
   readonly #blocks: openssl.Cipheriv;
   readonly #subkey: Buffer;
 
-  /** Wipes `bytes`, so that only this object holds the key. Throws `internal` unless there are 32 bytes. */
+  /** Wipes `bytes`, so that only this object holds the key. Throws `internal` unless `bytes` has 32 bytes. */
   constructor(bytes: Uint8Array) {
     this.#key = openssl.createSecretKey(bytes);
     bytes.fill(0);

@@ -18,7 +18,7 @@ export interface PublicKey {
   readonly curve?: EcCurve | undefined;
   readonly point?: Uint8Array;
   readonly rsa?: { readonly modulusBits: number; readonly exponent: bigint };
-  /** Imports the key for Web Crypto; absent if the key verifies nothing. May reject if unsupported. */
+  /** Imports the key for Web Crypto. Absent if the key verifies nothing. Rejects for an unsupported key. */
   readonly imported?: () => Promise<CryptoKey>;
 }
 
@@ -84,8 +84,8 @@ export function publicKeyFromPoint(curve: EcCurve, bytes: Uint8Array): PublicKey
 }
 
 /**
- * Verifies an ECDSA signature (FIPS 186-5) over the hash of `data`. With `encoding` `der`, the signature is
- * an ASN.1 SEQUENCE of r and s. With `raw`, it is r || s, each big-endian and as long as the curve's order.
+ * Verifies an ECDSA signature (FIPS 186-5) over the hash of `data`. As `der`, the signature is an ASN.1
+ * SEQUENCE of r and s; as `raw`, the signature is r || s, each big-endian and as long as the curve's order.
  */
 export async function verifyEcdsa(input: {
   readonly key: PublicKey;
