@@ -10,7 +10,7 @@ import type { Verdict } from './verdict.ts';
 export interface ChainLink {
   readonly id: 'hardware' | 'manifest' | 'coordinator' | 'mesh' | 'secret';
   readonly title: string;
-  /** What the checks of the link prove if the link passes, or failed to prove otherwise. */
+  /** What the checks of the link prove, or what these checks failed to prove. */
   readonly meaning: string;
   /** `pass`: all checks that apply and all earlier links pass. `fail`: a check of the link failed. */
   readonly outcome: 'pass' | 'fail' | 'unknown';

@@ -38,7 +38,7 @@ export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verd
   return { outcome, ...about, checks: checks.map(asJson), failure };
 }
 
-/** Adds the checks of a secret exchange, at least one, to an accepted verdict. All must pass. */
+/** Adds the checks of a secret exchange to an accepted verdict. All checks, at least one, must pass. */
 export function withSecretChecks(before: Verdict, checks: readonly Check[]): Verdict {
   const whole = { ...before, checks: [...before.checks, ...checks.map(asJson)] };
   const failed = firstFailure(checks) ?? checks.find(({ outcome }) => outcome !== 'pass');

@@ -1,5 +1,5 @@
 /**
- * A record is one exchange with the service as a JSON file. It has the messages and the other inputs of the
+ * A record is one exchange with the service as a JSON file. A record has the messages and other inputs of the
  * checks, so that anybody can judge the exchange again offline (docs/verify.md), but no key or secret.
  */
 import { sha256Hex } from '../attestation/check.ts';
@@ -17,7 +17,7 @@ export type JudgedExchange = Pick<Subject, 'nonce' | 'document' | 'manifest' | '
 /** The text of a record, and the SHA-256 of this text in lower-case hex, which is the record's name. */
 export type ExchangeRecord = Readonly<Record<'sha256' | 'text', string>>;
 
-/** Records one attestation of `host` (https://HOST:PORT). Its collateral must be fetched from `source`. */
+/** Records one attestation of `host` (https://HOST:PORT), which gets its collateral from `source`. */
 export function recordExchange(collateral: CollateralSource, host: string) {
   const answers = new Map<string, object>();
   const source = sourceOf(async (ask, name, query) => {

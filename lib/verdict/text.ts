@@ -77,7 +77,7 @@ function adviceFor(verdict: Verdict, mode: Report['mode']): string {
   return mode === 'managed' && code === 'manifest_mismatch' ? ROLLOUT : remedy;
 }
 
-/** The failed check: why it matters, what was expected, what was found. Otherwise the reason. */
+/** The failed check: why it matters, what was expected and found. If no check failed, the reason. */
 function failedCheck(verdict: Verdict, paint: Paint): string {
   const { failure } = verdict;
   if (failure === null) return '';

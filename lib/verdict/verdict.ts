@@ -1,6 +1,6 @@
 /**
- * The verdict on the service, as `privatemode-proxy verify --json` prints it (docs/verify.md). Also the
- * meaning of each outcome, and the error for a verdict that does not accept.
+ * The verdict on the service, as `privatemode-proxy verify --json` prints it (docs/verify.md). This file also
+ * has the meaning of each outcome, and the error for a verdict that does not accept.
  */
 import type { Check, Outcome } from '../attestation/check.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
@@ -76,7 +76,7 @@ export const errorOf = ({ failure }: Pick<Verdict, 'failure'>): PrivatemodeError
     ? undefined
     : (ERROR_OF.get(failure) ?? new PrivatemodeError(failure.code as ErrorCode, reasonOf(failure)));
 
-/** The message of the error for a failure. The client library's package has the page that it cites, too. */
+/** The error message for a failure, which cites a page that the client library's package has, too. */
 export const reasonOf = ({ id, expected, found, source }: Omit<Failure, 'code'>): string =>
   id === null ? found : `${id}: expected ${expected}; found ${found} (docs/protocol/${source})`;
 
