@@ -4,7 +4,7 @@ import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** An attempt to get a secret. `began`: its start (monotonic clock), undefined while it waits. */
+/** An attempt to get a secret. `began` is its start (monotonic clock), undefined while it waits. */
 export interface Attempt {
   readonly apiKey: string;
   readonly abort: AbortController;
@@ -80,7 +80,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
       const { at, error } = refused.get(hashOf(offeredKey)) ?? { at: Number.NEGATIVE_INFINITY };
       return (clock.monotonic() - at < clock.times.refusedKeyKept && error) || offeredKey;
     },
-    /** Begins an attempt with the API key, or joins its open one. Throws not_ready if too many keys wait. */
+    /** Begins an attempt with the API key, or joins its open attempt. Throws not_ready if too many wait. */
     begin(apiKey: string): Attempt {
       const joined = joinable.get(apiKey);
       if (joined !== undefined) return joined;
@@ -101,7 +101,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
       beginNext();
     },
     giveUp,
-    /** Sets the operator's API key. Gives up all attempts, and returns whether there were any. */
+    /** Sets the operator's API key, gives up all attempts, and returns whether there were attempts. */
     configure(apiKey: string): boolean {
       const wereThere = open.size > 0;
       giveUp();

@@ -20,10 +20,10 @@ const BYTES = base64(1);
 const refused = (message: string) => new PrivatemodeError('api_key_rejected', message);
 
 /**
- * Both requests throw client_too_old if an error response asks for a newer client. They throw
- * api_key_rejected for status 401 and for a key that no HTTP header can hold. They throw control_api_failed
- * for any other status than 200, and also the errors of `ControlCall`. `protocolVersion` is the version of
- * the protocol that this program announces.
+ * Both requests throw client_too_old if an error response asks for a newer client, api_key_rejected for
+ * status 401 and for a key that no HTTP header can hold, control_api_failed for any other status than 200,
+ * and the errors of `ControlCall`. `protocolVersion` is the version of the protocol that this program
+ * announces.
  */
 export function createControlApi(deps: {
   readonly call: ControlCall;
@@ -94,7 +94,7 @@ function excerpt(body: Uint8Array, apiKey: string): string {
 }
 
 export interface ManifestSource {
-  /** `static`: the user gives and may replace the manifest. `managed`: the service publishes it. */
+  /** `static`: the user gives and may replace the manifest. `managed`: the service publishes the manifest. */
   readonly kind: 'static' | 'managed';
   /** The bytes of the manifest. Throws manifest_unavailable, upstream_tls_untrusted, the signal's reason. */
   newest(signal?: AbortSignal): Promise<Uint8Array>;

@@ -34,7 +34,7 @@ export type SessionEvent = { readonly message: string } & (
   | ({ readonly type: 'epoch' } & Pick<Term, 'secretId' | 'expiresAt'>)
   /** `permanent`: the program ends, because there has been no secret yet and waiting does not help. */
   | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
-  /** A failure that says nothing about the service: its key was refused, or another attempt succeeded. */
+  /** A failure that says nothing about the service: a refused key, or another attempt that succeeded. */
   | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
   | { readonly type: 'secret-denied' | 'secret-known'; readonly secretId: string }
 );
@@ -47,7 +47,7 @@ const STEPS = {
   secret: 'Waiting for the secret of the service',
 };
 
-/** What an attestation waits for at a moment. */
+/** The step for which an attestation waits. */
 export type Step = keyof typeof STEPS;
 
 export interface AttestDeps {
@@ -55,7 +55,7 @@ export interface AttestDeps {
   readonly roots: TrustRoots;
   readonly collateral: CollateralSource;
   readonly clock: Pick<Clock, 'now' | 'monotonic'>;
-  /** `verify` judges the evidence, `judgeSecret` the signature on the secret. Tests replace both of them. */
+  /** `verify` judges the evidence, `judgeSecret` the signature on the secret; tests replace both. */
   readonly verify?: typeof verify | undefined;
   readonly judgeSecret?: typeof verifySecretResponse | undefined;
 }
@@ -128,7 +128,7 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
   return { verdict, exchange, secret, attestedAt, began, beganMonotonic };
 }
 
-/** One attested secret with its manifest and times. Immutable. Each attempt of a request uses one epoch. */
+/** One attested secret, immutable, with its manifest and times. An attempt of a request uses one epoch. */
 export interface Epoch extends Term {
   readonly key: SecretKey; // AES-256
   /** The record that `exchangeSha256` names. Absent if padding in the evidence made the record too long. */
@@ -170,10 +170,10 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
 }
 
 /**
- * Returns a function that makes one attempt to get an epoch with an API key. The function never rejects. It
- * attests against the operator's manifest, or else against the manifest enforced last, so that renewals do
- * not depend on the CDN. If a verdict rejects the evidence under a managed manifest, the function fetches the
- * newest manifest once and attests again. `accepted` is called for each acceptance of evidence.
+ * Returns a function that makes one attempt to get an epoch with an API key. The function never rejects. The
+ * function attests against the operator's manifest, or else against the manifest enforced last, so that
+ * renewals do not depend on the CDN. If a verdict rejects the evidence under a managed manifest, the function
+ * fetches the newest manifest once and attests again. `accepted` is called for each acceptance of evidence.
  */
 export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
   const { manifests, collateral, manifestLog, clock, random, observe } = deps;
@@ -196,7 +196,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       async onVerdict({ part, verdict, askedAt }) {
         last = verdict;
         const isRejected = verdict.failure !== null && verdict.outcome !== 'unavailable';
-        // A verdict on the secret follows accepted evidence, so no newer manifest could change it.
+        // A verdict on the secret follows accepted evidence, so no newer manifest could change the verdict.
         if (isRejected) rejected = { part, askedAt, newest: newest || part === 'secret' };
         if (part === 'secret')
           return observe({ type: 'judged', message: 'The signature on the secret was checked', verdict });

@@ -7,14 +7,14 @@ import { PrivatemodeError } from '../errors.ts';
 
 /**
  * The HPKE suite of the service (docs/protocol/attestation.md 12). KEM and KDF are noble's, because those of
- * Web Crypto cause a warning on Node 24 and 26. An X25519 share of low order cannot be opened.
+ * Web Crypto cause a warning on Node 24 and 26. Opening fails for an X25519 share of low order.
  */
 export const SUITE = new CipherSuite(KEM_MLKEM768_X25519, KDF_HKDF_SHA256, AEAD_EXPORT_ONLY);
 
 const SECRET_BYTES = 32;
 const NO_CONTEXT = new Uint8Array(0);
 
-/** Starts a secret exchange. `keys` is a known key pair for tests; by default, a new key pair is made. */
+/** Starts a secret exchange. `keys` is a known key pair for tests. By default, a new key pair is made. */
 export async function startSecretExchange(keys?: KeyPair<Key>) {
   const pair = keys ?? (await SUITE.GenerateKeyPair(false));
   const publicKey = await SUITE.SerializePublicKey(pair.publicKey); // 1216 bytes
@@ -22,8 +22,8 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
 
   /**
    * Derives the secret from the encapsulated key. All checks of the response must have passed. Without
-   * checks, `complete` fails, because every response has checks (docs/protocol/attestation.md 12, 13). It
-   * works only once, because it drops the private key. Throws secret_exchange_failed.
+   * checks, `complete` fails, because every response has checks (docs/protocol/attestation.md 12, 13).
+   * `complete` works only once, because it drops the private key. Throws secret_exchange_failed.
    */
   async function complete(encapsulatedKey: Uint8Array, checks: readonly Check[]) {
     const recipient = privateKey;

@@ -19,10 +19,10 @@ export interface AcquireOptions {
   /**
    * While the service denies the secret, a request waits until it may try the secret. `early`: the request
    * gets the epoch at once, because it asks again before sending anything. `never`: the request may not try
-   * the secret, because it is not encrypted.
+   * the secret, because the request is not encrypted.
    */
   readonly trial?: 'early' | 'never' | undefined;
-  /** The signal that ends the wait. It is read only if the request must wait: reading may create it. */
+  /** The signal that ends the wait, read only if the request must wait, because reading may create it. */
   readonly waiter?: { readonly signal: AbortSignal } | undefined;
 }
 
@@ -30,7 +30,7 @@ export interface SessionDeps extends EpochDeps {
   readonly host?: string | undefined; // the host name of the service, for messages
   /** Whether to renew only while requests come, because a library may be dropped without being closed. */
   readonly onDemand?: boolean | undefined;
-  /** Whether requests share attempts. Not in Cloudflare's workers: an attempt ends there with its request. */
+  /** Whether requests share attempts: not in Cloudflare's workers, where an attempt ends with a request. */
   readonly shares?: boolean | undefined;
   /** Called once if waiting does not help and there has been no secret yet (docs/operating.md). */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
@@ -71,7 +71,7 @@ export function createSession(deps: SessionDeps) {
     for (const each of waiting) each();
   }
 
-  /** Without the operator's key, or with `onDemand`, no timer runs: each request compares `due`. */
+  /** Sets when to renew. Without the operator's key, or with `onDemand`, requests (no timer) check `due`. */
   function renewAt(time: number): void {
     due = time;
     if (state.hasKey && !onDemand) alarm.set(time);
@@ -145,12 +145,12 @@ export function createSession(deps: SessionDeps) {
     waiting.delete(wakeUp);
   }
 
-  /** The attempt that a request waits for, undefined if none may begin yet. `own`: its last attempt. */
+  /** The attempt for which a request waits, undefined if none may begin. `own`: the request's last one. */
   function nextAttempt(apiKey: string, own: Attempt | undefined, isRefused: boolean): Attempt | undefined {
     const joined = own === undefined || own.isOver ? attempts.of(apiKey) : own;
     const now = clock.monotonic();
     if (joined !== undefined) {
-      // While the service is refused, an attacker on the network may delay an attempt, so another begins.
+      // While the service is refused, somebody on the network may delay an attempt, so another begins.
       if (!isRefused || now - (joined.began ?? now) < times.confirmAfter) return joined;
       attempts.pass(joined);
     } else if (clock.now() < due && now < states.soonest(state, present())) return undefined;
@@ -233,7 +233,7 @@ export function createSession(deps: SessionDeps) {
      * Called for a request to which the service answered "no secret for ID". Marks the secret with this id as
      * denied, and waits for the next epoch, by default 30 s. Forces an attempt, at most one in 10 s for all
      * requests together. Rejects with secret_denied if the secret has just replaced a denied secret or the
-     * request has no good key to attest with. Otherwise rejects like `acquire`.
+     * request has no good key to attest with. In all other cases, rejects as `acquire` does.
      */
     async renewAfterDenial(secretId: string, timeoutMs = times.deniedWait, offeredKey?: string) {
       const usable = current();

@@ -69,7 +69,7 @@ export const newState = (isPinned: boolean): SessionState => ({
   began: NEVER,
 });
 
-/** `isTrusted`: the key is the operator's, or has led to a secret before. `began`: on the monotonic clock. */
+/** `isTrusted`: the key is the operator's or has led to a secret. `began`: the start (monotonic clock). */
 type Failed = Failure & { readonly type: 'failed'; readonly began: number; readonly isTrusted: boolean };
 
 export type Happening =
@@ -88,7 +88,7 @@ export function next(state: SessionState, happening: Happening, at: Present): Se
     case 'ending':
       return { ...state, isEnding: true };
     case 'accepted':
-      // Anybody on the network can relay genuine evidence, so it does not clear the rejection of a secret.
+      // Anybody on the network can relay genuine evidence, so it clears no rejection of a secret.
       return rejection?.part === 'evidence' ? { ...state, rejection: undefined, error: undefined } : state;
     case 'made': {
       const { isPinned, hasKey, forcedAt, forcedBy, isEnding } = state;
@@ -145,8 +145,8 @@ const ANSWERS: readonly ErrorCode[] = ['api_key_rejected', 'client_too_old', 'se
 
 /**
  * A denied secret is dropped by a rejecting verdict, or by an answer of the secret service to a trusted key.
- * If the key need not be trusted, a stranger with a wrong key could remove the secret for all clients. A 401
- * for the key of a client concerns only that client.
+ * If untrusted keys sufficed, a stranger with a wrong key could remove the secret for all clients. A 401 for
+ * the key of a client concerns only that client.
  */
 function afterFailure(before: SessionState, failed: Failed, at: Present): SessionState {
   const { error, rejected, isAccepted, began, isTrusted } = failed;
@@ -160,9 +160,9 @@ function afterFailure(before: SessionState, failed: Failed, at: Present): Sessio
 
 /**
  * Two rejections refuse the service if they are `confirmAfter` (lib/times.ts) apart and the second is under
- * the newest manifest. Two closer rejections may come from the same moment of a deployment's replacement. A
- * fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest never refuses
- * the service, because service and CDN may differ for a moment.
+ * the newest manifest. Rejections closer together may show one moment of a deployment that is being replaced.
+ * A fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest never
+ * refuses the service, because service and CDN may differ for a moment.
  */
 function rejectionAfter(
   { rejection: before, isPinned }: SessionState,
@@ -209,7 +209,7 @@ export const soonest = ({ began }: SessionState, { times }: Present): number => 
 /**
  * The ms from the last failure to the next attempt: 1 s, doubling up to 60 s, or 60 s at once where waiting
  * does not help. The upper half of the pause is random (0 ≤ x < 1). The pause is at least what a host
- * demands. It ends early when a rejection can be confirmed, because clients wait for that verdict.
+ * demands. The pause ends early when a rejection can be confirmed, because clients wait for the next verdict.
  */
 export function pauseAfter(state: SessionState, random: number, { monotonic, times }: Present) {
   const { failures, error, rejection, began } = state;
