@@ -19,8 +19,8 @@ type Chain = Readonly<{ key: KeyObject; at: Place; last: receipts.ReceiptLine; d
 
 /**
  * Checks the receipts of a directory, in the files from the day `since` on (YYYY-MM-DD, UTC). With
- * `publicKeyFiles` (PEM), only chains of these keys are accepted. Otherwise each chain is checked with the
- * key in it. With `strict`, gaps are failures. Resolves with the findings. `ok`: no finding is a failure.
+ * `publicKeyFiles` (PEM), only chains of these keys are accepted. Without the files, the key in each chain is
+ * used. With `strict`, gaps are failures. Resolves with the findings. `ok`: no finding is a failure.
  * `publicKeys`: the SHA-256 of each signing key's SubjectPublicKeyInfo. `lines`: the number of signed lines.
  * `hasCustomRoots`: other roots than those of AMD and Intel were trusted. Throws receipts_unreadable.
  */
@@ -37,7 +37,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   const given = new Set(await Promise.all(publicKeyFiles.map(readKeyName)));
   /** File → the public key that its first line names, if this public key is accepted. */
   const keys = new Map<string, KeyObject>();
-  /** Digest → the line of another file that a first line names. A line that is found is removed here. */
+  /** Digest → the line of another file that a first line names. Lines that are found are removed. */
   const named = new Map<string, { readonly file: string; readonly by: Place }>();
   const chains = new Map<string, Chain>();
   /** Digest of a manifest or a record → the first line that refers to the manifest or the record. */

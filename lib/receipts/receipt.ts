@@ -53,9 +53,9 @@ export interface RequestReceipt {
  * The kinds of lines. `opened`: the first line of each file, with the public key of the chain
  * (SubjectPublicKeyInfo in base64). `found`: other files, each with the SHA-256 of its last line, so that the
  * check detects a removed file. `epoch`: precedes the first request in a file that the epoch protected.
- * Requests name the epoch by its secret id. Its `time` is the time of the attestation, and its `record` the
- * SHA-256 of the record from which anybody can repeat the attestation. `roots`: whether the roots of AMD and
- * Intel were trusted. `lost`: `count` receipts were not written. `closed`: the instance ended normally.
+ * Requests name the epoch by its secret id. Its `time` is that of the attestation, its `record` the SHA-256
+ * of the record from which anybody can repeat the attestation. `roots`: whether the roots of AMD and Intel
+ * were trusted. `lost`: `count` receipts were not written. `closed`: the instance ended normally.
  */
 export type ReceiptRecord = { readonly time: string } & Readonly<
   | { type: 'opened'; version: string; key: string; found: Readonly<Record<string, string>> }
@@ -80,7 +80,7 @@ export function signedLine(place: Place, record: ReceiptRecord, key: KeyObject):
   return `${text.slice(0, -1)},"sig":"${sign(null, Buffer.from(text), key).toString('base64')}"}`;
 }
 
-/** The last character is one of four, because other characters would decode to the same 64 bytes. */
+/** A signature ends in one of four characters, because others would decode to the same 64 bytes. */
 const SIGNATURE = /,"sig":"([A-Za-z0-9+/]{85}[AQgw]==)"\}$/;
 const TYPES: ReadonlySet<unknown> = new Set(['opened', 'epoch', 'request', 'lost', 'closed']);
 
