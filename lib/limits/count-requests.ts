@@ -70,7 +70,7 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
       if (tokensPerDay !== undefined && used.tokens >= tokensPerDay)
         throw limitReached('tokensPerDay', limits, ((dayOf(at) + 1) * DAY_MS - at) / 1000);
       if (requestsPerMinute !== undefined && used.times.length >= requestsPerMinute) {
-        // The admission that must become a minute old first. After a lowered limit, it is not the oldest one.
+        // The admission that must first become a minute old; not the oldest one, if the limit was lowered.
         const leaves = used.times[used.times.length - requestsPerMinute]! + WINDOW_MS;
         throw limitReached('requestsPerMinute', limits, (leaves - time) / 1000);
       }

@@ -33,7 +33,7 @@ export async function openCountsFile(workspace: string, clock: Clock, tell: (rea
   const file = readNamed(what, path, (name) => statSync(name, { throwIfNoEntry: false }));
   const before = file === undefined ? [] : countsIn(readNamed(what, path), clock.now());
   if (before === undefined) tell(new Error('limits.json cannot be understood, and is left out'));
-  /** The file's modification time that this gateway knows. Another time means that another gateway wrote. */
+  /** The file's modification time as this gateway knows it. Any other time shows another gateway's write. */
   let known = file?.mtimeMs;
   const timeNow = async () => (await unless('ENOENT', stat(path)))?.mtimeMs;
   let unwritten: CountsAt | undefined;
