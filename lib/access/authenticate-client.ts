@@ -1,15 +1,15 @@
-/** Finds the client that sends a request by the token in the request headers, and says what it may use. */
+/** Finds the client of a request by the token in the headers, and says what the client may use. */
 import { createHash } from 'node:crypto';
 import type { EndpointId } from '../api/endpoints.ts';
 import { bearerToken } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ClientEntry } from './clients-file.ts';
 
-/** A client in the form that requests need. It is built once for each state of the clients file. */
+/** A client in the form that requests need, built once for each state of the clients file. */
 export interface Client extends Omit<ClientEntry, 'apiKeyFile' | 'cacheSalt'> {
   /** The API key of the service for requests of this client, or undefined for the configured key. */
   readonly apiKey: string | undefined;
-  /** The salt for requests without a salt. If undefined, each such request gets a salt of its own. */
+  /** The salt for requests without a salt. If undefined, each request without a salt gets its own salt. */
   readonly sharedSalt: string | undefined;
   /** Makes a salt that replaces the salt of a request. If undefined, the request keeps its salt. */
   readonly mixSalt: ((own: Uint8Array) => string) | undefined;

@@ -18,7 +18,7 @@ export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
 /** The prefix of a token, by which people and secret scanners distinguish a token from an API key. */
 export const TOKEN_PREFIX = 'pmp_';
 
-/** The most tokens in a file, more than a team needs. It limits the table that each process holds. */
+/** The most tokens in a file, more than a team needs, to limit the table that each process holds. */
 const MOST_TOKENS = 4096;
 
 /** The greatest value of a limit. Greater values would limit nothing; counts beyond 2^53 are not exact. */
@@ -102,8 +102,8 @@ const MEMBERS = {
   /** The number of requests that are admitted within any 60 s. */
   requestsPerMinute: optional(limit),
   /**
-   * Input and output tokens of one day (UTC). The gateway admits a request while fewer tokens than this are
-   * counted, so the last request may exceed the limit.
+   * Input and output tokens of one day (UTC). The gateway admits a request while fewer tokens than the limit
+   * are counted, so the last request may exceed the limit.
    */
   tokensPerDay: optional(limit),
   /** The number of requests that may run at the same time. */

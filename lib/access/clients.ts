@@ -56,8 +56,8 @@ export async function openClients(options: ClientsOptions) {
     /** The client that sent a request with the given credentials. Throws client_unknown. */
     authenticate: (sent: Credentials): Client => authenticate(sent, clients.byToken, clock.now()),
     /**
-     * The SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits until it is the
-     * SHA-256 of the file that the command wrote.
+     * The SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits for the SHA-256 of
+     * the file that the command wrote.
      */
     sha256: (): string => createHash('sha256').update(state.bytes).digest('hex'),
     /** The client's current API key, or undefined if the client has no API key or does not exist. */
