@@ -5,7 +5,7 @@
 import { FLAG_GROUPS } from './flags.ts';
 import type { Flag } from './setting.ts';
 
-/** The columns of the narrowest and of the widest layout. The widest also serves unknown terminals. */
+/** The columns of the narrowest and the widest layout. Terminals of unknown width get the widest layout. */
 const [FEWEST, MOST] = [80, 100];
 /** The column at which the description of a flag or term starts. */
 const START = 34;
@@ -60,7 +60,7 @@ function flagTerm(flag: Flag): Term {
   return [`${short}--${flag.name}${value}`, flag.help + fallback];
 }
 
-/** Wraps the text of `helpPage` for a terminal of `columns` columns, or undefined for an unknown width. */
+/** Wraps the text of `helpPage` to `columns` columns, or to the widest layout if undefined. */
 export function fitHelp(text: string, columns: number = MOST): string {
   const width = Math.min(Math.max(columns, FEWEST), MOST);
   const fit = (line: string): string => {

@@ -10,7 +10,7 @@ type Rule<Facts> = readonly [applies: (facts: Facts) => boolean, message: string
 /** `inheritsSocket`: systemd has opened the port for applications. */
 type Facts = Config & { readonly inheritsSocket: boolean };
 
-/** Combinations that keep the proxy from starting. The needs of a single flag are in its row. */
+/** Combinations that keep the proxy from starting. What a single flag needs is stated in the flag's row. */
 const CONTRADICTIONS: readonly Rule<Facts>[] = [
   [
     ({ listenAddress, tlsCertPath }) => socketPath(listenAddress) !== undefined && tlsCertPath !== undefined,
@@ -21,7 +21,7 @@ const CONTRADICTIONS: readonly Rule<Facts>[] = [
     '--prompt-cache-salt is set while the shared prompt cache is off: add --disable-prompt-cache=false, or drop the salt',
   ],
   [
-    // Only both flags together accept nothing but "good". The reference proxy refuses one alone, too.
+    // Only both flags together accept no status but "good". The reference proxy refuses one alone, too.
     ({ gpuOcspAllowUnknown: unknown, gpuOcspRevokedGracePeriod: grace }) => !unknown && grace > 0,
     'unknown OCSP statuses are disallowed (--gpu-ocsp-allow-unknown=false), but revoked statuses are allowed for a while: ' +
       'add --gpu-ocsp-revoked-grace-period=0 to accept good certificates only, or allow unknown ones',

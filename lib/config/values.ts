@@ -81,7 +81,7 @@ export const parseProtocolVersion = matching(
 
 /** The longest duration, because setTimeout fires at once for more than 2^31-1 ms. */
 const MAX_DURATION_MS = 24 * 24 * 3_600_000;
-/** Each unit in ms. Two rows look alike, because one µ is the micro sign and the other the Greek letter. */
+/** The ms of each unit. Two rows look alike: one µ is the micro sign, and the other is the Greek letter. */
 const MS = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
 /** Reads Go's notation, a sequence of numbers with units: `1h30m`, `1.5s`, or `0`. Returns ms. */
@@ -94,7 +94,7 @@ export const durationFrom = (leastMs: number): Parse<number> =>
     return ms >= leastMs && ms <= MAX_DURATION_MS ? ms : undefined;
   });
 
-/** Log levels, least severe first. They are -4, 0, 4 and 8 in Go's slog, and 20, 30, 40 and 50 in pino. */
+/** Log levels, least severe first: -4, 0, 4 and 8 in Go's slog, or 20, 30, 40 and 50 in pino. */
 const LEVELS = ['debug', 'info', 'warn', 'error'];
 
 /** Reads a level: a name, or a number of slog (above 8 counts as 8). Returns the number of pino. */
@@ -144,7 +144,7 @@ export const hostPort = (defaultPort?: number): Parse<HostPort> =>
     return host === undefined || port === undefined ? undefined : { host, port };
   });
 
-/** Reads an item of --allowed-hosts. Returns it as in the `Host` header: normalised `name` or `name:port`. */
+/** Reads an item of --allowed-hosts. Returns the normalised `Host` header, `name` or `name:port`. */
 export const parseOwnHost = parser('host names with an optional port', (text) => {
   const { host, port } = hostIn(text) ?? {};
   if (host === undefined || port === 0) return undefined;
