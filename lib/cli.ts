@@ -13,7 +13,7 @@ import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { printable } from './text.ts';
 import { VERSION } from './version.ts';
 
-/** The commands. Each is loaded only when it runs, so that help, version and wrong flags respond at once. */
+/** Commands are loaded only when they run, so that help, version and wrong flags respond at once. */
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   clients: async () => (await import('./commands/clients.ts')).CLIENTS,
   completion: async () => (await import('./commands/completion.ts')).COMPLETION,
@@ -84,7 +84,7 @@ export async function runProcess(clock: Clock, program: string): Promise<void> {
   const exitCode = await main(argv.slice(2), env, { stdout, stderr, clock, program });
   process.exitCode ||= exitCode;
   // If nobody reads the log, the program ends a second later, and the rest of the log is lost. The output of
-  // a command waits for its reader, such as a pager. No other code here ends the program, because
+  // a command waits for its reader, such as a pager. Nothing else in this function ends the program, because
   // process.exit() would wait for a disk that does not respond (docs/architecture.md H42).
   every(clock, clock.times.unreadLog, () => {
     if (stdout.writableLength === 0 && stderr.writableLength > 0) process.exit();
@@ -110,8 +110,8 @@ async function report(thrown: unknown, isJson: boolean, { stderr }: Io): Promise
 }
 
 /**
- * The licences of the program and its parts. The single executable contains them, and the built program has
- * them beside it (scripts/build.ts). From source, only the program's own licence is shown.
+ * The licences of the program and its parts, in the single executable or beside the built program
+ * (scripts/build.ts). From source, only its own licence is shown; dependencies have theirs beside their code.
  */
 function licences(): string {
   if (isSea()) return getAsset('licences', 'utf8');

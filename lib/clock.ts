@@ -74,7 +74,7 @@ const ignore = (): void => {};
 
 /**
  * One wait at a time, which calls `late` if `ms` pass without `refresh`. A refresh sets no timer, and a new
- * wait sets a timer only if the current timer fires too late, so that a stream can call both for each piece.
+ * wait sets a timer only if the current timer fires too late, which is cheap for each piece of a stream.
  */
 export class Deadline {
   readonly #clock: Pick<Clock, 'monotonic' | 'after'>;

@@ -11,9 +11,9 @@ export type Blame = 'client' | 'operator' | 'upstream' | 'network' | 'attestatio
 export interface Remedies {
   /** The remedy for the person who runs the proxy: its flags, files and network. */
   readonly operator: string;
-  /** The remedy for users of the client library: its options and runtime. Undefined: as for the operator. */
+  /** The remedy for users of the client library: its options and runtime. By default as for the operator. */
   readonly application?: string;
-  /** The remedy for developers who use a gateway (--clients). Undefined: as for the operator. */
+  /** The remedy for developers who use a gateway (--clients), by default the remedy for the operator. */
   readonly developer?: string;
 }
 
@@ -25,11 +25,11 @@ interface ErrorRow {
   /** Seconds after which to retry (`retry-after`), unless the thrown error itself has a number of seconds. */
   readonly retryAfter?: number;
   /**
-   * Whether repeating the request cannot help. The response then has `x-should-retry: false`, because the
-   * SDKs of OpenAI and Anthropic repeat a request after every other 5xx and 429. Agents use only the status.
+   * Whether repeating the request cannot help. The response then has `x-should-retry: false`, because SDKs of
+   * OpenAI and Anthropic otherwise repeat a request after every 5xx and 429. Agents use only the status.
    */
   readonly isFinal?: true;
-  /** What has failed, as a clause, with which the log of a failed verification begins. */
+  /** A clause that says what has failed. The log of a failed verification begins with this clause. */
   readonly title?: string;
   readonly remedies: Remedies;
 }
@@ -335,15 +335,15 @@ export const ERRORS = {
   }),
 };
 
-/** The code of an error, on which programs decide. A code is stable and never gets another meaning. */
+/** The code of an error, for decisions by programs. A code is stable and never gets another meaning. */
 export type ErrorCode = keyof typeof ERRORS;
 
 /**
- * Facts on which programs decide, besides the code of an error or of a failed check. Messages are for people,
- * and no program parses a message.
+ * Facts for decisions by programs, besides the code of an error or of a failed check. Messages are for
+ * people, and no program parses a message.
  */
 export interface FailureDetail {
-  /** By our clock, which may be wrong, the validity has not begun (`early`) or is over (`late`). */
+  /** By our clock, which may be wrong, something is not valid yet (`early`) or has expired (`late`). */
   readonly clock?: 'early' | 'late' | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
@@ -359,7 +359,7 @@ type Known = Pick<PrivatemodeError, 'retryAfter' | 'api' | 'detail'>;
  */
 export class PrivatemodeError extends Error {
   override readonly name = 'PrivatemodeError';
-  /** The code of the error, a key of `ERRORS`, on which programs decide. */
+  /** The code of the error, a key of `ERRORS`, for decisions by programs. */
   readonly code: ErrorCode;
   /** What to do next, as one sentence. */
   readonly remedy: string;
@@ -370,7 +370,7 @@ export class PrivatemodeError extends Error {
    * of the API know.
    */
   declare readonly api: { readonly param: string; readonly code: string } | undefined;
-  /** Additional facts on which programs decide, if there are any. */
+  /** Additional facts for decisions by programs, if there are any. */
   declare readonly detail: FailureDetail | undefined;
 
   /** `remedy` replaces the remedy of the table if more is known about the cause than the code says. */

@@ -18,7 +18,7 @@ const LOG_LINE = /^(\d{4}-\d\d-\d\dT\S+) (?:.*[/\\])?(\d+\.json)[ \t\r]*$/;
 
 /**
  * Two processes may share a workspace without a lock. Each manifest is stored whole, under a number that no
- * other file has. Each log line is one write. In a race, both processes may log the same manifest.
+ * other file has. Each line is added in one write. In a race, both processes may log the same manifest.
  */
 export function createManifestLog(workspace: string) {
   const directory = join(workspace, 'manifests');

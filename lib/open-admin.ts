@@ -166,11 +166,11 @@ const json = (body: string): HealthResponse => ({
 });
 
 /**
- * Opens a separate listener for the routes of `flag`. So a client that may use the port for applications does
- * not see the traffic of other clients, and a reader of the metrics (--metrics-address) does not see the
- * clients and requests of the status page (--admin-address). Serves only GET and HEAD. Refuses requests of
- * web pages, because a foreign page could read the responses by DNS rebinding, through a host name that leads
- * to this listener. Throws listen_failed.
+ * Opens a separate listener for the routes of `flag`. The separate listener hides the traffic of other
+ * clients from a client that may use the port for applications, and hides the clients and requests of the
+ * status page (--admin-address) from a reader of the metrics (--metrics-address). Serves only GET and HEAD.
+ * Refuses requests of web pages, because a foreign page could read the responses by DNS rebinding, through a
+ * host name that leads to this listener. Throws listen_failed.
  */
 export async function startAdmin(
   options: Shown & {

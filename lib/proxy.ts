@@ -90,7 +90,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       logEvent(told);
       report.observe(told);
       if (told.type === 'epoch') service.answered();
-      setImmediate(look); // looks later, in the state that the event reports
+      setImmediate(look); // `look` runs after the event, in the state that the event reports
     },
   });
   opened.defer(() => session.close());

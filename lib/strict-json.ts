@@ -30,8 +30,8 @@ type Refuse = (reason: string, defect: JsonDefect) => Error;
 
 /**
  * Parses a text that consists of one object or array. `limits` has the most nesting levels of objects and
- * arrays (`depth`) and the most `values`. Both numbers are checked before JSON.parse reads the text. `refuse`
- * makes the error to throw; its `reason` says what is wrong and where.
+ * arrays (`depth`) and the most `values`. Levels and values are counted before JSON.parse reads the text.
+ * `refuse` makes the error to throw; its `reason` says what is wrong and where.
  */
 export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refuse): JsonValue {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);

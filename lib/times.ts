@@ -7,7 +7,7 @@ export const TIMES = Object.freeze({
   // Times of the secret (lib/session)
   /**
    * A secret is renewed this long after its exchange, at three quarters of the hour for which the service
-   * keeps the secret (docs/protocol/inference.md 10). In the reference proxy, requests wait at that time.
+   * keeps the secret (docs/protocol/inference.md 10). In the reference proxy, requests wait for this renewal.
    */
   secretRenew: 2_700_000,
   /** How much earlier, at random, a renewal may come, so that proxies started together renew separately. */
@@ -20,16 +20,16 @@ export const TIMES = Object.freeze({
   /** How long a request waits for a verified service: during its upload, after its upload, before a retry. */
   epochWait: 30_000,
   /**
-   * The pause before a second rejection of the service counts, because an attacker on the network can send
-   * one rejection. Also the least interval between attempts of a waiting request, and between two requests
-   * that try a denied secret.
+   * A second rejection of the service counts only after this pause, because an attacker on the network can
+   * send one rejection. This is also the least time between attempts of a waiting request, and between two
+   * tries of a denied secret.
    */
   confirmAfter: 6_000,
   /** How long a request waits for a renewal while the service is refused, which may have been repaired. */
   refusedWait: 5_000,
   /** How long a request waits for the next secret after the service denied its secret. */
   deniedWait: 30_000,
-  /** The least interval of renewals that denials of a secret force, because denials are unauthenticated. */
+  /** The least pause between renewals that denials of a secret force, as denials are unauthenticated. */
   deniedPause: 10_000,
   /** The pause after the first failed renewal. Each further failure doubles the pause. */
   firstBackoff: 1_000,
@@ -40,10 +40,10 @@ export const TIMES = Object.freeze({
   alarmLook: 30_000,
 
   // Times of the requests that the session sends
-  /** Time limits for the request for an attestation document or a secret, and for a manifest. */
+  /** Time limits for requesting an attestation document or a secret, and for requesting a manifest. */
   controlTimeout: 30_000,
   manifestTimeout: 30_000,
-  /** Time limits for AMD's and Intel's collateral. The second is for collateral that has a stored copy. */
+  /** Time limits for AMD's and Intel's collateral. With a stored copy, the second limit applies. */
   collateralTimeout: 20_000,
   collateralAgainTimeout: 5_000,
   /**
