@@ -73,8 +73,8 @@ export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void)
 const ignore = (): void => {};
 
 /**
- * One wait at a time, which calls `late` if `ms` pass without `refresh`. A refresh sets no timer, and a new
- * wait sets a timer only if the current timer fires too late, which is cheap for each piece of a stream.
+ * One wait at a time, which calls `late` if `ms` pass without `refresh`. Waits are cheap for each piece of a
+ * stream: a refresh sets no timer, and a new wait sets one only if the current timer fires too late.
  */
 export class Deadline {
   readonly #clock: Pick<Clock, 'monotonic' | 'after'>;

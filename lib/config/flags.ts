@@ -13,7 +13,7 @@ const retired = (name: string, why: string): Flag => ({ name, type: 'string', he
 /** The bytes that this process may use: the memory of the machine, or the limit of its control group. */
 const MEMORY = Math.min(totalmem(), process.constrainedMemory() || totalmem());
 
-/** The message of the reference proxy, word for word. */
+/** An error message of the reference proxy, word for word. */
 const TOGETHER = 'TLS certificate and key must be provided together';
 
 /** Flags that print something. With such a flag, the proxy does not start. */

@@ -239,7 +239,7 @@ export function decodeCertificates(text: string): Uint8Array[] {
 
 /** Returns the DER of the only CERTIFICATE block in a PEM text of at most 100,000 characters. */
 export function decodeOneCertificate(text: string): Uint8Array {
-  // PEM of 100,000 characters has room for the largest certificate that parseCertificate reads.
+  // A PEM text of 100,000 characters can hold the largest certificate that parseCertificate reads.
   if (text.length > 100_000) throw malformed('a certificate in PEM is too large');
   const [der, ...rest] = decodeCertificates(text);
   if (der === undefined || rest.length > 0) throw malformed('not exactly one CERTIFICATE block');

@@ -1,4 +1,4 @@
-/** The places of --max-in-flight, and the queues of the requests that wait for a place. */
+/** Manages the places of --max-in-flight, and the queues of requests that wait for a place. */
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 

@@ -71,7 +71,7 @@ export function createSession(deps: SessionDeps) {
     for (const each of waiting) each();
   }
 
-  /** Sets when to renew. Without the operator's key, or with `onDemand`, requests (no timer) check `due`. */
+  /** Sets when to renew. Without the operator's key or with `onDemand`, requests check `due`, not a timer. */
   function renewAt(time: number): void {
     due = time;
     if (state.hasKey && !onDemand) alarm.set(time);

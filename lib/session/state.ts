@@ -135,7 +135,7 @@ export const isInForce = (state: SessionState, at: Moment): boolean => !state.is
 
 /**
  * Whether there is an unexpired secret, denied or not, that was made after `began` (monotonic clock). An
- * attempt that began at `began` is older than such a secret, so the failure of the attempt does not count.
+ * attempt that began at `began` is older than the secret, so the failure of the attempt does not count.
  */
 export const isOvertaken = (state: SessionState, began: number, at: Moment): boolean =>
   began < state.madeAt && isHeld(state, at);
