@@ -26,7 +26,7 @@ interface ErrorRow {
   readonly retryAfter?: number;
   /**
    * Whether repeating the request cannot help. The response then has `x-should-retry: false`, because SDKs of
-   * OpenAI and Anthropic otherwise repeat a request after every 5xx and 429. Agents use only the status.
+   * OpenAI and Anthropic otherwise repeat a request after every 5xx and 429. Agents use only the HTTP status.
    */
   readonly isFinal?: true;
   /** A clause that says what has failed. The log of a failed verification begins with this clause. */

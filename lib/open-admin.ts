@@ -177,7 +177,7 @@ export async function startAdmin(
     readonly clock: Clock;
     readonly flag: keyof typeof ROUTES;
     readonly host: string;
-    readonly port: number; // 0: any free port
+    readonly port: number; // the value 0 means any free port
     readonly allowedHosts: readonly string[]; // other names of this host, besides `host`
   },
 ) {

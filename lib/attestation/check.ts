@@ -18,7 +18,7 @@ export interface CheckDescription {
   readonly expected: string;
   /** The error code of the check if it fails. If `code` is absent, the error code is `attestation_failed`. */
   readonly code?: ErrorCode;
-  /** Whether the check may be `not-applicable` in an accepted verdict. Every other check must pass. */
+  /** Whether the check may be `not-applicable` in an accepted verdict. Checks without this flag must pass. */
   readonly conditional?: true;
 }
 
@@ -54,7 +54,7 @@ export interface CheckRow<Subject> extends CheckDescription {
 
 export type Rows<Subject> = readonly CheckRow<Subject>[];
 
-/** Makes a row. `section` is the section of docs/protocol/attestation.md with the rule. */
+/** Makes a check row. `section` is the section of docs/protocol/attestation.md with the rule of the check. */
 export const row = <Subject>(
   id: string,
   title: string,

@@ -112,7 +112,7 @@ export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   return entry;
 }
 
-/** Checks CPUs and Platform. A Platform that has no confidential hardware is refused (19.12 rule 4). */
+/** Checks CPUs and Platform. A Platform without confidential hardware is refused (19.12 rule 4). */
 function checkPlatform(entry: JsonMembers): void {
   entry.get('CPUs', UINT64, 0n);
   const platform = entry.get('Platform', TEXT, '');

@@ -21,7 +21,7 @@ const CONTRADICTIONS: readonly Rule<Facts>[] = [
     '--prompt-cache-salt is set while the shared prompt cache is off: add --disable-prompt-cache=false, or drop the salt',
   ],
   [
-    // Only both flags together accept no status but "good". The reference proxy refuses one alone, too.
+    // To accept only "good", both flags are needed; the reference proxy refuses one flag alone, too.
     ({ gpuOcspAllowUnknown: unknown, gpuOcspRevokedGracePeriod: grace }) => !unknown && grace > 0,
     'unknown OCSP statuses are disallowed (--gpu-ocsp-allow-unknown=false), but revoked statuses are allowed for a while: ' +
       'add --gpu-ocsp-revoked-grace-period=0 to accept good certificates only, or allow unknown ones',

@@ -18,7 +18,7 @@ export const invalid = (message: string, cause?: unknown): PrivatemodeError =>
 
 /** The error for an invalid value. The error quotes the value, so it must not be used for keys. */
 export function wants(flag: string, wanted: string, text: string): PrivatemodeError {
-  const shown = text.replace(/\/\/[^/]*@/, '//…@'); // without a password
+  const shown = text.replace(/\/\/[^/]*@/, '//…@'); // the text without a password
   const quoted = JSON.stringify(shown.length > 80 ? `${shown.slice(0, 80)}…` : shown);
   return invalid(`${flag} wants ${wanted}, not ${quoted}`);
 }

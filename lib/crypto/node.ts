@@ -191,7 +191,7 @@ export class SecretKey {
       if (!isAuthentic(at, sizeOf(body), stream)) return 'not authentic';
       at += spanOf(body);
     }
-    // 7.2, step 4, and 6.5 (GCTR): P = C ^ CIPH(counter blocks).
+    // The plaintext is P = C ^ CIPH(counter blocks) (7.2, step 4, and 6.5, GCTR).
     for (let i = 0; i < end; i++) stream[i] = stream[i]! ^ texts[i]!;
     const text = stream.toString('latin1');
     at = 0;

@@ -132,7 +132,7 @@ export async function openRedisCounts(options: RedisCountsOptions) {
   function giveUp(): void {
     if (!store.isReady) return;
     failed('it does not reply in time');
-    const { isOpen } = store; // false: close() was called
+    const { isOpen } = store; // false if close() was called
     store.destroy();
     if (isOpen) void connect();
   }
@@ -163,7 +163,7 @@ export async function openRedisCounts(options: RedisCountsOptions) {
       await run('', 'renew', 'look', 1); // a server that requires a password says so only to short commands
       options.usable();
     } catch (thrown) {
-      if (store.isReady) failed((thrown as Error).message); // otherwise the lost connection was reported
+      if (store.isReady) failed((thrown as Error).message); // a lost connection has been reported already
     }
   }
 

@@ -80,7 +80,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
       const { at, error } = refused.get(hashOf(offeredKey)) ?? { at: Number.NEGATIVE_INFINITY };
       return (clock.monotonic() - at < clock.times.refusedKeyKept && error) || offeredKey;
     },
-    /** Begins an attempt with the API key, or joins its open attempt. Throws not_ready if too many wait. */
+    /** Begins an attempt with the key, or joins its open attempt. Throws not_ready if too many keys wait. */
     begin(apiKey: string): Attempt {
       const joined = joinable.get(apiKey);
       if (joined !== undefined) return joined;

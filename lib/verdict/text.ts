@@ -10,7 +10,7 @@ import { errorOf, OUTCOMES, type Verdict } from './verdict.ts';
 export interface Report {
   /** The manifest is published by the live service (`managed`), given (`static`) or from a `record` file. */
   readonly mode: 'managed' | 'static' | 'record';
-  /** What was verified. `manifest` says where the expected manifest comes from. */
+  /** The subject that was verified. `manifest` says where the expected manifest comes from. */
   readonly subject: string;
   readonly manifest?: string;
   /** The SHA-256 of the record of the exchange. */

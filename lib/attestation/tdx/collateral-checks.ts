@@ -57,7 +57,7 @@ const documentRows = (prefix: string, name: string, id: string, version: number)
 
 const UP_TO_DATE = 'UpToDate';
 
-/** Accepts only `UpToDate`. Levels such as `SWHardeningNeeded` ask for work that nobody can verify. */
+/** Accepts only the status `UpToDate`. A status like `SWHardeningNeeded` asks for work nobody can verify. */
 const judgeLevel = (level: { readonly status: string } | undefined): Finding =>
   finding(level?.status === UP_TO_DATE, level?.status ?? 'no level is reached');
 
