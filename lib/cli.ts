@@ -13,7 +13,7 @@ import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { printable } from './text.ts';
 import { VERSION } from './version.ts';
 
-/** A command is loaded only when it runs, so that help, version and wrong flags respond at once. */
+/** Commands are loaded only when they run, so that help, version and wrong flags respond at once. */
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   clients: async () => (await import('./commands/clients.ts')).CLIENTS,
   completion: async () => (await import('./commands/completion.ts')).COMPLETION,
@@ -33,9 +33,9 @@ const PRINTED: readonly (readonly [flag: string, render: (columns?: number) => s
 ];
 
 /**
- * Runs a command and resolves with its exit code. If the command fails, the code is 1, and stderr gets
- * `Error: <text>`. If the proxy itself cannot start and its log would be JSON, stderr gets a line of the log
- * instead.
+ * Runs a command and resolves with its exit code. If the command fails, the exit code is 1, and `Error:
+ * <text>` is written to stderr. If the proxy itself cannot start and its log is in JSON, a line of the log is
+ * written to stderr instead.
  */
 export async function main(
   argv: readonly string[],
@@ -66,15 +66,15 @@ export async function main(
 }
 
 /**
- * Runs the command line of this process, as `main` does, and sets the exit code of the process. `program`:
+ * Runs the command line of this process, as `main` does, and sets the exit code of the process. `program` is
  * the command with which a person starts the program.
  */
 export async function runProcess(clock: Clock, program: string): Promise<void> {
   const { argv, env, stdout, stderr } = process;
-  // The proxy must go on if the reader of its log goes away, or the disk of the log is full.
+  // The proxy must continue if the reader of its log disappears, or if the disk of the log is full.
   stderr.on('error', () => {});
   stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
-    // EPIPE: the reader has all that it wanted, as with `| head`.
+    // EPIPE: the reader has read all that it wanted, as with `| head`.
     if (code === 'EPIPE' || process.exitCode === 1) return;
     process.exitCode = 1;
     stderr.write(
@@ -84,14 +84,14 @@ export async function runProcess(clock: Clock, program: string): Promise<void> {
   const exitCode = await main(argv.slice(2), env, { stdout, stderr, clock, program });
   process.exitCode ||= exitCode;
   // If nobody reads the log, the program ends a second later, and the rest of the log is lost. The output of
-  // a command waits for its reader, such as a pager. Nothing else ends the program here, because
-  // process.exit() would wait for a disk that does not answer (docs/architecture.md H42).
+  // a command waits for its reader, such as a pager. Nothing else in this function ends the program, because
+  // process.exit() would wait for a disk that does not respond (docs/architecture.md H42).
   every(clock, clock.times.unreadLog, () => {
     if (stdout.writableLength === 0 && stderr.writableLength > 0) process.exit();
   });
 }
 
-/** Says what failed, and what to do: to a person in one line, or in a line of a log in JSON. */
+/** Says what failed and what to do, in one line for a person or in a log line in JSON. */
 async function report(thrown: unknown, isJson: boolean, { stderr }: Io): Promise<void> {
   const { code, message, remedy } = asPrivatemodeError(thrown);
   const fault = thrown instanceof PrivatemodeError ? undefined : thrown;
@@ -100,18 +100,18 @@ async function report(thrown: unknown, isJson: boolean, { stderr }: Io): Promise
     const log = createLogger({ format: 'json', level: 50, output: stderr }); // 50 is "error" in pino
     return log.error({ code, remedy, err: fault }, message);
   }
-  // The message of config_invalid already says how to mend the setting.
+  // The message of config_invalid already says how to correct the setting.
   const text = code === 'config_invalid' ? message : `${message.replace(/\.$/, '')}. ${remedy}`;
   stderr.write(`${printable(`Error: ${text}`, Number.POSITIVE_INFINITY)}\n`);
-  // A fault of the program is shown by its stack only, because its message may quote anything.
+  // For a fault of the program, only the stack is shown, because the message may quote private text.
   if (!(fault instanceof Error)) return;
   const places = (fault.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line));
   stderr.write(`${[fault.name, ...places].join('\n')}\n`);
 }
 
 /**
- * The licences of the program and its parts. The single executable contains them; the built program has them
- * beside it (scripts/build.ts). From source it shows its own; each dependency has one beside its code.
+ * The licences of the program and its parts, in the single executable or beside the built program
+ * (scripts/build.ts). From source, only its own licence is shown; dependencies have theirs beside their code.
  */
 function licences(): string {
   if (isSea()) return getAsset('licences', 'utf8');

@@ -1,24 +1,24 @@
-/** The time of the program: two clocks, timers, and the length of each wait. Tests replace them. */
+/** The time of the program: two clocks, timers, and the length of each wait. Tests replace all of them. */
 import { TIMES, type Times } from './times.ts';
 
 export interface Clock {
   readonly times: Times;
-  /** The wall clock, in ms since 1970, which goes on while the machine sleeps. */
+  /** The wall clock, in ms since 1970, which continues while the machine sleeps. */
   now(): number;
   /**
    * The monotonic clock, in ms since a moment that is the same for all processes of this machine. Nobody can
-   * set this clock, but it stands still while the machine sleeps.
+   * set the monotonic clock, but it stands still while the machine sleeps.
    */
   monotonic(): number;
   /**
    * Runs `then` once, at the earliest after `ms`. Returns a function that cancels the timer. A timer that is
-   * `waiting` keeps the process alive, because somebody waits for it. Other timers do not keep the process
-   * alive: nobody needs them once everything else has ended.
+   * `waiting` keeps the process alive, because something waits for the timer. Other timers do not keep the
+   * process alive, because nothing needs them once everything else has ended.
    */
   after(ms: number, then: () => void, waiting?: 'waiting'): () => void;
 }
 
-/** What both clocks show at one moment. */
+/** The time of both clocks at one moment. */
 export interface Moment {
   /** The wall clock, in ms since 1970. */
   readonly now: number;
@@ -26,7 +26,7 @@ export interface Moment {
   readonly monotonic: number;
 }
 
-/** A moment, with the lengths of the waits that count from it. */
+/** A moment, with the lengths of the waits that begin at this moment. */
 export interface Present extends Moment {
   readonly times: Times;
 }
@@ -37,7 +37,7 @@ export const presentOf = (clock: Pick<Clock, 'now' | 'monotonic' | 'times'>): Pr
   times: clock.times,
 });
 
-/** The clock of the operating system, with the waits in `times`. */
+/** The clock of the operating system, with the lengths of the waits in `times`. */
 export const clockWith = (times: Times): Clock => ({
   times,
   now: () => Date.now(),
@@ -55,8 +55,8 @@ export const clockWith = (times: Times): Clock => ({
 export const systemClock: Clock = clockWith(TIMES);
 
 /**
- * Runs `then` again and again, with `ms` between two runs. Returns a function that stops this, even when it
- * is called within a run. This timer does not keep the process alive.
+ * Runs `then` repeatedly, with `ms` between two runs. Returns a function that stops the runs, also from
+ * within a run. The timer does not keep the process alive.
  */
 export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void): () => void {
   let cancel = (): void => {};
@@ -73,14 +73,14 @@ export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void)
 const ignore = (): void => {};
 
 /**
- * One wait at a time: calls `late` if `ms` pass without `refresh`. A refresh sets no timer; a new wait sets
- * one only if the current timer would fire too late. So both calls are cheap for each piece of a stream.
+ * One wait at a time, which calls `late` if `ms` pass without `refresh`. Waits are cheap for each piece of a
+ * stream: a refresh sets no timer, and a new wait sets one only if the current timer fires too late.
  */
 export class Deadline {
   readonly #clock: Pick<Clock, 'monotonic' | 'after'>;
   #late = ignore;
   #ms = 0;
-  /** When the wait ends, by the monotonic clock; Infinity if nobody waits. */
+  /** When the wait ends, by the monotonic clock; Infinity if there is no wait. */
   #due = Number.POSITIVE_INFINITY;
   /** When the timer fires next, by the monotonic clock; Infinity if no timer is set. */
   #looksAt = Number.POSITIVE_INFINITY;
@@ -90,7 +90,7 @@ export class Deadline {
     this.#clock = clock;
   }
 
-  /** Begins a wait, which replaces the wait before. */
+  /** Begins a wait, which replaces the previous wait. */
   wait(ms: number, late: () => void): this {
     this.#late = late;
     this.#ms = ms;
@@ -100,25 +100,25 @@ export class Deadline {
     return this;
   }
 
-  /** Begins the current wait anew. Does nothing if that wait is over. */
+  /** Restarts the current wait. Does nothing if the wait is over. */
   refresh(): void {
     if (this.#due !== Number.POSITIVE_INFINITY) this.#due = this.#clock.monotonic() + this.#ms;
   }
 
-  /** Ends the wait. The timer stays set, for the next wait. */
+  /** Ends the wait. The timer stays set for the next wait. */
   rest(): void {
     this.#due = Number.POSITIVE_INFINITY;
-    this.#late = ignore; // so that what the function refers to can be freed
+    this.#late = ignore; // so that the objects to which `late` refers can be freed
   }
 
-  /** Ends the wait, and cancels the timer. */
+  /** Ends the wait and cancels the timer. */
   cancel(): void {
     this.rest();
     this.#looksAt = Number.POSITIVE_INFINITY;
     this.#cancelTimer();
   }
 
-  /** Looks twice (`last`), because after a blocked event loop, timers run before sockets are read. */
+  /** Checks the time twice (`last`): after a blocked event loop, timers run before sockets are read. */
   #look(now: number, ms: number, last = false): void {
     this.#cancelTimer();
     this.#looksAt = now + ms;
@@ -139,14 +139,14 @@ export class Deadline {
   }
 }
 
-/** Lets other work of the event loop that is due run first. Browsers have no setImmediate. */
+/** Lets other tasks of the event loop that are due run first. Browsers have no setImmediate. */
 export const nextTurn = (): Promise<void> =>
   new Promise((resolve) => {
     if (typeof setImmediate === 'function') setImmediate(resolve);
     else setTimeout(resolve, 0);
   });
 
-/** Resolves after `ms`, or rejects with the reason of `signal`, if that aborts. For `waiting`, see Clock. */
+/** Resolves after `ms`, or rejects with the reason of `signal` once it aborts. For `waiting`, see Clock. */
 export async function pause(
   clock: Pick<Clock, 'after'>,
   ms: number,
@@ -167,8 +167,8 @@ export async function pause(
 }
 
 /**
- * Resolves as `promise` does, or rejects with the reason of `signal`, whichever comes first. If the promise
- * rejects later, nobody is told.
+ * Resolves as `promise` does, or rejects with the reason of `signal`, whichever comes first. A later
+ * rejection of the promise is ignored.
  */
 export async function untilAborted<T>(promise: T | Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
@@ -179,8 +179,8 @@ export async function untilAborted<T>(promise: T | Promise<T>, signal: AbortSign
 }
 
 /**
- * Calls `ring` at a time of the wall clock, or as soon as a timer finds that this clock was set back. The
- * clock jumps when the machine sleeps or somebody sets it, so the alarm reads it now and then.
+ * Calls `ring` at a time of the wall clock, or when a timer finds that the wall clock was set back. The wall
+ * clock jumps when the machine sleeps or somebody sets it, so the alarm reads it repeatedly.
  */
 export class Alarm {
   readonly #clock: Clock;
@@ -192,7 +192,7 @@ export class Alarm {
     this.#ring = ring;
   }
 
-  /** Sets the time of the alarm, which replaces the one before. */
+  /** Sets the time of the alarm, which replaces the previous time. */
   set(due: number): void {
     this.#cancel();
     const setAt = this.#clock.now();

@@ -1,55 +1,55 @@
 /**
- * All errors that this program shows to anybody, in one table: whose fault an error is, which HTTP status
- * carries it, what the reader can do next, and whether another try can help. The code of an error is stable,
- * because clients, log searches and dashboards match on it. No code is reused with another meaning.
+ * All errors that this program shows, in one table: whose fault an error is, which HTTP status it has, what
+ * the reader can do next, and whether a retry can help. The code of an error is stable, because clients, log
+ * searches and dashboards match on the code. No code is reused with another meaning.
  */
 
 /** Whose fault an error is. */
 export type Blame = 'client' | 'operator' | 'upstream' | 'network' | 'attestation' | 'internal';
 
-/** What the reader should do next, as one sentence. */
+/** What the reader of an error should do next, as one sentence. */
 export interface Remedies {
-  /** The remedy for whoever runs the proxy: its flags, files and network. */
+  /** The remedy for the person who runs the proxy: its flags, files and network. */
   readonly operator: string;
-  /** For an application of the client library: its options and runtime. Undefined: the operator's remedy. */
+  /** The remedy for users of the client library: its options and runtime. By default as for the operator. */
   readonly application?: string;
-  /** For a developer who uses somebody else's gateway (--clients). Undefined: the operator's remedy. */
+  /** The remedy for developers who use a gateway (--clients), by default the remedy for the operator. */
   readonly developer?: string;
 }
 
 interface ErrorRow {
-  /** HTTP status of the response to the application; 0: the error never becomes a response. */
+  /** HTTP status of the response to the application, or 0 if the error never becomes a response. */
   readonly status: number;
-  /** Whose fault the error is, which tells who can mend it. */
+  /** Whose fault the error is, which tells who can resolve the error. */
   readonly blame: Blame;
-  /** Seconds after which to try again (`retry-after`), unless the thrown error itself has a number. */
+  /** Seconds after which to retry (`retry-after`), unless the thrown error itself has a number of seconds. */
   readonly retryAfter?: number;
   /**
-   * Whether repeating the request cannot help. The response then has `x-should-retry: false`: otherwise the
-   * SDKs of OpenAI and Anthropic repeat a request after every 5xx and 429. Agents look at the status alone.
+   * Whether repeating the request cannot help. The response then has `x-should-retry: false`, because SDKs of
+   * OpenAI and Anthropic otherwise repeat a request after every 5xx and 429. Agents use only the HTTP status.
    */
   readonly isFinal?: true;
-  /** What has failed, as a clause. The log of a failed verification begins with it. */
+  /** A clause that says what has failed. The log of a failed verification begins with this clause. */
   readonly title?: string;
   readonly remedies: Remedies;
 }
 type Texts = Remedies & Pick<ErrorRow, 'title'>;
-/** When a client may send the request again. Response headers say this to agents and SDKs. */
+/** When a client may send the request again, as response headers tell agents and SDKs. */
 type Repetition = Pick<ErrorRow, 'retryAfter' | 'isFinal'>;
 
 const ANYTIME: Repetition = {};
 const FINAL: Repetition = { isFinal: true };
 const after = (retryAfter: number): Repetition => ({ retryAfter });
 
-/** What a developer can do about an error that only the operator can mend. */
+/** What a developer can do about an error that only the operator of the gateway can resolve. */
 const [TELL, LATER] = [
   'Tell the operator of this gateway; nothing on your side changes this.',
   'Try again; if it persists, tell the operator of this gateway.',
 ];
 
 /**
- * Makes the rows of codes that share status, blame and repetition. A mere text is the remedy for all readers.
- * In other rows, unless the client is to blame, developers are told to wait or to tell the operator.
+ * Makes the rows of codes with the same status, blame and repetition. A plain text is the remedy for all
+ * readers. In other rows, unless the client is to blame, developers are told to wait or to tell the operator.
  */
 function rows<Code extends string>(
   status: number,
@@ -95,8 +95,8 @@ export const ERRORS = {
     ambiguous_header: 'Send this header once.',
     invalid_host: 'Send the host name of the proxy, with its port, in the Host header.',
     malformed_request: 'Send valid HTTP/1.1 requests.',
-    // The remedy names the setting of each client that uses this API by default. The users of these clients
-    // read this line, and no page of our documentation.
+    // The remedy names the setting of each client program that uses this API by default, because the users of
+    // these client programs read this line and no page of our documentation.
     not_supported: {
       operator:
         'Start the proxy with --responses-api, which translates it, or set the client to /v1/chat/completions: ' +
@@ -134,7 +134,7 @@ export const ERRORS = {
   ...rows(413, 'client', ANYTIME, {
     body_too_large: 'Send a smaller body, or have the limit raised, if one is named here.',
   }),
-  // An error without a response of its own: the response has begun, and the client does not read it.
+  // An error without a response, because the response has begun and the client does not read it.
   ...rows(0, 'client', ANYTIME, {
     response_not_read: 'Read responses as they come, or close the connection.',
   }),
@@ -234,8 +234,8 @@ export const ERRORS = {
         'Check the option apiKey of createPrivatemodeFetch or PrivatemodeAI, or PRIVATEMODE_API_KEY; the key that is given to an SDK is never sent.',
     },
   }),
-  // Errors that the operator has to repair. The status is 400, because clients repeat a request for minutes
-  // after a 5xx, and people look at their own tokens after a 401.
+  // Errors that the operator has to resolve. The status is 400, because clients repeat a request for minutes
+  // after a 5xx, and people check their own tokens after a 401.
   ...rows(400, 'operator', FINAL, {
     service_key_rejected: {
       operator:
@@ -250,7 +250,7 @@ export const ERRORS = {
     },
   }),
   // Reasons for which the proxy refuses a service. The status is 400, because clients repeat a request for
-  // minutes after a 5xx, and no repetition cures these errors.
+  // minutes after a 5xx, and repeating the request does not resolve these errors.
   ...rows(400, 'attestation', FINAL, {
     attestation_failed: {
       title: 'Attestation of the remote failed',
@@ -314,7 +314,7 @@ export const ERRORS = {
     secret_denied: 'Try again in a moment; if it persists, have it reported to the operator of the service.',
   }),
 
-  // Errors of start-up and configuration: exit code 1, never an HTTP response.
+  // Errors of start-up and configuration, with exit code 1 and never an HTTP response.
   ...rows(0, 'operator', ANYTIME, {
     config_invalid: {
       operator: 'See privatemode-proxy --help.',
@@ -335,45 +335,45 @@ export const ERRORS = {
   }),
 };
 
-/** What happened, for code to decide on. A code stays the same and never gets another meaning. */
+/** The code of an error, for decisions by programs. A code is stable and never gets another meaning. */
 export type ErrorCode = keyof typeof ERRORS;
 
 /**
- * Facts for code to decide on, beyond the code of an error or of a failed check. Messages are for people: no
- * code parses a message.
+ * Facts for decisions by programs, besides the code of an error or of a failed check. Messages are for
+ * people, and no program parses a message.
  */
 export interface FailureDetail {
-  /** By our clock, which may be wrong, something is not valid yet (`early`) or no longer valid (`late`). */
+  /** By our clock, which may be wrong, something is not valid yet (`early`) or has expired (`late`). */
   readonly clock?: 'early' | 'late' | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
-  /** Seconds for which the host that failed wants no request of this kind. */
+  /** Seconds during which the failed host wants no request of the same kind. */
   readonly pause?: number | undefined;
 }
 
 type Known = Pick<PrivatemodeError, 'retryAfter' | 'api' | 'detail'>;
 
 /**
- * An error: a stable code, a message for a person, and what to do next. Node prints the own properties of an
- * error that nobody catches, so a property without a value is not set.
+ * An error with a stable code, a message for a person, and what to do next. Node prints the own properties of
+ * an uncaught error, so a property without a value is not set.
  */
 export class PrivatemodeError extends Error {
   override readonly name = 'PrivatemodeError';
-  /** What happened, for code to decide on: a row of `ERRORS`. */
+  /** The code of the error, a key of `ERRORS`, for decisions by programs. */
   readonly code: ErrorCode;
   /** What to do next, as one sentence. */
   readonly remedy: string;
-  /** Seconds after which it is worth trying again, if known. */
+  /** Seconds after which a retry makes sense, if known. */
   declare readonly retryAfter: number | undefined;
   /**
-   * The API's own words for this error, if it has any: the place in the request, and a code that clients of
-   * the API know.
+   * The words of the API for this error, if there are any: the place in the request, and a code that clients
+   * of the API know.
    */
   declare readonly api: { readonly param: string; readonly code: string } | undefined;
-  /** More facts for code to decide on, if there are any. */
+  /** Additional facts for decisions by programs, if there are any. */
   declare readonly detail: FailureDetail | undefined;
 
-  /** `remedy` replaces the remedy of the table if more is known of the cause than the code tells. */
+  /** `remedy` replaces the remedy of the table if more is known about the cause than the code says. */
   constructor(
     code: ErrorCode,
     message: string,
@@ -388,22 +388,22 @@ export class PrivatemodeError extends Error {
     if (detail !== undefined) this.detail = detail;
   }
 
-  /** HTTP status of the response that carries this error; 0: no response carries it. */
+  /** HTTP status of the response with this error, or 0 if no response has this error. */
   get status(): number {
     return ERRORS[this.code].status;
   }
 
-  /** Whose fault the error is, which tells who can mend it. */
+  /** Whose fault the error is, which tells who can resolve the error. */
   get blame(): Blame {
     return ERRORS[this.code].blame;
   }
 }
 
-/** The remedy if something is not valid yet, or no longer valid: most often our own clock is wrong. */
+/** The remedy if something seems not yet valid or expired, because most often our own clock is wrong. */
 export const CLOCK_REMEDY =
   'Check the clock of this machine first; if it is right, do not trust the remote and report this.';
 
-/** Turns anything thrown into a PrivatemodeError. The error `internal` quotes nothing of its cause. */
+/** Turns any thrown value into a PrivatemodeError. The error `internal` quotes nothing of its cause. */
 export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   return new PrivatemodeError('internal', 'an internal error occurred', { cause: thrown });

@@ -19,18 +19,18 @@ import { watchFiles } from './watch-files.ts';
 
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
 
-/** The members of GatewayDeps that this file makes from the configuration, beside `settings`. */
+/** The members of GatewayDeps, besides `settings`, that this file makes from the configuration. */
 type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'dump' | 'terminate';
 
 interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
   readonly outbound: Outbound;
   readonly notices: NoticeSink;
-  readonly fd: number | undefined; // an inherited socket, as `listen` takes it
-  readonly warmConnections?: number | undefined; // connections that connectUpstream keeps ready
+  readonly fd: number | undefined; // an inherited socket, in the form that `listen` takes
+  readonly warmConnections?: number | undefined; // the connections that connectUpstream keeps ready
   readonly onPermanent: (error: PrivatemodeError) => void; // called if a shared port cannot be opened
 }
 
-/** Opens the port, with --reuse-port once a secret is in force. Throws config_invalid, listen_failed. */
+/** Opens the port, with --reuse-port only once a secret is in force. Throws config_invalid, listen_failed. */
 export async function startGatewayServer(config: Config, deps: GatewayServerDeps) {
   const { clock, log, session, metrics, outbound, fd } = deps;
   const { listenAddress, reusePort, workspace, maxBufferedBytes: bytes } = config;
@@ -67,7 +67,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen({ at, fd, tls, response: AppResponse, onWrongScheme, clock }, gateway.handle);
   const { address, port } = listener;
-  // An inherited socket file does not say where it is.
+  // An inherited socket file does not tell its own path.
   const host = fd === undefined ? listenAddress : address || `unix:${path ?? ''}`;
   const replaced = (next: TlsMaterial): void => {
     cors = corsPolicy(next.cert);
@@ -82,26 +82,26 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   sessionChanged();
   return {
     host, // an address, a name or unix:PATH
-    /** http(s)://HOST:PORT, or unix:PATH. */
+    /** The URL of the port: http(s)://HOST:PORT, or unix:PATH. */
     url: address === '' ? host : `${files ? 'https' : 'http'}://${urlHost(host)}:${port}`,
     port,
-    /** Resolved once the port has been open. */
+    /** Resolves once the port is open. */
     opened: sharedPort?.opened ?? Promise.resolve(),
     isOpen: listener.isOpen,
     sessionChanged,
     events: gateway.events,
-    /** When the TLS certificate, or one in its chain, expires, in ms since 1970; undefined without TLS. */
+    /** When the TLS certificate or one in its chain expires (ms since 1970), or undefined without TLS. */
     certificateEnds: () => tlsWatch?.certificateEnds(),
-    /** Looks now whether the files of the certificate have changed. */
+    /** Checks at once whether the files of the TLS certificate have changed. */
     reload: async () => await tlsWatch?.reload(),
-    /** From now on each response ends its connection; with --reuse-port the port is closed too. */
+    /** After this call, each response ends its connection, and with --reuse-port the port is closed. */
     announceStop() {
       sharedPort?.end();
       listener.announceEnd();
     },
-    /** Ends the grace period of `close` now. */
+    /** Ends the grace period of `close` at once. */
     endGrace: () => hurry.abort(),
-    /** Stops accepting connections, and lets streams finish for at most the shutdown grace. */
+    /** Stops accepting connections, and lets streams finish within the shutdown grace period. */
     async close() {
       tlsWatch?.close();
       sharedPort?.end();
@@ -111,12 +111,12 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   };
 }
 
-/** How many idle connections to the service are kept ready, so that requests wait for no handshake. */
+/** The number of idle connections to the service that are kept ready, so that requests need no handshake. */
 const WARM_CONNECTIONS = 2;
 
 /**
- * Prepares the connections to the service: `upstream` sends requests, and `agent` keeps `count` connections
- * ready for them.
+ * Prepares the connections to the service. `upstream` sends requests, and `agent` keeps `count` connections
+ * ready for these requests.
  */
 export function connectUpstream(
   config: Pick<Config, 'apiEndpoint' | 'firstByteTimeout'>,
@@ -132,7 +132,7 @@ export function connectUpstream(
   return { upstream: createUpstream(way), agent };
 }
 
-/** Calls `replaced` with each new pair of files that is usable. Warns before the certificate expires. */
+/** Calls `replaced` with each new usable pair of files. Warns before the certificate expires. */
 function followTls(
   files: Parameters<typeof loadTls>[0],
   first: TlsMaterial,
@@ -147,7 +147,7 @@ function followTls(
       else notices.clear(id);
   };
   const read = (): TlsMaterial => {
-    noteExpiry(); // the certificate in use may expire, whatever the files hold
+    noteExpiry(); // the certificate in use may expire, whatever the files contain
     return loadTls(files);
   };
   noteExpiry();

@@ -1,6 +1,6 @@
 /**
  * The log of enforced manifests, for people to audit (docs/protocol/inference.md 12). The file
- * `<workspace>/manifests/<n>.json` holds one manifest, byte for byte. In the same directory, `log.txt` has
+ * `<workspace>/manifests/<n>.json` has the exact bytes of one manifest. In the same directory, `log.txt` has
  * one line for each change: `<RFC 3339 local time> <workspace>/manifests/<n>.json`.
  */
 import { open, readdir, readFile } from 'node:fs/promises';
@@ -10,21 +10,21 @@ import { inTime, makeDirectory, publish, syncDirectory, unless, writeAll } from 
 
 export type ManifestLog = ReturnType<typeof createManifestLog>;
 
-/** `appended`: whether a line was added, because the last manifest in the log was not this one. */
+/** `appended`: whether a line was added, because the last manifest in the log was another manifest. */
 export type ManifestRecord = Readonly<{ appended: boolean; path: string }>;
 
-/** The time and the name of the manifest's file. The file lies beside the log, whatever its path says. */
+/** The time, and the name of the manifest's file, which is beside the log whatever its path says. */
 const LOG_LINE = /^(\d{4}-\d\d-\d\dT\S+) (?:.*[/\\])?(\d+\.json)[ \t\r]*$/;
 
 /**
- * Two processes may share a workspace without a lock. A manifest is stored whole, under a number that no
- * other file has, and a line is one write to the end of the log. In a race, both may log the same manifest.
+ * Two processes may share a workspace without a lock. Each manifest is stored whole, under a number that no
+ * other file has. Each line is added in one write. In a race, both processes may log the same manifest.
  */
 export function createManifestLog(workspace: string) {
   const directory = join(workspace, 'manifests');
   const logPath = join(directory, 'log.txt');
   let queue: Promise<unknown> = Promise.resolve();
-  /** The last manifest that this process recorded. If the disk fails, this manifest needs no new record. */
+  /** The last manifest that this process recorded, which needs no new record if the disk fails. */
   let own: { readonly manifest: Buffer; readonly path: string } | undefined;
 
   async function append(manifest: Uint8Array, at: number): Promise<ManifestRecord> {
@@ -39,11 +39,11 @@ export function createManifestLog(workspace: string) {
     return { appended, path };
   }
 
-  /** Adds the manifest and its line to the log. `text` is the log so far, `lines` the number of its lines. */
+  /** Adds the manifest and its line to the log. `text` is the log so far, and `lines` counts its lines. */
   async function appendLine(text: string | undefined, lines: number, manifest: Uint8Array, at: number) {
     const created = await makeDirectory(directory);
     if (created !== undefined) await syncDirectory(dirname(created));
-    // The log is made before its first manifest. Otherwise, a crash in between would look like a deleted log.
+    // The log is created before its first manifest, or else a crash in between would look like a deleted log.
     if (text === undefined) await appendDurably(logPath, '');
     const pathOf = (number: number): string => join(directory, `${number}.json`);
     let number = lines + 1;
@@ -57,9 +57,9 @@ export function createManifestLog(workspace: string) {
 
   return {
     /**
-     * Records that `manifest` is enforced from `at` (ms since 1970) on, unless the last line says so already.
-     * Resolves once the record is on disk. Throws manifest_log_failed, after 10 s if the disk does not
-     * answer. After an error, the manifest must not be enforced.
+     * Records that `manifest` is enforced from `at` (ms since 1970) on, unless the last line already says so.
+     * Resolves once the record is on disk. Throws manifest_log_failed, also if the disk does not respond
+     * within 10 s. After an error, the manifest must not be enforced.
      */
     record(manifest: Uint8Array, at: number): Promise<ManifestRecord> {
       const appended = queue.then(() => append(manifest, at));
@@ -80,19 +80,19 @@ async function readLog(directory: string): Promise<string | undefined> {
   if (text !== undefined) return text;
   const names = (await unless('ENOENT', readdir(directory))) ?? [];
   if (!names.some((name) => /^\d+\.json$/.test(name))) return undefined;
-  // The manifests are the only record of what was trusted when, and receipts refer to them.
+  // The manifests are the only record of what was trusted when, and receipts refer to the manifests.
   const remedy = 'Put log.txt back, or create it empty; keep the manifests.';
   throw new PrivatemodeError('manifest_log_failed', `${directory} has manifests but no log.txt`, { remedy });
 }
 
-/** Adds the text in one write. Makes the file if it is missing. Throws unless all of the text was written. */
+/** Appends the text in one write, and makes a missing file. Throws unless the whole text was written. */
 async function appendDurably(path: string, text: string): Promise<void> {
   await using file = await open(path, 'a', 0o644);
   await writeAll(file, Buffer.from(text));
   await file.sync();
 }
 
-/** RFC 3339 in the machine's own time zone, to the second, with `Z` if that time zone is UTC. */
+/** RFC 3339 in the machine's time zone, in whole seconds, with `Z` if the time zone is UTC. */
 function localTime(ms: number): string {
   const offset = -new Date(ms).getTimezoneOffset(); // in minutes
   const shifted = new Date(ms + offset * 60_000).toISOString().slice(0, 19);

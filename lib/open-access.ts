@@ -1,4 +1,4 @@
-/** Opens what decides who may use the gateway, and how much: the clients, and the counts of their limits. */
+/** Opens the parts that decide who may use the gateway, and how much: the clients, and their counts. */
 import { resolve } from 'node:path';
 import { openClients } from './access/clients.ts';
 import type { Clock } from './clock.ts';
@@ -15,7 +15,7 @@ import type { Logger } from './observe/log.ts';
 import type { Notices } from './observe/notices.ts';
 import { watchOwnKeys } from './observe/own-key.ts';
 
-/** What every part of the proxy gets. */
+/** The parts that every other part of the proxy gets. */
 export interface Shared {
   readonly clock: Clock;
   readonly log: Logger;
@@ -25,7 +25,7 @@ export interface Shared {
 }
 
 /**
- * Opens the clients (undefined without --clients), the watch over the operator's keys, and the gate that
+ * Opens the clients (undefined without --clients), the watch over the operator's API keys, and the gate that
  * gives requests their permits (undefined without --clients and --max-in-flight). `salt`: the salt of the
  * shared prompt cache. `authorities`: the CAs (PEM) that outbound connections trust. Throws config_invalid.
  */
@@ -55,7 +55,7 @@ export async function openAccess(
   return { clients, ownKeys, gate };
 }
 
-/** Opens the counts of requests and tokens: in Redis, or in memory, beginning with what a file has stored. */
+/** Opens the counts of requests and tokens: in Redis, or in memory with the counts stored in a file. */
 async function openCounts(
   { workspace, limitsStore, limitsStoreFailure }: Config,
   { clock, counters, notices }: Shared,

@@ -1,6 +1,6 @@
 /**
- * Opens what operators read: the receipts, and the listeners of --admin-address and --metrics-address. A
- * table says which routes each listener serves.
+ * Opens the sources of information for operators: the receipts, and the listeners of --admin-address and
+ * --metrics-address. The table ROUTES says which routes each listener serves.
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
@@ -39,7 +39,7 @@ export async function openReceipts(
   { workspace, unsafeTrustRoots }: Config,
   { clock, log, counters, notices, opened }: Shared,
 ): Promise<ReceiptLog> {
-  let forget = (): void => {}; // cancels the timer below: no event says that a loss is over
+  let forget = (): void => {}; // cancels the timer of the notice, because no event says that a loss is over
   opened.defer(() => forget());
   const receipts = await openReceiptLog({
     workspace,
@@ -63,7 +63,7 @@ export async function openReceipts(
 
 /**
  * Opens the listeners of --admin-address and --metrics-address. Returns the function to call with each
- * request that is over. Throws listen_failed.
+ * finished request. Throws listen_failed.
  */
 export async function openAdmin(
   { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
@@ -78,7 +78,7 @@ export async function openAdmin(
   const { session, clients, server, service } = seen;
   const { standing } = session;
   if (adminAddress === undefined && metricsAddress === undefined) return () => {};
-  // Imported only here, because loading prom-client takes a tenth of the start.
+  // Imported only if needed, because loading prom-client takes a tenth of the start.
   const { createMetrics } = await import('./observe/metrics.ts');
   const metrics = createMetrics({
     clock,
@@ -124,7 +124,7 @@ export async function openAdmin(
 
 export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 
-/** The sources of what a listener shows. Each request reads them anew. */
+/** The data that a listener shows, read again for each request. */
 interface Shown {
   readonly metrics: Pick<Metrics, 'contentType' | 'render'>;
   readonly readiness: () => Readiness;
@@ -148,7 +148,7 @@ const METRICS_ROUTES: Routes = {
   },
 };
 
-/** The routes of the listeners, by the flags that open them. */
+/** The routes of each listener, by the flag that opens the listener. */
 const ROUTES = {
   'admin-address': {
     '/': ({ page, status }) => page(viewOf(status())),
@@ -166,19 +166,19 @@ const json = (body: string): HealthResponse => ({
 });
 
 /**
- * Opens a listener of its own for the routes of `flag`. So a client that may use the port for applications
- * does not see the traffic of others, and a reader of the metrics (--metrics-address) does not see the
- * clients and requests of the status page (--admin-address). Serves GET and HEAD only. Refuses requests of
- * web pages, because a foreign page could read the responses under a host name that DNS rebinding points
- * here. Throws listen_failed.
+ * Opens a separate listener for the routes of `flag`. The separate listener hides the traffic of other
+ * clients from a client that may use the port for applications, and hides the clients and requests of the
+ * status page (--admin-address) from a reader of the metrics (--metrics-address). Serves only GET and HEAD.
+ * Refuses requests of web pages, because a foreign page could read the responses by DNS rebinding, through a
+ * host name that leads to this listener. Throws listen_failed.
  */
 export async function startAdmin(
   options: Shown & {
     readonly clock: Clock;
     readonly flag: keyof typeof ROUTES;
     readonly host: string;
-    readonly port: number; // 0: any free port
-    readonly allowedHosts: readonly string[]; // other names of this host, beside `host`
+    readonly port: number; // the value 0 means any free port
+    readonly allowedHosts: readonly string[]; // other names of this host, besides `host`
   },
 ) {
   const { flag, host, allowedHosts, clock } = options;
@@ -219,7 +219,7 @@ export async function startAdmin(
   };
 }
 
-/** An error that is not one of ours may quote private text, so the response has words of ours instead. */
+/** An error of another class may quote private text, so the response has a fixed text in its place. */
 function refusal(thrown: unknown): HealthResponse {
   const { status, code, message } = asPrivatemodeError(thrown);
   const type = 'text/plain; charset=utf-8';

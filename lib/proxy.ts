@@ -1,4 +1,4 @@
-/** The composition root: creates the parts of a proxy and connects them, in the order in which they start. */
+/** The composition root: creates the parts of a proxy and connects them, in the order of their start. */
 import { join } from 'node:path';
 import { type Clock, every, systemClock } from './clock.ts';
 import { configuredKey } from './config/api-key.ts';
@@ -33,21 +33,21 @@ export type RunningProxy = Awaited<ReturnType<typeof startProxy>>;
 interface ProxyEnvironment {
   readonly env: Environment;
   readonly log: Logger;
-  /** Called with errors that a retry cannot fix. The process is expected to end. */
+  /** Called with an error that a retry cannot resolve. The process is expected to end. */
   readonly onPermanent?: (error: PrivatemodeError) => void;
-  readonly status?: StatusOutput | undefined; // the terminal that shows how the start goes on
+  readonly status?: StatusOutput | undefined; // the terminal that shows the progress of the start
   readonly clock?: Clock;
-  readonly warmConnections?: number; // connections to the service that are kept ready
+  readonly warmConnections?: number; // the number of connections to the service that are kept ready
 }
 
 /**
- * Starts the proxy. The promise, or with --reuse-port `opened`, resolves when the port is open. Throws
- * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed, what givenManifest throws.
+ * Starts the proxy. The promise (with --reuse-port, `opened`) resolves when the port is open. Throws
+ * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed, and errors of givenManifest.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment) {
   const { env, log, status, onPermanent = () => {}, clock = systemClock } = environment;
   const { apiEndpoint: endpoint, adminAddress: admin, manifestPath, workspace } = config;
-  await using opened = new AsyncDisposableStack(); // ends what has started if the start fails
+  await using opened = new AsyncDisposableStack(); // if the start fails, ends the parts that have started
   const fd = inheritedSocket(env);
   prepareWorkspace(workspace);
   const counters = createCounters();
@@ -59,14 +59,14 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   const outbound = createOutbound(env, { connectTimeout: clock.times.connectTimeout, clock, authorities });
   opened.defer(() => outbound.close());
   const key = configuredKey(config.apiKey);
-  /** Adds to an error what the operator, and nobody else, should know about it. */
+  /** Adds to an error the facts that only the operator should know. */
   const named = (error: PrivatemodeError) => withSimulatorHint(key.named(error), config);
   const salt = config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt());
   const access = await openAccess(config, shared, key, salt, authorities);
   const receipts = config.receipts ? await openReceipts(config, shared) : undefined;
 
-  let server: GatewayServer | undefined; // set last, because it needs all the rest
-  // With port 0 the address of the status page is not known yet.
+  let server: GatewayServer | undefined; // set last, because it needs all other parts
+  // With port 0, the address of the status page is not known yet.
   const statusPage = admin?.port ? `http://${urlHost(reachableHost(admin.host))}:${admin.port}/` : undefined;
   const report = reportStart(clock, log, status, statusPage);
   opened.defer(() => report.close());
@@ -90,7 +90,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
       logEvent(told);
       report.observe(told);
       if (told.type === 'epoch') service.answered();
-      setImmediate(look); // looks later, in the state that the event reports
+      setImmediate(look); // `look` runs after the event, in the state that the event reports
     },
   });
   opened.defer(() => session.close());
@@ -102,7 +102,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     server?.sessionChanged();
     notices.look();
   }
-  opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
+  opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the expiry of a secret
   session.updateConfiguredKey(key.value());
 
   const seen = { ...access, service, session: { ...session, standing }, server: () => server };
@@ -152,11 +152,11 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
     ...server,
     session,
     counters,
-    /** Looks now whether any followed file has changed. */
+    /** Checks at once whether any followed file has changed. */
     reload() {
       for (const followed of [server, access.clients, keyWatch, manifestWatch]) void followed?.reload();
     },
-    /** Announces the end as the server does, and makes /readyz respond 503. */
+    /** Announces the end to clients as the server does, and makes /readyz respond with status 503. */
     announceStop() {
       session.announceEnd();
       announceStop();

@@ -5,10 +5,10 @@ import { scanJson } from './json/scan.ts';
 export type JsonValue = null | boolean | string | JsonNumber | readonly JsonValue[] | JsonObject;
 
 export class JsonObject extends Map<string, JsonValue> {
-  source = ''; // source text of a member of the top-level object: a signature may cover it
+  source = ''; // source text of a member of the top-level object, which a signature may cover
 }
 
-/** A number as its source text, so that integers above 2^53 and fractions keep their exact value. */
+/** A number as its source text, so that fractions and integers above 2^53 keep their exact value. */
 export class JsonNumber {
   readonly text: string;
   constructor(text: string) {
@@ -16,10 +16,10 @@ export class JsonNumber {
   }
 }
 
-/** The way from a value to a part of it: names of members and indices of items. */
+/** The path from a value to a part of the value: member names and list indices. */
 export type Path = readonly (string | number)[];
 
-/** What is wrong with a text. `position`: where reading ended, in UTF-16 units from the start. */
+/** The defect of a JSON text. `position`: where parsing ended, in UTF-16 units from the start of the text. */
 export interface JsonDefect {
   readonly kind: 'syntax' | 'depth' | 'values' | 'repeated';
   readonly position: number;
@@ -29,9 +29,9 @@ type Limits = Readonly<Record<'depth' | 'values', number>>;
 type Refuse = (reason: string, defect: JsonDefect) => Error;
 
 /**
- * Parses a text that consists of one object or array. `limits` holds the most levels of objects and arrays
- * (`depth`) and the most values. Both are counted before JSON.parse sees the text. `refuse` makes the error
- * to throw; its `reason` says what is wrong, and where.
+ * Parses a text that consists of one object or array. `limits` has the most nesting levels of objects and
+ * arrays (`depth`) and the most `values`. Levels and values are counted before JSON.parse reads the text.
+ * `refuse` makes the error to throw; its `reason` says what is wrong and where.
  */
 export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refuse): JsonValue {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
@@ -59,14 +59,14 @@ function scanned(text: Buffer, refuse: Refuse) {
   }
 }
 
-/** The reviver for JSON.parse. A number whose source is not known becomes an empty text, which is refused. */
+/** The reviver for JSON.parse. A number of unknown source text becomes an empty text, which is refused. */
 function strictValue(_name: string, value: unknown, context?: { readonly source?: string }): JsonValue {
   if (typeof value === 'number') return new JsonNumber(context?.source ?? '');
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value as JsonValue;
   return new JsonObject(Object.entries(value));
 }
 
-/** The path as text: `ReferenceValues.snp[0].ProductName`. Long names are cut: strangers may choose them. */
+/** The path as text: `ReferenceValues.snp[0].ProductName`. Long names, chosen by strangers, are cut. */
 export function pathText(path: Path): string {
   const cut = (name: string): string => (name.length > 100 ? `${name.slice(0, 100)}…` : name);
   const steps = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${cut(step)}`));

@@ -1,4 +1,4 @@
-/** Text for people: escaped for terminals, counted, coloured, and compared with what the user meant. */
+/** Text for people: escaped for terminals, counted, coloured, and compared with known words. */
 
 /** Characters that a terminal obeys or nobody sees: controls, bidi, surrogates, private use, separators. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
@@ -11,24 +11,24 @@ export function printable(text: string, limit = 1000): string {
 
 export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
 
-/** Escapes unprintable characters in JSON, as in `\u009b`. Line ends stay, as they only separate values. */
+/** Escapes unprintable characters in JSON, as in `\u009b`. Line feeds stay, as they only separate values. */
 export const printableJson = (json: string): string =>
   json.replace(UNPRINTABLE, (character) =>
     character.replace(/[^\n]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
   );
 
-/** The value as JSON, without any character that controls a terminal. */
+/** The value as JSON text, without any character that controls a terminal. */
 export const safeJson = (value: unknown, indentation?: number): string =>
   printableJson(JSON.stringify(value, undefined, indentation));
 
-/** The word for a shell, quoted if necessary. */
+/** The word as a shell reads it, quoted if necessary. */
 export const shellWord = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 
-/** The count with its noun, as in `1 check`, `2 checks`. */
+/** The count with its noun, as in `1 check` or `2 checks`. */
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
-/** Whether an output is a terminal with colours that the user has not refused (https://no-color.org). */
+/** Whether an output is a terminal with colours that the user has not switched off (https://no-color.org). */
 export const hasColours = ({ isTTY }: { isTTY?: boolean | undefined }, env: NodeJS.ProcessEnv): boolean =>
   isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
 
@@ -36,13 +36,13 @@ const STYLES = { good: 32, bad: 31, caution: 33, plain: 2, bold: 1 } as const;
 export type Style = keyof typeof STYLES;
 export type Paint = (style: Style, text: string) => string;
 
-/** Returns a function that colours a text. Without `colours`, that function leaves the text as it is. */
+/** Returns a function that colours a text, or that leaves a text unchanged if `colours` is false. */
 export const painter =
   (colours: boolean): Paint =>
   (style, text) =>
     colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text;
 
-/** The first candidate that differs by at most `mistakes` letters: inserted, missing, replaced or swapped. */
+/** The first candidate with at most `mistakes` letters inserted, missing, replaced or swapped. */
 export const nearest = (word: string, candidates: readonly string[], mistakes = 1): string | undefined =>
   candidates.find((meant) => isWithin(word, meant, mistakes));
 

@@ -1,4 +1,4 @@
-/** Follows the content of files: reads them again and again, and reports changes and failures. */
+/** Follows the content of files: reads the files repeatedly, and reports changes and failures. */
 import { readFileSync, type Stats, statSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
@@ -8,16 +8,16 @@ import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
 export type FileWatch = ReturnType<typeof watchFiles>;
 
 export interface Follower<T> {
-  readonly changed: (next: T) => void; // gets the content of the file, if that has changed
-  /** Gets, at each look, why the file cannot be used. The earlier content of the file stays in force. */
+  readonly changed: (next: T) => void; // called with the content of the file when the content has changed
+  /** Called at each check with the reason why the file cannot be used. The earlier content stays in force. */
   readonly failed: (error: PrivatemodeError) => void;
-  readonly usable?: () => void; // called at each look at a file that can be used, before `changed`
+  readonly usable?: () => void; // called at each check of a file that can be used, before `changed`
   readonly clock: Clock;
 }
 
 /**
- * Calls `read` every `interval` ms and on `reload()`. `first` is what `read` returned at the start. The file
- * is read again because watching would miss the renames and changed links that replace mounted secrets.
+ * Calls `read` every `interval` ms and on `reload()`. `first` is the result of `read` at the start. The file
+ * is read repeatedly, because watching would miss the renames and changed links that replace mounted secrets.
  */
 export function watchFiles<T>(first: T, read: () => T | Promise<T>, interval: number, on: Follower<T>) {
   let known = first;
@@ -40,9 +40,9 @@ export function watchFiles<T>(first: T, read: () => T | Promise<T>, interval: nu
     }
   }
 
-  /** Reads now, or once more after the current read. Resolves when that read has ended. */
+  /** Reads now, or once more after the current read. Resolves when the last of these reads has ended. */
   function reload(): Promise<void> {
-    // Two reads at once could take all threads of libuv on a disk that hangs, or bring back old content.
+    // Two reads at once could block all threads of libuv on a hanging disk, or bring back old content.
     if (!isQueued) last = last.then(look);
     isQueued = true;
     return last;
@@ -58,14 +58,14 @@ export function watchFiles<T>(first: T, read: () => T | Promise<T>, interval: nu
 
 export const MOST_BYTES = 1024 * 1024; // the size limit of a file that is followed
 
-/** Throws for a large file, and for a pipe, which would block a thread. A directory fails when it is read. */
+/** Throws for a large file, and for a pipe, which would block a thread. Reading a directory fails later. */
 function demandSmall(file: Stats): void {
   if (!file.isFile() && !file.isDirectory())
     throw new Error('it is not a regular file; name one, because it is read again and again');
   if (file.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
 }
 
-/** Reads a file that is followed. Throws for a pipe, for a large file, and any error of the file system. */
+/** Reads a file that is followed. Throws for a pipe and a large file, and throws file system errors. */
 export async function readSmall(path: string): Promise<Buffer> {
   demandSmall(await stat(path));
   return readFile(path);

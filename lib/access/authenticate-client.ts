@@ -1,39 +1,39 @@
-/** Finds the client that sends a request, by the token in its head, and says what that client may use. */
+/** Finds the client of a request by the token in the headers, and says what the client may use. */
 import { createHash } from 'node:crypto';
 import type { EndpointId } from '../api/endpoints.ts';
 import { bearerToken } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ClientEntry } from './clients-file.ts';
 
-/** A client in the form that requests need. It is made once for each state of the clients file. */
+/** A client in the form that requests need, built once for each state of the clients file. */
 export interface Client extends Omit<ClientEntry, 'apiKeyFile' | 'cacheSalt'> {
-  /** The API key of the service for requests of this client; undefined: the configured key. */
+  /** The API key of the service for requests of this client, or undefined for the configured key. */
   readonly apiKey: string | undefined;
-  /** The salt for requests that bring no salt; undefined: each such request gets a salt of its own. */
+  /** The salt for requests without a salt. If undefined, each request without a salt gets its own salt. */
   readonly sharedSalt: string | undefined;
-  /** Makes a salt that replaces the salt of a request; undefined: the request keeps its salt. */
+  /** Makes a salt that replaces the salt of a request. If undefined, the request keeps its salt. */
   readonly mixSalt: ((own: Uint8Array) => string) | undefined;
 }
 
-/** The parts of a request that can identify its client. */
+/** The request headers that can identify the client of a request. */
 export interface Credentials {
   readonly authorization: string | undefined;
   readonly apiKeyHeader: string | undefined;
 }
 
-/** SHA-256 of a token, in lower-case hex → its client. */
+/** SHA-256 of a token, in lower-case hex → the client of this token. */
 export type ClientsByToken = ReadonlyMap<string, Client>;
 
 /**
- * Finds the client that a request comes from. If there is an Authorization header, only its token counts,
- * otherwise the token in `x-api-key`. Throws client_unknown if the token identifies no client, or if the
- * client has expired. `now`: ms since 1970.
+ * Finds the client that sent a request. If the request has an Authorization header, only the token in it
+ * counts, otherwise the token in `x-api-key`. Throws client_unknown if the token identifies no client or the
+ * client has expired. `now` is in ms since 1970.
  */
 export function authenticate(sent: Credentials, clients: ClientsByToken, now: number): Client {
   const { authorization, apiKeyHeader } = sent;
   const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
-  // The time of the look-up may reveal parts of a digest, but nobody finds a token of 256 random bits from
-  // its digest.
+  // The time of the look-up may reveal parts of a digest, but nobody can compute a token of 256 random bits
+  // from its digest.
   const client = token === undefined ? undefined : clients.get(digestOf(token));
   if (client === undefined) throw new PrivatemodeError('client_unknown', whyUnknown(token, sent));
   if (client.expires !== undefined && now >= client.expires)
@@ -43,12 +43,12 @@ export function authenticate(sent: Credentials, clients: ClientsByToken, now: nu
   return client;
 }
 
-/** The SHA-256 of a token's Latin-1 bytes, because Node reads headers as Latin-1. */
+/** The SHA-256 of a token's Latin-1 bytes, because Node reads header values as Latin-1. */
 const digestOf = (token: string): string => createHash('sha256').update(token, 'latin1').digest('hex');
 
 /**
- * The form of an unknown token → what the error says about the token. Only the form decides, so a client that
- * guesses learns nothing.
+ * The form of an unknown token → the text about it in the error. Only the form decides, so a client that
+ * guesses tokens learns nothing.
  */
 const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
   [
@@ -61,7 +61,7 @@ const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
   [/^/, 'is not known'],
 ];
 
-/** Why the token that was sent, or its absence, identifies no client. */
+/** Returns why the token that was sent, or its absence, identifies no client. */
 function whyUnknown(token: string | undefined, { authorization, apiKeyHeader }: Credentials): string {
   if (token === undefined)
     return authorization === undefined
@@ -78,8 +78,8 @@ export function requireEndpoint({ endpoints }: Client, id: EndpointId): void {
 }
 
 /**
- * Throws client_forbidden if the client may not use the model. `alias`: the name that the request had in
- * place of the model. A request that names no model passes.
+ * Throws client_forbidden if the client may not use the model. `alias` is the alias that the request had in
+ * place of the model. A request that names no model is allowed.
  */
 export function requireModel({ models }: Client, model: string | undefined, alias?: string): void {
   if (models === undefined || model === undefined || models.some((pattern) => covers(pattern, model))) return;
@@ -94,8 +94,8 @@ function forbidden(what: string, allowed: readonly string[]): PrivatemodeError {
 }
 
 /**
- * Whether `pattern`, in which `*` stands for any characters, covers the whole text. Unlike a regular
- * expression, this takes time linear in both lengths.
+ * Whether `pattern`, in which `*` stands for any characters, matches the whole text. Unlike a regular
+ * expression, this function takes time linear in both lengths.
  */
 function covers(pattern: string, text: string): boolean {
   const [first = '', ...rest] = pattern.split('*');

@@ -1,4 +1,4 @@
-/** The file of --clients, which says who may use the gateway, and for what (docs/team.md). */
+/** Reads the file of --clients, which says who may use the gateway, and for what (docs/team.md). */
 import { ENDPOINTS } from '../api/endpoints.ts';
 import { invalid, momentIn } from '../config/values.ts';
 import {
@@ -12,21 +12,21 @@ import {
 } from '../strict-json.ts';
 import { MOST_BYTES } from '../watch-files.ts';
 
-/** The form of a client's name, which appears in logs, in receipts and in keys of the store of the limits. */
+/** The form of a client's name, which appears in logs, in receipts and in keys of the limits store. */
 export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
 
-/** The beginning of a token, by which people and secret scanners tell it from a key of the service. */
+/** The prefix of a token, by which people and secret scanners distinguish a token from an API key. */
 export const TOKEN_PREFIX = 'pmp_';
 
-/** The most tokens of a file, more than a team needs. It bounds the table that each process holds. */
+/** The most tokens in a file, more than a team needs, to limit the table that each process holds. */
 const MOST_TOKENS = 4096;
 
-/** The greatest value of a limit. A greater value limits nothing; counts beyond 2^53 are not exact. */
+/** The greatest value of a limit. Greater values would limit nothing; counts beyond 2^53 are not exact. */
 const MOST_OF_A_LIMIT = 2 ** 31;
 
 type Read<T> = (value: JsonValue, at: Path) => T;
 
-/** Throws the error for a wrong value at a place of the file. No value is quoted: it may be a token. */
+/** Throws the error for a wrong value in the file. The error quotes no value, as a value may be a token. */
 function refuse(at: Path, expected: string): never {
   throw invalid(`${pathText(at) || 'the file'}: expected ${expected}`);
 }
@@ -54,7 +54,7 @@ const optional =
     value === undefined ? undefined : read(value, at);
 
 const limit: Read<number> = (value, at) => {
-  // The text of the number decides: 1.0 and 1e3 are no whole numbers here.
+  // The text of the number decides, because 1.0 and 1e3 are not accepted as whole numbers.
   const text = value instanceof JsonNumber ? value.text : '';
   if (/^[1-9]\d{0,9}$/.test(text) && Number(text) <= MOST_OF_A_LIMIT) return Number(text);
   const expected = `a whole number from 1 to ${MOST_OF_A_LIMIT}, in digits alone, without quotes`;
@@ -69,23 +69,23 @@ const digest: Read<string> = (value, at) => {
   return matching(/^[0-9a-f]{64}$/, expected)(value, at);
 };
 
-/** Reads a time, and returns ms since 1970. */
+/** Reads an RFC 3339 time, and returns the time in ms since 1970. */
 const time: Read<number> = (value, at) =>
   (typeof value === 'string' ? momentIn(value) : undefined)?.getTime() ??
   refuse(at, 'a time such as 2027-01-31T00:00:00Z (RFC 3339), not a day alone');
 
-/** The members that a client may have, and how each is read. All other members are refused. */
+/** The members that a client may have, and how each member is read. All other members are refused. */
 const MEMBERS = {
-  /** No two clients have the same name. */
+  /** The name of the client, which no other client has. */
   name: matching(
     CLIENT_NAME,
     'a name of at most 64 letters, digits and . _ @ -, beginning with a letter or digit',
   ),
-  /** SHA-256 of each token of the client, in lower-case hex. No two clients share a token. */
+  /** The SHA-256 of each token of the client, in lower-case hex. No two clients have the same token. */
   tokens: listOf(digest, 'a list of at least one digest; to lock a client out, remove its whole entry'),
-  /** When the client expires: ms since 1970. From then on it is refused. */
+  /** When the client expires, in ms since 1970. From this time on, the client is refused. */
   expires: optional(time),
-  /** The models that the client may use; undefined: all. */
+  /** The models that the client may use, or undefined for all models. */
   models: optional(
     listOf(
       matching(/^[^\x00-\x1f\x7f]{1,256}$/, 'the name of a model, in which * stands for any characters'),
@@ -94,23 +94,23 @@ const MEMBERS = {
   endpoints: optional(listOf(oneOf(ENDPOINTS.map(({ id }) => id)))),
   apiKey: optional(matching(/^@[^\0]+$/s, '@ and the path of a file; keys do not belong into this file')),
   /**
-   * Which prompt cache the client uses. `client`: a cache of its own, even if its requests bring a salt.
-   * `own`: the cache of the salt that a request brings, or the client's own cache for a request without a
-   * salt. `shared`: the same cache as without --clients.
+   * Which prompt cache the client uses. `client`: a cache of its own, even if its requests contain a salt.
+   * `own`: the cache of the salt in a request, or the client's own cache for a request without a salt.
+   * `shared`: the same cache as without --clients.
    */
   cacheSalt: optional(oneOf(['client', 'shared', 'own'])),
-  /** How many requests are admitted within any 60 s. */
+  /** The number of requests that are admitted within any 60 s. */
   requestsPerMinute: optional(limit),
   /**
-   * Input and output tokens of one day (UTC). The gateway admits a request while fewer tokens are counted, so
-   * the last request may go beyond the limit.
+   * Input and output tokens of one day (UTC). The gateway admits a request while fewer tokens than the limit
+   * are counted, so the last request may exceed the limit.
    */
   tokensPerDay: optional(limit),
-  /** How many requests may run at the same time. */
+  /** The number of requests that may run at the same time. */
   maxConcurrent: optional(limit),
 };
 
-/** The members that `defaults` may set for clients whose own entries leave them out. */
+/** The members that `defaults` may set for clients whose own entries do not have the member. */
 const { name: _name, tokens: _tokens, apiKey: _apiKey, ...DEFAULTABLE } = MEMBERS;
 const readDefaults = (value: JsonValue, at: Path) => membersOf(value, at, DEFAULTABLE);
 
@@ -120,15 +120,15 @@ const MEMBERS_OF_FILE = {
   clients: listOf((value: JsonValue) => value, 'a list of clients, in brackets', 0),
 };
 
-/** One client of the file, completed with the defaults. The path of its key file has no `@`. */
+/** One client of the file, completed with the defaults. The path of its key file has no `@` in front. */
 export type ClientEntry = ReturnType<typeof entryOf>;
-/** How much a client may use the gateway; undefined: no limit. */
+/** How much a client may use the gateway. An undefined member means no limit. */
 export type Limits = ClientEntry['limits'];
 
 /**
- * Reads the file. `needsKeys`: no key is configured, so each client must have a key file. `name`: what
- * messages call the file. Throws config_invalid, with the JSON path of what is wrong; the error quotes no
- * token, digest or other value.
+ * Reads the clients file. `needsKeys`: each client must have a key file, because no key is configured.
+ * `name`: the name of the file in messages. Throws config_invalid with the JSON path of the mistake, and
+ * without any token, digest or other value.
  */
 export function parseClientsFile(
   bytes: Uint8Array,
@@ -150,7 +150,7 @@ function entriesOf(bytes: Uint8Array, needsKeys: boolean): readonly ClientEntry[
   const entries = clients.map((value, i) => entryOf(value, ['clients', i], defaults));
   const names = new Map<string, number>();
   const digests = new Set<string>();
-  // If two clients had the same name or token, nobody could tell which of them sends a request.
+  // If two clients had the same name or token, nobody could tell which of these clients sends a request.
   for (const [i, { name, tokens, apiKeyFile }] of entries.entries()) {
     const at = ['clients', i];
     if (needsKeys && apiKeyFile === undefined)
@@ -179,7 +179,7 @@ function entryOf(value: JsonValue, at: Path, defaults: ReturnType<typeof readDef
 type Rows = Readonly<Record<string, Read<unknown>>>;
 type MembersOf<R extends Rows> = { readonly [Name in keyof R]: ReturnType<R[Name]> };
 
-/** Reads the members of an object by a table, which has a row for each allowed member. */
+/** Reads the members of an object by the table `rows`, which has a row for each allowed member. */
 function membersOf<R extends Rows>(value: JsonValue, at: Path, rows: R): MembersOf<R> {
   if (!(value instanceof JsonObject))
     return refuse(at, at.length === 0 ? 'an object with the member "clients"' : 'an object');
@@ -193,7 +193,7 @@ function membersOf<R extends Rows>(value: JsonValue, at: Path, rows: R): Members
   return Object.fromEntries(read) as MembersOf<R>;
 }
 
-/** Adds the number of the line to the error of a file that is no JSON, because editors show line numbers. */
+/** Adds the line number to the error of a file that is not JSON, because editors show line numbers. */
 function withLine(reason: string, { kind, position }: JsonDefect, bytes: Uint8Array): string {
   if (bytes.length === 0) return 'the file is empty';
   if (kind !== 'syntax') return reason;
@@ -205,7 +205,7 @@ function withLine(reason: string, { kind, position }: JsonDefect, bytes: Uint8Ar
 }
 
 /**
- * Cuts out of a message what may be a token, a digest or a key: each run of at least 25 characters without
- * spaces and punctuation. Names of members, and the words of our messages, are shorter.
+ * Removes from a message what may be a token, a digest or a key: each run of at least 25 characters without
+ * spaces and punctuation. Member names and the words of our messages are shorter.
  */
 const withoutSecrets = (text: string): string => text.replace(/[^\s"'.,:;[\]]{25,}/g, '…');

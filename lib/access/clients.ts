@@ -1,4 +1,4 @@
-/** The current clients: reads the file and the keys that it names, and follows the changes of both. */
+/** Keeps the current clients: reads the clients file and its key files, and follows their changes. */
 import { createHash, hkdfSync } from 'node:crypto';
 import { dirname, resolve } from 'node:path';
 import type { Clock } from '../clock.ts';
@@ -11,13 +11,13 @@ import { authenticate, type Client, type Credentials } from './authenticate-clie
 import { type ClientEntry, parseClientsFile } from './clients-file.ts';
 
 export interface ClientsOptions {
-  /** The path of the clients file. Paths of key files in this file are relative to its directory. */
+  /** The path of the clients file. Key file paths in the clients file are relative to its directory. */
   readonly path: string;
-  /** Whether each client must have a key file, because no key is configured. */
+  /** Whether each client must have a key file, because no API key is configured. */
   readonly needsKeys: boolean;
   /** The salt of the shared prompt cache, if there is one. */
   readonly sharedSalt: string | undefined;
-  /** Called with the number of clients after each change. */
+  /** Called with the number of clients after each change of the clients. */
   readonly changed: (clients: number) => void;
   readonly notices: NoticeSink;
   readonly clock: Clock;
@@ -28,15 +28,15 @@ interface State {
   /** The bytes of the clients file. */
   readonly bytes: Uint8Array;
   readonly entries: readonly ClientEntry[];
-  /** Key file → the key in it. */
+  /** Path of a key file → the key in this file. */
   readonly keys: ReadonlyMap<string, string>;
 }
 
 export type Clients = Awaited<ReturnType<typeof openClients>>;
 
 /**
- * Reads the clients and follows their files. A bad clients file changes nothing, and a bad key file leaves
- * its key as it was. Each bad file sets a notice until the file is good again. Throws config_invalid.
+ * Reads the clients and follows their files. An invalid clients file changes nothing, and an invalid key file
+ * leaves its key unchanged. Each invalid file sets a notice until the file is valid. Throws config_invalid.
  */
 export async function openClients(options: ClientsOptions) {
   const { notices, clock } = options;
@@ -53,14 +53,14 @@ export async function openClients(options: ClientsOptions) {
     clock,
   });
   return {
-    /** The client that a request with these credentials comes from. Throws client_unknown. */
+    /** The client that sent a request with the given credentials. Throws client_unknown. */
     authenticate: (sent: Credentials): Client => authenticate(sent, clients.byToken, clock.now()),
     /**
-     * SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits until it equals the
-     * SHA-256 of the file that the command wrote.
+     * The SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits for the SHA-256 of
+     * the file that the command wrote.
      */
     sha256: (): string => createHash('sha256').update(state.bytes).digest('hex'),
-    /** The client's own API key as it is now; undefined if it has none, or if there is no such client. */
+    /** The client's current API key, or undefined if the client has no API key or does not exist. */
     keyOf: (name: string): string | undefined => clients.byName.get(name)?.apiKey,
     reload: watch.reload,
     close: watch.close,
@@ -68,8 +68,8 @@ export async function openClients(options: ClientsOptions) {
 }
 
 /**
- * Reads what the files hold now. If the clients file has the bytes that it had `before`, its text is not
- * parsed anew.
+ * Reads the current content of the files. If the clients file has the same bytes as in `before`, it is not
+ * parsed again.
  */
 async function readState({ path, needsKeys, notices }: ClientsOptions, before?: State): Promise<State> {
   const bytes = await readSmall(path).catch((thrown: unknown) => {
@@ -95,7 +95,7 @@ async function readState({ path, needsKeys, notices }: ClientsOptions, before?: 
   return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };
 }
 
-/** The tables in which requests look up their clients. */
+/** Makes the tables in which requests look up their clients. */
 function tablesOf({ entries, keys }: State, { sharedSalt }: ClientsOptions) {
   const clients = entries.map(
     ({ apiKeyFile, cacheSalt, ...entry }): Client => ({
@@ -112,13 +112,13 @@ function tablesOf({ entries, keys }: State, { sharedSalt }: ClientsOptions) {
   };
 }
 
-/** A part of each derivation. A later rule for salts gets another label, so that it gives other salts. */
+/** A part of each derivation. A later rule for salts gets another label, so that its salts differ. */
 const LABEL = 'privatemode-proxy cache salt v1';
 const SALT_BYTES = 32;
 
 /**
- * Derives a salt of 64 hex digits, which every rule for salts admits (docs/protocol/inference.md 8). NUL
- * separates the parts of the context, because no name contains NUL.
+ * Derives a salt of 64 hex digits, which every rule for salts allows (docs/protocol/inference.md 8). NUL
+ * separates the parts of the context, because no client name contains NUL.
  */
 const derive = (
   key: string | Uint8Array,
@@ -129,15 +129,15 @@ const derive = (
   Buffer.from(hkdfSync('sha256', key, salt, `${LABEL}\0${purpose}\0${name}`, SALT_BYTES)).toString('hex');
 
 /**
- * The salt for requests of a client that bring no salt: HKDF-SHA256 (RFC 5869) of the shared salt, with the
- * client's name as context. It stays the same as long as the shared salt and the name do.
+ * The salt for a client's requests without a salt: HKDF-SHA256 (RFC 5869) of the shared salt, with the
+ * client's name as context. This salt is stable as long as the shared salt and the name do not change.
  */
 const clientSalt = (sharedSalt: string, name: string): string => derive(sharedSalt, '', 'client', name);
 
 /**
- * The salt that replaces `own`, the salt of a request (its text in UTF-8): HKDF-SHA256 of `own`. The shared
- * salt, if there is one, is the salt of HKDF, and the client's name is the context. Two clients that send the
- * same salt get different salts.
+ * The salt that replaces `own`, the salt of a request as UTF-8: HKDF-SHA256 of `own`. The shared salt, if
+ * there is one, is the salt of HKDF, and the client's name is the context. So two clients that send the same
+ * salt get different salts.
  */
 const mixedSalt = (sharedSalt: string | undefined, name: string, own: Uint8Array): string =>
   derive(own, sharedSalt ?? '', 'request', name);

@@ -1,6 +1,6 @@
 /**
- * Checks as data. A row describes one check: its id and title, the section that states its rule, what must
- * hold, and how it is judged. `Checks` runs rows stage by stage. Only `allAccepted` decides about acceptance.
+ * Describes the checks of attestation evidence as rows of tables. A row has the id, the title, the source of
+ * the rule, and the judging function of a check. Only `allAccepted` decides whether evidence is accepted.
  */
 import { constantTimeEqual, sha256 } from '#crypto';
 import { nextTurn } from '../clock.ts';
@@ -14,28 +14,28 @@ export interface CheckDescription {
   readonly title: string;
   /** The section of docs/protocol/attestation.md that states the rule. */
   readonly source: string;
-  /** What must hold for the check to pass. A finding may replace this text by a more precise one. */
+  /** What must hold for the check to pass. A finding may state a more precise text. */
   readonly expected: string;
-  /** The error code of a failure. Without this member, the code is `attestation_failed`. */
+  /** The error code of the check if it fails. If `code` is absent, the error code is `attestation_failed`. */
   readonly code?: ErrorCode;
-  /** Whether the check may be `not-applicable` in an accepted verdict. Every other check must pass. */
+  /** Whether the check may be `not-applicable` in an accepted verdict. Checks without this flag must pass. */
   readonly conditional?: true;
 }
 
 export interface Finding {
   readonly outcome: 'pass' | 'fail' | 'not-applicable';
-  /** What was found, as text for a person. No code parses it, and it never contains key material. */
+  /** What was found, as text for a person. No code parses this text, which never has key material. */
   readonly found: string;
   readonly expected?: string;
-  /** The error code of a failure. A finding that passes has none. */
+  /** The error code of a failed check. A finding that passes has no error code. */
   readonly code?: ErrorCode | undefined;
-  /** Facts about a failure, beyond its error code, by which callers decide. */
+  /** Facts about a failed check, besides the error code, that callers need for their decisions. */
   readonly detail?: FailureDetail | undefined;
-  /** The age of a revocation list: seconds since its issuer signed it. Other findings have no age. */
+  /** The seconds since a certificate revocation list was issued. Findings about anything else have no age. */
   readonly age?: number | undefined;
 }
 
-/** One check of the evidence, with its outcome. A verdict is a list of checks (docs/security.md). */
+/** One check of the attestation evidence, with its outcome. A verdict lists checks (docs/security.md). */
 export interface Check
   extends Pick<CheckDescription, 'id' | 'source' | 'expected'>,
     Pick<Finding, 'found' | 'code' | 'detail' | 'age'> {
@@ -48,13 +48,13 @@ export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
 /** A row of a table of checks. All rows of one table judge the same type of subject. */
 export interface CheckRow<Subject> extends CheckDescription {
-  /** A PrivatemodeError that `judge` throws makes the check fail with its code, message and detail. */
+  /** If `judge` throws a PrivatemodeError, the check fails with the error's code, message and detail. */
   readonly judge: (subject: Subject) => Finding | Promise<Finding>;
 }
 
 export type Rows<Subject> = readonly CheckRow<Subject>[];
 
-/** Makes a row. `section`: the section of docs/protocol/attestation.md that states the rule. */
+/** Makes a check row. `section` is the section of docs/protocol/attestation.md with the rule of the check. */
 export const row = <Subject>(
   id: string,
   title: string,
@@ -74,11 +74,11 @@ export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Arra
   return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
 }
 
-/** The bytes in lower-case hex. `sha256Hex` returns the SHA-256 digest of the bytes in the same way. */
+/** Returns the bytes in lower-case hex. `sha256Hex` returns the SHA-256 digest of the bytes in hex. */
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 export const sha256Hex = (bytes: Uint8Array): string => hex(sha256(bytes));
 
-/** The finding for a check that does not apply. `why` says why manifest or evidence does not ask for it. */
+/** The finding for a check that does not apply. `why` says why manifest or evidence do not need the check. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
 
 /** Returns the value of `read`, or the PrivatemodeError that `read` throws. Rethrows any other error. */
@@ -113,8 +113,8 @@ function failureBy(error: unknown): Finding {
 }
 
 /**
- * The checks of one verification, by id. A verification has stages: all rows of a stage are judged, and if
- * one of them fails, no further stage begins. Before each step, other work of the process gets a turn.
+ * Holds the checks of one verification, by id. Each stage of a verification judges all its rows, and no stage
+ * begins after a row has failed. Before each stage, other tasks of the process may run.
  */
 export class Checks {
   readonly #rows: readonly CheckDescription[];
@@ -125,7 +125,7 @@ export class Checks {
     this.#rows = rows;
   }
 
-  /** Judges the subject by each of these rows in turn. Returns whether no row failed. */
+  /** Judges the subject by each of the given rows in turn. Returns true if no row failed. */
   async run<Subject>(rows: readonly CheckRow<Subject>[], subject: Subject): Promise<boolean> {
     await nextTurn();
     for (const row of rows) {
@@ -135,7 +135,7 @@ export class Checks {
     return !rows.some(({ id }) => this.#made.get(id)?.outcome === 'fail');
   }
 
-  /** Reads or fetches a value. On a failure, the check `id` fails, and the value is undefined. */
+  /** Returns the value of `read`. If `read` fails, the check `id` fails, and the result is undefined. */
   async read<T>(id: string, read: () => T | Promise<T>): Promise<T | undefined> {
     await nextTurn();
     try {
@@ -154,8 +154,8 @@ export class Checks {
   }
 
   /**
-   * Judges one entry after the other and returns the first one that holds. Keeps the checks of this entry. If
-   * no entry holds, keeps the checks of the entry that came closest.
+   * Judges the entries in order and returns the first entry that passes. Keeps the checks of the entry that
+   * passes. If no entry passes, keeps the checks of the entry that has the highest `#closeness`.
    */
   async tryEach<Entry>(
     entries: readonly Entry[],
@@ -173,12 +173,12 @@ export class Checks {
     return accepting;
   }
 
-  /** Returns one check for each of these rows, in order. A check that was not made is `not-evaluated`. */
+  /** Returns one check for each given row, in order. A check that was not made is `not-evaluated`. */
   of(rows: readonly CheckDescription[]): readonly Check[] {
     return rows.map((row) => this.#made.get(row.id) ?? checkOf(row, undefined));
   }
 
-  /** Counts the checks that hold. An entry that lacks only collateral comes first, as it may be valid. */
+  /** Counts checks that did not fail. An entry that lacks only collateral ranks first, as it may be valid. */
   #closeness(): number {
     const checks = [...this.#made.values()];
     const held = checks.filter(({ outcome }) => outcome !== 'fail').length;
@@ -190,21 +190,21 @@ export function firstFailure(checks: readonly Check[]): Check | undefined {
   return checks.find(({ outcome }) => outcome === 'fail');
 }
 
-/** Whether the check failed for good, so that collateral that arrives later cannot make it pass. */
+/** Whether the check failed for a reason that collateral fetched later cannot change. */
 const isRefuted = ({ outcome, code }: Check): boolean =>
   outcome === 'fail' && code !== 'collateral_unavailable';
 
 /**
- * Returns the check that decides against acceptance: the first one that failed for good, else the first one
- * that lacked collateral, else the first one that was not made. A check that lacks collateral ranks lower,
- * because a forger can leave out what has to be fetched, and must not get "nothing is proved either way".
+ * Returns the check that decides against acceptance: the first check with a permanent failure, else the first
+ * check that lacked collateral, else the first check that was not made. Missing collateral ranks lower,
+ * because a forger who omits collateral must not thereby hide a permanent failure.
  */
 export const decisive = (checks: readonly Check[]): Check | undefined =>
   checks.find(isRefuted) ?? firstFailure(checks) ?? checks.find(({ outcome }) => outcome === 'not-evaluated');
 
 /**
- * Whether these checks accept the evidence. Every row must have a check that passed; a conditional row may
- * also be `not-applicable`. No check may have failed. An empty or incomplete list never accepts.
+ * Whether the checks accept the evidence. Every row needs a check that passed, except that the check of a
+ * conditional row may be `not-applicable`. No check may have failed. Without rows, the result is false.
  */
 export function allAccepted(rows: readonly CheckDescription[], checks: readonly Check[]): boolean {
   const outcomes = new Map(checks.map(({ id, outcome }) => [id, outcome]));

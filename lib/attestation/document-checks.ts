@@ -1,6 +1,6 @@
 /**
- * Checks of the attestation document. READING_ROWS, before the checks of the hardware, check that all can be
- * read. MANIFEST_ROWS, when it is known who signed, check manifest, policies and mesh CA.
+ * Checks the attestation document. READING_ROWS come first and check that all inputs can be read.
+ * MANIFEST_ROWS come after the checks of the signer and check the manifest, the policies and the mesh CA.
  */
 import { constantTimeEqual } from '#crypto';
 import { plural } from '../text.ts';
@@ -13,7 +13,7 @@ export const NONCE_BYTES = 32;
 
 const ATTESTATION_TYPE = { snp: '1.3.9901.2.1', tdx: '1.3.9901.2.2' } as const;
 
-/** What was read from manifest, document and evidence, with the nonce. */
+/** The manifest, attestation document and evidence after parsing, together with the nonce. */
 export interface ReadSubject {
   readonly manifest: Manifest;
   readonly nonce: Uint8Array;
@@ -21,7 +21,7 @@ export interface ReadSubject {
   readonly evidence: Evidence;
 }
 
-/** Checks that manifest, document and evidence can be read. The expected manifest is checked first. */
+/** Checks that manifest, document and evidence can be read, beginning with the expected manifest. */
 export const READING_ROWS: Rows<ReadSubject> = [
   row('manifest.valid', 'Validity of the manifest', '4, 19.11, 19.12', {
     expected: 'a manifest that this version understands completely',
@@ -47,12 +47,12 @@ export const READING_ROWS: Rows<ReadSubject> = [
 ];
 
 interface ManifestSubject extends ReadSubject {
-  /** The expected manifest, byte for byte. */
+  /** The exact bytes of the expected manifest. */
   readonly expectedManifest: Uint8Array;
   readonly now: Date;
 }
 
-/** Checks what the document says. The manifests in it are compared with the expected one, never parsed. */
+/** Checks the document, whose manifests are compared with the expected manifest, but never parsed. */
 export const MANIFEST_ROWS: Rows<ManifestSubject> = [
   row('manifest.count', 'One manifest', '2 no. 7', {
     expected: 'a history of exactly one manifest',

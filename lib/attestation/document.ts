@@ -1,7 +1,7 @@
 /**
  * Reads the attestation document, the coordinator's response to a nonce (docs/protocol/attestation.md 2,
- * 19.8). Computes the 64 bytes of report data by which the hardware vouches for it (3). Nothing in the
- * document is trusted unless the report data bind it, or a check compares it with the manifest.
+ * 19.8). Computes the 64 bytes of report data by which the hardware vouches for the document (3). A value in
+ * the document is trusted only if the report data cover it or a check compares it with the manifest.
  */
 import { sha256 } from '#crypto';
 import { malformed } from '../crypto/der.ts';
@@ -20,10 +20,10 @@ const LIMITS = { depth: 8, values: 10_000 };
 const BYTES = base64(1);
 
 /**
- * Reads a document. Ignores unknown members, as the reference proxy does. Throws evidence_malformed for more
- * than 16 MiB, 8 levels or 10,000 values, and for a list of more than 256 items. Throws it for a missing,
- * mistyped or repeated member, and for a known member in another letter case, because decoders differ there.
- * Throws it for base64 that is empty or not canonical.
+ * Reads an attestation document. Unknown members are ignored, as in the reference proxy. Throws
+ * evidence_malformed for more than 16 MiB, 8 nesting levels, 10,000 values, or 256 items in a list. The same
+ * error is thrown for a missing, mistyped or repeated member, for base64 that is empty or not canonical, and
+ * for a known member in another letter case, which JSON decoders treat differently.
  */
 export function parseDocument(bytes: Uint8Array) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');
@@ -33,17 +33,17 @@ export function parseDocument(bytes: Uint8Array) {
       throw malformed('a member of the attestation document has another letter case');
   const version = document.members.get('version');
   return {
-    /** The version of the coordinator, which only messages show. */
+    /** The version of the coordinator, which is only used in messages for people. */
     version: typeof version === 'string' ? version : undefined,
-    /** The protobuf message that holds the evidence, of SEV-SNP or of TDX. */
+    /** The protobuf message that holds the SEV-SNP or TDX evidence. */
     rawAttestation: document.get('raw_attestation_doc', BYTES),
-    /** The stated kind of evidence, a dotted OID, or undefined. The report data do not cover this OID. */
+    /** The stated kind of evidence as a dotted OID, or undefined. The report data do not cover this OID. */
     attestationType: readObjectIdentifier(document.members.get('attestation_type')),
-    /** The whole history of manifests, the oldest first. */
+    /** The complete manifest history, from the oldest manifest to the newest. */
     manifests: readList(document, 'manifests'),
     /** The policy documents, in random order. */
     policies: readList(document, 'policies'),
-    /** The CA certificates in PEM, byte for byte as the report data hash them. */
+    /** The CA certificates in PEM, in exactly the bytes that are hashed for the report data. */
     rootCa: document.get('root_ca', BYTES),
     meshCa: document.get('mesh_ca', BYTES),
   };
@@ -66,8 +66,8 @@ function readObjectIdentifier(value: JsonValue | undefined): string | undefined 
 export type Evidence = ReturnType<typeof readEvidence>;
 
 /**
- * Finds out the kind of evidence from the form of the message alone. A check compares the kind that the
- * document states. Throws evidence_malformed if the message has the form of neither kind, or of both.
+ * Determines the kind of evidence only from the form of the message. A separate check compares the message's
+ * kind with the kind that the document states. Throws evidence_malformed unless exactly one form matches.
  */
 export function readEvidence(raw: Uint8Array) {
   const snp = attempt(() => decodeSnpAttestation(raw));
@@ -80,8 +80,8 @@ export function readEvidence(raw: Uint8Array) {
 }
 
 /**
- * The digest over the manifest history, 32 bytes. For each manifest m, the oldest first: T = H(H(m) ||
- * T_previous), starting with T = 32 zero bytes (docs/protocol/attestation.md 3.1).
+ * The 32-byte digest over the manifest history. From the oldest manifest to the newest, each manifest m gives
+ * T = H(H(m) || T_previous), and the first T_previous is 32 zero bytes (docs/protocol/attestation.md 3.1).
  */
 export const transitionDigest = (manifests: readonly Uint8Array[]): Uint8Array =>
   manifests.reduce((previous, manifest) => sha256(sha256(manifest), previous), new Uint8Array(32));
@@ -89,7 +89,7 @@ export const transitionDigest = (manifests: readonly Uint8Array[]): Uint8Array =
 /**
  * The expected REPORT_DATA: H(nonce || transition || H(rootCa) || H(meshCa)), then 32 zero bytes
  * (docs/protocol/attestation.md 3.2). The CAs are PEM exactly as in the document. Throws evidence_malformed
- * unless `nonce` and `transition` have 32 bytes, because nothing separates the parts that are hashed.
+ * unless `nonce` and `transition` have 32 bytes, because the hash input has no separators between its parts.
  */
 export function reportData(input: Record<'nonce' | 'transition' | 'rootCa' | 'meshCa', Uint8Array>) {
   const { nonce, transition, rootCa, meshCa } = input;

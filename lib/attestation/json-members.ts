@@ -1,9 +1,9 @@
-/** Typed access to the members of a JSON object. */
+/** Reads the members of a JSON object and checks the type of each member. */
 import { JsonNumber, JsonObject, type JsonValue, parseStrictJson, pathText } from '../strict-json.ts';
 
 type Path = Parameters<typeof pathText>[0];
 
-/** A type of value. `expected` names the type in errors. `read` returns undefined for any other type. */
+/** A type of JSON value. `expected` names the type in errors. `read` returns undefined for other types. */
 interface Kind<T> {
   readonly expected: string;
   readonly read: (value: JsonValue | undefined) => T | undefined;
@@ -23,7 +23,7 @@ export const DATE = kind('a UTC time in seconds', (value) => {
   return exact === value ? date : undefined;
 });
 
-/** An integer from 0 to `max`, written without fraction and exponent. */
+/** An integer from 0 to `max`, written without a fraction or an exponent. */
 const whole = <T>(max: number | bigint, read: (digits: string) => T): Kind<T> =>
   kind(`an integer from 0 to ${max}`, (value) => {
     const digits = value instanceof JsonNumber && /^(?:0|[1-9][0-9]*)$/.test(value.text) ? value.text : '';
@@ -32,7 +32,7 @@ const whole = <T>(max: number | bigint, read: (digits: string) => T): Kind<T> =>
 export const integer = (max: number): Kind<number> => whole(max, Number);
 export const bigInteger = (max: bigint): Kind<bigint> => whole(max, BigInt);
 
-/** Bytes in hex of either letter case: exactly `length` bytes, or any number of bytes without `length`. */
+/** Bytes in hex of either letter case. If `length` is given, there must be exactly `length` bytes. */
 export const hex = (length?: number): Kind<Uint8Array> =>
   kind(length === undefined ? 'hex' : `hex of ${length} bytes`, (value) => {
     const isHex = typeof value === 'string' && /^(?:[0-9a-fA-F]{2})*$/.test(value);
@@ -40,7 +40,7 @@ export const hex = (length?: number): Kind<Uint8Array> =>
     return new Uint8Array(Buffer.from(value, 'hex'));
   });
 
-/** Bytes in base64 with padding, in the one canonical form of RFC 4648 section 4: `least` to `most` bytes. */
+/** Between `least` and `most` bytes in canonical base64 with padding (RFC 4648 section 4). */
 export const base64 = (least: number, most = Number.POSITIVE_INFINITY): Kind<Uint8Array> =>
   kind('base64 with padding', (value) => {
     const bytes = new Uint8Array(Buffer.from(String(value), 'base64'));
@@ -50,7 +50,7 @@ export const base64 = (least: number, most = Number.POSITIVE_INFINITY): Kind<Uin
 
 type Misplaced = (value: JsonValue | undefined, path: Path, kind: Kind<unknown>) => Error;
 
-/** The members of one object. `misplaced` makes the error to throw for a value of another type. */
+/** The members of one JSON object. `misplaced` makes the error for a value of the wrong type. */
 export class JsonMembers {
   readonly members: JsonObject;
   readonly path: Path;
@@ -66,13 +66,13 @@ export class JsonMembers {
     return [...this.path, key];
   }
 
-  /** Reads a member. For a missing member, returns `absent`, or throws if `absent` is not given. */
+  /** Reads a member. If the member is missing, returns `absent`, or throws if `absent` is undefined. */
   get<T>(key: string, kind: Kind<T>, absent?: T): T {
     const value = this.members.get(key);
     return value === undefined && absent !== undefined ? absent : this.#read(value, this.at(key), kind);
   }
 
-  /** Reads the items of a list. Go writes an empty list as null, so null counts as a missing member. */
+  /** Reads the items of a list. Go writes an empty list as null, so null counts as a missing list. */
   list<T>(key: string, kind: Kind<T>, absent?: readonly []): T[] {
     const items = this.#read(this.members.get(key) ?? absent, this.at(key), LIST);
     return items.map((item, index) => this.#read(item, [...this.at(key), index], kind));
@@ -96,7 +96,7 @@ export class JsonMembers {
   }
 }
 
-/** Reads the members of an object from the text of strict JSON. `refuse` makes the error for a defect. */
+/** Parses strict JSON and returns the members of its object. `refuse` makes the error for invalid JSON. */
 export function readMembers(
   bytes: Uint8Array,
   limits: Parameters<typeof parseStrictJson>[1],

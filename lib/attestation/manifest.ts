@@ -1,8 +1,8 @@
 /**
- * Reads the manifest, which says which workloads may exist and under which reference values
+ * Reads the manifest, which lists the allowed workloads and the reference values for their hardware
  * (docs/protocol/attestation.md 4 as amended by 19.12). Only the expected manifest, whose bytes are pinned,
- * is ever parsed. A value that is wrong in every generation of the format gives `manifest_invalid`. A value
- * that a newer verifier may understand gives `manifest_unsupported`.
+ * is ever parsed. A value that is wrong in every version of the format gives `manifest_invalid`. A value that
+ * a newer verifier may understand gives `manifest_unsupported`.
  */
 import { PrivatemodeError } from '../errors.ts';
 import { JsonNumber, type JsonValue, type Path, parseStrictJson, pathText } from '../strict-json.ts';
@@ -19,7 +19,7 @@ const HASH = hex(32);
 const UINT64 = bigInteger(2n ** 64n - 1n);
 const BYTE = integer(255);
 
-/** The keys of owners: only their form is checked (docs/protocol/attestation.md 4.1, 19.3). */
+/** The keys of owners, of which only the form is checked (docs/protocol/attestation.md 4.1, 19.3). */
 const OWNERS = { WorkloadOwnerKeyDigests: HASH, WorkloadOwnerPubKeys: hex(), SeedshareOwnerPubKeys: hex() };
 /** The members that each object of a manifest may have. */
 const KEYS = {
@@ -35,11 +35,11 @@ const KEYS = {
     ...['AllowedPIIDs', 'MemoryIntegrity', 'SMTDisabled', 'StaticPlatform', 'CPUs'],
   ],
 };
-/** Members of GuestPolicy that would weaken the guest (docs/protocol/attestation.md 19.12 rule 9). */
+/** Members of GuestPolicy that would weaken the guest if true (docs/protocol/attestation.md 19.12 rule 9). */
 const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'] as const;
 const LIMITS = { depth: 16, values: 20_000 };
 
-/** Reads a manifest by the 17 rules of docs/protocol/attestation.md 19.12. The errors name the JSON path. */
+/** Reads a manifest by the 17 rules of docs/protocol/attestation.md 19.12. Errors name the JSON path. */
 export function parseManifest(bytes: Uint8Array) {
   const json = parseStrictJson(bytes, LIMITS, notValid);
   const top = onlyKnown(new JsonMembers(json, [], misplaced), KEYS.top);
@@ -56,14 +56,14 @@ export function parseManifest(bytes: Uint8Array) {
 }
 
 /**
- * Returns why these bytes cannot be a manifest, or undefined if they may be one. Without this check, an error
- * page would look like another manifest of the service. parseManifest refuses a wrong letter case.
+ * Returns why the bytes cannot be a manifest, or undefined if they may be one. This check keeps an error page
+ * from looking like a changed manifest. parseManifest refuses a wrong letter case.
  */
 export function whyNoManifest(bytes: Uint8Array): string | undefined {
   try {
     const names = Object.keys(JSON.parse(Buffer.from(bytes).toString('utf8')));
     if (names.some((name) => name.toLowerCase() === 'policies')) return undefined;
-  } catch {} // the text is no JSON, or is null
+  } catch {} // the text is not JSON, or is null
   return 'is no JSON object with the member Policies: not a manifest';
 }
 
@@ -97,9 +97,9 @@ export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
 }
 
 /**
- * Finds the entry of the secret service (docs/protocol/attestation.md 19.11). The WorkloadSecretID of this
- * entry contains `secret-service`; its first SAN, which becomes the CN of the certificate, is `root`. Throws
- * manifest_unsupported unless exactly one entry matches and no other entry has its WorkloadSecretID.
+ * Finds the policy entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID
+ * contains `secret-service`, and its first SAN, which becomes the CN of the certificate, is `root`. Throws
+ * manifest_unsupported unless exactly one entry matches and its WorkloadSecretID is unique.
  */
 export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   const entries = [...policies.values()];
@@ -112,7 +112,7 @@ export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   return entry;
 }
 
-/** CPUs and Platform only inform, but a Platform without confidential hardware is refused (rule 4). */
+/** Checks CPUs and Platform. A Platform without confidential hardware is refused (19.12 rule 4). */
 function checkPlatform(entry: JsonMembers): void {
   entry.get('CPUs', UINT64, 0n);
   const platform = entry.get('Platform', TEXT, '');
@@ -129,9 +129,9 @@ function readSnp(entry: JsonMembers) {
   const { flags: platformInfo } = readFlags(entry, 'PlatformInfo', packed.PLATFORM_INFO_FLAGS);
   return {
     product,
-    /** The launch digest. If `apeip` is set, this is the digest of a guest with one vCPU. */
+    /** The launch digest. If `apeip` is set, the launch digest is that of a guest with one vCPU. */
     trustedMeasurement: entry.get('TrustedMeasurement', hex(48)),
-    /** Reset address of application processors. Without an address, the measurement must match exactly. */
+    /** The reset address of application processors, without which the measurement must match exactly. */
     apeip: readApeip(entry),
     minimumTcb: {
       bootloader: tcb.get('BootloaderVersion', BYTE),
@@ -147,7 +147,7 @@ function readSnp(entry: JsonMembers) {
   };
 }
 
-/** Reads APEIP, four bytes, big-endian. Absent or empty, it demands the exact measurement (rule 10). */
+/** Reads APEIP, four bytes, big-endian. If APEIP is absent or empty, the measurement must match exactly. */
 function readApeip(entry: JsonMembers): number | undefined {
   const text = entry.get('APEIP', TEXT, '');
   return text === '' ? undefined : new DataView(entry.get('APEIP', hex(4)).buffer).getUint32(0);
@@ -161,7 +161,7 @@ function readGuestPolicy(entry: JsonMembers) {
   return { ABIMinor, ABIMajor, ...flags };
 }
 
-/** Reads the flags of the object `key`, which may be absent. `others` names its other members. */
+/** Reads the flags of the object `key`, which may be absent. `others` names the members that are no flags. */
 function readFlags<Table extends readonly packed.BitFlag[]>(
   entry: JsonMembers,
   key: string,
@@ -179,15 +179,15 @@ function readTdx(entry: JsonMembers) {
   const rtmrs = entry.list('Rtmrs', hex(48), []);
   if (rtmrs.length !== 4) throw invalid(entry.at('Rtmrs'), `${rtmrs.length} values where 4 belong`);
   return {
-    /** The least evaluation data number; 0 means that the manifest demands none. */
+    /** The lowest accepted evaluation data number. The value 0 means that the manifest sets no minimum. */
     minTcbEvaluationDataNumber: entry.get('MinTCBEvaluationDataNumber', integer(2 ** 31 - 1), 0),
     mrTd: entry.get('MrTd', hex(48)),
     mrSeam: entry.get('MrSeam', hex(48)),
     /** The run-time measurements RTMR0 to RTMR3. */
     rtmrs: rtmrs as unknown as readonly [Uint8Array, Uint8Array, Uint8Array, Uint8Array],
-    /** Further values that are allowed for RTMR0 (docs/protocol/attestation.md 19.10). */
+    /** Additional values that are allowed for RTMR0 (docs/protocol/attestation.md 19.10). */
     rtmr0Alternatives: entry.list('Rtmr0Alternatives', hex(48), []),
-    /** The bytes of XFAM in the order that the quote has. */
+    /** The bytes of XFAM in the same order as in the quote. */
     xfam: entry.get('Xfam', hex(8)),
     /** The platform instances that are allowed. If the list is empty, any instance is allowed. */
     allowedPiids: entry.list('AllowedPIIDs', hex(16), []),
@@ -197,7 +197,7 @@ function readTdx(entry: JsonMembers) {
   };
 }
 
-/** Makes the error manifest_invalid. `reason` tells what is wrong, and in which member. */
+/** Makes the error manifest_invalid. `reason` says what is wrong and names the member. */
 const notValid = (reason: string): PrivatemodeError =>
   new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${reason}`));
 
@@ -207,13 +207,13 @@ const invalid = (path: Path, reason: string): PrivatemodeError =>
 const misplaced = (value: JsonValue | undefined, path: Path, { expected }: { expected: string }) =>
   invalid(path, `${valueText(value)} where ${expected} belongs`);
 
-/** Makes the error manifest_unsupported, whose message must have the word "unmarshaling" (by 19.12). */
+/** Makes the error manifest_unsupported. By 19.12, its message must contain the word "unmarshaling". */
 function unsupported(path: Path, value: string): PrivatemodeError {
   const what = `${pathText(path)}: ${value} is not understood by this version; update privatemode-proxy`;
   return new PrivatemodeError('manifest_unsupported', printable(`unmarshaling manifest: ${what}`));
 }
 
-/** The value as text for an error message, cut at 60 characters. */
+/** Returns the JSON value as text for an error message, at most 60 characters and then `…`. */
 function valueText(value: JsonValue | undefined): string {
   if (value instanceof Map) return 'an object';
   if (Array.isArray(value)) return 'a list';
@@ -223,7 +223,7 @@ function valueText(value: JsonValue | undefined): string {
 
 /**
  * Returns the object if all its keys are known. Throws manifest_invalid for a key that differs from a known
- * key only in letter case, and manifest_unsupported for any other unknown key.
+ * key only in letter case. Throws manifest_unsupported for any other unknown key.
  */
 function onlyKnown(object: JsonMembers, known: readonly string[]): JsonMembers {
   for (const [key, value] of object.members) {
@@ -235,5 +235,5 @@ function onlyKnown(object: JsonMembers, known: readonly string[]): JsonMembers {
   return object;
 }
 
-/** Folds letter case as Go's JSON decoder does, which also maps some non-ASCII letters to ASCII (ſ, K). */
+/** Folds letter case as Go's JSON decoder does, which also maps the letters ſ and K (U+212A) to ASCII. */
 const fold = (key: string): string => key.toUpperCase().toLowerCase();

@@ -1,6 +1,6 @@
 /**
  * Checks the mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because
- * the hardware vouches for its bytes. The signer of the secret exchange must be the secret service.
+ * the hardware vouches for its bytes. Only the secret service may sign the response of the secret exchange.
  */
 import { parseDer, readOctetString } from '../crypto/der.ts';
 import { verifyEcdsa } from '../crypto/signature.ts';
@@ -11,19 +11,19 @@ import * as x509 from './x509.ts';
 
 /** The request and the response of a secret exchange. */
 export interface SecretMessages {
-  /** The HPKE public key that was sent (1216 bytes), and the key encapsulated for it (1120 bytes). */
+  /** The HPKE public key that was sent (1216 bytes), and the encapsulated key received (1120 bytes). */
   readonly publicKey: Uint8Array;
   readonly encapsulatedKey: Uint8Array;
-  /** The ECDSA signature in ASN.1 DER, and the certificate of the signing key in DER. */
+  /** The ECDSA signature in ASN.1 DER, and the DER certificate of the key that made the signature. */
   readonly signature: Uint8Array;
   readonly meshCert: Uint8Array;
 }
 
-/** The messages of a secret exchange, with the other inputs of its checks. */
+/** The messages of a secret exchange, and the other inputs that the checks of a secret exchange need. */
 export interface SecretResponseInput extends SecretMessages {
   /** The mesh CA from an accepted verdict, in PEM. */
   readonly meshCaPem: string;
-  /** The expected manifest, byte for byte. */
+  /** The exact bytes of the expected manifest. */
   readonly manifest: Uint8Array;
   readonly now: Date;
 }
@@ -31,7 +31,7 @@ export interface SecretResponseInput extends SecretMessages {
 interface SecretSubject extends SecretResponseInput {
   readonly meshCa: x509.Certificate;
   readonly certificate: x509.Certificate;
-  /** The manifest's entry for the secret service. The certificate must carry the values of this entry. */
+  /** The manifest's entry for the secret service, with whose values the certificate must agree. */
   readonly service: PolicyEntry;
 }
 
@@ -44,8 +44,8 @@ const mayServe = (purposes: readonly string[] | undefined): boolean =>
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
 /**
- * Judges whether the mesh CA can be a trust anchor. A certificate that names itself as its issuer must be
- * signed by its own key. The signature of another issuer does not matter. Throws evidence_malformed.
+ * Judges whether the mesh CA can be a trust anchor. A self-issued mesh CA must be signed by its own key. The
+ * signature of a mesh CA with another issuer is not checked. Throws evidence_malformed for unreadable input.
  */
 export async function judgeMeshCa(pem: string, now: Date) {
   const meshCa = x509.certificateIn(pem);
@@ -55,7 +55,7 @@ export async function judgeMeshCa(pem: string, now: Date) {
   if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
   const critical = x509.unhandledCritical(meshCa.extensions, basicConstraints, keyUsage);
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
-  // Refuse a CA that is limited to some purposes or names: this program cannot tell what it may sign.
+  // Refuse a CA that is limited to some purposes or names, because these limits are not evaluated.
   if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
   if (meshCa.extensions.has(nameConstraints)) return finding(false, `${name} is limited to some names`);
   const validity = inForce(now, meshCa);
@@ -134,8 +134,8 @@ export const SECRET_ROWS: Rows<SecretSubject> = [
 ];
 
 /**
- * Returns one check for each of MESH_ROWS and SECRET_ROWS, all of which must pass. Whether the encapsulated
- * key opens is decided later, by HPKE. Rejects only for defects of this program.
+ * Returns one check for each row of MESH_ROWS and SECRET_ROWS, and all these checks must pass. HPKE decides
+ * later whether the encapsulated key can be opened. Rejects only for defects of this program.
  */
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
   const rows = [...MESH_ROWS, ...SECRET_ROWS];

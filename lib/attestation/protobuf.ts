@@ -1,15 +1,15 @@
 /**
- * Reads the protobuf messages of evidence, more strictly than proto3 demands (docs/protocol/attestation.md
+ * Reads the protobuf messages of evidence, more strictly than proto3 requires (docs/protocol/attestation.md
  * 13.13). A varint must have its shortest form. No singular field may appear twice. Groups are refused,
- * because no message here has one. Other unknown fields are ignored, as the reference proxy does
+ * because no evidence has a group. Other unknown fields are ignored, as in the reference proxy
  * (docs/protocol/attestation.md 6.1). Every function throws evidence_malformed only.
  */
 import { malformed } from '../crypto/der.ts';
 
-/** A varint, the bytes of a length-delimited field, or false for a fixed width, which no known field has. */
+/** A varint, the bytes of a length-delimited field, or false for a field of fixed width (never used). */
 type WireValue = bigint | Uint8Array | false;
 
-/** The values of each field number, in the order in which they appear in the message. */
+/** The values of each field by field number, in the order in which they appear in the message. */
 export type WireFields = ReadonlyMap<number, readonly WireValue[]>;
 
 const MAX_FIELDS = 1000;
@@ -33,7 +33,7 @@ export function readWireFields(message: Uint8Array): WireFields {
     }
     throw malformed('a protobuf number is not in its shortest form, or has more than 64 bits');
   };
-  /** Readers by wire type. Wire types that are missing here begin or end a group, or do not exist. */
+  /** Functions that read a value, by wire type. Wire types without a function mark groups or do not exist. */
   const values: Readonly<Record<number, () => WireValue>> = {
     0: takeVarint,
     1: () => take(8) && false,
@@ -57,7 +57,7 @@ function single<T>(values: readonly T[], number: number): T | undefined {
   return values[0];
 }
 
-/** Reads an unsigned integer of at most `bits` bits. An absent field counts as 0. */
+/** Reads an unsigned integer of at most `bits` bits. The value of an absent field is 0. */
 export function uintField(fields: WireFields, number: number, bits: 8 | 16 | 32 | 64): bigint {
   const value = single(fields.get(number) ?? [], number) ?? 0n;
   if (typeof value !== 'bigint') throw malformed(`protobuf field ${number} is not a number`);
@@ -72,7 +72,7 @@ export const repeatedBytesField = (fields: WireFields, number: number): readonly
     throw malformed(`protobuf field ${number} is not a byte string`);
   });
 
-/** Reads bytes. An absent field counts as empty. With `length`, the field must have exactly so many bytes. */
+/** Reads a byte string, which is empty if the field is absent. `length` demands an exact number of bytes. */
 export function bytesField(fields: WireFields, number: number, length?: number): Uint8Array {
   const value = single(repeatedBytesField(fields, number), number) ?? new Uint8Array(0);
   if (length !== undefined && value.length !== length)
@@ -84,11 +84,11 @@ export function bytesField(fields: WireFields, number: number, length?: number):
 export const messageField = (fields: WireFields, number: number): WireFields | undefined =>
   fields.has(number) ? readWireFields(bytesField(fields, number)) : undefined;
 
-/** The shape of a field: an integer by its bits, bytes by their length or of any length, or a message. */
+/** The type of a field: integer by its bits, bytes of a fixed or of any length, four RTMRs, or a message. */
 type Shape = keyof typeof BITS | number | 'bytes' | 'rtmrs' | Schema;
 const BITS = { u8: 8, u16: 16, u32: 32, u64: 64 } as const;
 
-/** A field: its number in the message, its shape, and its offset, if the binary form has gaps. */
+/** The number of a field in the message, its type, and its offset if the binary form has gaps. */
 export type Field = readonly [no: number, shape: Shape, offset?: number];
 
 export interface Schema {
@@ -107,7 +107,7 @@ type ValueOf<S extends Shape> = S extends keyof typeof BITS
 
 export type MessageOf<S extends Schema> = { readonly [Name in keyof S]: ValueOf<S[Name][1]> };
 
-/** Decodes a message by its schema. Sub-messages and byte strings of a fixed length must not be absent. */
+/** Decodes a message by its schema. Sub-messages and byte strings of fixed length must be present. */
 export function decode<S extends Schema>(schema: S, wire: WireFields): MessageOf<S> {
   const entries = Object.entries(schema).map(([name, field]) => [name, decodeField(name, field, wire)]);
   return Object.fromEntries(entries) as MessageOf<S>;
@@ -128,13 +128,13 @@ function decodeField(name: string, [no, shape]: Field, wire: WireFields): unknow
   throw malformed(`the message has no ${name}`);
 }
 
-/** The binary form of a value, which the hardware signs. Integers are little-endian. */
+/** The bytes of a value in the binary form that the hardware signs, with integers in little-endian. */
 export function binary([, shape]: Field, value: unknown): Uint8Array {
   if (value instanceof Uint8Array) return value;
   if (Array.isArray(value)) return Buffer.concat(value);
   return littleEndian(value as number | bigint, BITS[shape as keyof typeof BITS] / 8);
 }
 
-/** The number as `length` bytes, little-endian. */
+/** The number as `length` bytes in little-endian order. */
 export const littleEndian = (value: number | bigint, length: number): Uint8Array =>
   Uint8Array.from({ length }, (_, index) => Number((BigInt(value) >> BigInt(8 * index)) & 0xffn));

@@ -1,19 +1,19 @@
-/** Findings about certificates and revocation lists: whether they are in force, and who signed them. */
+/** Checks whether certificates and certificate revocation lists are in force, and who signed them. */
 import { type Finding, finding } from './check.ts';
 import { type Certificate, type Name, type Signed, sameName, verifySignedBy } from './x509.ts';
 
 type Period = Readonly<Record<'notBefore' | 'notAfter', Date>>;
 
 /**
- * A tolerance in ms. AMD signs a VCEK when somebody asks for it, after the moment by which all dates are
- * judged. So a certificate that begins within this time after that moment counts as begun.
+ * A tolerance in ms for the start of a validity period. AMD signs a VCEK when the VCEK is requested, which is
+ * after the time `now` by which all dates are judged.
  */
 const GRACE = 60_000;
 
 /**
- * Passes if `now` lies inside all periods, their first and last moments included. The finding names the first
- * period that is not in force, or else the first one. A period that has not begun shows that the local clock
- * is behind, because vendors issue nothing ahead of time.
+ * Passes if `now` lies within all periods, first and last moment included. The finding names the first period
+ * that is not in force, or else the first period. A period that has not begun shows that the local clock is
+ * behind, because vendors issue nothing in advance.
  */
 export function inForce(now: Date, ...periods: readonly [Period, ...Period[]]): Finding {
   const early = periods.find(({ notBefore }) => notBefore.getTime() > now.getTime() + GRACE);
@@ -29,7 +29,7 @@ export function inForce(now: Date, ...periods: readonly [Period, ...Period[]]): 
 export const verified = (holds: boolean): Finding =>
   finding(holds, holds ? 'valid' : 'the signature does not verify');
 
-/** Passes if the certificate or list names this issuer and carries the issuer's signature. */
+/** Passes if the certificate or CRL names `issuer` as its issuer and is signed with the issuer's key. */
 export async function issuedBy(
   signed: Signed & { readonly issuer: Name },
   issuer: Certificate,

@@ -1,7 +1,7 @@
 /**
- * Decides whether a document comes from a genuine, unmodified coordinator under the expected manifest
- * (docs/protocol/attestation.md 2 to 11, 19.12). The stages are: what can be read, who signed it, what the
- * signed data say, what is revoked. So a failure after the second stage rests on what hardware signed.
+ * Decides whether an attestation document comes from a genuine, unmodified coordinator under the expected
+ * manifest (docs/protocol/attestation.md 2 to 11, 19.12). The stages check the form of the input, then its
+ * signer, then the signed data, then revocation. So failures after the second stage rest on signed data.
  */
 import { constantTimeEqual } from '#crypto';
 import { allAccepted, type Check, Checks, decisive, finding, type Outcome, sha256Hex } from './check.ts';
@@ -20,7 +20,7 @@ export type { TrustRoots } from './roots/production.ts';
 
 type Rows = Parameters<typeof allAccepted>[0];
 
-/** Every check of the program, as docs/verify.md shows them. No id appears in two sections. */
+/** Every check of the program, in the order of docs/verify.md. No check id appears in two sections. */
 export const CHECK_SECTIONS: readonly { title: string; rows: Rows }[] = [
   { title: 'Document and manifest', rows: [...READING_ROWS, ...MANIFEST_ROWS] },
   { title: 'SEV-SNP evidence', rows: Object.values(SNP_ROWS).flat() },
@@ -35,32 +35,32 @@ const inOrder = ({ signer, later }: Readonly<Record<'signer' | 'later', Rows>>):
 /** The checks for each kind of evidence, stage by stage. In an accepted verdict, no check failed. */
 export const ROWS_OF = { snp: inOrder(SNP_ROWS), tdx: inOrder(TDX_ROWS) };
 
-/** The verdict on evidence alone, before a secret exchange (lib/verdict/judge.ts). */
+/** The verdict on the evidence alone, before a secret exchange (lib/verdict/judge.ts). */
 export interface EvidenceVerdict {
   readonly outcome: Outcome;
   readonly tee: 'snp' | 'tdx' | undefined;
   readonly manifestSha256: string;
-  /** The moment with which all dates were compared. */
+  /** The time with which all dates in certificates and collateral were compared. */
   readonly at: Date;
-  /** Every check, in order. After a stage with a failure, the checks of later stages were not made. */
+  /** Every check, in order. If a stage has a failed check, the checks of later stages were not made. */
   readonly checks: readonly Check[];
-  /** The check that decided against the evidence. The `code` of this check is the error to report. */
+  /** The check that decided against the evidence, with the error code to report as its `code`. */
   readonly failure: Check | undefined;
-  /** The mesh CA certificate in PEM, undefined unless the verdict accepts. The report data bind it. */
+  /** The mesh CA certificate in PEM, which the report data cover, or undefined without acceptance. */
   readonly meshCaPem: string | undefined;
 }
 
 export interface VerifyInput {
   /** The decoded AttestationDoc: the coordinator's JSON (docs/protocol/attestation.md 2). */
   readonly document: Uint8Array;
-  /** The 32 bytes of the nonce that was sent. */
+  /** The nonce that was sent, 32 bytes. */
   readonly nonce: Uint8Array;
-  /** The expected manifest, byte for byte. */
+  /** The exact bytes of the expected manifest. */
   readonly manifest: Uint8Array;
   readonly roots: TrustRoots;
   readonly collateral: CollateralSource;
   readonly now: Date;
-  /** Whether a secret exchange follows, so that the manifest must name the secret service. */
+  /** Whether a secret exchange follows, for which the manifest must contain the secret service. */
   readonly secretFollows: boolean;
 }
 
@@ -70,9 +70,9 @@ const OUTCOMES: Readonly<Record<string, Outcome>> = {
 };
 
 /**
- * Judges an attestation document. Bad input gives a verdict, never an error; the promise rejects only for
- * defects of this program. The verdict has the checks of the first reference value that accepts, else those
- * of the closest one. Collateral is fetched only while no check has failed.
+ * Judges an attestation document. Invalid input leads to a verdict that does not accept; the promise rejects
+ * only for defects of this program. The verdict has the checks of the first reference value that passes, else
+ * of the reference value that comes closest. Collateral is fetched only while no check has failed.
  */
 export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   const checks = new Checks([...ROWS_OF.snp, ...ROWS_OF.tdx]);
@@ -94,7 +94,7 @@ export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   };
 }
 
-/** Reads the expected manifest first: unless this program understands it, nothing else matters. */
+/** Reads the expected manifest first, because all other checks depend on a manifest that is understood. */
 async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Promise<ReadSubject | undefined> {
   const manifest = await checks.read('manifest.valid', () => {
     const parsed = parseManifest(input.manifest);
@@ -108,7 +108,7 @@ async function readInput(checks: Checks, { nonce, ...input }: VerifyInput): Prom
   return read && (await checks.run(READING_ROWS, read)) ? read : undefined;
 }
 
-/** Judges who signed, what the signed data say, and what is revoked. Returns whether all of it holds. */
+/** Judges the signer, the signed data and the revocations. Returns whether all these checks hold. */
 async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Promise<boolean> {
   const { document, manifest, evidence, nonce } = read;
   const boundTo = (manifests: readonly Uint8Array[]): Uint8Array =>
@@ -122,7 +122,7 @@ async function judge(checks: Checks, input: VerifyInput, read: ReadSubject): Pro
       ? await verifySnp(checks, evidence.message, manifest.snp, context, documentHolds)
       : await verifyTdx(checks, evidence.message, manifest.tdx, context, documentHolds);
   if (!holds) return false;
-  // A second lock: whatever the checks have compared, the signed report must name the expected manifest.
+  // A second safeguard: independently of all checks, the report data must match the expected manifest.
   const isExpected = constantTimeEqual(evidence.reportData, boundTo([input.manifest]));
   if (!isExpected)
     checks.refuse('manifest.expected', finding(false, 'the report data bind another manifest'));

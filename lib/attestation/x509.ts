@@ -1,6 +1,6 @@
 /**
- * Reads X.509 v3 certificates and revocation lists (RFC 5280 4.1, 5), and verifies who signed them. Every
- * function throws evidence_malformed only.
+ * Reads X.509 v3 certificates and certificate revocation lists (RFC 5280 4.1, 5), and verifies their
+ * signatures. Every function throws evidence_malformed only.
  */
 import * as asn1 from '../crypto/der.ts';
 import { malformed } from '../crypto/der.ts';
@@ -11,8 +11,8 @@ import { hex } from './check.ts';
 const PSS =
   'a00f300d06096086480165030402020500a11c301a06092a864886f70d010108300d06096086480165030402020500a203020130';
 /**
- * Signature algorithms by their whole AlgorithmIdentifier in DER. ECDSA has no parameters (RFC 5758 3.2), but
- * a `hash`. AMD writes the parameters of RSASSA-PSS with the trailer field or without it.
+ * Signature algorithms, by the DER of the whole AlgorithmIdentifier. ECDSA has a `hash` but no parameters
+ * (RFC 5758 3.2). AMD writes the parameters of RSASSA-PSS with or without the trailer field.
  */
 const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash?: EcdsaHash }>> = {
   [`304106092a864886f70d01010a3034${PSS}`]: { name: 'rsassa-pss' },
@@ -21,7 +21,7 @@ const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash
   '300a06082a8648ce3d040303': { name: 'ecdsa-with-SHA384', hash: 'sha384' },
 };
 
-/** Refuses other parameters of known algorithms. Names an unknown algorithm by its OID; it never verifies. */
+/** Refuses known algorithms with other parameters. An unknown algorithm, named by OID, never verifies. */
 function readAlgorithm(element: asn1.Der): (typeof ALGORITHMS)[string] {
   const known = ALGORITHMS[hex(element.full)];
   if (known !== undefined) return known;
@@ -35,8 +35,8 @@ function readAlgorithm(element: asn1.Der): (typeof ALGORITHMS)[string] {
 export type Signed = Readonly<ReturnType<typeof readSigned>>;
 
 /**
- * Reads the form that certificates and lists share: signed part, algorithm, signature. `read` reads all
- * elements of the signed part, and calls `takeAlgorithm` where this part must name the same algorithm again.
+ * Reads the structure of certificates and CRLs: signed part, algorithm, signature. `read` reads all elements
+ * of the signed part, and calls `takeAlgorithm` at the place where the signed part repeats the algorithm.
  */
 function readSigned<T>(der: Uint8Array, read: (cursor: asn1.DerCursor, takeAlgorithm: () => void) => T) {
   const { tbs, algorithm, signature } = asn1.readSequence(asn1.parseDer(der), (cursor) => ({
@@ -55,8 +55,8 @@ function readSigned<T>(der: Uint8Array, read: (cursor: asn1.DerCursor, takeAlgor
 }
 
 /**
- * Whether the issuer's key made the signature with the algorithm that the object names. With an unknown
- * algorithm, no signature verifies. Names, dates, CA flags and key usage are left to other checks.
+ * Whether the issuer's key made the signature with the algorithm that certificate or CRL names. A signature
+ * with an unknown algorithm never verifies. Names, dates, CA flags and key usage are left to other checks.
  */
 export async function verifySignedBy(
   { tbs: data, signatureAlgorithm, signature }: Signed,
@@ -69,12 +69,12 @@ export async function verifySignedBy(
 
 export type Certificate = Readonly<ReturnType<typeof parseCertificate>>;
 
-/** A limit in bytes, as reading takes time before any signature check. Real certificates have under 4 KB. */
+/** A size limit in bytes, as parsing precedes any signature check. Real certificates have under 4 KB. */
 const MAX_BYTES = 64 * 1024;
 
 /**
- * Reads one certificate of at most 64 KiB. Refuses trailing bytes and unique identifiers. Serial number 0 is
- * allowed, because every VCEK has it (docs/protocol/attestation.md 7).
+ * Reads one certificate of at most 64 KiB. Refuses trailing bytes and unique identifiers. The serial number 0
+ * is allowed, because every VCEK has the serial number 0 (docs/protocol/attestation.md 7).
  */
 export function parseCertificate(der: Uint8Array) {
   if (der.length > MAX_BYTES) throw malformed('a certificate is too large');
@@ -109,16 +109,16 @@ export function parseCertificate(der: Uint8Array) {
       extensions,
       basicConstraints: read(EXTENSION_OID.basicConstraints, readBasicConstraints),
       keyUsage: read(EXTENSION_OID.keyUsage, readKeyUsage),
-      /** The purposes of the key as OIDs, at least one. */
+      /** The purposes of the key as a list of at least one OID. */
       extendedKeyUsage: read(EXTENSION_OID.extendedKeyUsage, readExtendedKeyUsage),
     };
   });
 }
 
-/** Reads the certificate from a PEM text that must hold exactly one certificate and nothing else. */
+/** Reads a PEM text that must contain exactly one certificate and nothing else. */
 export const certificateIn = (pem: string): Certificate => parseCertificate(asn1.decodeOneCertificate(pem));
 
-/** Reads all certificates from a PEM text that must hold nothing else. */
+/** Reads a PEM text that must contain only certificates, at least one. */
 export const certificatesIn = (pem: string): Certificate[] =>
   asn1.decodeCertificates(pem).map(parseCertificate);
 
@@ -139,7 +139,7 @@ export const EXTENSION_OID = {
   extendedKeyUsage: '2.5.29.37',
 } as const;
 
-/** Extensions by OID. A value is DER, except in the extensions of some vendors. */
+/** Extensions by their OID. The value of an extension is DER, except in some vendor extensions. */
 type Extensions = ReadonlyMap<string, { readonly critical: boolean; readonly value: Uint8Array }>;
 
 /** Reads a SEQUENCE of extensions. Refuses an OID that appears twice (RFC 5280 4.2). */
@@ -157,12 +157,12 @@ function readExtensions(element: asn1.Der): Extensions {
   return found;
 }
 
-/** Takes the extensions in the wrapper [n]. Without the wrapper, there are no extensions. */
+/** Takes the extensions in the context-specific wrapper [n]. Without the wrapper, there are no extensions. */
 const takeExtensions = (cursor: asn1.DerCursor, n: number): Extensions =>
   cursor.optional(asn1.contextTag(n, true), (wrapper) => readExtensions(asn1.onlyChild(wrapper))) ??
   new Map();
 
-/** The OID of a critical extension that the caller does not handle, or undefined. */
+/** Returns the OID of a critical extension that is not in `handled`, or undefined if there is none. */
 export const unhandledCritical = (extensions: Extensions, ...handled: readonly string[]) =>
   [...extensions].find(([oid, { critical }]) => critical && !handled.includes(oid))?.[0];
 
@@ -172,7 +172,7 @@ const readBasicConstraints = (element: asn1.Der) =>
     pathLength: cursor.optional(asn1.TAG.integer, (length) => asn1.readSmallInteger(length, 255)),
   }));
 
-/** Key usages in the order of their bits (RFC 5280 4.2.1.3). */
+/** The key usages in the order of their bits in the extension (RFC 5280 4.2.1.3). */
 const KEY_USAGES = [
   ...['digitalSignature', 'nonRepudiation', 'keyEncipherment', 'dataEncipherment', 'keyAgreement'],
   ...['keyCertSign', 'cRLSign', 'encipherOnly', 'decipherOnly'],
@@ -186,7 +186,7 @@ function readKeyUsage(element: asn1.Der): ReadonlySet<string> {
 const readExtendedKeyUsage = (element: asn1.Der): readonly string[] =>
   asn1.readSequence(element, (cursor) => [cursor.take(), ...cursor.rest()].map(asn1.readOid));
 
-/** The URI of a root's revocation list, which must be the only one in the root (RFC 5280 4.2.1.13). */
+/** The URI of the root's CRL, which must be the only URI that the root names (RFC 5280 4.2.1.13). */
 export function crlDistributionPoint({ extensions }: Certificate): string {
   const value = extensions.get(EXTENSION_OID.crlDistributionPoints)?.value;
   if (value === undefined) throw malformed('the root names no distribution point for its CRL');
@@ -208,8 +208,8 @@ const SHORT_NAMES: Readonly<Record<string, string>> = {
 };
 
 /**
- * The encoded name, and its attributes in the order in which they appear. The `type` of an attribute is the
- * short name (`CN`, `O` …) or the OID (RFC 5280 4.1.2.4).
+ * Reads a name: its DER, and its attributes in the order in which they appear. The `type` of an attribute is
+ * its short name (`CN`, `O` …), or else its OID (RFC 5280 4.1.2.4).
  */
 function readName(element: asn1.Der) {
   const attributes = asn1.children(asn1.expectTag(element, asn1.TAG.sequence)).flatMap((rdn) => {
@@ -225,10 +225,10 @@ function readAttribute(cursor: asn1.DerCursor) {
   return { type: SHORT_NAMES[oid] ?? oid, value: asn1.readText(cursor.take()) };
 }
 
-/** Whether both names have the same encoding. All issuers that occur here encode equal names identically. */
+/** Whether two names have the same DER. AMD, Intel and the coordinator encode equal names identically. */
 export const sameName = (a: Name, b: Name): boolean => hex(a.der) === hex(b.der);
 
-/** The common name, or undefined if the name has none or more than one. */
+/** The common name (CN), or undefined if the name has no common name or more than one. */
 export function commonName({ attributes }: Name): string | undefined {
   const [name, ...others] = attributes.filter(({ type }) => type === 'CN');
   return others.length === 0 ? name?.value : undefined;
@@ -243,9 +243,9 @@ const PARTIAL = [EXTENSION_OID.deltaCrlIndicator, EXTENSION_OID.issuingDistribut
 export type Crl = Readonly<ReturnType<typeof parseCrl>>;
 
 /**
- * Reads one CRL of version 2 that has a number. Refuses trailing bytes. Refuses delta lists and lists of
- * partial scope, whether their extension is critical or not. Refuses any critical extension, in the list or
- * in an entry, because such extensions change what the list means.
+ * Reads a certificate revocation list (CRL) of version 2 with a CRL number. Refuses trailing bytes. Refuses
+ * delta CRLs and CRLs of partial scope, even if the extension is not critical. Refuses any critical extension
+ * of the CRL or an entry, because critical extensions change the meaning of the CRL.
  */
 export const parseCrl = (der: Uint8Array) =>
   readSigned(der, (cursor, takeAlgorithm) => {
@@ -266,13 +266,13 @@ export const parseCrl = (der: Uint8Array) =>
       issuer,
       thisUpdate,
       nextUpdate,
-      /** The serial numbers of revoked certificates, in the form of `Certificate.serial`. */
+      /** The serial numbers of revoked certificates, in the same form as `Certificate.serial`. */
       revoked: new Set(entries.map(readRevoked)),
       crlNumber: asn1.readSerial(asn1.parseDer(number.value)),
     };
   });
 
-/** Reads an entry: the serial number of a revoked certificate, a date, and extensions. */
+/** Reads a CRL entry: the serial number of a revoked certificate, the revocation date, and extensions. */
 const readRevoked = (element: asn1.Der): string =>
   asn1.readSequence(element, (entry) => {
     const serial = asn1.readSerial(entry.take());

@@ -1,4 +1,4 @@
-/** Reads a command line as Go's pflag does, because existing deployments were written for it. */
+/** Reads a command line as Go's pflag does, because existing deployments were written for pflag. */
 import mri from 'mri';
 import type { PrivatemodeError } from '../errors.ts';
 import { nearest } from '../text.ts';
@@ -6,7 +6,7 @@ import { FLAGS } from './flags.ts';
 import type { Flag, FlagAlias, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
 
-/** Spelling on the command line, `--name` or `-n` → its flag. */
+/** Spelling on the command line, `--name` or `-n` → the flag of this spelling. */
 type Spellings = ReadonlyMap<string, Spelling>;
 type Spelling = { readonly flag: Flag; readonly alias?: FlagAlias };
 
@@ -22,8 +22,8 @@ function spellingsOf(flags: readonly Flag[]): Spellings {
 
 /**
  * Reads `--x v`, `--x=v`, `-l v`, `-lv` and `-l=v`. A flag with a value takes the next argument, whatever it
- * starts with; a boolean takes a value only after `=`. `commands`: names to suggest; undefined if no command
- * may stand here. Checks no values. Throws config_invalid; no message quotes what may be a key.
+ * starts with. A boolean flag takes a value only after `=`. `commands`: names to suggest, or undefined if no
+ * command is allowed. Checks no values. Throws config_invalid, and quotes nothing that may be a key.
  */
 export function parseArgv(
   argv: readonly string[],
@@ -42,7 +42,7 @@ export function parseArgv(
     if (found === undefined) throw stray(arg, known, before, commands);
     const { flag, alias } = found;
     const isBoolean = flag.type === 'boolean';
-    // In `-hv`, the letters after a boolean flag are flags of their own.
+    // In `-hv`, the letters after a boolean flag are flags, too.
     const isRun = isBoolean && attached !== '' && !attached.startsWith('=');
     if (isRun) rest.unshift(`-${attached}`);
     const own = attached === '' || isRun ? undefined : attached.replace(/^=/, '');
@@ -70,7 +70,7 @@ export function parseArgv(
   return { values, warnings: [...warnings], label: (name) => `--${name}` };
 }
 
-/** `spelled`: the flag without its value; of a short flag only the letter, since a key may follow it. */
+/** `spelled` is the flag without its value. A short flag is cut after its letter, as a key may follow. */
 function unknown(spelled: string, flags: readonly Flag[]): PrivatemodeError {
   const listed = flags.flatMap(({ name, hidden }) => (hidden ? [] : [`--${name}`]));
   const meant = nearest(spelled.toLowerCase().replaceAll('_', '-'), listed);

@@ -1,4 +1,4 @@
-/** Settings from environment variables: which variable sets which flag, and which variables are refused. */
+/** Reads settings from environment variables, and refuses variables with our prefix that set nothing. */
 import type { Environment } from '../network/outbound-proxy.ts';
 import { nearest } from '../text.ts';
 import { FLAGS } from './flags.ts';
@@ -8,12 +8,12 @@ import { invalid, parseBoolean } from './values.ts';
 export type { Environment };
 
 const PREFIX = 'PRIVATEMODE_PROXY_';
-/** The variable for the key has a name of its own, which lists of providers and the client library use. */
+/** The API key's variable has a special name, which lists of providers and the client library use. */
 const API_KEY = 'PRIVATEMODE_API_KEY';
 
 /**
  * Whether a variable with our prefix is no setting. PRIVATEMODE_PROXY_URL tells applications where the proxy
- * is. The other ones are set by Kubernetes, in every container, for a Service whose name begins like ours.
+ * is. Kubernetes sets the other variables in each container, for a Service whose name begins like our prefix.
  */
 const isOfOthers = (variable: string, text: string): boolean =>
   variable === 'PRIVATEMODE_PROXY_URL' ||
@@ -23,7 +23,7 @@ const isOfOthers = (variable: string, text: string): boolean =>
 /** The variable of a flag: `--listen-address` → `PRIVATEMODE_PROXY_LISTEN_ADDRESS`. */
 export const variableOf = (flag: string): string => `${PREFIX}${flag.toUpperCase().replaceAll('-', '_')}`;
 
-/** Variable → its flag. Of several variables of one flag, the first that is set wins. */
+/** Variable → its flag. If a flag has several variables, the first one that is set is used. */
 const VARIABLES: ReadonlyMap<string, Flag> = new Map([
   ...FLAGS.filter((flag) => !flag.retired && !flag.commandLineOnly).flatMap((flag) => {
     const aliases = (flag.aliases ?? []).filter(({ deprecated, inverted }) => !deprecated && !inverted);
@@ -32,7 +32,7 @@ const VARIABLES: ReadonlyMap<string, Flag> = new Map([
   [API_KEY, FLAGS.find(({ name }) => name === 'api-key') as Flag] as const,
 ]);
 
-/** Whether to log in JSON. Also reads a wrong command line, because its mistake is logged in JSON, too. */
+/** Whether to log in JSON. Also works for an invalid command line, whose error is logged in JSON, too. */
 export function wantsJson(argv: readonly string[], env: Environment): boolean {
   const [, format] = /.*\0--log-format[=\0]([^\0]*)/s.exec(`\0${argv.join('\0')}`) ?? [];
   return (format ?? env[variableOf('log-format')]) === 'json';
@@ -40,9 +40,9 @@ export function wantsJson(argv: readonly string[], env: Environment): boolean {
 
 /**
  * Adds the settings of the environment to those of the command line. A flag wins over its variable, and a
- * variable over the default; an empty variable counts as unset. If two settings compete, a warning says which
- * one is used. Throws config_invalid for a variable with our prefix that sets nothing: a mistyped pin of the
- * manifest, silently ignored, would be worse than no pin. No message quotes a value.
+ * variable over the default. An empty variable counts as unset. If two settings conflict, a warning says
+ * which one is used. Throws config_invalid for a variable with our prefix that sets nothing, because a
+ * mistyped and ignored manifest pin would be worse than no pin. No message quotes a value.
  */
 export function withEnvironment(argv: Given, env: Environment): Given {
   const values = new Map(argv.values);

@@ -1,4 +1,4 @@
-/** Reads the files and directories that flags name: a salt, a store, a manifest, the workspace. */
+/** Reads the files and directories that flags name: a salt, a store URL, a manifest, the workspace. */
 import { isUtf8 } from 'node:buffer';
 import { existsSync, mkdirSync, mkdtempSync, rmdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -7,7 +7,7 @@ import { fileUnreadable, readNamed, reasonOf } from '../files/path-refusal.ts';
 import { type FileWatch, type Follower, readSmall, watchFiles } from '../watch-files.ts';
 import { invalid, type ReadFile } from './values.ts';
 
-/** Returns the result of `action`. If `action` throws, `refuse` makes the error that is thrown instead. */
+/** Returns the result of `action`. If `action` throws, throws the error that `refuse` makes. */
 export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error): T {
   try {
     return action();
@@ -29,11 +29,11 @@ function fileOf(flag: string, kind: string, text: string, files?: ReadFile) {
  */
 export function parseSalt(flag: string, text: string, files?: ReadFile): string | undefined {
   if (text === 'random') return undefined;
-  // Node replaces bytes of the command line that are not UTF-8 by U+FFFD, so that two different salts could
-  // become equal.
+  // Node replaces bytes of the command line that are not UTF-8 by U+FFFD, so two different salts could become
+  // equal.
   if (!text.startsWith('@')) return validSalt(text, text.isWellFormed() && !text.includes('\ufffd'), flag);
   const { name, bytes } = fileOf(flag, 'salt', text, files);
-  // A byte order mark stays, as in the reference proxy: instances that share a file need one salt.
+  // A byte order mark is kept, as in the reference proxy, because instances that share a file need one salt.
   const salt = bytes.toString().replace(/^\p{White_Space}+|\p{White_Space}+$/gu, '');
   return validSalt(salt, isUtf8(bytes), name);
 }
@@ -53,7 +53,7 @@ function validSalt(salt: string, isUtf8: boolean, what: string): string {
 
 /**
  * The URL of the store of --limits-store: the text itself, or the content of the file that it names as @FILE.
- * No message quotes any part of the URL, which may hold a password.
+ * No message quotes any part of the URL, because the URL may contain a password.
  */
 export function parseStoreUrl(flag: string, text: string, files?: ReadFile): string {
   const file = text.startsWith('@') ? fileOf(flag, 'URL', text, files) : undefined;
@@ -65,7 +65,7 @@ export function parseStoreUrl(flag: string, text: string, files?: ReadFile): str
   return url;
 }
 
-/** Throws an error of any kind unless the URL is that of a store. */
+/** Throws an error of any kind unless the URL is that of a Redis store. */
 function requireStore({ protocol, hostname, port, pathname, search, hash, username, password }: URL): void {
   decodeURIComponent(username + password); // throws for a % that begins no escape
   const isStore =
@@ -78,7 +78,7 @@ function requireStore({ protocol, hostname, port, pathname, search, hash, userna
 
 /**
  * The manifest in the file of --manifest-path. `current` returns the manifest, and follows the file once
- * `watch` was called. While the file holds no valid manifest, the last valid one stays. Throws
+ * `watch` was called. While the file has no valid manifest, the last valid manifest is used. Throws
  * config_invalid, manifest_unsupported and manifest_invalid.
  */
 export async function givenManifest(path: string) {
@@ -108,9 +108,9 @@ export async function givenManifest(path: string) {
 }
 
 /**
- * Creates the directory of --workspace, and refuses a directory that cannot be written, because there every
- * attestation would fail at its last step. A read-only directory that already holds a manifest log is
- * accepted, because a manifest that is logged already needs no new line. Throws config_invalid.
+ * Creates the directory of --workspace. Refuses a directory that cannot be written, because every attestation
+ * would fail at its last step. A read-only directory that already holds a manifest log is accepted, because a
+ * manifest that is already logged needs no new line. Throws config_invalid.
  */
 export function prepareWorkspace(workspace: string): void {
   const refuse = (action: string) => (thrown: unknown) => {
@@ -119,11 +119,11 @@ export function prepareWorkspace(workspace: string): void {
   };
   orRefuse(() => makeDirectories(workspace), refuse('created'));
   if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
-  // Tries to write: a file system may refuse what permissions allow, as /proc does even for root.
+  // Tries to write, because a file system may refuse what permissions allow, as /proc does even for root.
   orRefuse(() => rmdirSync(mkdtempSync(join(workspace, '.write-check-'))), refuse('written'));
 }
 
-/** Makes a directory and its missing parents one by one: below /proc, `recursive` never returns. */
+/** Makes a directory and its missing parents one by one, because `recursive` never returns below /proc. */
 function makeDirectories(path: string): void {
   if (existsSync(path)) return;
   makeDirectories(dirname(path));

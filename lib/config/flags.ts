@@ -1,4 +1,4 @@
-/** The table of all flags. Command line, environment, --help and tables in docs are made from this table. */
+/** The table of all flags, from which command line, environment, --help and tables in docs are made. */
 import { totalmem } from 'node:os';
 import { parseApiKey } from './api-key.ts';
 import { parseSalt, parseStoreUrl } from './files.ts';
@@ -13,10 +13,10 @@ const retired = (name: string, why: string): Flag => ({ name, type: 'string', he
 /** The bytes that this process may use: the memory of the machine, or the limit of its control group. */
 const MEMORY = Math.min(totalmem(), process.constrainedMemory() || totalmem());
 
-/** The message of the reference proxy, word for word. */
+/** An error message of the reference proxy, word for word. */
 const TOGETHER = 'TLS certificate and key must be provided together';
 
-/** Flags that print something; the proxy then does not start. */
+/** Flags that print something. With such a flag, the proxy does not start. */
 const PRINTS = { type: 'boolean', commandLineOnly: true } as const;
 
 const GROUPS = {
@@ -183,7 +183,7 @@ const GROUPS = {
   ],
 } as const;
 
-/** Flags that --help does not list: for simulators and tests, and the names of retired flags. */
+/** Flags that --help does not list: flags for simulators and tests, and the names of retired flags. */
 const HIDDEN = [
   setting('unsafe-trust-roots', text('DIR', values.parsePath), {
     help: 'Trust these hardware roots instead of the real ones.',
@@ -201,12 +201,12 @@ const HIDDEN = [
   retired('coordinatorEndpoint', 'the coordinator is reached through --api-endpoint'),
 ] as const;
 
-/** A row of these tables, with the type of its value. */
+/** A row of the flag tables, with the type of its value. */
 export type Row = Flag & ((typeof GROUPS)[keyof typeof GROUPS][number] | (typeof HIDDEN)[number]);
 
 /**
- * The configuration: the value of each setting, under the flag's name in camel case. Durations in ms, sizes
- * in bytes; undefined if a flag was not given and has no default.
+ * The configuration: the value of each setting, under the flag's name in camel case. Durations are in ms and
+ * sizes in bytes. A value is undefined if its flag was not given and has no default.
  */
 export type Config = ValuesOf<Row>;
 

@@ -1,16 +1,16 @@
 /**
- * Lays out help texts: builds the page of the program or of a command, and wraps it to the width of a
+ * Lays out help texts: builds the help page of the program or of a command, and wraps it to the width of a
  * terminal.
  */
 import { FLAG_GROUPS } from './flags.ts';
 import type { Flag } from './setting.ts';
 
-/** Columns of the narrowest and of the widest layout. The widest also serves unknown terminals. */
+/** The columns of the narrowest and the widest layout. Terminals of unknown width get the widest layout. */
 const [FEWEST, MOST] = [80, 100];
-/** The column at which descriptions start. */
+/** The column at which the description of a flag or term starts. */
 const START = 34;
 
-/** The text of --help, not wrapped yet. */
+/** The text of --help, before its lines are wrapped. */
 export function renderHelp(): string {
   return helpPage(
     `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
@@ -40,15 +40,15 @@ streams the answers back decrypted.`,
 }
 
 /**
- * The help text of a command: what it does, the ways to write it, and parts with an empty line between them.
- * Lines are not wrapped yet, and a tab separates a term from its description; `fitHelp` lays them out.
+ * The help text of a command: what it does, its usage, and parts with an empty line between them. Lines are
+ * not wrapped, and a tab separates a term from its description, because `fitHelp` does the layout.
  */
 export const helpPage = (about: string, usage: readonly string[], parts: readonly string[]): string =>
   `${about.replaceAll('\n', ' ')}\n\nUsage:\n${usage.map((line) => `  privatemode-proxy ${line}\n`).join('')}\n${parts.join('\n')}`;
 
 type Term = readonly [term: string, description: string];
 
-/** A part of a help text: its heading, and an entry for each flag or term. */
+/** A part of a help text: its heading, and one entry for each flag or term. */
 export const section = (heading: string, entries: readonly (Flag | Term)[]): string =>
   `${heading}:\n${entries.map((entry) => `${('name' in entry ? flagTerm(entry) : entry).join('\t')}\n`).join('')}`;
 
@@ -60,7 +60,7 @@ function flagTerm(flag: Flag): Term {
   return [`${short}--${flag.name}${value}`, flag.help + fallback];
 }
 
-/** Wraps the text of `helpPage` for a terminal of so many columns; undefined if the width is unknown. */
+/** Wraps the text of `helpPage` to `columns` columns, or to the widest layout if undefined. */
 export function fitHelp(text: string, columns: number = MOST): string {
   const width = Math.min(Math.max(columns, FEWEST), MOST);
   const fit = (line: string): string => {
@@ -74,7 +74,7 @@ export function fitHelp(text: string, columns: number = MOST): string {
   return text.split('\n').map(fit).join('\n');
 }
 
-/** Wraps text. All lines but the first are indented. A word longer than a line stays whole. */
+/** Wraps text. All lines but the first are indented. A word longer than a line is not split. */
 function wrapped(text: string, width: number, indent: number): string {
   if (text.length <= width) return text;
   const [before = ''] = /^ */.exec(text) ?? [];

@@ -2,13 +2,13 @@
 import type { Environment } from '../network/outbound-proxy.ts';
 import { invalid } from './values.ts';
 
-/** The descriptor of the first inherited socket (sd_listen_fds(3)). */
+/** The file descriptor of the first inherited socket (sd_listen_fds(3)). */
 const FIRST_SOCKET = 3;
 
 /**
- * The listening socket that the service manager opened for this process (socket activation): its file
- * descriptor, or undefined where there is none. Sockets of another process, such as the parent, do not count.
- * Throws config_invalid.
+ * The file descriptor of the listening socket that the service manager opened for this process (socket
+ * activation), or undefined without such a socket. Sockets for another process, such as the parent, do not
+ * count. Throws config_invalid.
  */
 export function inheritedSocket(env: Environment, pid: number = process.pid): number | undefined {
   const count = env['LISTEN_FDS'];

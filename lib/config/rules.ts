@@ -1,16 +1,16 @@
-/** Combinations of settings: with some the proxy does not start, others cause a warning in the log. */
+/** Combinations of settings: some keep the proxy from starting, others cause a warning in the log. */
 import type { Environment } from '../network/outbound-proxy.ts';
 import { type Config, FLAGS } from './flags.ts';
 import type { Given } from './setting.ts';
 import { invalid, socketPath, staysHere } from './values.ts';
 
-/** A combination, and its message, which names the flags and says what to do. */
+/** A combination of settings, and its message, which names the flags and says what to do. */
 type Rule<Facts> = readonly [applies: (facts: Facts) => boolean, message: string];
 
 /** `inheritsSocket`: systemd has opened the port for applications. */
 type Facts = Config & { readonly inheritsSocket: boolean };
 
-/** Combinations with which the proxy does not start. What a single flag needs stands in its row. */
+/** Combinations that keep the proxy from starting. What a single flag needs is stated in the flag's row. */
 const CONTRADICTIONS: readonly Rule<Facts>[] = [
   [
     ({ listenAddress, tlsCertPath }) => socketPath(listenAddress) !== undefined && tlsCertPath !== undefined,
@@ -21,7 +21,7 @@ const CONTRADICTIONS: readonly Rule<Facts>[] = [
     '--prompt-cache-salt is set while the shared prompt cache is off: add --disable-prompt-cache=false, or drop the salt',
   ],
   [
-    // Only both flags together accept nothing but "good". The reference proxy refuses one alone, too.
+    // To accept only "good", both flags are needed; the reference proxy refuses one flag alone, too.
     ({ gpuOcspAllowUnknown: unknown, gpuOcspRevokedGracePeriod: grace }) => !unknown && grace > 0,
     'unknown OCSP statuses are disallowed (--gpu-ocsp-allow-unknown=false), but revoked statuses are allowed for a while: ' +
       'add --gpu-ocsp-revoked-grace-period=0 to accept good certificates only, or allow unknown ones',
@@ -42,7 +42,7 @@ const CONTRADICTIONS: readonly Rule<Facts>[] = [
   ],
 ];
 
-/** Throws config_invalid for a flag without another that it needs, and for the first contradiction. */
+/** Throws config_invalid if a flag lacks another flag that it needs, and for the first contradiction. */
 export function requireConsistent(facts: Facts, { values, label }: Given): void {
   for (const { name, needs: [needed, because] = [] } of FLAGS) {
     const isOn = values.has(name) && values.get(name) !== 'false';
@@ -53,14 +53,14 @@ export function requireConsistent(facts: Facts, { values, label }: Given): void 
   if (message !== undefined) throw invalid(message.replace(/--([a-z-]+)/g, (_, name) => label(name)));
 }
 
-/** The warning about --protocol-version. The command `verify` prints it too. */
+/** The warning about --protocol-version, which the command `verify` prints, too. */
 export const PROTOCOL_EXPERIMENT =
   '--protocol-version is an experiment: it changes the version that is announced, and not how prompts are sealed; nothing leaves unsealed, ' +
   'but the service may refuse or misread what it gets';
 
 const USUAL_VERSION = FLAGS.find(({ name }) => name === 'protocol-version')?.default;
 
-/** Settings with which the proxy starts, after a warning. */
+/** Combinations of settings with which the proxy starts after a warning. */
 export const CAUTIONS: readonly Rule<Config>[] = [
   [
     ({ apiKey, clients }) => apiKey === undefined && clients === undefined,
@@ -86,15 +86,15 @@ export const CAUTIONS: readonly Rule<Config>[] = [
   ],
 ];
 
-/** Whether everybody who reaches the port can spend the configured key. */
+/** Whether everybody who can connect to the port can spend the configured API key. */
 const isSpent = ({ apiKey, clients, apiKeyFallback }: Config): boolean =>
   apiKey !== undefined && clients === undefined && apiKeyFallback !== 'never';
 
 /**
- * Logs who else can use the proxy, once it listens. It warns if other machines reach the port without TLS,
- * and tokens would cross the network or others can spend the configured key. It does not warn if clients send
+ * Logs, once the proxy listens, who else can use the proxy. Warns if other machines can connect without TLS,
+ * and tokens would cross the network or others can spend the configured key. Does not warn if clients send
  * keys of their own, because the reference proxy does not warn either. An open admin listener is logged,
- * because it asks for no key. `inherited`: the address of a socket of systemd, which counts in place of
+ * because the admin listener asks for no key. `inherited`: the address of a systemd socket, which replaces
  * --listen-address.
  */
 export function tellReach(
@@ -103,8 +103,8 @@ export function tellReach(
   log: Readonly<Record<'info' | 'warn', (line: string) => void>>,
   inherited?: string,
 ): void {
-  // Our image and other container engines set `container`, and Kubernetes sets the other variable. The
-  // network of a container decides who reaches its listeners, which are meant to be open.
+  // Our image and other container engines set `container`, and Kubernetes sets KUBERNETES_SERVICE_HOST. The
+  // network of a container decides who can connect, so open listeners are intended in a container.
   const isMeant = Boolean(env['container']) || Boolean(env['KUBERNETES_SERVICE_HOST']);
   const tell = (line: string): void => (isMeant ? log.info(line) : log.warn(line));
   const { adminAddress, clients, tlsCertPath, listenAddress } = config;

@@ -1,5 +1,5 @@
 /**
- * Which hardware roots the proxy trusts: those of AMD and Intel, or those of a simulator
+ * Decides which hardware roots the proxy trusts: those of AMD and Intel, or those of a simulator
  * (--unsafe-trust-roots), which are refused for the real service.
  */
 import { X509Certificate } from 'node:crypto';
@@ -18,13 +18,13 @@ import { orRefuse } from './files.ts';
 import { invalid, isLoopback } from './values.ts';
 
 const INTEL = 'Intel SGX Root CA';
-/** Common names of the certificates that a directory of roots may hold. */
+/** Common names of the certificates that a directory of hardware roots may contain. */
 const NAMES = [...PRODUCT_NAMES.flatMap((product) => [`ARK-${product}`, `SEV-${product}`]), INTEL];
 
 /**
- * The hardware roots to trust: the vendors', or those of --unsafe-trust-roots, which are for simulators only.
- * Throws unsafe_roots_refused if the API, or the CDN that a manifest would come from, belongs to the real
- * service: anybody could impersonate the service. Also throws the errors of `readTrustRoots`.
+ * The hardware roots to trust: the vendors' roots, or those of --unsafe-trust-roots for simulators. Throws
+ * unsafe_roots_refused if the API endpoint, or the CDN of a managed manifest, belongs to the real service,
+ * because anybody could then impersonate the service. Also throws the errors of `readTrustRoots`.
  */
 export function trustRoots(
   config: Pick<Config, 'unsafeTrustRoots' | 'apiEndpoint' | 'cdnBaseUrl' | 'manifestPath'>,
@@ -42,17 +42,17 @@ export function trustRoots(
 }
 
 /**
- * Whether `host` (with or without a port) belongs to the real service, however it is spelled: parsing it as a
- * URL normalises case, port, percent-encoding and full-width forms. A text that cannot be read as a host
- * counts as a host of the service.
+ * Whether `host` (with or without a port) belongs to the real service, in any spelling. Parsing `host` as a
+ * URL normalises case, port, percent-encoding and full-width characters. A text that cannot be parsed as a
+ * host counts as a host of the real service.
  */
 function belongsToService(host: string): boolean {
-  if (isIP(host) !== 0) return false; // an IPv6 address without brackets, which is no host of a URL
+  if (isIP(host) !== 0) return false; // an IPv6 address without brackets is no host of a URL
   const url = URL.parse(`https://${host.trim()}`);
   return url === null || url.hostname === '' || isProductionHost(url.hostname);
 }
 
-/** A hint for errors that a simulator on this machine may have caused; undefined for other errors. */
+/** A hint for errors that a simulator on this machine may have caused, or undefined for other errors. */
 export const simulatorHint = (
   { blame, code }: Pick<PrivatemodeError, 'blame' | 'code'>,
   { apiEndpoint }: Pick<Config, 'apiEndpoint'>,
@@ -70,9 +70,9 @@ export function withSimulatorHint(error: PrivatemodeError, config: Pick<Config, 
 }
 
 /**
- * Reads the hardware roots from the `*.pem` files of a directory, and identifies each by the CN of its
- * subject. Throws config_invalid for a directory without certificates, and for a certificate that is
- * unreadable, unknown, there twice, or without its counterpart (ARK and SEV of one product).
+ * Reads the hardware roots from the `*.pem` files of a directory, and identifies each root by its CN. Throws
+ * config_invalid for a directory without certificates, and for a certificate that is unreadable, unknown,
+ * repeated, or without its counterpart (ARK and SEV of one product).
  */
 function readTrustRoots(directory: string): TrustRoots {
   const refuse = (problem: string, cause?: unknown) => invalid(`--unsafe-trust-roots: ${problem}`, cause);

@@ -1,29 +1,29 @@
-/** Parses the texts of settings. Each parser throws config_invalid. */
+/** Parses the texts of settings. Every parser throws config_invalid for an invalid text. */
 import { isIP } from 'node:net';
 import { type AliasTable, aliasIn } from '../api/model-aliases.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 
-/** Reads the bytes of a file. Throws the error of the file system. */
+/** Reads the bytes of a file, and throws the errors of the file system. */
 export type ReadFile = (path: string) => Uint8Array;
 
 /**
- * Parses `text`, the value of a setting. A file that the value names as `@FILE` is read, too, so that its
- * problems show at the start. `flag`: the name of the setting, for messages. `files`: replaces the disk.
+ * Parses `text`, the value of a setting. A file named as `@FILE` is read, too, so that its errors appear at
+ * the start. `flag` is the name of the setting in messages. `files` replaces the file system.
  */
 export type Parse<Value> = (flag: string, text: string, files?: ReadFile) => Value;
 
 export const invalid = (message: string, cause?: unknown): PrivatemodeError =>
   new PrivatemodeError('config_invalid', message, { cause });
 
-/** The error for a wrong value. It quotes the value, so it is not for flags that may hold a key. */
+/** The error for an invalid value. The error quotes the value, so it must not be used for keys. */
 export function wants(flag: string, wanted: string, text: string): PrivatemodeError {
-  const shown = text.replace(/\/\/[^/]*@/, '//…@'); // without a password
+  const shown = text.replace(/\/\/[^/]*@/, '//…@'); // the text without a password
   const quoted = JSON.stringify(shown.length > 80 ? `${shown.slice(0, 80)}…` : shown);
   return invalid(`${flag} wants ${wanted}, not ${quoted}`);
 }
 
-/** Makes a parser of `read`, which returns undefined for a text that is not as `wanted` says. */
+/** Makes a parser from `read`, which returns undefined for a text that does not match `wanted`. */
 const parser =
   <Value>(wanted: string, read: (text: string) => Value | undefined): Parse<Value> =>
   (flag, text) => {
@@ -32,19 +32,19 @@ const parser =
     return value;
   };
 
-/** Accepts texts of this pattern, and returns them unchanged. */
+/** Accepts only texts that match the pattern, and returns these texts unchanged. */
 const matching = (pattern: RegExp, wanted: string): Parse<string> =>
   parser(wanted, (text) => (pattern.test(text) ? text : undefined));
 
 export const asWritten: Parse<string> = (_, text) => text;
 
-/** Accepts what Go's strconv.ParseBool accepts, because existing deployments use it. */
+/** Accepts what Go's strconv.ParseBool accepts, because existing deployments use these spellings. */
 export const parseBoolean = parser('true or false', (text) => {
   const [word, no] = /^(?:[1tT]|true|TRUE|True|([0fF]|false|FALSE|False))$/.exec(text) ?? [];
   return word === undefined ? undefined : no === undefined;
 });
 
-/** Reads a whole number from `least` to `most`; else undefined. A Number is exact up to 15 digits. */
+/** Reads a whole number from `least` to `most`, or returns undefined. Numbers are exact up to 15 digits. */
 function wholeNumber(text: string, least: number, most: number): number | undefined {
   const value = /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
   return value >= least && value <= most ? value : undefined;
@@ -59,7 +59,7 @@ export const parsePort = parser('a port number from 0 to 65535', portIn);
 export const oneOf = <const Word extends string>(...words: readonly Word[]): Parse<Word> =>
   parser(`one of ${words.join(', ')}`, (text) => words.find((word) => word === text));
 
-/** The items of a comma-separated list without duplicates and empty items. */
+/** The items of a comma-separated list, without duplicates and empty items. */
 export const listOf =
   (parseItem: Parse<string>): Parse<readonly string[]> =>
   (flag, text) => {
@@ -73,15 +73,15 @@ export function parsePath(flag: string, text: string): string {
   return matching(/^[^\0]+$/, 'a path')(flag, text);
 }
 
-/** A version in the form of the Privatemode-Version header: vX.Y.Z. */
+/** A protocol version vX.Y.Z, the form of the Privatemode-Version header. */
 export const parseProtocolVersion = matching(
   /^v(?:0|[1-9]\d{0,3})(?:\.(?:0|[1-9]\d{0,3})){2}$/,
   'a version of three numbers such as v1.40.0',
 );
 
-/** The longest duration. Beyond 2^31-1 ms setTimeout fires at once. */
+/** The longest duration, because setTimeout fires at once for more than 2^31-1 ms. */
 const MAX_DURATION_MS = 24 * 24 * 3_600_000;
-/** Each unit in ms. Two rows look alike: µ is the micro sign in one and the Greek letter in the other. */
+/** The ms of each unit. Two rows look alike: one µ is the micro sign, and the other is the Greek letter. */
 const MS = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
 /** Reads Go's notation, a sequence of numbers with units: `1h30m`, `1.5s`, or `0`. Returns ms. */
@@ -94,7 +94,7 @@ export const durationFrom = (leastMs: number): Parse<number> =>
     return ms >= leastMs && ms <= MAX_DURATION_MS ? ms : undefined;
   });
 
-/** Log levels, the least severe first: -4, 0, 4 and 8 in Go's slog; 20, 30, 40 and 50 in pino. */
+/** Log levels, least severe first: -4, 0, 4 and 8 in Go's slog, or 20, 30, 40 and 50 in pino. */
 const LEVELS = ['debug', 'info', 'warn', 'error'];
 
 /** Reads a level: a name, or a number of slog (above 8 counts as 8). Returns the number of pino. */
@@ -107,11 +107,11 @@ export const parseLogLevel = parser('debug, info, warn, error, or a number (-4: 
 const RFC_3339 =
   /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(\.\d{1,9})?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/i;
 
-/** The moment of an RFC 3339 text with a time zone, cut to ms; undefined if the text is no such moment. */
+/** The time of an RFC 3339 text with a time zone, cut to ms, or undefined for any other text. */
 export function momentIn(text: string): Date | undefined {
   const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
   const midnight = new Date(`${day}T00:00:00Z`);
-  // `Date` turns 30 February into 2 March, so the day is compared.
+  // `Date` turns 30 February into 2 March, so the day of the result is compared.
   if (Number.isNaN(midnight.getTime()) || !midnight.toISOString().startsWith(day)) return undefined;
   return new Date(`${day}T${time}${fraction.slice(0, 4)}${zone.toUpperCase()}`);
 }
@@ -135,8 +135,8 @@ export interface HostPort {
 }
 
 /**
- * Reads a host and a port. The host becomes lower case, without a dot at its end, and an IPv6 address without
- * brackets. If there is no default port, the text must name a port.
+ * Reads a host and a port. The host becomes lower case, without a trailing dot, and an IPv6 address without
+ * brackets. If there is no default port, the text must contain a port.
  */
 export const hostPort = (defaultPort?: number): Parse<HostPort> =>
   parser('HOST:PORT without a scheme, such as 127.0.0.1:9090 or [::1]:9090', (text) => {
@@ -144,18 +144,18 @@ export const hostPort = (defaultPort?: number): Parse<HostPort> =>
     return host === undefined || port === undefined ? undefined : { host, port };
   });
 
-/** Reads one of --allowed-hosts. Returns it as in the `Host` header, `name` or `name:port`, normalised. */
+/** Reads an item of --allowed-hosts. Returns the normalised `Host` header, `name` or `name:port`. */
 export const parseOwnHost = parser('host names with an optional port', (text) => {
   const { host, port } = hostIn(text) ?? {};
   if (host === undefined || port === 0) return undefined;
   return port === undefined ? urlHost(host) : `${urlHost(host)}:${port}`;
 });
 
-/** The socket path in a value of --listen-address; undefined if the value is a host. */
+/** The socket path in a value of --listen-address, or undefined if the value is a host. */
 export const socketPath = (listenAddress: string): string | undefined =>
   /^unix:(.*)$/s.exec(listenAddress)?.[1];
 
-/** Reads a host, or `unix:` and an absolute path: 103 bytes fit macOS, and 108 fit Linux (sun_path). */
+/** Reads a host, or `unix:` and an absolute path. macOS allows 103 bytes, and Linux 108 (sun_path). */
 export const parseListenAddress = parser(
   'a host without port, or unix:/PATH of at most 103 bytes',
   (text) => {
@@ -170,7 +170,7 @@ export const parseListenAddress = parser(
 /** A model's name as lib/pipeline/plain-values.ts accepts it, but without `,`, `=` and `*`. */
 const MODEL_NAME = /^[^\0-\x1f\x7f,=*]{1,256}$/;
 
-/** Reads `NAME=MODEL,…`, where NAME may end in `*`. Each NAME has one model, which is not a NAME itself. */
+/** Reads `NAME=MODEL,…`, where NAME may end in `*`. Each NAME has one MODEL, which is not a NAME itself. */
 export function parseAliases(flag: string, text: string): AliasTable {
   const table = new Map<string, string>();
   for (const item of listOf(asWritten)(flag, text)) {
@@ -187,7 +187,7 @@ export function parseAliases(flag: string, text: string): AliasTable {
   return table;
 }
 
-/** Reads a base URL: https, or http if the host is this machine. Removes the slash at its end. */
+/** Reads a base URL, https or (for this machine only) http. Removes a slash at the end of the URL. */
 export const parseBaseUrl = parser('an https URL without a query', (text) => {
   const { protocol, hostname = '', search, hash, username, href } = URL.parse(text) ?? {};
   const isSafe = protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname));

@@ -1,12 +1,12 @@
 /**
- * A strict reader for DER (ITU-T X.690). The reader demands definite lengths in their shortest form,
- * single-byte tags, no trailing bytes and bounded depth. It returns views into the input and copies nothing.
- * This file also reads values of primitive elements, and the PEM text (RFC 7468) of certificates. Every
- * function throws PrivatemodeError('evidence_malformed') and nothing else.
+ * Reads DER (ITU-T X.690) strictly. Accepts only definite lengths in their shortest form, single-byte tags,
+ * no trailing bytes and bounded depth. Results are views into the input, so nothing is copied. This file also
+ * reads values of primitive elements, and certificates in PEM text (RFC 7468). Every function throws
+ * PrivatemodeError('evidence_malformed') and no other error.
  */
 import { PrivatemodeError } from '../errors.ts';
 
-/** ASN.1 universal tags as the identifier octet has them. SEQUENCE and SET include the constructed bit. */
+/** ASN.1 universal tags as identifier octets. SEQUENCE and SET include the bit for constructed encoding. */
 export const TAG = {
   boolean: 0x01,
   integer: 0x02,
@@ -25,18 +25,18 @@ export const TAG = {
   set: 0x31,
 } as const;
 
-/** The tag of context-specific number `n`: constructed, as EXPLICIT tagging is, or primitive. */
+/** The context-specific tag `n`, either constructed (used for EXPLICIT tagging) or primitive. */
 export const contextTag = (n: number, constructed: boolean): number => (constructed ? 0xa0 : 0x80) | n;
 
 export type Der = Readonly<ReturnType<typeof readElement>>;
 
 const MAX_DEPTH = 24;
 
-/** Makes the error, with this message, for evidence that cannot be read. */
+/** Makes the error evidence_malformed with the given message. */
 export const malformed = (message: string): PrivatemodeError =>
   new PrivatemodeError('evidence_malformed', message);
 
-/** `depth` is 0 for the outermost element. `full` is the whole element, including its header. */
+/** Reads one DER element. `depth` is 0 for the outermost element. `full` includes the element's header. */
 function readElement(bytes: Uint8Array, start: number, depth: number) {
   if (depth > MAX_DEPTH) throw malformed('DER is nested too deeply');
   const [tag, first] = bytes.subarray(start);
@@ -55,21 +55,21 @@ function readElement(bytes: Uint8Array, start: number, depth: number) {
   return { tag, full: bytes.subarray(start, end), content: bytes.subarray(contentStart, end), depth };
 }
 
-/** Reads the one element that the bytes consist of. Refuses trailing bytes. */
+/** Reads the DER element that fills all the bytes. Refuses trailing bytes. */
 export function parseDer(bytes: Uint8Array, tag?: number): Der {
   const element = readElement(bytes, 0, 0);
   if (element.full.length !== bytes.length) throw malformed('bytes follow the DER element');
   return expectTag(element, tag);
 }
 
-/** Returns the element. Throws if it is missing, or if `tag` is given and the element has another tag. */
+/** Returns the element. Throws if the element is missing, or if its tag differs from a given `tag`. */
 export function expectTag(element: Der | undefined, tag = element?.tag): Der {
   if (element === undefined) throw malformed('a DER element is missing');
   if (element.tag === tag) return element;
   throw malformed(`DER tag 0x${element.tag.toString(16)} where 0x${tag?.toString(16)} belongs`);
 }
 
-/** Reads the elements inside a constructed element, in order. */
+/** Reads the elements inside a constructed element, in their order. */
 export function children({ tag, content, depth }: Der): Der[] {
   if ((tag & 0x20) === 0) throw malformed('a primitive DER element was opened');
   const found: Der[] = [];
@@ -81,14 +81,14 @@ export function children({ tag, content, depth }: Der): Der[] {
   return found;
 }
 
-/** Reads the one element inside an EXPLICIT wrapper. */
+/** Reads the only element inside an EXPLICIT wrapper. */
 export function onlyChild(element: Der): Der {
   const [child, ...rest] = children(element);
   if (child === undefined || rest.length > 0) throw malformed('not exactly one DER element');
   return child;
 }
 
-/** Reads a SEQUENCE with `read`, which must take all of its elements. */
+/** Reads a SEQUENCE with the function `read`, which must take all elements of the SEQUENCE. */
 export function readSequence<T>(element: Der, read: (cursor: DerCursor) => T): T {
   const cursor = new DerCursor(element);
   const value = read(cursor);
@@ -96,7 +96,7 @@ export function readSequence<T>(element: Der, read: (cursor: DerCursor) => T): T
   return value;
 }
 
-/** Reads the elements of a SEQUENCE one after the other. Some of them may be optional. */
+/** Reads the elements of a SEQUENCE one after the other. Elements may be optional. */
 export class DerCursor {
   readonly #elements: Der[];
 
@@ -104,17 +104,17 @@ export class DerCursor {
     this.#elements = children(expectTag(sequence, TAG.sequence));
   }
 
-  /** Takes the next element. If `tag` is given, the element must have this tag. */
+  /** Takes the next element. If `tag` is given, the next element must have this tag. */
   take(tag?: number): Der {
     return expectTag(this.#elements.shift(), tag);
   }
 
-  /** Reads the next element with `read` if its tag is `tag`; else takes nothing and returns undefined. */
+  /** Reads the next element with `read` if its tag is `tag`; otherwise returns undefined. */
   optional<T>(tag: number, read: (element: Der) => T): T | undefined {
     return this.#elements[0]?.tag === tag ? read(this.take()) : undefined;
   }
 
-  /** Takes all remaining elements. If `tag` is given, each of them must have this tag. */
+  /** Takes all remaining elements. If `tag` is given, every remaining element must have this tag. */
   rest(tag?: number): Der[] {
     return this.#elements.splice(0).map((element) => expectTag(element, tag));
   }
@@ -132,7 +132,7 @@ export function readBoolean(element: Der): boolean {
   return content[0] === 0xff;
 }
 
-/** The bytes of a non-negative INTEGER (or ENUMERATED), without a leading zero byte. Zero is one byte 00. */
+/** The bytes of a non-negative INTEGER (or ENUMERATED) without a leading zero byte. Zero is one byte 00. */
 export function readUnsigned(element: Der, tag: number = TAG.integer): Uint8Array {
   const { content } = expectTag(element, tag);
   const [first = 0x80, second = 0x80] = content;
@@ -141,7 +141,7 @@ export function readUnsigned(element: Der, tag: number = TAG.integer): Uint8Arra
   return first === 0 && content.length > 1 ? content.subarray(1) : content;
 }
 
-/** A non-negative INTEGER (or ENUMERATED) of at most `max`, which is at most 2^32 - 1. */
+/** Reads an INTEGER or ENUMERATED from 0 to `max`, where `max` is at most 2^32 - 1. */
 export function readSmallInteger(element: Der, max: number, tag?: number): number {
   const bytes = readUnsigned(element, tag);
   const value = bytes.reduce((sum, byte) => sum * 256 + byte, 0);
@@ -149,10 +149,10 @@ export function readSmallInteger(element: Der, max: number, tag?: number): numbe
   return value;
 }
 
-/** Reads an INTEGER as lower-case hex of whole bytes. All serial numbers here have this form. */
+/** Reads an INTEGER as lower-case hex of whole bytes, the form of all serial numbers in this program. */
 export const readSerial = (element: Der): string => Buffer.from(readUnsigned(element)).toString('hex');
 
-/** An OBJECT IDENTIFIER in dotted decimal form. Refuses an arc of more than 53 bits. */
+/** Reads an OBJECT IDENTIFIER as dotted decimal numbers. Refuses an arc of more than 53 bits. */
 export function readOid(element: Der): string {
   const { content } = expectTag(element, TAG.oid);
   const arcs: number[] = [];
@@ -171,10 +171,10 @@ export function readOid(element: Der): string {
   return [root, first - root * 40, ...rest].join('.');
 }
 
-/** The bytes of an OCTET STRING, which DER demands to be primitive. */
+/** The bytes of an OCTET STRING, which DER requires to be primitive. */
 export const readOctetString = (element: Der): Uint8Array => expectTag(element, TAG.octetString).content;
 
-/** The bytes of a BIT STRING. Up to `most` bits of the last byte may be unused; DER demands zeros there. */
+/** The bytes of a BIT STRING. At most `most` bits of the last byte may be unused, and these must be zero. */
 export function readBitString(element: Der, most: number): Uint8Array {
   const { content } = expectTag(element, TAG.bitString);
   const [unused = 8] = content;
@@ -185,7 +185,7 @@ export function readBitString(element: Der, most: number): Uint8Array {
   return bytes;
 }
 
-/** The kinds of text: encoding and allowed characters. A TeletexString is read as Latin-1. */
+/** The encoding and the allowed characters of each string type. A TeletexString is read as Latin-1. */
 const TEXTS: Readonly<Record<number, readonly [BufferEncoding, RegExp]>> = {
   [TAG.utf8String]: ['utf8', /^/],
   [TAG.printableString]: ['latin1', /^[A-Za-z0-9 '()+,\-./:=?*&@]*$/],
@@ -197,14 +197,14 @@ const TEXTS: Readonly<Record<number, readonly [BufferEncoding, RegExp]>> = {
 export function readText({ tag, content }: Der): string {
   const [encoding, characters] = TEXTS[tag] ?? [];
   const text = Buffer.from(content).toString(encoding);
-  // Decoding replaces invalid UTF-8, so encoding the text again gives other bytes.
+  // Decoding replaces invalid UTF-8, so encoding the decoded text again gives other bytes.
   if (characters?.test(text) && Buffer.compare(Buffer.from(text, encoding), content) === 0) return text;
   throw malformed(`a string of tag 0x${tag.toString(16)} cannot be read`);
 }
 
 const TIME = /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
 
-/** A UTCTime or GeneralizedTime in the only form of RFC 5280 4.1.2.5: with seconds and `Z`, no fraction. */
+/** Reads a UTCTime or GeneralizedTime, with seconds, `Z` and no fraction, as RFC 5280 4.1.2.5 demands. */
 export function readTime({ tag, content }: Der): Date {
   if (tag !== TAG.utcTime && tag !== TAG.generalizedTime) throw malformed('a time is missing');
   const text = Buffer.from(content).toString('latin1');
@@ -212,7 +212,7 @@ export function readTime({ tag, content }: Der): Date {
   const [, year, month, day, hour, minute, second] = TIME.exec(century + text) ?? [];
   const iso = `${year}-${month}-${day}T${hour}:${minute}:${second}.000Z`;
   const time = new Date(iso);
-  // The Date constructor takes some days that do not exist, such as 30 February, for later days.
+  // The Date constructor turns some nonexistent days, such as 30 February, into later days.
   if (Number.isNaN(time.getTime()) || time.toISOString() !== iso)
     throw malformed('a time is not in the form of RFC 5280, or does not exist');
   return time;
@@ -221,8 +221,8 @@ export function readTime({ tag, content }: Der): Date {
 const BLOCK = /-----BEGIN CERTIFICATE-----\r?\n([A-Za-z0-9+/=\r\n]*?)\r?\n?-----END CERTIFICATE-----/g;
 
 /**
- * Decodes the CERTIFICATE blocks of a PEM text, at least one. Only white space may stand between the blocks
- * and around them. The base64 of each block must be canonical.
+ * Decodes at least one CERTIFICATE block of a PEM text. Only white space may stand between the blocks and
+ * around the blocks. The base64 of each block must be canonical.
  */
 export function decodeCertificates(text: string): Uint8Array[] {
   const blocks = [...text.matchAll(BLOCK)];
@@ -237,9 +237,9 @@ export function decodeCertificates(text: string): Uint8Array[] {
   });
 }
 
-/** The DER of a PEM text of at most 100,000 characters that holds exactly one CERTIFICATE block. */
+/** Returns the DER of the only CERTIFICATE block in a PEM text of at most 100,000 characters. */
 export function decodeOneCertificate(text: string): Uint8Array {
-  // This length has room for the largest certificate that parseCertificate reads, with line breaks.
+  // A PEM text of 100,000 characters can hold the largest certificate that parseCertificate reads.
   if (text.length > 100_000) throw malformed('a certificate in PEM is too large');
   const [der, ...rest] = decodeCertificates(text);
   if (der === undefined || rest.length > 0) throw malformed('not exactly one CERTIFICATE block');

@@ -1,49 +1,48 @@
 /**
- * Cryptography by OpenSSL, through node:crypto. `#crypto` is this file, or ./portable.ts where node:crypto is
- * absent.
- *
- * AES-256-GCM (NIST SP 800-38D) has 12-byte ivs and 16-byte tags only. An event of a stream has four short
- * messages, and OpenSSL spends nearly all its time on a new context for each. So short messages are opened
- * otherwise: one ECB context per key encrypts the counter blocks of several messages in one call. GHASH is
- * that of the RustCrypto project, in constant time, compiled to WebAssembly; it works in the memory into
- * which the messages are decoded. The bench row stream_cpu_per_token needs this: an event takes 20 of 150 us
- * less than with GHASH in JavaScript, whose table of 28 KB has left the processor's cache before each event.
+ * Cryptography by OpenSSL, through node:crypto. The import `#crypto` is this file, or ./portable.ts where
+ * node:crypto is absent. AES-256-GCM (NIST SP 800-38D) is used only with 12-byte ivs and 16-byte tags. An
+ * event of a stream has four short messages, and OpenSSL would spend nearly all its time on a new context for
+ * each message. So one ECB context per key encrypts the counter blocks of several short messages in one call.
+ * GHASH is the constant-time code of the RustCrypto project in WebAssembly, and it works in the memory into
+ * which the messages are decoded. The bench row stream_cpu_per_token needs WebAssembly: an event takes 20 of
+ * 150 us less than with GHASH in JavaScript, whose table of 28 KB has left the processor's cache before each
+ * event.
  */
 import * as openssl from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
-// ghash/lib.rs as WebAssembly in base64. scripts/build-ghash.ts compiles it, and CI compares the result.
+// ghash/lib.rs as WebAssembly in base64, compiled by scripts/build-ghash.ts and compared in CI.
 import ghashModule from './ghash/module.json' with { type: 'json' };
 
 export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
-const BLOCK = 16; // bytes of an AES block, and of the AAD of a short message
-const IV_AT = BLOCK - IV_BYTES; // offset of the iv in its block, which the AAD overwrites later
-/** The most bytes of a short ciphertext. For a longer one, an OpenSSL context costs less than this GHASH. */
+const BLOCK = 16; // the bytes of an AES block, and of the AAD of a short message
+const IV_AT = BLOCK - IV_BYTES; // offset of the iv in its block, which the AAD later overwrites
+/** The most bytes of a short ciphertext. For a longer ciphertext, an OpenSSL context costs less. */
 const SHORT_BYTES = 512;
-const TOGETHER = 14; // short messages opened in one call: the module's memory has room for so many
-// Without authTagLength, OpenSSL would accept tags of as few as 4 bytes.
+const TOGETHER = 14; // the number of short messages in one call, for which the WebAssembly memory has room
+// Without authTagLength, OpenSSL would accept authentication tags of only 4 bytes.
 const GCM_OPTIONS = { authTagLength: TAG_BYTES };
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
 
-/** The SHA-256 (FIPS 180-4) of the concatenated parts, 32 bytes. */
+/** The 32-byte SHA-256 (FIPS 180-4) of the concatenated parts. */
 export const sha256 = (...parts: Uint8Array[]): Uint8Array =>
   new Uint8Array(openssl.hash('sha256', Buffer.concat(parts), 'buffer'));
 
-/** The SHA-384 (FIPS 180-4) of the concatenated parts, 48 bytes. */
+/** The 48-byte SHA-384 (FIPS 180-4) of the concatenated parts. */
 export const sha384 = (...parts: Uint8Array[]): Uint8Array =>
   new Uint8Array(openssl.hash('sha384', Buffer.concat(parts), 'buffer'));
 
-/** SHA-256 as 32 characters, one per byte. The shard key needs it once every few tokens of a prompt. */
+/** SHA-256 as 32 characters, one per byte. The shard key needs one such hash for every few tokens. */
 export const sha256Latin1 = (bytes: Uint8Array): string => openssl.hash('sha256', bytes, 'latin1');
 
-/** Compares the bytes. The time of a comparison depends on the lengths only. */
+/** Compares two byte strings in a time that depends only on their lengths. */
 export const constantTimeEqual = (a: Uint8Array, b: Uint8Array): boolean =>
   a.length === b.length && openssl.timingSafeEqual(a, b);
 
 /**
- * `scalar` times the base point of P-384, as 0x04 || x || y (SEC 1 2.3.3), 97 bytes. `scalar` must be public
- * (FIPS 186-5, SP 800-186 3.2.1.4). Throws unless 0 < scalar < order. Takes 1 ms; JavaScript takes 4 ms.
+ * Returns `scalar` times the base point of P-384 as 0x04 || x || y (SEC 1 2.3.3), 97 bytes. `scalar` must be
+ * public (FIPS 186-5, SP 800-186 3.2.1.4). Throws unless 0 < scalar < order. Takes 1 ms (JavaScript 4 ms).
  */
 export function multiplyBaseP384(scalar: bigint): Uint8Array {
   const ecdh = openssl.createECDH('secp384r1');
@@ -51,25 +50,25 @@ export function multiplyBaseP384(scalar: bigint): Uint8Array {
   return ecdh.getPublicKey();
 }
 
-/** A message to open, in hex as received: `iv`, and `body`, which is ciphertext and tag. */
+/** An encrypted message, in hex as received. `body` is the ciphertext followed by the authentication tag. */
 export interface SealedParts {
   readonly iv: string;
   readonly aad: Uint8Array;
   readonly body: string;
 }
 
-/** Why nothing was opened: the text is no hex of the right lengths, or a tag is wrong. */
+/** Why no message was opened: invalid hex, a wrong length, or a wrong authentication tag. */
 export type OpenFailure = 'malformed' | 'not authentic';
 
-/** The part of WebAssembly that this file uses. The types of Node leave WebAssembly out. */
+/** The part of WebAssembly that this file uses, because the types of Node have no WebAssembly. */
 declare const WebAssembly: {
   readonly Module: new (bytes: Uint8Array) => object;
   readonly Instance: new (module: object) => { readonly exports: GhashModule };
 };
 interface GhashModule {
   readonly memory: { readonly buffer: ArrayBuffer };
-  memory_at(): number; // where the memory begins that callers may use
-  /** Writes the GHASH (6.4) of `count` blocks to `out`. `key`, `blocks` and `out` are positions in memory. */
+  memory_at(): number; // where the memory for callers begins
+  /** Writes the GHASH (6.4) of `count` blocks to `out`. `key`, `blocks` and `out` are memory offsets. */
   ghash(key: number, blocks: number, count: number, out: number): void;
 }
 const compiled = new WebAssembly.Module(Buffer.from(ghashModule, 'base64'));
@@ -81,22 +80,22 @@ const TEXTS_AT = HASH_AT + BLOCK;
 const subkeyInUse = Buffer.from(memory.buffer, SUBKEY_AT, BLOCK);
 const hashed = Buffer.from(memory.buffer, HASH_AT, BLOCK);
 
-/** Holds AAD, ciphertext and tag of each short message. Zeros and lengths later replace the tag. */
+/** Holds AAD, ciphertext and tag of each short message. Zeros and lengths later overwrite the tag. */
 const texts = Buffer.from(memory.buffer, TEXTS_AT, TOGETHER * (BLOCK + SHORT_BYTES + TAG_BYTES));
-/** Holds for each message, at its offsets in `texts`: J0 in place of the AAD, then the counter blocks. */
+/** Holds the counter blocks of each message, at its offsets in `texts`, with J0 in place of the AAD. */
 const counters = Buffer.alloc(texts.length);
 
 /** Rounds `size` up to whole blocks. */
 const padded = (size: number): number => (size + BLOCK - 1) & -BLOCK;
-/** The number of bytes of a ciphertext, without its tag. `body` is in hex. */
+/** The bytes of a ciphertext without its authentication tag. `body` is hex. */
 const sizeOf = (body: string): number => body.length / 2 - TAG_BYTES;
-/** The number of bytes that a message takes in `texts`. */
+/** The number of bytes that one message takes in `texts`. */
 const spanOf = (body: string): number => BLOCK + padded(body.length / 2);
 const isShort = ({ aad, body }: SealedParts): boolean => aad.length === BLOCK && sizeOf(body) <= SHORT_BYTES;
 
 /**
- * Whether the tag is right, in constant time (7.2, steps 5 to 8). T ^ CIPH(J0) must be the GHASH of AAD and
- * ciphertext, each padded with zeros to whole blocks, and of both lengths in bits. Overwrites the tag.
+ * Whether the authentication tag T is right, in constant time (7.2, steps 5 to 8). T ^ CIPH(J0) must be the
+ * GHASH of AAD and ciphertext, each zero-padded to whole blocks, and of both bit lengths. Overwrites T.
  */
 function isAuthentic(at: number, size: number, stream: Buffer): boolean {
   const tagAt = at + BLOCK + size;
@@ -112,17 +111,17 @@ function isAuthentic(at: number, size: number, stream: Buffer): boolean {
   return difference === 0;
 }
 
-/** A key for AES-256-GCM and HMAC-SHA256, which no log and no inspection of the object shows. */
+/** A key for AES-256-GCM and HMAC-SHA256 that cannot appear in logs or in the inspected object. */
 export class SecretKey {
   readonly #key: openssl.KeyObject;
   readonly #blocks: openssl.Cipheriv;
   readonly #subkey: Buffer;
 
-  /** Wipes the bytes, so that only the key holds them. Throws `internal` unless there are 32 bytes. */
+  /** Wipes `bytes`, so that only this object holds the key. Throws `internal` unless `bytes` has 32 bytes. */
   constructor(bytes: Uint8Array) {
     this.#key = openssl.createSecretKey(bytes);
     bytes.fill(0);
-    // OpenSSL would silently accept other lengths, even weaker ones.
+    // OpenSSL would silently accept a key of another length, even a weaker one.
     if (this.#key.symmetricKeySize !== 32) throw internal('the secret is not 32 bytes');
     this.#blocks = openssl.createCipheriv('aes-256-ecb', this.#key, null).setAutoPadding(false);
     this.#subkey = this.#blocks.update(Buffer.alloc(BLOCK)); // H = CIPH(0^128): 7.1, step 1; 7.2, step 2
@@ -134,8 +133,8 @@ export class SecretKey {
   }
 
   /**
-   * Begins to seal one message in pieces, all but the last of whole blocks. `update` returns as many bytes as
-   * it gets. After `final`, `getAuthTag` returns the tag. Throws `internal` unless the iv has 12 bytes.
+   * Begins to encrypt one message in pieces, all but the last of whole blocks. `update` returns as many bytes
+   * as it gets; `getAuthTag` returns the tag after `final`. Throws `internal` unless the iv has 12 bytes.
    */
   seal(iv: Uint8Array, aad: Uint8Array) {
     if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
@@ -143,8 +142,8 @@ export class SecretKey {
   }
 
   /**
-   * Opens all of these messages, or none. Each byte of a plaintext becomes one character (latin1). A few
-   * short messages, such as those of an event, are decrypted only after all of them are found authentic.
+   * Opens either all messages or none. Each byte of a plaintext becomes one character (Latin-1). A few short
+   * messages, such as those of one event, are decrypted only after all of them are authenticated.
    */
   open(messages: readonly SealedParts[]): string[] | OpenFailure {
     if (messages.length <= TOGETHER && messages.every(isShort)) return this.#openShort(messages);
@@ -162,7 +161,7 @@ export class SecretKey {
       try {
         decipher.final();
       } catch {
-        plaintext.fill(0); // bytes that are not authentic must not outlive this call
+        plaintext.fill(0); // unauthenticated plaintext must not outlive this call
         return 'not authentic';
       }
       opened.push(plaintext.toString('latin1'));
@@ -177,7 +176,7 @@ export class SecretKey {
         iv.length === 2 * IV_BYTES &&
         texts.write(iv + body, end + IV_AT, 'hex') === IV_BYTES + body.length / 2;
       if (!isHex || sizeOf(body) < 0) return 'malformed';
-      // J0 is the iv and the counter 1 (7.2, step 3). The counter blocks follow by inc32 (6.2).
+      // J0 is the iv and the counter 1 (7.2, step 3). The next counter blocks follow by inc32 (6.2).
       for (let at = end, counter = 1; at < end + BLOCK + sizeOf(body); at += BLOCK, counter++) {
         texts.copy(counters, at, end + IV_AT, end + BLOCK);
         counters.writeUInt32BE(counter, at + IV_BYTES);
@@ -186,13 +185,13 @@ export class SecretKey {
       end += spanOf(body);
     }
     for (let i = 0; i < BLOCK; i++) subkeyInUse[i] = this.#subkey[i]!;
-    const stream = this.#blocks.update(counters.subarray(0, end)); // each message's CIPH(J0) and key stream
+    const stream = this.#blocks.update(counters.subarray(0, end)); // CIPH(J0) and key stream of each message
     let at = 0;
     for (const { body } of messages) {
       if (!isAuthentic(at, sizeOf(body), stream)) return 'not authentic';
       at += spanOf(body);
     }
-    // 7.2, step 4, and 6.5 (GCTR): P = C ^ CIPH(counter blocks).
+    // The plaintext is P = C ^ CIPH(counter blocks) (7.2, step 4, and 6.5, GCTR).
     for (let i = 0; i < end; i++) stream[i] = stream[i]! ^ texts[i]!;
     const text = stream.toString('latin1');
     at = 0;

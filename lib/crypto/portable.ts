@@ -1,6 +1,6 @@
 /**
- * Cryptography by the noble libraries, where node:crypto is absent. The names and errors are those of
- * ./node.ts, which explains them.
+ * Cryptography by the noble libraries, for runtimes without node:crypto. The exported names and errors are
+ * those of ./node.ts, which documents them.
  */
 import { ghash } from '@noble/ciphers/_polyval.js';
 import { ctr, ecb, gcm } from '@noble/ciphers/aes.js';
@@ -24,12 +24,12 @@ export const sha256 = (...parts: Uint8Array[]): Uint8Array => nobleSha256(concat
 export const sha384 = (...parts: Uint8Array[]): Uint8Array => nobleSha384(concatBytes(...parts));
 export const sha256Latin1 = (bytes: Uint8Array): string => Buffer.from(nobleSha256(bytes)).toString('latin1');
 
-/** The base point without noble's table, which takes 40 ms to make and pays off only for many products. */
+/** The base point without noble's precomputed table, which takes 40 ms and pays off only for many uses. */
 const P384_BASE = p384.Point.fromAffine(p384.Point.BASE.toAffine());
 export const multiplyBaseP384 = (scalar: bigint): Uint8Array =>
   P384_BASE.multiplyUnsafe(scalar).toBytes(false);
 
-/** One counter block of CTR: the iv, then a 32-bit counter, big-endian (7.1, step 2, and 6.2). */
+/** Makes one counter block of CTR: the iv, then a 32-bit big-endian counter (7.1, step 2, and 6.2). */
 function counterBlock(iv: Uint8Array, counter: number): Uint8Array {
   const block = new Uint8Array(BLOCK);
   block.set(iv);
@@ -51,8 +51,8 @@ export class SecretKey {
   }
 
   /**
-   * noble seals whole messages only, so this code combines noble's CTR and GHASH (NIST SP 800-38D 7.1).
-   * Throws `internal` also for a piece after one that ends within a block, as key stream would be used twice.
+   * Combines noble's CTR and GHASH (NIST SP 800-38D 7.1), because noble encrypts only whole messages. Throws
+   * `internal` also if a piece follows a piece that ended within a block, because key stream would repeat.
    */
   seal(iv: Uint8Array, aad: Uint8Array) {
     if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
@@ -60,7 +60,7 @@ export class SecretKey {
     const encryptBlock = (block: Uint8Array) => ecb(secret, { disablePadding: true }).encrypt(block);
     const mask = encryptBlock(counterBlock(iv, 1)); // step 2: CIPH(J0)
     const hash = ghash.create(encryptBlock(new Uint8Array(BLOCK))); // step 1: H = CIPH(0^128)
-    hash.update(aad); // step 5: each update is padded to whole blocks, as AAD and last piece need it
+    hash.update(aad); // step 5: each update is zero-padded to whole blocks, as AAD and last piece need
     let done = 0;
     return {
       update(plaintext: Uint8Array): Buffer {
@@ -71,14 +71,14 @@ export class SecretKey {
         hash.update(ciphertext);
         return ciphertext;
       },
-      /** Step 5: hashes the lengths in bits. */
+      /** Step 5: hashes the bit lengths of AAD and ciphertext. */
       final(): void {
         const lengths = new DataView(new ArrayBuffer(BLOCK));
         lengths.setBigUint64(0, BigInt(aad.length) * 8n);
         lengths.setBigUint64(8, BigInt(done) * 8n);
         hash.update(new Uint8Array(lengths.buffer));
       },
-      /** Step 6: T = GHASH ^ CIPH(J0). */
+      /** Step 6: the tag is T = GHASH ^ CIPH(J0). */
       getAuthTag: (): Buffer => Buffer.from(hash.digest().map((byte, i) => byte ^ mask[i]!)),
     };
   }

@@ -1,7 +1,7 @@
 /**
- * Public keys, and the signatures that they verify: ECDSA on P-256 and P-384, and RSASSA-PSS as AMD uses it.
- * Web Crypto verifies, because every runtime has it, and on P-384 it is four times as fast as @noble/curves.
- * A signature that cannot be parsed does not verify: the functions resolve with false.
+ * Reads public keys and verifies signatures: ECDSA on P-256 and P-384, and RSASSA-PSS as AMD uses it. Web
+ * Crypto is used because every runtime has it and it is four times as fast as @noble/curves on P-384. For a
+ * signature that cannot be parsed, the functions resolve with false.
  */
 import { p256, p384 } from '@noble/curves/nist.js';
 import { sha256, sha384 } from '#crypto';
@@ -10,30 +10,30 @@ import { children, malformed, parseDer, readBitString, readSequence, readUnsigne
 export type EcCurve = 'P-256' | 'P-384';
 export type EcdsaHash = 'sha256' | 'sha384';
 
-/** A public key, with the facts that decide which signatures it may verify. */
+/** A public key, with the properties that decide which signatures the key may verify. */
 export interface PublicKey {
-  /** Keys of type `other`, such as a key that is bound to PSS (RFC 4055 3.1), verify nothing here. */
+  /** Keys of type `other`, such as a key restricted to PSS (RFC 4055 3.1), verify no signature. */
   readonly algorithm: 'ec' | 'rsa' | 'other';
-  /** The curve, undefined for any other curve, on which nothing verifies. `point` is 0x04 || x || y. */
+  /** The curve, or undefined for an unsupported curve. `point` is 0x04 || x || y. */
   readonly curve?: EcCurve | undefined;
   readonly point?: Uint8Array;
   readonly rsa?: { readonly modulusBits: number; readonly exponent: bigint };
-  /** The key for Web Crypto, absent if it verifies nothing. Rejects if the runtime lacks this kind of key. */
+  /** Imports the key for Web Crypto. Absent if the key verifies nothing. Rejects for an unsupported key. */
   readonly imported?: () => Promise<CryptoKey>;
 }
 
 const ENGINES = { 'P-256': p256, 'P-384': p384 } as const;
 const HASHES = { sha256: ['SHA-256', sha256], sha384: ['SHA-384', sha384] } as const;
-/** Object identifiers in hex: their DER without tag and length. */
+/** The content bytes of object identifiers in hex, without DER tag and length. */
 const OID_EC = '2a8648ce3d0201';
 const OID_RSA = '2a864886f70d010101';
 const CURVES: Readonly<Record<string, EcCurve>> = { '2a8648ce3d030107': 'P-256', '2b81040022': 'P-384' };
 
 const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
-/** A copy that has its own ArrayBuffer, which the types of Web Crypto demand. */
+/** Copies bytes into an ArrayBuffer of their own, which the types of Web Crypto require. */
 const owned = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => new Uint8Array(bytes);
 
-/** Imports a key only once: one verification for TDX uses the root's key ten times. */
+/** Imports a key only once, because one TDX verification uses the key of Intel's root ten times. */
 function importOnce(format: 'spki' | 'raw', key: Uint8Array<ArrayBuffer>, algorithm: { name: string }) {
   let imported: Promise<CryptoKey> | undefined;
   return () => (imported ??= crypto.subtle.importKey(format, key, algorithm, false, ['verify']));
@@ -69,23 +69,23 @@ export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
 }
 
 /**
- * Reads a key from 0x04 || x || y, big-endian, 32 or 48 bytes each. Refuses other forms of points, as Go
- * does. Throws evidence_malformed, also for a point that is not on the curve.
+ * Reads a key from 0x04 || x || y, where x and y are big-endian with 32 or 48 bytes each. Refuses other
+ * encodings of a point, as Go does. Throws evidence_malformed, also for a point that is not on the curve.
  */
 export function publicKeyFromPoint(curve: EcCurve, bytes: Uint8Array): PublicKey {
   const point = owned(bytes);
   const ecdsa = { name: 'ECDSA', namedCurve: curve };
   try {
-    // The library also reads compressed points, which are shorter.
+    // The library also accepts compressed points, which are shorter.
     if (ENGINES[curve].Point.fromBytes(point).toBytes(false).length === point.length)
       return { algorithm: 'ec', curve, point, imported: importOnce('raw', point, ecdsa) };
-  } catch {} // the bytes are no point on the curve
+  } catch {} // the bytes are not a point on the curve
   throw malformed(`a public key is no uncompressed point on ${curve}`);
 }
 
 /**
- * Verifies an ECDSA signature (FIPS 186-5) over the hash of `data`. With the `encoding` `der`, the signature
- * is an ASN.1 SEQUENCE of r and s. With `raw`, it is r || s, big-endian, each as long as the curve's order.
+ * Verifies an ECDSA signature (FIPS 186-5) over the hash of `data`. As `der`, the signature is an ASN.1
+ * SEQUENCE of r and s; as `raw`, the signature is r || s, each big-endian and as long as the curve's order.
  */
 export async function verifyEcdsa(input: {
   readonly key: PublicKey;
@@ -110,13 +110,13 @@ export async function verifyEcdsa(input: {
     const ecdsa = { name: 'ECDSA', hash: name };
     return await crypto.subtle.verify(ecdsa, await imported(), owned(raw), owned(data));
   } catch {
-    // Some runtimes lack a pair of curve and hash, such as P-384 with SHA-256 in a secret exchange.
+    // Some runtimes lack a combination of curve and hash, such as P-384 with SHA-256 in a secret exchange.
     return engine.verify(raw, digest(data), point, { prehash: false, lowS: false });
   }
 }
 
 /**
- * Verifies RSASSA-PSS with SHA-384, MGF1 with SHA-384 and a salt of exactly 48 bytes (RFC 8017 8.1;
+ * Verifies RSASSA-PSS with SHA-384, MGF1 with SHA-384, and a salt of exactly 48 bytes (RFC 8017 8.1;
  * docs/protocol/attestation.md 7).
  */
 export async function verifyRsaPssSha384(
@@ -124,7 +124,7 @@ export async function verifyRsaPssSha384(
   data: Uint8Array,
   signature: Uint8Array,
 ): Promise<boolean> {
-  // Step 1 of RFC 8017 8.1.2. Some engines skip step 1 and accept a signature without its leading zeros.
+  // RFC 8017 8.1.2, step 1: some engines omit this check and accept signatures without leading zeros.
   if (imported === undefined || 8 * signature.length !== rsa?.modulusBits) return false;
   try {
     const pss = { name: 'RSA-PSS', saltLength: 48 };

@@ -10,8 +10,8 @@ type Content = Uint8Array | string;
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 
 /**
- * Stores a file under a name that no file has yet. If the name is taken, even by another process just now,
- * link fails: resolves with false, and stores nothing. Without hard links, a copy is written instead.
+ * Stores a file under a name that no file has yet. If the name is taken, even just now by another process,
+ * resolves with false and stores nothing. If the file system has no hard links, writes a copy instead.
  */
 export async function publish(path: string, content: Content, mode: number): Promise<boolean> {
   const linked = (temporary: string): Promise<void> =>
@@ -23,11 +23,11 @@ export async function publish(path: string, content: Content, mode: number): Pro
   return (await unless('EEXIST', stored)) ?? false;
 }
 
-/** Stores a file, and replaces the file that has this name, if any. A link is replaced, not followed. */
+/** Stores a file, and replaces any file of this name. A symbolic link is replaced and not followed. */
 export const replace = (path: string, content: Content, mode: number): Promise<void> =>
   whole(path, content, mode, (temporary) => rename(temporary, path));
 
-/** Writes a temporary file. Then calls `name` with its path, to give the file its final name. */
+/** Writes a temporary file, and calls `name` with its path to give the file its final name. */
 async function whole(path: string, content: Content, mode: number, name: (from: string) => Promise<void>) {
   const temporary = join(dirname(path), `.${randomUUID()}.tmp`); // only a crash leaves this file behind
   try {
@@ -38,20 +38,20 @@ async function whole(path: string, content: Content, mode: number, name: (from: 
   }
 }
 
-/** Writes a new file through to the disk. Throws EEXIST if the file exists already. */
+/** Writes a new file through to the disk. Throws EEXIST if the file already exists. */
 async function writeNew(path: string, content: Content, mode: number): Promise<void> {
   await using file = await open(path, 'wx', mode);
   await file.writeFile(content);
   await file.sync();
 }
 
-/** Writes all bytes in one call. Throws ENOSPC if the disk takes only a part of them. */
+/** Writes all bytes in one call. Throws ENOSPC if the disk takes only a part of the bytes. */
 export async function writeAll(file: FileHandle, bytes: Buffer): Promise<void> {
   const { bytesWritten } = await file.write(bytes);
   if (bytesWritten < bytes.length) throw diskError('ENOSPC', 'short write');
 }
 
-/** Makes new names in a directory survive a power cut. Windows and some file systems cannot do this. */
+/** Makes new names in a directory survive a power cut, where platform and file system support this. */
 export async function syncDirectory(path: string): Promise<void> {
   if (process.platform === 'win32') return;
   await using directory = await open(path, 'r');
@@ -61,7 +61,7 @@ export async function syncDirectory(path: string): Promise<void> {
 // Windows has neither O_NOFOLLOW nor O_NONBLOCK.
 const { O_NOFOLLOW = 0, O_NONBLOCK = 0, O_APPEND, O_CREAT, O_RDONLY, O_WRONLY } = constants;
 
-/** Opens a file for reading. A FIFO does not block the call. Throws ELOOP for a link. */
+/** Opens a file for reading. A FIFO does not block the call. Throws ELOOP for a symbolic link. */
 export const openToRead = (path: string): Promise<FileHandle> =>
   open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 
@@ -85,8 +85,8 @@ export async function* linesOf(path: string) {
 }
 
 /**
- * Opens a file for writing at its end, without following a link. Makes file and directory, for this user
- * alone. Throws ENOTDIR if the directory is a link, because somebody else may change where the link leads.
+ * Opens a file for appending, without following a symbolic link. Makes file and directory for this user
+ * alone. Throws ENOTDIR if the directory is a link, because somebody else may change the link's target.
  */
 export async function openOwnToAppend(path: string): Promise<FileHandle> {
   const directory = dirname(path);
@@ -96,8 +96,8 @@ export async function openOwnToAppend(path: string): Promise<FileHandle> {
 }
 
 /**
- * Makes a directory and its missing parents. Resolves with the outermost one that was made. The path is made
- * absolute, because in a deleted directory Node never returns for a relative one (docs/architecture.md H30).
+ * Makes a directory and its missing parents. Resolves with the outermost directory that was made. The path is
+ * made absolute: Node never returns for a relative path in a deleted directory (docs/architecture.md H30).
  */
 export const makeDirectory = (path: string, mode?: number): Promise<string | undefined> =>
   mkdir(resolve(path), { recursive: true, mode });
@@ -106,20 +106,20 @@ export const makeDirectory = (path: string, mode?: number): Promise<string | und
 export const makeDirectorySync = (path: string, mode?: number): string | undefined =>
   mkdirSync(resolve(path), { recursive: true, mode });
 
-/** The result of `work`, or undefined if it fails with the error code `code`. Other failures are thrown. */
+/** The result of `work`, or undefined if it fails with the error code `code`. Other errors are thrown. */
 export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined> =>
   work.catch((error: NodeJS.ErrnoException) => {
     if (error.code !== code) throw error;
     return undefined;
   });
 
-/** Makes an error such as the file system throws. */
+/** Makes an error of the form that the file system throws. */
 const diskError = (code: string, message: string, path?: string): Error =>
   Object.assign(new Error(message), { code, path });
 
 /**
- * The result of `work` on the disk. Throws ETIMEDOUT after 10 s, because a network disk may neither answer
- * nor fail. The work itself goes on.
+ * The result of `work` on the disk. Throws ETIMEDOUT after 10 s, because a network disk may neither respond
+ * nor fail. The work itself continues.
  */
 export async function inTime<T>(work: Promise<T>, clock = systemClock): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();

@@ -1,4 +1,4 @@
-/** Says why the file system refuses a path, in words for the person who named it. */
+/** Says why the file system refuses a path, in words for the person who named the path. */
 import { readFileSync } from 'node:fs';
 import { PrivatemodeError } from '../errors.ts';
 
@@ -18,17 +18,17 @@ const REASONS: Readonly<Record<string, string>> = {
   ETIMEDOUT: 'the disk takes longer than 10 s',
 };
 
-/** For an error of the file system: its code, and what to do. For any other error: its message. */
+/** For an error of the file system, returns its code and what to do. For any other error, its message. */
 export function reasonOf(thrown: unknown): string {
   const { code = '', message } = thrown as NodeJS.ErrnoException;
   return Object.hasOwn(REASONS, code) ? `${code}: ${REASONS[code]}` : message;
 }
 
-/** Makes the error config_invalid: the file `what` cannot be read. The file system threw `thrown`. */
+/** Makes the error config_invalid for the file `what`, whose reading threw the error `thrown`. */
 export const fileUnreadable = (what: string, thrown: unknown): PrivatemodeError =>
   new PrivatemodeError('config_invalid', `failed to read ${what}: ${reasonOf(thrown)}`, { cause: thrown });
 
-/** Returns what `read` returns for the path. `what` names the file in messages. Throws config_invalid. */
+/** Returns the result of `read` for the path. `what` names the file in messages. Throws config_invalid. */
 export function readNamed<T = Buffer>(
   what: string,
   path: string,

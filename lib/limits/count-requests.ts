@@ -6,9 +6,9 @@ import { type LimitedClient, limitReached, type Permit, type RequestCounts } fro
 const WINDOW_MS = 60_000;
 const DAY_MS = 86_400_000;
 
-/** What one client has used. */
+/** The requests and tokens that one client has used. */
 interface Used {
-  /** When the client's requests of the last minute were admitted (monotonic clock), the oldest first. */
+  /** When the client's requests of the last minute were admitted (monotonic clock), oldest first. */
   readonly times: number[];
   /** The UTC day to which `tokens` belong, in days since 1970. */
   day: number;
@@ -24,10 +24,10 @@ interface RequestCountsOptions {
 }
 
 /**
- * Keeps exact counts: `admit` decides and counts in one step. Within any 60 s it admits at most
- * requestsPerMinute requests of a client, those of `before` included. Tokens belong to the day on which their
- * request ends. If the wall clock was set back, times that lie ahead count as now, so that they refuse a
- * client for a minute, or for today, at most.
+ * Keeps exact counts, because `admit` decides and counts in one step. Within any 60 s, `admit` admits at most
+ * requestsPerMinute requests of a client, including those in `before`. Tokens count for the day on which
+ * their request ends. If the wall clock was set back, admission times in the future count as now, so that
+ * they refuse a client for at most a minute, or for today.
  */
 export function createRequestCounts({ clock, before = [], changed }: RequestCountsOptions): RequestCounts {
   const clients = new Map<string, Used>();
@@ -37,7 +37,7 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
     clients.set(name, { times, day: dayOf(startedAt), tokens, running: 0 });
   }
 
-  /** Returns what a client has used, without tokens of earlier days and admissions older than a minute. */
+  /** Returns what a client has used, without tokens of earlier days and admissions over a minute ago. */
   function usedBy(name: string, at: number, time: number): Used {
     const day = dayOf(at);
     const used = clients.get(name) ?? { times: [], day, tokens: 0, running: 0 };
@@ -48,7 +48,7 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
     return used;
   }
 
-  /** The counts of all clients. Clients without any count are forgotten. */
+  /** Returns the counts of all clients. A client without any count is forgotten. */
   function countsAt(now: number): readonly ClientCounts[] {
     const time = clock.monotonic();
     const counts: ClientCounts[] = [];
@@ -70,7 +70,7 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
       if (tokensPerDay !== undefined && used.tokens >= tokensPerDay)
         throw limitReached('tokensPerDay', limits, ((dayOf(at) + 1) * DAY_MS - at) / 1000);
       if (requestsPerMinute !== undefined && used.times.length >= requestsPerMinute) {
-        // The admission that must become a minute old first: not the oldest one, if the limit was lowered.
+        // The admission that must first become a minute old; not the oldest one, if the limit was lowered.
         const leaves = used.times[used.times.length - requestsPerMinute]! + WINDOW_MS;
         throw limitReached('requestsPerMinute', limits, (leaves - time) / 1000);
       }

@@ -1,4 +1,4 @@
-/** Keeps the counts of the limits in `<workspace>/limits.json`, so that they survive a restart. */
+/** Keeps the counts for the limits in `<workspace>/limits.json`, so that they survive a restart. */
 import { statSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,24 +8,24 @@ import { replace, unless } from '../files/durable-file.ts';
 import { readNamed } from '../files/path-refusal.ts';
 import { isCount } from './limits.ts';
 
-/** What one client has used. */
+/** The requests and tokens that one client has used. */
 export interface ClientCounts {
   readonly name: string;
   /** The tokens of the current day (UTC). */
   readonly tokens: number;
-  /** When the client's requests of the last minute were admitted: ms since 1970, the oldest first. */
+  /** When the client's requests of the last minute were admitted: ms since 1970, oldest first. */
   readonly admissions: readonly number[];
 }
 
-/** Gives the counts at a time, ms since 1970. */
+/** Returns the counts at the time `now`, in ms since 1970. */
 export type CountsAt = (now: number) => readonly ClientCounts[];
 
 /**
  * Reads the file, and replaces it at most once a second when counts have changed, and at the end. A kill or a
- * power cut loses the counts of the last second. Two gateways on one workspace notice each other by the time
- * of the file; there is no lock, because it would outlive a crash. Calls `tell` with a reason whenever counts
- * may not survive a restart, and without a reason whenever counts were written. Throws config_invalid if the
- * file cannot be read.
+ * power cut loses the counts of the last second. Two gateways with one workspace notice each other by the
+ * file's modification time. There is no lock file, because a lock would outlive a crash. Calls `tell` with a
+ * reason whenever counts may not survive a restart, and without a reason whenever counts were written. Throws
+ * config_invalid if the file cannot be read.
  */
 export async function openCountsFile(workspace: string, clock: Clock, tell: (reason?: Error) => void) {
   const path = join(workspace, 'limits.json');
@@ -33,7 +33,7 @@ export async function openCountsFile(workspace: string, clock: Clock, tell: (rea
   const file = readNamed(what, path, (name) => statSync(name, { throwIfNoEntry: false }));
   const before = file === undefined ? [] : countsIn(readNamed(what, path), clock.now());
   if (before === undefined) tell(new Error('limits.json cannot be understood, and is left out'));
-  /** The file's time as this gateway knows it. If it differs, another gateway has written the file. */
+  /** The file's modification time as this gateway knows it. Any other time shows another gateway's write. */
   let known = file?.mtimeMs;
   const timeNow = async () => (await unless('ENOENT', stat(path)))?.mtimeMs;
   let unwritten: CountsAt | undefined;
@@ -59,11 +59,11 @@ export async function openCountsFile(workspace: string, clock: Clock, tell: (rea
   const end = every(clock, clock.times.countsPause, flush);
   return {
     before,
-    /** Notes that the counts have changed; they are written soon. */
+    /** Notes that the counts have changed, so that they are written soon. */
     store(counts: CountsAt): void {
       unwritten = counts;
     },
-    /** Writes the counts that are not written yet. If the write fails, they are lost. */
+    /** Writes the counts that are not written yet. If the write fails, these counts are lost. */
     close(): Promise<void> {
       end();
       return flush();
@@ -71,12 +71,12 @@ export async function openCountsFile(workspace: string, clock: Clock, tell: (rea
   };
 }
 
-/** The UTC day of a time in ms since 1970, as in 2026-11-30. */
+/** The UTC day of a time in ms since 1970, in the form 2026-11-30. */
 const dayOf = (at: number): string => new Date(at).toISOString().slice(0, 10);
 
 /**
- * The counts in a file; undefined if it has another form. Tokens of another day and admissions a minute or
- * more from now are left out. Admissions may lie ahead of now, because the clock may have been set back.
+ * The counts in a file, or undefined if the file has another form. Tokens of another day, and admissions a
+ * minute or more from now, are left out. Admissions may be in the future, if the clock was set back.
  */
 function countsIn(text: Buffer, now: number): readonly ClientCounts[] | undefined {
   try {

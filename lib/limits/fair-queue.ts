@@ -1,4 +1,4 @@
-/** The places of --max-in-flight, and the queues of requests that wait for them. */
+/** Manages the places of --max-in-flight, and the queues of requests that wait for a place. */
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 
@@ -10,16 +10,16 @@ export type FairQueue = ReturnType<typeof createFairQueue>;
 
 interface Queue {
   running: number;
-  /** Functions that let the waiting requests in, in order of arrival. */
+  /** Functions that admit the waiting requests, in order of arrival. */
   readonly waiting: Set<() => void>;
 }
 
-/** `limit`: the most requests that run at the same time. */
+/** `limit` is the most requests that may run at the same time. */
 export function createFairQueue(limit: number, clock: Clock) {
   const late = `no place became free within ${clock.times.placeWait / 1000} s`;
-  /** With 8 places or more, one place in 16, rounded up, is kept for clients that run no request. */
+  /** With 8 or more places, one place in 16, rounded up, is reserved for clients that run no request. */
   const kept = limit < 8 ? 0 : Math.ceil(limit / 16);
-  /** Client name (undefined: one more client) → queue. The client that got a place last comes last. */
+  /** Client name (undefined: one more client) → its queue, in the order in which clients last got a place. */
   const queues = new Map<string | undefined, Queue>();
   let running = 0;
   let waiting = 0;
@@ -36,11 +36,11 @@ export function createFairQueue(limit: number, clock: Clock) {
     };
   }
 
-  /** Without --clients there are no names, and no other clients for which places would be kept. */
+  /** Without --clients, there are no client names, and no places are reserved for other clients. */
   const hasPlaceFor = (name: string | undefined, queue: Queue): boolean =>
     running < (name === undefined || queue.running === 0 ? limit : limit - kept);
 
-  /** Next is the client with the fewest running requests; among equals, whoever got a place longest ago. */
+  /** Lets in the client with the fewest running requests; among equals, who got a place longest ago. */
   function letNextIn(): void {
     const lines = [...queues].filter(([, queue]) => queue.waiting.size > 0);
     const [next] = lines.sort(([, one], [, other]) => one.running - other.running);
@@ -71,10 +71,10 @@ export function createFairQueue(limit: number, clock: Clock) {
   return {
     /**
      * Gives the client a place, at once or when a place becomes free. Returns a function that gives the place
-     * back, to call once. A free place goes to the client with the fewest running requests, to each in turn
-     * among equals, and within a client in order of arrival. Throws, or rejects with, max_in_flight_reached
-     * after 10 s, or if 256 requests of the client or 1,024 in all wait already. Rejects with the reason of
-     * `signal`, which has not aborted yet.
+     * back and must be called once. A free place goes to the client with the fewest running requests. Clients
+     * with equally many requests take turns, and the requests of one client are in order of arrival. Throws
+     * or rejects with max_in_flight_reached after 10 s, or if 256 requests of the client or 1,024 requests in
+     * all already wait. Rejects with the reason of `signal`, which must not be aborted yet.
      */
     enter(name: string | undefined, signal: AbortSignal): (() => void) | Promise<() => void> {
       const queue = queues.get(name) ?? { running: 0, waiting: new Set() };
@@ -84,12 +84,12 @@ export function createFairQueue(limit: number, clock: Clock) {
       queues.set(name, queue);
       return wait(name, queue, signal);
     },
-    /** For tests. */
+    /** Returns the numbers of running and waiting requests, for tests. */
     size: () => ({ running, waiting }),
   };
 }
 
-/** Retry-After is short, because places become free at any time. */
+/** Retry-After is short, because a place may become free at any time. */
 function refused(why: string): PrivatemodeError {
   const message = `as many requests run as --max-in-flight allows, and ${why}`;
   return new PrivatemodeError('max_in_flight_reached', message, { retryAfter: 2 });

@@ -1,30 +1,30 @@
 /**
- * The limits of clients, and the interface of the two counters of requests and tokens: this process
- * (count-requests.ts), or a Redis that several instances share (redis-counts.ts).
+ * Defines the limits of clients, and the interface of two counters of requests and tokens: in this process
+ * (count-requests.ts), or in a Redis that several instances share (redis-counts.ts).
  */
 import type { ClientEntry, Limits } from '../access/clients-file.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** The client for which a request is counted. */
+/** The name and the limits of the client for which a request is counted. */
 export type LimitedClient = Pick<ClientEntry, 'name' | 'limits'>;
 
-/** The place of a running request. */
+/** Holds the place of a running request. */
 export interface Permit {
-  /** Called once, when the request is over. `tokens`: input and output, as the service counted them, or 0. */
+  /** Called once when the request is over. `tokens`: input and output tokens counted by the service, or 0. */
   release(tokens: number): void;
 }
 
 export interface RequestCounts {
   /**
-   * Counts a request and gives it a place; returns the permit at once if no store has to be asked. Throws, or
-   * rejects with, requests_per_minute_reached, tokens_per_day_reached or max_concurrent_reached: these errors
-   * hold the seconds after which a retry is worthwhile. If the store cannot be used, the error is
+   * Counts a request and gives it a place. Returns the permit at once if no store has to be queried. Throws
+   * or rejects with requests_per_minute_reached, tokens_per_day_reached or max_concurrent_reached. These
+   * errors hold the seconds after which a retry makes sense. If the store cannot be used, the error is
    * limits_unavailable. A refused request is not counted.
    */
   admit(client: LimitedClient): Permit | Promise<Permit>;
 }
 
-/** Whether a value from a store is a number of requests, tokens or ms: whole, exact and not negative. */
+/** Whether a value from a store is a count of requests, tokens or ms: an exact integer, not negative. */
 export const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0;
 
@@ -34,7 +34,7 @@ const LIMITS = {
   maxConcurrent: ['max_concurrent_reached', 'requests at the same time'],
 } as const satisfies Record<keyof Limits, unknown>;
 
-/** The error for a request beyond `limit`. `seconds`: after how long a retry is worthwhile. */
+/** The error for a request that exceeds `limit`. `seconds`: the time after which a retry makes sense. */
 export function limitReached(limit: keyof Limits, limits: Limits, seconds: number): PrivatemodeError {
   const [code, what] = LIMITS[limit];
   return new PrivatemodeError(code, `this client has reached its limit of ${what}: ${limits[limit]}`, {

@@ -1,36 +1,33 @@
-/** The counts of clients in a Redis or Valkey that several replicas share (--limits-store). */
+/** Counts the usage of clients in a Redis or Valkey that several replicas share (--limits-store). */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { type Clock, Deadline, every, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { isCount, type LimitedClient, limitReached, type Permit } from './limits.ts';
 
-/** While the store cannot be used, `closed` refuses requests; `open` admits them and calls `uncounted`. */
+/** While the store is unusable, `closed` refuses requests, and `open` admits them and calls `uncounted`. */
 export interface RedisCountsOptions {
-  readonly url: string; // redis:// or rediss://; may have user, password and database
-  readonly ca: readonly string[]; // certificates for rediss://, in PEM
+  readonly url: string; // redis:// or rediss://, with optional user, password and database
+  readonly ca: readonly string[]; // CA certificates for rediss://, in PEM
   readonly onFailure: 'closed' | 'open';
   readonly uncounted: () => void;
-  readonly failed: (reason: string) => void; // the store fails; `reason` quotes nothing of the URL
+  readonly failed: (reason: string) => void; // the store fails; `reason` quotes no part of the URL
   readonly usable: () => void; // called when a test of the store succeeds
   readonly clock: Clock;
 }
 
 /**
- * Each client has three keys, which all expire. Because of the braces a cluster keeps the three together.
- * `tokens`: integer, the tokens of this day. `window`: sorted set, the requests of the last 60 s by the ms
- * when they were admitted. `running`: sorted set, the running requests by the ms when their lease ends.
+ * Each client has three keys, which all expire. The braces make a Redis cluster keep the three keys together.
+ * `tokens`: integer, the tokens of the current day. `window`: sorted set of the requests of the last 60 s, by
+ * the ms of their admission. `running`: sorted set of the running requests, by the ms when their lease ends.
  */
 const keysOf = (client: string): readonly string[] =>
   ['tokens', 'window', 'running'].map((key) => `privatemode-proxy:{${client}}:${key}`);
 
 /**
- * One script has all actions, so that a server knows all of them or none. The script replies with the number
- * of the reached limit, as in REACHED, or 0, and with the seconds to wait. It uses the clock of the store, so
- * that replicas with different clocks agree. All times are in ms. Arguments:
- * - `release`, id, tokens: gives a place back, and counts the tokens for the current day.
- * - `renew`, id, lease: renews the lease of a running request, or restores a lease that the store has lost.
- * - `admit`, id, lease, tokens per day, requests per minute, most at a time (-1: no limit).
+ * One script contains all actions, so that a server knows either all actions or none. The script replies with
+ * the index in REACHED of the reached limit, or 0, and with the seconds to wait. The script uses the store's
+ * clock, so that replicas with different clocks agree. All times are in ms. Arguments:
  */
 const SCRIPT = `
 local tokens, window, running = KEYS[1], KEYS[2], KEYS[3]
@@ -77,23 +74,23 @@ const REACHED = [undefined, 'tokensPerDay', 'requestsPerMinute', 'maxConcurrent'
 
 type Reply = readonly [reached: number, seconds: number];
 
-/** Whether the script can have given this reply. Others may come from a proxy or another server. */
+/** Whether the script can have given this reply. Other replies may come from a proxy or another server. */
 const isReply = (reply: unknown): reply is Reply =>
   Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length;
 
 const NOT_COUNTED: Permit = { release() {} };
 
 /**
- * Counts requests and tokens in a store. This function resolves even if the store cannot be reached; the
- * store is then tried again for ever. What the store misses meanwhile is lost: the lease of a running request
- * ends after a minute, and its tokens are not counted.
+ * Counts requests and tokens in a store. This function resolves even if the store cannot be reached, and the
+ * connection is then retried forever. Updates that the store misses are lost: the lease of a running request
+ * ends after a minute, and the tokens of the request are not counted.
  */
 export async function openRedisCounts(options: RedisCountsOptions) {
   const { clock, failed, url } = options;
   const { times } = clock;
-  // The Redis client is loaded here, so that a gateway without Redis does not pay for it.
+  // The Redis client is imported here, so that a gateway without Redis does not load it.
   const redis = await import('@redis/client');
-  /** Id of each request that runs here → its client. */
+  /** The id of each request that runs in this process → the client of the request. */
   const running = new Map<string, string>();
 
   const count = redis.defineScript({
@@ -116,11 +113,11 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     disableClientInfo: true,
     maintNotifications: 'disabled',
     commandsQueueMaxLength: 10_000,
-    commandOptions: { timeout: 0 }, // it covers the wait to be sent, not the wait for a reply
+    commandOptions: { timeout: 0 }, // this timeout covers the wait to be sent, not the wait for a reply
     scripts: { count },
   });
 
-  /** The reason in our own words: errors of servers repeat commands, which may hold the password. */
+  /** The reason in fixed words, because errors of servers repeat commands, which may hold the password. */
   function reasonOf(thrown: unknown): string {
     const { message, code } = thrown as NodeJS.ErrnoException;
     if (thrown instanceof redis.ErrorReply)
@@ -128,19 +125,19 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     return code === undefined ? 'the connection was lost' : `the connection failed (${code})`;
   }
 
-  /** Connects, and tries again until the connection stands. The event `error` has each failure's reason. */
+  /** Connects, and retries until the connection is open. The event `error` reports each failure. */
   const connect = (): Promise<unknown> => store.connect().catch(() => {});
 
-  /** Drops the connection: replies come in order, so all requests behind a late reply would wait with it. */
+  /** Drops the connection, because replies come in order and later requests would wait for a late reply. */
   function giveUp(): void {
     if (!store.isReady) return;
     failed('it does not reply in time');
-    const { isOpen } = store; // false: close() was called
+    const { isOpen } = store; // false if close() was called
     store.destroy();
     if (isOpen) void connect();
   }
 
-  /** Runs the script on the keys of a client. Throws an error that says why there is no valid reply. */
+  /** Runs the script on a client's keys. If there is no valid reply, throws an error that says why. */
   async function run(client: string, ...args: readonly (string | number)[]): Promise<Reply> {
     if (!store.isReady) throw new Error('there is no connection');
     const deadline = new Deadline(clock).wait(times.storeReply, giveUp);
@@ -152,21 +149,21 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     throw new Error('its reply is invalid');
   }
 
-  /** Sends the store an update that may get lost. */
+  /** Sends the store an update that may be lost. */
   const tell = (...call: Parameters<typeof run>): unknown => run(...call).catch(() => {});
 
   /**
-   * Renews the leases. Then it tests the store with the keys of no client, because an error that the keys of
-   * one client cause says nothing of the store.
+   * Renews the leases. Then tests the store with the keys of no client, because an error that is caused by
+   * one client's keys says nothing about the store.
    */
   async function look(): Promise<void> {
     if (!store.isReady) return;
     for (const [id, client] of running) tell(client, 'renew', id, times.storeLease);
     try {
-      await run('', 'renew', 'look', 1); // a server that wants a password says so only to short commands
+      await run('', 'renew', 'look', 1); // a server that requires a password says so only to short commands
       options.usable();
     } catch (thrown) {
-      if (store.isReady) failed((thrown as Error).message); // otherwise the lost connection was reported
+      if (store.isReady) failed((thrown as Error).message); // a lost connection has been reported already
     }
   }
 

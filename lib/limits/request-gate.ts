@@ -1,31 +1,31 @@
 /**
- * Gives a request its permit. The limits of its client must admit the request first. Then it needs one of the
- * places that all running requests share.
+ * Gives a request its permit. First the limits of the request's client must admit the request. Then the
+ * request needs one of the places that all running requests share.
  */
 import type { FairQueue } from './fair-queue.ts';
 import type { LimitedClient, Permit, RequestCounts } from './limits.ts';
 
 export interface Entering {
-  /** The client of the request; undefined without --clients. */
+  /** The client of the request, or undefined without --clients. */
   readonly client: LimitedClient | undefined;
-  /** Aborted if the request ends before it has its permit. */
+  /** The signal that is aborted if the request ends before it has a permit. */
   readonly signal: AbortSignal;
 }
 
-/** `counts`: with --clients; `queue`: with --max-in-flight. */
+/** `counts` is set with --clients, and `queue` with --max-in-flight. */
 type Limiting = { readonly counts?: RequestCounts | undefined; readonly queue?: FairQueue | undefined };
 
 export type RequestGate = ReturnType<typeof createRequestGate>;
 
 export function createRequestGate({ counts, queue }: Limiting) {
-  /** Finds a place for an admitted request. If there is none, the admission is given back. */
+  /** Finds a place for an admitted request. If there is no place, the admission is revoked. */
   function placeFor(admitted: Permit | undefined, { client, signal }: Entering): Permit | Promise<Permit> {
     const giveBack = (reason: unknown): never => {
       admitted?.release(0);
       throw reason;
     };
     try {
-      signal.throwIfAborted(); // the request may have ended while the counts were asked for
+      signal.throwIfAborted(); // the request may have ended while the counts were queried
       const place = queue?.enter(client?.name, signal);
       if (!(place instanceof Promise)) return permitOf(admitted, place);
       return place.then((leave) => permitOf(admitted, leave), giveBack);
@@ -36,10 +36,10 @@ export function createRequestGate({ counts, queue }: Limiting) {
 
   return {
     /**
-     * Gives a request its permit, at once if no store has to be asked and a place is free. Throws, or rejects
-     * with, the codes of RequestCounts.admit, max_in_flight_reached, and the reason of `signal`. The limits
-     * of the client come first and never wait. A request that the queue refuses still counts in the minute of
-     * its client, but not in its maxConcurrent.
+     * Gives a request its permit, at once if no store has to be queried and a place is free. Throws or
+     * rejects with the codes of RequestCounts.admit, max_in_flight_reached, or the reason of `signal`. The
+     * limits of the client are checked first and never wait. A request that the queue refuses still counts
+     * for the requestsPerMinute of its client, but not for the maxConcurrent.
      */
     enter(entering: Entering): Permit | Promise<Permit> {
       entering.signal.throwIfAborted();

@@ -1,4 +1,4 @@
-/** Checks receipts offline: signatures, chains, manifests and records (docs/receipts.md). */
+/** Checks receipts offline: their signatures, chains, manifests and records (docs/receipts.md). */
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -11,18 +11,18 @@ export type ReceiptsReport = Awaited<ReturnType<typeof checkReceipts>>;
 
 export type CheckOptions = Readonly<{ since?: string; publicKeyFiles?: readonly string[]; strict?: boolean }>;
 
-/** A line of a file. Lines count from 1, as in editors; 0 stands for the whole file. */
+/** A line of a file. Line numbers start at 1, as in editors, and 0 means the whole file. */
 type Place = Readonly<{ file: string; line: number }>;
 
-/** The chain of an instance, as far as it was checked. `digest`: the SHA-256 of its last line, `last`. */
+/** The chain of one instance, as far as it was checked. `digest` is the SHA-256 of its last line `last`. */
 type Chain = Readonly<{ key: KeyObject; at: Place; last: receipts.ReceiptLine; digest: string }>;
 
 /**
- * Checks the receipts of a directory, from the files of the day `since` on (YYYY-MM-DD, UTC). With
- * `publicKeyFiles` (PEM) only chains of these keys are accepted. Otherwise each chain is checked with the key
- * that it names. `strict`: gaps count as failures. Resolves with the findings. `ok`: no finding is a failure.
- * `publicKeys`: the SHA-256 of the SubjectPublicKeyInfo of each key that signed. `lines`: how many lines are
- * signed. `hasCustomRoots`: other roots than those of AMD and Intel were trusted. Throws receipts_unreadable.
+ * Checks the receipts of a directory, in the files from the day `since` on (YYYY-MM-DD, UTC). With
+ * `publicKeyFiles` (PEM), only chains of these keys are accepted. Without the files, the key in each chain is
+ * used. With `strict`, gaps are failures. Resolves with the findings. `ok`: no finding is a failure.
+ * `publicKeys`: the SHA-256 of each signing key's SubjectPublicKeyInfo. `lines`: the number of signed lines.
+ * `hasCustomRoots`: other roots than those of AMD and Intel were trusted. Throws receipts_unreadable.
  */
 export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
   check(directory, options).catch((cause: unknown): never => {
@@ -32,15 +32,15 @@ export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
 async function check(directory: string, { since = '', publicKeyFiles = [], strict = false }: CheckOptions) {
   const findings: (Place & Readonly<{ message: string; fails: boolean }>)[] = [];
   const fail = (at: Place, message: string): void => void findings.push({ ...at, message, fails: true });
-  /** Notes a gap, which may arise without tampering: a killed proxy, a full disk, missing files. */
+  /** Notes a gap, which may be no tampering: a killed proxy, a full disk, or missing files. */
   const gap = (at: Place, message: string): void => void findings.push({ ...at, message, fails: strict });
   const given = new Set(await Promise.all(publicKeyFiles.map(readKeyName)));
-  /** File → the key that its first line names, if this key is accepted. */
+  /** File → the public key that its first line names, if this public key is accepted. */
   const keys = new Map<string, KeyObject>();
-  /** Digest → the line of another file that a first line names. Each line that is found is removed here. */
+  /** Digest → the line of another file that a first line names. Lines that are found are removed. */
   const named = new Map<string, { readonly file: string; readonly by: Place }>();
   const chains = new Map<string, Chain>();
-  /** Digest of a manifest, or of a record → the first line that refers to it. */
+  /** Digest of a manifest or a record → the first line that refers to the manifest or the record. */
   const [manifests, records] = [new Map<string, Place>(), new Map<string, Place>()];
   let [lines, requests, hasCustomRoots] = [0, 0, false];
 
@@ -74,7 +74,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   async function readAll(file: string): Promise<void> {
     const instance = receipts.instanceOf(file);
     const key = chains.get(instance)?.key ?? keys.get(file);
-    if (key === undefined) return; // readFirst has reported why
+    if (key === undefined) return; // readFirst has reported the reason
     const epochs = new Set<string>(); // each file names the epochs of its requests
     let isSound = true;
     for await (const { number, text, isWhole } of linesOf(join(directory, file))) {
@@ -85,7 +85,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
       const line = receipts.readLine(text, key);
       const { last, digest: before } = chains.get(instance) ?? {};
       const follows = last ? line?.prev === before && line?.seq === last.seq + 1 : number === 1;
-      // Flaws that follow from the first flaw of a file are not reported.
+      // After the first flaw of a file, flaws that are only its consequence are not reported.
       if (line?.instance !== instance) {
         if (isSound) fail(at, 'is not signed by its instance with the key of its chain');
         isSound = false;
@@ -112,7 +112,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
     }
   }
 
-  /** Runs last, because the proxy stores manifests and records before the lines that name them. */
+  /** Runs last, because the proxy stores manifests and records before the lines that refer to them. */
   async function checkReferences(): Promise<void> {
     const logged = new Set((await digestsIn(join(dirname(resolve(directory)), 'manifests'))).values());
     for (const [digest, at] of manifests)
@@ -127,7 +127,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   }
 }
 
-/** Name of each JSON file in a directory → its SHA-256. Empty if there is no such directory. */
+/** Name of each JSON file in a directory → its SHA-256. Empty if the directory does not exist. */
 async function digestsIn(directory: string): Promise<Map<string, string>> {
   const digests = new Map<string, string>();
   for (const name of (await unless('ENOENT', readdir(directory))) ?? []) {

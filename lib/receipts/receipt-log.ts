@@ -1,4 +1,4 @@
-/** Writes receipts (lib/receipts/receipt.ts) to `<workspace>/receipts`; no request waits for the disk. */
+/** Writes receipts (lib/receipts/receipt.ts) to `<workspace>/receipts`. No request waits for the disk. */
 import {
   createPrivateKey,
   createPublicKey,
@@ -21,26 +21,26 @@ export interface ReceiptLogOptions {
   readonly version: string;
   readonly roots: 'vendor' | 'custom';
   readonly clock: Clock;
-  /** Called whenever receipts cannot be written for now, or the disk takes longer than 10 s. */
+  /** Called when receipts cannot be written for now, or when the disk takes longer than 10 s. */
   readonly onFailure: (reason: Error) => void;
-  /** Called whenever all waiting lines have been written. */
+  /** Called each time when all waiting lines have been written. */
   readonly onWritten: () => void;
   /** Called when the first receipt is lost, and again when the number of lost receipts is known. */
   readonly onLost: () => void;
-  /** The log counts in this object the requests whose receipts it wrote or lost. */
+  /** The log increases these numbers by the requests whose receipts were written or lost. */
   readonly counters: { written: number; lost: number };
-  /** How many lines may wait for the disk. Further receipts are lost. */
+  /** The number of lines that may wait for the disk. Receipts beyond this number are lost. */
   readonly mostPending?: number;
 }
 
-/** How many records are kept, the newest ones: enough for about a month. */
+/** The number of records that are kept, enough for about a month. Older records are removed. */
 export const MOST_RECORDS = 1_000;
-/** How many records may wait for the disk. */
+/** The number of records that may wait for the disk. */
 const MOST_WAITING = 20;
 
 /**
- * Begins the chain of a new instance. The first line of the chain is on disk when the promise resolves. Makes
- * a key if there is none. Throws receipts_unavailable.
+ * Begins the chain of a new instance. When the promise resolves, the first line of the chain is on disk.
+ * Makes a key if there is no key yet. Throws receipts_unavailable.
  */
 export const openReceiptLog = (options: ReceiptLogOptions) =>
   begin(options).catch((cause: NodeJS.ErrnoException): never => {
@@ -60,19 +60,19 @@ async function begin(options: ReceiptLogOptions) {
   const publicKey = verifyingKey.export({ type: 'spki', format: 'der' }).toString('base64');
   const instance = randomBytes(6).toString('hex');
   const time = (): string => new Date(clock.now()).toISOString();
-  /** Lines that are not written yet. The line of an epoch brings the record of the epoch's exchange. */
+  /** Lines that are not written yet. The line of an epoch carries the record of the epoch's exchange. */
   let pending: {
     readonly file: string;
     readonly line: string;
     readonly type: string;
     exchange?: string | undefined;
   }[] = [];
-  /** Receipts that were lost and that no line reports yet. */
+  /** The number of lost receipts that no written line reports yet. */
   let lost = 0;
   let [seq, prev] = [0, '0'.repeat(64)];
-  /** The file of the last line, and the epochs that this file names. */
+  /** The file of the last line, and the epochs that the lines of this file name. */
   let [file, epochs] = ['', new Set<string>()];
-  /** The size of the file in bytes before the write that failed. */
+  /** The size of the file in bytes before a write that failed. */
   let whole: number | undefined;
   let writing = Promise.resolve();
   let cancelTimer: (() => void) | undefined;
@@ -82,7 +82,7 @@ async function begin(options: ReceiptLogOptions) {
     prev = receipts.sha256(line);
     pending.push({ file, line, type: record.type, exchange });
   }
-  /** Goes to the file of today, or of the line's day if this is later; never back to an older file. */
+  /** Switches to the file of today, or of the line's day if this day is later, but never to an older file. */
   function goToDay(timeOfLine = ''): void {
     const now = time();
     const day = (timeOfLine > now ? timeOfLine : now).slice(0, 10);
@@ -100,7 +100,7 @@ async function begin(options: ReceiptLogOptions) {
   }
   const requestsIn = (lines: typeof pending): number => lines.filter(({ type }) => type === 'request').length;
 
-  /** Stores the records that the lines name, then appends the lines to their file. */
+  /** Stores the records that the lines name, and then appends the lines to their file. */
   async function append(lines: typeof pending, path: string): Promise<void> {
     await using handle = await files.openOwnToAppend(path);
     for (const { exchange } of lines) if (exchange !== undefined) await keep(records, exchange);
@@ -129,7 +129,7 @@ async function begin(options: ReceiptLogOptions) {
   function later(): void {
     cancelTimer ??= clock.after(clock.times.batchPause, flush);
   }
-  /** Resolves when all waiting lines are written, or their write has failed. */
+  /** Resolves when all waiting lines are written or their write has failed. */
   function flush(): Promise<void> {
     cancelTimer?.();
     cancelTimer = undefined;
@@ -141,12 +141,12 @@ async function begin(options: ReceiptLogOptions) {
   await writePending();
   return {
     instance,
-    /** The public key of the chain: SubjectPublicKeyInfo in base64. */
+    /** The public key of the chain: its SubjectPublicKeyInfo in base64. */
     publicKey,
     /**
-     * Signs a line for a request; the line is written a moment later. Never throws, and waits for nothing.
-     * The first line under an epoch brings the epoch's record. An epoch that no request used stores no
-     * record, and so displaces none (docs/architecture.md D6).
+     * Signs a line for a request; the line is written a moment later. Never throws and never waits. The first
+     * line under an epoch brings the record of the epoch. An epoch that no request used stores no record, so
+     * its record displaces no other record (docs/architecture.md D6).
      */
     add({ epoch, ...facts }: receipts.RequestReceipt): void {
       later();
@@ -165,7 +165,7 @@ async function begin(options: ReceiptLogOptions) {
       }
       sign({ type: 'request', ...facts, secretId: epoch?.secretId ?? null });
     },
-    /** Writes the waiting lines, and the last line of the instance. If a write fails, its lines are lost. */
+    /** Writes the waiting lines and the last line of the instance. If a write fails, its lines are lost. */
     async close(): Promise<void> {
       reportLost();
       goToDay();
@@ -179,7 +179,7 @@ async function begin(options: ReceiptLogOptions) {
   };
 }
 
-/** Returns the last complete line of a file, or an empty text if that line is longer than 1 MiB. */
+/** Returns the last complete line of a file, or an empty text if this line is longer than 1 MiB. */
 async function lastLineOf(path: string): Promise<string> {
   await using handle = await files.openToRead(path);
   const { size } = await handle.stat();
@@ -193,8 +193,8 @@ async function lastLineOf(path: string): Promise<string> {
 }
 
 /**
- * The SHA-256 of the last line of each file, unless a first line that `key` (public) has signed names this
- * last line already. Otherwise every first line would name all files, and grow with each start.
+ * The SHA-256 of the last line of each file, unless a first line signed with `key` (public) already names
+ * this last line. Otherwise every first line would name all files and grow with each start.
  */
 async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<string, string>> {
   const ends = new Map<string, string>();
@@ -209,7 +209,7 @@ async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<st
   return Object.fromEntries(ends);
 }
 
-/** Stores a record if it is not stored yet, and removes the oldest records beyond MOST_RECORDS. */
+/** Stores a record if it is not stored yet. Removes the oldest records beyond MOST_RECORDS. */
 async function keep(directory: string, text: string): Promise<void> {
   await files.makeDirectory(directory, 0o700);
   await files.publish(join(directory, `${receipts.sha256(text)}.json`), text, 0o600);
@@ -227,10 +227,10 @@ async function prune(directory: string): Promise<void> {
 const SETGID = 0o2000;
 
 /**
- * Reads the private key of the workspace (Ed25519) from `key.pem`, or makes it. Two processes that begin at
- * once agree on one key. Stores the public key in `public.pem`. Throws receipts_unavailable, also if other
- * users have a permission for `key.pem`. Only the group of a setgid directory may have permissions, because
- * the fsGroup of a Kubernetes pod shares files in this way.
+ * Reads the private Ed25519 key of the workspace from `key.pem`, or makes this key. Two processes that start
+ * at the same time agree on one key. Stores the public key in `public.pem`. Throws receipts_unavailable, also
+ * if other users have a permission for `key.pem`. Only the group of a setgid directory may have permissions,
+ * because the fsGroup of a Kubernetes pod shares files in this way.
  */
 async function readOrMakeKey(directory: string): Promise<KeyObject> {
   const path = join(directory, 'key.pem');

@@ -1,28 +1,28 @@
-/** Sums up receipts (docs/receipts.md): how much was used, by client, model and day. */
+/** Sums up the usage in receipts by client, model and day (docs/receipts.md). */
 import { join } from 'node:path';
 import { linesOf } from '../files/durable-file.ts';
 import * as receipts from './receipt.ts';
 
-/** The keys that requests can be summed by. */
+/** The keys by which requests can be grouped. */
 export const USAGE_KEYS = ['client', 'model', 'day'] as const;
 type UsageKey = (typeof USAGE_KEYS)[number];
 
-/** `withoutTokens`: requests that were sent to the service, but for which it gave no count of tokens. */
+/** `withoutTokens`: requests that were sent to the service but have no token counts from the service. */
 const TOKENS = ['tokensIn', 'tokensCached', 'tokensOut', 'withoutTokens'] as const;
 const COUNTS = ['requests', ...receipts.RECEIPT_OUTCOMES, ...TOKENS, 'durationMs'] as const;
 
-/** The sums of some requests, and when the first and the last of them came (RFC 3339 in UTC). */
+/** The sums over some requests, and the times of the first and the last request (RFC 3339 in UTC). */
 export type UsageSums = Record<(typeof COUNTS)[number], number> & Record<'first' | 'last', string | null>;
-/** The sums of the requests that have these keys in common. A key is null if the requests do not have it. */
+/** The sums over requests with the same keys. A key is null if these requests do not have the key. */
 export type UsageRow = Partial<Record<UsageKey, string | null>> & UsageSums;
 export type UsageReport = Awaited<ReturnType<typeof sumUsage>>;
 
 /**
- * Sums the receipts of directories, as a stream, from `since` on until just before `until`; undefined: no
+ * Sums the receipts of directories as a stream, from `since` until just before `until`; undefined means no
  * limit. Checks no signatures, unlike `receipts verify`. Copies of a line do not count: files are read in the
- * order of days, in which the numbers of an instance rise. Resolves with a row for each combination of the
- * keys `by`, the sums of all rows, the number of lost receipts, the number of files, and how many lines were
- * not counted. Throws receipts_unreadable.
+ * order of their days, in which the line numbers of an instance rise. Resolves with a row for each
+ * combination of the keys `by`, the sums of all rows, the number of lost receipts, the number of files, and
+ * the number of lines that were not counted. Throws receipts_unreadable.
  */
 export async function sumUsage(
   directories: readonly string[],
@@ -91,7 +91,7 @@ function addTo(sums: UsageSums, { time, durationMs, tokens, secretId, outcome }:
   if (sums.last === null || time > sums.last) sums.last = time;
 }
 
-/** Whether the members that are summed have the right form, since nobody has checked the signature. */
+/** Whether all members to be summed have the right form, because no signature was checked. */
 function isSummable(line: receipts.ReceiptLine): boolean {
   const isAmount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
   if (line.type === 'lost') return isAmount(line.count);

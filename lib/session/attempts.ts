@@ -4,7 +4,7 @@ import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** An attempt to get a secret. `began`: when it started (monotonic clock); undefined while it waits. */
+/** An attempt to get a secret. `began` is its start (monotonic clock), undefined while it waits. */
 export interface Attempt {
   readonly apiKey: string;
   readonly abort: AbortController;
@@ -12,25 +12,25 @@ export interface Attempt {
   isOver?: true;
 }
 
-/** How many different keys attest at the same time, how many more may wait, and how many are remembered. */
+/** Limits for API keys: how many attest at the same time, how many more wait, how many are remembered. */
 const MAX_RUNNING = 8;
 const MAX_WAITING = 64;
 const MAX_REMEMBERED = 1024;
 
-/** `run` is called once per attempt, when its turn has come. `shares`: whether requests share attempts. */
+/** `run` is called when an attempt may start. `shares`: whether requests share attempts. */
 export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock, shares: boolean) {
-  /** The attempts that have not ended, if requests share attempts. Others may end without a report. */
+  /** The shared attempts that have not ended. Unshared attempts may end without a report. */
   const open = new Set<Attempt>();
-  /** API key → the attempt that further requests with this key join, in the order of arrival. */
+  /** API key → the attempt that further requests with this key join, in order of arrival. */
   const joinable = new Map<string, Attempt>();
-  /** Keyed hashes of API keys: of refused keys, oldest first, and of keys that led to a secret. */
+  /** The keyed hashes of refused API keys, oldest first, and of API keys that led to a secret. */
   const refused = new Map<string, { readonly at: number; readonly error: PrivatemodeError }>();
   const good = new Set<string>();
   let configuredKey: string | undefined;
   const hashKey = new SecretKey(randomBytes(32));
   const hashOf = (apiKey: string): string => hashKey.hmacSha256(apiKey);
 
-  /** Whether the key is the operator's, or has led to a secret before. */
+  /** Whether the API key is the operator's key, or has led to a secret before. */
   const isTrusted = (apiKey: string): boolean => apiKey === configuredKey || good.has(hashOf(apiKey));
 
   function beginNext(): void {
@@ -43,7 +43,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     run(attempt);
   }
 
-  /** Lets the attempt go on, but no request joins it any more: somebody on the way may be holding it back. */
+  /** Lets the attempt go on without new requests, because an attacker on the network may be delaying it. */
   function pass(attempt: Attempt): void {
     if (joinable.get(attempt.apiKey) === attempt) joinable.delete(attempt.apiKey);
   }
@@ -54,7 +54,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     pass(attempt);
   }
 
-  /** Aborts the attempts, so that they change nothing any more. */
+  /** Aborts the attempts, so that their results are ignored. */
   function giveUp(attempts: Iterable<Attempt> = open): void {
     for (const each of attempts) {
       leave(each);
@@ -66,21 +66,21 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     of: (apiKey: string) => joinable.get(apiKey),
     isTrusted,
     /**
-     * Whether this key may renew the secret in force. One renewal runs at a time. If that renewal is late, a
-     * trusted key may start another, instead of waiting until strangers have tried their keys.
+     * Whether the API key may renew the secret in force. Only one renewal runs at a time. If this renewal is
+     * late, a trusted key may start another one, so that it need not wait while strangers try their keys.
      */
     mayRenew: (apiKey: string, isLate: boolean) =>
       joinable.size === 0 || (isLate && joinable.size < MAX_RUNNING && isTrusted(apiKey)),
     /**
-     * Returns the key with which a request attests: the configured key, or else the key that the request
-     * brings. If the service has just refused this key, returns the error of that refusal.
+     * Returns the API key with which a request attests: the configured key, or else the key in the request.
+     * If the service has recently refused the key in the request, returns the error of the refusal.
      */
     keyOf(offeredKey: string | undefined): string | PrivatemodeError | undefined {
       if (configuredKey !== undefined || offeredKey === undefined) return configuredKey;
       const { at, error } = refused.get(hashOf(offeredKey)) ?? { at: Number.NEGATIVE_INFINITY };
       return (clock.monotonic() - at < clock.times.refusedKeyKept && error) || offeredKey;
     },
-    /** Begins an attempt with this key, or joins its open attempt. Throws not_ready if too many keys wait. */
+    /** Begins an attempt with the key, or joins its open attempt. Throws not_ready if too many keys wait. */
     begin(apiKey: string): Attempt {
       const joined = joinable.get(apiKey);
       if (joined !== undefined) return joined;
@@ -101,7 +101,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
       beginNext();
     },
     giveUp,
-    /** Sets the operator's key. Gives up all attempts, and returns whether there were any. */
+    /** Sets the operator's API key, gives up all attempts, and returns whether there were attempts. */
     configure(apiKey: string): boolean {
       const wereThere = open.size > 0;
       giveUp();
@@ -114,7 +114,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
       if (refused.size >= MAX_REMEMBERED) refused.delete(refused.keys().next().value as string);
       refused.set(hash, { at: clock.monotonic(), error });
     },
-    /** Notes that the key led to a secret. */
+    /** Notes that the API key has led to a secret. */
     praise(apiKey: string): void {
       if (good.size < MAX_REMEMBERED) good.add(hashOf(apiKey));
     },

@@ -1,8 +1,8 @@
 /**
  * Fetches the collateral that AMD and Intel publish about a platform (docs/protocol/attestation.md 7, 10). A
- * chip's certificate (VCEK) is kept until it expires. All else is fetched each time, because keys are
- * revoked, and firmware becomes outdated, long before the last answer expires. If a fetch fails, the kept
- * answer is used. The verifier judges kept and fetched answers alike, so the cache checks only form and date.
+ * chip's certificate (VCEK) is kept until it expires. All other collateral is fetched each time, because keys
+ * are revoked and firmware becomes outdated long before collateral expires. If a fetch fails, kept collateral
+ * is used. The cache checks only form and date, because the verifier judges all collateral.
  */
 import {
   type CollateralSource,
@@ -26,12 +26,12 @@ type Found = Collateral & Obtained;
 
 interface Kind {
   readonly name: string;
-  /** When the fetched item expires; undefined if it names no time. Throws if the verifier cannot read it. */
+  /** The expiry of the item, or undefined if not stated. Throws if the verifier cannot read the item. */
   readonly expiry: (fetched: Collateral) => Date | undefined;
   readonly chainHeader?: string; // the response header with the certificate chain of the body's signer
 }
 
-/** Functions that give lists and documents the shape in which the verifier takes them. */
+/** Functions that convert revocation lists and signed documents to the form that the verifier takes. */
 const asList = ({ body: crl, issuerChain, stored }: Found) => ({ crl, issuerChain, stored });
 const asSigned = ({ body, issuerChain, stored }: Found) => ({ body: textOf(body), issuerChain, stored });
 const textOf = (body: Uint8Array): string => Buffer.from(body).toString('utf8');
@@ -55,7 +55,7 @@ const unavailable = (message: string, about?: { cause?: unknown; detail?: Failur
 
 /**
  * Every method may reject with collateral_unavailable. The URLs are `https://kdsintf.amd.com` and
- * `https://api.trustedservices.intel.com`, or those of a simulator, which serves the root's CRL, too.
+ * `https://api.trustedservices.intel.com`, or those of a simulator, which serves Intel's root CRL, too.
  */
 export function createCollateralCache(deps: {
   readonly call: ControlCall;
@@ -86,7 +86,7 @@ export function createCollateralCache(deps: {
       const fetched = await fetchNow(url, kind, timeout);
       if (isCurrent(fetched, kind)) await store.set(url, fetched);
       else if (kept !== undefined) throw unavailable(`${kind.name}: the fetched one has expired`);
-      return fetched; // the verifier reports an expired answer
+      return fetched; // the verifier reports expired collateral
     } catch (thrown) {
       if (kept === undefined) throw thrown;
       const because = asPrivatemodeError(thrown).message;
@@ -100,11 +100,11 @@ export function createCollateralCache(deps: {
     const asked = call({ method: 'GET', url, maxBytes: MAX_FETCHED_BYTES, timeout });
     const { status, headers, body, pause } = await asked.catch((thrown: unknown) => {
       const cause = asPrivatemodeError(thrown);
-      // The message carries the remedy, because the error of the attestation has another remedy.
+      // The message includes the remedy, because the error of the attestation has another remedy.
       const help = cause.code === 'upstream_tls_untrusted' ? `. ${cause.remedy}` : '';
       throw unavailable(`${name}: ${cause.message}${help}`, { cause, detail: cause.detail });
     });
-    // A 404 rejects no chip, because AMD's host has sent 404 for genuine chips (docs/architecture.md D7).
+    // A 404 does not reject a chip: AMD's host has sent 404 for genuine chips (docs/architecture.md D7).
     if (status !== 200)
       throw unavailable(`${name}: ${host} answered with status ${status}`, { detail: { pause } });
     try {
@@ -120,7 +120,7 @@ export function createCollateralCache(deps: {
 
   /** Only Intel's host is allowed, because the distribution point comes from an unverified certificate. */
   function rootCrlUrl(distributionPoint: string): string {
-    // Node 22.0, on which the client library may run, has no URL.parse.
+    // Node 22.0, on which the client library may run, does not have URL.parse.
     const url = URL.canParse(distributionPoint) ? new URL(distributionPoint) : undefined;
     if (url?.protocol !== 'https:' || url.host !== INTEL_CRL_HOST || url.username !== '')
       throw unavailable(`CRL: the distribution point is not at ${INTEL_CRL_HOST}`);
@@ -128,8 +128,8 @@ export function createCollateralCache(deps: {
   }
 
   /**
-   * The cache as the collateral source of one verdict. If the verdict rejects the service, `distrust` forgets
-   * the verdict's collateral. Otherwise forged collateral would spoil all verdicts until its stated expiry.
+   * The cache as the collateral source of one verdict. If the verdict rejects the service, `distrust` deletes
+   * the verdict's collateral, because forged collateral would spoil all verdicts until its expiry.
    */
   function forVerdict() {
     const asked = new Set<string>();

@@ -1,6 +1,6 @@
 /**
  * The requests that lead to a secret. Evidence and secret come from the service (docs/protocol/attestation.md
- * 1). The manifest that the service has to match comes from its CDN, unless the user gives the manifest.
+ * 1). The manifest that the service must match comes from the service's CDN, unless the user gives it.
  */
 import { base64, readMembers } from '../attestation/json-members.ts';
 import { whyNoManifest } from '../attestation/manifest.ts';
@@ -12,7 +12,7 @@ import { clientTooOld } from '../network/transport-errors.ts';
 
 export type ControlApi = ReturnType<typeof createControlApi>;
 
-/** Limits of a response. Real responses are flat objects of a few strings, below 100 KiB. */
+/** Limits for a response's size and nesting. Real responses are flat objects of strings, below 100 KiB. */
 const MAX_BYTES = 16 * 1024 * 1024;
 const LIMITS = { depth: 8, values: 256 };
 const BYTES = base64(1);
@@ -20,10 +20,10 @@ const BYTES = base64(1);
 const refused = (message: string) => new PrivatemodeError('api_key_rejected', message);
 
 /**
- * Both requests throw client_too_old if an error response asks for a newer client. They throw
- * api_key_rejected for a 401, and for a key that no header can hold. They throw control_api_failed for other
- * statuses than 200, and the errors of `ControlCall`. `protocolVersion`: the protocol's generation that this
- * program speaks.
+ * Both requests throw client_too_old if an error response asks for a newer client, api_key_rejected for
+ * status 401 and for a key that no HTTP header can hold, control_api_failed for any other status than 200,
+ * and the errors of `ControlCall`. `protocolVersion` is the version of the protocol that this program
+ * announces.
  */
 export function createControlApi(deps: {
   readonly call: ControlCall;
@@ -34,7 +34,7 @@ export function createControlApi(deps: {
   const { call, endpoint, protocolVersion, clock } = deps;
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
 
-  /** Returns the response's members; unknown ones do no harm. `code`: the error code for a bad response. */
+  /** Returns the members of the response. `code` is the error code for a response that cannot be read. */
   async function post(name: string, apiKey: string, body: object, code: ErrorCode, signal?: AbortSignal) {
     if (!/^[\x21-\x7e]+$/.test(apiKey))
       throw refused('the API key is empty or holds characters that no key has');
@@ -57,7 +57,7 @@ export function createControlApi(deps: {
     const tooOld = status >= 400 ? clientTooOld(response.body, protocolVersion) : undefined;
     if (tooOld !== undefined) throw tooOld;
     const said = excerpt(response.body, apiKey);
-    // Clients are given the key "placeholder" where the proxy should have a key of its own.
+    // Clients are given the key "placeholder" where the proxy should have an API key of its own.
     const hint = apiKey === 'placeholder' ? ' (it is "placeholder", and --api-key gives no other)' : '';
     if (status === 401) throw refused(`the service rejects the API key${hint}: ${said}`);
     const failed = `${name}: the service answered with status ${status}: ${said}`;
@@ -70,7 +70,7 @@ export function createControlApi(deps: {
       const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, 'evidence_malformed', signal);
       return answer.get('AttestationDoc', BYTES);
     },
-    /** `publicKey` is the HPKE public key, 1216 bytes. Also throws secret_exchange_failed. */
+    /** Sends the HPKE public key `publicKey`, 1216 bytes. Also throws secret_exchange_failed. */
     async secret(apiKey: string, publicKey: Uint8Array, signal?: AbortSignal) {
       const body = { PublicKey: toBase64(publicKey) };
       const answer = await post('secret', apiKey, body, 'secret_exchange_failed', signal);
@@ -85,7 +85,7 @@ export function createControlApi(deps: {
 
 const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 
-/** The JSON message of an error body, or its beginning, as one line of ASCII without the API key. */
+/** The JSON message of an error body, or the start of the body, as one line of ASCII without the API key. */
 function excerpt(body: Uint8Array, apiKey: string): string {
   const whole = Buffer.from(body.subarray(0, 4096)).toString('latin1');
   const said = /"(?:message|error)"\s*:\s*"([^"\\]+)"/.exec(whole)?.[1] ?? whole;
@@ -94,9 +94,9 @@ function excerpt(body: Uint8Array, apiKey: string): string {
 }
 
 export interface ManifestSource {
-  /** `static`: the user gives the manifest, and may replace it. `managed`: the service publishes it. */
+  /** `static`: the user gives and may replace the manifest. `managed`: the service publishes the manifest. */
   readonly kind: 'static' | 'managed';
-  /** The manifest's bytes. Throws manifest_unavailable, upstream_tls_untrusted, or the signal's reason. */
+  /** The bytes of the manifest. Throws manifest_unavailable, upstream_tls_untrusted, the signal's reason. */
   newest(signal?: AbortSignal): Promise<Uint8Array>;
 }
 
@@ -104,7 +104,7 @@ const MOST_OF_MANIFEST = 1024 * 1024; // bytes; a real manifest has about 6 KB
 
 /**
  * Fetches the manifest from `cdnBaseUrl`, such as `https://cdn.confidential.cloud`, with or without
- * `/privatemode/v2`. The query holds the time, so that no cache can respond (docs/protocol/inference.md 1).
+ * `/privatemode/v2`. The URL query has the time, so that no cache responds (docs/protocol/inference.md 1).
  */
 export function managedManifest(deps: {
   readonly call: ControlCall;

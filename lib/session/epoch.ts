@@ -1,5 +1,5 @@
 /**
- * Makes one epoch: it attests the service, exchanges a secret, and records manifest, verdict and exchange. If
+ * Makes one epoch: attests the service, exchanges a secret, and records manifest, verdict and exchange. If
  * the evidence fails under the manifest enforced so far, the newest manifest is tried.
  */
 import type { SecretKey } from '#crypto';
@@ -19,22 +19,22 @@ import type { ControlApi, ManifestSource } from './control-api.ts';
 import { startSecretExchange } from './secret-exchange.ts';
 import type { Failure, Term } from './state.ts';
 
-/** An event of a session. No event carries a key, a secret or anything of a request. */
+/** An event of a session. No event contains a key, a secret or any part of a request. */
 export type SessionEvent = { readonly message: string } & (
   | /** The attempt begins a step, for which it may have to wait. */ { readonly type: 'step' }
   /**
-   * `attested`: the evidence was accepted. Operators look for this message after they have repaired their
-   * network. `judged`: the evidence was not accepted (`unavailable`: its collateral could not be fetched), or
-   * the secret was judged. If the verdict ends the attempt, a later event has the error.
+   * `attested`: the evidence was accepted. Operators look for this message after repairing their network.
+   * `judged`: the evidence was not accepted (`unavailable` if collateral could not be fetched), or the secret
+   * exchange was judged. If the verdict ends the attempt, a later event has the error.
    */
   | { readonly type: 'attested' | 'judged'; readonly verdict: Verdict }
-  /** A verdict rejected the evidence, so the attempt goes on under the newest manifest. */
+  /** A verdict rejected the evidence, so the attestation is repeated with the newest manifest. */
   | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
   | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }
   | ({ readonly type: 'epoch' } & Pick<Term, 'secretId' | 'expiresAt'>)
-  /** `permanent`: there was no secret yet, and waiting does not help, so the program ends. */
+  /** `permanent`: the program ends, because there has been no secret yet and waiting does not help. */
   | { readonly type: 'update-failed'; readonly error: PrivatemodeError; readonly permanent: boolean }
-  /** A failure that says nothing of the service: the key was refused, or another attempt succeeded. */
+  /** A failure that says nothing about the service: a refused key, or another attempt that succeeded. */
   | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
   | { readonly type: 'secret-denied' | 'secret-known'; readonly secretId: string }
 );
@@ -47,7 +47,7 @@ const STEPS = {
   secret: 'Waiting for the secret of the service',
 };
 
-/** What an attestation waits for. */
+/** The step for which an attestation waits. */
 export type Step = keyof typeof STEPS;
 
 export interface AttestDeps {
@@ -55,15 +55,15 @@ export interface AttestDeps {
   readonly roots: TrustRoots;
   readonly collateral: CollateralSource;
   readonly clock: Pick<Clock, 'now' | 'monotonic'>;
-  /** `verify` judges the evidence, `judgeSecret` the signature on the secret. Tests replace both. */
+  /** `verify` judges the evidence, `judgeSecret` the signature on the secret; tests replace both. */
   readonly verify?: typeof verify | undefined;
   readonly judgeSecret?: typeof verifySecretResponse | undefined;
 }
 
 /**
- * An attestation has two verdicts. The first verdict judges the evidence, before a secret is asked for
- * (`unavailable`: collateral is missing). The second verdict judges evidence and secret exchange together.
- * `askedAt`: when this process sent the request for the judged part, ms on the monotonic clock.
+ * An attestation has two verdicts. The first verdict judges the evidence before a secret is requested
+ * (`unavailable`: collateral is missing). The second verdict judges the evidence together with the secret
+ * exchange. `askedAt`: when this process sent the request for the judged part (ms, monotonic clock).
  */
 export interface Judged {
   readonly part: 'evidence' | 'secret';
@@ -72,7 +72,7 @@ export interface Judged {
   readonly exchange: JudgedExchange;
 }
 
-/** An error that `onStep` or `onVerdict` throws ends the attestation. */
+/** If `onStep` or `onVerdict` throws an error, the attestation ends with this error. */
 export interface AttestHooks {
   readonly onStep: (step: Step) => void;
   onVerdict(judged: Judged): unknown;
@@ -81,16 +81,16 @@ export interface AttestHooks {
 export interface AttestInput {
   readonly apiKey: string;
   readonly manifest: Uint8Array;
-  readonly nonce?: Uint8Array | undefined; // 32 bytes; by default random ones
+  readonly nonce?: Uint8Array | undefined; // 32 bytes, by default random
   readonly signal?: AbortSignal;
 }
 
 /**
  * Attests the service once, from nonce to secret (docs/protocol/attestation.md 1.3, 12): judges the evidence
  * against `manifest`, and exchanges a secret under the attested mesh CA. The lifetime of the secret counts
- * from `began` and `beganMonotonic`, just before it was asked for. The command `verify` uses this function,
- * too. Throws the error of a rejecting verdict, secret_exchange_failed, the signal's reason, and the errors
- * of `control`.
+ * from `began` and `beganMonotonic`, which are read just before the request for the secret. The command
+ * `verify` also uses this function. Throws the error of a rejecting verdict, secret_exchange_failed, the
+ * reason of `signal`, and the errors of `control`.
  */
 export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: AttestInput) {
   const { control, roots, collateral, clock } = deps;
@@ -103,7 +103,7 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
   const now = new Date(clock.now());
   const input = { document, nonce, manifest, roots, collateral, now, secretFollows: true };
   const found = await judgeEvidence(input);
-  signal?.throwIfAborted(); // an attempt that was given up must change nothing
+  signal?.throwIfAborted(); // an aborted attempt must change nothing
   const evidence = evidenceVerdict(found, roots);
   const presented = { nonce, document, manifest, roots, secret: undefined };
   await hooks.onVerdict({ part: 'evidence', verdict: evidence, askedAt, exchange: presented });
@@ -128,14 +128,14 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
   return { verdict, exchange, secret, attestedAt, began, beganMonotonic };
 }
 
-/** One attested secret with its manifest and times. Immutable; each attempt of a request uses one epoch. */
+/** One attested secret, immutable, with its manifest and times. An attempt of a request uses one epoch. */
 export interface Epoch extends Term {
   readonly key: SecretKey; // AES-256
   /** The record that `exchangeSha256` names. Absent if padding in the evidence made the record too long. */
   readonly exchange?: string | undefined;
 }
 
-/** The greatest length of a record, in characters. Real records have some 70,000. */
+/** The greatest length of a record in characters. Real records have some 70,000 characters. */
 const LONGEST_RECORD = 1024 * 1024;
 
 export interface EpochDeps extends AttestDeps {
@@ -145,18 +145,18 @@ export interface EpochDeps extends AttestDeps {
   readonly clock: Clock;
   readonly random: () => number; // a random number: 0 ≤ x < 1
   readonly observe: Observer;
-  /** Records the exchange of each epoch, so that it can be verified again. Undefined: nothing is recorded. */
+  /** Records the exchange of each epoch for later verification. If undefined, no record is made. */
   readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;
 }
 
-/** How an attempt ended. `verdict`: its last verdict, with a row for each check that could not be made. */
+/** The result of an attempt. `verdict` is the last verdict, with a row for each check that was not made. */
 export type Made =
   | { readonly epoch: Epoch; readonly verdict: Verdict }
   | (Failure & { readonly epoch?: never; readonly verdict?: Verdict | undefined });
 
 /**
- * The error of a rejection, if the newest manifest could not be fetched. The newest manifest may cure a
- * mismatch, so a mismatch gets the remedy of the failed fetch.
+ * The error of a rejection when the newest manifest could not be fetched. The newest manifest may resolve a
+ * manifest mismatch, so the error of a mismatch gets the remedy of the failed fetch.
  */
 function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): PrivatemodeError {
   const { code, detail } = error;
@@ -170,10 +170,10 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
 }
 
 /**
- * Returns a function that makes one attempt to get an epoch with an API key. The function never rejects. It
- * attests against the manifest that the operator gives, or else against the manifest enforced last, so that
+ * Returns a function that makes one attempt to get an epoch with an API key. The function never rejects. The
+ * function attests against the operator's manifest, or else against the manifest enforced last, so that
  * renewals do not depend on the CDN. If a verdict rejects the evidence under a managed manifest, the function
- * fetches the newest manifest, once, and attests again. `accepted` is called whenever evidence was accepted.
+ * fetches the newest manifest once and attests again. `accepted` is called for each acceptance of evidence.
  */
 export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
   const { manifests, collateral, manifestLog, clock, random, observe } = deps;
@@ -196,7 +196,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       async onVerdict({ part, verdict, askedAt }) {
         last = verdict;
         const isRejected = verdict.failure !== null && verdict.outcome !== 'unavailable';
-        // A verdict on the secret follows accepted evidence, so a newer manifest could not change it.
+        // A verdict on the secret follows accepted evidence, so no newer manifest could change the verdict.
         if (isRejected) rejected = { part, askedAt, newest: newest || part === 'secret' };
         if (part === 'secret')
           return observe({ type: 'judged', message: 'The signature on the secret was checked', verdict });
@@ -213,7 +213,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       const attested = await attest(recorded, hooks, input);
       const { verdict, exchange, secret, attestedAt, began, beganMonotonic } = attested;
       const manifestSha256 = verdict.manifestSha256 as string; // the digest of `input.manifest`
-      // The manifest is logged before the secret is used, so that the log has every enforced manifest.
+      // The manifest is logged before the secret is used, so that the log contains every enforced manifest.
       const { appended, path } = await manifestLog.record(input.manifest, clock.now());
       enforced = input.manifest;
       const message = 'Manifest is enforced from now on';
@@ -227,7 +227,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
         exchangeSha256: record?.sha256,
         exchange: record && record.text.length <= LONGEST_RECORD ? record.text : undefined,
         attestedAt,
-        // The times of a secret count from before its request, so that no secret is used for too long.
+        // Times of a secret count from just before its request, so that no secret is used for too long.
         renewAt: Math.floor(began + secretRenew - random() * secretJitter),
         expiresAt: Math.floor(began + secretUsable),
         expiresMonotonic: Math.floor(beganMonotonic + secretUsable),

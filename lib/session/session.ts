@@ -1,6 +1,6 @@
 /**
- * Keeps one attested secret fresh, and gives it to requests. With an API key of the operator it renews the
- * secret by itself. Without such a key, or with `onDemand`, requests begin each attempt.
+ * Keeps one attested secret fresh, and gives the secret to requests. With an API key of the operator, the
+ * session renews the secret on its own. Without such a key, or with `onDemand`, requests begin each attempt.
  */
 import { Alarm, type Present, presentOf } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -13,32 +13,32 @@ import * as states from './state.ts';
 export type { Epoch } from './epoch.ts';
 
 export interface AcquireOptions {
-  /** The bearer token of the request, used for attestation only where no key is configured. */
+  /** The bearer token of the request, which is used for attestation only if no API key is configured. */
   readonly offeredKey?: string | undefined;
   readonly timeoutMs: number;
   /**
-   * While the service denies the secret, a request waits for its turn to try the secret. `early`: the request
-   * gets the epoch at once, because it asks again before it sends anything. `never`: the request gets no
-   * turn, because it is not encrypted.
+   * While the service denies the secret, a request waits until it may try the secret. `early`: the request
+   * gets the epoch at once, because it asks again before sending anything. `never`: the request may not try
+   * the secret, because the request is not encrypted.
    */
   readonly trial?: 'early' | 'never' | undefined;
-  /** The signal that ends the wait. It is read only if the request has to wait: reading may create it. */
+  /** The signal that ends the wait, read only if the request must wait, because reading may create it. */
   readonly waiter?: { readonly signal: AbortSignal } | undefined;
 }
 
 export interface SessionDeps extends EpochDeps {
   readonly host?: string | undefined; // the host name of the service, for messages
-  /** Whether to renew only while requests come: a library may be dropped without being closed. */
+  /** Whether to renew only while requests come, because a library may be dropped without being closed. */
   readonly onDemand?: boolean | undefined;
-  /** Whether requests share attempts: not in Cloudflare's workers, where an attempt ends with its request. */
+  /** Whether requests share attempts: not in Cloudflare's workers, where an attempt ends with a request. */
   readonly shares?: boolean | undefined;
-  /** Called once, if waiting does not help and there was no secret yet (docs/operating.md). */
+  /** Called once if waiting does not help and there has been no secret yet (docs/operating.md). */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
 }
 
 export type AttestedSession = ReturnType<typeof createSession>;
 
-/** The part of a session that requests need. */
+/** The part of a session that requests use. */
 export type Session = Omit<AttestedSession, 'lastVerdict' | 'announceEnd' | 'updateConfiguredKey'>;
 
 export function createSession(deps: SessionDeps) {
@@ -50,12 +50,12 @@ export function createSession(deps: SessionDeps) {
   let verdict: Verdict | undefined;
   let closed: PrivatemodeError | undefined;
   let hasReported = false;
-  /** Functions that wake the waiting requests after a change of the session. */
+  /** Functions that wake the waiting requests after each change of the session. */
   const waiting = new Set<() => void>();
-  let due = Number.POSITIVE_INFINITY; // when the next attempt is due: wall clock
-  let triedAt = Number.NEGATIVE_INFINITY; // when a request last got a denied secret to try: monotonic clock
+  let due = Number.POSITIVE_INFINITY; // when the next attempt is due (wall clock)
+  let triedAt = Number.NEGATIVE_INFINITY; // when a request last got a denied secret to try (monotonic clock)
   const attempts = createAttempts(run, clock, shares);
-  /** Begins each attempt that is due. The alarm is set only if a key is configured. */
+  /** Begins an attempt when one is due. The alarm is set only if an API key is configured. */
   const alarm = new Alarm(clock, () => attempts.begin(attempts.keyOf(undefined) as string));
 
   const present = (): Present => presentOf(clock);
@@ -71,7 +71,7 @@ export function createSession(deps: SessionDeps) {
     for (const each of waiting) each();
   }
 
-  /** Without the operator's key, or with `onDemand`, no timer runs: a request sees that `due` is over. */
+  /** Sets when to renew. Without the operator's key or with `onDemand`, requests check `due`, not a timer. */
   function renewAt(time: number): void {
     due = time;
     if (state.hasKey && !onDemand) alarm.set(time);
@@ -80,10 +80,10 @@ export function createSession(deps: SessionDeps) {
   async function run(attempt: Attempt): Promise<void> {
     alarm.cancel();
     const { signal } = attempt.abort;
-    // While this client's key waited for its turn, the key of another client may have brought a secret.
+    // While the key of this client waited, an attempt with the key of another client may have made a secret.
     const isNeeded = state.hasKey || current() === undefined || clock.now() >= due;
     const made = isNeeded ? await makeEpoch(attempt.apiKey, signal) : undefined;
-    // The result is dropped if the session has ended, or if a later attempt has replaced this one.
+    // The result is dropped if the session has ended or a later attempt has replaced this attempt.
     if (signal.aborted || closed !== undefined) return;
     if (made !== undefined) conclude(attempt, made);
     attempts.end(attempt);
@@ -95,7 +95,7 @@ export function createSession(deps: SessionDeps) {
     const isSilent = made.epoch === undefined && made.rejected === undefined;
     if (!isOld && !(isSilent && state.rejection)) verdict = made.verdict ?? verdict;
     if (made.epoch === undefined) return fail(apiKey, began, made, isOld);
-    if (isOld) return; // another key has led to a secret meanwhile
+    if (isOld) return; // an attempt with another key has meanwhile made a secret
     epoch = made.epoch;
     attempts.praise(apiKey);
     const { key: _, exchange: __, ...term } = epoch;
@@ -122,14 +122,14 @@ export function createSession(deps: SessionDeps) {
     observe({ type: 'update-failed', message: failureMessage(error, retryIn), error, permanent });
   }
 
-  /** Begins a renewal that is overdue: its timer was late (the machine slept), or there is no timer. */
+  /** Begins an overdue renewal: the timer was late because the machine slept, or there is no timer. */
   function renewOverdue({ attestedAt, expiresAt }: Epoch, offeredKey: string | undefined): void {
     const apiKey = attempts.keyOf(offeredKey);
     if (typeof apiKey !== 'string' || closed !== undefined) return;
     const isLate = clock.now() >= expiresAt - (expiresAt - attestedAt) / 5; // the last fifth of the term
     if (!attempts.mayRenew(apiKey, isLate)) return;
     attempts.begin(apiKey);
-    if (!shares) due = clock.now() + times.deniedPause; // this attempt may end without a report
+    if (!shares) due = clock.now() + times.deniedPause; // the attempt may end without a report
   }
 
   /** Resolves at the next change of the session, when `signal` is aborted, or after `ms`. */
@@ -145,12 +145,12 @@ export function createSession(deps: SessionDeps) {
     waiting.delete(wakeUp);
   }
 
-  /** The attempt that a request waits for next; undefined if none may begin yet. `own`: its last attempt. */
+  /** The attempt for which a request waits, undefined if none may begin. `own`: the request's last one. */
   function nextAttempt(apiKey: string, own: Attempt | undefined, isRefused: boolean): Attempt | undefined {
     const joined = own === undefined || own.isOver ? attempts.of(apiKey) : own;
     const now = clock.monotonic();
     if (joined !== undefined) {
-      // While the service is refused, somebody on the way may hold an attempt back: another one begins.
+      // While the service is refused, somebody on the network may delay an attempt, so another begins.
       if (!isRefused || now - (joined.began ?? now) < times.confirmAfter) return joined;
       attempts.pass(joined);
     } else if (clock.now() < due && now < states.soonest(state, present())) return undefined;
@@ -158,8 +158,8 @@ export function createSession(deps: SessionDeps) {
   }
 
   /**
-   * Waits for an epoch. `isDenied`: this request tried the secret, and the service denied it. `begun`: the
-   * attempt that this denial forced.
+   * Waits for an epoch. `isDenied`: this request tried the secret, and the service denied the secret.
+   * `begun`: the attempt that the denial forced.
    */
   async function nextEpoch(options: AcquireOptions, isDenied: boolean, begun?: Attempt): Promise<Epoch> {
     const { offeredKey, timeoutMs, waiter, trial } = options;
@@ -171,7 +171,7 @@ export function createSession(deps: SessionDeps) {
       if (usable !== undefined) return usable;
       if (closed !== undefined) throw closed;
       if (waiter?.signal.aborted) {
-        // The client has left, so its key must not take the turn of another key.
+        // The client has disconnected, so its attempt must not take the turn of another key's attempt.
         if (own !== undefined && own.began === undefined) attempts.giveUp([own]);
         throw waiter.signal.reason;
       }
@@ -214,14 +214,14 @@ export function createSession(deps: SessionDeps) {
   }
 
   return {
-    /** The epoch in force: it has not expired, and the service has not denied its secret. */
+    /** The epoch in force, whose secret has not expired and is not denied by the service. */
     current,
-    /** The unexpired epoch, even if its secret is denied: some request has to try the secret. */
+    /** The unexpired epoch, even if its secret is denied, because some request has to try the secret. */
     held,
     /**
      * Returns the epoch in force, or waits for the next one. While the service denies the secret, one request
-     * at a time gets its epoch, to try the secret. Never throws synchronously. Rejects with not_ready after
-     * `timeoutMs`, api_key_missing, api_key_rejected, and the error for which the service is refused.
+     * at a time gets the epoch, to try the secret. Never throws synchronously. Rejects with not_ready after
+     * `timeoutMs`, api_key_missing, api_key_rejected, or the error for which the service is refused.
      */
     acquire(options: AcquireOptions): Epoch | Promise<Epoch> {
       const usable = current();
@@ -230,10 +230,10 @@ export function createSession(deps: SessionDeps) {
       return usable;
     },
     /**
-     * Called for a request to which the service answered "no secret for ID". Marks the secret with that id as
-     * denied, and waits for the next epoch, by default 30 s. It forces an attempt, at most one in 10 s for
-     * all requests together. Rejects with secret_denied if the secret has just replaced a denied one, or if
-     * the request has no good key to attest with, and else like `acquire`.
+     * Called for a request to which the service answered "no secret for ID". Marks the secret with this id as
+     * denied, and waits for the next epoch, by default 30 s. Forces an attempt, at most one in 10 s for all
+     * requests together. Rejects with secret_denied if the secret has just replaced a denied secret or the
+     * request has no good key to attest with. In all other cases, rejects as `acquire` does.
      */
     async renewAfterDenial(secretId: string, timeoutMs = times.deniedWait, offeredKey?: string) {
       const usable = current();
@@ -252,7 +252,7 @@ export function createSession(deps: SessionDeps) {
       }
       return nextEpoch({ timeoutMs, offeredKey }, true, begun);
     },
-    /** Notes that a part of a response authenticated under this secret, so the service knows the secret. */
+    /** Notes that a response authenticated under the secret, so the service knows the secret. */
     authenticated(secretId: string): void {
       const wasDenied = state.isDenied;
       apply({ type: 'authenticated', secretId });
@@ -262,20 +262,20 @@ export function createSession(deps: SessionDeps) {
     standing: () => standingOf(state, present()),
     /** The verdict of the last attestation and its secret exchange: every check, passed or failed. */
     lastVerdict: () => verdict,
-    /** Tells clients to send no more requests here. Requests that still come are sent, until `close`. */
+    /** Tells clients to send no more requests to this proxy. Until `close`, requests are still accepted. */
     announceEnd: () => apply({ type: 'ending' }),
     /**
-     * Sets the key that the operator gives or replaces. Attests at once, unless a secret is in force and no
-     * attempt is open or has failed. Without this key clients bring their own (docs/protocol/inference.md 9).
+     * Sets the operator's API key. Attests at once, unless a secret is in force and no attempt is open or has
+     * failed. Without the operator's key, clients bring their own keys (docs/protocol/inference.md 9).
      */
     updateConfiguredKey(apiKey: string | undefined): void {
       if (closed !== undefined || apiKey === undefined) return;
       const isNeeded = attempts.configure(apiKey) || state.failures > 0 || current() === undefined;
       apply({ type: 'key' });
       if (!isNeeded) renewAt(due);
-      else if (shares) attempts.begin(apiKey); // else each request begins its own attempt
+      else if (shares) attempts.begin(apiKey); // otherwise each request begins its own attempt
     },
-    /** Ends the attempts. Later requests fail with `reason`, by default an error of code shutting_down. */
+    /** Ends all attempts. Later requests fail with `reason`, by default with the code shutting_down. */
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')): void {
       closed = reason;
       alarm.cancel();

@@ -1,18 +1,18 @@
 /**
- * The state of the proxy, by name. Every page, log line and metric shows the same state, and only this file
- * computes it (docs/operating.md).
+ * Computes the named state of the proxy, only in this file, so that every page, log line and metric shows the
+ * same state (docs/operating.md).
  */
 import type { Moment } from '../clock.ts';
 import { ERRORS, type PrivatemodeError } from '../errors.ts';
 import { plural } from '../text.ts';
 import { isHeld, isInForce, isOwnFault, problemOf, type SessionState } from './state.ts';
 
-/** `good`, `warn`: a secret is in force. `plain`: nothing is proved for or against the service. */
+/** `good` and `warn`: a secret is in force. `plain`: nothing is proved for or against the service. */
 type Tone = 'good' | 'warn' | 'bad' | 'plain';
 
 /**
- * `title`: the headline. `meaning`: what the state means for requests. `verified`: whether requests are
- * encrypted under a secret that an accepted verdict made, and that the service does not deny.
+ * `title` is a headline. `meaning` says what the state means for requests. `verified`: whether requests are
+ * encrypted under a secret from an accepted verdict that the service does not deny.
  */
 const row = (tone: Tone, title: string, meaning = 'No request leaves this machine.') => ({
   tone,
@@ -57,7 +57,7 @@ export const STANDINGS = {
 export type StateName = keyof typeof STANDINGS;
 export type Standing = ReturnType<typeof standingOf>;
 
-/** Checks the states in the order of the table in docs/operating.md. */
+/** Checks the conditions in the order of the table of states in docs/operating.md. */
 function nameOf(state: SessionState, isGood: boolean): StateName {
   const { isEnding, isPinned, hasKey, rejection, error } = state;
   if (isEnding) return 'ended';
@@ -71,8 +71,8 @@ function nameOf(state: SessionState, isGood: boolean): StateName {
 }
 
 /**
- * Computes the state anew, because no event reports the end of a secret. `ready`: what `GET /readyz` reports.
- * A proxy that awaits a key is ready: probes must not keep away the client that brings the key.
+ * Computes the state on each call, because no event reports the expiry of a secret. `ready` is the answer of
+ * `GET /readyz`. A proxy that awaits a key is ready, or else probes would keep the client with the key away.
  */
 export function standingOf(state: SessionState, at: Moment) {
   const name = nameOf(state, isInForce(state, at));
@@ -91,8 +91,8 @@ export function standingOf(state: SessionState, at: Moment) {
 }
 
 /**
- * One line for the log: the cause, and when the next attempt begins at the latest. `retryIn`: the ms until
- * this attempt; undefined if the next request begins it.
+ * One line for the log: the cause of the failure, and when the next attempt begins at the latest. `retryIn`
+ * is the ms until the next attempt, or undefined if the next request begins the attempt.
  */
 export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined): string {
   const what = ERRORS[code].title ?? 'The remote could not be verified';

@@ -1,19 +1,19 @@
 /**
- * What a session knows, as data without keys and secrets. `next` says how each event changes the state. The
- * other functions say what the state means for requests and for the next attempt.
+ * The state of a session, as data without keys and secrets. The function `next` says how each event changes
+ * the state. The other functions say what the state means for requests and for the next attempt.
  */
 import type { Moment, Present } from '../clock.ts';
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/** What anybody may know of one attested secret: its digests and its times, but no key. */
+/** The public facts about one attested secret: its digests and its times, but not its key. */
 export interface Term {
-  readonly secretId: string; // standard base64 of SHA-256 of the public key
-  readonly manifestSha256: string; // lower-case hex, of the manifest that the service was verified against
-  readonly verdictSha256: string; // lower-case hex, of the verdict, as `verdictText` writes it
-  readonly exchangeSha256?: string | undefined; // names the record of the exchange, if there is one
+  readonly secretId: string; // standard base64 of the SHA-256 of the public key
+  readonly manifestSha256: string; // lower-case hex, of the manifest against which the service was verified
+  readonly verdictSha256: string; // lower-case hex, of the verdict as `verdictText` writes it
+  readonly exchangeSha256?: string | undefined; // the name of the record of the exchange, if there is one
   readonly attestedAt: number; // wall clock, ms since 1970
-  readonly renewAt: number; // from this time on the session renews the secret
-  readonly expiresAt: number; // from this time on no request may use the secret
+  readonly renewAt: number; // from this time on, the session renews the secret
+  readonly expiresAt: number; // from this time on, no request may use the secret
   readonly expiresMonotonic: number; // `expiresAt` on the monotonic clock, which nobody can set back
 }
 
@@ -21,38 +21,38 @@ export interface Failure {
   readonly error: PrivatemodeError;
   /**
    * Set if a verdict rejected the evidence, or the signature on the secret. `askedAt`: when this process
-   * asked for that part (monotonic clock). `newest`: whether no newer manifest could lead to another verdict.
+   * requested the rejected part (monotonic). `newest`: whether no newer manifest could change the verdict.
    */
   readonly rejected?:
     | { readonly part: 'evidence' | 'secret'; readonly askedAt: number; readonly newest: boolean }
     | undefined;
-  /** Whether the evidence was accepted, so that the secret service was asked. */
+  /** Whether the evidence was accepted, so that the secret service received a request. */
   readonly isAccepted?: boolean | undefined;
 }
 
 export interface SessionState {
   readonly isPinned: boolean; // whether the operator gave the manifest
-  readonly hasKey: boolean; // whether the operator gave a key; otherwise requests bring their own
-  readonly isEnding: boolean; // whether the proxy was told to stop; it takes requests until it is closed
+  readonly hasKey: boolean; // whether the operator gave a key; otherwise requests bring their own keys
+  readonly isEnding: boolean; // whether the proxy was told to stop; it accepts requests until it is closed
   readonly term?: Term | undefined;
-  readonly madeAt: number; // when the secret of `term` was made: monotonic clock
+  readonly madeAt: number; // when the secret of `term` was made (monotonic clock)
   /** Whether the service denied the secret. A denial is not authenticated, so it only marks the secret. */
   readonly isDenied: boolean;
-  /** When a denial last forced an attempt, on the monotonic clock, and which secret it denied. */
+  /** When a denial last forced an attempt (monotonic clock), and the id of the denied secret. */
   readonly forcedAt: number;
   readonly forcedBy?: string | undefined;
-  /** How many attempts failed since the last secret; when the last of them began (monotonic); its error. */
+  /** Failed attempts since the last secret: their number, when the last one began (monotonic), its error. */
   readonly failures: number;
   readonly began: number;
   readonly error?: PrivatemodeError | undefined;
-  /** The last rejection. Attempts that end without a verdict do not clear it. */
+  /** The last rejection, which an attempt without a verdict does not clear. */
   readonly rejection?: Rejection | undefined;
 }
 
 interface Rejection {
   readonly part: 'evidence' | 'secret';
   readonly error: PrivatemodeError;
-  readonly first: number | undefined; // when a rejection first came that may count: monotonic clock
+  readonly first: number | undefined; // when the first rejection that may count came (monotonic clock)
   readonly counts: boolean; // whether requests are refused because of this rejection
 }
 
@@ -69,15 +69,15 @@ export const newState = (isPinned: boolean): SessionState => ({
   began: NEVER,
 });
 
-/** `isTrusted`: the key is the operator's, or has led to a secret before. `began`: on the monotonic clock. */
+/** `isTrusted`: the key is the operator's or has led to a secret. `began`: the start (monotonic clock). */
 type Failed = Failure & { readonly type: 'failed'; readonly began: number; readonly isTrusted: boolean };
 
 export type Happening =
-  /** `key`: the operator gave or replaced the key. `accepted`: evidence was accepted. */
+  /** `key`: the operator gave or replaced the API key. `accepted`: the evidence was accepted. */
   | { readonly type: 'key' | 'accepted' | 'ending' }
   | { readonly type: 'made'; readonly term: Term }
   | Failed
-  /** The service denied a secret, or a response authenticated under it. `secretId` names this secret. */
+  /** The service denied the secret `secretId`, or a response authenticated under the secret `secretId`. */
   | { readonly type: 'denied' | 'authenticated'; readonly secretId: string };
 
 export function next(state: SessionState, happening: Happening, at: Present): SessionState {
@@ -88,7 +88,7 @@ export function next(state: SessionState, happening: Happening, at: Present): Se
     case 'ending':
       return { ...state, isEnding: true };
     case 'accepted':
-      // Anybody on the way can pass on genuine evidence, so it does not clear the rejection of a secret.
+      // Anybody on the network can relay genuine evidence, so it clears no rejection of a secret.
       return rejection?.part === 'evidence' ? { ...state, rejection: undefined, error: undefined } : state;
     case 'made': {
       const { isPinned, hasKey, forcedAt, forcedBy, isEnding } = state;
@@ -115,38 +115,38 @@ export const mayForce = ({ forcedAt }: SessionState, { monotonic, times }: Prese
   monotonic - forcedAt >= times.deniedPause;
 
 /**
- * Whether a denial of this secret is ignored, because the secret has just replaced a denied one. Otherwise a
- * stranger could forge denials one after another, and keep each new secret marked: requests would go out one
- * at a time for as long as he likes.
+ * Whether a denial of the secret is ignored, because the secret has just replaced a denied secret. Without
+ * this rule, an attacker who forges one denial after another could keep every new secret marked as denied, so
+ * that requests would be sent only one at a time.
  */
 export const isFresh = (state: SessionState, secretId: string, at: Present): boolean =>
   state.forcedBy !== secretId && !mayForce(state, at);
 
 /**
- * Whether there is a secret that has not expired, denied or not. It expires when the first of the two clocks
- * reaches its end. It is also unusable while the wall clock shows a time before the attestation: that clock
- * was set back, and would keep a secret that the service has forgotten.
+ * Whether there is an unexpired secret, denied or not. A secret expires when the wall clock or the monotonic
+ * clock reaches its end. A secret is also unusable while the wall clock shows a time before the attestation:
+ * a wall clock that was set back would keep a secret that the service has forgotten.
  */
 export const isHeld = ({ term }: SessionState, { now, monotonic }: Moment): boolean =>
   term !== undefined && term.attestedAt <= now && now < term.expiresAt && monotonic < term.expiresMonotonic;
 
-/** Whether there is a secret that requests may use: it has not expired, and the service has not denied it. */
+/** Whether requests may use the secret, because it has not expired and the service has not denied it. */
 export const isInForce = (state: SessionState, at: Moment): boolean => !state.isDenied && isHeld(state, at);
 
 /**
- * Whether there is an unexpired secret, denied or not, that was made after `began` (monotonic). An attempt
- * that began at `began` is older than this secret, so its failure does not count.
+ * Whether there is an unexpired secret, denied or not, that was made after `began` (monotonic clock). An
+ * attempt that began at `began` is older than the secret, so the failure of the attempt does not count.
  */
 export const isOvertaken = (state: SessionState, began: number, at: Moment): boolean =>
   began < state.madeAt && isHeld(state, at);
 
-/** Error codes that the secret service answers with. Other errors may come from hosts in front of it. */
+/** Error codes of the secret service. Errors with other codes may come from hosts in front of the service. */
 const ANSWERS: readonly ErrorCode[] = ['api_key_rejected', 'client_too_old', 'secret_exchange_failed'];
 
 /**
  * A denied secret is dropped by a rejecting verdict, or by an answer of the secret service to a trusted key.
- * Without that trust, a stranger with a wrong key could switch off everybody's secret. A 401 for the key of a
- * client concerns that client alone.
+ * If untrusted keys sufficed, a stranger with a wrong key could remove the secret for all clients. A 401 for
+ * the key of a client concerns only that client.
  */
 function afterFailure(before: SessionState, failed: Failed, at: Present): SessionState {
   const { error, rejected, isAccepted, began, isTrusted } = failed;
@@ -160,9 +160,9 @@ function afterFailure(before: SessionState, failed: Failed, at: Present): Sessio
 
 /**
  * Two rejections refuse the service if they are `confirmAfter` (lib/times.ts) apart and the second is under
- * the newest manifest. Closer rejections may show the same moment of a deployment that is being replaced. A
- * fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest refuses
- * nothing, because service and CDN may differ for a moment.
+ * the newest manifest. Rejections closer together may show one moment of a deployment that is being replaced.
+ * A fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest never
+ * refuses the service, because service and CDN may differ for a moment.
  */
 function rejectionAfter(
   { rejection: before, isPinned }: SessionState,
@@ -179,37 +179,37 @@ function rejectionAfter(
   return before?.counts ? { ...before, part } : { part, error, first, counts: false };
 }
 
-/** Whether the fault lies in the manifest itself, so that no answer of the service can cure it. */
+/** Whether the fault is in the manifest itself, so that no response of the service can resolve the fault. */
 export const isOwnFault = ({ code }: PrivatemodeError, isPinned: boolean): boolean =>
   code === 'manifest_unsupported' || (isPinned && code === 'manifest_invalid');
 
-/** Whether neither waiting nor a newer manifest cures the last failure. After a rejection no 401 counts. */
+/** Whether neither waiting nor a newer manifest helps. After a rejection, a 401 does not count. */
 export function isHopeless({ error, rejection, isPinned }: SessionState): boolean {
   if (rejection === undefined) return error?.code === 'api_key_rejected';
   const isMismatch = isPinned && rejection.error.code === 'manifest_mismatch';
   return rejection.counts && (isMismatch || isOwnFault(rejection.error, isPinned));
 }
 
-/** The error that requests get at once, because waiting does not help. Undefined: requests wait. */
+/** The error that requests get at once because waiting does not help, or undefined if requests wait. */
 export function refusalOf({ rejection, error }: SessionState): PrivatemodeError | undefined {
   if (rejection !== undefined) return rejection.counts ? rejection.error : undefined;
   return error?.code === 'client_too_old' || error?.code === 'api_key_rejected' ? error : undefined;
 }
 
-/** The error because of which there is no secret, or the secret cannot be renewed. */
+/** The error because of which there is no secret, or because of which the secret cannot be renewed. */
 export const problemOf = ({ rejection, error }: SessionState): PrivatemodeError | undefined =>
   rejection?.error ?? error;
 
 /**
- * When a waiting request may begin an attempt (monotonic clock): `confirmAfter` after the last failed one
- * began. A longer pause that a host asks for is ignored, because anybody on the way can ask for it.
+ * When a waiting request may begin an attempt (monotonic clock): `confirmAfter` after the last failed attempt
+ * began. A longer pause that a host demands is ignored, because anybody on the network can forge it.
  */
 export const soonest = ({ began }: SessionState, { times }: Present): number => began + times.confirmAfter;
 
 /**
- * ms from the last failure to the next attempt: 1 s, doubling up to 60 s, or 60 s at once where waiting does
- * not help. The upper half of the pause is random (0 ≤ x < 1). The pause is no shorter than a host asks for.
- * It ends early when a rejection can be confirmed, because clients wait for that verdict.
+ * The ms from the last failure to the next attempt: 1 s, doubling up to 60 s, or 60 s at once where waiting
+ * does not help. The upper half of the pause is random (0 ≤ x < 1). The pause is at least what a host
+ * demands. The pause ends early when a rejection can be confirmed, because clients wait for the next verdict.
  */
 export function pauseAfter(state: SessionState, random: number, { monotonic, times }: Present) {
   const { failures, error, rejection, began } = state;

@@ -1,4 +1,4 @@
-/** Makes the verdict from the evidence, the secret exchange, and errors outside the checks. */
+/** Makes a verdict from the evidence, the secret exchange, and an error that arose outside the checks. */
 import { type Check, checkOf, firstFailure } from '../attestation/check.ts';
 import { MESH_ROWS, SECRET_ROWS, type SecretMessages, verifySecretResponse } from '../attestation/mesh.ts';
 import { PRODUCTION_ROOTS, type TrustRoots } from '../attestation/roots/production.ts';
@@ -6,15 +6,15 @@ import { type EvidenceVerdict, type VerifyInput, verify } from '../attestation/v
 import { PrivatemodeError } from '../errors.ts';
 import { failedCheck, failureOf, outcomeOfError, type Verdict } from './verdict.ts';
 
-/** A recorded exchange with the service, to be judged. */
+/** A recorded exchange with the service that is to be judged. */
 export interface Subject extends Omit<VerifyInput, 'secretFollows'> {
-  /** The messages of the secret exchange, or undefined if none was completed. */
+  /** The messages of the secret exchange, or undefined if no secret exchange was completed. */
   readonly secret: SecretMessages | undefined;
-  /** The error outside the checks that ended the attestation, if there was one. */
+  /** The error outside the checks that ended the attestation, or undefined if there was none. */
   readonly ended: PrivatemodeError | undefined;
 }
 
-/** The verdict on a recorded exchange. Bad input leads to a verdict, never to an error. */
+/** Judges a recorded exchange with the service. Invalid input leads to a verdict, never to an error. */
 export async function judge({ secret, ended, ...input }: Subject): Promise<Verdict> {
   const found = await verify({ ...input, secretFollows: true });
   const evidence = evidenceVerdict(found, input.roots);
@@ -27,8 +27,8 @@ export async function judge({ secret, ended, ...input }: Subject): Promise<Verdi
 const NO_SECRET = new PrivatemodeError('verify_input_invalid', 'there is no secret exchange');
 
 /**
- * The verdict on evidence that was checked under these roots. The verdict is `unavailable` if nothing failed
- * but the fetching of collateral.
+ * The verdict on the evidence under the given roots. The verdict is `unavailable` if the only failure is that
+ * collateral could not be fetched.
  */
 export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verdict {
   const { tee = null, manifestSha256, at, checks } = found;
@@ -38,7 +38,7 @@ export function evidenceVerdict(found: EvidenceVerdict, roots: TrustRoots): Verd
   return { outcome, ...about, checks: checks.map(asJson), failure };
 }
 
-/** Adds the checks of a secret exchange to an accepted verdict. At least one is needed, and all must pass. */
+/** Adds the checks of a secret exchange to an accepted verdict. All checks, at least one, must pass. */
 export function withSecretChecks(before: Verdict, checks: readonly Check[]): Verdict {
   const whole = { ...before, checks: [...before.checks, ...checks.map(asJson)] };
   const failed = firstFailure(checks) ?? checks.find(({ outcome }) => outcome !== 'pass');
@@ -48,8 +48,8 @@ export function withSecretChecks(before: Verdict, checks: readonly Check[]): Ver
 }
 
 /**
- * The verdict after an attestation that `error` may have ended. Adds the missing checks of the secret
- * exchange as not evaluated. The error decides only if no check has failed.
+ * Completes the verdict of an attestation that `error` may have ended. Adds the missing checks of the secret
+ * exchange as `not-evaluated`. The error decides the outcome only if no check has failed.
  */
 export function completed(error: PrivatemodeError | undefined, verdict: Verdict): Verdict {
   const made = new Set(verdict.checks.map(({ id }) => id));
@@ -58,7 +58,7 @@ export function completed(error: PrivatemodeError | undefined, verdict: Verdict)
   return { ...verdict, checks, ...(error !== undefined && verdict.failure === null && endedBy(error)) };
 }
 
-/** The verdict if an error ended the attestation before any check. */
+/** The verdict on an attestation that an error ended before any check was made. */
 export const notJudged = (
   error: PrivatemodeError,
   known: Pick<Verdict, 'at' | 'roots' | 'manifestSha256'>,
@@ -69,10 +69,10 @@ const endedBy = (error: PrivatemodeError) => ({
   failure: failureOf(error),
 });
 
-/** Whether the roots are the built-in ones of AMD and Intel, or custom ones. */
+/** Whether the trusted roots are the built-in roots of AMD and Intel, or custom roots. */
 export const rootsKind = (roots: TrustRoots): Verdict['roots'] =>
   roots === PRODUCTION_ROOTS ? 'vendor' : 'custom';
 
-/** A check with its members in the order that the documentation has. */
+/** A check as JSON, with its members in the order of the documentation. */
 const asJson = ({ id, outcome, expected, found, source, detail, ...rest }: Check) =>
   ({ id, outcome, expected, found, source, ...rest }) satisfies Verdict['checks'][number];

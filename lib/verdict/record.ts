@@ -1,6 +1,6 @@
 /**
- * The record: one exchange with the service as a JSON file. A record has the messages and the inputs of their
- * checks, so that anybody can judge them again offline (docs/verify.md). A record has no key and no secret.
+ * A record is one exchange with the service as a JSON file. A record has the messages and other inputs of the
+ * checks, so that anybody can judge the exchange again offline (docs/verify.md), but no key or secret.
  */
 import { sha256Hex } from '../attestation/check.ts';
 import { base64, integer, type JsonMembers, OBJECT, readMembers, TEXT } from '../attestation/json-members.ts';
@@ -14,10 +14,10 @@ import type { Verdict } from './verdict.ts';
 
 export type JudgedExchange = Pick<Subject, 'nonce' | 'document' | 'manifest' | 'roots' | 'secret'>;
 
-/** The text of a record, and the SHA-256 of the text in lower-case hex, which names the record. */
+/** The text of a record, and the SHA-256 of this text in lower-case hex, which is the record's name. */
 export type ExchangeRecord = Readonly<Record<'sha256' | 'text', string>>;
 
-/** Records one attestation of `host` (https://HOST:PORT), which must get its collateral from `source`. */
+/** Records one attestation of `host` (https://HOST:PORT), which gets its collateral from `source`. */
 export function recordExchange(collateral: CollateralSource, host: string) {
   const answers = new Map<string, object>();
   const source = sourceOf(async (ask, name, query) => {
@@ -40,11 +40,11 @@ export function recordExchange(collateral: CollateralSource, host: string) {
 }
 
 /**
- * Reads a record so that `judge` can judge it again. Nothing vouches for `time`, `host`, `version` and the
- * verdict `stated`: they are only what the writer of the record says. Throws the error that `refuse` makes.
+ * Reads a record so that `judge` can judge the exchange again. The members `time`, `host`, `version` and the
+ * verdict `stated` are unproved claims of the record's writer. Throws the error that `refuse` makes.
  */
 export function readRecord(file: Uint8Array, refuse: (defect: string) => Error) {
-  // A member that appears twice is refused, because two readers may read it differently.
+  // A member that appears twice is refused, because two JSON readers may choose different values.
   const record = readMembers(file, { depth: 8, values: 20_000 }, refuse);
   const { version, host, time: told, verdict, ...messages } = read(record, RECORD);
   const time = new Date(told);
@@ -71,7 +71,7 @@ type Question = keyof CollateralSource;
 type Json = Readonly<Record<string, unknown>>;
 
 const BASE64 = base64(0);
-/** The members of a record, except `collateral`, and the members of the objects in it. */
+/** The members of a record except `collateral`, and the members of the objects in a record. */
 const MESSAGES = { nonce: BASE64, document: BASE64, manifest: BASE64 };
 const RECORD = { version: TEXT, host: TEXT, time: TEXT, ...MESSAGES, verdict: OBJECT };
 const SECRET = { publicKey: BASE64, encapsulatedKey: BASE64, signature: BASE64, meshCert: BASE64 };
@@ -85,12 +85,12 @@ const ANSWERS: Readonly<Record<Question, Shape>> = {
   intelPckCrl: { ...LIST, issuerChain: TEXT },
   intelRootCrl: LIST,
 };
-/** The members that tell of a stored copy of collateral, which was used because a fetch failed. */
+/** The members that describe a stored copy of collateral, which was used because a fetch failed. */
 const STORED = { fetchedAt: integer(8_640_000_000_000_000), because: TEXT };
 
 type Shape = Readonly<Record<string, Parameters<JsonMembers['get']>[1]>>;
 
-/** Reads the members that `shape` lists, each as the type that `shape` states. */
+/** Reads the members that `shape` names, each with the type that `shape` gives. */
 const read = <Wanted extends Shape>(from: JsonMembers, shape: Wanted) =>
   Object.fromEntries(Object.entries(shape).map(([name, kind]) => [name, from.get(name, kind)])) as {
     [Name in keyof Wanted]: NonNullable<ReturnType<Wanted[Name]['read']>>;
@@ -112,7 +112,7 @@ function rootsIn(roots: JsonMembers): TrustRoots {
   return { snp: Object.fromEntries(pairs), tdx: readIfThere(roots, 'tdx', { root: TEXT }) };
 }
 
-/** The error outside the checks that the verdict states. Believing it is safe: no error accepts evidence. */
+/** The error outside the checks in a recorded verdict, safe to trust: no error accepts evidence. */
 function errorIn({ failure }: Json): PrivatemodeError | undefined {
   const { id, code, found } = (failure ?? {}) as Json;
   if (id !== null || typeof code !== 'string' || typeof found !== 'string') return undefined;
@@ -121,7 +121,7 @@ function errorIn({ failure }: Json): PrivatemodeError | undefined {
 
 const missing = (why: string) => new PrivatemodeError('collateral_unavailable', why);
 
-/** A source of collateral, which asks `answer`, as in `amdCrl {"product":"Genoa"}`, and throws its errors. */
+/** Makes a source of collateral that calls `answer`, as in `amdCrl {"product":"Genoa"}`. */
 const sourceOf = (answer: (ask: string, name: Question, query: unknown) => unknown): CollateralSource =>
   Object.fromEntries(
     Object.keys(ANSWERS).map((name) => [
@@ -134,7 +134,7 @@ const sourceOf = (answer: (ask: string, name: Question, query: unknown) => unkno
     ]),
   ) as unknown as CollateralSource;
 
-/** A replacer for JSON.stringify, which would otherwise write each Buffer as an object. */
+/** A replacer for JSON.stringify, which would otherwise write a Buffer as an object. */
 function bytesInBase64(this: Json, name: string, value: unknown): unknown {
   const member = this[name];
   return member instanceof Uint8Array ? Buffer.from(member).toString('base64') : value;

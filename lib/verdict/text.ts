@@ -1,33 +1,33 @@
 /**
- * The verdict as text for a person: the result and what to do, the chain of trust, and at the end what the
+ * Renders the verdict as text for a person: the result, what to do, the chain of trust, and finally what the
  * verdict does not prove.
  */
 import { type Paint, painter, plural, printable } from '../text.ts';
 import { chainOfTrust, linkLine, MARKS, titleOf } from './chain-of-trust.ts';
 import { errorOf, OUTCOMES, type Verdict } from './verdict.ts';
 
-/** The circumstances of a verification, which its text tells. */
+/** The circumstances of a verification that the text of its verdict states. */
 export interface Report {
-  /** `managed`: the manifest that a live service publishes. `static`: a given manifest. `record`: a file. */
+  /** The manifest is published by the live service (`managed`), given (`static`) or from a `record` file. */
   readonly mode: 'managed' | 'static' | 'record';
-  /** What was verified. `manifest` says where the expected manifest comes from. */
+  /** The subject that was verified. `manifest` says where the expected manifest comes from. */
   readonly subject: string;
   readonly manifest?: string;
-  /** The SHA-256 of the record. */
+  /** The SHA-256 of the record of the exchange. */
   readonly exchange?: string;
-  /** Which flag or file named other roots than those of AMD and Intel. */
+  /** The flag or file that named roots other than those of AMD and Intel. */
   readonly roots?: string | undefined;
-  /** Which source named the time of the verdict, if not this machine's clock. */
+  /** The source of the verdict's time if the time is not from this machine's clock. */
   readonly timeFrom?: string | undefined;
 }
 
-/** The warning that `where` names other roots than those of AMD and Intel. */
+/** The warning that the flag or file `where` names roots other than those of AMD and Intel. */
 export const foreignRoots = (where: string): string =>
   `!! WARNING: ${where} names other hardware roots than those of AMD and Intel.\n!! Whoever holds their keys can make evidence that is accepted, without any protected hardware.`;
 
 /**
- * The verdict as text, which ends with a line feed. Control characters in text from the service are escaped.
- * With `verbose`, each check stands below its link.
+ * The verdict as text, ending with a line feed. Control characters in text from the service are escaped. With
+ * `verbose`, each check is listed below its link of the chain of trust.
  */
 export function renderText(verdict: Verdict, report: Report, colours: boolean, verbose: boolean): string {
   const paint = painter(colours);
@@ -41,7 +41,7 @@ export function renderText(verdict: Verdict, report: Report, colours: boolean, v
   return `${parts.filter((part) => part !== '').join('\n\n')}\n`;
 }
 
-/** The outcome of the verdict, and the number of its checks by their outcomes. */
+/** The outcome of the verdict, and the number of checks for each outcome of a check. */
 function result({ outcome, checks, roots }: Verdict, paint: Paint): string {
   const isCustom = outcome === 'accepted' && roots === 'custom';
   const [style, mark] = MARKS[isCustom ? 'custom' : outcome === 'accepted' ? 'pass' : 'fail'];
@@ -52,7 +52,7 @@ function result({ outcome, checks, roots }: Verdict, paint: Paint): string {
   return `${headline}: ${OUTCOMES[outcome].meaning}.${total}`;
 }
 
-/** What an accepted verdict means, by the mode of the verification. */
+/** The meaning of an accepted verdict for each mode of verification. */
 const MEANING = {
   managed:
     'A proxy started with the same flags encrypts for a deployment under the manifest that the publisher then names; now that is this one. To pin it, use --manifest-path.',
@@ -63,7 +63,7 @@ const MEANING = {
 const ROLLOUT =
   'The service publishes one manifest and runs under another. During an update that passes within minutes; else report it.';
 
-/** What to do next, or what an accepted verdict means. */
+/** Returns what to do next, or the meaning of an accepted verdict. */
 function adviceFor(verdict: Verdict, mode: Report['mode']): string {
   const error = errorOf(verdict);
   if (error === undefined)
@@ -77,7 +77,7 @@ function adviceFor(verdict: Verdict, mode: Report['mode']): string {
   return mode === 'managed' && code === 'manifest_mismatch' ? ROLLOUT : remedy;
 }
 
-/** The check that failed, why it matters, what was expected and found. If no check failed, the reason. */
+/** The failed check: why it matters, what was expected and found. If no check failed, the reason. */
 function failedCheck(verdict: Verdict, paint: Paint): string {
   const { failure } = verdict;
   if (failure === null) return '';
@@ -112,7 +112,7 @@ function heading({ tee, manifestSha256, at, checks }: Verdict, report: Report): 
     .join('\n');
 }
 
-/** The five links of the chain of trust. With `verbose`, the checks of a link stand below the link. */
+/** The five links of the chain of trust. With `verbose`, the checks of each link follow below the link. */
 function chain(verdict: Verdict, verbose: boolean, paint: Paint): string {
   const made = verdict.checks.filter(({ outcome }) => outcome !== 'not-evaluated');
   if (verdict.checks.length === 0) return '';

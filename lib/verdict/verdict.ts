@@ -1,53 +1,53 @@
 /**
- * The verdict on the service as `privatemode-proxy verify --json` prints it (docs/verify.md), the name of
- * each outcome, and the error for a verdict that does not accept.
+ * The verdict on the service, as `privatemode-proxy verify --json` prints it (docs/verify.md). This file also
+ * has the meaning of each outcome, and the error for a verdict that does not accept.
  */
 import type { Check, Outcome } from '../attestation/check.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { safeJson } from '../text.ts';
 
-/** A verdict as JSON. Receipts name its hash; GET /verification shows it. New versions only add members. */
+/** A verdict as JSON, hashed in receipts and shown by GET /verification. New versions only add members. */
 export interface Verdict {
   /**
-   * `accepted`: the service is what the manifest says. With any other outcome, the service is not trusted.
-   * `unavailable`: data that the verdict needs could not be fetched, and no check failed for another reason,
-   * so nothing is proved either way.
+   * `accepted`: the service matches the manifest. With any other outcome, the service is not trusted.
+   * `unavailable`: needed data could not be fetched and no check failed for another reason, so nothing is
+   * proved for or against the service.
    */
   readonly outcome: Outcome | 'unavailable';
-  /** The processor that signed the evidence: AMD SEV-SNP or Intel TDX, or null if there was no evidence. */
+  /** The kind of processor that signed the evidence, AMD SEV-SNP or Intel TDX, or null without evidence. */
   readonly tee: 'snp' | 'tdx' | null;
-  /** SHA-256 of the text of the expected manifest, lower-case hex, or null if there was no manifest. */
+  /** SHA-256 of the expected manifest's bytes in lower-case hex, or null if there was no manifest. */
   readonly manifestSha256: string | null;
-  /** The moment with which all dates were compared, RFC 3339 in UTC. */
+  /** The time with which all dates were compared, in RFC 3339 and UTC. */
   readonly at: string;
-  /** `custom`: the roots are not those of AMD and Intel, so the verdict says nothing about real hardware. */
+  /** `custom`: the roots are not those of AMD and Intel, so nothing is proved about real hardware. */
   readonly roots: 'vendor' | 'custom';
-  /** Every check of the verification, in order, with what was expected and what was found. */
+  /** Every check of the verification, in order, with the expected and the found values. */
   readonly checks: readonly Omit<Check, 'detail'>[];
-  /** What decided against the service; null exactly if the service was accepted. */
+  /** What decided against the service, or null if the service was accepted. */
   readonly failure: {
-    /** The check that failed, or null for another error, such as a host that does not respond. */
+    /** The id of the failed check, or null for any other error, such as a host that does not respond. */
     readonly id: string | null;
-    /** The code of the failure, one of the codes in `ERRORS`. */
+    /** The error code of the failure, which is a key of `ERRORS`. */
     readonly code: string;
-    /** What would have been right, or null if no check failed. */
+    /** The value that would have passed the check, or null if no check failed. */
     readonly expected: string | null;
-    /** What was found instead, as text for a person. */
+    /** What was found in place of the expected value, as text for a person. */
     readonly found: string;
-    /** The section of docs/protocol/attestation.md that states the rule, or null if no check failed. */
+    /** The section of docs/protocol/attestation.md with the rule of the check, or null if no check failed. */
     readonly source: string | null;
   } | null;
 }
 
 type Failure = NonNullable<Verdict['failure']>;
 
-/** The text of a verdict, safe to show on a terminal. Receipts hold the SHA-256 of this text. */
+/** The text of a verdict, which is safe on a terminal. Receipts hold the SHA-256 of this text. */
 export const verdictText = (verdict: Verdict): string => `${safeJson(verdict, 2)}\n`;
 
-/** The error of each failure, with facts that the JSON of the verdict does not hold. */
+/** The error of each failure, with facts that are not in the JSON of the verdict. */
 const ERROR_OF = new WeakMap<Failure, PrivatemodeError>();
 
-/** Makes the failure for an error. Without `check`, the error arose outside the checks. */
+/** Makes a failure from an error. If `check` is undefined, the error arose outside the checks. */
 export function failureOf(error: PrivatemodeError, check?: Check): Failure {
   const { id = null, expected = null, found = error.message, source = null } = check ?? {};
   const failure = { id, code: error.code, expected, found, source };
@@ -68,19 +68,19 @@ export function failedCheck(check: Check | undefined): Failure {
 }
 
 /**
- * The error that the verdict stands for, undefined if the verdict accepts. After reading a verdict from a
- * file, this error has only what the JSON says.
+ * The error of the verdict, or undefined if the verdict accepts. For a verdict that was read from a file,
+ * this error has only the facts in the JSON.
  */
 export const errorOf = ({ failure }: Pick<Verdict, 'failure'>): PrivatemodeError | undefined =>
   failure === null
     ? undefined
     : (ERROR_OF.get(failure) ?? new PrivatemodeError(failure.code as ErrorCode, reasonOf(failure)));
 
-/** A failure as the message of an error. The page that it cites is in the client library's package, too. */
+/** The error message for a failure, which cites a page that the client library's package has, too. */
 export const reasonOf = ({ id, expected, found, source }: Omit<Failure, 'code'>): string =>
   id === null ? found : `${id}: expected ${expected}; found ${found} (docs/protocol/${source})`;
 
-/** How a verification can end, with its exit code. */
+/** The possible outcomes of a verification, with the exit code of each outcome. */
 export const OUTCOMES = {
   accepted: { exitCode: 0, meaning: 'every check that applies held' },
   rejected: { exitCode: 10, meaning: 'a check failed' },
@@ -90,14 +90,14 @@ export const OUTCOMES = {
 } as const satisfies Record<Verdict['outcome'], object>;
 
 /**
- * Exit code of evidence that was accepted under other roots than those of AMD and Intel, without the flag
+ * Exit code for evidence accepted under roots other than those of AMD and Intel, without the flag
  * --accept-custom-roots. A script that reads only the exit code must not take a simulator for real hardware.
  */
 export const CUSTOM_ROOTS_EXIT_CODE = 35;
 
-/** secret_exchange_failed means here that the response of the secret service cannot be read. */
+/** In this file, secret_exchange_failed means that the response of the secret service cannot be read. */
 const MALFORMED: readonly string[] = ['verify_input_invalid', 'evidence_malformed', 'secret_exchange_failed'];
 
-/** The outcome of a verdict for an error outside the checks. */
+/** The outcome of a verdict after an error that arose outside the checks. */
 export const outcomeOfError = (code: ErrorCode): Verdict['outcome'] =>
   MALFORMED.includes(code) ? 'malformed' : 'unavailable';

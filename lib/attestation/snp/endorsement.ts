@@ -1,6 +1,6 @@
 /**
- * AMD's certificates and the revocation list of its root (docs/protocol/attestation.md 7). ARK and ASK of a
- * product line are pinned; those in the document are ignored. A VCEK is the key of one chip at one TCB.
+ * Reads AMD's certificates and the revocation list of AMD's root (docs/protocol/attestation.md 7). ARK and
+ * ASK are pinned; copies in the document are ignored. A VCEK certifies the key of one chip at one TCB.
  */
 import { malformed, parseDer, readOctetString, readSmallInteger, readText, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
@@ -14,7 +14,7 @@ import type { SnpReport } from './report.ts';
 
 export type Roots = Readonly<ReturnType<typeof readRoots>>;
 
-/** Throws attestation_failed if `product` has no pinned roots, evidence_malformed if they are unreadable. */
+/** Throws attestation_failed if `product` has no pinned roots, evidence_malformed for unreadable roots. */
 export function readRoots(roots: TrustRoots, product: string) {
   const pair = Object.hasOwn(roots.snp, product) ? roots.snp[product as Product] : undefined;
   if (pair === undefined)
@@ -22,13 +22,13 @@ export function readRoots(roots: TrustRoots, product: string) {
   return { product: product as Product, ark: certificateIn(pair.ark), ask: certificateIn(pair.ask) };
 }
 
-/** The query to AMD for the VCEK that belongs to the report's chip and TCB. */
+/** The query to AMD for the VCEK of the chip and the TCB version that the report states. */
 export function vcekQuery({ chipId, reportedTcb }: SnpReport, product: Product) {
   const { bootloader, tee, snp, microcode } = tcbParts(reportedTcb);
   return { product, chipId: hex(chipId), bootloader, tee, snp, microcode };
 }
 
-/** Reads a VCEK in DER, or in PEM, which the reference proxy tolerates. Throws evidence_malformed. */
+/** Reads a VCEK in DER, or in PEM as the reference proxy does. Throws evidence_malformed. */
 export function readVcek(bytes: Uint8Array): Certificate {
   const text = Buffer.from(bytes).toString('latin1');
   return text.startsWith('-----BEGIN') ? certificateIn(text) : parseCertificate(bytes);
@@ -39,7 +39,7 @@ const AMD = '1.3.6.1.4.1.3704.1';
 const LEVELS = ['bootloader', 'tee', 'snp', 'spl4', 'spl5', 'spl6', 'spl7', 'microcode'] as const;
 const SUFFIXES = ['1', '2', '4', ...LEVELS.map((_, index) => `3.${index + 1}`)];
 
-/** Demands all of AMD's extensions. Of other extensions, only the authority key identifier is allowed. */
+/** Demands all of AMD's extensions. The only other extension allowed is the authority key identifier. */
 export function readVcekExtensions({ extensions }: Certificate) {
   const known = [EXTENSION_OID.authorityKeyIdentifier, ...SUFFIXES.map((suffix) => `${AMD}.${suffix}`)];
   const foreign = [...extensions.keys()].find((oid) => !known.includes(oid));
@@ -58,23 +58,23 @@ export function readVcekExtensions({ extensions }: Certificate) {
     /** The name of the product, such as `Milan-B0` or `Genoa`. */
     productName: readText(parseDer(value('2'), TAG.ia5String)),
     tcb: Object.fromEntries(LEVELS.map((part, index) => [part, byte(`3.${index + 1}`)])) as TcbParts,
-    /** The id of the chip, 64 bytes. The VCEK has these bytes raw, or in an OCTET STRING. */
+    /** The 64-byte id of the chip. The VCEK holds these bytes directly or in an OCTET STRING. */
     hwid,
   };
 }
 
 /**
- * A limit in bytes. Real lists have under 10 KB, and the time to read one grows with its size. The limit is
- * lower than for a list from AMD's host, because the sender of the evidence chose this list.
+ * The size limit in bytes. Real revocation lists have under 10 KB, and parsing time grows with size. This
+ * limit is lower than that for AMD's host, because the sender of the evidence chose this list.
  */
 const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 
 const NONE_EMBEDDED = 'as the document has none that is in force';
 
 /**
- * Obtains the revocation list of the ARK. Takes the one in the evidence (`embedded`) if it can be read and is
- * in force, else the one that `fetch` fetches. If an embedded list in force has a wrong signature, none is
- * fetched, so that the sender of the evidence cannot choose between two lists. Throws collateral_unavailable.
+ * Obtains the certificate revocation list (CRL) of the ARK. Uses the CRL in the evidence if it is readable
+ * and in force, else calls `fetch`. A CRL in force is used even if its signature is wrong, so that the sender
+ * of the evidence cannot choose between two CRLs. Throws collateral_unavailable.
  */
 export async function obtainArkCrl(
   crl: Uint8Array | undefined,
@@ -83,7 +83,7 @@ export async function obtainArkCrl(
 ) {
   const read = crl && attempt(() => collateral.readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)).value;
   const current = read && collateral.currentList(read.crl, now);
-  // At the moment of nextUpdate, the next list is already due (docs/protocol/attestation.md 7, CRL no. 1).
+  // At the moment of nextUpdate, the next CRL is already due (docs/protocol/attestation.md 7, CRL no. 1).
   const isDue = (read?.crl.nextUpdate ?? now) <= now;
   if (read && current?.outcome === 'pass' && !isDue) return { ...read, embedded: true };
   try {

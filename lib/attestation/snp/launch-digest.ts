@@ -1,8 +1,8 @@
 /**
- * Computes what the report must contain after a launch that the manifest describes. One value is the
- * measurement, into which each further vCPU is hashed as one VMSA page (docs/protocol/attestation.md 18,
- * 19.4). The other value is the digest of the ID key (5). Contrast signs each ID block with the constant
- * signature (r, s) = (2, 1), so the block determines the key under which that signature is valid.
+ * Computes two values that the report must contain after the launch that the manifest describes. One value is
+ * the measurement, which includes one VMSA page for each further vCPU (docs/protocol/attestation.md 18,
+ * 19.4). The second is the digest of the ID key (5). Contrast signs every ID block with the constant
+ * signature (r, s) = (2, 1), so the ID block determines the public key for which the signature is valid.
  */
 import { p384 } from '@noble/curves/nist.js';
 import { multiplyBaseP384, sha384 } from '#crypto';
@@ -11,11 +11,11 @@ import type { SnpReferenceValues } from '../manifest.ts';
 import { littleEndian } from '../protobuf.ts';
 import { PRODUCTS, type Product } from './packed-fields.ts';
 
-/** The value of a segment register. Every limit is FFFFh; every base is 0, except the base of CS. */
+/** The value of a segment register. Every segment limit is FFFFh, and only CS has a base other than 0. */
 const segment = (selector: bigint, attributes: bigint): bigint =>
   selector | (attributes << 16n) | (0xffffn << 32n);
 
-/** The eight-byte fields of the VMSA page that are the same for every guest, as offset and value. */
+/** The eight-byte fields of the VMSA page that are the same for every guest: offset and value. */
 const REGISTERS: readonly (readonly [number, bigint])[] = [
   // ES, SS, DS, FS, GS
   ...[0x000, 0x020, 0x030, 0x040, 0x050].map((at) => [at, segment(0x0000n, 0x93n)] as const),
@@ -36,7 +36,7 @@ const REGISTERS: readonly (readonly [number, bigint])[] = [
   [0x410, 0x037fn], // FCW
 ];
 
-/** The VMSA page: the initial state of an application processor whose reset address is `apeip`. */
+/** The VMSA page with the initial state of an application processor whose reset address is `apeip`. */
 export function apVmsaPage(apeip: number, product: Product): Uint8Array {
   const page = new Uint8Array(4096);
   const view = new DataView(page.buffer);
@@ -47,10 +47,10 @@ export function apVmsaPage(apeip: number, product: Product): Uint8Array {
   return page;
 }
 
-/** The end of PAGE_INFO, after two digests: length 112, page type VMSA, the guest-physical address. */
+/** The end of PAGE_INFO after its two digests: length 112, page type VMSA, and the guest-physical address. */
 const PAGE_INFO_TAIL = Uint8Array.from([0x70, 0, 2, 0, 0, 0, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0, 0]);
 
-/** The measurements for 1 to 220 vCPUs. `seed` is the first of them; each further vCPU adds one `page`. */
+/** The measurements for 1 to 220 vCPUs. `seed` is for one vCPU, and each further vCPU adds one `page`. */
 export function measurements(seed: Uint8Array, page: Uint8Array): readonly Uint8Array[] {
   const pageHash = sha384(page);
   const all = [seed];
@@ -62,13 +62,13 @@ export function measurements(seed: Uint8Array, page: Uint8Array): readonly Uint8
   return all;
 }
 
-/** The measurements that the reference value accepts: for 1 to 220 vCPUs, or without APEIP only one. */
+/** The measurements that the reference value accepts: one without APEIP, else those for 1 to 220 vCPUs. */
 export const acceptedMeasurements = ({ trustedMeasurement, apeip, product }: SnpReferenceValues) =>
   apeip === undefined ? [trustedMeasurement] : measurements(trustedMeasurement, apVmsaPage(apeip, product));
 
 /**
- * Key recovery is Q = u1 G + u2 R with r = 2, s = 1, so u1 = -z/2 and u2 = 1/2 (mod the order). R may be
- * either of the two points with x = 2. HALF_R is half of one point; its negative is half of the other.
+ * Recovers the public key Q = u1 G + u2 R for r = 2 and s = 1, so u1 = -z/2 and u2 = 1/2 (mod the order). R
+ * is one of the two points with x = 2. HALF_R is half of one point, and -HALF_R is half of the other point.
  */
 const HALF_R = p384.Point.fromAffine({
   x: 0xfffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffeffffffff0000000000000000fffffffen,
@@ -77,7 +77,7 @@ const HALF_R = p384.Point.fromAffine({
 const ORDER = p384.Point.Fn.ORDER;
 const HALF = (ORDER + 1n) / 2n;
 
-/** The 96-byte ID block for a launch measurement of 48 bytes. */
+/** Builds the 96-byte ID block for a launch measurement of 48 bytes. */
 export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
   const block = new Uint8Array(96);
   const view = new DataView(block.buffer);
@@ -91,8 +91,8 @@ export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Arra
 }
 
 /**
- * Computes ID_KEY_DIGEST: SHA-384 over the ID_KEY blob of a public key. The constant signature is valid under
- * two keys, of which the one with the smaller x is used. Takes about 1 ms.
+ * Computes ID_KEY_DIGEST, the SHA-384 of the ID_KEY structure of a public key. The constant signature is
+ * valid for two public keys, and the key with the smaller x is used. The computation takes about 1 ms.
  */
 export function idKeyDigest(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
   const z = BigInt(`0x${hex(sha384(idBlock(measurement, guestPolicy)))}`);

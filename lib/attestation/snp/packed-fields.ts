@@ -1,12 +1,12 @@
 /**
- * Decodes the packed numbers of a report: CPUID bits, TCB versions, POLICY and PLATFORM_INFO
+ * Decodes the packed integers of an SEV-SNP report: CPUID bits, TCB versions, POLICY and PLATFORM_INFO
  * (docs/protocol/attestation.md 6.2, 6.3). To add a product, add its row in PRODUCTS, its roots in
- * roots/production.json, and the layout of its TCB and PLATFORM_INFO.
+ * roots/production.json, and the layout of its TCB version and PLATFORM_INFO.
  */
 
 /**
- * The accepted products of AMD (docs/protocol/attestation.md 6.2, 7, 19.4). Relatives, such as Bergamo, are
- * not accepted, because no root is pinned for them. `steppings` may follow `-B` in the product name of a
+ * The accepted AMD products (docs/protocol/attestation.md 6.2, 7, 19.4). Related products, such as Bergamo,
+ * are not accepted, because no root is pinned for them. `steppings` may follow `-B` in the product name of a
  * VCEK. `vcpuSignature` is CPUID(1).EAX in the VMSA of an application processor, for every stepping.
  */
 export const PRODUCTS = {
@@ -27,14 +27,14 @@ export function familyModelStepping(eax: number) {
   return { family: bits(20, 8) + bits(8, 4), model: (bits(16, 4) << 4) | bits(4, 4), stepping: bits(0, 4) };
 }
 
-/** The product with these CPUID(1).EAX bits, or undefined. The stepping does not matter. */
+/** Returns the product with the given CPUID(1).EAX, or undefined. The stepping is ignored. */
 export function productOf(eax: number): string | undefined {
   const { family, model } = familyModelStepping(eax);
   const known = Object.entries({ ...PRODUCTS, ...NOT_ACCEPTED });
   return known.find(([, row]) => row.family === family && row.model === model)?.[0];
 }
 
-/** The parts of a TCB version for Milan and Genoa, one byte each, the least significant byte first. */
+/** The parts of a TCB version for Milan and Genoa, one byte each, least significant byte first. */
 const TCB_PARTS = ['bootloader', 'tee', 'spl4', 'spl5', 'spl6', 'spl7', 'snp', 'microcode'] as const;
 
 /** The security patch level of each part of the TCB, 0 to 255. */
@@ -48,21 +48,21 @@ export function tcbParts(tcb: bigint): TcbParts {
 export const tcbValue = (parts: TcbParts): bigint =>
   TCB_PARTS.reduce((value, part, index) => value | (BigInt(parts[part]) << BigInt(8 * index)), 0n);
 
-/** Whether no part of `low` is above the same part of `high`. A part that `low` lacks counts as 0. */
+/** Whether no part of `low` is greater than the same part of `high`. A part missing in `low` counts as 0. */
 export const tcbAtMost = (low: Partial<TcbParts>, high: TcbParts): boolean =>
   TCB_PARTS.every((part) => (low[part] ?? 0) <= high[part]);
 
-/** The TCB as text: `bootloader 12, tee 0, snp 28, microcode 88`, and each spl part that is not zero. */
+/** The TCB version as text: `bootloader 12, tee 0, snp 28, microcode 88`, and each nonzero spl part. */
 export function tcbText(parts: Partial<TcbParts>): string {
   const shown = TCB_PARTS.filter((part) => !part.startsWith('spl') || (parts[part] ?? 0) !== 0);
   return shown.map((part) => `${part} ${parts[part] ?? 0}`).join(', ');
 }
 
-/** A bit of POLICY or PLATFORM_INFO, and the member of the manifest that governs this bit. */
+/** A bit of POLICY or PLATFORM_INFO, and the name of the manifest member for this bit. */
 export interface BitFlag {
   readonly bit: number;
   readonly name: string;
-  /** `forbidden`: the manifest must allow the bit. `required`: the bit must be set if the manifest asks. */
+  /** The manifest must allow a `forbidden` bit, and can demand a `required` bit. */
   readonly direction: 'forbidden' | 'required';
   readonly member: string;
 }
@@ -89,15 +89,15 @@ export const PLATFORM_INFO_FLAGS = [
   { bit: 7, name: 'TIO_EN', direction: 'forbidden', member: 'TIOEnabled' },
 ] as const satisfies readonly BitFlag[];
 
-/** Which flags the manifest allows or demands, under the names that they have in the manifest. */
+/** The flags that the manifest allows or demands, under their names in the manifest. */
 export type Flags<Table extends readonly BitFlag[]> = Readonly<Record<Table[number]['member'], boolean>>;
 /** ABIMajor and ABIMinor, one byte each, are the lowest ABI version that is accepted. */
 export type GuestPolicy = Flags<typeof POLICY_FLAGS> & Readonly<Record<'ABIMajor' | 'ABIMinor', number>>;
 
-/** Bit 17 of POLICY, which is reserved and always set. */
+/** Bit 17 of POLICY, which is reserved and must be 1. */
 export const POLICY_RESERVED_ONE = 1n << 17n;
 
-/** The value of GuestPolicy as it stands in the ID block, a u64. */
+/** The value of GuestPolicy as a u64, as encoded in the ID block. */
 export function guestPolicyValue(policy: GuestPolicy): bigint {
   const flags = POLICY_FLAGS.filter(({ member }) => policy[member]);
   const bits = flags.reduce((value, { bit }) => value | (1n << BigInt(bit)), POLICY_RESERVED_ONE);

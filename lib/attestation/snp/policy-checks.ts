@@ -1,7 +1,7 @@
 /**
- * Checks what was launched, and how, against one reference value of the manifest: product line, measurement,
- * ID key, guest policy, platform, firmware and chip (docs/protocol/attestation.md 8, 13.5). All checks
- * compare what the report says. None reads or fetches anything.
+ * Compares the launched guest with one reference value of the manifest: product line, measurement, ID key,
+ * guest policy, platform, firmware and chip (docs/protocol/attestation.md 8, 13.5). All checks compare values
+ * of the report, and no check reads or fetches anything.
  */
 import { constantTimeEqual } from '#crypto';
 import { finding, hex, notApplicable, oneOf, type Rows, row } from '../check.ts';
@@ -12,10 +12,10 @@ import type { SnpReport } from './report.ts';
 
 export interface PolicySubject {
   readonly report: SnpReport;
-  /** The stepping of the CPU, which the message may state beside the report. */
+  /** The stepping of the CPU, which the evidence message may state outside the report. */
   readonly machineStepping: number | undefined;
   readonly entry: SnpReferenceValues;
-  /** What the VCEK says, or undefined while no VCEK is known. The checks then assume that it will fit. */
+  /** The facts in the VCEK. If no VCEK is known yet, `signer` is undefined, and the checks assume a match. */
   readonly signer: { readonly product: packed.Product; readonly productName: string } | undefined;
   readonly coordinatorHashes: readonly Uint8Array[];
 }
@@ -25,7 +25,7 @@ const IMAGE_ID = `02${'00'.repeat(15)}`;
 
 const bits = (value: bigint): string => `0x${value.toString(16)}`;
 
-/** Makes one check for each flag, a bit of the report that the manifest allows or demands. */
+/** Makes one check for each flag, which is a bit of the report that the manifest allows or demands. */
 function flagRows(
   prefix: string,
   title: string,
@@ -47,7 +47,7 @@ function flagRows(
   });
 }
 
-/** Reports of version 2 name no product, so the VCEK decides about it. A stated stepping must match, too. */
+/** Judges the product of a version 2 report by its VCEK, and by the stepping if the message states one. */
 function judgeProductByVcek(productName: string | undefined, product: packed.Product, stepping?: number) {
   const all = packed.PRODUCTS[product].steppings.map((digit) => `${product}-B${digit}`);
   const expected = all.filter((name) => stepping === undefined || name === `${product}-B${stepping}`);

@@ -1,6 +1,6 @@
 /**
- * The SEV-SNP attestation report, versions 2 to 5 (docs/protocol/attestation.md 6.2), and the message that
- * carries its fields and certificates (6.1). One table describes both forms. Integers are little-endian.
+ * Reads the SEV-SNP report, versions 2 to 5 (docs/protocol/attestation.md 6.2), from the message with its
+ * fields and certificates (6.1). REPORT_LAYOUT describes message and report. Integers are little-endian.
  */
 import { malformed } from '../../crypto/der.ts';
 import * as protobuf from '../protobuf.ts';
@@ -10,7 +10,7 @@ export const SNP_REPORT_BYTES = 1184;
 /** The signature covers the first 0x2A0 bytes of the report. */
 export const SNP_SIGNED_BYTES = 0x2a0;
 
-/** CPUID(1).EAX is one number in the message, 0 in version 2, and three separate bytes in the report. */
+/** In the message, cpuid1EaxFms is one number (0 in version 2); in the report, it is three bytes. */
 export const REPORT_LAYOUT = {
   version: [1, 'u32', 0x000],
   guestSvn: [2, 'u32', 0x004],
@@ -42,12 +42,12 @@ export const REPORT_LAYOUT = {
   launchTcb: [27, 'u64', 0x1f0],
   launchMitVector: [30, 'u64', 0x1f8],
   currentMitVector: [31, 'u64', 0x200],
-  signature: [28, 512, 0x2a0], // R and S, 72 bytes little-endian each, then zeros
+  signature: [28, 512, 0x2a0], // The two 72-byte little-endian integers R and S, then zeros
 } as const;
 
 export type SnpReport = protobuf.MessageOf<typeof REPORT_LAYOUT>;
 
-/** The bytes of a report, reserved bytes 0. Throws evidence_malformed for CPUID bits that have no place. */
+/** The bytes of a report. Reserved bytes are 0. Throws evidence_malformed for CPUID bits without a place. */
 export function serializeReport(report: SnpReport): Uint8Array {
   const out = new Uint8Array(SNP_REPORT_BYTES);
   const { cpuid1EaxFms, ...fields } = REPORT_LAYOUT;
@@ -58,8 +58,8 @@ export function serializeReport(report: SnpReport): Uint8Array {
 }
 
 /**
- * The CPU's family, model and stepping, three bytes. Only these bytes are signed, so only one EAX value may
- * stand for them: reserved bits must be zero, and an extended family has the base family 15.
+ * Returns the CPU's family, model and stepping in three bytes. As only these bytes are signed, only one EAX
+ * value may give these: reserved bits must be zero, and an extended family needs the base family 15.
  */
 function cpuBytes(eax: number): readonly number[] {
   const { family, model, stepping } = familyModelStepping(eax);
@@ -71,23 +71,23 @@ function cpuBytes(eax: number): readonly number[] {
 
 export type SnpAttestation = Readonly<ReturnType<typeof decodeSnpAttestation>>;
 
-/** The key under which the extras of the certificate chain hold the CRL of the ARK, in DER. */
+/** The key of the ARK's certificate revocation list (in DER) in the extras of the certificate chain. */
 export const SNP_EXTRA_CRL = '00569ee4-e480-4fba-bbf4-45b629901180';
 
-/** Throws evidence_malformed for: no report, a wrong length, a too large number, a singular field twice. */
+/** Throws evidence_malformed for a missing report, a wrong length, a too large number or a repeated field. */
 export function decodeSnpAttestation(message: Uint8Array) {
   const fields = protobuf.readWireFields(message);
   const report = protobuf.messageField(fields, 1);
   if (report === undefined) throw malformed('the message holds no SEV-SNP report');
   const chain = protobuf.messageField(fields, 2) ?? new Map();
   const product = protobuf.messageField(fields, 3) ?? new Map();
-  // ASK, ARK, VLEK and product name are not used, but fields of a wrong type are refused.
+  // ASK, ARK, VLEK and product name are not used, but a wrong field type is still refused.
   for (const number of [2, 3, 6]) protobuf.bytesField(chain, number);
   protobuf.uintField(product, 1, 32);
   const stepping = protobuf.messageField(product, 3);
   return {
     report: protobuf.decode(REPORT_LAYOUT, report),
-    /** The VCEK, which is empty if the message has none. */
+    /** The VCEK, which is empty if the message contains no VCEK. */
     vcek: protobuf.bytesField(chain, 1),
     arkCrl: decodeExtras(chain).get(SNP_EXTRA_CRL),
     machineStepping: stepping && Number(protobuf.uintField(stepping, 1, 32)),

@@ -1,6 +1,6 @@
 /**
- * Checks who signed the report: that the report answers our nonce, that a VCEK signed it, and that AMD issued
- * this VCEK for this chip and TCB, under the pinned ARK and ASK (docs/protocol/attestation.md 3, 6.2, 7, 8).
+ * Checks the signer of the report: the report answers our nonce, a VCEK signed the report, and AMD issued the
+ * VCEK for the chip and TCB under the pinned ARK and ASK (docs/protocol/attestation.md 3, 6.2, 7, 8).
  */
 import { verifyEcdsa } from '../../crypto/signature.ts';
 import { finding, notApplicable, oneOf, type Rows, row } from '../check.ts';
@@ -10,10 +10,10 @@ import type { Roots, readVcekExtensions } from './endorsement.ts';
 import { tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from './report.ts';
 
-/** SIGNING_KEY is bits 4:2 of SIGNER_INFO. Bit 0: AUTHOR_KEY_EN; bit 1: MASK_CHIP_KEY; others: reserved. */
+/** SIGNING_KEY is bits 4:2 of SIGNER_INFO; bit 0 is AUTHOR_KEY_EN, bit 1 MASK_CHIP_KEY, others reserved. */
 const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
 
-/** Checks of the report's form. For a report of another form, the checks of other tables mean nothing. */
+/** Checks the form of the report. All other checks assume that the report has this form. */
 export const REPORT_ROWS: Rows<{ report: SnpReport; expectedData: Uint8Array }> = [
   row('snp.report_data', 'Report data', '3', {
     expected: 'the digest over nonce, own manifests and both CA certificates',
@@ -44,14 +44,14 @@ export const REPORT_ROWS: Rows<{ report: SnpReport; expectedData: Uint8Array }> 
 
 const AMD_NAME = ['C=US', 'L=Santa Clara', 'ST=CA', 'O=Advanced Micro Devices', 'OU=Engineering'];
 
-/** Whether the name has AMD's attributes, each once and in any order, and the common name `name`. */
+/** Whether the name has exactly AMD's attributes, in any order, and the common name `name`. */
 function isAmdName({ attributes }: x509.Certificate['subject'], name: string): boolean {
   const expected = [...AMD_NAME, `CN=${name}`];
   const found = attributes.map(({ type, value }) => `${type}=${value}`);
   return found.length === expected.length && expected.every((attribute) => found.includes(attribute));
 }
 
-/** Whether a pinned CA certificate has the form of AMD's: name, version, algorithms, key, CA flag. */
+/** Whether a pinned CA certificate has AMD's name, version, signature algorithm, key size and CA flag. */
 function isAmdCa(certificate: x509.Certificate, name: string): boolean {
   const { version, signatureAlgorithm, publicKey, subject, extensions } = certificate;
   const { basicConstraints, keyUsage } = x509.EXTENSION_OID;
@@ -70,7 +70,7 @@ export interface VcekSubject {
   readonly report: SnpReport;
   readonly roots: Roots;
   readonly vcek: x509.Certificate;
-  /** Where the VCEK was obtained, as text for a person. */
+  /** The source of the VCEK, as text for a person. */
   readonly origin: string;
   readonly extensions: ReturnType<typeof readVcekExtensions>;
   readonly now: Date;
@@ -148,13 +148,13 @@ export const SIGNER_ROWS: Rows<VcekSubject> = [
 ];
 
 /**
- * Converts a signature: R and S of 72 bytes each, little-endian, then zeros, become 48 + 48 bytes,
- * big-endian. Returns undefined if any byte beyond the low 48 bytes of R and S is not zero.
+ * Converts a signature from two 72-byte little-endian integers R and S to two 48-byte big-endian integers.
+ * Returns undefined if a byte beyond the low 48 bytes of R and S is not zero.
  */
 function rawSignature(field: Uint8Array): Uint8Array | undefined {
   const others = [...field.subarray(48, 72), ...field.subarray(120)];
   if (others.some((byte) => byte !== 0)) return undefined;
-  // `reverse` works in place, so it gets a copy: the message itself must not change.
+  // `reverse` changes its array, so it gets a copy, because the message must stay unchanged.
   const bigEndian = (at: number): Uint8Array => Uint8Array.from(field.subarray(at, at + 48)).reverse();
   return Uint8Array.of(...bigEndian(0), ...bigEndian(72));
 }

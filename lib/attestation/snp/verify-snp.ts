@@ -1,6 +1,6 @@
 /**
- * Verifies SEV-SNP evidence: who signed the report, what software it says is running, and what is revoked
- * (docs/protocol/attestation.md 7, 8).
+ * Verifies SEV-SNP evidence: the signer of the report, the software that the report describes, and the
+ * revocation of certificates (docs/protocol/attestation.md 7, 8).
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { Checks, firstFailure } from '../check.ts';
@@ -15,10 +15,10 @@ import { POLICY_ROWS, type PolicySubject } from './policy-checks.ts';
 import type { SnpAttestation, SnpReport } from './report.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
-/** `signer`: the checks of who signed the report. `later`: the checks after those of the document. */
+/** `signer`: the checks of the report's signer. `later`: the checks that follow the document's checks. */
 export const SNP_ROWS = { signer: [...REPORT_ROWS, ...SIGNER_ROWS], later: [...POLICY_ROWS, ...CRL_ROWS] };
 
-/** Returns whether all checks hold. Calls `documentHolds` in between, for the checks of the document. */
+/** Returns whether all checks hold. Calls `documentHolds` between signer checks and policy checks. */
 export async function verifySnp(
   checks: Checks,
   message: SnpAttestation,
@@ -36,8 +36,8 @@ export async function verifySnp(
   if (!(await checks.run(REPORT_ROWS, { report, expectedData }))) return false;
   const vcek = await checks.read('snp.vcek.available', async () => {
     if (embedded.length > 0) return readVcek(embedded);
-    // Nobody knows yet who signed the report. So all comparisons that need no certificate come first, with
-    // the product line of the manifest. If a comparison fails, AMD is not asked for a VCEK.
+    // The signer of the report is not known yet, so all comparisons that need no certificate come first, and
+    // use the product line of the manifest. If a comparison fails, no VCEK is requested from AMD.
     const compared = new Checks(POLICY_ROWS);
     const holds = await documentHolds(compared);
     const entry = await findEntry(compared, undefined);
@@ -46,7 +46,7 @@ export async function verifySnp(
       const why = `absent, and not asked for, because ${failed?.id} fails`;
       throw new PrivatemodeError('attestation_failed', why);
     }
-    readRoots(pinned, entry.product); // without pinned roots, AMD's response would not help
+    readRoots(pinned, entry.product); // without pinned roots, a VCEK from AMD could not be verified
     const fetched = await collateral.amdVcek(vcekQuery(report, entry.product));
     return asCollateral('the VCEK', () => readVcek(fetched));
   });
@@ -66,12 +66,12 @@ export async function verifySnp(
 }
 
 /**
- * Returns the product line to whose roots the chain must lead. This is the line that the issuer of the VCEK
- * names, if its roots are pinned. The sender of the evidence chose that name; only signatures prove it.
+ * Returns the product line to whose roots the certificate chain must lead. The line is taken from the issuer
+ * name of the VCEK if its roots are pinned. Only signatures prove the issuer name, which the sender chose.
  */
 function lineOf({ issuer }: Certificate, report: SnpReport, { snp }: TrustRoots): string {
   const named = commonName(issuer)?.replace(/^SEV-/, '') ?? 'a nameless issuer';
   if (Object.hasOwn(snp, named)) return named;
-  // The line is shown to people, so it must not be text that a stranger chose as the issuer's name.
+  // The result is shown to people, so it must not contain an issuer name that a stranger chose.
   return productOf(report.cpuid1EaxFms) ?? 'a product that AMD has not named here';
 }

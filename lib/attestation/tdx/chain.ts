@@ -1,7 +1,7 @@
 /**
- * Intel's certificate chains, whether they lead to the pinned root (docs/protocol/attestation.md 10, RFC 5280
- * 6.1), and Intel's extension of a PCK certificate. Each function `…Defects` returns a list with a text for
- * each defect, and false for each test that finds none.
+ * Checks whether Intel's certificate chains lead to the pinned root (docs/protocol/attestation.md 10, RFC
+ * 5280 6.1), and reads Intel's extension of a PCK certificate. Each function `…Defects` returns a list that
+ * has a text for each defect and false for each test that passed.
  */
 import * as der from '../../crypto/der.ts';
 import { malformed } from '../../crypto/der.ts';
@@ -18,17 +18,17 @@ const SIGNER_CHAIN = ['Intel SGX TCB Signing', 'Intel SGX Root CA'];
 
 export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
 const HANDLED_CRITICAL = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage, SGX_EXTENSION_OID];
-/** A limit in bytes. Real chains have under 4 KB. */
+/** The size limit in bytes of a certificate chain. Real chains have under 4 KB. */
 const MAX_CHAIN_BYTES = 32 * 1024;
 const AFTER_LAST_BLOCK = /-----END CERTIFICATE-----(?:\r?\n)?\0?$/;
 
 type PckChain = readonly [leaf: Certificate, platformCa: Certificate, root: Certificate];
 type SignerChain = readonly [signer: Certificate, root: Certificate];
 
-/** Reads the certificate chain of a signer of collateral, and nothing else. Throws evidence_malformed. */
+/** Reads the certificate chain of the signer of collateral. Throws evidence_malformed for other text. */
 export const readSignerChain = (pem: string) => readChain(pem, SIGNER_CHAIN) as SignerChain;
 
-/** Reads the chain of a PCK certificate, which one NUL byte may follow. Throws evidence_malformed. */
+/** Reads the chain of a PCK certificate, which a NUL byte may follow. Throws evidence_malformed. */
 export function readPckChain(pem: Uint8Array) {
   const text = Buffer.from(pem).toString('latin1');
   if (!AFTER_LAST_BLOCK.test(text)) throw malformed('something follows the PCK certificate chain');
@@ -42,7 +42,7 @@ function readChain(text: string, names: readonly string[]): readonly Certificate
   throw malformed(`a chain of ${chain.length} certificates instead of ${names.length}`);
 }
 
-/** The one trust anchor for TDX. Throws attestation_failed if no root is pinned. */
+/** Reads the only trust anchor for TDX. Throws attestation_failed if no root for TDX is pinned. */
 export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
   if (tdx !== undefined) return x509.certificateIn(tdx.root);
   throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted');
@@ -50,13 +50,13 @@ export function readPinnedRoot({ tdx }: TrustRoots): Certificate {
 
 type Defect = string | false;
 
-/** Passes with the text `held` if there are no defects. Otherwise fails, and names all defects. */
+/** Returns a finding that passes with the text `held` if there is no defect, or else names all defects. */
 export function noDefects(defects: readonly Defect[], held: string): Finding {
   const found = defects.filter((defect) => defect !== false);
   return finding(found.length === 0, found.join('; ') || held);
 }
 
-/** Expects X.509 v3, ECDSA P-256 with SHA-256, the right names, and no unknown critical extension. */
+/** Expects X.509 v3, ECDSA P-256 with SHA-256, the given names, and no unknown critical extension. */
 const profileDefects = (chain: readonly Certificate[], names: readonly string[]): readonly Defect[] =>
   chain.flatMap(({ version, signatureAlgorithm, publicKey, subject, extensions }, place) => {
     const name = names[place] ?? 'a certificate too many';
@@ -71,21 +71,21 @@ const profileDefects = (chain: readonly Certificate[], names: readonly string[])
   });
 
 /**
- * Expects that each certificate was issued by the next one, and the last one by the pinned root. The last
- * certificate needs the name and key of the pinned root, but may differ otherwise, because Intel reissued its
- * root.
+ * Expects that each certificate was issued by the next certificate, and the last one by the pinned root. The
+ * last certificate must have the subject name and key of the pinned root, but may differ otherwise, because
+ * Intel reissued its root certificate.
  */
 async function pathDefects(chain: readonly Certificate[], pinned: Certificate): Promise<readonly Defect[]> {
   const root = chain.at(-1);
   const same =
     root && x509.sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
-  // `below` counts the CAs between an issuer and the leaf; a root does not count itself (RFC 5280 4.2.1.9).
+  // `below` counts the CAs between issuer and leaf. A root does not count itself (RFC 5280 4.2.1.9).
   const below = (place: number): number => Math.min(place, chain.length - 2);
   const links = chain.map((child, place) => linkDefects(child, chain[place + 1] ?? pinned, below(place)));
   return [!same && 'the root is not the trusted one', ...(await Promise.all(links)).flat()];
 }
 
-/** Expects that `issuer` issued `child`, and is a CA that may have `below` further CAs under itself. */
+/** Expects that `issuer` issued `child` and is a CA that may have at least `below` CAs under it. */
 async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<Defect[]> {
   const { outcome, found } = await issuedBy(child, issuer);
   const mayIssue =
@@ -94,7 +94,7 @@ async function linkDefects(child: Certificate, issuer: Certificate, below: numbe
   return [outcome === 'fail' && `${name}: ${found}`, !mayIssue && `${name}: its issuer may not sign it`];
 }
 
-/** Passes if Intel's signer of collateral is under the pinned root, and both certificates are valid now. */
+/** Passes if the chain of Intel's signing certificate leads to the pinned root and is valid now. */
 export async function judgeSigner(chain: SignerChain, { pinned, now }: ChainSubject): Promise<Finding> {
   const defects = [...profileDefects(chain, SIGNER_CHAIN), ...(await pathDefects(chain, pinned))];
   const issued = noDefects(defects, x509.nameText(chain[0].subject));
@@ -104,7 +104,7 @@ export async function judgeSigner(chain: SignerChain, { pinned, now }: ChainSubj
 
 export interface ChainSubject {
   readonly chain: PckChain;
-  /** The trusted root of Intel. */
+  /** The pinned root certificate of Intel. */
   readonly pinned: Certificate;
   readonly now: Date;
 }
@@ -132,8 +132,8 @@ export const CHAIN_ROWS: Rows<ChainSubject> = [
 export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
 
 /**
- * Reads Intel's extension of a PCK certificate, as the platform CA writes it. Each part must be there once,
- * with its length, and no other part. Only configuration flags may be absent. Throws evidence_malformed.
+ * Reads Intel's extension of a PCK certificate. The extension must have each part once, with its fixed
+ * length, and no other part. Only configuration flags may be absent. Throws evidence_malformed.
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);
@@ -148,7 +148,7 @@ export function readSgxExtension(value: Uint8Array | undefined) {
     pceId: octets(pceId, 2, 'PCE-ID'),
     /** The platform model for which Intel issues TCB info. */
     fmspc: octets(fmspc, 6, 'FMSPC'),
-    /** The type of SGX: 0 standard, 1 scalable, 2 scalable with integrity. */
+    /** The SGX type: 0 is standard, 1 is scalable, and 2 is scalable with integrity. */
     sgxType: der.readSmallInteger(der.expectTag(sgxType), 2, der.TAG.enumerated),
     /** The id of the platform instance. */
     piid: octets(piid, 16, 'PIID'),
@@ -167,7 +167,7 @@ function octets(element: der.Der | undefined, length: number, name: string): Uin
 
 /**
  * Reads a SEQUENCE of (OID, value) pairs in any order. Returns the values of the OIDs `prefix`.1 to
- * `prefix`.`count`, with undefined for an absent OID. Refuses any other OID, and an OID that appears twice.
+ * `prefix`.`count`, with undefined for an absent OID. Refuses any other OID and any repeated OID.
  */
 function readParts(element: der.Der, prefix: string, count: number): readonly (der.Der | undefined)[] {
   const known = Array.from({ length: count }, (_, i) => `${prefix}.${i + 1}`);

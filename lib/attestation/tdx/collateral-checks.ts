@@ -1,6 +1,6 @@
 /**
- * Checks Intel's collateral: whether it may be believed, what it revokes, and whether platform, TDX module
- * and quoting enclave are genuine and up to date (docs/protocol/attestation.md 10, 13.3, 13.4).
+ * Checks Intel's collateral: its signatures, its revocations, and whether the platform, the TDX module and
+ * the quoting enclave are genuine and up to date (docs/protocol/attestation.md 10, 13.3, 13.4).
  */
 import { type Checks, type Finding, finding, hex, notApplicable, oneOf, type Rows, row } from '../check.ts';
 import { asCollateral, currentList, howObtained, obtained, readFetchedList } from '../collateral.ts';
@@ -13,12 +13,12 @@ import type { TdQuoteBody } from './quote.ts';
 import { signatureFinding } from './quote-checks.ts';
 import * as documents from './tcb-info.ts';
 
-/** Evidence with a known signer, a reference value, and TCB info or QE identity, which Intel signs. */
+/** Evidence with a known signer, a reference value, and TCB info or QE identity signed by Intel. */
 export interface DocumentSubject<T = documents.TcbInfo | documents.QeIdentity> extends EntrySubject {
   readonly document: documents.SignedDocument<T>;
 }
 
-/** The checks that TCB info and QE identity have in common. */
+/** Makes the checks that are the same for TCB info and for QE identity. */
 const documentRows = (prefix: string, name: string, id: string, version: number): Rows<DocumentSubject> => [
   row(`${prefix}.format`, `${name} was fetched and can be read`, '10', {
     expected: 'a signed JSON body of the known form, and its issuer chain',
@@ -57,11 +57,11 @@ const documentRows = (prefix: string, name: string, id: string, version: number)
 
 const UP_TO_DATE = 'UpToDate';
 
-/** Accepts only `UpToDate`. A level such as `SWHardeningNeeded` asks for work that nobody can verify. */
+/** Accepts only the status `UpToDate`. A status like `SWHardeningNeeded` asks for work nobody can verify. */
 const judgeLevel = (level: { readonly status: string } | undefined): Finding =>
   finding(level?.status === UP_TO_DATE, level?.status ?? 'no level is reached');
 
-/** Compares the bits under the mask. Fails unless value, expected bits and mask have the same length. */
+/** Compares the masked bits. Fails unless the value, the expected bits and the mask have the same length. */
 export function underMask(found: Uint8Array, expected: documents.QeIdentity['miscSelect']): Finding {
   const { attributes, attributesMask: mask } = expected;
   const sameLength = found.length === mask.length && found.length === attributes.length;
@@ -69,7 +69,7 @@ export function underMask(found: Uint8Array, expected: documents.QeIdentity['mis
   return finding(holds, hex(found), `${hex(attributes)} under ${hex(mask)}`);
 }
 
-/** Judges by the module identity of major version TEE_TCB_SVN[1]. Version 0 has no identity of its own. */
+/** Judges a TDX module by the identity for its major version TEE_TCB_SVN[1]. Version 0 has no identity. */
 const byModuleVersion =
   (judge: (identity: documents.TcbInfo['moduleIdentities'][number], body: TdQuoteBody) => Finding) =>
   ({ body, document }: DocumentSubject<documents.TcbInfo>): Finding => {
@@ -150,14 +150,14 @@ const QE_ROWS: Rows<DocumentSubject<documents.QeIdentity>> = [
 
 export interface ListSubject {
   readonly list: ReturnType<typeof readFetchedList>;
-  /** The certificate whose key must have signed the list. */
+  /** The certificate whose key must have signed the certificate revocation list. */
   readonly issuer: Certificate;
-  /** The certificates that must not be on the list. */
+  /** The certificates that must not be on the certificate revocation list. */
   readonly issued: readonly Certificate[];
   readonly now: Date;
 }
 
-/** The checks that both revocation lists have in common. */
+/** Makes the checks that are the same for both certificate revocation lists. */
 const listRows = (prefix: string, name: string): Rows<ListSubject> => [
   row(`${prefix}.format`, `${name} was fetched and can be read`, '10', {
     expected: 'a DER revocation list',
@@ -178,7 +178,7 @@ const listRows = (prefix: string, name: string): Rows<ListSubject> => [
   }),
 ];
 
-/** Checks that none of the certificates is on the revocation list. */
+/** Checks that none of the `issued` certificates is on the certificate revocation list. */
 const notRevoked = (id: string, who: string) =>
   row<ListSubject>(`tdx.revocation.${id}`, `${who} not revoked`, '10', {
     expected: 'serial number not in the revocation list',
@@ -207,7 +207,7 @@ export async function judgeCollateral(checks: Checks, subject: EntrySubject): Pr
   const { sgx, entry, chain, pinned, now, collateral } = subject;
   const [pck, platformCa] = chain;
   const { minTcbEvaluationDataNumber: evaluationDataNumber } = entry;
-  // Without a number, Intel serves its default set of collateral.
+  // Without an evaluation data number, Intel serves its default set of collateral.
   const query = evaluationDataNumber > 0 ? { evaluationDataNumber } : {};
   const [tcbInfo, qeIdentity, pckCrl] = await Promise.all([
     checks.read('tdx.tcb_info.format', () =>
@@ -218,7 +218,7 @@ export async function judgeCollateral(checks: Checks, subject: EntrySubject): Pr
     ),
     checks.read('tdx.pck_crl.format', () => collateral.intelPckCrl().then(readFetchedList)),
   ]);
-  // The root certificate names the address of its list, so the list is fetched only under a trusted root.
+  // The root certificate names the URL of its CRL, so the CRL is fetched only if the root is trusted.
   const isTrusted = qeIdentity && (await judgeSigner(qeIdentity.chain, subject)).outcome === 'pass';
   const rootCrl =
     isTrusted &&

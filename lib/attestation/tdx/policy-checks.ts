@@ -1,6 +1,6 @@
 /**
- * Checks whether the trust domain is the one that a reference value of the manifest describes, as quote and
- * PCK certificate say (docs/protocol/attestation.md 11, 19.10, 19.12). Nothing is read or fetched here.
+ * Checks whether the trust domain matches a reference value of the manifest, by the data in the quote and the
+ * PCK certificate (docs/protocol/attestation.md 11, 19.10, 19.12). No check in this file fetches data.
  */
 import { type Finding, finding, hex, notApplicable, oneOf, type Rows, row } from '../check.ts';
 import type { TdxReferenceValues } from '../manifest.ts';
@@ -10,18 +10,18 @@ export interface EntrySubject extends SignerSubject {
   readonly entry: TdxReferenceValues;
 }
 
-/** Only bit 28, SEPT_VE_DISABLE, is set, whatever the manifest says, so no domain under debug passes. */
+/** Whatever the manifest says, only bit 28 (SEPT_VE_DISABLE) is set, so no domain under debug passes. */
 const TD_ATTRIBUTES = Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0);
-/** CET_U and CET_S may differ from the manifest, because newer VMMs pass on the host's bits (19.10). */
+/** CET_U and CET_S may differ from the manifest, because newer VMMs pass on the host's values (19.10). */
 const XFAM_IGNORED = 0x1800n;
-/** The bits of x87 and SSE. */
+/** The bits of XFAM for x87 and SSE, which must always be set. */
 const XFAM_ALWAYS_SET = 0x3n;
 const XFAM_MAY_BE_SET = 0x6dbe7n;
 
 const u64 = (bytes: Uint8Array): bigint =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getBigUint64(0, true);
 const NOT_ASKED_FOR = notApplicable('the manifest does not ask for it');
-/** Passes only if the PCK certificate states that the flag is off. */
+/** Returns a finding that passes only if the PCK certificate states that the flag is off. */
 const mustBeOff = (flag: boolean | undefined): Finding => finding(flag === false, `${flag ?? 'not stated'}`);
 
 const measurement = (member: 'mrSeam' | 'mrTd', what: string) =>
@@ -30,7 +30,7 @@ const measurement = (member: 'mrSeam' | 'mrTd', what: string) =>
     judge: ({ body, entry }) => oneOf(body[member], [entry[member]]),
   });
 
-/** Checks a run-time measurement. For RTMR0, the manifest may list further allowed values. */
+/** Checks a run-time measurement. For RTMR0, the manifest may allow several values. */
 const rtmr = (i: 0 | 1 | 2 | 3, section: string) =>
   row<EntrySubject>(`tdx.policy.rtmr${i}`, `Run-time measurement ${i} is the expected one`, section, {
     expected: 'the value of the manifest',

@@ -1,6 +1,6 @@
 /**
- * Checks who signed the quote: that the quote answers our nonce, its form, the chain of its PCK certificate,
- * and its signatures (docs/protocol/attestation.md 3, 10).
+ * Checks the TDX quote: its answer to our nonce, its form, the certificate chain of its PCK certificate, and
+ * its signatures (docs/protocol/attestation.md 3, 10).
  */
 import { sha256 } from '#crypto';
 import { type PublicKey, publicKeyFromPoint, verifyEcdsa } from '../../crypto/signature.ts';
@@ -13,14 +13,14 @@ import { QE_REPORT_BYTES, QUOTE_TYPES, qeReportBytes, type quoteParts, signedQuo
 const PCK_EXTENSIONS = 6;
 const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607';
 
-/** The subject of the checks. The subjects of later stages add what earlier stages have read. */
+/** The data that the first checks judge. Later checks also judge data that earlier checks have read. */
 export interface QuoteSubject extends EvidenceContext, ReturnType<typeof quoteParts> {}
 
-/** Returns a defect if a value that the quote states about itself is not the actual one. */
+/** Returns a defect if a type or a length that the quote states differs from the actual one. */
 const untrue = (what: string, stated: number, actual: number) =>
   stated !== actual && `${what}: ${stated} stated instead of ${actual}`;
 
-/** Checks of the quote's form. For a quote of another form, the checks of later stages mean nothing. */
+/** Checks the form of the quote. All later checks assume that the quote has this form. */
 export const FORM_ROWS: Rows<QuoteSubject> = [
   row('tdx.policy.report_data', 'The evidence answers our nonce and binds the CA certificates', '3', {
     expected: 'the digest over nonce, own manifests and both CA certificates, then 32 zero bytes',
@@ -64,11 +64,11 @@ export interface SignerSubject extends QuoteSubject, ChainSubject {
   readonly sgx: SgxExtension;
 }
 
-/** Judges an ECDSA P-256 signature, r || s of 64 bytes, over the SHA-256 of `data`. */
+/** Judges an ECDSA P-256 signature, r || s in 64 bytes, over the SHA-256 of `data`. */
 export const signatureFinding = async (key: PublicKey, data: Uint8Array, signature: Uint8Array) =>
   verified(await verifyEcdsa({ key, hash: 'sha256', encoding: 'raw', data, signature }));
 
-/** These checks run after CHAIN_ROWS, so Intel has issued the PCK certificate that they read. */
+/** Checks that run after CHAIN_ROWS, so that Intel is known to have issued the PCK certificate. */
 export const SIGNATURE_ROWS: Rows<SignerSubject> = [
   row('tdx.pck.extensions', 'The PCK certificate describes its platform', '10', {
     expected: `${PCK_EXTENSIONS} extensions, ${SGX_EXTENSION_OID} complete`,

@@ -1,11 +1,11 @@
 /**
- * A TDX quote of version 4, in the protobuf message that carries it (docs/protocol/attestation.md 9.1). The
- * signatures cover its binary form (9.2), with little-endian integers. Tables give both forms and the types.
+ * Reads a TDX quote of version 4 from its protobuf message (docs/protocol/attestation.md 9.1). The signatures
+ * cover the binary form of the quote (9.2), which has little-endian integers.
  */
 import { malformed } from '../../crypto/der.ts';
 import * as protobuf from '../protobuf.ts';
 
-// Each of the next three tables lists its fields in the order of the binary form.
+// Each of the three tables HEADER, TD_QUOTE_BODY and ENCLAVE_REPORT lists fields in binary order.
 const HEADER = {
   version: [1, 'u16'],
   attestationKeyType: [2, 'u16'],
@@ -76,7 +76,7 @@ export type QuoteV4 = protobuf.MessageOf<typeof QUOTE_V4>;
 export type TdQuoteBody = protobuf.MessageOf<typeof TD_QUOTE_BODY>;
 export type EnclaveReport = protobuf.MessageOf<typeof ENCLAVE_REPORT>;
 
-/** Key type 2 is ECDSA P-256. Certification data of type 6 is a QE report with a PCK chain (type 5) in it. */
+/** Key type 2 is ECDSA P-256. Certification data of type 6 holds a QE report and a PCK chain (type 5). */
 export const QUOTE_TYPES = { version: 4, attestationKey: 2, tee: 0x81, certification: 6, pck: 5 } as const;
 export const QE_REPORT_BYTES = 384;
 
@@ -84,15 +84,15 @@ export const QE_REPORT_BYTES = 384;
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 /**
- * Throws evidence_malformed for: more than 1 MiB; another number or length of fields than listed; a missing
- * sub-message; a number too large for its place in the binary form; a singular field that appears twice.
+ * Throws evidence_malformed for more than 1 MiB, a missing sub-message, a repeated field, a wrong number of
+ * RTMRs, a byte string of the wrong length, or a number too large for the binary form.
  */
 export function decodeQuoteV4(bytes: Uint8Array): QuoteV4 {
   if (bytes.length > MAX_MESSAGE_BYTES) throw malformed('the TDX message is too large');
   return protobuf.decode(QUOTE_V4, protobuf.readWireFields(bytes));
 }
 
-/** Names the parts of a quote. In `qe`, quoting enclave and PCK key vouch for the attestation key. */
+/** Names the parts of a quote. `qe` holds the data by which the PCK key certifies the attestation key. */
 export const quoteParts = (quote: QuoteV4) => ({
   quote,
   header: quote.header,
@@ -100,11 +100,11 @@ export const quoteParts = (quote: QuoteV4) => ({
   qe: quote.signedData.certificationData.qeReportCertificationData,
 });
 
-/** The bytes that the attestation key signs: header (48 bytes) and TD body (584 bytes). */
+/** The bytes that the attestation key signs: the header (48 bytes) and the TD body (584 bytes). */
 export const signedQuoteBytes = (quote: Pick<QuoteV4, 'header' | 'tdQuoteBody'>): Uint8Array =>
   Buffer.concat([write(HEADER, quote.header), write(TD_QUOTE_BODY, quote.tdQuoteBody)]);
 
-/** The bytes that the PCK key signs: the SGX report body of the quoting enclave, 384 bytes. */
+/** The bytes that the PCK key signs: the 384-byte SGX report body of the quoting enclave. */
 export const qeReportBytes = (report: EnclaveReport): Uint8Array => write(ENCLAVE_REPORT, report);
 
 const write = <S extends protobuf.Schema>(schema: S, values: protobuf.MessageOf<S>): Uint8Array =>

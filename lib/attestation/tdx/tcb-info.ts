@@ -1,6 +1,6 @@
 /**
- * Intel's TCB info and QE identity: signed JSON bodies that say which versions of platform, TDX module and
- * quoting enclave are up to date (docs/protocol/attestation.md 10). All readers throw collateral_unavailable.
+ * Reads Intel's TCB info and QE identity: signed JSON with the TCB levels of platforms, TDX modules and
+ * quoting enclaves (docs/protocol/attestation.md 10). Every reader throws collateral_unavailable.
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { pathText } from '../../strict-json.ts';
@@ -25,13 +25,13 @@ function documentReader<T>(name: string, read: (content: JsonMembers) => T) {
   };
 }
 
-/** Real bodies have 1 to 10 KB and are nested seven levels deep. */
+/** The size limit of a JSON body. Real bodies have 1 to 10 KB and seven nesting levels. */
 const MAX_BODY_CHARACTERS = 64 * 1024;
 const LIMITS = { depth: 16, values: MAX_BODY_CHARACTERS };
 
 /**
- * Reads a body `{"<name>": {…}, "signature": "<hex>"}`. The signature covers the bytes of the value as
- * received, so these bytes are cut out of the text and never serialized again.
+ * Reads a JSON body `{"<name>": {…}, "signature": "<hex>"}`. The signature covers the exact bytes of the
+ * value, so these bytes are cut out of the received text and never serialized again.
  */
 export function readSignedJson(body: string, name: string) {
   if (body.length > MAX_BODY_CHARACTERS) throw unusable('the body is too large');
@@ -40,7 +40,7 @@ export function readSignedJson(body: string, name: string) {
   return {
     /** The bytes that the signature covers. */
     signed: new TextEncoder().encode(content.members.source),
-    /** The signature, r || s, 64 bytes. */
+    /** The signature as r || s in 64 bytes. */
     signature: members.get('signature', hex(64)),
     content,
   };
@@ -74,7 +74,7 @@ export function readTcbInfo(info: JsonMembers) {
 export function readQeIdentity(identity: JsonMembers) {
   return {
     ...readIssue(identity),
-    /** MISCSELECT and its mask, little-endian, as in the enclave report. */
+    /** MISCSELECT and its mask, in the little-endian byte order of the enclave report. */
     miscSelect: {
       attributes: identity.get('miscselect', hex(4)),
       attributesMask: identity.get('miscselectMask', hex(4)),
@@ -85,7 +85,7 @@ export function readQeIdentity(identity: JsonMembers) {
   };
 }
 
-/** Reads what TCB info and QE identity state about themselves: kind, version and dates. */
+/** Reads the kind, the version and the dates that TCB info and QE identity state. */
 function readIssue(document: JsonMembers) {
   return {
     id: document.get('id', TEXT),
@@ -96,7 +96,7 @@ function readIssue(document: JsonMembers) {
   };
 }
 
-/** Reads who signed a module or an enclave, and its attributes under a mask. Lengths are in bytes. */
+/** Reads the signer and the masked attributes of a module or an enclave. Lengths are in bytes. */
 function readSigner(signed: JsonMembers, signerLength: number, attributesLength: number) {
   return {
     mrSigner: signed.get('mrsigner', hex(signerLength)),
@@ -105,7 +105,7 @@ function readSigner(signed: JsonMembers, signerLength: number, attributesLength:
   };
 }
 
-/** Reads the TCB levels, at least one, best first: the versions that a level demands, and its status. */
+/** Reads at least one TCB level, best level first: the versions that a level requires, and its status. */
 function readLevels<T extends object>(owner: JsonMembers, readVersions: (tcb: JsonMembers) => T) {
   const levels = owner.objects('tcbLevels').map((level) => ({
     ...readVersions(level.object('tcb')),
@@ -124,8 +124,8 @@ function readComponents(tcb: JsonMembers, name: string): readonly number[] {
 }
 
 /**
- * Returns the first level that a platform reaches in all components. Of `teeTcbSvn`, from the quote, [0] is
- * the minor and [1] the major version of the TDX module; from 1.0 on, the module identity covers both.
+ * Returns the first TCB level that a platform reaches in all components. `teeTcbSvn` holds the minor [0] and
+ * major [1] version of the TDX module; from version 1.0 on, the module identity covers these two bytes.
  */
 export function platformLevel(
   { levels }: TcbInfo,
@@ -143,6 +143,6 @@ export function platformLevel(
   );
 }
 
-/** Returns the first level whose security version is reached, or undefined if none is reached. */
+/** Returns the first TCB level whose security version is at most `isvSvn`, or undefined. */
 export const svnLevel = (levels: QeIdentity['levels'], isvSvn: number) =>
   levels.find((level) => level.isvSvn <= isvSvn);

@@ -1,6 +1,6 @@
 /**
- * Verifies Intel TDX evidence: who signed the quote, what software it says is running, and what Intel's
- * collateral says about the platform (docs/protocol/attestation.md 9 to 11, 13, 19.10).
+ * Verifies Intel TDX evidence: the signer of the quote, the software that the quote describes, and Intel's
+ * collateral for the platform (docs/protocol/attestation.md 9 to 11, 13, 19.10).
  */
 import type { Checks } from '../check.ts';
 import type { EvidenceContext } from '../collateral.ts';
@@ -11,16 +11,16 @@ import { POLICY_ROWS } from './policy-checks.ts';
 import { type QuoteV4, quoteParts } from './quote.ts';
 import { FORM_ROWS, SIGNATURE_ROWS } from './quote-checks.ts';
 
-/** `signer`: the checks of who signed the quote. `later`: the checks after those of the document. */
+/** `signer`: the checks of the quote's signer. `later`: the checks that follow the document's checks. */
 export const TDX_ROWS = {
   signer: [...FORM_ROWS, ...CHAIN_ROWS, ...SIGNATURE_ROWS],
   later: [...POLICY_ROWS, ...COLLATERAL_ROWS],
 };
 
 /**
- * Returns whether all checks hold. One reference value must satisfy all checks of software and platform.
- * Calls `documentHolds` in between, for the checks of the document. Fetches nothing before it is known that
- * an enclave under the pinned root signed the quote.
+ * Returns whether all checks hold. A single reference value must satisfy all checks of the software and the
+ * platform. Calls `documentHolds` between the signer checks and the policy checks. No collateral is fetched
+ * before the checks have shown that an enclave under the pinned root signed the quote.
  */
 export async function verifyTdx(
   checks: Checks,
