@@ -12,7 +12,7 @@ export interface InferenceSecret {
 /** Makes the message of a long plaintext in three parts of ASCII: `head`, what `update` writes, `final`. */
 export type MessageSealer = ReturnType<typeof sealerOf>;
 
-/** `id:nonce:` of a message. The values are not checked, but a JSON string must hold them without escapes. */
+/** The start of a message. Its values are not checked, but a JSON string must hold them without escapes. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
@@ -26,14 +26,14 @@ export const notAuthentic = (message: string) => new PrivatemodeError('response_
  * tests: a nonce and ivs of 12 bytes, and the start of both counters.
  */
 export class RequestCipher {
-  /** Whether a response message has come, even one that does not open. Other text does not count as one. */
+  /** Whether an encrypted message has arrived, even one that fails to decrypt. Other text does not count. */
   hasReceived = false;
   readonly #key: SecretKey;
   readonly #ivs: (() => Uint8Array) | undefined;
   readonly #prefix: string;
   readonly #first: number;
   readonly #aad = Buffer.alloc(IV_BYTES + 4); // the nonce, as long as an iv, and a message number
-  readonly #sentIvs: string[] = []; // ivs in hex; a gateway could send our own messages back as a response
+  readonly #sentIvs: string[] = []; // hex ivs: a gateway could send our own messages back as a response
   #received = 0;
   #failure: unknown;
   #head: string; // `id:nonce:` of the last message, which most messages of a response share
