@@ -51,7 +51,7 @@ export function respondWhole(exchange: Exchange, { status, headers, body }: Whol
   req.on('data', discard).once('end', end).resume();
 }
 
-/** Whether a body has yet to arrive. `complete` is no test: without a body it is false at first, too. */
+/** Whether a body has yet to arrive. `complete` cannot tell: it is false at first without a body, too. */
 export function isArriving(req: IncomingMessage): boolean {
   if (req.complete || req.destroyed) return false;
   const { 'content-length': length, 'transfer-encoding': encoding } = req.headers;
