@@ -46,7 +46,7 @@ export async function run(
     } else portClosing.abort();
     stopping = true;
   };
-  // The system also sends SIGHUP when a terminal closes. The proxy then stops: nobody would see it any more.
+  // The system also sends SIGHUP when a terminal closes. Then the proxy stops, as nobody would see it.
   const onTerminal = isatty(process.stderr.fd);
   const hangUp = (): void => {
     if (!onTerminal || isatty(process.stderr.fd)) proxy?.reload();
@@ -82,7 +82,7 @@ export async function run(
   await ended;
   log.info('Shutting down server');
   proxy.announceStop();
-  // A socket of systemd stays open for the next process, so it needs no delay.
+  // A socket of systemd stays open for the next process, so the shutdown needs no delay.
   const hasDelay = fatal === undefined && inheritedSocket(process.env) === undefined;
   const delay = hasDelay ? config.shutdownDelay : 0;
   const managerTold = manager.stopping(delay + config.shutdownGrace);
@@ -101,7 +101,7 @@ export async function run(
 }
 
 /**
- * Ends the process at once, by sending it the signal; running responses are cut off. process.exit() alone
+ * Ends the process at once, by sending it the signal, which cuts off running responses. process.exit() alone
  * would wait for a disk that does not answer (docs/architecture.md H42).
  */
 function endNow(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL', log: Logger, why: string): never {

@@ -1,6 +1,6 @@
 /**
- * The command line of `verify`: the flags (those of the proxy and its own), the request they describe, and
- * the help text.
+ * The command line of `verify`: the flags (those of the proxy and its own), the request that the flags
+ * describe, and the help text.
  */
 import { NONCE_BYTES } from '../attestation/document-checks.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
