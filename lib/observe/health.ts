@@ -22,7 +22,7 @@ export interface Readiness extends Standing {
   readonly notServing?: string | false | undefined;
 }
 
-/** Whether a probe also asks if requests get through to the service: by `/readyz?serving`. */
+/** Whether a probe asks, by `/readyz?serving`, if requests get through to the service. */
 export const asksServing = (target = ''): boolean =>
   new URLSearchParams(target.split('?', 2)[1]).has('serving');
 
@@ -35,7 +35,7 @@ export function readyzResponse(asked: Readiness): HealthResponse {
   const { state, ready, awaitsKey, error, isServed = true, notServing } = asked;
   const refuse = (code: string, reason: string) => ({
     status: 503,
-    // No Retry-After from a proxy that was told to stop: it will not be ready again.
+    // A proxy that was told to stop sends no Retry-After, because it will not be ready again.
     headers: { ...TEXT, ...(state === 'ended' ? END : AGAIN), 'privatemode-proxy-error': code },
     body: `${state}: ${reason}\n`,
   });

@@ -20,11 +20,11 @@ export interface Logger extends Readonly<Record<Level, LogMethod>> {
 export interface LogOutput {
   write(line: string): unknown;
   readonly isTTY?: boolean | undefined;
-  /** Bytes that the reader of this output has not taken yet; absent for an output that holds none back. */
+  /** Bytes that the reader of this output has not taken yet; absent for an output without a buffer. */
   readonly writableLength?: number;
 }
 
-/** Fields whose values the log never shows. Names inside objects do not matter: objects are omitted. */
+/** Fields whose values the log never shows. Names inside objects do not matter, as objects are omitted. */
 const SECRET_FIELDS: ReadonlySet<string> = new Set(
   (
     'authorization Authorization proxy-authorization x-api-key api-key apiKey api_key key bearer token secret password ' +
@@ -36,7 +36,7 @@ const LONGEST_TEXT = 1_000;
 const MOST_WAITING = 16 * 1024 * 1024;
 const STYLES = { debug: 'plain', info: 'good', warn: 'caution', error: 'bad' } as const;
 
-/** Writes one line. Its fields have been made safe to show. */
+/** Writes one line, whose fields have been made safe to show. */
 type Write = (level: Level, fields: Fields, message: string) => void;
 
 /**
@@ -87,7 +87,7 @@ export function createLogger(options: {
 }
 
 /**
- * Drops lines once more than MOST_WAITING bytes wait, and until the reader has taken them all. Otherwise a
+ * Drops lines once more than MOST_WAITING bytes wait, until the reader has taken all of them. Otherwise a
  * reader that stalls would fill the memory. Before the next line, `report` gets the number of dropped lines.
  */
 function bounded(output: LogOutput, report: (lines: number) => void): LogOutput {
@@ -124,7 +124,7 @@ function safeValue(value: unknown): string | number | boolean | null {
 }
 
 /**
- * An error and its causes on one line. Errors that are not ours show their message only if they come from the
+ * An error and its causes on one line. Errors of other programs show their message only if they come from the
  * system or the network: parsers quote what they parsed, and Node's own errors (ERR_…) quote arguments. If
  * the program itself failed, the place in its code tells more than the message.
  */
@@ -144,8 +144,8 @@ function describeLink(error: Error): string {
 }
 
 /**
- * Writes lines as text, in this process and at once, so that no line is lost when the process ends. To make
- * the text from pino's JSON would add 20 us to the 620 us of CPU of a short request, by a profile of the
+ * Writes lines as text, in this process and at once, so that no line is lost when the process ends. Making
+ * the text from pino's JSON would add 20 us to the 620 us of CPU time of a short request, by a profile of the
  * bench row request_cpu.
  */
 function textLines(output: LogOutput, colours: boolean): Write {
@@ -159,8 +159,8 @@ function textLines(output: LogOutput, colours: boolean): Write {
 }
 
 /**
- * A value in the style of Go's slog: quoted if a reader could not tell where it ends, or if a terminal would
- * do more than show it.
+ * A value in the style of Go's slog: quoted if a reader could not tell where it ends, or if the value could
+ * control a terminal.
  */
 function quoted(value: unknown): string {
   const text = String(value);

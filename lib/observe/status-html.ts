@@ -47,7 +47,7 @@ class Html {
   }
 }
 
-/** Tag of a template: escapes each value that is not `Html` yet. Values enter HTML nowhere else. */
+/** The template tag that escapes each value that is not `Html` yet. Only `html` puts values into HTML. */
 function html(parts: TemplateStringsArray, ...values: (string | Html | readonly Html[] | undefined)[]): Html {
   const markupOf = (value: (typeof values)[number]): string => {
     if (value instanceof Html) return value.markup;
@@ -83,8 +83,8 @@ const factOf = ({ label, value, note, chart }: ViewRow): Html =>
   html`<div><dt>${label}</dt><dd>${value} <span class="soft">${note}</span>${chart && chartOf(chart)}</dd></div>`;
 
 /**
- * A row that the reader can open; a failed row starts open. The page keeps rows open by their ids, and each
- * id contains the tone: so a row that fails anew opens.
+ * A row that the reader can open; a failed row starts open. The page keeps rows open by their ids, which
+ * contain the tone, so that a row that newly fails opens.
  */
 function linkOf({ tone = 'plain', label, value, note, more = [] }: ViewRow, section: string): Html {
   const summary = html`<summary>${icon(tone)}<b>${label}</b> <span class="soft">${value}</span></summary>`;
