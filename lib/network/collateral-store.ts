@@ -10,7 +10,7 @@ export interface Collateral {
   readonly fetchedAt: number; // wall clock, ms since 1970
 }
 
-/** Stores collateral under its URL, by methods like those of a Map. It never throws. */
+/** Stores collateral under its URL, by methods like those of a Map. The store never throws. */
 export interface CollateralStore {
   get(url: string): Collateral | undefined | Promise<Collateral | undefined>;
   set(url: string, collateral: Collateral): unknown;
