@@ -18,8 +18,8 @@ export const isUnheard = (thrown: unknown): boolean =>
 
 /**
  * Returns a function that sends one control request, and resolves with a response of any status but a
- * redirect. It throws upstream_redirect and what limitedControlCall throws, as far as the runtime says what
- * happened. A browser says nothing: the function then throws upstream_unreachable.
+ * redirect. Throws upstream_redirect and what limitedControlCall throws, as far as the runtime says what
+ * happened. In a browser, which does not say it, the function throws upstream_unreachable.
  */
 export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' | 'clock'>): ControlCall {
   const answered = new Set<string>();
@@ -42,7 +42,7 @@ export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' |
   );
 }
 
-/** Yields the chunks of a body by a reader: not every runtime iterates a body. Stopping early cancels it. */
+/** Yields chunks of a body by a reader, as not every runtime iterates a body. Stopping cancels the body. */
 async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array> {
   const reader = body?.getReader();
   try {
@@ -79,7 +79,7 @@ const RUNTIME_LIMITS = new Map<unknown, ErrorCode>([
   ['UND_ERR_BODY_TIMEOUT', 'stream_idle_timeout'],
 ]);
 
-/** The error for a wait that the runtime ended; undefined if it ended none. */
+/** The error for a wait that the runtime ended; undefined if the runtime ended none. */
 export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
   const code = RUNTIME_LIMITS.get(codedCause(thrown)?.code);
   const remedy =

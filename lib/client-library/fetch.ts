@@ -1,4 +1,4 @@
-/** A fetch for any SDK, which verifies the service and encrypts before anything leaves. */
+/** A fetch for any SDK, which verifies the service and encrypts before it sends anything. */
 import { newRequestId } from '../api/error-response.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { forward } from './forward.ts';
@@ -12,8 +12,8 @@ import { verificationOf } from './verification.ts';
 export interface PrivatemodeFetch extends Fetch {
   /**
    * Verifies the service, unless it was verified lately. Resolves with all checks and the manifest if the
-   * newest verification accepted the service. Otherwise it rejects with a VerificationError, whose `verdict`
-   * says what was wrong: even if nothing could be judged, or while an older secret still protects requests.
+   * newest verification accepted the service. Otherwise rejects with a VerificationError, whose `verdict`
+   * says what was wrong, even if nothing could be judged, or while an older secret still protects requests.
    */
   verify(): Promise<Verification>;
   /** What protects requests now; undefined while no verification is in force. */
@@ -24,8 +24,8 @@ export interface PrivatemodeFetch extends Fetch {
 
 /**
  * Makes a fetch for a client. The fetch sends each request to `apiEndpoint` under the path of its URL,
- * whatever the host of the URL: an SDK needs no base URL of its own. It verifies the service once, when it is
- * first used, renews in the background, and refuses paths outside of the endpoint table. Responses and errors
+ * whatever the host of the URL, so an SDK needs no base URL of its own. The fetch verifies the service at its
+ * first use, renews in the background, and refuses paths outside of the endpoint table. Responses and errors
  * are those of the proxy: error bodies in the format of the API, receipts as headers. Throws config_invalid
  * and unsafe_roots_refused.
  */
