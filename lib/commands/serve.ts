@@ -15,8 +15,8 @@ import { VERSION } from '../version.ts';
 
 /**
  * Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT, the --shutdown-delay and a
- * drain. After a permanent error it drains without a delay, because the proxy was not ready anyway. It then
- * throws the error, which becomes the last line of the log, where people and log collectors look first.
+ * drain. After a permanent error the proxy drains without a delay, as it was not ready anyway. It then throws
+ * the error, which becomes the last line of the log, where people and log collectors look first.
  */
 export async function run(
   config: Config,

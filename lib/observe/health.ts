@@ -18,7 +18,7 @@ export const healthzResponse = (): HealthResponse => ({ status: 200, headers: TE
 export interface Readiness extends Standing {
   /** Whether the port for applications is open. Default: true, for probes that arrive on this port. */
   readonly isServed?: boolean;
-  /** Why requests do not get through to the service. Unset if they do, or if the probe did not ask. */
+  /** Why requests do not get through to the service. Unset if they do, or if no probe asked. */
   readonly notServing?: string | false | undefined;
 }
 

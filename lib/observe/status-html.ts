@@ -10,7 +10,7 @@ const FILE = 'status-page.html';
 
 /**
  * Reads the HTML file, and returns a function that makes the response for a view. In the single executable
- * the file is an asset; otherwise it is beside this module or the built program. Throws if it is missing.
+ * the file is an asset; otherwise it is beside this module or the built program. Throws without the file.
  */
 export function loadStatusPage(): (view: readonly Section[]) => HealthResponse {
   const page = isSea() ? getAsset(FILE, 'utf8') : readFileSync(join(import.meta.dirname, FILE), 'utf8');
