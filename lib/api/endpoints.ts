@@ -45,7 +45,7 @@ const CHAT = { ...GENERATION, id: 'chat', path: '/v1/chat/completions' } as cons
 const PAGES = ['limit', 'after', 'after_id', 'before_id', 'order'];
 const LISTING = { ...INFERENCE, methods: GET, codec: 'none' } as const;
 
-/** The forwarded endpoints. Nothing else is ever forwarded (docs/protocol/inference.md 1 and 5.1). */
+/** The forwarded endpoints. Other paths are never forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
   CHAT,
   { ...CHAT, id: 'responses', path: '/v1/responses', translatedTo: CHAT.path },

@@ -22,14 +22,14 @@ const TYPES: Readonly<Record<number, readonly [openai: string, anthropic: string
 };
 const ANY_4XX = ['invalid_request_error', 'invalid_request_error'] as const;
 const ANY_5XX = ['server_error', 'api_error'] as const;
-// The type of a 400 that is not the client's fault. After another 400, Claude Code retries with fewer betas.
+// The type of a 400 that is not the client's fault, as Claude Code repeats others with fewer beta features.
 const REFUSED = ['invalid_request_error', 'policy_blocked'] as const;
 
 export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
   readonly accept?: string | undefined;
-  /** The status of an error of the service. It replaces the status of our own error. */
+  /** The status of an error of the service, which replaces the status of the proxy's own error. */
   readonly status?: number | undefined;
   readonly allow?: readonly string[] | undefined; // the methods of the path; only with method_not_allowed
 }
@@ -62,7 +62,7 @@ function shown(error: PrivatemodeError, context: ErrorContext): [contentType: st
   const { format, accept } = context;
   if (format === 'plain') return ['text/plain; charset=utf-8', `${sentence(error, context)}\n`];
   const json = jsonOf(error, context);
-  // Except in the Responses API, exactly this Accept gets an error event (docs/protocol/inference.md 11).
+  // `Accept: text/event-stream` gets an event, except in the Responses API (docs/protocol/inference.md 11).
   if (accept !== 'text/event-stream' || format === 'responses') return ['application/json', json];
   return ['text/event-stream', `event: error\ndata: ${json}\n\n`];
 }

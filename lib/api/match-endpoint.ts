@@ -37,7 +37,7 @@ export function matchEndpoint(
     return refuse(format, 'not_supported', 'the service has no Responses API');
   if (row?.id === 'responses' && !hasMethod && upgrade?.toLowerCase() === 'websocket')
     return refuse(format, 'websocket_unsupported', 'responses do not come over a WebSocket here');
-  // The Responses API has other methods for stored responses. The proxy stores none: an unknown path.
+  // The proxy stores no responses, so a method for stored responses counts as an unknown path.
   if (row === undefined || (row.id === 'responses' && !hasMethod)) {
     const remedy = `Use one of these: ${served(responsesApi).join(', ')}.`;
     return refuse(format, 'unknown_path', 'there is no such endpoint here', remedy);

@@ -10,8 +10,8 @@ const unheard = new WeakSet<Error>();
 const NO_ANSWER: ReadonlySet<ErrorCode> = new Set(['upstream_unreachable', 'upstream_tls_untrusted']);
 
 /**
- * Whether this error, or one of its causes, is about a host that has never responded to this client. The
- * reason is more likely a wrong address, a missing CA or no network at all than an outage that passes.
+ * Whether this error, or one of its causes, is about a host that has never responded to this client. For such
+ * a host, a wrong address, a missing CA or no network is more likely than an outage that passes.
  */
 export const isUnheard = (thrown: unknown): boolean =>
   thrown instanceof Error && (unheard.has(thrown) || isUnheard(thrown.cause));
@@ -19,7 +19,7 @@ export const isUnheard = (thrown: unknown): boolean =>
 /**
  * Returns a function that sends one control request, and resolves with a response of any status but a
  * redirect. Throws upstream_redirect and what limitedControlCall throws, as far as the runtime says what
- * happened. In a browser, which does not say it, the function throws upstream_unreachable.
+ * happened. In a browser, which does not say so, the function throws upstream_unreachable.
  */
 export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' | 'clock'>): ControlCall {
   const answered = new Set<string>();

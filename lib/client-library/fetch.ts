@@ -55,7 +55,7 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
     try {
       await session().acquire({ timeoutMs: config.verificationTimeout }, () => true);
       const { verified, error } = session().standing();
-      // A secret that is not verified was denied by the service. Without an error no renewal has failed yet.
+      // An unverified secret was denied by the service. If there is no error, no renewal has failed yet.
       return verified ? undefined : (error ?? denied());
     } catch (thrown) {
       const error = asPrivatemodeError(thrown);

@@ -21,7 +21,7 @@ import { type Asked, type FetchAttempt, send } from './send.ts';
 type Upload = ReadableStreamDefaultReader<Uint8Array> | undefined;
 type Refuse = Parameters<typeof respond>[1]['refuse'];
 
-/** Says that the body of the request failed. Its `cause` is the error of the application. */
+/** Says that the body of the request failed. The `cause` is the application's error. */
 class UploadError extends Error {}
 
 /**

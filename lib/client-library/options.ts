@@ -79,7 +79,7 @@ export const ELSEWHERE = [
 export interface Protection {
   /** The id of the secret that encrypts the requests. The service chose the id. */
   readonly secretId: string;
-  /** SHA-256 of the manifest that the service was verified against: compare it with your own. */
+  /** SHA-256 of the manifest that the service was verified against, to compare with the one you reviewed. */
   readonly manifestSha256: string;
   /** When the service was verified for this secret. */
   readonly attestedAt: Date;

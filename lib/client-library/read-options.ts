@@ -89,7 +89,7 @@ type OwnOptions = {
   readonly [Name in keyof PrivatemodeOptions]?: Exclude<PrivatemodeOptions[Name], undefined>;
 };
 
-/** The options of createPrivatemodeFetch. Throws config_invalid for a name that is none of them. */
+/** The options of createPrivatemodeFetch. Throws config_invalid for any other name. */
 export const ownOptions = (options: unknown): OwnOptions =>
   optionOf(options, 'createPrivatemodeFetch', OWN) as OwnOptions;
 

@@ -35,8 +35,8 @@ const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
 }).headers.has('accept-encoding');
 
 /**
- * Makes the response that the application gets. A stream is passed on event by event. If a stream turns out
- * wrong, it ends with an error event in the format of the endpoint, and then fails. Rejects with the error
+ * Makes the response that the application gets. A stream is passed on event by event. If a stream proves to
+ * be wrong, it ends with an error event in the format of the endpoint, and then fails. Rejects with the error
  * that the application gets in place of a response.
  */
 export async function respond(attempt: FetchAttempt, asking: Asking): Promise<Response> {

@@ -54,7 +54,7 @@ The exit code is that of the agent, or 1 if it was not started.`,
   run: runAgent,
 };
 
-/** The path of a file, given as @FILE. A text without @ may be the token itself, so it is not quoted. */
+/** The path of a file, given as @FILE. A text without @ may be the token itself, so no error quotes it. */
 function parseTokenFile(flag: string, given: string): string {
   if (/^@./.test(given)) return given.slice(1);
   throw invalid(`${flag} wants @FILE, the file that holds the token`);

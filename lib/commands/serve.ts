@@ -15,8 +15,8 @@ import { VERSION } from '../version.ts';
 
 /**
  * Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT, the --shutdown-delay and a
- * drain. After a permanent error the proxy drains without a delay, as it was not ready anyway. It then throws
- * the error, which becomes the last line of the log, where people and log collectors look first.
+ * drain. After a permanent error the proxy drains without a delay, as it was not ready anyway. The function
+ * then throws the error, which becomes the last line of the log, where people and log collectors look first.
  */
 export async function run(
   config: Config,
@@ -46,7 +46,7 @@ export async function run(
     } else portClosing.abort();
     stopping = true;
   };
-  // The system also sends SIGHUP when a terminal closes. Then the proxy stops, as nobody would see it.
+  // When a terminal closes, the system also sends SIGHUP, and the proxy stops, as nobody could see it.
   const onTerminal = isatty(process.stderr.fd);
   const hangUp = (): void => {
     if (!onTerminal || isatty(process.stderr.fd)) proxy?.reload();

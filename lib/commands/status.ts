@@ -120,7 +120,7 @@ function exitCodeOf({ verification: { verified, verdict }, conditions }: StatusR
 }
 
 /**
- * Overwrites a terminal of so many rows line by line, so that nothing flickers. Text that is too wide or too
+ * Overwrites a terminal of `rows` rows line by line, so that nothing flickers. Text that is too wide or too
  * high for the terminal is left out, because line wrapping is off meanwhile.
  */
 function redrawn(text: string, rows = Number.POSITIVE_INFINITY): string {

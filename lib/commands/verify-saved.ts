@@ -63,7 +63,7 @@ export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now:
 
 /**
  * When the service was attested in an exchange: the time in the first receipt that names the exchange and is
- * signed with the key of its file. Throws verify_input_invalid if there is none.
+ * signed with the key of its file. Throws verify_input_invalid if there is no such receipt.
  */
 async function receiptOf(exchange: string, workspace: string) {
   const directory = receiptsDirectory(workspace);

@@ -12,7 +12,7 @@ export interface InferenceSecret {
 /** Makes the message of a long plaintext in three parts of ASCII: `head`, what `update` writes, `final`. */
 export type MessageSealer = ReturnType<typeof sealerOf>;
 
-/** The start of a message. Its values are not checked, but a JSON string must hold them without escapes. */
+/** The start of a message, whose values are not checked, but which a JSON string must hold unescaped. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
@@ -21,9 +21,9 @@ const malformed = () =>
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 
 /**
- * The cipher of one attempt. Its random nonce and its two counters authenticate a response, so the id and the
- * nonce that a response states are not checked. Throws `internal` after 2^32 messages. `options` are for
- * tests: a nonce and ivs of 12 bytes, and the start of both counters.
+ * The cipher of one attempt. The cipher's random nonce and two counters authenticate a response, so the id
+ * and the nonce that a response states are not checked. Throws `internal` after 2^32 messages. `options` are
+ * for tests: a nonce and ivs of 12 bytes, and the start of both counters.
  */
 export class RequestCipher {
   /** Whether an encrypted message has arrived, even one that fails to decrypt. Other text does not count. */
@@ -56,7 +56,7 @@ export class RequestCipher {
     return this.#prefix.length + 2 * (IV_BYTES + plaintextBytes + TAG_BYTES) + 2;
   }
 
-  /** Returns messages in quotes, or sealers for long ones. Throws `internal` after a response message. */
+  /** Returns messages in quotes, or sealers for long ones. Throws `internal` once a response arrived. */
   seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
     return plaintexts.map((plaintext) => {
       if (this.hasReceived || this.#failure !== undefined) throw internal('sealing after the response began');

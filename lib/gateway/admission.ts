@@ -18,8 +18,8 @@ const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'healthz', 'readyz'
 
 /**
  * Checks in this order: an ambiguous head, a preflight, a foreign web page, an unknown client, a client that
- * may not use the endpoint. `client` is set even if its request is refused. `cors`: headers of responses.
- * Never throws: a fault of the program becomes a refusal.
+ * may not use the endpoint. `client` is set even if its request is refused. `cors`: the CORS headers. Never
+ * throws: a fault of the program becomes a refusal.
  */
 export function admit(
   deps: Pick<GatewayDeps, 'cors' | 'clients' | 'key' | 'settings' | 'createTranslator'>,

@@ -54,6 +54,6 @@ export interface GatewayDeps {
   readonly metrics: { readonly counters: Counters; readonly observe: (request: Finished) => void };
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
   readonly dump?: Dump | undefined;
-  /** Aborted when the grace period of a shutdown is over. Its reason is the error that applications get. */
+  /** Aborted, with the error for applications as its reason, when the grace period of a shutdown is over. */
   readonly terminate: AbortSignal;
 }

@@ -109,8 +109,8 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
 }
 
 /**
- * Tells the service watch whether this exchange got through to the service, if that is known. An error above
- * 499 that is not authentic is a gateway's. A cut upload proves nothing, as the body may be too large.
+ * Tells the service watch whether this exchange got through to the service, if that is known. An
+ * unauthenticated error above 499 is a gateway's. A cut upload proves nothing, as the body may be too large.
  */
 function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Outcome): void {
   const { service } = deps;
@@ -127,7 +127,7 @@ function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Ou
   }
 }
 
-/** How far the response had come. A whole response is sent in one piece, in phase `before_headers`. */
+/** How far the response had come. A whole response is sent at once, so its phase is `before_headers`. */
 function phaseOf({ decrypter, stats }: Exchange) {
   if (decrypter === undefined) return 'before_headers';
   return stats.firstChunkAt === undefined ? 'before_first_token' : 'mid_stream';

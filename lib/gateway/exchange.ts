@@ -125,7 +125,7 @@ export class Exchange {
 
   /**
    * Sets the function to call if the exchange ends early, in place of that of the step before. The function
-   * is called at once if the exchange has ended. A listener on `signal` would cost a short request more.
+   * is called at once if the exchange has ended. A listener on `signal` would cost a short request more time.
    */
   interruptBy(stop: ((reason: Error) => void) | undefined): void {
     this.#stop = stop;
@@ -172,7 +172,7 @@ export class Exchange {
     this.log('error', { code, status, reason: message, remedy, err }, 'Request failed');
   }
 
-  /** Called when a response has been read to its end. If encrypted, it shows that the key was accepted. */
+  /** Called at the end of a response. An encrypted response shows that the service accepted the key. */
   authentic(): void {
     const { deps, operatorKey } = this;
     const { cipher } = this.attempt as SentAttempt;

@@ -77,7 +77,7 @@ const whileAcquiring = <Body>(taking: Promise<Body> | undefined, early: unknown)
   early instanceof Promise ? Promise.all([taking, early]).then(([body]) => body) : taking;
 
 /**
- * Waits for the permit of the exchange; returns undefined if nothing is to wait for. Throws, or rejects with,
+ * Waits for the permit of the exchange; undefined if there is nothing to wait for. Throws, or rejects with,
  * the codes of the gate (lib/limits/request-gate.ts) and the reason for which the exchange ends early.
  */
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
@@ -114,7 +114,7 @@ function receiveBody(exchange: ForwardedExchange) {
   return receive(exchange, exchange.translator?.request(reader) ?? reader);
 }
 
-/** Notes the model of the body. Returns what it asks for. Throws client_forbidden, too_many_responses. */
+/** Notes the model, and returns what the body asks for. Throws client_forbidden, too_many_responses. */
 function askedBy(exchange: ForwardedExchange, body: ParsedBody | undefined): RequestFacts {
   if (body === undefined) return NOTHING_ASKED;
   const { model, streaming, choices, format, usage } = body;

@@ -21,7 +21,7 @@ export function createGateway(deps: GatewayDeps) {
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
   let settled = (): void => {};
-  // One listener for all: signals derived from `terminate` would stay in memory (docs/architecture.md H25).
+  // One listener for all exchanges, as signals of their own would stay in memory (docs/architecture.md H25).
   deps.terminate.addEventListener('abort', () => {
     for (const exchange of running) exchange.abort(deps.terminate.reason);
   });

@@ -10,7 +10,7 @@ const REFUSALS = {
 } as const;
 
 const SMALL = 1024 * 1024;
-/** The share of a budget for large bodies. So a few slow large bodies cannot shut out small bodies. */
+/** The share of a budget for large bodies, so that a few slow large bodies cannot shut out small ones. */
 const FOR_LARGE = 7 / 8;
 
 export interface MemoryBudget {
@@ -55,7 +55,7 @@ export class Room {
     if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
   }
 
-  /** Gives all bytes back. Growth after that is not counted. */
+  /** Gives all bytes back, after which growth is not counted. */
   release(): void {
     this.#isOver = true;
     this.#budget.used.bufferedBytes -= this.#bytes;
@@ -65,7 +65,7 @@ export class Room {
 
 const FIRST_BYTES = 4 * 1024;
 
-/** A body that arrives in chunks, in one piece of memory. */
+/** Collects a body that arrives in chunks in one piece of memory. */
 export class CollectedBody {
   length = 0;
   readonly #room: Room;
@@ -97,7 +97,7 @@ export class CollectedBody {
     releaseMemory(outgrown);
   }
 
-  /** The bytes that have arrived; not a copy. */
+  /** The bytes that have arrived, without a copy. */
   bytes(): Buffer {
     return this.#memory.subarray(0, this.length);
   }

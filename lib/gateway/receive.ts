@@ -6,7 +6,7 @@ import type { BodyReader } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 import { CollectedBody } from './memory.ts';
 
-/** Bytes per second. A slower upload would hold its memory and its permit for hours. */
+/** Bytes per second; a slower upload would hold its memory and its permit for hours. */
 const SLOWEST_UPLOAD = 1024;
 
 /** Bytes of the longest response that nothing authenticates: an error, or a list of models. */
@@ -117,7 +117,7 @@ const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
     ? new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`)
     : new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
 
-/** Makes a pause for long work, in which other exchanges have a turn. It rejects if the exchange ends. */
+/** Makes a pause for long work, which gives other exchanges a turn, and rejects if the exchange ends. */
 function turnsOf(exchange: Exchange) {
   const { clock } = exchange.deps;
   let since = clock.monotonic();

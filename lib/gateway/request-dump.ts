@@ -78,7 +78,7 @@ function head(startLine: string, headers: ShownHeaders): string {
 }
 
 function redacted(name: string, value: string): string {
-  const scheme = /^\s*(Bearer|Basic)\s/i.exec(value)?.[1]; // a value that begins with one is a credential
+  const scheme = /^\s*(Bearer|Basic)\s/i.exec(value)?.[1]; // a value with a scheme is a credential
   if (scheme !== undefined) return `${scheme} ${REDACTED}`;
   if (isCredential(name)) return REDACTED;
   return name.toLowerCase() === 'referer' ? withoutCredentials(value) : value;

@@ -120,7 +120,7 @@ function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, bo
   return responseHeaders({ format, requestId, headers, own, encrypted, ...body });
 }
 
-/** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
+/** Gives the application an event stream. Each event is sent as soon as its chunk has been decrypted. */
 async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, response: IncomingMessage) {
   const { deps, res, match, translator, stats } = exchange;
   const { counters } = deps.metrics;

@@ -25,12 +25,12 @@ const OF_PROXY = announced(globalThis.process ?? {});
 
 /**
  * All headers of an attempt but content-length. `protection` is undefined without encryption, `body` if no
- * body is sent. The type of `body` replaces the application's. Throws what protectionHeaders throws.
+ * body is sent. The content type of `body` replaces the application's. Throws what protectionHeaders throws.
  */
 export function attemptHeaders(
   head: {
     readonly headers: ReceivedHeaders; // the headers of the application's request
-    readonly host: string | undefined; // service host and, unless 443, port; undefined: the runtime sets it
+    readonly host: string | undefined; // service host and, unless 443, port; undefined if the runtime sets it
     readonly protocolVersion: string;
     readonly client?: 'SDK'; // the client library; undefined for the proxy
     readonly authorization: string | undefined;
@@ -59,7 +59,7 @@ export const AUDIT_HEADERS = {
   receipt: 'Privatemode-Proxy-Receipt',
 } as const;
 
-/** The headers of a response. Its request id is the application's (`own`), the service's, or the proxy's. */
+/** The headers of a response, with the request id of the application (`own`), the service, or the proxy. */
 export function responseHeaders(head: {
   readonly format: ErrorFormat;
   readonly requestId: string;
@@ -90,7 +90,7 @@ export function responseHeaders(head: {
 
 /**
  * The service's headers that reach the application. Retry-After and rate limits always pass: they affect no
- * browser and no other program. The headers of IF_AUTHENTICATED pass only beside an authenticated body: a
+ * browser and no other program. The headers of IF_AUTHENTICATED pass only with an authenticated body: a
  * forged id would pass for a real one, and a forged date or cache rule would make caches keep a forgery.
  */
 export function remoteHeaders(headers: ReceivedHeaders, authenticated: boolean): Record<string, string> {

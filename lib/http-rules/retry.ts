@@ -1,6 +1,6 @@
 /**
  * When a request is tried a second time, and how (docs/protocol/inference.md 10). A request is retried at
- * most once, and only for these reasons, because a retry can run the inference twice.
+ * most once, and only for the reasons of RETRIES, because a retry can run the inference twice.
  */
 import { type Clock, pause, untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -28,7 +28,7 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
     readonly errorIn: (answer: Answer) => Promise<Uint8Array | undefined> | undefined;
     readonly verified: () => Epoch | Promise<Epoch>; // returns a usable epoch
     readonly renewed: (denied: string) => Promise<Epoch>; // returns the epoch that replaces a denied secret
-    readonly waiter: { readonly signal: AbortSignal }; // its signal is read only if there is a need to wait
+    readonly waiter: { readonly signal: AbortSignal }; // `signal` is read only if there is a need to wait
     readonly clock: Clock;
   },
 ): Promise<Answer> {
@@ -57,7 +57,7 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
   }
   const second = await attempt(next, row);
   if (!isDenial(await errorIn(second))) return second;
-  // The secret is replaced for the next request. This request has had its retry.
+  // The secret is replaced for the next request, because this request has had its retry.
   if (row.fresh) await untilAborted(renewed(next.secretId), signal);
   const denied = 'the service does not know the secret, and the request was tried twice';
   throw new PrivatemodeError('secret_denied', denied);

@@ -1,7 +1,7 @@
 /**
- * Scans the bytes of a JSON text in one strict pass. It finds the members of the top-level object, whose raw
- * text is encrypted, and counts what each of them holds, before JSON.parse may see it. The grammar is that of
- * RFC 8259 and JSON.parse, in UTF-8 without a byte order mark: a body that is not JSON must not be sent.
+ * Scans the bytes of a JSON text in one strict pass. The scan finds the members of the top-level object,
+ * whose raw text is encrypted, and counts what each of them holds, before JSON.parse may see it. The grammar
+ * is that of RFC 8259 and JSON.parse, in UTF-8 without a byte order mark, because only JSON may be sent.
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';

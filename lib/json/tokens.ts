@@ -1,7 +1,7 @@
 /**
  * Reads the tokens of JSON text (RFC 8259) for scan.ts. Each function returns the position behind its token,
  * or its part of a token. If the text ends within the token, the function returns the end of the text or a
- * position behind it. It throws invalid_json at the first byte that the token cannot have.
+ * position behind it. Each function throws invalid_json at the first byte that the token cannot have.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 
@@ -59,7 +59,7 @@ function digitsEnd(bytes: Uint8Array, from: number): number {
   return i;
 }
 
-/** Reads a number. Adds its start and end to `inexact` if a double may not hold the number as written. */
+/** Reads a number, and adds its start and end to `inexact` if a double may not hold the number as written. */
 export function numberEnd(bytes: Uint8Array, from: number, inexact: number[] | undefined): number {
   const first = bytes[from] === MINUS ? from + 1 : from;
   const whole = bytes[first] === ZERO ? first + 1 : digitsEnd(bytes, first);

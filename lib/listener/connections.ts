@@ -79,7 +79,7 @@ export function trackConnections(server: Server, clock: Clock) {
     shut,
     /**
      * Refuses new connections, cuts handshakes, and ends each connection after its responses. A connection
-     * without a request ends a second later, as one may be on its way. Resolves when all are gone.
+     * without a request ends a second later, as a request may be coming. Resolves when all are gone.
      */
     drain(): Promise<void> {
       const { promise, resolve } = Promise.withResolvers<void>();

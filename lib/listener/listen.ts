@@ -11,11 +11,11 @@ import { refuseMalformed } from './not-http.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export interface ListenerOptions {
-  /** `reusePort`: others may listen on the port too (SO_REUSEPORT; Linux only). It is closed at first. */
+  /** `reusePort`: others may listen on the port (SO_REUSEPORT; Linux only). The port is closed at first. */
   readonly at:
     | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
     | { readonly path: string }; // a socket file (see `claimSocket`)
-  /** A descriptor that listens already (socket activation). It replaces `at`, and has the same kind. */
+  /** A descriptor of the same kind as `at`, which listens already (socket activation) and replaces `at`. */
   readonly fd?: number | undefined;
   readonly tls?: TlsMaterial | undefined;
   readonly response?: typeof ServerResponse;

@@ -35,7 +35,7 @@ export function refuseMalformed(
   };
 
   const refuse = (socket: Socket, status: string, message: string): void => {
-    if (socket.writableEnded) return; // the connection ends already
+    if (socket.writableEnded) return; // the connection is already ending
     // While a response is on its way, the status would end up in the middle of that response.
     if (!socket.writable || hasBegunResponse(socket)) return void socket.destroy();
     const code = 'malformed_request';

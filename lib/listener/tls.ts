@@ -8,7 +8,7 @@ import { readSmallSync } from '../watch-files.ts';
 
 export type TlsMaterial = Readonly<Record<'cert' | 'key', string>>; // PEM
 
-/** Reads the pair, and checks that certificate and key belong together. Throws config_invalid with both. */
+/** Reads certificate and key, and checks that they match. Throws config_invalid, naming both paths. */
 export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', string>): TlsMaterial {
   const cert = read(certPath, '--tls-cert-path');
   const key = read(keyPath, '--tls-key-path');

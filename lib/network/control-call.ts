@@ -33,8 +33,8 @@ export function pauseOf({ status, headers }: HttpResponse, times: Times, random 
 
 /**
  * Returns a function that sends requests by `send`, each within its limits. While a host wants a pause,
- * nothing is sent, and the response that asked for the pause is returned again. The function does so for at
- * most `confirmAfter` (lib/times.ts), because anybody on the network can ask for longer, and requests of
+ * nothing is sent, and the response that asked for the pause is returned again. A pause is obeyed for at most
+ * `confirmAfter` (lib/times.ts), because anybody on the network can ask for longer, and requests of
  * applications may wait. Throws upstream_connect_timeout, control_api_failed for a body over `maxBytes`, the
  * reason of the signal, and for any other failure what `failureOf` returns.
  */

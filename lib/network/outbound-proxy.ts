@@ -80,7 +80,7 @@ export function outboundProxy(env: Environment, options: ProxyOptions): Through 
     const late = new PrivatemodeError('upstream_connect_timeout', message);
     const cancel = clock.after(connectTimeout, () => asked.destroy(late), 'waiting');
     try {
-      // First bytes of the server would be lost here: there are none, because in TLS the client speaks first.
+      // A server's first bytes would be lost, but in TLS, where the client speaks first, there are none.
       const [{ statusCode }, socket] = await once(asked.end(), 'connect');
       if (statusCode === 200) return socket;
       socket.on('error', () => {}).destroy();

@@ -64,7 +64,7 @@ function nameOf(party: Partial<Record<'CN' | 'O', string | string[]>> | undefine
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }
 
-/** Returns upstream_tls_untrusted for a refused certificate, else undefined. `host`: who showed it. */
+/** Returns upstream_tls_untrusted for a refused certificate, else undefined. `host` showed it. */
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;

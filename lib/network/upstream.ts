@@ -23,7 +23,7 @@ interface Attempt {
   readonly method: string;
   readonly path: string; // canonical path of the endpoint table, with the allowed query
   readonly headers: OutgoingHttpHeaders;
-  readonly body: Uint8Array | Readable | undefined; // encrypted
+  readonly body: Uint8Array | Readable | undefined; // the encrypted body
   readonly sent: () => void; // called when the whole upload has been sent
   readonly fresh: boolean;
   readonly deadline: Deadline;

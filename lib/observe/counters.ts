@@ -37,7 +37,7 @@ export function count<K>(map: Map<K, number>, key: K, by = 1): void {
   map.set(key, (map.get(key) ?? 0) + by);
 }
 
-/** Counts of one exchange, and its times in ms of performance.now(). The exchange begins with the object. */
+/** Counts of one exchange, which begins with the object, and its times in ms of performance.now(). */
 export class RequestStats {
   readonly startedAt: number = performance.now();
   /** When the last byte of the request body had arrived. */

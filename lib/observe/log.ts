@@ -32,7 +32,7 @@ const SECRET_FIELDS: ReadonlySet<string> = new Set(
   ).split(' '),
 );
 const LONGEST_TEXT = 1_000;
-/** At most this many bytes of lines wait while the reader of the log does not read. */
+/** The most bytes of lines that wait while the reader of the log does not read. */
 const MOST_WAITING = 16 * 1024 * 1024;
 const STYLES = { debug: 'plain', info: 'good', warn: 'caution', error: 'bad' } as const;
 
@@ -124,7 +124,7 @@ function safeValue(value: unknown): string | number | boolean | null {
 }
 
 /**
- * An error and its causes on one line. Errors of other programs show their message only if they come from the
+ * An error and its causes on one line. Errors of other code show their message only if they come from the
  * system or the network: parsers quote what they parsed, and Node's own errors (ERR_…) quote arguments. If
  * the program itself failed, the place in its code tells more than the message.
  */

@@ -16,7 +16,7 @@ export type Metrics = ReturnType<typeof createMetrics>;
 
 const PREFIX = 'privatemode_proxy_';
 /**
- * At most this many model names become labels. Clients choose these names, so without a cap they could fill
+ * The most model names that become labels. Clients choose these names, so without a cap clients could fill
  * the memory and the operator's database. A name becomes a label with the first successful response of its
  * model, so that names of models that do not exist use up no labels.
  */
@@ -70,7 +70,7 @@ export function createMetrics(options: {
   for (const metric of registry.getMetricsAsArray() as unknown as { name: string; type: string }[])
     if (metric.name.endsWith('_total') && metric.type === 'gauge') registry.removeSingleMetric(metric.name);
 
-  /** Creates a metric. At each scrape, `read` returns its values. */
+  /** Creates a metric, whose values `read` returns at each scrape. */
   const scraped = (Metric: Kind, name: string, help: string, read: () => Values, ...labelNames: string[]) =>
     new Metric({
       name: PREFIX + name,
@@ -218,7 +218,7 @@ type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string,
 const isAuthenticSuccess = ({ outcome, status }: Finished): boolean =>
   outcome === 'answered' && status !== null && status < 400;
 
-/** The label error_type. It is empty for a request without an error, even if its client left early. */
+/** The label error_type, which is empty for a request without an error, even if its client left early. */
 function errorType({ outcome, status, code }: Finished): string {
   if (code !== null) return code;
   if (status !== null && status >= 400) return String(status);

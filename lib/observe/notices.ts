@@ -119,8 +119,8 @@ export type Notices = ReturnType<typeof createNotices>;
 const LEVELS = { warning: 'warn', critical: 'error' } as const;
 
 /**
- * Keeps the notices that hold now: the notice of the session's state, and those that `set` began. It logs a
- * condition when it begins, when its reason changes, and when it is over. Each call of `look` or `list` asks
+ * Keeps the notices that hold now: the notice of the session's state, and those that `set` began. A condition
+ * is logged when it begins, when its reason changes, and when it is over. Each call of `look` or `list` asks
  * `standing` for the state of the session.
  */
 export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?: () => Standing) {

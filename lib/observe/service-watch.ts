@@ -32,8 +32,8 @@ export function watchService(notices: NoticeSink, clock: Pick<Clock, 'monotonic'
       notices.clear('service_failing');
     },
     /**
-     * Returns why load balancers should send no requests to this proxy; undefined if they should. They should
-     * again some time after the last failure, as only requests show whether the service is back.
+     * Returns why load balancers should send no requests to this proxy; undefined if they should, as some
+     * time after the last failure, because only requests show whether the service is back.
      */
     notServing(): string | undefined {
       const since = clock.monotonic() - (failures.at(-1) ?? 0);

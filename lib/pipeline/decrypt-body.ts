@@ -20,7 +20,7 @@ function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
   }
 }
 
-/** Throws unless a successful response has the requested members. Returns the check of a member's value. */
+/** Throws unless a success has the requested members. Returns a function that checks a member's value. */
 function checkSuccess(
   { layout, type }: SealedObject,
   { plain, whole, formats = {} }: ResponseGrammar,

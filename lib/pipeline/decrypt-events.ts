@@ -14,10 +14,10 @@ const MAX_BYTES = 32 * 1024 * 1024; // a larger event is refused, because events
 /**
  * Parses each event, opens and checks its messages, and writes the event anew from what was understood.
  * `feed` returns complete events with `data` in one line, and `retry` fields. With a `sink`, `feed` returns
- * what the sink writes instead. Comments pass without their text; ids and unknown fields are dropped. Clients
- * may skip an event because of its name, which nothing authenticates. So only events of the Messages API keep
- * a name, which must equal their `type`. `failure` is response_not_authentic (a wrong tag or sequence, a
- * plain value for a message, an event that breaks the grammar), response_malformed, response_too_large,
+ * the events of the sink instead. Comments pass without text; ids and unknown fields are dropped. Clients may
+ * skip an event because of its name, which nothing authenticates. So only events of the Messages API keep a
+ * name, which must equal their `type`. `failure` is response_not_authentic (a wrong tag or sequence, a plain
+ * value for a message, an event that breaks the grammar), response_malformed, response_too_large,
  * stream_unfinished or what the sink throws. Events before a failure are delivered. The constructor throws
  * what grammarOf throws, and response_malformed if there are no streams. `maxBytes` is for tests.
  */

@@ -11,9 +11,9 @@ export interface Source {
   readonly clock: Clock;
   readonly deadline: Deadline; // runs out if upstream sends no byte for `idleTimeout`
   readonly idleTimeout: number; // milliseconds without a byte after which the response has stalled
-  /** Called with the size of each chunk that arrives. A PrivatemodeError that it throws ends the response. */
+  /** Called with the size of each chunk that arrives. A PrivatemodeError of `heard` ends the response. */
   readonly heard: (bytes: number) => void;
-  readonly decrypted: (bytes: number) => void; // called with the size of decrypted bytes before they leave
+  readonly decrypted: (bytes: number) => void; // called with the size of decrypted bytes before they are sent
   /** Called when the response proves incomplete, perhaps before all its decrypted bytes have left. */
   readonly failed: (failure: PrivatemodeError) => void;
 }
@@ -52,7 +52,7 @@ export class DecryptStream extends Readable {
     this.push(null);
   }
 
-  /** Called for more bytes. A paused upstream was silent because of the reader, so the idle wait restarts. */
+  /** Called when the reader wants more. Silence of a paused upstream does not count: the wait restarts. */
   override _read(): void {
     if (!this.#source?.upstream.isPaused()) return;
     this.#source.deadline.refresh();

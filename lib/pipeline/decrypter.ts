@@ -3,7 +3,7 @@ import { notAuthentic, type RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 
-/** Decrypts one event stream. It must be a class, not a literal with getters (docs/architecture.md H25). */
+/** Decrypts one stream. A Decrypter must be a class, no literal with getters (docs/architecture.md H25). */
 export interface Decrypter {
   /** Returns the plaintext that a chunk completes, perhaps none. Sets `failure` instead of throwing. */
   feed(chunk: Uint8Array): Uint8Array;
@@ -16,7 +16,7 @@ export interface Decrypter {
   readonly usage: TokenUsage | undefined; // the latest counts, even if they are hidden from the application
 }
 
-/** Takes the decrypted events of a chat, and writes events of another API. Its errors fail the stream. */
+/** Takes decrypted events of a chat, and writes events of another API. Errors of a sink fail the stream. */
 export interface EventSink {
   chunk(chunk: Members): void; // takes a chunk as parsed `created`, `model`, `choices`, `usage`
   error(error: Members): never; // takes an error of the service

@@ -1,4 +1,4 @@
-/** Encrypts a request: seals its values with the cipher of one attempt, and puts them into its text. */
+/** Encrypts the values of a request with the cipher of one attempt, and puts the results into its text. */
 import type { MessageSealer, RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { encryptionOrder } from '../json/names.ts';
@@ -16,7 +16,7 @@ export interface Value {
   readonly name: string; // the name of a JSON member, which decides the number of its message; else empty
   readonly before: Uint8Array;
   readonly bytes: Buffer;
-  readonly isPlain: boolean; // whether the value leaves unencrypted
+  readonly isPlain: boolean; // whether the value is sent unencrypted
 }
 
 const SLICE_BYTES = 512 * 1024; // with slices of 64 KiB, TLS takes twice as long

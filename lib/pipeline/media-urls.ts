@@ -67,7 +67,7 @@ const PARTS = /^(https|data):(?:\/\/([^/?#]*))?([^?#]*)(?:\?[^#]*)?(#.*)?$/is;
 const CONTROL = /[\x00-\x1f\x7f]/;
 const CUT_ESCAPE = /%(?![\dA-Fa-f]{2})/;
 
-/** Parses as Go 1.26's net/url, which allows cut-off escapes in queries and in paths without leading `/`. */
+/** Parses a URL as Go 1.26 does, which allows cut-off escapes in queries and in paths without leading `/`. */
 function isAcceptedImage(url: string): boolean {
   const [, scheme, authority, path = '', fragment = ''] = PARTS.exec(url) ?? [];
   // A lone surrogate is refused, because some parsers read it together with the escape behind it.

@@ -8,7 +8,7 @@ export type UsageWanted = 'every' | 'last' | 'none';
 
 const MOST_BYTES = 4096; // a longer value is read as NaN, which no rule accepts
 const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/; // a list of token ids is one prompt
-/** The words behind "must be" in the error message, and whether a value is what these words say. */
+/** The words after "must be" in the error message, and a function that says whether a value fits them. */
 type Rule = readonly [accepted: string, holds: (value: unknown) => boolean];
 const COUNT: Rule = [
   'an integer from 0, a string of at most 10 digits, or null',
@@ -38,8 +38,8 @@ const RULES: ReadonlyMap<string, Rule> = new Map([
 
 /**
  * Returns the name of the model, which is sent in a header. Blanks around the name are refused, because the
- * parser of the header would drop them. C1 control characters pass, because the parser accepts their bytes.
- * Throws missing_model and invalid_model.
+ * parser of the header would drop them. C1 control characters pass, because the header's parser accepts their
+ * bytes. Throws missing_model and invalid_model.
  */
 export function modelNamed(model: unknown): string {
   if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {

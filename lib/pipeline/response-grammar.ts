@@ -48,17 +48,17 @@ const KINDS = {
 
 type Kinds = Members<keyof typeof KINDS>;
 
-/** Whether a value is an element of a document. An error would lack two of the three members. */
+/** Whether a value is an element of a document. An error lacks two of `type`, `element_id` and `text`. */
 export const isElement = objectOf(({ type, element_id, text }) => [type, element_id, text].every(isText));
 
 /** The sealed members of one event or whole body. */
 export interface GrammarRow {
-  readonly required: Kinds; // each of these members must be there once
-  readonly optional?: Kinds; // each of these members may be there, and may be null
+  readonly required: Kinds; // each of these members must occur once
+  readonly optional?: Kinds; // each of these members may occur, and may be null
   /** The value of `object`. If set, all events of a stream agree in all required members except `choices`. */
   readonly object?: string;
   readonly type?: string; // the value of the plain member `type`, in a whole body
-  /** Other members that pass. `harmless`: unless they look like content. `empty`: null, `[]` and `{}`. */
+  /** Other members that pass: all that look unlike content (`harmless`), or null, `[]`, `{}` (`empty`). */
   readonly others?: 'harmless' | 'empty';
 }
 

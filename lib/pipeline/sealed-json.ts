@@ -1,7 +1,7 @@
 /**
  * Reads the outer JSON of a response: messages and a few plain members (docs/protocol/inference.md 6).
- * Nothing authenticates the outer JSON. So it is read by a grammar much narrower than JSON, and never parsed
- * as a whole: hostile text costs no more than honest text. Most objects differ from an earlier object only in
+ * Nothing authenticates the outer JSON. So it is read by a grammar narrower than JSON, and never parsed as a
+ * whole: hostile text costs no more than honest text. Most objects differ from an earlier object only in
  * their values. So the values are cut out, and the rest, the frame, is analysed once and later only compared.
  */
 import { encryptionOrder } from '../json/names.ts';
@@ -37,7 +37,7 @@ export interface Layout {
   row: object | undefined; // the row of the grammar that these names are known to fit
 }
 
-/** An object as it was received. Each character of it is one byte (latin1). */
+/** An object as it was received. Each character of its text is one byte (latin1). */
 export type SealedObject = ReturnType<ReturnType<typeof sealedReader>>;
 
 function layoutOf(frame: string, plain: PlainMembers): Layout {

@@ -90,7 +90,7 @@ function isCut(args: string): boolean {
 
 const BEGIN = /^\s*\{\s*"input"\s*:\s*"/;
 /**
- * Matches the rest of the arguments, from the quote that ends the input. Without its group, the arguments
+ * Matches the rest of the arguments, from the quote that ends the input. If the group is unset, the arguments
  * were cut. No second quote may follow, because then the model did not escape the quotes in the input.
  */
 const END = /^"\s*(?:,\s*)?(\}[^"]*)?$/;

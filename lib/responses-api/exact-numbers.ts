@@ -40,7 +40,7 @@ export class ExactNumbers {
     return JSON.parse(text + bytes.toString('utf8', from, end));
   }
 
-  /** The JSON text of a value. Numbers that `parse` replaced are as they were written. */
+  /** The JSON text of a value, in which numbers that `parse` replaced are as they were written. */
   stringify(value: unknown): string {
     const text = JSON.stringify(value);
     return this.#count === 0 ? text : text.replace(this.#pattern, '$1');

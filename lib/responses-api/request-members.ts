@@ -1,5 +1,5 @@
 /**
- * Which members of a Responses request are taken, and what becomes of each in the chat request and in the
+ * Which members of a Responses request are accepted, and what becomes of each in the chat request and in the
  * Response object.
  */
 import type { Member } from '../json/scan.ts';

@@ -29,7 +29,7 @@ export function jsonIn(text: string): unknown {
   }
 }
 
-/** A value of the request, with its place. Reading it as another kind throws an error without the value. */
+/** A value of the request, with its place. Reading a wrong kind throws an error that does not quote it. */
 export class Placed {
   readonly name: string;
   readonly value: unknown;

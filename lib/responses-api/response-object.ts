@@ -20,7 +20,7 @@ export const newId = (prefix: string): string => `${prefix}_${randomBytes(12).to
 
 export type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
 
-/** A part of a message or of reasoning. Its text grows piece by piece, and each piece becomes an event. */
+/** A part of a message or of reasoning. The text grows piece by piece, and each piece becomes an event. */
 export interface Part {
   readonly type: 'output_text' | 'refusal' | 'reasoning_text';
   /** Members that every event of the part contains. */

@@ -50,8 +50,8 @@ const isText = (value: unknown): value is string => typeof value === 'string' &&
 
 /**
  * Translates one chat completion. An agent runs a tool as soon as the item of its call is done, whatever
- * comes later. So calls and message become done only in `accept`, which is called once the chat completion is
- * complete. After a failure before `accept`, calls and message stay open.
+ * comes later. So calls and the message become done only in `accept`, which is called once the chat
+ * completion is complete. After a failure before `accept`, calls and message stay open.
  */
 export class ChatTranslation implements EventSink {
   /** The last Response object, as JSON. */
