@@ -10,8 +10,8 @@ const unheard = new WeakSet<Error>();
 const NO_ANSWER: ReadonlySet<ErrorCode> = new Set(['upstream_unreachable', 'upstream_tls_untrusted']);
 
 /**
- * Whether this error, or one of its causes, is about a host that has never responded to this client. For such
- * a host, a wrong address, a missing CA or no network is more likely than an outage that passes.
+ * Whether this error, or one of its causes, is about a host that has never responded to this client. For a
+ * host that never responded, a wrong address, a missing CA or no network is likelier than an outage.
  */
 export const isUnheard = (thrown: unknown): boolean =>
   thrown instanceof Error && (unheard.has(thrown) || isUnheard(thrown.cause));
@@ -89,7 +89,7 @@ export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
 
 /**
  * The error for a fetch that gave no response: what the runtime says about it, else upstream_unreachable. A
- * browser does not tell a page why, so there the message also names CORS, the other possible reason.
+ * browser does not tell a page why a fetch failed, so the message also names CORS in browsers.
  */
 export function unreachable(host: string, cause: unknown): PrivatemodeError {
   const known = transportError(host, codedCause(cause) ?? cause);

@@ -28,8 +28,8 @@ export class PrivatemodeAI extends OpenAI {
     const { own, sdk } = divideOptions(options);
     // A copy of a client (`withOptions`) gets the fetch of its original, and so shares its verified session.
     const ours = isOurs(own.fetch) ? sharedBy(own.fetch, own) : openFetch(readOptions(own));
-    // The SDK keeps its options where anyone can print them. So the SDK gets none of ours, which hold the key
-    // and the salt. With `adminAPIKey: null` the SDK takes no key from the environment either.
+    // The SDK keeps its options where anyone can print them. So the SDK gets no option of this package, such
+    // as the key and the salt. With `adminAPIKey: null` the SDK takes no key from the environment either.
     super({ ...sdk, apiKey: API_KEY, adminAPIKey: null, baseURL: BASE_URL, fetch: ours });
     this.#fetch = ours;
   }

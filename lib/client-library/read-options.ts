@@ -1,6 +1,6 @@
 /**
- * The only place that reads the options of a client, each of them once. An unknown option that looks like
- * ours is refused, because ignoring it would mislead: with a misspelt `manifest`, no manifest is pinned.
+ * The only place that reads the options of a client, each of them once. An unknown option that looks like a
+ * known one is refused, because ignoring it would mislead: with a misspelt `manifest`, no manifest is pinned.
  */
 import { isProductionHost } from '../attestation/roots/production.ts';
 import type { Clock } from '../clock.ts';
@@ -94,8 +94,8 @@ export const ownOptions = (options: unknown): OwnOptions =>
   optionOf(options, 'createPrivatemodeFetch', OWN) as OwnOptions;
 
 /**
- * The options of PrivatemodeAI, divided into ours and those of the SDK. Throws config_invalid for a name that
- * leads elsewhere, or looks like the name of one of ours.
+ * The options of PrivatemodeAI, divided into own options and those of the SDK. Throws config_invalid for a
+ * name that leads elsewhere, or looks like the name of an own option.
  */
 export function divideOptions(options: unknown) {
   const sdk = new Map<string, unknown>();
@@ -140,7 +140,7 @@ function isTheirs(name: string, value: unknown): boolean {
   return name === 'timeout' || (!/^(?:cdn|pin)/i.test(name) && meantBy(name, TOP) === undefined);
 }
 
-/** The name that was probably meant: it differs in case, `_`, `-` and two letters, or contains the other. */
+/** The name in `names` that `name` resembles, apart from case, `_`, `-` and two letters, or as a part. */
 function meantBy(name: string, names: readonly string[]): string | undefined {
   const plain = (each: string): string => each.replace(/[_-]/g, '').toLowerCase();
   const given = plain(name.slice(0, 64));

@@ -26,7 +26,7 @@ export const notAuthentic = (message: string) => new PrivatemodeError('response_
  * for tests: a nonce and ivs of 12 bytes, and the start of both counters.
  */
 export class RequestCipher {
-  /** Whether an encrypted message has arrived, even one that fails to decrypt. Other text does not count. */
+  /** Whether an encrypted message has arrived, even one that fails to decrypt; other text does not count. */
   hasReceived = false;
   readonly #key: SecretKey;
   readonly #ivs: (() => Uint8Array) | undefined;

@@ -102,7 +102,7 @@ function keyOriginOf({ deps, authorization, operatorKey }: ForwardedExchange): s
     : 'the entry of the client in the file of --clients';
 }
 
-/** Replaces an error that is neither plain nor decrypted. Its status stays, but its `text` is never shown. */
+/** Replaces an error that is neither plain nor decrypted. The error's status stays, but not its `text`. */
 function respondForeign(exchange: Exchange, response: IncomingMessage, foreign: ForeignError, text?: Buffer) {
   const status = response.statusCode as number;
   if (!foreign.opened) refuseIfOurs(exchange, response, text ?? Buffer.alloc(0));

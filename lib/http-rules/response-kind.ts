@@ -51,7 +51,7 @@ function remedyAt(status: number): string {
 /**
  * Replaces an error of the service that is neither marked plain nor decrypted. Status, Retry-After and rate
  * limits stay, because clients act on them. `opened`: part of the text was authentic, so somebody changed the
- * rest. Otherwise it may be a gateway's error (docs/protocol/inference.md 6.1): tampering is not mentioned.
+ * rest. If not, the error may be a gateway's (docs/protocol/inference.md 6.1): tampering is not mentioned.
  */
 export class ForeignError extends PrivatemodeError {
   readonly opened: boolean;

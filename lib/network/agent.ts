@@ -29,21 +29,21 @@ export class ServiceAgent extends Agent {
   readonly #ahead = new Set<TLSSocket>();
   /** When each connection became idle, in ms since 1970: the wall clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
-  #lookedAt = 0; // ms since 1970
+  #lookedAt = 0; // when idle connections were last checked, in ms since 1970
   #stopLooking: (() => void) | undefined;
   /** Until this time (monotonic clock) no connection is opened ahead; Infinity while one is being opened. */
   #pausedUntil = 0;
 
   constructor(options: AgentOptions, service: Service, through: Through, clock: Clock) {
     const { host, port } = service;
-    // These options override those of a request, so that every connection goes to the service.
+    // The host and port override the options of a request, so that every connection goes to the service.
     super({ ...options, host, port, servername: isIP(host) ? '' : host });
     this.#service = service;
     this.#through = through;
     this.#clock = clock;
   }
 
-  /** Node pools connections under this name. One name suffices, because all lead to one service. */
+  /** Node pools connections under this name, which is fixed, as all connections lead to one service. */
   override getName(): string {
     return 'service';
   }

@@ -7,7 +7,7 @@ import { inTime, makeDirectory, replace } from '../files/durable-file.ts';
 export interface Collateral {
   readonly body: Uint8Array;
   readonly issuerChain: string; // PEM of the signer's certificates if a header carries them, else empty
-  readonly fetchedAt: number; // wall clock, ms since 1970
+  readonly fetchedAt: number; // ms since 1970, by the wall clock
 }
 
 /** Stores collateral under its URL, by methods like those of a Map. The store never throws. */

@@ -18,7 +18,7 @@ export interface HttpResponse<Body = Uint8Array> {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>; // names in lower case
   readonly body: Body;
-  readonly pause?: number | undefined; // seconds that the host asked to wait before such a request
+  readonly pause?: number | undefined; // seconds that the host asked to wait before the next such request
 }
 
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;

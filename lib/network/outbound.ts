@@ -81,7 +81,7 @@ export function createOutbound(
       closed.signal.addEventListener('abort', () => agent.destroy());
       return agent;
     },
-    /** Ends all connections: open ones, those being opened, and those of agents. Then requests fail. */
+    /** Ends all connections (open ones, those being opened, and those of agents), so that requests fail. */
     async close(): Promise<void> {
       await dispatcher.destroy();
       closed.abort();

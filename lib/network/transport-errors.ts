@@ -140,7 +140,7 @@ export const MOST_SEARCHED = 4096;
 /** The version in an error that asks for a newer client: docs/protocol/inference.md 11. */
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
 
-/** client_too_old if an error asks for a newer client. It is not authenticated: only digits are quoted. */
+/** client_too_old if an error wants a newer client. Only digits of an unauthenticated error are quoted. */
 export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
   if (body.length > MOST_SEARCHED) return undefined;
   const message = new TextDecoder('latin1').decode(body);

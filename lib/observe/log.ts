@@ -64,8 +64,8 @@ export function createLogger(options: {
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label.toUpperCase() }) },
     },
-    // Pino escapes only what would break JSON. People may read the log on a terminal, so control characters
-    // are escaped here.
+    // Pino escapes only what would break JSON. People may read the log on a terminal, so the logger escapes
+    // control characters.
     { write: (line) => output.write(/^[ -~]*\n$/.test(line) ? line : printableJson(line)) },
   );
   const writeJson: Write = (level, fields, message) => logger[level](fields, message);
@@ -87,8 +87,8 @@ export function createLogger(options: {
 }
 
 /**
- * Drops lines once more than MOST_WAITING bytes wait, until the reader has taken all of them. Otherwise a
- * reader that stalls would fill the memory. Before the next line, `report` gets the number of dropped lines.
+ * Drops lines once more than MOST_WAITING bytes wait, until the reader has taken all of them. Without limit a
+ * stalled reader would fill the memory. Before the next line, `report` gets the number of dropped lines.
  */
 function bounded(output: LogOutput, report: (lines: number) => void): LogOutput {
   let dropped = 0;

@@ -88,8 +88,8 @@ export type NoticeId = keyof typeof ROWS;
 export const NOTICES: Readonly<Record<NoticeId, Row>> = ROWS;
 
 /**
- * A condition that holds. Its reason names files, clients and models of the operator, so the reason appears
- * only in `/status`, in views that are made from `/status`, and in the log.
+ * A condition that holds. The reason names files, clients and models of the operator, so it appears only in
+ * `/status`, in views that are made from `/status`, and in the log.
  */
 export interface Notice extends Row {
   readonly id: NoticeId;

@@ -10,8 +10,8 @@ type Second = { -readonly [Name in keyof TrafficSecond]: TrafficSecond[Name] };
 
 /**
  * Records requests when they end, and events of streams while they run. `inFlight` returns the number of
- * running requests, and `events` the number of events in their streams so far. Both functions are called once
- * a second and for each snapshot, never per token.
+ * running requests, and `events` the number of events in their streams so far. `inFlight` and `events` are
+ * called once a second and for each snapshot, never per token.
  */
 export function createTrafficLog(
   { inFlight, events }: { readonly inFlight: () => number; readonly events: () => number },

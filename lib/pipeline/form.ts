@@ -35,7 +35,7 @@ function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
 /** The parameters of a header value. The name `*` stands for the text before the first parameter. */
 const parametersOf = (value: string) => pairsIn(`;*=${value}`, PARAMETER);
 
-/** The boundary that the content type names (RFC 2046 5.1.1). Throws invalid_multipart if there is none. */
+/** The boundary that the content type names (RFC 2046 5.1.1). Throws invalid_multipart without a boundary. */
 export function boundaryOf(contentType = ''): string {
   const parameters = parametersOf(contentType);
   const boundary = parameters.get('boundary') ?? '';

@@ -54,8 +54,8 @@ function ofClient(item: Placed): Placed {
 
 /**
  * The arguments of an earlier call. The service refuses a whole conversation with arguments that are neither
- * empty nor a JSON object. So other arguments are put into an object, and the model still reads what it
- * wrote, and then the message of the tool.
+ * empty nor a JSON object. So other arguments are put into an object, and the model still reads its own
+ * arguments, and then the message of the tool.
  */
 function* argumentsOf(args: unknown): Generator<undefined, string> {
   if (isObject(args)) return JSON.stringify(args);

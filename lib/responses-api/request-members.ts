@@ -18,7 +18,7 @@ const KINDS: ReadonlyMap<string, string> = new Map(
   ].flatMap(([kind = '', names = '']) => names.split(' ').map((name): [string, string] => [name, kind])),
 );
 
-/** Members that keep their names in the chat request. Others are translated, or stay in the proxy. */
+/** Members that keep their names in the chat request. Other members are translated, or stay in the proxy. */
 const SAME = [
   ...['model', 'user', 'safety_identifier', 'service_tier', 'cache_salt'],
   ...['stream', 'parallel_tool_calls', 'temperature', 'top_p'],

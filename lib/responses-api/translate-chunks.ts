@@ -81,7 +81,7 @@ export class ChatTranslation implements EventSink {
     return Buffer.from(text);
   }
 
-  /** Writes an event. `members`: the others after type and sequence number, as JSON without the braces. */
+  /** Writes an event. `members`: what follows type and sequence number, as JSON text without the braces. */
   #write(type: string, members: string): void {
     const rest = members && `,${members}`;
     this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events}${rest}}\n\n`;
