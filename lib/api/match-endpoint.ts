@@ -18,9 +18,9 @@ export type Refusal = Match<'refusal'> & {
 };
 
 /**
- * Decides what a request line means. `rawTarget`: as received. `responsesApi`: whether the Responses API is
- * served. `upgrade`: the header Upgrade. OPTIONS counts as a wrong method, because lib/gateway/admission.ts
- * answers preflights.
+ * Decides what a request line means. `rawTarget`: the target as received. `responsesApi`: whether the
+ * Responses API is served. `upgrade`: the header Upgrade. OPTIONS counts as a wrong method, because
+ * lib/gateway/admission.ts answers preflights.
  */
 export function matchEndpoint(
   method: string,

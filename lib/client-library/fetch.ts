@@ -18,7 +18,7 @@ export interface PrivatemodeFetch extends Fetch {
   verify(): Promise<Verification>;
   /** What protects requests now; undefined while no verification is in force. */
   protection(): Protection | undefined;
-  /** Ends the renewals. Later requests fail with `shutting_down`. */
+  /** Ends the renewals of the secret, after which requests fail with `shutting_down`. */
   close(): void;
 }
 

@@ -58,7 +58,7 @@ export class PrivatemodeAI extends OpenAI {
     return super.withOptions(sdk);
   }
 
-  /** Ends the renewals in the background. Later requests fail. */
+  /** Ends the renewals in the background, after which requests fail. */
   close(): void {
     this.#fetch.close();
   }

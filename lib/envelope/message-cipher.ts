@@ -12,7 +12,7 @@ export interface InferenceSecret {
 /** Makes the message of a long plaintext in three parts of ASCII: `head`, what `update` writes, `final`. */
 export type MessageSealer = ReturnType<typeof sealerOf>;
 
-/** The start of a message, whose values are not checked, but which a JSON string must hold unescaped. */
+/** The start `id:nonce:` of a message, with any values that a JSON string can hold without escapes. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
 
 const internal = (message: string) => new PrivatemodeError('internal', message);

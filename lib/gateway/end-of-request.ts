@@ -127,7 +127,7 @@ function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Ou
   }
 }
 
-/** How far the response had come. A whole response is sent at once, so its phase is `before_headers`. */
+/** The phase in which a response ended: a whole response, which is sent at once, has `before_headers`. */
 function phaseOf({ decrypter, stats }: Exchange) {
   if (decrypter === undefined) return 'before_headers';
   return stats.firstChunkAt === undefined ? 'before_first_token' : 'mid_stream';

@@ -132,7 +132,7 @@ export class Exchange {
     if (this.#endedBy !== undefined) stop?.(this.#endedBy);
   }
 
-  /** Makes the current step fail with this reason. The exchange goes on. */
+  /** Makes the current step fail with this reason, while the exchange goes on. */
   interrupt(reason: Error): void {
     this.#stop?.(reason);
   }

@@ -63,7 +63,7 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
   let objectMembers = 0;
   let depth = 1;
   let name = '';
-  /** The member whose value is being scanned. Until the value ends, it holds the totals before the value. */
+  /** The member that is being scanned, whose counts are the totals before its value until the value ends. */
   let member: Writable<Member> | undefined;
 
   // Each round takes one token. The loop stops within a token that the text cuts off.

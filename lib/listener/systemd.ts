@@ -27,7 +27,7 @@ export function serviceManager(
     }
   };
   return {
-    /** Called when the port is open. `status` is what `systemctl status` shows. Starts the keep-alives. */
+    /** Reports that the port is open, and starts the keep-alives. `status`: what `systemctl status` shows. */
     async ready(status: string): Promise<void> {
       await tell('READY=1', `STATUS=${status}`);
       const { WATCHDOG_USEC: microseconds, WATCHDOG_PID: watched = process.pid } = env;

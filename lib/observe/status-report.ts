@@ -3,7 +3,7 @@ import type { Standing } from '../session/standing.ts';
 import type { Notice } from './notices.ts';
 import type { VerificationDocument } from './verification-document.ts';
 
-/** Traffic of one second. */
+/** The traffic of one second in a status report. */
 export interface TrafficSecond {
   /** Beginning of the second, ms since 1970. */
   readonly at: number;

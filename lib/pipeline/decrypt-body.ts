@@ -10,7 +10,7 @@ import { objectText, type SealedObject, sealedElements } from './sealed-json.ts'
 export const MAX_BODY_BYTES = 128 * 1024 * 1024; // in bytes on the wire; a larger response is refused
 const TURN = { messages: 256, bytes: 512 * 1024 }; // the most to decrypt before other exchanges have a turn
 
-/** Throws unless the plain members are those that an error has. The sealed members may be any JSON. */
+/** Throws if an error has an unknown plain member, or no sealed member. Sealed members may be any JSON. */
 function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
   if (sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
   const isKnown = (name: string) =>

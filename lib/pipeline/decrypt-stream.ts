@@ -11,7 +11,7 @@ export interface Source {
   readonly clock: Clock;
   readonly deadline: Deadline; // runs out if upstream sends no byte for `idleTimeout`
   readonly idleTimeout: number; // milliseconds without a byte after which the response has stalled
-  /** Called with the size of each chunk that arrives. A PrivatemodeError of `heard` ends the response. */
+  /** Called with the size of each arriving chunk. If it throws a PrivatemodeError, the response ends. */
   readonly heard: (bytes: number) => void;
   readonly decrypted: (bytes: number) => void; // called with the size of decrypted bytes before they are sent
   /** Called when the response proves incomplete, perhaps before all its decrypted bytes have left. */

@@ -48,7 +48,7 @@ function readRaw(bytes: Buffer): ParsedBody {
   return { ...NOTHING_ASKED, model: undefined, values, end, salted: false };
 }
 
-/** Reads a JSON body. Throws media_url_refused, hosted_tool_refused, what the scan and askedIn throw. */
+/** Reads a JSON body. Throws media_url_refused, hosted_tool_refused, what scanInTurns and askedIn throw. */
 function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<undefined, ParsedBody> {
   const { id, requestPlain: plain, salted } = rules;
   const { members } = yield* scanInTurns(body);
